@@ -1,0 +1,61 @@
+//! The error contract: every engine's error says what kind it is, carries a stable code, and says
+//! whether trying again can help. The doors turn it into HTTP problem+json and gRPC status.
+
+/// The family an error belongs to; it decides the HTTP and gRPC status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The request is malformed or out of range. HTTP 400, gRPC `INVALID_ARGUMENT`.
+    Invalid,
+    /// No valid token or password. HTTP 401, gRPC `UNAUTHENTICATED`.
+    Unauthenticated,
+    /// The token does not carry the needed scope. HTTP 403, gRPC `PERMISSION_DENIED`.
+    Denied,
+    /// The named thing does not exist. HTTP 404, gRPC `NOT_FOUND`.
+    NotFound,
+    /// The request contradicts the present state. HTTP 409, gRPC `FAILED_PRECONDITION`.
+    Conflict,
+    /// The request body is larger than its limit. HTTP 413, gRPC `RESOURCE_EXHAUSTED`.
+    TooLarge,
+    /// A named limit is reached for this caller. HTTP 429, gRPC `RESOURCE_EXHAUSTED`.
+    LimitReached,
+    /// Something needed is not there at the moment. HTTP 503, gRPC `UNAVAILABLE`.
+    Unavailable,
+    /// The time allowed has passed. HTTP 504, gRPC `DEADLINE_EXCEEDED`.
+    TimedOut,
+    /// A fault of Egret or of the machine under it. HTTP 500, gRPC `INTERNAL`.
+    Internal,
+}
+
+/// What every error that crosses a layer's edge can say about itself.
+///
+/// `Display` gives the message: lowercase, what failed, with which value, what to do.
+pub trait Coded: std::error::Error + Send + Sync + 'static {
+    /// A stable, documented identifier such as `branch_not_found`.
+    fn code(&self) -> &'static str;
+
+    /// The family the error belongs to.
+    fn kind(&self) -> Kind;
+
+    /// Whether the same request may succeed later without being changed.
+    fn retryable(&self) -> bool {
+        matches!(
+            self.kind(),
+            Kind::LimitReached | Kind::Unavailable | Kind::TimedOut
+        )
+    }
+}
+
+/// The message of an error with those of its sources, separated by `: `.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        let message = inner.to_string();
+        if !text.ends_with(&message) {
+            text.push_str(": ");
+            text.push_str(&message);
+        }
+        source = inner.source();
+    }
+    text
+}

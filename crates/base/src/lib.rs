@@ -1,0 +1,18 @@
+//! What every layer of Egret shares: ids, clock, entropy, the error contract, named limits,
+//! settings with provenance, and the start/ready/stop contract.
+//!
+//! Nothing here knows tokio, SQL, HTTP or any engine.
+
+pub mod clock;
+pub mod entropy;
+pub mod error;
+pub mod id;
+pub mod lifecycle;
+pub mod limit;
+pub mod settings;
+mod value;
+
+pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
+pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
+pub use error::{Coded, Kind};
+pub use limit::{Limit, LimitExceeded};

@@ -1,0 +1,88 @@
+//! Order of start and stop, and what happens when a start fails.
+
+use std::sync::Mutex;
+use std::task::{Context, Poll, Waker};
+
+use super::*;
+
+struct Recorded {
+    name: &'static str,
+    fails: bool,
+    events: Arc<Mutex<Vec<String>>>,
+}
+
+impl Recorded {
+    fn note(&self, what: &str) {
+        self.events.lock().unwrap().push(format!("{what} {}", self.name));
+    }
+}
+
+impl Service for Recorded {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            self.note("start");
+            if self.fails {
+                return Err(StartError {
+                    service: self.name,
+                    message: "told to".to_owned(),
+                });
+            }
+            Ok(())
+        })
+    }
+
+    fn ready(&self) -> Readiness {
+        Readiness::Ready
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move { self.note("stop") })
+    }
+}
+
+/// Polls a future that never waits for anything.
+fn run<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("the future of this test must not wait"),
+    }
+}
+
+fn stack(failing: Option<&'static str>) -> (Stack, Arc<Mutex<Vec<String>>>) {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let mut stack = Stack::default();
+    for name in ["postgres", "branches", "server"] {
+        stack.push(Arc::new(Recorded {
+            name,
+            fails: failing == Some(name),
+            events: events.clone(),
+        }));
+    }
+    (stack, events)
+}
+
+#[test]
+fn stops_in_reverse_order() {
+    let (stack, events) = stack(None);
+    run(stack.start()).unwrap();
+    run(stack.stop());
+    let seen = events.lock().unwrap().join(", ");
+    assert_eq!(
+        seen,
+        "start postgres, start branches, start server, stop server, stop branches, stop postgres"
+    );
+}
+
+#[test]
+fn a_failed_start_stops_what_had_started() {
+    let (stack, events) = stack(Some("branches"));
+    let error = run(stack.start()).unwrap_err();
+    assert_eq!(error.to_string(), "branches could not start: told to");
+    let seen = events.lock().unwrap().join(", ");
+    assert_eq!(seen, "start postgres, start branches, stop postgres");
+}

@@ -1,0 +1,218 @@
+//! How a setting's value is read from text and shown again.
+
+use std::path::PathBuf;
+
+/// A type that can be the value of a setting.
+pub trait Value: Sized {
+    /// What a user must write, in a few words, for documentation and errors.
+    fn form() -> String;
+
+    /// Reads the value.
+    ///
+    /// # Errors
+    /// A message that says what is wrong with the text.
+    fn read(text: &str) -> Result<Self, String>;
+
+    /// Writes the value so that [`Value::read`] gives it back.
+    fn show(&self) -> String;
+}
+
+macro_rules! value_by_parse {
+    ($($kind:ty => $form:literal),* $(,)?) => {$(
+        impl Value for $kind {
+            fn form() -> String {
+                $form.to_owned()
+            }
+
+            fn read(text: &str) -> Result<Self, String> {
+                text.parse().map_err(|_| format!("`{text}` is not {}", $form))
+            }
+
+            fn show(&self) -> String {
+                self.to_string()
+            }
+        }
+    )*};
+}
+
+value_by_parse! {
+    bool => "true or false",
+    u16 => "a whole number from 0 to 65535",
+    u32 => "a whole number from 0 to 4294967295",
+    u64 => "a whole number",
+    String => "text",
+}
+
+impl Value for PathBuf {
+    fn form() -> String {
+        "a path".to_owned()
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Err("a path cannot be empty".to_owned());
+        }
+        Ok(PathBuf::from(text))
+    }
+
+    fn show(&self) -> String {
+        self.display().to_string()
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    fn form() -> String {
+        format!("{}, or empty for none", T::form())
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            return Ok(None);
+        }
+        T::read(text).map(Some)
+    }
+
+    fn show(&self) -> String {
+        self.as_ref().map(T::show).unwrap_or_default()
+    }
+}
+
+/// A number of bytes, written `512`, `64kB`, `16MB`, `20GB` (powers of 1024, as PostgreSQL does).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Size(pub u64);
+
+impl Size {
+    /// `count` mebibytes.
+    pub const fn mib(count: u64) -> Self {
+        Self(count << 20)
+    }
+
+    /// `count` gibibytes.
+    pub const fn gib(count: u64) -> Self {
+        Self(count << 30)
+    }
+
+    /// The number of bytes.
+    pub const fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+const SIZE_UNITS: [(&str, u32); 5] = [("TB", 40), ("GB", 30), ("MB", 20), ("kB", 10), ("B", 0)];
+
+impl Value for Size {
+    fn form() -> String {
+        "a size such as 512kB, 16MB or 20GB".to_owned()
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let trimmed = text.trim();
+        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, unit) = trimmed.split_at(digits);
+        let unit = unit.trim().to_ascii_lowercase();
+        let unit = unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit);
+        let shift = match unit {
+            "" => 0,
+            "k" => 10,
+            "m" => 20,
+            "g" => 30,
+            "t" => 40,
+            _ => return Err(format!("`{text}` is not {}", Self::form())),
+        };
+        let number: u64 = number
+            .parse()
+            .map_err(|_| format!("`{text}` is not {}", Self::form()))?;
+        number
+            .checked_mul(1 << shift)
+            .map(Size)
+            .ok_or_else(|| format!("`{text}` is larger than any file system"))
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (unit, shift) in SIZE_UNITS {
+            if self.0 >= 1 << shift && self.0 % (1 << shift) == 0 {
+                return write!(f, "{}{unit}", self.0 >> shift);
+            }
+        }
+        write!(f, "{}B", self.0)
+    }
+}
+
+/// A length of time in milliseconds, written `250ms`, `30s`, `15min`, `2h`, `7d`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Span(pub u64);
+
+impl Span {
+    /// `count` milliseconds.
+    pub const fn ms(count: u64) -> Self {
+        Self(count)
+    }
+
+    /// `count` seconds.
+    pub const fn secs(count: u64) -> Self {
+        Self(count * 1_000)
+    }
+
+    /// As a standard duration.
+    pub const fn duration(self) -> std::time::Duration {
+        std::time::Duration::from_millis(self.0)
+    }
+}
+
+const SPAN_UNITS: [(&str, u64); 5] = [
+    ("d", 86_400_000),
+    ("h", 3_600_000),
+    ("min", 60_000),
+    ("s", 1_000),
+    ("ms", 1),
+];
+
+impl Value for Span {
+    fn form() -> String {
+        "a duration such as 250ms, 30s, 15min, 2h or 7d".to_owned()
+    }
+
+    fn read(text: &str) -> Result<Self, String> {
+        let trimmed = text.trim();
+        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, unit) = trimmed.split_at(digits);
+        let unit = match unit.trim() {
+            "m" => "min",
+            other => other,
+        };
+        let factor = SPAN_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, ms)| *ms);
+        let number: Option<u64> = number.parse().ok();
+        match (number, factor) {
+            (Some(number), Some(factor)) => number
+                .checked_mul(factor)
+                .map(Span)
+                .ok_or_else(|| format!("`{text}` is too long a duration")),
+            (Some(0), None) if unit.is_empty() => Ok(Span(0)),
+            _ => Err(format!("`{text}` is not {}", Self::form())),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl std::fmt::Display for Span {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (unit, ms) in SPAN_UNITS {
+            if self.0 >= ms && self.0 % ms == 0 {
+                return write!(f, "{}{unit}", self.0 / ms);
+            }
+        }
+        write!(f, "0s")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! Egret's own metadata: one SQLite file, `state.db`, in which each part keeps its tables.
+//!
+//! A part opens the file with its own ordered, checksummed migrations and gets a connection.
+//! Commits are durable (`synchronous=FULL`): what is acknowledged has been flushed.
+
+use std::fs;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use egret_base::{Coded, Kind, Timestamp};
+use sha2::{Digest, Sha256};
+
+pub use rusqlite;
+
+/// One step of a part's schema. Its text never changes once released; a later step follows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration {
+    /// A short name, e.g. `tokens`.
+    pub name: &'static str,
+    /// The SQL to run.
+    pub sql: &'static str,
+}
+
+/// What can go wrong with `state.db`.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// SQLite refused or failed.
+    #[error("state.db: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// The file could not be created or moved.
+    #[error("state.db at {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// A migration that has run differs from the one this binary carries.
+    #[error("state.db: migration {component}/{name} has changed since it ran: use the Egret version that wrote it")]
+    Changed {
+        /// The part.
+        component: &'static str,
+        /// The migration.
+        name: String,
+    },
+    /// A newer Egret has written the file.
+    #[error("state.db: {component} was migrated by a newer Egret (step {found}, this one knows {known}): use that version")]
+    Newer {
+        /// The part.
+        component: &'static str,
+        /// Steps found in the file.
+        found: usize,
+        /// Steps this binary knows.
+        known: usize,
+    },
+}
+
+impl Coded for StateError {
+    fn code(&self) -> &'static str {
+        match self {
+            StateError::Sqlite(_) => "state_unavailable",
+            StateError::File { .. } => "state_file",
+            StateError::Changed { .. } => "state_migration_changed",
+            StateError::Newer { .. } => "state_newer",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Internal
+    }
+}
+
+/// A connection to `state.db` for one part; cheap calls, one at a time.
+#[derive(Debug)]
+pub struct Database {
+    connection: Mutex<rusqlite::Connection>,
+}
+
+impl Database {
+    /// Opens `state.db`, creating it with mode 0600, and brings `component`'s tables up to date.
+    ///
+    /// # Errors
+    /// [`StateError`] when the file cannot be used or its schema is not this binary's.
+    pub fn open(
+        path: &Path,
+        component: &'static str,
+        migrations: &[Migration],
+    ) -> Result<Self, StateError> {
+        create_private(path)?;
+        let mut connection = rusqlite::Connection::open(path)?;
+        connection.busy_timeout(Duration::from_secs(10))?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
+        migrate(&mut connection, component, migrations)?;
+        Ok(Self {
+            connection: Mutex::new(connection),
+        })
+    }
+
+    /// The connection, held for the duration of the guard.
+    pub fn lock(&self) -> MutexGuard<'_, rusqlite::Connection> {
+        // A panic while the lock was held rolled its transaction back; the connection is sound.
+        self.connection
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Moves an unreadable `state.db` aside, so that its parts can be rebuilt from what is on disk.
+///
+/// Returns where it was moved to, or `None` when the file is missing or sound. Call it before
+/// any [`Database::open`] of this process.
+///
+/// # Errors
+/// [`StateError::File`] when it cannot be moved.
+pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBuf>, StateError> {
+    if !path.exists() || is_sound(path) {
+        return Ok(None);
+    }
+    let aside = path.with_extension(format!("db.corrupt-{}", now.as_micros()));
+    for suffix in ["", "-wal", "-shm"] {
+        let from = with_suffix(path, suffix);
+        if from.exists() {
+            fs::rename(&from, with_suffix(&aside, suffix)).map_err(|source| StateError::File {
+                path: from.clone(),
+                source,
+            })?;
+        }
+    }
+    Ok(Some(aside))
+}
+
+fn is_sound(path: &Path) -> bool {
+    let check = || -> rusqlite::Result<String> {
+        let connection = rusqlite::Connection::open(path)?;
+        connection.busy_timeout(Duration::from_secs(10))?;
+        connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+    };
+    match check() {
+        Ok(answer) => answer == "ok",
+        Err(error) => {
+            tracing::debug!(%error, "state.db does not open");
+            false
+        }
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn create_private(path: &Path) -> Result<(), StateError> {
+    let wrap = |source| StateError::File {
+        path: path.to_owned(),
+        source,
+    };
+    fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(wrap)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(wrap)
+}
+
+fn migrate(
+    connection: &mut rusqlite::Connection,
+    component: &'static str,
+    migrations: &[Migration],
+) -> Result<(), StateError> {
+    let transaction =
+        connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    transaction.execute_batch(
+        "CREATE TABLE IF NOT EXISTS migration (
+             component TEXT NOT NULL,
+             position INTEGER NOT NULL,
+             name TEXT NOT NULL,
+             checksum TEXT NOT NULL,
+             PRIMARY KEY (component, position)) STRICT",
+    )?;
+    let done = applied(&transaction, component)?;
+    if done.len() > migrations.len() {
+        return Err(StateError::Newer {
+            component,
+            found: done.len(),
+            known: migrations.len(),
+        });
+    }
+    for (position, migration) in migrations.iter().enumerate() {
+        let checksum = checksum(migration.sql);
+        match done.get(position) {
+            Some(found) if *found == checksum => {}
+            Some(_) => {
+                return Err(StateError::Changed {
+                    component,
+                    name: migration.name.to_owned(),
+                });
+            }
+            None => {
+                transaction.execute_batch(migration.sql)?;
+                transaction.execute(
+                    "INSERT INTO migration (component, position, name, checksum) VALUES (?1, ?2, ?3, ?4)",
+                    rusqlite::params![component, position as i64, migration.name, checksum],
+                )?;
+            }
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+fn applied(connection: &rusqlite::Connection, component: &str) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection
+        .prepare("SELECT checksum FROM migration WHERE component = ?1 ORDER BY position")?;
+    statement
+        .query_map([component], |row| row.get(0))?
+        .collect()
+}
+
+fn checksum(sql: &str) -> String {
+    Sha256::digest(sql.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

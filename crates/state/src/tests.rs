@@ -1,0 +1,70 @@
+//! Migrations run once and in order; a corrupt file is set aside; the file is private.
+
+use super::*;
+
+const FIRST: Migration = Migration {
+    name: "first",
+    sql: "CREATE TABLE thing (id INTEGER PRIMARY KEY) STRICT",
+};
+const SECOND: Migration = Migration {
+    name: "second",
+    sql: "ALTER TABLE thing ADD COLUMN name TEXT",
+};
+
+fn count_things(database: &Database) -> i64 {
+    let connection = database.lock();
+    connection
+        .query_row("SELECT count(*) FROM thing", [], |row| row.get(0))
+        .unwrap()
+}
+
+#[test]
+fn migrations_run_once_and_keep_what_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let database = Database::open(&path, "things", &[FIRST]).unwrap();
+    database.lock().execute("INSERT INTO thing VALUES (1)", []).unwrap();
+    drop(database);
+    let database = Database::open(&path, "things", &[FIRST, SECOND]).unwrap();
+    assert_eq!(count_things(&database), 1);
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let error = Database::open(&path, "things", &[FIRST]).unwrap_err();
+    assert_eq!(error.code(), "state_newer");
+}
+
+#[test]
+fn a_changed_migration_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    Database::open(&path, "things", &[FIRST]).unwrap();
+    let changed = Migration { name: "first", sql: SECOND.sql };
+    let error = Database::open(&path, "things", &[changed]).unwrap_err();
+    assert!(error.to_string().contains("things/first has changed"), "{error}");
+}
+
+#[test]
+fn a_failed_migration_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let wrong = Migration { name: "wrong", sql: "CREATE TABLE thing (id INTEGER PRIMARY KEY); SELECT * FROM nowhere" };
+    Database::open(&path, "things", &[wrong]).unwrap_err();
+    let database = Database::open(&path, "things", &[FIRST]).unwrap();
+    assert_eq!(count_things(&database), 0);
+}
+
+#[test]
+fn a_corrupt_file_is_set_aside_and_a_sound_one_is_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let now = Timestamp::from_micros(5);
+    assert_eq!(set_aside_if_corrupt(&path, now).unwrap(), None);
+    drop(Database::open(&path, "things", &[FIRST]).unwrap());
+    assert_eq!(set_aside_if_corrupt(&path, now).unwrap(), None);
+    fs::write(&path, "this is no database, whatever its name says").unwrap();
+    let aside = set_aside_if_corrupt(&path, now).unwrap().unwrap();
+    assert!(aside.ends_with("state.db.corrupt-5"), "{aside:?}");
+    assert!(!path.exists());
+    let database = Database::open(&path, "things", &[FIRST]).unwrap();
+    assert_eq!(count_things(&database), 0);
+}
