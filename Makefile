@@ -1,0 +1,47 @@
+# The doors for a person at a keyboard. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+.PHONY: help run test build fix verify clean toolchain
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: toolchain ## build Egret, start it with the flights demo, and say where to look
+	@if [ "$$(id -u)" = 0 ] && [ -z "$$(type -P mkfs.btrfs)" ] && [ -n "$$(type -P apt-get)" ]; then \
+		tests/clients/prepare btrfs || echo "make run: btrfs-progs could not be installed: going on with the copy driver"; \
+	fi
+	cargo build --locked --profile quick-release -p egret
+	@exec target/quick-release/egret demo
+
+test: toolchain ## install what the tests need, then check and test everything
+	@tests/clients/prepare
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	@source target/test-clients/environment; \
+	if cargo nextest --version >/dev/null 2>&1; then \
+		cargo nextest run --workspace --locked; \
+	else \
+		cargo test --workspace --locked; \
+	fi
+
+build: toolchain ## build the release binary, target/release/egret
+	cargo build --locked --release -p egret
+
+fix: toolchain ## format and apply what clippy can mend by itself (writes files)
+	cargo fmt --all
+	cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+verify: toolchain ## format, lints and house rules; writes no source file
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --locked -p egret-tidy
+
+clean: ## remove everything that was built
+	rm -rf target
+
+toolchain:
+	@type -P cargo >/dev/null || { echo "make: no Rust toolchain: install it from https://rustup.rs, then run make again"; exit 1; }
+	@type -P cc >/dev/null || tests/clients/prepare compiler
