@@ -1,0 +1,59 @@
+//! What may break a rule, and why. An exception that no finding needs any more is an error, so the
+//! list can only hold what is true.
+
+use crate::Finding;
+
+/// One allowed breach.
+#[derive(Clone, Copy, Debug)]
+pub struct Exception {
+    /// The rule's name.
+    pub rule: &'static str,
+    /// The file.
+    pub path: &'static str,
+    /// The finding's subject.
+    pub subject: &'static str,
+    /// Why the rule does not serve here.
+    pub reason: &'static str,
+}
+
+/// Every exception of this repository.
+pub const EXCEPTIONS: &[Exception] = &[];
+
+/// The findings that no exception covers, then the exceptions that cover no finding.
+pub fn judge(findings: &[Finding], exceptions: &[Exception]) -> Vec<String> {
+    let covers = |exception: &Exception, finding: &Finding| {
+        exception.rule == finding.rule
+            && exception.path == finding.path
+            && exception.subject == finding.subject
+    };
+    let breaches = findings
+        .iter()
+        .filter(|finding| {
+            !exceptions
+                .iter()
+                .any(|exception| covers(exception, finding))
+        })
+        .map(Finding::to_string);
+    let stale = exceptions
+        .iter()
+        .filter(|exception| !findings.iter().any(|finding| covers(exception, finding)))
+        .map(|exception| {
+            format!(
+                "exceptions.rs: {} for `{}` in {} is no longer needed: remove it",
+                exception.rule, exception.subject, exception.path
+            )
+        });
+    let unreasoned = exceptions
+        .iter()
+        .filter(|exception| exception.reason.split_whitespace().count() < 3)
+        .map(|exception| {
+            format!(
+                "exceptions.rs: {} for `{}` in {} gives no reason",
+                exception.rule, exception.subject, exception.path
+            )
+        });
+    breaches.chain(stale).chain(unreasoned).collect()
+}
+
+#[cfg(test)]
+mod tests;

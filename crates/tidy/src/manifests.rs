@@ -1,0 +1,182 @@
+//! Rules for `Cargo.toml`: who may depend on whom, and one table in which every outside dependency
+//! is declared.
+
+use serde_json::Value as Json;
+use toml::{Table, Value};
+
+use crate::Finding;
+
+/// Each crate with the workspace crates it may depend on, lowest layer first. Engines are siblings
+/// and never appear in each other's line.
+pub const LAYERS: &[(&str, &[&str])] = &[
+    ("egret-base", &[]),
+    ("egret-linux", &[]),
+    ("egret-state", &["egret-base"]),
+    ("egret-postgres", &["egret-base", "egret-linux"]),
+    (
+        "egret-branches",
+        &["egret-base", "egret-linux", "egret-state", "egret-postgres"],
+    ),
+    (
+        "egret-server",
+        &[
+            "egret-base",
+            "egret-state",
+            "egret-postgres",
+            "egret-branches",
+        ],
+    ),
+    (
+        "egret",
+        &[
+            "egret-base",
+            "egret-linux",
+            "egret-state",
+            "egret-postgres",
+            "egret-branches",
+            "egret-server",
+            "egret-tidy",
+        ],
+    ),
+    ("egret-tidy", &[]),
+];
+
+const DEPENDENCY_TABLES: [&str; 3] = ["dependencies", "dev-dependencies", "build-dependencies"];
+
+/// Breaches of the layering in the output of `cargo metadata --no-deps`.
+pub fn check_layers(metadata: &Json, layers: &[(&str, &[&str])]) -> Vec<Finding> {
+    let packages = metadata["packages"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let mut findings = Vec::new();
+    for package in packages {
+        let name = package["name"].as_str().unwrap_or_default();
+        let Some((_, allowed)) = layers.iter().find(|(layer, _)| *layer == name) else {
+            let subject = format!("{name} has no line in LAYERS");
+            findings.push(Finding::new(
+                "layer",
+                "crates/tidy/src/manifests.rs",
+                1,
+                subject,
+            ));
+            continue;
+        };
+        let dependencies = package["dependencies"]
+            .as_array()
+            .map_or(&[][..], Vec::as_slice);
+        let inside = dependencies
+            .iter()
+            .filter(|dependency| dependency["path"].is_string())
+            .filter_map(|dependency| dependency["name"].as_str());
+        // A crate may name itself: its tests switch on a feature of its own that way.
+        for dependency in inside.filter(|other| *other != name && !allowed.contains(other)) {
+            let subject = format!("{name} must not depend on {dependency}");
+            findings.push(Finding::new("layer", "Cargo.toml", 1, subject));
+        }
+    }
+    for (layer, _) in layers {
+        if !packages.iter().any(|package| package["name"] == *layer) {
+            let subject = format!("LAYERS names {layer}, which is no crate");
+            findings.push(Finding::new(
+                "layer",
+                "crates/tidy/src/manifests.rs",
+                1,
+                subject,
+            ));
+        }
+    }
+    findings
+}
+
+/// Breaches in the workspace's table: every outside dependency names a version and switches its
+/// default features off.
+pub fn check_workspace(manifest: &Table) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, declared) in workspace_dependencies(manifest) {
+        if declared.get("path").is_some() {
+            continue;
+        }
+        let mut report = |what: &str| {
+            findings.push(Finding::new(
+                "dependency",
+                "Cargo.toml",
+                1,
+                format!("{name}: {what}"),
+            ));
+        };
+        if declared.get("default-features").and_then(Value::as_bool) != Some(false) {
+            report("default-features = false is missing");
+        }
+        match declared.get("version").and_then(Value::as_str) {
+            Some(version) if version.starts_with(|c: char| c.is_ascii_digit() || c == '=') => {}
+            _ => report("needs a version"),
+        }
+    }
+    findings
+}
+
+/// Breaches in one crate's manifest: dependencies come from the workspace's table.
+pub fn check_crate(path: &str, manifest: &Table) -> Vec<Finding> {
+    crate_dependencies(manifest)
+        .filter(|(_, declared)| {
+            let shared = declared.get("workspace").and_then(Value::as_bool) == Some(true);
+            let itself = declared.get("path").and_then(Value::as_str) == Some(".");
+            !shared && !itself
+        })
+        .map(|(name, _)| {
+            let subject = format!(
+                "{name}: declare it in [workspace.dependencies] and write `workspace = true`"
+            );
+            Finding::new("dependency", path, 1, subject)
+        })
+        .collect()
+}
+
+/// Dependencies that the workspace declares and no crate uses.
+pub fn check_unused(workspace: &Table, crates: &[Table]) -> Vec<Finding> {
+    workspace_dependencies(workspace)
+        .filter(|(name, _)| {
+            !crates
+                .iter()
+                .flat_map(crate_dependencies)
+                .any(|(used, _)| used == *name)
+        })
+        .map(|(name, _)| {
+            let subject = format!("{name}: no crate uses it, remove the line");
+            Finding::new("dependency", "Cargo.toml", 1, subject)
+        })
+        .collect()
+}
+
+fn workspace_dependencies(manifest: &Table) -> impl Iterator<Item = (&str, &Value)> {
+    manifest
+        .get("workspace")
+        .and_then(|workspace| workspace.get("dependencies"))
+        .and_then(Value::as_table)
+        .into_iter()
+        .flatten()
+        .map(|(name, declared)| (name.as_str(), declared))
+}
+
+/// The dependencies of every kind, those of one platform included.
+fn crate_dependencies(manifest: &Table) -> impl Iterator<Item = (&str, &Value)> {
+    let platforms = manifest
+        .get("target")
+        .and_then(Value::as_table)
+        .into_iter()
+        .flat_map(|targets| targets.iter())
+        .filter_map(|(_, target)| target.as_table());
+    std::iter::once(manifest)
+        .chain(platforms)
+        .flat_map(|tables| {
+            DEPENDENCY_TABLES
+                .iter()
+                .filter_map(|kind| tables.get(*kind))
+        })
+        .filter_map(Value::as_table)
+        .flatten()
+        .map(|(name, declared)| (name.as_str(), declared))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! Every house rule over the whole checkout. A failure lists each place with its line.
+
+use std::process::Command;
+use std::sync::LazyLock;
+
+use egret_tidy::exceptions::{EXCEPTIONS, Exception, judge};
+use egret_tidy::tree::{self, File};
+use egret_tidy::{Finding, manifests, markdown, rust, text};
+
+static FILES: LazyLock<Vec<File>> = LazyLock::new(|| tree::files(&tree::root()));
+
+fn files_ending(end: &str) -> impl Iterator<Item = &'static File> {
+    FILES.iter().filter(move |file| file.path.ends_with(end))
+}
+
+fn text_of(path: &str) -> &'static str {
+    let file = FILES.iter().find(|file| file.path == path);
+    &file.unwrap_or_else(|| panic!("{path} is missing")).text
+}
+
+/// `rules` are those this test is about: it alone judges their exceptions.
+fn pass(rules: &[&str], findings: &[Finding]) {
+    let exceptions: Vec<Exception> = EXCEPTIONS
+        .iter()
+        .filter(|exception| rules.contains(&exception.rule))
+        .copied()
+        .collect();
+    let complaints = judge(findings, &exceptions);
+    assert!(complaints.is_empty(), "\n{}\n", complaints.join("\n"));
+}
+
+const RUST_RULES: [&str; 9] = [
+    "opening",
+    "long-file",
+    "long-function",
+    "vague-name",
+    "unreadable",
+    "unwrap",
+    "unfinished",
+    "ignored-test",
+    "unsafe",
+];
+
+#[test]
+fn rust_files_keep_the_rules() {
+    let findings: Vec<Finding> = files_ending(".rs")
+        .flat_map(rust::check)
+        .filter(|finding| RUST_RULES.contains(&finding.rule))
+        .collect();
+    pass(&RUST_RULES, &findings);
+}
+
+#[test]
+fn tests_do_not_sleep() {
+    let findings: Vec<Finding> = files_ending(".rs")
+        .flat_map(rust::check)
+        .filter(|finding| finding.rule == "sleep-in-test")
+        .collect();
+    pass(&["sleep-in-test"], &findings);
+}
+
+#[test]
+fn every_exception_names_a_rule_that_exists() {
+    let known = RUST_RULES.iter().copied().chain([
+        "sleep-in-test",
+        "layer",
+        "dependency",
+        "long-page",
+        "broken-link",
+        "no-such-target",
+        "registry-host",
+        "machine-path",
+    ]);
+    let known: Vec<&str> = known.collect();
+    for exception in EXCEPTIONS {
+        assert!(known.contains(&exception.rule), "{exception:?}");
+    }
+}
+
+#[test]
+fn crates_depend_downwards_only() {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let output = Command::new(cargo)
+        .args([
+            "metadata",
+            "--offline",
+            "--no-deps",
+            "--format-version",
+            "1",
+        ])
+        .current_dir(tree::root())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata = serde_json::from_slice(&output.stdout).unwrap();
+    pass(
+        &["layer"],
+        &manifests::check_layers(&metadata, manifests::LAYERS),
+    );
+}
+
+#[test]
+fn dependencies_are_declared_once() {
+    let workspace: toml::Table = text_of("Cargo.toml").parse().unwrap();
+    let crates: Vec<(&str, toml::Table)> = files_ending("/Cargo.toml")
+        .filter(|file| file.path.starts_with("crates/"))
+        .map(|file| (file.path.as_str(), file.text.parse().unwrap()))
+        .collect();
+    let mut findings = manifests::check_workspace(&workspace);
+    for (path, manifest) in &crates {
+        findings.extend(manifests::check_crate(path, manifest));
+    }
+    let tables: Vec<toml::Table> = crates.into_iter().map(|(_, manifest)| manifest).collect();
+    findings.extend(manifests::check_unused(&workspace, &tables));
+    pass(&["dependency"], &findings);
+}
+
+#[test]
+fn every_crate_has_its_page() {
+    let missing: Vec<String> = files_ending("/Cargo.toml")
+        .filter(|file| file.path.starts_with("crates/"))
+        .map(|file| file.path.replace("Cargo.toml", "README.md"))
+        .filter(|readme| !FILES.iter().any(|file| file.path == *readme))
+        .collect();
+    assert!(missing.is_empty(), "missing: {missing:?}");
+    for page in ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE"] {
+        assert!(!text_of(page).trim().is_empty(), "{page} is empty");
+    }
+}
+
+#[test]
+fn pages_keep_their_length() {
+    let findings: Vec<Finding> = files_ending(".md")
+        .filter_map(markdown::check_length)
+        .collect();
+    pass(&["long-page"], &findings);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let root = tree::root();
+    let findings: Vec<Finding> = files_ending(".md")
+        .flat_map(|file| markdown::check_links(file, &FILES, |path| root.join(path).exists()))
+        .collect();
+    pass(&["broken-link"], &findings);
+}
+
+#[test]
+fn make_targets_in_the_docs_exist() {
+    let makefile = text_of("Makefile");
+    let findings: Vec<Finding> = files_ending(".md")
+        .flat_map(|file| markdown::check_make_targets(file, makefile))
+        .collect();
+    pass(&["no-such-target"], &findings);
+}
+
+#[test]
+fn nothing_names_one_machine_or_one_registry() {
+    let findings: Vec<Finding> = FILES.iter().flat_map(text::check).collect();
+    pass(&["registry-host", "machine-path"], &findings);
+}
