@@ -1,0 +1,144 @@
+//! One Unix socket with the bytes that were read from it but not yet understood.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bytes::{Buf, Bytes, BytesMut};
+use postgres_protocol::message::backend::{Header, Message};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use super::error::{ServerError, WireError};
+
+/// The largest message other than a row that is read into memory, in bytes. Rows have the caller's
+/// limit; what else a server sends (descriptions, errors) stays far below this.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// How much is read from the socket at a time, in bytes.
+const READ_BYTES: usize = 16 << 10;
+
+/// The tag and the length of the message that comes next.
+#[derive(Clone, Copy)]
+pub(super) struct Next {
+    pub tag: u8,
+    /// Length of the body without tag and length field, in bytes.
+    pub body_bytes: usize,
+}
+
+pub(super) struct Connection {
+    pub stream: UnixStream,
+    pub inbound: BytesMut,
+}
+
+/// The socket of the server that listens on `port` in `socket_dir`.
+pub(super) fn socket_path(socket_dir: &Path, port: u16) -> PathBuf {
+    socket_dir.join(format!(".s.PGSQL.{port}"))
+}
+
+impl Connection {
+    pub(super) async fn open(socket_dir: &Path, port: u16) -> Result<Self, WireError> {
+        let path = socket_path(socket_dir, port);
+        match UnixStream::connect(&path).await {
+            Ok(stream) => Ok(Self {
+                stream,
+                inbound: BytesMut::new(),
+            }),
+            Err(source) => Err(WireError::Unreachable { path, source }),
+        }
+    }
+
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        self.stream.write_all(bytes).await.map_err(WireError::Lost)
+    }
+
+    /// Waits for the next message's header; the message stays unread.
+    pub(super) async fn next(&mut self) -> Result<Next, WireError> {
+        loop {
+            match Header::parse(&self.inbound).map_err(malformed)? {
+                Some(header) => {
+                    let total = usize::try_from(header.len()).expect("the parser refuses less than 4");
+                    return Ok(Next {
+                        tag: header.tag(),
+                        body_bytes: total - 4,
+                    });
+                }
+                None => self.fill().await?,
+            }
+        }
+    }
+
+    /// Reads the next message, whose size the caller has accepted.
+    pub(super) async fn message(&mut self, next: Next) -> Result<Message, WireError> {
+        self.whole(next).await?;
+        Message::parse(&mut self.inbound)
+            .map_err(malformed)?
+            .ok_or_else(|| WireError::Protocol("a message ended early".to_owned()))
+    }
+
+    /// Reads the next message, which must be one of bounded size, that is anything but a row.
+    pub(super) async fn small_message(&mut self, next: Next) -> Result<Message, WireError> {
+        check_size(next)?;
+        self.message(next).await
+    }
+
+    /// Reads the next message as an error of the server.
+    pub(super) async fn server_error(&mut self, next: Next) -> Result<ServerError, WireError> {
+        let raw = self.raw_message(next).await?;
+        match Message::parse(&mut BytesMut::from(&raw[..])).map_err(malformed)? {
+            Some(Message::ErrorResponse(body)) => ServerError::read(&body, raw).map_err(malformed),
+            _ => Err(WireError::Protocol("an error was expected".to_owned())),
+        }
+    }
+
+    /// Takes the next message as it came, header included.
+    pub(super) async fn raw_message(&mut self, next: Next) -> Result<Bytes, WireError> {
+        check_size(next)?;
+        self.whole(next).await?;
+        Ok(self.inbound.split_to(next.body_bytes + 5).freeze())
+    }
+
+    /// Throws the next message away without ever holding it in memory.
+    pub(super) async fn skip(&mut self, next: Next) -> Result<(), WireError> {
+        let mut left = next.body_bytes + 5;
+        while left > 0 {
+            if self.inbound.is_empty() {
+                self.fill().await?;
+            }
+            let step = left.min(self.inbound.len());
+            self.inbound.advance(step);
+            left -= step;
+        }
+        Ok(())
+    }
+
+    async fn whole(&mut self, next: Next) -> Result<(), WireError> {
+        while self.inbound.len() < next.body_bytes + 5 {
+            self.fill().await?;
+        }
+        Ok(())
+    }
+
+    async fn fill(&mut self) -> Result<(), WireError> {
+        self.inbound.reserve(READ_BYTES);
+        match self.stream.read_buf(&mut self.inbound).await {
+            Ok(0) => Err(WireError::Lost(io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => Ok(()),
+            Err(error) => Err(WireError::Lost(error)),
+        }
+    }
+}
+
+fn check_size(next: Next) -> Result<(), WireError> {
+    if next.body_bytes <= MESSAGE_BYTES_MAX {
+        return Ok(());
+    }
+    Err(WireError::Protocol(format!(
+        "a message `{}` of {} bytes came, the largest accepted has {MESSAGE_BYTES_MAX}",
+        next.tag.escape_ascii(),
+        next.body_bytes
+    )))
+}
+
+pub(super) fn malformed(error: io::Error) -> WireError {
+    WireError::Protocol(error.to_string())
+}

@@ -1,0 +1,315 @@
+//! Running statements on a session and collecting their rows within limits.
+//!
+//! Statements go through the extended protocol, so that a statement whose answer exceeds its limit
+//! can be taken back: the Sync that commits is sent only when the answer is complete, and an
+//! unfinished one is cancelled and followed by a message that is bound to fail. Several statements
+//! in one text are refused by that protocol while parsing, before anything ran; a text without
+//! parameters is then sent again through the simple protocol.
+
+use bytes::BytesMut;
+use egret_base::Limit;
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::IsNull;
+use postgres_protocol::message::backend::{self, DataRowBody, Message, RowDescriptionBody};
+use postgres_protocol::message::frontend;
+
+use super::connection::{Next, malformed};
+use super::error::{ServerError, WireError};
+use super::session::{Session, Transaction, cancel};
+use super::{Answer, Column};
+
+/// SQLSTATE of, among others, "cannot insert multiple commands into a prepared statement".
+const SYNTAX_ERROR: &str = "42601";
+
+/// A portal that nobody opens: executing it fails, and so does the transaction around it.
+const NO_PORTAL: &str = "egret answer too large";
+
+/// What the caller accepts.
+#[derive(Clone, Copy)]
+struct Allowed {
+    rows: Limit,
+    bytes: Limit,
+}
+
+/// How the answer to a statement ended before its ReadyForQuery.
+enum Ended {
+    Complete,
+    /// The server failed it; `parsed` tells whether the text had been accepted by then.
+    Failed { error: Box<ServerError>, parsed: bool },
+    /// It was stopped from our side.
+    Abandoned(WireError),
+}
+
+/// The answer so far.
+#[derive(Default)]
+struct Collected {
+    answer: Answer,
+    bytes: u64,
+    parsed: bool,
+}
+
+impl Session {
+    /// Runs `sql` with `params` as text and returns the rows as text.
+    ///
+    /// One statement is expected. Without parameters the text may hold several; the answer is then
+    /// that of the last one that returned rows, with the command tag of the last statement. NOTICEs
+    /// are dropped.
+    ///
+    /// At most `rows_max` rows with together `bytes_max` bytes (as they come on the wire) are returned. A larger answer is an
+    /// error, the statement is cancelled and, outside of a transaction block, has changed nothing;
+    /// among several statements those already committed stay. The session can be used again after
+    /// every error but those of [`Kind`](egret_base::Kind) `Unavailable` or `Internal`.
+    ///
+    /// Dropping the future leaves the session [broken](WireError::Broken).
+    ///
+    /// # Errors
+    /// [`WireError::Server`] for what the server refuses; [`WireError::Limit`] with the limit
+    /// `query_rows_max` or `query_bytes_max`; [`WireError::CopyRefused`];
+    /// [`WireError::NotUtf8`]; [`WireError::Unsendable`] when the text holds a zero byte or there
+    /// are more than 65535 parameters; [`WireError::Lost`] and [`WireError::Protocol`] when the
+    /// session is no longer usable.
+    pub async fn query(
+        &mut self,
+        sql: &str,
+        params: &[Option<String>],
+        rows_max: u64,
+        bytes_max: u64,
+    ) -> Result<Answer, WireError> {
+        let allowed = Allowed {
+            rows: Limit::new("query_rows_max", rows_max),
+            bytes: Limit::new("query_bytes_max", bytes_max),
+        };
+        let before = self.ready.ok_or(WireError::Broken)?;
+        let extended = extended_messages(sql, params)?;
+        let simple = simple_message(sql)?;
+        // Inside of a transaction block the failed attempt would abort the block.
+        if params.is_empty() && before != Transaction::Idle {
+            return self.run_simple(&simple, allowed).await;
+        }
+        match self.run_extended(&extended, allowed).await {
+            Err((WireError::Server(error), false))
+                if params.is_empty() && error.sqlstate == SYNTAX_ERROR =>
+            {
+                self.run_simple(&simple, allowed).await
+            }
+            Err((error, _)) => Err(error),
+            Ok(answer) => Ok(answer),
+        }
+    }
+
+    /// The error comes with whether the text had been parsed when it occurred.
+    async fn run_extended(
+        &mut self,
+        messages: &BytesMut,
+        allowed: Allowed,
+    ) -> Result<Answer, (WireError, bool)> {
+        let unparsed = |error| (error, false);
+        self.ready = None;
+        self.connection.send(messages).await.map_err(unparsed)?;
+        let mut collected = Collected::default();
+        let ended = self.collect(&mut collected, allowed).await.map_err(unparsed)?;
+        let mut closing = BytesMut::new();
+        if let Ended::Abandoned(_) = ended {
+            self.stop_statement().await.map_err(unparsed)?;
+            frontend::copy_fail("refused by egret", &mut closing).expect("no zero byte");
+            frontend::execute(NO_PORTAL, 0, &mut closing).expect("no zero byte");
+        }
+        frontend::sync(&mut closing);
+        self.connection.send(&closing).await.map_err(unparsed)?;
+        let late = self.drain().await.map_err(unparsed)?;
+        match (ended, late) {
+            (Ended::Complete, None) => Ok(collected.answer),
+            // A deferred constraint fails at the commit, after the statement was complete.
+            (Ended::Complete, Some(error)) => Err((WireError::Server(error), true)),
+            (Ended::Failed { error, parsed }, _) => Err((WireError::Server(error), parsed)),
+            (Ended::Abandoned(error), _) => Err((error, true)),
+        }
+    }
+
+    async fn run_simple(
+        &mut self,
+        message: &BytesMut,
+        allowed: Allowed,
+    ) -> Result<Answer, WireError> {
+        self.ready = None;
+        self.connection.send(message).await?;
+        let mut collected = Collected::default();
+        let mut failure = None;
+        while self.ready.is_none() {
+            match self.collect(&mut collected, allowed).await? {
+                Ended::Complete => {}
+                Ended::Failed { error, .. } => failure = Some(WireError::Server(error)),
+                Ended::Abandoned(error) => {
+                    self.stop_statement().await?;
+                    let mut refusal = BytesMut::new();
+                    frontend::copy_fail("refused by egret", &mut refusal).expect("no zero byte");
+                    self.connection.send(&refusal).await?;
+                    self.drain().await?;
+                    failure = Some(error);
+                }
+            }
+        }
+        failure.map_or(Ok(collected.answer), Err)
+    }
+
+    /// Reads until a statement is complete or failed, or the session is ready.
+    async fn collect(
+        &mut self,
+        collected: &mut Collected,
+        allowed: Allowed,
+    ) -> Result<Ended, WireError> {
+        loop {
+            let next = self.connection.next().await?;
+            match next.tag {
+                backend::DATA_ROW_TAG => {
+                    if let Err(limit) = collected.admit(next, allowed) {
+                        return Ok(Ended::Abandoned(limit));
+                    }
+                    let message = self.connection.message(next).await?;
+                    let Message::DataRow(row) = message else {
+                        return Err(WireError::Protocol("a row was expected".to_owned()));
+                    };
+                    if let Err(error) = collected.take_row(&row) {
+                        return match error {
+                            WireError::NotUtf8 { .. } => Ok(Ended::Abandoned(error)),
+                            other => Err(other),
+                        };
+                    }
+                }
+                backend::ERROR_RESPONSE_TAG => {
+                    let error = self.connection.server_error(next).await?;
+                    return Ok(Ended::Failed {
+                        error: Box::new(error),
+                        parsed: collected.parsed,
+                    });
+                }
+                backend::COPY_IN_RESPONSE_TAG | backend::COPY_OUT_RESPONSE_TAG => {
+                    return Ok(Ended::Abandoned(WireError::CopyRefused));
+                }
+                backend::COPY_DATA_TAG | backend::COPY_DONE_TAG => {
+                    self.connection.skip(next).await?;
+                }
+                backend::PARAMETER_STATUS_TAG => self.take_parameter(next).await?,
+                backend::NOTICE_RESPONSE_TAG | backend::NOTIFICATION_RESPONSE_TAG => {
+                    self.connection.skip(next).await?;
+                }
+                _ => match self.connection.small_message(next).await? {
+                    Message::ParseComplete => collected.parsed = true,
+                    Message::RowDescription(body) => collected.start(&body)?,
+                    Message::CommandComplete(body) => {
+                        collected.answer.command_tag = body.tag().map_err(malformed)?.to_owned();
+                        return Ok(Ended::Complete);
+                    }
+                    Message::EmptyQueryResponse => return Ok(Ended::Complete),
+                    Message::ReadyForQuery(body) => {
+                        self.ready = Some(Transaction::from_status(body.status()));
+                        return Ok(Ended::Complete);
+                    }
+                    _ => {}
+                },
+            }
+        }
+    }
+
+    /// Skips everything up to ReadyForQuery; returns an error of the server met on the way.
+    async fn drain(&mut self) -> Result<Option<Box<ServerError>>, WireError> {
+        let mut failure = None;
+        while self.ready.is_none() {
+            let next = self.connection.next().await?;
+            match next.tag {
+                backend::ERROR_RESPONSE_TAG => {
+                    let error = self.connection.server_error(next).await?;
+                    failure.get_or_insert(Box::new(error));
+                }
+                backend::PARAMETER_STATUS_TAG => self.take_parameter(next).await?,
+                backend::READY_FOR_QUERY_TAG => {
+                    if let Message::ReadyForQuery(body) = self.connection.small_message(next).await? {
+                        self.ready = Some(Transaction::from_status(body.status()));
+                    }
+                }
+                _ => self.connection.skip(next).await?,
+            }
+        }
+        Ok(failure)
+    }
+
+    /// Cancels what runs. The signal is on its way to the backend when this returns, so it cannot
+    /// hit a statement that is sent later.
+    async fn stop_statement(&self) -> Result<(), WireError> {
+        cancel(&self.socket_dir, self.port, self.key).await
+    }
+}
+
+impl Collected {
+    fn start(&mut self, description: &RowDescriptionBody) -> Result<(), WireError> {
+        let mut columns = Vec::new();
+        let mut fields = description.fields();
+        while let Some(field) = fields.next().map_err(malformed)? {
+            columns.push(Column {
+                name: field.name().to_owned(),
+                type_oid: field.type_oid(),
+            });
+        }
+        self.answer.columns = columns;
+        self.answer.rows.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+
+    /// Decides by its header alone whether one more row fits.
+    fn admit(&mut self, row: Next, allowed: Allowed) -> Result<(), WireError> {
+        allowed.rows.check(self.answer.rows.len() as u64 + 1)?;
+        self.bytes += row.body_bytes as u64;
+        allowed.bytes.check(self.bytes)?;
+        Ok(())
+    }
+
+    fn take_row(&mut self, body: &DataRowBody) -> Result<(), WireError> {
+        let buffer = body.buffer();
+        let mut row = Vec::with_capacity(self.answer.columns.len());
+        let mut ranges = body.ranges();
+        while let Some(range) = ranges.next().map_err(malformed)? {
+            let value = range.map(|range| std::str::from_utf8(&buffer[range]).map(str::to_owned));
+            match value.transpose() {
+                Ok(value) => row.push(value),
+                Err(_) => {
+                    let column = self.answer.columns.get(row.len());
+                    return Err(WireError::NotUtf8 {
+                        column: column.map(|column| column.name.clone()).unwrap_or_default(),
+                    });
+                }
+            }
+        }
+        self.answer.rows.push(row);
+        Ok(())
+    }
+}
+
+/// Parse, Bind, Describe, Execute and Flush; without the Sync that would commit.
+fn extended_messages(sql: &str, params: &[Option<String>]) -> Result<BytesMut, WireError> {
+    let mut messages = BytesMut::new();
+    frontend::parse("", sql, [], &mut messages).map_err(zero_byte)?;
+    let write = |value: &Option<String>, buffer: &mut BytesMut| match value {
+        Some(text) => {
+            buffer.extend_from_slice(text.as_bytes());
+            Ok(IsNull::No)
+        }
+        None => Ok(IsNull::Yes),
+    };
+    frontend::bind("", "", [0], params, write, [0], &mut messages)
+        .map_err(|_| WireError::Unsendable("there are too many parameters, or too large ones"))?;
+    frontend::describe(b'P', "", &mut messages).expect("no zero byte");
+    frontend::execute("", 0, &mut messages).expect("no zero byte");
+    frontend::flush(&mut messages);
+    Ok(messages)
+}
+
+fn simple_message(sql: &str) -> Result<BytesMut, WireError> {
+    let mut message = BytesMut::new();
+    frontend::query(sql, &mut message).map_err(zero_byte)?;
+    Ok(message)
+}
+
+fn zero_byte(_: std::io::Error) -> WireError {
+    WireError::Unsendable("its text holds a zero byte")
+}
