@@ -1,1 +1,3 @@
+//! The `egret` program: everything it does is in the library beside it.
+
 fn main() {}

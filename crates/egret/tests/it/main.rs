@@ -1,0 +1,5 @@
+//! The binary's integration tests: the demo against a real PostgreSQL, the command line as a user
+//! meets it, and the commands that the documentation shows.
+
+mod demo;
+mod server;
