@@ -1,0 +1,93 @@
+//! The doors' settings, section `server` of `egret.toml`.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use egret_base::Limit;
+use egret_base::settings::{Size, Span};
+
+use crate::error::ServerError;
+
+egret_base::settings! {
+    /// Settings of the HTTP and gRPC door.
+    pub struct ServerConfig in "server" {
+        /// IP address the door listens on. Anything but loopback should come with TLS.
+        address: String = "127.0.0.1".to_owned(),
+        /// TCP port of HTTP and gRPC; 0 takes a free one.
+        port: u16 = 7070,
+        /// PEM file with the certificate chain; with `tls_key` the door speaks TLS only.
+        tls_certificate: Option<PathBuf> = None,
+        /// PEM file with the certificate's private key.
+        tls_key: Option<PathBuf> = None,
+        /// Largest request body in bytes; beyond it the answer is 413.
+        body_bytes_max: Size = Size::mib(4),
+        /// Largest request head (path, names and values of all headers) in bytes; beyond it 431.
+        header_bytes_max: Size = Size(32 << 10),
+        /// Most headers of one request; beyond it 431.
+        headers_max: u32 = 64,
+        /// Most requests at work at once over all connections; beyond it 503 with `Retry-After`.
+        concurrency_max: u32 = 512,
+        /// Most open connections; beyond it a connection is answered 503 and closed.
+        connections_max: u32 = 2048,
+        /// Most requests at once on one HTTP/2 connection; beyond it the client waits.
+        http2_streams_max: u32 = 256,
+        /// Longest time a handler may take to begin its response; beyond it 504.
+        request_timeout: Span = Span::secs(300),
+        /// Longest time a client may take for the TLS handshake or to send a request's head.
+        header_timeout: Span = Span::secs(10),
+        /// Longest time requests in flight get to finish when the server stops.
+        shutdown_timeout: Span = Span::secs(10),
+        /// Whether each request leaves a line in the log (never with its query, headers or body).
+        access_log: bool = true,
+        /// Longest CPU profile that may be asked of `/debug/profile`.
+        profile_duration_max: Span = Span::secs(60),
+    }
+}
+
+impl ServerConfig {
+    /// The address to listen on.
+    ///
+    /// # Errors
+    /// [`ServerError::Setting`] when `server.address` is no IP address.
+    pub fn socket_address(&self) -> Result<SocketAddr, ServerError> {
+        let address: IpAddr = self.address.parse().map_err(|_| ServerError::Setting {
+            setting: "server.address",
+            message: format!(
+                "`{}` is not an IP address: write for example 127.0.0.1 or ::1",
+                self.address
+            ),
+        })?;
+        Ok(SocketAddr::new(address, self.port))
+    }
+
+    /// Refuses limits of zero, which would refuse every request.
+    ///
+    /// # Errors
+    /// [`ServerError::Setting`] with the first such setting.
+    pub fn check(&self) -> Result<(), ServerError> {
+        let counts = [
+            ("server.header_bytes_max", self.header_bytes_max.bytes()),
+            ("server.headers_max", u64::from(self.headers_max)),
+            ("server.concurrency_max", u64::from(self.concurrency_max)),
+            ("server.connections_max", u64::from(self.connections_max)),
+            ("server.http2_streams_max", u64::from(self.http2_streams_max)),
+            ("server.request_timeout", self.request_timeout.0),
+            ("server.header_timeout", self.header_timeout.0),
+        ];
+        match counts.iter().find(|(_, value)| *value == 0) {
+            Some((setting, _)) => Err(ServerError::Setting {
+                setting,
+                message: "0 would refuse every request: set at least 1".to_owned(),
+            }),
+            None => self.socket_address().map(|_| ()),
+        }
+    }
+
+    /// The limit on a request's body.
+    pub fn body_limit(&self) -> Limit {
+        Limit::new("server.body_bytes_max", self.body_bytes_max.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests;

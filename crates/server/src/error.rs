@@ -1,0 +1,202 @@
+//! What can go wrong when the doors open, and why a request is turned away.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use egret_base::{Coded, Kind};
+
+/// Why the server cannot be built or started.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// A setting cannot be used.
+    #[error("{setting}: {message}")]
+    Setting {
+        /// Section and name.
+        setting: &'static str,
+        /// What is wrong and what to do.
+        message: String,
+    },
+    /// The port is taken.
+    #[error(
+        "{address} is in use by another program: stop it, or set server.port (EGRET_SERVER_PORT)"
+    )]
+    PortTaken {
+        /// Where the server wanted to listen.
+        address: SocketAddr,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}: check server.address and server.port")]
+    Listen {
+        /// Where the server wanted to listen.
+        address: SocketAddr,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// A TLS file cannot be read or does not hold what it should.
+    #[error("{setting} {path}: {message}")]
+    Tls {
+        /// The setting that names the file.
+        setting: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// A documented route asks for a scope that no engine has announced to the token store.
+    #[error("{operation} needs the scope `{scope}`, which the token store does not know")]
+    UnknownScope {
+        /// Method and path.
+        operation: String,
+        /// The scope.
+        scope: String,
+    },
+}
+
+impl Coded for ServerError {
+    fn code(&self) -> &'static str {
+        match self {
+            ServerError::Setting { .. } => "setting_invalid",
+            ServerError::PortTaken { .. } => "port_taken",
+            ServerError::Listen { .. } => "listen_failed",
+            ServerError::Tls { .. } => "tls_file_invalid",
+            ServerError::UnknownScope { .. } => "scope_unknown",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            ServerError::PortTaken { .. } | ServerError::Listen { .. } => Kind::Unavailable,
+            ServerError::UnknownScope { .. } => Kind::Internal,
+            ServerError::Setting { .. } | ServerError::Tls { .. } => Kind::Invalid,
+        }
+    }
+}
+
+/// Why a request is turned away before any engine sees it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The request's head is too large.
+    #[error("the request's head has {asked} {unit}, but {limit} is {max}: send less or raise the setting")]
+    HeadTooLarge {
+        /// The limit's name.
+        limit: &'static str,
+        /// The largest value allowed.
+        max: u64,
+        /// What the request has.
+        asked: u64,
+        /// What is counted.
+        unit: &'static str,
+    },
+    /// The request's body is too large.
+    #[error("the request's body is larger than server.body_bytes_max, which is {max} bytes: send less or raise the setting")]
+    BodyTooLarge {
+        /// The largest size allowed, in bytes.
+        max: u64,
+    },
+    /// Too many requests are at work.
+    #[error("{limit} is {max} and as many are at work: try again in a moment")]
+    Busy {
+        /// The limit's name.
+        limit: &'static str,
+        /// The largest number allowed.
+        max: u64,
+    },
+    /// The handler took too long.
+    #[error("the request took longer than server.request_timeout, which is {timeout_ms} ms")]
+    TimedOut {
+        /// The time allowed.
+        timeout_ms: u64,
+    },
+    /// No route has this path.
+    #[error("there is no {path}{}: /docs lists every route", suggestion(.nearest))]
+    RouteNotFound {
+        /// The path asked for.
+        path: String,
+        /// A documented path much like it.
+        nearest: Option<String>,
+    },
+    /// The route does not have this method.
+    #[error("{path} does not take {method}: it takes {allowed}")]
+    MethodNotAllowed {
+        /// The method asked for.
+        method: String,
+        /// The route.
+        path: String,
+        /// The methods it has.
+        allowed: String,
+    },
+    /// The body has the wrong content type.
+    #[error("the content type is {found}, but this route reads application/json: set the Content-Type header")]
+    ContentType {
+        /// What was sent.
+        found: String,
+    },
+    /// The body is no JSON.
+    #[error("the body is not JSON: {message}")]
+    JsonMalformed {
+        /// What and where, by line and column.
+        message: String,
+    },
+    /// The body is JSON of the wrong shape.
+    #[error("the body does not fit: {field}: {message}")]
+    JsonInvalid {
+        /// Path to the field, e.g. `scopes[1]`; `body` for the whole.
+        field: String,
+        /// What is wrong there.
+        message: String,
+    },
+    /// The body broke off.
+    #[error("the body could not be read: {message}")]
+    BodyBroken {
+        /// What failed.
+        message: String,
+    },
+    /// A parameter of the path or query cannot be read.
+    #[error("{place}: {message}")]
+    Parameter {
+        /// `query` or `path`.
+        place: &'static str,
+        /// What is wrong.
+        message: String,
+    },
+}
+
+fn suggestion(nearest: &Option<String>) -> String {
+    nearest
+        .as_ref()
+        .map(|path| format!(": did you mean {path}?"))
+        .unwrap_or_default()
+}
+
+impl Coded for RequestError {
+    fn code(&self) -> &'static str {
+        match self {
+            RequestError::HeadTooLarge { .. } => "head_too_large",
+            RequestError::BodyTooLarge { .. } => "body_too_large",
+            RequestError::Busy { .. } => "server_busy",
+            RequestError::TimedOut { .. } => "request_timed_out",
+            RequestError::RouteNotFound { .. } => "route_not_found",
+            RequestError::MethodNotAllowed { .. } => "method_not_allowed",
+            RequestError::ContentType { .. } => "content_type_unsupported",
+            RequestError::JsonMalformed { .. } => "json_malformed",
+            RequestError::JsonInvalid { .. } => "json_invalid",
+            RequestError::BodyBroken { .. } => "body_broken",
+            RequestError::Parameter { .. } => "parameter_invalid",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            RequestError::HeadTooLarge { .. } | RequestError::BodyTooLarge { .. } => Kind::TooLarge,
+            RequestError::Busy { .. } => Kind::Unavailable,
+            RequestError::TimedOut { .. } => Kind::TimedOut,
+            RequestError::RouteNotFound { .. } => Kind::NotFound,
+            RequestError::MethodNotAllowed { .. }
+            | RequestError::ContentType { .. }
+            | RequestError::JsonMalformed { .. }
+            | RequestError::JsonInvalid { .. }
+            | RequestError::BodyBroken { .. }
+            | RequestError::Parameter { .. } => Kind::Invalid,
+        }
+    }
+}

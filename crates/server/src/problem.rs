@@ -1,0 +1,189 @@
+//! Errors as callers see them: RFC 9457 problem+json over HTTP, a status over gRPC.
+//!
+//! Anything [`Coded`] becomes a [`Problem`]. A handler returns it without knowing the request; the
+//! outermost layer (`observe.rs`) adds the request id and renders it for the protocol asked for.
+
+use axum::response::{IntoResponse, Response};
+use egret_base::{Coded, Kind};
+use http::{HeaderValue, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::error::RequestError;
+
+/// The media type of [`Problem`].
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// Seconds after which a caller may try again when the error does not say.
+const RETRY_AFTER_SECONDS: u32 = 1;
+
+/// What went wrong (RFC 9457), with Egret's stable code.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "type": "/errors#token_missing", "title": "Unauthorized", "status": 401, "code": "token_missing",
+    "detail": "no token: send `Authorization: Bearer egret_…`", "retryable": false,
+    "request_id": "0197a3c2-7a53-7c11-9d2e-3f1c5a7b9d10"
+}))]
+pub struct Problem {
+    /// Reference to the error's description: `/errors#` and the code.
+    #[serde(rename = "type")]
+    pub type_reference: String,
+    /// The HTTP status in words.
+    pub title: String,
+    /// The HTTP status.
+    #[schema(minimum = 400, maximum = 599)]
+    pub status: u16,
+    /// Stable identifier of the error, to be matched by programs.
+    pub code: String,
+    /// What failed, with which value, and what to do.
+    pub detail: String,
+    /// Whether the same request may succeed later without being changed.
+    pub retryable: bool,
+    /// The request's id, to be found in the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    /// Seconds to wait before trying again; also in the `Retry-After` header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u32>,
+    #[serde(skip)]
+    #[schema(ignore)]
+    grpc_code: Option<tonic::Code>,
+}
+
+/// The HTTP status of an error's kind.
+pub fn http_status(kind: Kind) -> StatusCode {
+    match kind {
+        Kind::Invalid => StatusCode::BAD_REQUEST,
+        Kind::Unauthenticated => StatusCode::UNAUTHORIZED,
+        Kind::Denied => StatusCode::FORBIDDEN,
+        Kind::NotFound => StatusCode::NOT_FOUND,
+        Kind::Conflict => StatusCode::CONFLICT,
+        Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Kind::LimitReached => StatusCode::TOO_MANY_REQUESTS,
+        Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Kind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+        Kind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// The gRPC status of an error's kind.
+pub fn grpc_code(kind: Kind) -> tonic::Code {
+    match kind {
+        Kind::Invalid => tonic::Code::InvalidArgument,
+        Kind::Unauthenticated => tonic::Code::Unauthenticated,
+        Kind::Denied => tonic::Code::PermissionDenied,
+        Kind::NotFound => tonic::Code::NotFound,
+        Kind::Conflict => tonic::Code::FailedPrecondition,
+        Kind::TooLarge | Kind::LimitReached => tonic::Code::ResourceExhausted,
+        Kind::Unavailable => tonic::Code::Unavailable,
+        Kind::TimedOut => tonic::Code::DeadlineExceeded,
+        Kind::Internal => tonic::Code::Internal,
+    }
+}
+
+/// The gRPC status of an error; its code travels in the metadata `egret-code`.
+pub fn grpc_status(error: &dyn Coded) -> tonic::Status {
+    Problem::of(error).to_grpc_status()
+}
+
+impl Problem {
+    /// The problem of an error, with the messages of its sources.
+    pub fn of(error: &dyn Coded) -> Self {
+        let mut problem = Self::new(
+            http_status(error.kind()),
+            error.code(),
+            egret_base::error::chain(error),
+            error.retryable(),
+        );
+        problem.grpc_code = Some(grpc_code(error.kind()));
+        problem
+    }
+
+    /// A problem from its parts; `LimitReached` and `Unavailable` statuses get a `Retry-After`.
+    pub fn new(status: StatusCode, code: &str, detail: String, retryable: bool) -> Self {
+        let waits = matches!(
+            status,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
+        );
+        Self {
+            type_reference: format!("/errors#{code}"),
+            title: status.canonical_reason().unwrap_or("Error").to_owned(),
+            status: status.as_u16(),
+            code: code.to_owned(),
+            detail,
+            retryable,
+            request_id: None,
+            retry_after_seconds: waits.then_some(RETRY_AFTER_SECONDS),
+            grpc_code: None,
+        }
+    }
+
+    /// The same problem with another time to wait, in seconds.
+    pub fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after_seconds = Some(seconds);
+        self
+    }
+
+    /// The problem as a gRPC status with `egret-code` and `x-request-id` in its metadata.
+    pub fn to_grpc_status(&self) -> tonic::Status {
+        let code = self.grpc_code.unwrap_or(tonic::Code::Unknown);
+        let mut status = tonic::Status::new(code, self.detail.clone());
+        let texts = [("egret-code", Some(&self.code)), ("x-request-id", self.request_id.as_ref())];
+        for (name, text) in texts {
+            if let Some(value) = text.and_then(|text| text.parse().ok()) {
+                status.metadata_mut().insert(name, value);
+            }
+        }
+        status
+    }
+
+    /// Renders the problem as JSON.
+    pub(crate) fn render(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self).expect("a problem holds only text and numbers");
+        let mut response = (status, body).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if let Some(seconds) = self.retry_after_seconds {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(
+                header::WWW_AUTHENTICATE,
+                HeaderValue::from_static("Bearer realm=\"egret\""),
+            );
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl<E: Coded> From<E> for Problem {
+    fn from(error: E) -> Self {
+        let mut problem = Problem::of(&error);
+        let any: &dyn std::any::Any = &error;
+        // The statuses that RFC 9110 and RFC 6585 have for these are finer than their kinds.
+        let status = match any.downcast_ref::<RequestError>() {
+            Some(RequestError::HeadTooLarge { .. }) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Some(RequestError::MethodNotAllowed { .. }) => StatusCode::METHOD_NOT_ALLOWED,
+            Some(RequestError::ContentType { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Some(RequestError::RouteNotFound { .. }) => {
+                problem.grpc_code = Some(tonic::Code::Unimplemented);
+                StatusCode::NOT_FOUND
+            }
+            _ => return problem,
+        };
+        problem.status = status.as_u16();
+        problem.title = status.canonical_reason().unwrap_or("Error").to_owned();
+        problem
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        self.render()
+    }
+}
+
+#[cfg(test)]
+mod tests;

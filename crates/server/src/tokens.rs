@@ -1,0 +1,383 @@
+//! Who may call: tokens with scopes, a tenant and an end, checked from memory.
+//!
+//! `state.db` holds every token's SHA-256, never its secret. All tokens are in memory as well, so
+//! that a request touches no disk; the number of tokens is bounded. The time of last use is noted
+//! in memory and written behind by [`Tokens::write_last_used`], at most once a minute per token.
+
+mod model;
+mod scope;
+mod secret;
+mod store;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use egret_base::{Clock, Coded, Entropy, Kind, Limit, LimitExceeded, Timestamp};
+use egret_state::{Database, StateError};
+
+pub use model::{DEFAULT_TENANT, NewToken, Token, TokenRequest};
+pub use scope::{ADMIN, Scope, ScopeError};
+pub use secret::{MalformedToken, Presented};
+
+/// Most tokens that are neither revoked nor swept away after their end.
+pub const TOKENS_MAX: Limit = Limit::new("tokens_max", 10_000);
+
+/// How long revoked and expired tokens are kept in `state.db` for whoever reads it later.
+const ENDED_KEPT: Duration = Duration::from_secs(30 * 86_400);
+
+/// How coarse the time of last use is.
+const LAST_USED_RESOLUTION: Duration = Duration::from_secs(60);
+
+/// Why a token is not accepted, not made or not found.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The request carries no token.
+    #[error("no token: send the header `Authorization: Bearer egret_…`")]
+    Missing,
+    /// What was sent is no token of this server, or is revoked. Says no more, so as to tell a
+    /// guesser nothing.
+    #[error("the token is not valid: it is malformed, unknown or revoked")]
+    Invalid,
+    /// The token's time is over.
+    #[error("the token expired at {at}: ask for a new one")]
+    Expired {
+        /// When.
+        at: Timestamp,
+    },
+    /// The token lacks a scope.
+    #[error("the token lacks the scope `{scope}`: use one that has it")]
+    ScopeMissing {
+        /// The scope.
+        scope: String,
+    },
+    /// A scope cannot be read or is not known.
+    #[error(transparent)]
+    Scope(#[from] ScopeError),
+    /// A field of the request for a new token is out of range.
+    #[error("{field}: {message}")]
+    Field {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// No live token has this id.
+    #[error("there is no token `{id}`: GET /v1/tokens lists them")]
+    NotFound {
+        /// The id asked for.
+        id: String,
+    },
+    /// There are too many tokens.
+    #[error("too many tokens: {0}; revoke some first")]
+    TooMany(#[from] LimitExceeded),
+    /// `state.db` failed.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The admin token's file could not be written.
+    #[error("cannot write the admin token to {path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+}
+
+impl Coded for TokenError {
+    fn code(&self) -> &'static str {
+        match self {
+            TokenError::Missing => "token_missing",
+            TokenError::Invalid => "token_invalid",
+            TokenError::Expired { .. } => "token_expired",
+            TokenError::ScopeMissing { .. } => "scope_missing",
+            TokenError::Scope(_) => "scope_invalid",
+            TokenError::Field { .. } => "token_field_invalid",
+            TokenError::NotFound { .. } => "token_not_found",
+            TokenError::TooMany(_) => "tokens_max",
+            TokenError::State(error) => error.code(),
+            TokenError::File { .. } => "token_file",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            TokenError::Missing | TokenError::Invalid | TokenError::Expired { .. } => {
+                Kind::Unauthenticated
+            }
+            TokenError::ScopeMissing { .. } => Kind::Denied,
+            TokenError::Scope(_) | TokenError::Field { .. } => Kind::Invalid,
+            TokenError::NotFound { .. } => Kind::NotFound,
+            TokenError::TooMany(_) => Kind::LimitReached,
+            TokenError::State(error) => error.kind(),
+            TokenError::File { .. } => Kind::Internal,
+        }
+    }
+}
+
+/// A token as held in memory.
+#[derive(Debug)]
+struct Live {
+    token: Token,
+    secret_sha256: [u8; 32],
+    /// Microseconds since the Unix epoch; [`NEVER`] before the first use.
+    last_used: AtomicI64,
+    /// The part of `last_used` that `state.db` has.
+    last_used_written: AtomicI64,
+}
+
+const NEVER: i64 = i64::MIN;
+
+impl Live {
+    fn new(token: Token, secret_sha256: [u8; 32]) -> Self {
+        let last_used = token.last_used_at.map_or(NEVER, Timestamp::as_micros);
+        Self {
+            token,
+            secret_sha256,
+            last_used: AtomicI64::new(last_used),
+            last_used_written: AtomicI64::new(last_used),
+        }
+    }
+
+    fn expired_at(&self, now: Timestamp) -> Option<Timestamp> {
+        self.token.expires_at.filter(|end| *end <= now)
+    }
+
+    fn present(&self) -> Token {
+        let last_used = self.last_used.load(Ordering::Relaxed);
+        Token {
+            last_used_at: (last_used != NEVER).then(|| Timestamp::from_micros(last_used)),
+            ..self.token.clone()
+        }
+    }
+}
+
+/// The token store: `state.db` and its copy in memory.
+pub struct Tokens {
+    database: Database,
+    areas: Vec<&'static str>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    live: RwLock<HashMap<String, Arc<Live>>>,
+    /// Held over a change of `state.db` and memory together, so that the two agree.
+    change: Mutex<()>,
+}
+
+impl Tokens {
+    /// Opens the store in the `state.db` at `state_path`.
+    ///
+    /// `engines` are the names before the colon that scopes may have, beside the server's own.
+    ///
+    /// # Errors
+    /// [`TokenError::State`] when `state.db` cannot be used.
+    pub fn open(
+        state_path: &Path,
+        engines: &[&'static str],
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, TokenError> {
+        let database = Database::open(state_path, "tokens", &store::MIGRATIONS)?;
+        store::delete_ended(&database, minus(clock.now(), ENDED_KEPT))?;
+        let live = store::read_live(&database)?
+            .into_iter()
+            .map(|(token, hash)| (token.id.clone(), Arc::new(Live::new(token, hash))))
+            .collect();
+        Ok(Self {
+            database,
+            areas: scope::SERVER_AREAS.iter().chain(engines).copied().collect(),
+            clock,
+            entropy,
+            live: RwLock::new(live),
+            change: Mutex::new(()),
+        })
+    }
+
+    /// Reads a scope and checks that its area is a known one.
+    ///
+    /// # Errors
+    /// [`ScopeError`] naming the known areas.
+    pub fn scope(&self, text: &str) -> Result<Scope, ScopeError> {
+        Scope::parse(text, &self.areas)
+    }
+
+    /// Makes a token; blocks on the disk. The secret is in the result and nowhere else.
+    ///
+    /// # Errors
+    /// [`TokenError::Field`] and [`TokenError::Scope`] for bad input, [`TokenError::TooMany`] over
+    /// [`TOKENS_MAX`].
+    pub fn create(&self, request: &TokenRequest) -> Result<NewToken, TokenError> {
+        let (token, presented) = self.draft(request)?;
+        self.keep(token, &presented)
+    }
+
+    /// Every token that is not revoked, oldest first; expired ones stay in the list until swept.
+    pub fn list(&self) -> Vec<Token> {
+        let mut tokens: Vec<Token> = self.read_live().values().map(|live| live.present()).collect();
+        tokens.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        tokens
+    }
+
+    /// Revokes a token at once; blocks on the disk.
+    ///
+    /// # Errors
+    /// [`TokenError::NotFound`] when no live token has this id.
+    pub fn revoke(&self, id: &str) -> Result<(), TokenError> {
+        let _change = self.changing();
+        if !self.read_live().contains_key(id) {
+            return Err(TokenError::NotFound { id: id.to_owned() });
+        }
+        store::revoke(&self.database, id, self.clock.now())?;
+        self.write_live().remove(id);
+        Ok(())
+    }
+
+    /// The token whose text this is; touches no disk.
+    ///
+    /// # Errors
+    /// [`TokenError::Invalid`] or [`TokenError::Expired`].
+    pub fn authenticate(&self, text: &str) -> Result<Token, TokenError> {
+        let presented = Presented::parse(text).map_err(|MalformedToken| TokenError::Invalid)?;
+        let live = self.read_live().get(presented.id()).cloned();
+        // An unknown id costs the same comparison as a known one.
+        let expected = live.as_ref().map_or([0; 32], |live| live.secret_sha256);
+        let matches = presented.matches(&expected);
+        let live = live.filter(|_| matches).ok_or(TokenError::Invalid)?;
+        let now = self.clock.now();
+        if let Some(at) = live.expired_at(now) {
+            return Err(TokenError::Expired { at });
+        }
+        let before = live.last_used.load(Ordering::Relaxed);
+        if before == NEVER || now.since(Timestamp::from_micros(before)) >= LAST_USED_RESOLUTION {
+            live.last_used.store(now.as_micros(), Ordering::Relaxed);
+        }
+        Ok(live.token.clone())
+    }
+
+    /// Writes the times of last use that `state.db` lacks; blocks on the disk.
+    ///
+    /// # Errors
+    /// [`TokenError::State`]; the times are written by the next call then.
+    pub fn write_last_used(&self) -> Result<(), TokenError> {
+        let stale: Vec<(Arc<Live>, i64)> = self
+            .read_live()
+            .values()
+            .map(|live| (live.clone(), live.last_used.load(Ordering::Relaxed)))
+            .filter(|(live, used)| *used != live.last_used_written.load(Ordering::Relaxed))
+            .collect();
+        if stale.is_empty() {
+            return Ok(());
+        }
+        let rows: Vec<(&str, i64)> =
+            stale.iter().map(|(live, used)| (live.token.id.as_str(), *used)).collect();
+        store::write_last_used(&self.database, &rows)?;
+        for (live, used) in &stale {
+            live.last_used_written.store(*used, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Sees to it that an admin token exists; blocks on the disk.
+    ///
+    /// When there is none (first start, or `state.db` was rebuilt) one is made, written to `path`
+    /// with mode 0600 and returned, to be shown once.
+    ///
+    /// # Errors
+    /// [`TokenError::File`] or [`TokenError::State`].
+    pub fn ensure_admin(&self, path: &Path) -> Result<Option<NewToken>, TokenError> {
+        let now = self.clock.now();
+        let is_admin = |live: &Arc<Live>| {
+            live.expired_at(now).is_none() && live.token.scopes.iter().any(|scope| scope == ADMIN)
+        };
+        if self.read_live().values().any(is_admin) {
+            return Ok(None);
+        }
+        let (token, presented) = self.draft(&TokenRequest {
+            name: "first-start".to_owned(),
+            scopes: vec![ADMIN.to_owned()],
+            tenant: None,
+            ttl_ms: None,
+        })?;
+        // The file first: a crash in between leaves a file that the next start replaces, rather
+        // than an admin token that nobody knows.
+        write_private(path, presented.text().as_str()).map_err(|source| TokenError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        self.keep(token, &presented).map(Some)
+    }
+
+    fn draft(&self, request: &TokenRequest) -> Result<(Token, Presented), TokenError> {
+        let now = self.clock.now();
+        let presented = Presented::generate(self.entropy.as_ref());
+        let token = request.validate(presented.id(), now, &self.areas)?;
+        Ok((token, presented))
+    }
+
+    fn keep(&self, token: Token, presented: &Presented) -> Result<NewToken, TokenError> {
+        let _change = self.changing();
+        self.sweep()?;
+        TOKENS_MAX.check(self.read_live().len() as u64 + 1)?;
+        let secret_sha256 = presented.sha256();
+        store::insert(&self.database, &token, &secret_sha256)?;
+        let live = Arc::new(Live::new(token.clone(), secret_sha256));
+        self.write_live().insert(token.id.clone(), live);
+        Ok(NewToken {
+            details: token,
+            token: presented.text(),
+        })
+    }
+
+    /// Forgets what ended long ago, so that neither the file nor memory grows with time.
+    fn sweep(&self) -> Result<(), TokenError> {
+        let horizon = minus(self.clock.now(), ENDED_KEPT);
+        store::delete_ended(&self.database, horizon)?;
+        self.write_live().retain(|_, live| live.expired_at(horizon).is_none());
+        Ok(())
+    }
+
+    fn changing(&self) -> MutexGuard<'_, ()> {
+        self.change.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn read_live(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Arc<Live>>> {
+        // The map is changed by single calls only, so a panic elsewhere leaves it whole.
+        self.live.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write_live(&self) -> std::sync::RwLockWriteGuard<'_, HashMap<String, Arc<Live>>> {
+        self.live.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn minus(now: Timestamp, duration: Duration) -> Timestamp {
+    let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
+    Timestamp::from_micros(now.as_micros().saturating_sub(micros))
+}
+
+/// Writes a file only its owner can read, whole or not at all.
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    let beside = path.with_extension("token.new");
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! The nouns: a token as shown, the request for one, and a new one with its secret.
+
+use std::fmt;
+use std::time::Duration;
+
+use egret_base::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::TokenError;
+use super::scope::Scope;
+
+/// The tenant of whoever names none.
+pub const DEFAULT_TENANT: &str = "default";
+
+const NAME_LENGTH_MAX: usize = 100;
+const TENANT_LENGTH_MAX: usize = 63;
+const SCOPES_MAX: usize = 64;
+
+/// Ten years: a token meant to live longer is one without an end.
+const TTL_MS_MAX: u64 = 10 * 366 * 86_400_000;
+
+/// A token without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Token {
+    /// The public part of the token, 12 characters.
+    #[schema(example = "k3m9x2p7q4w8")]
+    pub id: String,
+    /// What its maker called it.
+    #[schema(example = "ci")]
+    pub name: String,
+    /// The tenant whose things its holder sees.
+    #[schema(example = "default")]
+    pub tenant: String,
+    /// What its holder may do: `admin`, or `<area>:read`, `<area>:write`, `<area>:*`.
+    #[schema(example = json!(["branches:read", "branches:write"]))]
+    pub scopes: Vec<String>,
+    /// When it was made, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    pub created_at: Timestamp,
+    /// When it ends, RFC 3339; null when it does not.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub expires_at: Option<Timestamp>,
+    /// When it was last used, to the minute, RFC 3339; null when never.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub last_used_at: Option<Timestamp>,
+}
+
+/// A new token: the only time its secret is shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewToken {
+    /// The token without its secret.
+    #[serde(flatten)]
+    pub details: Token,
+    /// The text to send as `Authorization: Bearer …`. It cannot be shown again.
+    #[schema(example = "egret_k3m9x2p7q4w8_…")]
+    pub token: String,
+}
+
+impl fmt::Debug for NewToken {
+    /// Shows everything but the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewToken")
+            .field("details", &self.details)
+            .field("token", &"…")
+            .finish()
+    }
+}
+
+/// What a new token shall be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest {
+    /// A name for people, 1 to 100 characters.
+    #[schema(min_length = 1, max_length = 100, example = "ci")]
+    pub name: String,
+    /// At least one of `admin`, `<area>:read`, `<area>:write`, `<area>:*`.
+    #[schema(min_items = 1, max_items = 64, example = json!(["branches:*"]))]
+    pub scopes: Vec<String>,
+    /// The tenant, 1 to 63 of `a-z`, `0-9`, `_` and `-`; `default` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Milliseconds until it ends; without end when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, example = 86_400_000)]
+    pub ttl_ms: Option<u64>,
+}
+
+impl TokenRequest {
+    /// The token this asks for, when it is in order.
+    pub(super) fn validate(
+        &self,
+        id: &str,
+        now: Timestamp,
+        areas: &[&'static str],
+    ) -> Result<Token, TokenError> {
+        let length = self.name.chars().count();
+        if length == 0 || length > NAME_LENGTH_MAX || self.name.chars().any(char::is_control) {
+            return Err(TokenError::Field {
+                field: "name",
+                message: format!("must be 1 to {NAME_LENGTH_MAX} printable characters"),
+            });
+        }
+        if self.scopes.is_empty() || self.scopes.len() > SCOPES_MAX {
+            return Err(TokenError::Field {
+                field: "scopes",
+                message: format!("must be 1 to {SCOPES_MAX} scopes, for example [\"branches:read\"]"),
+            });
+        }
+        let mut scopes = Vec::with_capacity(self.scopes.len());
+        for text in &self.scopes {
+            let scope = Scope::parse(text, areas)?.to_string();
+            if !scopes.contains(&scope) {
+                scopes.push(scope);
+            }
+        }
+        Ok(Token {
+            id: id.to_owned(),
+            name: self.name.clone(),
+            tenant: self.valid_tenant()?.to_owned(),
+            scopes,
+            created_at: now,
+            expires_at: self.valid_ttl()?.map(|ttl| now.plus(ttl)),
+            last_used_at: None,
+        })
+    }
+
+    fn valid_tenant(&self) -> Result<&str, TokenError> {
+        let tenant = self.tenant.as_deref().unwrap_or(DEFAULT_TENANT);
+        let sane = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-');
+        if tenant.is_empty() || tenant.len() > TENANT_LENGTH_MAX || !tenant.bytes().all(sane) {
+            return Err(TokenError::Field {
+                field: "tenant",
+                message: format!("must be 1 to {TENANT_LENGTH_MAX} of a-z, 0-9, _ and -"),
+            });
+        }
+        Ok(tenant)
+    }
+
+    fn valid_ttl(&self) -> Result<Option<Duration>, TokenError> {
+        match self.ttl_ms {
+            Some(ttl_ms) if ttl_ms == 0 || ttl_ms > TTL_MS_MAX => Err(TokenError::Field {
+                field: "ttl_ms",
+                message: format!(
+                    "{ttl_ms} is out of range: 1 to {TTL_MS_MAX} ms, or leave it out for a token without end"
+                ),
+            }),
+            ttl_ms => Ok(ttl_ms.map(Duration::from_millis)),
+        }
+    }
+}

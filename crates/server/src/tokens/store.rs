@@ -1,0 +1,110 @@
+//! The tokens' table in `state.db`; the only place with SQL.
+
+use egret_base::Timestamp;
+use egret_state::rusqlite::{self, Row, params};
+use egret_state::{Database, Migration, StateError};
+
+use super::model::Token;
+
+pub(super) const MIGRATIONS: [Migration; 1] = [Migration {
+    name: "tokens",
+    sql: "CREATE TABLE token (
+              id TEXT PRIMARY KEY,
+              secret_sha256 BLOB NOT NULL CHECK (length(secret_sha256) = 32),
+              name TEXT NOT NULL,
+              tenant TEXT NOT NULL,
+              scopes TEXT NOT NULL,
+              created_at INTEGER NOT NULL,
+              expires_at INTEGER,
+              last_used_at INTEGER,
+              revoked_at INTEGER) STRICT",
+}];
+
+/// Every token that is not revoked, with the hash of its secret.
+pub(super) fn read_live(database: &Database) -> Result<Vec<(Token, [u8; 32])>, StateError> {
+    let connection = database.lock();
+    let mut statement = connection.prepare(
+        "SELECT id, name, tenant, scopes, created_at, expires_at, last_used_at, secret_sha256
+           FROM token WHERE revoked_at IS NULL",
+    )?;
+    let tokens = statement
+        .query_map([], |row| Ok((read_token(row)?, row.get(7)?)))?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(tokens)
+}
+
+fn read_token(row: &Row<'_>) -> rusqlite::Result<Token> {
+    let moment = |index| -> rusqlite::Result<Option<Timestamp>> {
+        Ok(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_micros))
+    };
+    let scopes: String = row.get(3)?;
+    Ok(Token {
+        id: row.get(0)?,
+        name: row.get(1)?,
+        tenant: row.get(2)?,
+        scopes: scopes.split(' ').map(str::to_owned).collect(),
+        created_at: Timestamp::from_micros(row.get(4)?),
+        expires_at: moment(5)?,
+        last_used_at: moment(6)?,
+    })
+}
+
+/// Keeps a new token.
+pub(super) fn insert(
+    database: &Database,
+    token: &Token,
+    secret_sha256: &[u8; 32],
+) -> Result<(), StateError> {
+    // No scope holds a space, so a space separates them.
+    let scopes = token.scopes.join(" ");
+    database.lock().execute(
+        "INSERT INTO token (id, secret_sha256, name, tenant, scopes, created_at, expires_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        params![
+            token.id,
+            secret_sha256,
+            token.name,
+            token.tenant,
+            scopes,
+            token.created_at.as_micros(),
+            token.expires_at.map(Timestamp::as_micros),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Marks a token as revoked.
+pub(super) fn revoke(database: &Database, id: &str, now: Timestamp) -> Result<(), StateError> {
+    database.lock().execute(
+        "UPDATE token SET revoked_at = ?2 WHERE id = ?1",
+        params![id, now.as_micros()],
+    )?;
+    Ok(())
+}
+
+/// Writes times of last use, each an id with microseconds since the Unix epoch.
+pub(super) fn write_last_used(
+    database: &Database,
+    rows: &[(&str, i64)],
+) -> Result<(), StateError> {
+    let mut connection = database.lock();
+    let transaction = connection.transaction()?;
+    {
+        let mut statement =
+            transaction.prepare("UPDATE token SET last_used_at = ?2 WHERE id = ?1")?;
+        for (id, last_used_at) in rows {
+            statement.execute(params![id, last_used_at])?;
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Deletes tokens that were revoked or expired before `horizon`.
+pub(super) fn delete_ended(database: &Database, horizon: Timestamp) -> Result<(), StateError> {
+    database.lock().execute(
+        "DELETE FROM token WHERE revoked_at <= ?1 OR expires_at <= ?1",
+        [horizon.as_micros()],
+    )?;
+    Ok(())
+}

@@ -1,0 +1,198 @@
+//! Tokens are checked, end, are revoked and survive a reopening; parsing never panics.
+
+use egret_base::{ManualClock, SeededEntropy};
+use proptest::prelude::*;
+
+use super::*;
+
+struct Bench {
+    clock: Arc<ManualClock>,
+    entropy: Arc<SeededEntropy>,
+    directory: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        Self {
+            clock: Arc::new(ManualClock::starting_at(Timestamp::from_micros(1_800_000_000_000_000))),
+            entropy: Arc::new(SeededEntropy::new(11)),
+            directory: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn open(&self) -> Tokens {
+        let path = self.path("state.db");
+        Tokens::open(&path, &["branches"], self.clock.clone(), self.entropy.clone()).unwrap()
+    }
+}
+
+fn request(scopes: &[&str]) -> TokenRequest {
+    TokenRequest {
+        name: "ci".to_owned(),
+        scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+        tenant: None,
+        ttl_ms: None,
+    }
+}
+
+/// What follows `egret_`, the id and its underscore.
+fn secret_of(token: &str) -> &str {
+    token.split_at(19).1
+}
+
+fn code_of<T: std::fmt::Debug>(result: Result<T, TokenError>) -> &'static str {
+    result.unwrap_err().code()
+}
+
+#[test]
+fn a_token_works_until_revoked_and_over_a_reopening() {
+    let bench = Bench::new();
+    let tokens = bench.open();
+    let made = tokens.create(&request(&["branches:read"])).unwrap();
+    assert_eq!(tokens.authenticate(&made.token).unwrap(), made.details);
+    drop(tokens);
+    let tokens = bench.open();
+    assert_eq!(tokens.authenticate(&made.token).unwrap().id, made.details.id);
+    tokens.revoke(&made.details.id).unwrap();
+    assert_eq!(code_of(tokens.authenticate(&made.token)), "token_invalid");
+    assert_eq!(code_of(tokens.revoke(&made.details.id)), "token_not_found");
+    assert_eq!(code_of(bench.open().authenticate(&made.token)), "token_invalid");
+}
+
+#[test]
+fn a_token_ends_and_is_swept_later() {
+    let bench = Bench::new();
+    let tokens = bench.open();
+    let made = tokens
+        .create(&TokenRequest { ttl_ms: Some(1_000), ..request(&["admin"]) })
+        .unwrap();
+    bench.clock.advance(Duration::from_millis(999));
+    tokens.authenticate(&made.token).unwrap();
+    bench.clock.advance(Duration::from_millis(1));
+    assert_eq!(code_of(tokens.authenticate(&made.token)), "token_expired");
+    assert_eq!(tokens.list().len(), 1);
+    bench.clock.advance(ENDED_KEPT);
+    let other = tokens.create(&request(&["admin"])).unwrap();
+    assert_eq!(tokens.list(), [other.details]);
+}
+
+#[test]
+fn the_secret_is_nowhere_in_the_store() {
+    let bench = Bench::new();
+    let tokens = bench.open();
+    let made = tokens.create(&request(&["admin"])).unwrap();
+    assert!(!format!("{made:?}").contains(&made.token));
+    drop(tokens);
+    let secret = secret_of(&made.token);
+    for entry in fs::read_dir(bench.directory.path()).unwrap() {
+        let bytes = fs::read(entry.unwrap().path()).unwrap();
+        assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()));
+    }
+}
+
+#[test]
+fn the_last_use_is_noted_to_the_minute_and_written_behind() {
+    let bench = Bench::new();
+    let tokens = bench.open();
+    let made = tokens.create(&request(&["admin"])).unwrap();
+    let first = bench.clock.now();
+    tokens.authenticate(&made.token).unwrap();
+    bench.clock.advance(Duration::from_secs(59));
+    tokens.authenticate(&made.token).unwrap();
+    assert_eq!(tokens.list()[0].last_used_at, Some(first));
+    tokens.write_last_used().unwrap();
+    assert_eq!(bench.open().list()[0].last_used_at, Some(first));
+    bench.clock.advance(Duration::from_secs(1));
+    tokens.authenticate(&made.token).unwrap();
+    tokens.write_last_used().unwrap();
+    assert_eq!(bench.open().list()[0].last_used_at, Some(bench.clock.now()));
+}
+
+#[test]
+fn bad_requests_are_refused_by_field() {
+    let bench = Bench::new();
+    let tokens = bench.open();
+    let long = "x".repeat(101);
+    let table = [
+        (TokenRequest { name: String::new(), ..request(&["admin"]) }, "name"),
+        (TokenRequest { name: long, ..request(&["admin"]) }, "name"),
+        (TokenRequest { tenant: Some("A b".to_owned()), ..request(&["admin"]) }, "tenant"),
+        (TokenRequest { ttl_ms: Some(0), ..request(&["admin"]) }, "ttl_ms"),
+        (TokenRequest { ttl_ms: Some(u64::MAX), ..request(&["admin"]) }, "ttl_ms"),
+        (request(&[]), "scopes"),
+        (request(&["branch:read"]), "did you mean `branches`?"),
+        (request(&["branches:drop"]), "`branches:drop` is not a scope"),
+        (request(&["branches"]), "`branches` is not a scope"),
+    ];
+    for (wrong, expected) in table {
+        let message = tokens.create(&wrong).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+    }
+    assert!(tokens.list().is_empty());
+}
+
+#[test]
+fn scopes_allow_what_they_say() {
+    let table = [
+        ("admin", "branches:write", true),
+        ("admin", "admin", true),
+        ("branches:*", "branches:read", true),
+        ("branches:read", "branches:read", true),
+        ("branches:read", "branches:write", false),
+        ("branches:*", "admin", false),
+        ("branches:*", "metrics:read", false),
+    ];
+    for (granted, needed, allowed) in table {
+        assert_eq!(Scope::allows(granted, needed), allowed, "{granted} for {needed}");
+    }
+}
+
+#[test]
+fn the_first_admin_token_is_made_once_and_again_when_lost() {
+    use std::os::unix::fs::PermissionsExt;
+    let bench = Bench::new();
+    let file = bench.path("admin.token");
+    let tokens = bench.open();
+    let made = tokens.ensure_admin(&file).unwrap().unwrap();
+    assert_eq!(fs::read_to_string(&file).unwrap(), format!("{}\n", made.token));
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(tokens.ensure_admin(&file).unwrap(), None);
+    drop(tokens);
+    fs::remove_file(bench.path("state.db")).unwrap();
+    let tokens = bench.open();
+    let again = tokens.ensure_admin(&file).unwrap().unwrap();
+    assert_ne!(again.token, made.token);
+    assert_eq!(code_of(tokens.authenticate(&made.token)), "token_invalid");
+    tokens.authenticate(fs::read_to_string(&file).unwrap().trim()).unwrap();
+}
+
+#[test]
+fn a_wrong_secret_is_refused() {
+    let bench = Bench::new();
+    let tokens = bench.open();
+    let made = tokens.create(&request(&["admin"])).unwrap();
+    let other = Presented::generate(&SeededEntropy::new(5));
+    let forged = made.token.replace(secret_of(&made.token), secret_of(&other.text()));
+    assert_eq!(code_of(tokens.authenticate(&forged)), "token_invalid");
+    assert_eq!(code_of(tokens.authenticate(&other.text())), "token_invalid");
+}
+
+proptest! {
+    #[test]
+    fn parsing_never_panics(text in ".{0,80}", near in "egret_[0-9a-zé_-]{0,60}") {
+        let _ = Presented::parse(&text);
+        let _ = Presented::parse(&near);
+        let _ = Scope::parse(&text, &["branches"]);
+    }
+
+    #[test]
+    fn generated_tokens_round_trip(seed in any::<u64>()) {
+        let token = Presented::generate(&SeededEntropy::new(seed));
+        prop_assert_eq!(token.text().len(), 6 + 12 + 1 + 43);
+        prop_assert_eq!(Presented::parse(&token.text()), Ok(token));
+    }
+}
