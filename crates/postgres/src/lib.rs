@@ -1,1 +1,29 @@
-//! placeholder
+//! A PostgreSQL server to stand on: one that Egret provisions and supervises, or the user's own.
+//!
+//! [`embedded`] runs a server beside Egret, [`external`] examines one that somebody else runs;
+//! [`pool`], [`listen`], [`migrate`] and [`retry`] work on both. [`postmaster`] starts, adopts and
+//! stops single postmasters and is what branches are made of as well.
+
+pub mod cluster;
+pub mod config;
+pub mod embedded;
+pub mod error;
+pub mod external;
+pub mod listen;
+pub mod migrate;
+pub mod owner;
+pub mod pidfile;
+pub mod pool;
+pub mod postmaster;
+pub mod provision;
+pub mod retry;
+pub mod supervise;
+#[cfg(feature = "test-support")]
+pub mod test_support;
+pub mod tuning;
+pub mod wire;
+
+pub use config::PostgresConfig;
+pub use embedded::EmbeddedServer;
+pub use error::PostgresError;
+pub use tokio_postgres;

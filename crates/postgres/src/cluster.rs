@@ -1,0 +1,246 @@
+//! A data directory: made by `initdb`, with authentication and settings that Egret writes.
+
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use egret_base::Entropy;
+
+use crate::error::{PostgresError, io};
+use crate::owner::{Owner, own_user_name};
+use crate::provision::Binaries;
+use crate::tuning::{self, Build, Machine};
+
+/// The bootstrap superuser of every cluster that Egret makes.
+pub const SUPERUSER: &str = "egret";
+/// The name in `pg_ident.conf` that lets Egret's operating-system user in.
+pub const IDENT_MAP: &str = "egret";
+
+/// The major version of the cluster in `data`, or `None` when there is none.
+pub fn major(data: &Path) -> Option<u32> {
+    fs::read_to_string(data.join("PG_VERSION")).ok()?.trim().parse().ok()
+}
+
+/// Makes a cluster in the empty directory `data`, with data checksums and SCRAM passwords, and
+/// returns the superuser's generated password.
+///
+/// An interrupted attempt leaves a directory without `PG_VERSION` or with a marker, which the next
+/// attempt empties.
+///
+/// # Errors
+/// [`PostgresError`] when a directory cannot be prepared or `initdb` fails.
+pub fn create(
+    binaries: &Binaries,
+    data: &Path,
+    owner: &Owner,
+    entropy: &dyn Entropy,
+    password_file: &Path,
+) -> Result<(), PostgresError> {
+    fs::create_dir_all(data).map_err(io("create", data))?;
+    empty(data)?;
+    fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(io("change the mode of", data))?;
+    owner.own(data)?;
+    let password = password(entropy);
+    write_private(password_file, &format!("{password}\n"))?;
+    let handed = data.with_extension("password");
+    write_private(&handed, &format!("{password}\n"))?;
+    owner.own(&handed)?;
+    let result = initdb(binaries, data, owner, &handed);
+    fs::remove_file(&handed).map_err(io("remove", &handed))?;
+    result
+}
+
+fn initdb(
+    binaries: &Binaries,
+    data: &Path,
+    owner: &Owner,
+    password_file: &Path,
+) -> Result<(), PostgresError> {
+    let program = binaries.program("initdb");
+    let mut command = Command::new(&program);
+    command
+        .arg("--pgdata")
+        .arg(data)
+        .arg("--pwfile")
+        .arg(password_file)
+        .args(["--username", SUPERUSER, "--auth", "scram-sha-256"])
+        .args(["--encoding", "UTF8", "--data-checksums"])
+        .args(locale(binaries.major))
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("LC_ALL", "C.UTF-8")
+        .current_dir("/")
+        .stdin(Stdio::null());
+    owner.apply(&mut command);
+    let output = command.output().map_err(io("run", &program))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    Err(PostgresError::Program {
+        program: "initdb",
+        output: lines[lines.len().saturating_sub(6)..].join("; "),
+    })
+}
+
+/// The C.UTF-8 locale sorts by code point, fast and the same on every machine; from 17 on
+/// PostgreSQL carries it itself.
+fn locale(major: u32) -> &'static [&'static str] {
+    if major >= 17 {
+        &["--locale-provider", "builtin", "--builtin-locale", "C.UTF-8", "--locale", "C"]
+    } else {
+        &["--locale", "C.UTF-8"]
+    }
+}
+
+/// 192 random bits in URL-safe letters.
+pub fn password(entropy: &dyn Entropy) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut random = [0_u8; 32];
+    entropy.fill(&mut random);
+    random
+        .iter()
+        .map(|byte| char::from(LETTERS[usize::from(byte & 63)]))
+        .collect()
+}
+
+/// Writes the files that Egret owns in a data directory: authentication and settings.
+///
+/// # Errors
+/// [`PostgresError::Io`] when a file cannot be written.
+pub fn configure(
+    binaries: &Binaries,
+    data: &Path,
+    owner: &Owner,
+    machine: &Machine,
+    sessions_max: u32,
+) -> Result<(), PostgresError> {
+    let build = Build {
+        major: binaries.major,
+        wal_compression: wal_compression(binaries, data, owner),
+    };
+    let settings = tuning::fit(machine, &build, sessions_max);
+    write_owned(&data.join("egret.conf"), &tuning::render(&settings, machine), owner)?;
+    write_owned(&data.join("pg_hba.conf"), &host_based_authentication(), owner)?;
+    write_owned(&data.join("pg_ident.conf"), &ident_map(&[SUPERUSER]), owner)?;
+    let main = data.join("postgresql.conf");
+    let text = fs::read_to_string(&main).map_err(io("read", &main))?;
+    let include = "include 'egret.conf'\ninclude_if_exists 'user.conf'\n";
+    if !text.contains(include) {
+        write_owned(&main, &format!("{text}\n# Egret's settings, then yours.\n{include}"), owner)?;
+    }
+    Ok(())
+}
+
+/// The best method that this build of the server accepts.
+fn wal_compression(binaries: &Binaries, data: &Path, owner: &Owner) -> &'static str {
+    for method in ["zstd", "lz4"] {
+        let mut command = Command::new(binaries.program("postgres"));
+        command
+            .args(["-C", "wal_compression", "-c"])
+            .arg(format!("wal_compression={method}"))
+            .arg("-D")
+            .arg(data)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .current_dir("/");
+        owner.apply(&mut command);
+        if command.status().is_ok_and(|status| status.success()) {
+            return method;
+        }
+    }
+    "pglz"
+}
+
+/// Egret's own user enters as the superuser by the kernel's word (`peer`); everybody else by
+/// password; nobody by trust.
+fn host_based_authentication() -> String {
+    format!(
+        "# Written by Egret at every start.\n\
+         local all {SUPERUSER} peer map={IDENT_MAP}\n\
+         local all all scram-sha-256\n\
+         host all all 127.0.0.1/32 scram-sha-256\n\
+         host all all ::1/128 scram-sha-256\n"
+    )
+}
+
+/// The map by which Egret's operating-system user may enter as each of `roles`.
+pub fn ident_map(roles: &[&str]) -> String {
+    let user = own_user_name();
+    let mut text = "# Written by Egret.\n".to_owned();
+    for role in roles {
+        text.push_str(&format!("{IDENT_MAP} {user} {role}\n"));
+    }
+    text
+}
+
+/// Replaces a file of a data directory in one step, owned by the server's user, mode 0600.
+///
+/// # Errors
+/// [`PostgresError::Io`].
+pub fn write_owned(path: &Path, text: &str, owner: &Owner) -> Result<(), PostgresError> {
+    let new = path.with_extension("egret-new");
+    write_private(&new, text)?;
+    owner.own(&new)?;
+    fs::rename(&new, path).map_err(io("write", path))
+}
+
+/// Writes a file that only its owner may read, replacing what was there.
+///
+/// # Errors
+/// [`PostgresError::Io`].
+pub fn write_private(path: &Path, text: &str) -> Result<(), PostgresError> {
+    let mut file = fs::OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(io("write", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(io("write", path))?;
+    file.write_all(text.as_bytes()).map_err(io("write", path))
+}
+
+/// Creates a directory for sockets that only the server's user (and root) may enter.
+///
+/// # Errors
+/// [`PostgresError::Io`].
+pub fn private_directory(path: &Path, owner: &Owner) -> Result<(), PostgresError> {
+    fs::create_dir_all(path).map_err(io("create", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(io("change the mode of", path))?;
+    owner.own(path)
+}
+
+/// Removes what an interrupted `initdb` left; refuses to touch a complete cluster.
+fn empty(data: &Path) -> Result<(), PostgresError> {
+    if data.join("egret.conf").exists() {
+        return Err(PostgresError::UnusableBinaries {
+            directory: data.to_owned(),
+            reason: "it already holds a cluster".to_owned(),
+        });
+    }
+    for entry in fs::read_dir(data).map_err(io("read", data))? {
+        let path: PathBuf = entry.map_err(io("read", data))?.path();
+        let removed = if path.is_dir() && !path.is_symlink() {
+            fs::remove_dir_all(&path)
+        } else {
+            fs::remove_file(&path)
+        };
+        removed.map_err(io("remove", &path))?;
+    }
+    Ok(())
+}
+
+/// Whether `data` holds a cluster that was made completely.
+pub fn is_complete(data: &Path) -> bool {
+    major(data).is_some() && data.join("egret.conf").exists()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,33 @@
+//! The settings of the PostgreSQL underneath.
+
+use std::path::PathBuf;
+
+use egret_base::settings::Span;
+
+egret_base::settings! {
+    /// Settings of the PostgreSQL underneath.
+    pub struct PostgresConfig in "postgres" {
+        /// Connection string of a PostgreSQL 15 to 18 of your own; empty: Egret runs one itself.
+        /// A password in it is masked wherever the configuration is shown.
+        url: Option<String> = None,
+        /// Directory with the programs `postgres`, `initdb` and `pg_ctl` to use; empty: the pinned
+        /// release is fetched once, or a server found on this machine serves when offline.
+        bin: Option<PathBuf> = None,
+        /// Where fetched releases are kept; empty: `/var/cache/egret` for root, else
+        /// `~/.cache/egret`.
+        cache_dir: Option<PathBuf> = None,
+        /// TCP port of the embedded server, on the loopback address only.
+        port: u16 = 7433,
+        /// Largest number of sessions of the embedded server; memory per session follows from it.
+        sessions_max: u32 = 200,
+        /// Operating-system user that PostgreSQL runs as when Egret is root (PostgreSQL refuses to
+        /// run as root); created as a system user when it does not exist.
+        run_as: String = "egret".to_owned(),
+        /// How long a start of the server may take, including recovery after a crash.
+        start_timeout: Span = Span::secs(120),
+        /// How long a clean stop may take before the server is told to stop immediately.
+        stop_timeout: Span = Span::secs(30),
+        /// Connections in Egret's own pool to the server.
+        pool_connections_max: u32 = 16,
+    }
+}

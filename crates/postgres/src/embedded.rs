@@ -1,0 +1,373 @@
+//! The embedded server: made once, started, adopted after a crash of Egret, restarted when it ends
+//! by itself, stopped with Egret.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::{Clock, Entropy};
+use tokio::sync::watch;
+
+use crate::cluster::{self, SUPERUSER};
+use crate::config::PostgresConfig;
+use crate::error::PostgresError;
+use crate::owner::Owner;
+use crate::pidfile::PidFile;
+use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
+use crate::provision::{self, Binaries, Wanted};
+use crate::supervise::Restarts;
+use crate::tuning;
+
+/// Where the embedded server's files are.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// Its data directory.
+    pub data: PathBuf,
+    /// Where its socket goes.
+    pub socket_dir: PathBuf,
+    /// What it prints before its own log is open.
+    pub log_file: PathBuf,
+    /// The superuser's generated password, mode 0600.
+    pub password_file: PathBuf,
+}
+
+/// What the supervising task is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Stopped,
+    Starting,
+    Running,
+    Failed(String),
+    CrashLoop(String),
+}
+
+/// What the supervising task is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Desired {
+    Running,
+    Stopped,
+    Over,
+}
+
+/// A PostgreSQL server that belongs to this Egret.
+pub struct EmbeddedServer {
+    shared: Arc<Shared>,
+    task: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+struct Shared {
+    config: PostgresConfig,
+    layout: Mutex<Layout>,
+    clock: Arc<dyn Clock>,
+    entropy: Arc<dyn Entropy>,
+    prepared: Mutex<Option<(Binaries, Owner)>>,
+    state: watch::Sender<State>,
+    desired: watch::Sender<Desired>,
+}
+
+impl EmbeddedServer {
+    /// A server that is not started yet.
+    pub fn new(
+        config: PostgresConfig,
+        layout: Layout,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                config,
+                layout: Mutex::new(layout),
+                clock,
+                entropy,
+                prepared: Mutex::new(None),
+                state: watch::Sender::new(State::Stopped),
+                desired: watch::Sender::new(Desired::Running),
+            }),
+            task: Mutex::new(None),
+        }
+    }
+
+    /// The programs it runs with; known once it has started.
+    pub fn binaries(&self) -> Option<Binaries> {
+        self.shared.prepared().map(|(binaries, _)| binaries)
+    }
+
+    /// Who it runs as; known once it has started.
+    pub fn owner(&self) -> Option<Owner> {
+        self.shared.prepared().map(|(_, owner)| owner)
+    }
+
+    /// Where its files are now.
+    pub fn layout(&self) -> Layout {
+        self.shared.layout()
+    }
+
+    /// Its TCP port on the loopback address.
+    pub fn port(&self) -> u16 {
+        self.shared.config.port
+    }
+
+    /// How to connect to a database of it as the superuser, over its socket.
+    pub fn connection(&self, database: &str, engine: &str) -> tokio_postgres::Config {
+        socket_connection(&self.layout().socket_dir, self.port(), database, engine)
+    }
+
+    /// Stops the server, lets `work` move its data directory and says where it is now, and starts
+    /// it there. When `work` fails the server is started where it was.
+    ///
+    /// # Errors
+    /// What `work` answers, or why the server does not start.
+    pub async fn relocate<E: From<PostgresError>>(
+        &self,
+        work: impl AsyncFnOnce(PathBuf) -> Result<PathBuf, E>,
+    ) -> Result<(), E> {
+        self.shared.desired.send_replace(Desired::Stopped);
+        self.shared.await_state(|state| *state == State::Stopped).await;
+        let result = work(self.layout().data).await;
+        if let Ok(data) = &result {
+            self.shared.layout_mut().data.clone_from(data);
+        }
+        self.shared.desired.send_replace(Desired::Running);
+        self.shared.await_settled().await?;
+        result.map(|_| ())
+    }
+
+    async fn start_once(&self) -> Result<(), PostgresError> {
+        self.shared.prepare().await?;
+        self.shared.desired.send_replace(Desired::Running);
+        self.shared.state.send_replace(State::Starting);
+        let shared = self.shared.clone();
+        let task = tokio::spawn(async move { supervise(&shared).await });
+        *self.task.lock().expect("no holder of this lock panics") = Some(task);
+        let result = self.shared.await_settled().await;
+        if result.is_err() {
+            self.stop_task().await;
+        }
+        result
+    }
+
+    async fn stop_task(&self) {
+        self.shared.desired.send_replace(Desired::Over);
+        let task = self.task.lock().expect("no holder of this lock panics").take();
+        if let Some(task) = task
+            && let Err(error) = task.await
+        {
+            tracing::error!(%error, "the supervisor of the embedded server ended badly");
+        }
+    }
+}
+
+/// How to connect over a server's socket as the superuser.
+pub fn socket_connection(
+    socket_dir: &Path,
+    port: u16,
+    database: &str,
+    engine: &str,
+) -> tokio_postgres::Config {
+    let mut connection = tokio_postgres::Config::new();
+    connection
+        .host_path(socket_dir)
+        .port(port)
+        .user(SUPERUSER)
+        .dbname(database)
+        .application_name(format!("egret/{engine}"))
+        .ssl_mode(tokio_postgres::config::SslMode::Disable);
+    connection
+}
+
+impl Service for EmbeddedServer {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            self.start_once().await.map_err(|error| StartError {
+                service: "postgres",
+                message: egret_base::error::chain(&error),
+            })
+        })
+    }
+
+    fn ready(&self) -> Readiness {
+        match &*self.shared.state.borrow() {
+            State::Running => Readiness::Ready,
+            State::Stopped => Readiness::NotReady("stopped".to_owned()),
+            State::Starting => Readiness::NotReady("starting".to_owned()),
+            State::Failed(reason) => Readiness::NotReady(reason.clone()),
+            State::CrashLoop(reason) => Readiness::NotReady(format!("crash loop: {reason}")),
+        }
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.stop_task())
+    }
+}
+
+impl Shared {
+    fn prepared(&self) -> Option<(Binaries, Owner)> {
+        self.prepared.lock().expect("no holder of this lock panics").clone()
+    }
+
+    fn layout(&self) -> Layout {
+        self.layout_mut().clone()
+    }
+
+    fn layout_mut(&self) -> std::sync::MutexGuard<'_, Layout> {
+        self.layout.lock().expect("no holder of this lock panics")
+    }
+
+    async fn await_state(&self, wanted: impl FnMut(&State) -> bool) -> State {
+        self.state
+            .subscribe()
+            .wait_for(wanted)
+            .await
+            .map_or(State::Stopped, |state| state.clone())
+    }
+
+    /// Waits until the server runs or an attempt to start it has failed.
+    async fn await_settled(&self) -> Result<(), PostgresError> {
+        let settled = |state: &State| !matches!(state, State::Starting | State::Stopped);
+        match self.await_state(settled).await {
+            State::Running => Ok(()),
+            State::Failed(reason) | State::CrashLoop(reason) => {
+                Err(PostgresError::NotRunning { reason })
+            }
+            State::Starting | State::Stopped => Err(PostgresError::NotRunning {
+                reason: "it was stopped while starting".to_owned(),
+            }),
+        }
+    }
+
+    /// Finds the programs and the user, and makes the cluster when there is none.
+    async fn prepare(&self) -> Result<(), PostgresError> {
+        let layout = self.layout();
+        let owner = Owner::resolve(&self.config.run_as)?;
+        let binaries = provision::provide(&Wanted {
+            configured: self.config.bin.clone(),
+            cache: self.config.cache_dir.clone().unwrap_or_else(provision::default_cache),
+            major: cluster::major(&layout.data),
+        })
+        .await?;
+        cluster::private_directory(&layout.socket_dir, &owner)?;
+        let (made_with, made_by, entropy) = (binaries.clone(), owner.clone(), self.entropy.clone());
+        tokio::task::spawn_blocking(move || {
+            if cluster::is_complete(&layout.data) {
+                return Ok(());
+            }
+            tracing::info!(version = made_with.version, data = %layout.data.display(), "making the embedded cluster");
+            cluster::create(&made_with, &layout.data, &made_by, &*entropy, &layout.password_file)
+        })
+        .await
+        .expect("making a cluster does not panic")?;
+        *self.prepared.lock().expect("no holder of this lock panics") = Some((binaries, owner));
+        Ok(())
+    }
+
+    /// Takes over a running postmaster that fits the configuration, else starts one; returns when
+    /// it accepts connections.
+    async fn launch(&self) -> Result<Postmaster, PostgresError> {
+        let layout = self.layout();
+        let timeout = self.config.start_timeout.duration();
+        if let Some(postmaster) = Postmaster::adopt(&layout.data)? {
+            let file = PidFile::read(&layout.data);
+            let fits = file.is_some_and(|file| {
+                file.port == Some(self.config.port) && file.socket_dir.as_ref() == Some(&layout.socket_dir)
+            });
+            if fits {
+                tracing::info!(pid = postmaster.pid(), "took over the running embedded server");
+                postmaster.ready(timeout, &layout.log_file).await?;
+                return Ok(postmaster);
+            }
+            postmaster.stop(StopMode::Fast, self.config.stop_timeout.duration()).await;
+        }
+        end_orphans(&layout.data).await;
+        let (binaries, owner) = self.prepared().ok_or_else(|| PostgresError::NotRunning {
+            reason: "it was not prepared".to_owned(),
+        })?;
+        check_port(self.config.port)?;
+        let machine = tuning::this_machine(&layout.data);
+        cluster::configure(&binaries, &layout.data, &owner, &machine, self.config.sessions_max)?;
+        // What an earlier attempt printed would be taken for this one's reason to stop.
+        if let Err(error) = std::fs::remove_file(&layout.log_file)
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            return Err(crate::error::io("remove", &layout.log_file)(error));
+        }
+        let postmaster = Postmaster::launch(&Launch {
+            binaries,
+            data: layout.data.clone(),
+            socket_dir: layout.socket_dir.clone(),
+            port: self.config.port,
+            settings: vec![("listen_addresses".to_owned(), "127.0.0.1".to_owned())],
+            owner,
+            log_file: layout.log_file.clone(),
+            oom_score_adj: 0,
+        })
+        .await?;
+        postmaster.ready(timeout, &layout.log_file).await?;
+        tracing::info!(pid = postmaster.pid(), port = self.config.port, "the embedded server is ready");
+        Ok(postmaster)
+    }
+}
+
+/// A port that somebody else holds is told apart from a server that does not start.
+fn check_port(port: u16) -> Result<(), PostgresError> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+        .map(|_| ())
+        .map_err(|_| PostgresError::PortTaken { port })
+}
+
+/// Keeps the server as desired until it is asked to be over.
+async fn supervise(shared: &Shared) {
+    let mut desired = shared.desired.subscribe();
+    let mut restarts = Restarts::default();
+    loop {
+        let wanted = *desired.borrow_and_update();
+        match wanted {
+            Desired::Over => break,
+            Desired::Stopped => {
+                shared.state.send_replace(State::Stopped);
+                if desired.changed().await.is_err() {
+                    break;
+                }
+                continue;
+            }
+            Desired::Running => {}
+        }
+        shared.state.send_if_modified(|state| {
+            let stopped = *state == State::Stopped;
+            if stopped {
+                *state = State::Starting;
+            }
+            stopped
+        });
+        let reason = match shared.launch().await {
+            Ok(postmaster) => {
+                shared.state.send_replace(State::Running);
+                tokio::select! {
+                    biased;
+                    _ = desired.changed() => {
+                        postmaster.stop(StopMode::Fast, shared.config.stop_timeout.duration()).await;
+                        continue;
+                    }
+                    () = postmaster.exited() => "it ended by itself".to_owned(),
+                }
+            }
+            Err(error) => egret_base::error::chain(&error),
+        };
+        let decision = restarts.ended(shared.clock.now());
+        tracing::error!(%reason, wait_ms = decision.wait.as_millis(), "the embedded server is not running");
+        shared.state.send_replace(if decision.crash_loop {
+            State::CrashLoop(reason)
+        } else {
+            State::Failed(reason)
+        });
+        tokio::select! {
+            _ = desired.changed() => {}
+            () = tokio::time::sleep(decision.wait) => {}
+        }
+    }
+    shared.state.send_replace(State::Stopped);
+}

@@ -1,0 +1,209 @@
+//! What can go wrong with the PostgreSQL underneath.
+
+use std::path::PathBuf;
+
+use egret_base::{Coded, Kind};
+
+/// An error of the PostgreSQL underneath.
+#[derive(Debug, thiserror::Error)]
+pub enum PostgresError {
+    /// No server program could be had.
+    #[error("no PostgreSQL to run: {reason}; install PostgreSQL 15 to 18 or set postgres.bin (EGRET_POSTGRES_BIN) to its bin directory")]
+    NoBinaries {
+        /// What was tried and what came of it.
+        reason: String,
+    },
+    /// The programs are there but cannot be used.
+    #[error("the PostgreSQL programs in {directory} cannot be used: {reason}")]
+    UnusableBinaries {
+        /// Their directory.
+        directory: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A downloaded archive is not the pinned one.
+    #[error("the archive of PostgreSQL {version} has SHA-256 {found}, expected {expected}: it was not unpacked")]
+    Checksum {
+        /// The release.
+        version: String,
+        /// The sum of what arrived.
+        found: String,
+        /// The pinned sum.
+        expected: String,
+    },
+    /// The unprivileged user could not be found or created.
+    #[error("user {name} that PostgreSQL is to run as: {reason}; create it or set postgres.run_as")]
+    Owner {
+        /// The user's name.
+        name: String,
+        /// What failed.
+        reason: String,
+    },
+    /// A TCP port is in use by somebody else.
+    #[error("port {port} on 127.0.0.1 is in use: stop what listens there, or set postgres.port to another")]
+    PortTaken {
+        /// The port.
+        port: u16,
+    },
+    /// A path is too long for a unix socket.
+    #[error("socket directory {directory} is too long for a unix socket ({length} bytes, at most {max}): set egret.data_dir to a shorter path")]
+    SocketPath {
+        /// The directory.
+        directory: PathBuf,
+        /// The length of the socket's path.
+        length: usize,
+        /// The largest possible.
+        max: usize,
+    },
+    /// Something on disk could not be read or written.
+    #[error("{doing} {path}: {source}")]
+    Io {
+        /// What was attempted, e.g. `write`.
+        doing: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// A program of PostgreSQL failed.
+    #[error("{program} failed: {output}")]
+    Program {
+        /// The program.
+        program: &'static str,
+        /// The last lines it wrote.
+        output: String,
+    },
+    /// A postmaster exited before it was ready.
+    #[error("postgres in {data} stopped while starting: {log}")]
+    StartFailed {
+        /// Its data directory.
+        data: PathBuf,
+        /// The last lines of its log.
+        log: String,
+    },
+    /// A postmaster was not ready in time.
+    #[error("postgres in {data} was not ready after {waited_ms} ms: see its log {log_file}")]
+    StartTimeout {
+        /// Its data directory.
+        data: PathBuf,
+        /// How long was waited, in milliseconds.
+        waited_ms: u64,
+        /// Where its log is.
+        log_file: PathBuf,
+    },
+    /// Processes of an earlier postmaster still use the data directory.
+    #[error("process {pid} still uses {data}: it must end before the server can start")]
+    StillInUse {
+        /// The data directory.
+        data: PathBuf,
+        /// One such process.
+        pid: i32,
+    },
+    /// The server is not running at the moment.
+    #[error("the embedded server is not running: {reason}")]
+    NotRunning {
+        /// Why.
+        reason: String,
+    },
+    /// The server's version is outside 15 to 18.
+    #[error("PostgreSQL {found} is not supported: Egret works with 15, 16, 17 and 18")]
+    Version {
+        /// The version found.
+        found: String,
+    },
+    /// A server answered with an error or the connection failed.
+    #[error("{doing}: {}", describe(source))]
+    Server {
+        /// What was attempted.
+        doing: &'static str,
+        /// The driver's error.
+        source: tokio_postgres::Error,
+    },
+    /// The connection string cannot be understood.
+    #[error("postgres.url is not a connection string: {reason}")]
+    Url {
+        /// What is wrong, without the string itself, which may hold a password.
+        reason: String,
+    },
+    /// Another Egret manages this database.
+    #[error("database {database} is managed by another Egret ({holder}): stop that one first")]
+    ManagedElsewhere {
+        /// The database.
+        database: String,
+        /// The session that holds the lock.
+        holder: String,
+    },
+    /// A migration of schema `egret` is not this binary's.
+    #[error("schema egret: {0}")]
+    Migration(String),
+    /// No connection became free in time.
+    #[error("no connection to PostgreSQL became free: {reason}")]
+    Pool {
+        /// What the pool says.
+        reason: String,
+    },
+}
+
+impl Coded for PostgresError {
+    fn code(&self) -> &'static str {
+        match self {
+            PostgresError::NoBinaries { .. } => "postgres_not_found",
+            PostgresError::UnusableBinaries { .. } => "postgres_unusable",
+            PostgresError::Checksum { .. } => "postgres_checksum",
+            PostgresError::Owner { .. } => "postgres_user",
+            PostgresError::PortTaken { .. } => "port_taken",
+            PostgresError::SocketPath { .. } => "socket_path_too_long",
+            PostgresError::Io { .. } => "postgres_files",
+            PostgresError::Program { .. } => "postgres_program",
+            PostgresError::StartFailed { .. } => "postgres_start_failed",
+            PostgresError::StartTimeout { .. } => "postgres_start_timeout",
+            PostgresError::StillInUse { .. } => "postgres_still_in_use",
+            PostgresError::NotRunning { .. } => "postgres_not_running",
+            PostgresError::Version { .. } => "postgres_version",
+            PostgresError::Server { .. } => "postgres_error",
+            PostgresError::Url { .. } => "postgres_url",
+            PostgresError::ManagedElsewhere { .. } => "managed_elsewhere",
+            PostgresError::Migration(_) => "postgres_migration",
+            PostgresError::Pool { .. } => "postgres_pool",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            PostgresError::NotRunning { .. } | PostgresError::Pool { .. } => Kind::Unavailable,
+            PostgresError::StartTimeout { .. } => Kind::TimedOut,
+            PostgresError::Server { source, .. } if crate::retry::is_transient(source) => {
+                Kind::Unavailable
+            }
+            PostgresError::Url { .. } | PostgresError::Version { .. } => Kind::Invalid,
+            PostgresError::ManagedElsewhere { .. } => Kind::Conflict,
+            _ => Kind::Internal,
+        }
+    }
+}
+
+/// The server's own message with its SQLSTATE, or the driver's with its cause.
+pub(crate) fn describe(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(answer) => format!("{} (SQLSTATE {})", answer.message(), answer.code().code()),
+        None => egret_base::error::chain(error),
+    }
+}
+
+/// Wraps an operating-system error with what was attempted on which path.
+pub(crate) fn io(
+    doing: &'static str,
+    path: &std::path::Path,
+) -> impl FnOnce(std::io::Error) -> PostgresError {
+    let path = path.to_owned();
+    move |source| PostgresError::Io {
+        doing,
+        path,
+        source,
+    }
+}
+
+/// Wraps a driver error with what was attempted.
+pub fn server(doing: &'static str) -> impl FnOnce(tokio_postgres::Error) -> PostgresError {
+    move |source| PostgresError::Server { doing, source }
+}

@@ -1,0 +1,241 @@
+//! A server that somebody else runs: what Egret needs of it, checked and reported line by line.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls_platform_verifier::BuilderVerifierExt;
+use tokio_postgres::Client;
+
+use crate::error::{PostgresError, server};
+use crate::pool;
+use crate::provision::SUPPORTED;
+
+/// One line of the report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What was looked at.
+    pub subject: &'static str,
+    /// Whether it is as Egret needs it.
+    pub verdict: Verdict,
+    /// What was found and, where it falls short, what to do.
+    pub detail: String,
+}
+
+/// Whether a requirement is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    Met,
+    /// Egret works, with less.
+    Reduced,
+    /// Egret cannot work with this server.
+    Missing,
+}
+
+/// What an external server offers.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The server's version as it prints it.
+    pub version: String,
+    /// Every requirement with what was found.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// Whether Egret can work with the server.
+    pub fn usable(&self) -> bool {
+        self.findings
+            .iter()
+            .all(|finding| finding.verdict != Verdict::Missing)
+    }
+}
+
+/// Reads a connection string, as libpq does (URL or keywords).
+///
+/// # Errors
+/// [`PostgresError::Url`]; the message never repeats the string, which may hold a password.
+pub fn parse(url: &str, engine: &str) -> Result<tokio_postgres::Config, PostgresError> {
+    let mut connection: tokio_postgres::Config =
+        url.parse().map_err(|error: tokio_postgres::Error| PostgresError::Url {
+            reason: egret_base::error::chain(&error),
+        })?;
+    connection.application_name(format!("egret/{engine}"));
+    Ok(connection)
+}
+
+/// Certificates are verified against those this machine trusts.
+pub(crate) fn tls() -> Result<rustls::ClientConfig, PostgresError> {
+    static CONFIG: OnceLock<Result<rustls::ClientConfig, String>> = OnceLock::new();
+    let made = CONFIG.get_or_init(|| {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|builder| builder.with_platform_verifier());
+        match builder {
+            Ok(builder) => Ok(builder.with_no_client_auth()),
+            Err(error) => Err(error.to_string()),
+        }
+    });
+    made.clone().map_err(|reason| PostgresError::Pool {
+        reason: format!("TLS is not usable: {reason}"),
+    })
+}
+
+/// Connects and examines version, rights and pooling.
+///
+/// # Errors
+/// [`PostgresError`] when the server cannot be reached at all; what it lacks is in the report.
+pub async fn check(connection: &tokio_postgres::Config) -> Result<Report, PostgresError> {
+    let client = pool::connect(connection).await?;
+    let version: String = client
+        .query_one("SELECT current_setting('server_version')", &[])
+        .await
+        .map_err(server("read the version"))?
+        .get(0);
+    let findings = vec![
+        check_version(&client, &version).await?,
+        check_schema_right(&client).await?,
+        check_primary(&client).await?,
+        check_pooling(connection, &client).await?,
+    ];
+    Ok(Report { version, findings })
+}
+
+async fn check_version(client: &Client, version: &str) -> Result<Finding, PostgresError> {
+    let number: i32 = client
+        .query_one("SELECT current_setting('server_version_num')::int", &[])
+        .await
+        .map_err(server("read the version"))?
+        .get(0);
+    let major = u32::try_from(number / 10_000).unwrap_or(0);
+    let supported = SUPPORTED.contains(&major);
+    Ok(Finding {
+        subject: "version",
+        verdict: if supported { Verdict::Met } else { Verdict::Missing },
+        detail: if supported {
+            format!("PostgreSQL {version}")
+        } else {
+            format!("PostgreSQL {version}: Egret works with 15, 16, 17 and 18")
+        },
+    })
+}
+
+async fn check_schema_right(client: &Client) -> Result<Finding, PostgresError> {
+    let row = client
+        .query_one(include_str!("external/schema_right.sql"), &[])
+        .await
+        .map_err(server("read the rights"))?;
+    let (role, database): (String, String) = (row.get(0), row.get(1));
+    let (may_create, exists, owns): (bool, bool, bool) = (row.get(2), row.get(3), row.get(4));
+    let met = if exists { owns } else { may_create };
+    let detail = match (exists, met) {
+        (true, true) => format!("{role} owns schema egret in {database}"),
+        (true, false) => format!("schema egret in {database} belongs to another role: grant that role to {role}"),
+        (false, true) => format!("{role} may create schema egret in {database}"),
+        (false, false) => {
+            format!("{role} may not create schemas: GRANT CREATE ON DATABASE {database} TO {role}")
+        }
+    };
+    Ok(Finding {
+        subject: "rights",
+        verdict: if met { Verdict::Met } else { Verdict::Missing },
+        detail,
+    })
+}
+
+async fn check_primary(client: &Client) -> Result<Finding, PostgresError> {
+    let standby: bool = client
+        .query_one("SELECT pg_is_in_recovery()", &[])
+        .await
+        .map_err(server("ask for the server's role"))?
+        .get(0);
+    Ok(Finding {
+        subject: "primary",
+        verdict: if standby { Verdict::Missing } else { Verdict::Met },
+        detail: if standby {
+            "this is a standby: add target_session_attrs=read-write and the primary's host".to_owned()
+        } else {
+            "the server accepts writes".to_owned()
+        },
+    })
+}
+
+/// A pooler in transaction mode lends the server connection of an idle client to another one, and
+/// with it its session settings: set one, let a second client take a turn, and look again.
+async fn check_pooling(
+    connection: &tokio_postgres::Config,
+    client: &Client,
+) -> Result<Finding, PostgresError> {
+    const PROBE: &str = "SELECT coalesce(current_setting('egret.session_probe', true), '')";
+    client
+        .batch_execute("SET egret.session_probe = 'first'")
+        .await
+        .map_err(server("set a session variable"))?;
+    let second = pool::connect(connection).await?;
+    second
+        .batch_execute("BEGIN; SET egret.session_probe = 'second'")
+        .await
+        .map_err(server("set a session variable"))?;
+    let seen: String = client
+        .query_one(PROBE, &[])
+        .await
+        .map_err(server("read a session variable"))?
+        .get(0);
+    second
+        .batch_execute("ROLLBACK")
+        .await
+        .map_err(server("roll back"))?;
+    let in_session_mode = seen == "first";
+    Ok(Finding {
+        subject: "session",
+        verdict: if in_session_mode { Verdict::Met } else { Verdict::Missing },
+        detail: if in_session_mode {
+            "a connection keeps its session".to_owned()
+        } else {
+            "a pooler in transaction mode is in between: use its session mode (pool_mode = session) \
+             or connect to the server itself"
+                .to_owned()
+        },
+    })
+}
+
+/// A lock on a managed database, held for as long as this value is kept.
+pub struct ManagedLock {
+    _client: Client,
+}
+
+/// The first eight bytes of SHA-256("egret/managed").
+const MANAGED_KEY: i64 = 0x6b1e_04d7_c2f9_8a53;
+
+impl ManagedLock {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// [`PostgresError::ManagedElsewhere`] with the holder when another Egret has it.
+    pub async fn acquire(connection: &tokio_postgres::Config) -> Result<Self, PostgresError> {
+        let client = pool::connect(connection).await?;
+        let taken: bool = client
+            .query_one("SELECT pg_try_advisory_lock($1)", &[&MANAGED_KEY])
+            .await
+            .map_err(server("take the lock"))?
+            .get(0);
+        if taken {
+            return Ok(Self { _client: client });
+        }
+        let holder = client
+            .query_opt(include_str!("external/lock_holder.sql"), &[&MANAGED_KEY])
+            .await
+            .map_err(server("look for the lock's holder"))?;
+        let database: String = client
+            .query_one("SELECT current_database()::text", &[])
+            .await
+            .map_err(server("read the database's name"))?
+            .get(0);
+        Err(PostgresError::ManagedElsewhere {
+            database,
+            holder: holder.map_or_else(|| "its session is hidden from this role".to_owned(), |row| row.get(0)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

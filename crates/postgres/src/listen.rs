@@ -1,0 +1,131 @@
+//! LISTEN that survives a restart of the server.
+//!
+//! Notifications sent while the connection was down are lost, as PostgreSQL says; the listener
+//! reports each reconnection, so that its user looks once at what it may have missed.
+
+use futures_util::{StreamExt, stream};
+use tokio::sync::mpsc;
+use tokio_postgres::AsyncMessage;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::error::{PostgresError, describe, server};
+use crate::external;
+use crate::retry::Policy;
+
+/// Notifications waiting to be taken; a slower taker holds the connection back, not memory.
+pub const NOTIFICATIONS_WAITING_MAX: usize = 1_024;
+
+/// What a listener reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Listening (again): whatever was notified before is to be looked up.
+    Connected,
+    /// A notification.
+    Notified {
+        /// The channel.
+        channel: String,
+        /// The payload.
+        payload: String,
+    },
+}
+
+/// Listens on channels for as long as it is kept.
+pub struct Listener {
+    heard: mpsc::Receiver<Heard>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Listener {
+    /// Starts listening; the first report is [`Heard::Connected`].
+    pub fn start(connection: tokio_postgres::Config, channels: Vec<String>) -> Self {
+        let (reports, heard) = mpsc::channel(NOTIFICATIONS_WAITING_MAX);
+        let task = tokio::spawn(async move {
+            let policy = Policy::default();
+            let mut failures = 0;
+            while !reports.is_closed() {
+                match listen_once(&connection, &channels, &reports).await {
+                    Ok(()) => failures = 0,
+                    Err(error) => {
+                        failures += 1;
+                        tracing::debug!(%error, "listening was interrupted");
+                        tokio::time::sleep(policy.wait(failures)).await;
+                    }
+                }
+            }
+        });
+        Self { heard, task }
+    }
+
+    /// The next report.
+    pub async fn next(&mut self) -> Option<Heard> {
+        self.heard.recv().await
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Returns `Ok` when a connection that had worked ended.
+async fn listen_once(
+    connection: &tokio_postgres::Config,
+    channels: &[String],
+    reports: &mpsc::Sender<Heard>,
+) -> Result<(), PostgresError> {
+    let tls = MakeRustlsConnect::new(external::tls()?);
+    let (client, mut driver) = connection.connect(tls).await.map_err(server("connect"))?;
+    let mut messages = stream::poll_fn(move |context| driver.poll_message(context));
+    let commands: Vec<String> = channels
+        .iter()
+        .map(|channel| format!("LISTEN {}", quote_identifier(channel)))
+        .collect();
+    let commands = commands.join("; ");
+    let listening = client.batch_execute(&commands);
+    let mut listening = std::pin::pin!(listening);
+    let mut connected = false;
+    loop {
+        tokio::select! {
+            result = &mut listening, if !connected => {
+                result.map_err(server("LISTEN"))?;
+                connected = true;
+                if reports.send(Heard::Connected).await.is_err() {
+                    return Ok(());
+                }
+            }
+            message = messages.next() => match message {
+                Some(Ok(AsyncMessage::Notification(note))) => {
+                    let report = Heard::Notified {
+                        channel: note.channel().to_owned(),
+                        payload: note.payload().to_owned(),
+                    };
+                    if reports.send(report).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => {
+                    tracing::debug!(error = describe(&error), "the listening connection ended");
+                    return Ok(());
+                }
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// An identifier in double quotes, for SQL texts that cannot take a parameter.
+pub fn quote_identifier(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// A literal in single quotes, for SQL texts that cannot take a parameter.
+pub fn quote_literal(text: &str) -> String {
+    let quoted = text.replace('\'', "''");
+    if quoted.contains('\\') {
+        format!(" E'{}'", quoted.replace('\\', "\\\\"))
+    } else {
+        format!("'{quoted}'")
+    }
+}

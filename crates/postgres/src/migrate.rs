@@ -1,0 +1,111 @@
+//! What Egret keeps inside a database: schema `egret`, migrated in order, removed by one call.
+//!
+//! Each step's text is checksummed, runs once, in one transaction with the record that it ran.
+
+use sha2::{Digest, Sha256};
+use tokio_postgres::Client;
+
+use crate::error::{PostgresError, server};
+
+/// One step of an engine's schema. Its text never changes once released.
+#[derive(Clone, Copy, Debug)]
+pub struct Migration {
+    /// A short name.
+    pub name: &'static str,
+    /// The SQL to run; objects are to be made in schema `egret`.
+    pub sql: &'static str,
+}
+
+/// Serialises migrations of different Egrets: the first eight bytes of SHA-256("egret/migrate").
+const LOCK_KEY: i64 = 0x2f4a_9c61_7b0d_35e8;
+
+/// Brings one engine's part of schema `egret` up to date.
+///
+/// # Errors
+/// [`PostgresError::Migration`] when a step has changed or a newer Egret was here;
+/// [`PostgresError::Server`] when a step fails, in which case nothing has changed.
+pub async fn migrate(
+    client: &mut Client,
+    engine: &str,
+    migrations: &[Migration],
+) -> Result<(), PostgresError> {
+    let transaction = client.transaction().await.map_err(server("begin"))?;
+    transaction
+        .execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK_KEY])
+        .await
+        .map_err(server("lock schema egret"))?;
+    transaction
+        .batch_execute(include_str!("migrate/schema.sql"))
+        .await
+        .map_err(server("create schema egret"))?;
+    let rows = transaction
+        .query(
+            "SELECT checksum FROM egret.migration WHERE engine = $1 ORDER BY position",
+            &[&engine],
+        )
+        .await
+        .map_err(server("read egret.migration"))?;
+    let done: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    if done.len() > migrations.len() {
+        return Err(PostgresError::Migration(format!(
+            "{engine} was migrated by a newer Egret ({} steps, this one knows {}): use that version",
+            done.len(),
+            migrations.len()
+        )));
+    }
+    for (position, migration) in (0_i32..).zip(migrations) {
+        let sum = checksum(migration.sql);
+        match done.get(position as usize) {
+            Some(found) if *found == sum => continue,
+            Some(_) => {
+                return Err(PostgresError::Migration(format!(
+                    "step {engine}/{} has changed since it ran: use the Egret version that ran it",
+                    migration.name
+                )));
+            }
+            None => {}
+        }
+        transaction
+            .batch_execute(migration.sql)
+            .await
+            .map_err(server("migrate schema egret"))?;
+        transaction
+            .execute(
+                "INSERT INTO egret.migration (engine, position, name, checksum) VALUES ($1, $2, $3, $4)",
+                &[&engine, &position, &migration.name, &sum],
+            )
+            .await
+            .map_err(server("record a migration"))?;
+    }
+    transaction.commit().await.map_err(server("commit"))
+}
+
+/// Removes schema `egret` and everything in it; returns how many objects went with it.
+///
+/// # Errors
+/// [`PostgresError::Server`]; nothing has changed then.
+pub async fn uninstall(client: &mut Client) -> Result<u64, PostgresError> {
+    let transaction = client.transaction().await.map_err(server("begin"))?;
+    transaction
+        .execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK_KEY])
+        .await
+        .map_err(server("lock schema egret"))?;
+    let row = transaction
+        .query_one(include_str!("migrate/count_objects.sql"), &[])
+        .await
+        .map_err(server("count the objects of schema egret"))?;
+    let objects: i64 = row.get(0);
+    transaction
+        .batch_execute("DROP SCHEMA IF EXISTS egret CASCADE")
+        .await
+        .map_err(server("drop schema egret"))?;
+    transaction.commit().await.map_err(server("commit"))?;
+    Ok(u64::try_from(objects).unwrap_or(0))
+}
+
+fn checksum(sql: &str) -> String {
+    Sha256::digest(sql.as_bytes())
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}

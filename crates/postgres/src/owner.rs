@@ -1,0 +1,118 @@
+//! The operating-system user that PostgreSQL runs as.
+//!
+//! PostgreSQL refuses to run as root: when Egret is root its children run as an unprivileged user,
+//! which is created when it is missing.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::error::{PostgresError, io};
+
+/// Who the PostgreSQL processes and their files belong to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The user's name.
+    pub name: String,
+    /// The numeric user id.
+    pub uid: u32,
+    /// The numeric primary group id.
+    pub gid: u32,
+    /// Whether Egret is root and must switch to this user.
+    switch: bool,
+}
+
+impl Owner {
+    /// The user for PostgreSQL: Egret's own, or `name` when Egret is root.
+    ///
+    /// # Errors
+    /// [`PostgresError::Owner`] when root's unprivileged user is missing and cannot be created, or
+    /// is root itself.
+    pub fn resolve(name: &str) -> Result<Self, PostgresError> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(Self::current());
+        }
+        let fail = |reason: &str| PostgresError::Owner {
+            name: name.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let user = match uzers::get_user_by_name(name) {
+            Some(user) => user,
+            None => {
+                create(name)?;
+                uzers::get_user_by_name(name).ok_or_else(|| fail("was created but is not found"))?
+            }
+        };
+        if user.uid() == 0 {
+            return Err(fail("PostgreSQL refuses to run as root"));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            uid: user.uid(),
+            gid: user.primary_group_id(),
+            switch: true,
+        })
+    }
+
+    fn current() -> Self {
+        let uid = rustix::process::geteuid().as_raw();
+        Self {
+            name: user_name(uid),
+            uid,
+            gid: rustix::process::getegid().as_raw(),
+            switch: false,
+        }
+    }
+
+    /// Makes `command` run as this user.
+    pub fn apply<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        if self.switch {
+            command.uid(self.uid).gid(self.gid);
+        }
+        command
+    }
+
+    /// Gives the file or directory `path` to this user.
+    ///
+    /// # Errors
+    /// The operating system's refusal.
+    pub fn own(&self, path: &Path) -> Result<(), PostgresError> {
+        if !self.switch {
+            return Ok(());
+        }
+        std::os::unix::fs::chown(path, Some(self.uid), Some(self.gid))
+            .map_err(io("change the owner of", path))
+    }
+}
+
+/// The name of the user that Egret itself runs as, for `peer` authentication.
+pub fn own_user_name() -> String {
+    user_name(rustix::process::geteuid().as_raw())
+}
+
+fn user_name(uid: u32) -> String {
+    uzers::get_user_by_uid(uid).map_or_else(
+        || uid.to_string(),
+        |user| user.name().to_string_lossy().into_owned(),
+    )
+}
+
+fn create(name: &str) -> Result<(), PostgresError> {
+    let fail = |reason: String| PostgresError::Owner {
+        name: name.to_owned(),
+        reason,
+    };
+    let output = Command::new("useradd")
+        .args(["--system", "--user-group", "--no-create-home"])
+        .args(["--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"])
+        .args(["--", name])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| fail(format!("does not exist, and useradd could not be run: {error}")))?;
+    // Exit code 9: the name exists by now, made by another Egret at the same moment.
+    if output.status.success() || output.status.code() == Some(9) {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(fail(format!("does not exist, and useradd failed: {}", message.trim())))
+}

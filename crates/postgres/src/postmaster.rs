@@ -1,0 +1,338 @@
+//! One postmaster: launched or adopted, watched, signalled and stopped.
+//!
+//! A postmaster leads its own session, so that it outlives a crash of Egret; the next Egret adopts
+//! it by data directory, pid and process start time. Readiness is read from the status line of
+//! `postmaster.pid` the moment it changes; end is read from a pidfd. Nothing here polls.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
+use egret_linux::readable::Readable;
+
+use crate::error::{PostgresError, io};
+use crate::owner::Owner;
+use crate::pidfile::{self, PidFile};
+use crate::provision::Binaries;
+
+mod process;
+mod watch;
+
+pub use process::{in_directory, start_ticks};
+
+/// The longest path a unix socket can have, in bytes (`sun_path` of unix(7), less the zero).
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+/// How a postmaster is to be started.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The programs.
+    pub binaries: Binaries,
+    /// The data directory.
+    pub data: PathBuf,
+    /// Where its socket goes; must exist and belong to `owner`.
+    pub socket_dir: PathBuf,
+    /// TCP port, which also names the socket.
+    pub port: u16,
+    /// Settings given on the command line, which win over every file: name and value.
+    pub settings: Vec<(String, String)>,
+    /// Who it runs as.
+    pub owner: Owner,
+    /// Where what it prints goes.
+    pub log_file: PathBuf,
+    /// Its `oom_score_adj`: positive values offer it to the kernel before others.
+    pub oom_score_adj: i16,
+}
+
+/// How a postmaster is told to stop (`pg_ctl stop -m`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopMode {
+    /// Sessions are ended, a checkpoint is written: a clean data directory.
+    Fast,
+    /// At once, as after a crash: for data that is thrown away or recovered later.
+    Immediate,
+}
+
+/// A running postmaster.
+#[derive(Debug)]
+pub struct Postmaster {
+    pid: Pid,
+    start_ticks: u64,
+    data: PathBuf,
+    pidfd: Readable,
+}
+
+impl Postmaster {
+    /// Starts a postmaster. It is not ready yet: see [`Postmaster::ready`].
+    ///
+    /// # Errors
+    /// [`PostgresError`] when the socket's path is too long, processes of an earlier postmaster
+    /// still use the data directory, or the program cannot be started.
+    pub async fn launch(launch: &Launch) -> Result<Self, PostgresError> {
+        check_socket_path(&launch.socket_dir, launch.port)?;
+        clear_stale_pid_file(&launch.data)?;
+        let owned = launch.clone();
+        let pid = tokio::task::spawn_blocking(move || spawn(&owned))
+            .await
+            .expect("starting a process does not panic")?;
+        let postmaster = Self::watch_process(pid, &launch.data)?;
+        if launch.oom_score_adj != 0 {
+            let path = PathBuf::from(format!("/proc/{pid}/oom_score_adj"));
+            // A hint to the kernel; a server without it is as good.
+            if let Err(error) = fs::write(&path, launch.oom_score_adj.to_string()) {
+                tracing::debug!(%error, %pid, "oom_score_adj was not set");
+            }
+        }
+        Ok(postmaster)
+    }
+
+    /// Takes over the postmaster that runs on a data directory, if one does.
+    ///
+    /// A pid file whose process is not a postmaster of this very directory (a recycled pid) is not
+    /// one.
+    ///
+    /// # Errors
+    /// [`PostgresError::Io`] when the process cannot be watched.
+    pub fn adopt(data: &Path) -> Result<Option<Self>, PostgresError> {
+        let Some(file) = PidFile::read(data) else {
+            return Ok(None);
+        };
+        if !process::runs_in(file.pid, data) {
+            return Ok(None);
+        }
+        let Some(pid) = Pid::from_raw(file.pid) else {
+            return Ok(None);
+        };
+        Self::watch_process(pid, data).map(Some)
+    }
+
+    fn watch_process(pid: Pid, data: &Path) -> Result<Self, PostgresError> {
+        let proc_path = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
+        let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)
+            .map_err(|error| io("watch process", &proc_path)(error.into()))?;
+        let pidfd = Readable::new(pidfd)
+            .map_err(io("watch process", &proc_path))?;
+        Ok(Self {
+            pid,
+            start_ticks: process::start_ticks(pid.as_raw_nonzero().get()).unwrap_or(0),
+            data: data.to_owned(),
+            pidfd,
+        })
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    /// When the process started, in clock ticks since boot (field 22 of proc_pid_stat(5)); with the
+    /// pid it names a process for good.
+    pub fn start_ticks(&self) -> u64 {
+        self.start_ticks
+    }
+
+    /// Waits until the server accepts connections.
+    ///
+    /// # Errors
+    /// [`PostgresError::StartFailed`] with the end of its log when it exits first,
+    /// [`PostgresError::StartTimeout`] when it takes longer than `timeout`.
+    pub async fn ready(&self, timeout: Duration, log_file: &Path) -> Result<(), PostgresError> {
+        let watcher = watch::PidFileWatch::new(&self.data)?;
+        let changed = async {
+            loop {
+                let file = PidFile::read(&self.data);
+                if file.is_some_and(|file| file.pid == self.pid() && file.ready) {
+                    return Ok(());
+                }
+                watcher.changed().await?;
+            }
+        };
+        tokio::select! {
+            biased;
+            result = changed => result,
+            () = self.exited() => Err(PostgresError::StartFailed {
+                data: self.data.clone(),
+                log: last_lines(log_file, 12),
+            }),
+            () = tokio::time::sleep(timeout) => Err(PostgresError::StartTimeout {
+                data: self.data.clone(),
+                waited_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+                log_file: log_file.to_owned(),
+            }),
+        }
+    }
+
+    /// Waits until the process has ended; returns at once when it has.
+    pub async fn exited(&self) {
+        // A pidfd becomes readable when its process ends and stays so; an error of the reactor
+        // means that the runtime is shutting down, when waiting is over as well.
+        if let Err(error) = self.pidfd.readable().await {
+            tracing::debug!(%error, "a pidfd could not be awaited");
+        }
+        self.reap();
+    }
+
+    /// Whether the process is still running.
+    pub fn is_running(&self) -> bool {
+        process::start_ticks(self.pid()) == Some(self.start_ticks)
+            && !process::is_zombie(self.pid())
+    }
+
+    /// Collects the exit status when the process is a child of this Egret; an adopted one is not.
+    fn reap(&self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let answer = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
+        if let Err(error) = answer
+            && error != rustix::io::Errno::CHILD
+        {
+            tracing::debug!(%error, pid = self.pid(), "a postmaster was not reaped");
+        }
+    }
+
+    /// Stops the server and waits; what does not stop within `timeout` is stopped immediately, and
+    /// what ignores that as well is killed.
+    pub async fn stop(&self, mode: StopMode, timeout: Duration) {
+        let steps = match mode {
+            StopMode::Fast => &[Signal::INT, Signal::QUIT, Signal::KILL][..],
+            StopMode::Immediate => &[Signal::QUIT, Signal::KILL][..],
+        };
+        for signal in steps {
+            if self.signal(*signal).is_err() {
+                break;
+            }
+            if tokio::time::timeout(timeout, self.exited()).await.is_ok() {
+                return;
+            }
+            tracing::warn!(pid = self.pid(), ?signal, data = %self.data.display(), "postgres did not stop in time");
+        }
+        self.exited().await;
+    }
+
+    /// Asks the server to read its configuration files again.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn reload(&self) -> Result<(), PostgresError> {
+        self.signal(Signal::HUP)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), PostgresError> {
+        rustix::process::pidfd_send_signal(&self.pidfd, signal)
+            .map_err(|error| io("signal the postmaster of", &self.data)(error.into()))
+    }
+
+    /// Stops every process of this server in its tracks (SIGSTOP) until the guard is dropped, so
+    /// that its files are those of one moment.
+    ///
+    /// # Errors
+    /// [`PostgresError::Io`] when a process cannot be stopped.
+    pub fn freeze(&self) -> Result<process::Frozen, PostgresError> {
+        process::freeze(self.pid(), &self.data)
+    }
+}
+
+/// Refuses a socket path that the kernel cannot take.
+///
+/// # Errors
+/// [`PostgresError::SocketPath`].
+pub fn check_socket_path(directory: &Path, port: u16) -> Result<(), PostgresError> {
+    let length = directory
+        .join(format!(".s.PGSQL.{port}.lock"))
+        .as_os_str()
+        .len();
+    if length > SOCKET_PATH_BYTES_MAX {
+        return Err(PostgresError::SocketPath {
+            directory: directory.to_owned(),
+            length,
+            max: SOCKET_PATH_BYTES_MAX,
+        });
+    }
+    Ok(())
+}
+
+/// Removes the pid file of a postmaster that is gone, after its last processes are gone too.
+///
+/// PostgreSQL refuses to start when the pid in the file belongs to any live process, which a
+/// recycled pid does; but it must refuse while a backend of the dead postmaster lives on.
+fn clear_stale_pid_file(data: &Path) -> Result<(), PostgresError> {
+    let path = pidfile::path_in(data);
+    if !path.exists() {
+        return Ok(());
+    }
+    if let Some(pid) = process::in_directory(data).first() {
+        return Err(PostgresError::StillInUse {
+            data: data.to_owned(),
+            pid: *pid,
+        });
+    }
+    fs::remove_file(&path).map_err(io("remove", &path))
+}
+
+/// Kills what a dead postmaster left behind in its data directory and waits until it is gone.
+pub async fn end_orphans(data: &Path) {
+    for pid in process::in_directory(data) {
+        let Some(pid) = Pid::from_raw(pid) else {
+            continue;
+        };
+        let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK) else {
+            continue;
+        };
+        // The pid may have been reused between the listing and the open.
+        if !process::runs_in(pid.as_raw_nonzero().get(), data) {
+            continue;
+        }
+        let killed = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
+        if killed.is_ok()
+            && let Ok(pidfd) = Readable::new(pidfd)
+            && let Err(error) = pidfd.readable().await
+        {
+            tracing::debug!(%error, "an orphan's end could not be awaited");
+        }
+    }
+}
+
+fn spawn(launch: &Launch) -> Result<Pid, PostgresError> {
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(&launch.log_file)
+        .map_err(io("open", &launch.log_file))?;
+    let log_error = log.try_clone().map_err(io("open", &launch.log_file))?;
+    let program = launch.binaries.program("postgres");
+    let mut command = Command::new(&program);
+    command
+        .arg("-D")
+        .arg(&launch.data)
+        .arg("-k")
+        .arg(&launch.socket_dir)
+        .arg("-p")
+        .arg(launch.port.to_string())
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("LC_ALL", "C")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(log)
+        .stderr(log_error);
+    for (name, value) in &launch.settings {
+        command.arg("-c").arg(format!("{name}={value}"));
+    }
+    launch.owner.apply(&mut command);
+    egret_linux::session::in_own_session(&mut command);
+    let child = command.spawn().map_err(io("run", &program))?;
+    let pid = i32::try_from(child.id()).expect("a Linux pid is at most 2^22");
+    Ok(Pid::from_raw(pid).expect("a child's pid is positive"))
+}
+
+/// The last `count` lines of a file, joined by `; `.
+pub(crate) fn last_lines(path: &Path, count: usize) -> String {
+    let Ok(bytes) = fs::read(path) else {
+        return "it wrote no log".to_owned();
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(count)..].join("; ")
+}

@@ -1,0 +1,43 @@
+//! Waking up when something in a data directory changes, by inotify(7).
+
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+
+use egret_linux::readable::Readable;
+use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+
+use crate::error::{PostgresError, io};
+
+/// A watch on the top level of a data directory, where `postmaster.pid` is.
+pub(super) struct PidFileWatch {
+    inotify: Readable,
+    data: PathBuf,
+}
+
+impl PidFileWatch {
+    /// Events count from this moment on.
+    pub(super) fn new(data: &Path) -> Result<Self, PostgresError> {
+        let fail = |error: rustix::io::Errno| io("watch", data)(error.into());
+        let inotify = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(fail)?;
+        let events = WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::MOVED_TO;
+        add_watch(&inotify, data, events).map_err(fail)?;
+        Ok(Self {
+            inotify: Readable::new(inotify).map_err(io("watch", data))?,
+            data: data.to_owned(),
+        })
+    }
+
+    /// Returns after the next change, having consumed all that are known by then.
+    pub(super) async fn changed(&self) -> Result<(), PostgresError> {
+        let mut ready = self
+            .inotify
+            .readable()
+            .await
+            .map_err(io("watch", &self.data))?;
+        let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
+        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        while reader.next().is_ok() {}
+        ready.clear_ready();
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! Versions are read as PostgreSQL prints them; wrong directories and archives are refused.
+
+use super::*;
+
+#[test]
+fn versions_are_read_as_printed() {
+    let debian = "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n";
+    assert_eq!(parse_version(debian), Some(("15.18".to_owned(), 15)));
+    assert_eq!(parse_version("postgres (PostgreSQL) 19devel"), Some(("19devel".to_owned(), 19)));
+    assert_eq!(parse_version("bash: no such thing"), None);
+}
+
+#[test]
+fn a_directory_without_programs_is_refused_by_name() {
+    let empty = tempfile::tempdir().unwrap();
+    let error = Binaries::examine(empty.path(), Source::Configured).unwrap_err();
+    assert!(error.to_string().contains("there is no postgres"), "{error}");
+}
+
+#[test]
+fn a_release_too_old_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["postgres", "initdb"] {
+        let path = directory.path().join(name);
+        fs::write(&path, "#!/bin/sh\necho 'postgres (PostgreSQL) 14.9'\n").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let error = Binaries::examine(directory.path(), Source::Configured).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "PostgreSQL 14.9 is not supported: Egret works with 15, 16, 17 and 18"
+    );
+}
+
+#[test]
+fn every_pinned_sum_is_a_sha_256() {
+    for (major, version, _, sum) in PINNED {
+        assert!(version.starts_with(&format!("{major}.")));
+        assert!(sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit()), "{version}");
+    }
+}

@@ -1,0 +1,89 @@
+//! Trying again over a restart or a failover of the server.
+
+use std::time::Duration;
+
+use tokio_postgres::error::SqlState;
+
+/// Whether an error says that the connection or the server went away, so that the same work on a
+/// new connection may succeed.
+///
+/// A connection lost in the middle of a commit leaves its outcome unknown: only work that may be
+/// repeated (reads, upserts, work guarded by a key) is to be retried on it.
+pub fn is_transient(error: &tokio_postgres::Error) -> bool {
+    if error.is_closed() {
+        return true;
+    }
+    match error.code() {
+        Some(code) => is_transient_code(code),
+        // Without an answer of the server it is the connection that failed, unless the driver
+        // could not encode or decode a value.
+        None => std::error::Error::source(error).is_some_and(|cause| cause.is::<std::io::Error>()),
+    }
+}
+
+/// Restarting, shutting down, unreachable, or a standby that was the primary a moment ago.
+fn is_transient_code(code: &SqlState) -> bool {
+    [
+        SqlState::ADMIN_SHUTDOWN,
+        SqlState::CRASH_SHUTDOWN,
+        SqlState::CANNOT_CONNECT_NOW,
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        SqlState::TOO_MANY_CONNECTIONS,
+    ]
+    .contains(code)
+        || code.code().starts_with("08")
+}
+
+/// How often and how long to try.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// Attempts in all, the first included.
+    pub attempts: u32,
+    /// The wait after the first attempt; it doubles each time.
+    pub first_wait: Duration,
+    /// The longest wait between two attempts.
+    pub longest_wait: Duration,
+}
+
+impl Default for Policy {
+    /// Nine attempts over about thirteen seconds: longer than a restart, as long as a failover.
+    fn default() -> Self {
+        Self {
+            attempts: 9,
+            first_wait: Duration::from_millis(50),
+            longest_wait: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Policy {
+    /// The wait after attempt number `attempt`, counted from 1.
+    pub fn wait(&self, attempt: u32) -> Duration {
+        let doublings = attempt.saturating_sub(1).min(20);
+        (self.first_wait * 2_u32.pow(doublings)).min(self.longest_wait)
+    }
+}
+
+/// Runs `work` until it succeeds, fails for good, or the attempts are used up.
+///
+/// # Errors
+/// The last error.
+pub async fn over_restart<T>(
+    policy: Policy,
+    mut work: impl AsyncFnMut() -> Result<T, crate::PostgresError>,
+) -> Result<T, crate::PostgresError> {
+    use egret_base::Coded;
+    for attempt in 1.. {
+        match work().await {
+            Err(error) if error.retryable() && attempt < policy.attempts => {
+                tracing::debug!(%error, attempt, "trying again");
+                tokio::time::sleep(policy.wait(attempt)).await;
+            }
+            result => return result,
+        }
+    }
+    unreachable!("the last attempt returns")
+}
+
+#[cfg(test)]
+mod tests;

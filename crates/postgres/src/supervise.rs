@@ -1,0 +1,45 @@
+//! When a server that ended by itself is started again. Pure: the times of its ends come in.
+
+use std::time::Duration;
+
+use egret_base::Timestamp;
+
+/// The wait before the first restart; each further one doubles it.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+/// The longest wait between two restarts.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Ends within this time count towards a crash loop.
+const WINDOW: Duration = Duration::from_secs(300);
+/// As many ends within the window are a crash loop.
+pub const CRASH_LOOP_ENDS: usize = 5;
+
+/// The ends of one server that nobody asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Restarts {
+    ends: Vec<Timestamp>,
+}
+
+/// What to do after an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// How long to wait before starting again.
+    pub wait: Duration,
+    /// Whether the server is in a crash loop, which is reported while the attempts go on.
+    pub crash_loop: bool,
+}
+
+impl Restarts {
+    /// Records an end at `now` and decides.
+    pub fn ended(&mut self, now: Timestamp) -> Decision {
+        self.ends.retain(|end| now.since(*end) < WINDOW);
+        self.ends.push(now);
+        let doublings = u32::try_from(self.ends.len() - 1).unwrap_or(u32::MAX).min(16);
+        Decision {
+            wait: (FIRST_WAIT * 2_u32.pow(doublings)).min(LONGEST_WAIT),
+            crash_loop: self.ends.len() >= CRASH_LOOP_ENDS,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

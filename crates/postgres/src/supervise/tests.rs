@@ -1,0 +1,29 @@
+//! Backoff grows, is bounded, and forgets.
+
+use super::*;
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_micros(seconds * 1_000_000)
+}
+
+#[test]
+fn waits_double_up_to_a_bound_and_a_loop_is_called_one() {
+    let mut restarts = Restarts::default();
+    let decisions: Vec<Decision> = (0..12).map(|second| restarts.ended(at(second))).collect();
+    assert_eq!(decisions[0].wait, Duration::from_millis(100));
+    assert_eq!(decisions[1].wait, Duration::from_millis(200));
+    assert_eq!(decisions[11].wait, LONGEST_WAIT);
+    assert!(!decisions[3].crash_loop);
+    assert!(decisions[4].crash_loop);
+}
+
+#[test]
+fn old_ends_are_forgotten() {
+    let mut restarts = Restarts::default();
+    for second in 0..5 {
+        restarts.ended(at(second));
+    }
+    let later = restarts.ended(at(1_000));
+    assert_eq!(later.wait, FIRST_WAIT);
+    assert!(!later.crash_loop);
+}

@@ -1,0 +1,209 @@
+//! Real servers for tests: one per version and test process, one database per test.
+//!
+//! A guardian process waits for the end of the test process, however it comes, then stops the
+//! server and removes its files, so that nothing is left behind.
+
+use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use egret_base::SystemEntropy;
+
+use crate::cluster;
+use crate::embedded::socket_connection;
+use crate::owner::Owner;
+use crate::postmaster::{Launch, Postmaster};
+use crate::provision::{self, Binaries, Wanted};
+use crate::{pool, tuning};
+
+/// A directory for one test that the unprivileged user can reach and that is removed at the end.
+pub fn test_directory(purpose: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("egret-{purpose}-{}-{number}", std::process::id());
+    let path = std::env::temp_dir().join(name);
+    std::fs::create_dir(&path).expect("a temporary directory can be made");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o711))
+        .expect("a temporary directory can be opened to others");
+    path
+}
+
+/// A free TCP port of the loopback address at this moment.
+pub fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the kernel has a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// Removes a directory and stops what runs in it when the test process ends or this is dropped.
+pub struct Guardian {
+    child: Child,
+}
+
+impl Guardian {
+    /// Guards `directory`: every process whose working directory is inside it is killed, whatever
+    /// is mounted inside it is unmounted, and the directory is removed.
+    pub fn new(directory: &Path) -> Self {
+        let mut command = Command::new("bash");
+        command
+            .arg("-c")
+            .arg(include_str!("test_support/guardian.sh"))
+            .arg("guardian")
+            .arg(directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null());
+        egret_linux::session::in_own_session(&mut command);
+        let child = command.spawn().expect("bash is installed");
+        Self { child }
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let status = self.child.wait().expect("the guardian is a child of this process");
+        assert!(status.success(), "the guardian could not clean up");
+    }
+}
+
+/// The programs of one major version, fetched or found.
+pub async fn binaries(major: u32) -> Binaries {
+    provision::provide(&Wanted {
+        configured: None,
+        cache: provision::default_cache(),
+        major: Some(major),
+    })
+    .await
+    .expect("every supported version can be fetched")
+}
+
+/// The unprivileged user for the servers of tests.
+pub fn owner() -> Owner {
+    Owner::resolve("egret").expect("the unprivileged user exists or can be made")
+}
+
+/// A running server of one version, shared by the tests of a process.
+pub struct TestServer {
+    /// Where its socket is.
+    pub socket_dir: PathBuf,
+    /// The number that names the socket.
+    pub port: u16,
+    /// Its programs.
+    pub binaries: Binaries,
+    _guardian: Guardian,
+}
+
+/// The shared server of a major version, started by the first test that asks.
+pub fn server(major: u32) -> Arc<TestServer> {
+    type Servers = Mutex<HashMap<u32, Arc<OnceLock<Arc<TestServer>>>>>;
+    static SERVERS: OnceLock<Servers> = OnceLock::new();
+    let slot = SERVERS
+        .get_or_init(Mutex::default)
+        .lock()
+        .expect("no test panics while it holds this lock")
+        .entry(major)
+        .or_default()
+        .clone();
+    // A thread with a runtime of its own: the runtime of the first test ends with that test.
+    slot.get_or_init(|| {
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime can be made").block_on(start(major))
+        })
+        .join()
+        .expect("the server of this version starts")
+    })
+    .clone()
+}
+
+async fn start(major: u32) -> Arc<TestServer> {
+    let directory = test_directory(&format!("postgres{major}"));
+    let guardian = Guardian::new(&directory);
+    let (binaries, owner) = (binaries(major).await, owner());
+    let (data, socket_dir) = (directory.join("data"), directory.join("run"));
+    let log_file = directory.join("log");
+    cluster::create(&binaries, &data, &owner, &SystemEntropy, &directory.join("password"))
+        .expect("initdb works");
+    let machine = tuning::this_machine(&directory);
+    cluster::configure(&binaries, &data, &owner, &machine, 100).expect("files can be written");
+    cluster::private_directory(&socket_dir, &owner).expect("a directory can be made");
+    let settings = [
+        ("listen_addresses", ""),
+        ("fsync", "off"),
+        ("shared_buffers", "64MB"),
+        ("logging_collector", "off"),
+        ("max_prepared_transactions", "10"),
+    ];
+    let postmaster = Postmaster::launch(&Launch {
+        binaries: binaries.clone(),
+        data,
+        socket_dir: socket_dir.clone(),
+        port: 5432,
+        settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        owner,
+        log_file: log_file.clone(),
+        oom_score_adj: 0,
+    })
+    .await
+    .expect("the server can be launched");
+    postmaster
+        .ready(Duration::from_secs(60), &log_file)
+        .await
+        .expect("the server becomes ready");
+    Arc::new(TestServer {
+        socket_dir,
+        port: 5432,
+        binaries,
+        _guardian: guardian,
+    })
+}
+
+/// A database of one test's own.
+pub struct TestDatabase {
+    /// Its name.
+    pub name: String,
+    /// The server it is in.
+    pub server: Arc<TestServer>,
+}
+
+impl TestDatabase {
+    /// Makes a database in the shared server of a major version.
+    pub async fn create(major: u32) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let server = tokio::task::spawn_blocking(move || server(major))
+            .await
+            .expect("the server of this version starts");
+        let database = Self { name, server };
+        database
+            .connect_to("postgres")
+            .await
+            .batch_execute(&format!("CREATE DATABASE {}", database.name))
+            .await
+            .expect("a database can be made");
+        database
+    }
+
+    /// How to connect to it as the superuser.
+    pub fn connection(&self) -> tokio_postgres::Config {
+        self.connection_to(&self.name)
+    }
+
+    /// A session of the superuser in it.
+    pub async fn connect(&self) -> tokio_postgres::Client {
+        self.connect_to(&self.name).await
+    }
+
+    fn connection_to(&self, database: &str) -> tokio_postgres::Config {
+        socket_connection(&self.server.socket_dir, self.server.port, database, "test")
+    }
+
+    async fn connect_to(&self, database: &str) -> tokio_postgres::Client {
+        pool::connect(&self.connection_to(database))
+            .await
+            .expect("the test server accepts connections")
+    }
+}

@@ -1,0 +1,23 @@
+# Waits for the end of the test process (end of input), then cleans the directory $1 up.
+cat >/dev/null
+directory=$(readlink -f "$1")
+kill_inside() {
+    for process in /proc/[0-9]*; do
+        case "$(readlink "$process/cwd" 2>/dev/null)" in
+            "$directory" | "$directory"/*) kill -9 "${process#/proc/}" 2>/dev/null ;;
+        esac
+    done
+}
+for attempt in $(seq 100); do
+    kill_inside
+    loops=$(awk -v d="$directory/" 'index($2, d) == 1 && $1 ~ /^\/dev\/loop/ {print $1}' /proc/mounts)
+    awk -v d="$directory/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r | while read -r mount; do
+        umount "$mount" 2>/dev/null
+    done
+    for loop in $loops; do losetup -d "$loop" 2>/dev/null; done
+    if ! grep -q " $directory/" /proc/mounts && rm -rf --one-file-system "$directory" 2>/dev/null; then
+        exit 0
+    fi
+    sleep 0.1
+done
+exit 1

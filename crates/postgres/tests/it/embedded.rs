@@ -1,0 +1,178 @@
+//! The embedded server: first start, adoption, restart, refusal, relocation.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use egret_base::lifecycle::{Readiness, Service};
+use egret_base::{SystemClock, SystemEntropy};
+use egret_postgres::embedded::Layout;
+use egret_postgres::pidfile::PidFile;
+use egret_postgres::retry::{Policy, over_restart};
+use egret_postgres::test_support::{Guardian, free_port, test_directory};
+use egret_postgres::{EmbeddedServer, PostgresConfig, PostgresError, pool};
+
+struct Home {
+    directory: PathBuf,
+    config: PostgresConfig,
+    _guardian: Guardian,
+}
+
+impl Home {
+    fn new(purpose: &str) -> Self {
+        let directory = test_directory(purpose);
+        let guardian = Guardian::new(&directory);
+        let config = PostgresConfig {
+            port: free_port(),
+            sessions_max: 20,
+            ..PostgresConfig::default()
+        };
+        Self {
+            directory,
+            config,
+            _guardian: guardian,
+        }
+    }
+
+    fn server(&self) -> EmbeddedServer {
+        let layout = Layout {
+            data: self.directory.join("data"),
+            socket_dir: self.directory.join("run"),
+            log_file: self.directory.join("start.log"),
+            password_file: self.directory.join("superuser.password"),
+        };
+        EmbeddedServer::new(self.config.clone(), layout, Arc::new(SystemClock), Arc::new(SystemEntropy))
+    }
+
+    fn pid(&self) -> i32 {
+        let file = PidFile::read(&self.directory.join("data"));
+        file.expect("the server runs").pid
+    }
+}
+
+async fn ask(server: &EmbeddedServer, sql: &str) -> String {
+    let client = pool::connect(&server.connection("postgres", "test")).await.unwrap();
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// Asks until the server is back after a restart.
+async fn ask_again(server: &EmbeddedServer, sql: &str) -> String {
+    let policy = Policy { attempts: 60, ..Policy::default() };
+    over_restart(policy, async || {
+        let doing = |source| PostgresError::Server { doing: "ask", source };
+        let client = pool::connect(&server.connection("postgres", "test")).await.map_err(|error| match error {
+            PostgresError::Server { .. } => PostgresError::NotRunning { reason: "no connection".into() },
+            other => other,
+        })?;
+        Ok(client.query_one(sql, &[]).await.map_err(doing)?.get(0))
+    })
+    .await
+    .unwrap()
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn starts_configured_restarts_after_a_crash_and_stops_cleanly() {
+    let home = Home::new("embedded");
+    let server = home.server();
+    server.start().await.unwrap();
+    assert_eq!(server.ready(), Readiness::Ready);
+    assert_eq!(ask(&server, "SHOW password_encryption").await, "scram-sha-256");
+    assert_eq!(ask(&server, "SHOW data_checksums").await, "on");
+    assert_eq!(ask(&server, "SHOW max_connections").await, "20");
+    assert_eq!(ask(&server, "SHOW listen_addresses").await, "127.0.0.1");
+    assert_eq!(ask(&server, "SHOW application_name").await, "egret/test");
+    assert_eq!(server.binaries().unwrap().major, 18);
+
+    let first = home.pid();
+    kill(first);
+    let back = ask_again(&server, "SELECT 'back'").await;
+    assert_eq!(back, "back");
+    assert_ne!(home.pid(), first);
+
+    server.stop().await;
+    assert_eq!(PidFile::read(&home.directory.join("data")), None);
+    assert!(matches!(server.ready(), Readiness::NotReady(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_running_server_is_adopted_and_a_stale_pid_file_is_not() {
+    let home = Home::new("adopt");
+    let first = home.server();
+    first.start().await.unwrap();
+    let pid = home.pid();
+    // As after kill -9 of Egret: nobody supervises, the postmaster runs on.
+    std::mem::forget(first);
+
+    let second = home.server();
+    second.start().await.unwrap();
+    assert_eq!(home.pid(), pid, "the running postmaster was taken over");
+    assert_eq!(ask(&second, "SELECT 'here'").await, "here");
+    second.stop().await;
+
+    // A pid file that names a live process which is no postmaster: a recycled pid.
+    let pid_file = home.directory.join("data/postmaster.pid");
+    let text = format!("{}\n{}\n1\n1\n/\n\n0 0\nready\n", std::process::id(), home.directory.join("data").display());
+    std::fs::write(&pid_file, text).unwrap();
+    let third = home.server();
+    third.start().await.unwrap();
+    assert_eq!(ask(&third, "SELECT 'clean'").await, "clean");
+    third.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taken_port_is_named() {
+    let home = Home::new("port");
+    let _holder = std::net::TcpListener::bind(("127.0.0.1", home.config.port)).unwrap();
+    let error = home.server().start().await.unwrap_err().to_string();
+    assert!(error.contains(&format!("port {} on 127.0.0.1 is in use", home.config.port)), "{error}");
+    assert!(error.contains("postgres.port"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_superuser_enters_over_tcp_by_password_only() {
+    let home = Home::new("password");
+    let server = home.server();
+    server.start().await.unwrap();
+    let password = std::fs::read_to_string(home.directory.join("superuser.password")).unwrap();
+    let mut connection = tokio_postgres::Config::new();
+    connection.host("127.0.0.1").port(home.config.port).user("egret").dbname("postgres");
+    pool::connect(&connection).await.map(|_| ()).unwrap_err();
+    connection.password("wrong");
+    let error = pool::connect(&connection).await.map(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("28P01"), "{error}");
+    connection.password(password.trim());
+    pool::connect(&connection).await.unwrap();
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_data_directory_can_move_while_sessions_wait() {
+    let home = Home::new("relocate");
+    let server = home.server();
+    server.start().await.unwrap();
+    let client = pool::connect(&server.connection("postgres", "test")).await.unwrap();
+    client.batch_execute("CREATE TABLE kept AS SELECT 'kept' AS what").await.unwrap();
+    let target = home.directory.join("moved");
+    server
+        .relocate(async |from: PathBuf| -> Result<PathBuf, PostgresError> {
+            std::fs::rename(&from, &target).unwrap();
+            Ok(target.clone())
+        })
+        .await
+        .unwrap();
+    assert_eq!(ask(&server, "SELECT what FROM kept").await, "kept");
+    assert!(Path::new(&ask(&server, "SHOW data_directory").await).ends_with("moved"));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_that_cannot_serve_are_refused_by_name() {
+    let mut home = Home::new("bin");
+    home.config.bin = Some(home.directory.clone());
+    let error = home.server().start().await.unwrap_err().to_string();
+    assert!(error.contains("there is no postgres"), "{error}");
+}

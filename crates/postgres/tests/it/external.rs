@@ -1,0 +1,76 @@
+//! Servers that somebody else runs: the report, and the lock that keeps a second Egret away.
+
+use egret_postgres::external::{ManagedLock, Verdict, check};
+use egret_postgres::pool::Pool;
+use egret_postgres::test_support::TestDatabase;
+use egret_postgres::{PostgresError, pool};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_superuser_finds_everything_met() {
+    for major in 15..=18 {
+        let database = TestDatabase::create(major).await;
+        let report = check(&database.connection()).await.unwrap();
+        assert!(report.usable(), "{report:?}");
+        assert!(report.findings.iter().all(|finding| finding.verdict == Verdict::Met));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_rights_are_reported_with_the_command_that_grants_them() {
+    let database = TestDatabase::create(18).await;
+    let role = format!("poor_{}", database.name);
+    let client = database.connect().await;
+    client.batch_execute(&format!("CREATE ROLE {role}")).await.unwrap();
+    let mut connection = database.connection();
+    connection.options(format!("-c role={role}"));
+    let report = check(&connection).await.unwrap();
+    assert!(!report.usable());
+    let rights = report.findings.iter().find(|finding| finding.subject == "rights").unwrap();
+    let command = format!("GRANT CREATE ON DATABASE {} TO {role}", database.name);
+    assert!(rights.detail.contains(&command), "{}", rights.detail);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_egret_on_one_database_is_refused_by_name() {
+    let database = TestDatabase::create(18).await;
+    let first = ManagedLock::acquire(&database.connection()).await.unwrap();
+    let error = ManagedLock::acquire(&database.connection()).await.map(|_| ()).unwrap_err();
+    let PostgresError::ManagedElsewhere { holder, .. } = &error else {
+        panic!("{error}");
+    };
+    assert!(holder.contains("egret/test"), "{holder}");
+    let other = TestDatabase::create(18).await;
+    ManagedLock::acquire(&other.connection()).await.unwrap();
+    drop(first);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pool_hands_out_connections_again_and_pipelines() {
+    let database = TestDatabase::create(18).await;
+    let pool = Pool::new(database.connection(), 1).unwrap();
+    for _ in 0..3 {
+        let connection = pool.get().await.unwrap();
+        let (one, two) = tokio::join!(
+            connection.query_one("SELECT 1", &[]),
+            connection.query_one("SELECT 2", &[]),
+        );
+        assert_eq!((one.unwrap().get::<_, i32>(0), two.unwrap().get::<_, i32>(0)), (1, 2));
+    }
+    pool.close();
+    assert!(matches!(pool.get().await.map(|_| ()).unwrap_err(), PostgresError::Pool { .. }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pool_replaces_a_connection_that_the_server_ended() {
+    let database = TestDatabase::create(18).await;
+    let pool = Pool::new(database.connection(), 1).unwrap();
+    let connection = pool.get().await.unwrap();
+    let pid: i32 = connection.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let admin = pool::connect(&database.connection()).await.unwrap();
+    admin.execute("SELECT pg_terminate_backend($1, 10000)", &[&pid]).await.unwrap();
+    let ended = connection.query_one("SELECT 1", &[]).await.unwrap_err();
+    assert!(egret_postgres::retry::is_transient(&ended), "{ended}");
+    drop(connection);
+    let next = pool.get().await.unwrap();
+    next.query_one("SELECT 1", &[]).await.unwrap();
+}

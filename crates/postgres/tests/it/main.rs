@@ -1,0 +1,7 @@
+//! The PostgreSQL underneath, against real servers of every supported version.
+
+mod embedded;
+mod external;
+mod listening;
+mod migrating;
+mod postmaster;

@@ -1,0 +1,70 @@
+//! Schema `egret`: ordered, checksummed, transactional, removed by one call.
+
+use egret_postgres::migrate::{Migration, migrate, uninstall};
+use egret_postgres::test_support::TestDatabase;
+
+const FIRST: Migration = Migration {
+    name: "first",
+    sql: "CREATE TABLE egret.thing (id int PRIMARY KEY)",
+};
+const SECOND: Migration = Migration {
+    name: "second",
+    sql: "ALTER TABLE egret.thing ADD COLUMN name text",
+};
+const BROKEN: Migration = Migration {
+    name: "broken",
+    sql: "CREATE TABLE egret.half (id int); SELECT 1/0",
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_run_once_in_order_and_all_or_none() {
+    for major in 15..=18 {
+        let database = TestDatabase::create(major).await;
+        let mut client = database.connect().await;
+        migrate(&mut client, "test", &[FIRST]).await.unwrap();
+        client.batch_execute("INSERT INTO egret.thing VALUES (1)").await.unwrap();
+        migrate(&mut client, "test", &[FIRST, SECOND]).await.unwrap();
+        migrate(&mut client, "test", &[FIRST, SECOND]).await.unwrap();
+        let names: i64 = client.query_one("SELECT count(name) + count(*) FROM egret.thing", &[]).await.unwrap().get(0);
+        assert_eq!(names, 1);
+
+        migrate(&mut client, "test", &[FIRST, SECOND, BROKEN]).await.unwrap_err();
+        let half: bool = client.query_one("SELECT to_regclass('egret.half') IS NULL", &[]).await.unwrap().get(0);
+        assert!(half, "a failed step leaves nothing");
+
+        let older = migrate(&mut client, "test", &[FIRST]).await.unwrap_err().to_string();
+        assert!(older.contains("newer Egret"), "{older}");
+        let changed = Migration { name: "first", sql: "SELECT 1" };
+        let error = migrate(&mut client, "test", &[changed, SECOND]).await.unwrap_err().to_string();
+        assert!(error.contains("test/first has changed"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstall_leaves_nothing() {
+    let database = TestDatabase::create(18).await;
+    let mut client = database.connect().await;
+    let before = catalogue_size(&client).await;
+    migrate(&mut client, "test", &[FIRST, SECOND]).await.unwrap();
+    let removed = uninstall(&mut client).await.unwrap();
+    assert!(removed >= 2, "{removed}");
+    assert_eq!(catalogue_size(&client).await, before);
+    assert_eq!(uninstall(&mut client).await.unwrap(), 0);
+}
+
+async fn catalogue_size(client: &egret_postgres::tokio_postgres::Client) -> i64 {
+    let sql = "SELECT (SELECT count(*) FROM pg_class) + (SELECT count(*) FROM pg_namespace) + (SELECT count(*) FROM pg_type)";
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_at_once_migrate_one_after_the_other() {
+    let database = TestDatabase::create(18).await;
+    let (mut one, mut other) = (database.connect().await, database.connect().await);
+    let (first, second) = tokio::join!(
+        migrate(&mut one, "test", &[FIRST, SECOND]),
+        migrate(&mut other, "test", &[FIRST, SECOND]),
+    );
+    first.unwrap();
+    second.unwrap();
+}
