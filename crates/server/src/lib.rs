@@ -1,7 +1,37 @@
-//! The doors' house.
+//! The doors' house: HTTP with JSON and gRPC on one port, and what every request passes on its
+//! way to an engine: request id, limits, token, scope; and errors as problems on its way back.
+//!
+//! The binary wires it: [`Server::builder`], one [`Builder::route`] per engine, then it is a
+//! [`Service`](egret_base::lifecycle::Service) like every other.
 
-pub mod config;
-pub mod error;
-pub mod metrics;
-pub mod problem;
-pub mod tokens;
+mod access;
+mod admit;
+mod config;
+mod error;
+mod extract;
+mod grpc;
+mod http;
+mod listener;
+mod metrics;
+mod observe;
+mod openapi;
+mod problem;
+mod profile;
+mod server;
+mod tls;
+mod tokens;
+
+pub use access::Caller;
+pub use config::ServerConfig;
+pub use error::{RequestError, ServerError};
+pub use extract::{Json, Path, Query};
+pub use metrics::{ComponentTime, Exposition, Metrics};
+pub use observe::{REQUEST_ID, RequestContext};
+pub use openapi::SECURITY_SCHEME;
+pub use problem::{PROBLEM_JSON, Problem, grpc_code, grpc_status, http_status};
+pub use profile::{ProfileError, ProfileFormat};
+pub use server::{Builder, Deps, ReadinessProbe, Server, StatusSection};
+pub use tokens::{
+    ADMIN, DEFAULT_TENANT, NewToken, Scope, ScopeError, TOKENS_MAX, Token, TokenError,
+    TokenRequest, Tokens,
+};

@@ -123,7 +123,7 @@ impl Coded for TokenError {
 /// A token as held in memory.
 #[derive(Debug)]
 struct Live {
-    token: Token,
+    token: Arc<Token>,
     secret_sha256: [u8; 32],
     /// Microseconds since the Unix epoch; [`NEVER`] before the first use.
     last_used: AtomicI64,
@@ -137,7 +137,7 @@ impl Live {
     fn new(token: Token, secret_sha256: [u8; 32]) -> Self {
         let last_used = token.last_used_at.map_or(NEVER, Timestamp::as_micros);
         Self {
-            token,
+            token: Arc::new(token),
             secret_sha256,
             last_used: AtomicI64::new(last_used),
             last_used_written: AtomicI64::new(last_used),
@@ -152,7 +152,7 @@ impl Live {
         let last_used = self.last_used.load(Ordering::Relaxed);
         Token {
             last_used_at: (last_used != NEVER).then(|| Timestamp::from_micros(last_used)),
-            ..self.token.clone()
+            ..Token::clone(&self.token)
         }
     }
 }
@@ -240,7 +240,7 @@ impl Tokens {
     ///
     /// # Errors
     /// [`TokenError::Invalid`] or [`TokenError::Expired`].
-    pub fn authenticate(&self, text: &str) -> Result<Token, TokenError> {
+    pub fn authenticate(&self, text: &str) -> Result<Arc<Token>, TokenError> {
         let presented = Presented::parse(text).map_err(|MalformedToken| TokenError::Invalid)?;
         let live = self.read_live().get(presented.id()).cloned();
         // An unknown id costs the same comparison as a known one.

@@ -53,7 +53,7 @@ fn a_token_works_until_revoked_and_over_a_reopening() {
     let bench = Bench::new();
     let tokens = bench.open();
     let made = tokens.create(&request(&["branches:read"])).unwrap();
-    assert_eq!(tokens.authenticate(&made.token).unwrap(), made.details);
+    assert_eq!(*tokens.authenticate(&made.token).unwrap(), made.details);
     drop(tokens);
     let tokens = bench.open();
     assert_eq!(tokens.authenticate(&made.token).unwrap().id, made.details.id);

@@ -1,0 +1,124 @@
+//! The layer of limits: a request that is too large, or one too many, is turned away by the name
+//! of the limit it met, before any handler sees it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body_util::{BodyExt, Limited};
+use tokio::sync::Semaphore;
+
+use crate::config::ServerConfig;
+use crate::error::RequestError;
+use crate::extract::BodyLimit;
+use crate::observe::RequestContext;
+use crate::problem::Problem;
+
+/// Answered however busy the server is: whoever watches over it must not take load for death.
+const ALWAYS_ADMITTED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// What the layer holds.
+pub(crate) struct Admission {
+    header_bytes_max: u64,
+    headers_max: u64,
+    body_bytes_max: u64,
+    concurrency_max: u64,
+    timeout: Duration,
+    drain_timeout: Duration,
+    slots: Arc<Semaphore>,
+}
+
+impl Admission {
+    pub(crate) fn new(config: &ServerConfig) -> Self {
+        Self {
+            header_bytes_max: config.header_bytes_max.bytes(),
+            headers_max: u64::from(config.headers_max),
+            body_bytes_max: config.body_bytes_max.bytes(),
+            concurrency_max: u64::from(config.concurrency_max),
+            timeout: config.request_timeout.duration(),
+            drain_timeout: config.header_timeout.duration(),
+            slots: Arc::new(Semaphore::new(config.concurrency_max as usize)),
+        }
+    }
+
+    fn check_head(&self, request: &Request) -> Result<(), RequestError> {
+        let headers = request.headers();
+        let count = headers.len() as u64;
+        if count > self.headers_max {
+            return Err(RequestError::HeadTooLarge {
+                limit: "server.headers_max",
+                max: self.headers_max,
+                asked: count,
+                unit: "headers",
+            });
+        }
+        let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+        let bytes: usize = headers
+            .iter()
+            .map(|(name, value)| name.as_str().len() + value.len())
+            .sum();
+        let bytes = (path + bytes) as u64;
+        if bytes > self.header_bytes_max {
+            return Err(RequestError::HeadTooLarge {
+                limit: "server.header_bytes_max",
+                max: self.header_bytes_max,
+                asked: bytes,
+                unit: "bytes",
+            });
+        }
+        Ok(())
+    }
+
+    fn enter(&self, request: &Request) -> Result<(), RequestError> {
+        if ALWAYS_ADMITTED.contains(&request.uri().path()) {
+            return Ok(());
+        }
+        let permit = self.slots.clone().try_acquire_owned().map_err(|_| RequestError::Busy {
+            limit: "server.concurrency_max",
+            max: self.concurrency_max,
+        })?;
+        if let Some(context) = request.extensions().get::<Arc<RequestContext>>() {
+            context.hold(permit);
+        }
+        Ok(())
+    }
+
+    /// Reads away a body that is refused, up to the size a legal one may have: a connection closed
+    /// on unread bytes is reset, and the answer lost with it.
+    async fn drain(&self, body: Body) {
+        let mut body = Limited::new(body, usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX));
+        let reading = async { while let Some(Ok(_)) = body.frame().await {} };
+        // However it ends, the answer is the same.
+        let _ = tokio::time::timeout(self.drain_timeout, reading).await;
+    }
+}
+
+/// Admits a request to its handler when it keeps every limit.
+pub(crate) async fn admit(
+    State(admission): State<Arc<Admission>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let entered = admission.check_head(&request).and_then(|()| admission.enter(&request));
+    if let Err(error) = entered {
+        return Problem::from(error).into_response();
+    }
+    let max = admission.body_bytes_max;
+    if request.body().size_hint().lower() > max {
+        admission.drain(request.into_body()).await;
+        return Problem::from(RequestError::BodyTooLarge { max }).into_response();
+    }
+    let limit = usize::try_from(max).unwrap_or(usize::MAX);
+    let mut request = request.map(|body| Body::new(Limited::new(body, limit)));
+    request.extensions_mut().insert(BodyLimit(max));
+    match tokio::time::timeout(admission.timeout, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => Problem::from(RequestError::TimedOut {
+            timeout_ms: admission.timeout.as_millis().try_into().unwrap_or(u64::MAX),
+        })
+        .into_response(),
+    }
+}

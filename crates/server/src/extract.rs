@@ -1,0 +1,143 @@
+//! What handlers take from a request; whatever cannot be read becomes a [`Problem`] that says where.
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, header};
+use http_body_util::{BodyExt, LengthLimitError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::RequestError;
+use crate::problem::Problem;
+
+/// A JSON body, read or written.
+#[derive(Clone, Copy, Debug)]
+pub struct Json<T>(pub T);
+
+/// The parameters behind the path's `?`.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<T>(pub T);
+
+/// The parameters within the path.
+#[derive(Clone, Copy, Debug)]
+pub struct Path<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        check_content_type(request.headers())?;
+        let bytes = read_body(request).await?;
+        read_json(&bytes).map(Json).map_err(Problem::from)
+    }
+}
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        axum::Json(self.0).into_response()
+    }
+}
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        axum::extract::Query::from_request_parts(parts, state)
+            .await
+            .map(|axum::extract::Query(value)| Query(value))
+            .map_err(|rejection| parameter("query", rejection.body_text()))
+    }
+}
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        axum::extract::Path::from_request_parts(parts, state)
+            .await
+            .map(|axum::extract::Path(value)| Path(value))
+            .map_err(|rejection| parameter("path", rejection.body_text()))
+    }
+}
+
+fn parameter(place: &'static str, text: String) -> Problem {
+    // axum's texts begin with a sentence of their own; ours says the same by its code.
+    let message = text.rsplit_once("deserialize query string: ").map_or(text.as_str(), |(_, rest)| rest);
+    Problem::from(RequestError::Parameter {
+        place,
+        message: message.to_owned(),
+    })
+}
+
+fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {
+    let found = headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("unreadable"));
+    let essence = found.and_then(|text| text.split(';').next()).unwrap_or("").trim();
+    let essence = essence.to_ascii_lowercase();
+    let is_json = essence == "application/json"
+        || (essence.starts_with("application/") && essence.ends_with("+json"));
+    if is_json {
+        return Ok(());
+    }
+    Err(RequestError::ContentType {
+        found: found.map_or("missing".to_owned(), |text| format!("`{text}`")),
+    })
+}
+
+async fn read_body(request: Request) -> Result<Bytes, RequestError> {
+    // The layer of limits has wrapped the body; its error does not say how much it allows.
+    let max = request.extensions().get::<BodyLimit>().map_or(0, |limit| limit.0);
+    match request.into_body().collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if is_length_limit(&error) => Err(RequestError::BodyTooLarge { max }),
+        Err(error) => Err(RequestError::BodyBroken {
+            message: egret_base::error::chain(&error),
+        }),
+    }
+}
+
+/// The size a body may have, in bytes; an extension of every request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyLimit(pub(crate) u64);
+
+fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<LengthLimitError>() {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Reads JSON; the error names line and column, or the field.
+fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RequestError> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(RequestError::JsonMalformed {
+            message: "it is empty: send a JSON object".to_owned(),
+        });
+    }
+    let mut reader = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let path = error.path().to_string();
+        let inner = error.into_inner();
+        if !inner.is_data() {
+            return RequestError::JsonMalformed {
+                message: inner.to_string(),
+            };
+        }
+        RequestError::JsonInvalid {
+            field: if path == "." { "body".to_owned() } else { path },
+            message: inner.to_string(),
+        }
+    })?;
+    reader.end().map_err(|error| RequestError::JsonMalformed {
+        message: error.to_string(),
+    })?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests;

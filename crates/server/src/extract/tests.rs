@@ -1,0 +1,50 @@
+//! Where JSON is wrong is said by line and column, or by field.
+
+use serde::Deserialize;
+
+use super::*;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "the fields are only there to be read into")]
+struct Order {
+    name: String,
+    items: Vec<u32>,
+}
+
+fn refused(text: &str) -> String {
+    read_json::<Order>(text.as_bytes()).unwrap_err().to_string()
+}
+
+#[test]
+fn says_where_json_is_wrong() {
+    let table = [
+        ("", "is empty"),
+        ("{\"name\": \"a\",\n \"items\": [1,]}", "line 2 column 13"),
+        ("{\"name\": \"a\", \"items\": [1, -2]}", "items[1]: invalid value"),
+        ("{\"name\": 7, \"items\": []}", "name: invalid type"),
+        ("{\"nam\": \"a\", \"items\": []}", "unknown field `nam`"),
+        ("{\"name\": \"a\"}", "missing field `items`"),
+        ("[]", "body"),
+        ("{\"name\": \"a\", \"items\": []} x", "trailing characters"),
+    ];
+    for (text, expected) in table {
+        let message = refused(text);
+        assert!(message.contains(expected), "{text}: {message}");
+    }
+}
+
+#[test]
+fn takes_json_by_any_of_its_names() {
+    let check = |text: &'static str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONTENT_TYPE, http::HeaderValue::from_static(text));
+        check_content_type(&headers).is_ok()
+    };
+    assert!(check("application/json; charset=utf-8"));
+    assert!(check("Application/JSON"));
+    assert!(check("application/merge-patch+json"));
+    assert!(!check("text/plain"));
+    assert!(!check("application/jsonish"));
+    assert!(check_content_type(&HeaderMap::new()).is_err());
+}

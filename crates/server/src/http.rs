@@ -1,0 +1,49 @@
+//! The HTTP routes: the server's own here, each engine's in a file of its own beside them.
+
+mod docs;
+mod system;
+mod tokens;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
+use egret_base::settings::nearest;
+use tower::Service;
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::error::RequestError;
+use crate::problem::Problem;
+use crate::server::Doors;
+
+pub(crate) use docs::{DOCS_ASSETS, docs_routes};
+
+/// The routes that do not belong to an engine.
+pub(crate) fn own_routes(doors: Arc<Doors>) -> OpenApiRouter {
+    OpenApiRouter::default()
+        .merge(system::routes())
+        .merge(tokens::routes())
+        .merge(docs::documentation())
+        .with_state(doors)
+}
+
+/// Answers paths that no route has, with the most similar of the known ones.
+pub(crate) fn not_found(
+    known: Vec<String>,
+) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + Sync + 'static
+{
+    let known: Arc<[String]> = known.into();
+    tower::service_fn(move |request: Request| {
+        let known = known.clone();
+        async move {
+            let path = request.uri().path();
+            let nearest = nearest(path, known.iter().map(String::as_str)).map(str::to_owned);
+            let path = path.chars().take(PATH_SHOWN_MAX).collect();
+            Ok(Problem::from(RequestError::RouteNotFound { path, nearest }).into_response())
+        }
+    })
+}
+
+/// Characters of an unknown path that are repeated in the answer.
+const PATH_SHOWN_MAX: usize = 200;

@@ -1,0 +1,64 @@
+//! `/openapi.json` and the page that renders it; the page's files are in the program.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use bytes::Bytes;
+use http::header;
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::server::Doors;
+
+/// The page's own files, which anyone may read.
+pub(crate) const DOCS_ASSETS: [&str; 2] = ["/docs/page.css", "/docs/page.js"];
+
+/// Nothing from elsewhere, nothing inline: the page cannot be made to send a token away.
+const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; \
+    frame-ancestors 'none'";
+
+/// The OpenAPI document
+///
+/// This very description of the API, in OpenAPI 3.1. Takes no token.
+#[utoipa::path(get, path = "/openapi.json", operation_id = "getOpenApi", tag = "system", security(()),
+    responses((status = 200, description = "The document.", content_type = "application/json")))]
+#[expect(dead_code, reason = "documents the route that `docs_routes` serves once the document is known")]
+fn openapi() {}
+
+/// The API's documentation as a page
+///
+/// Lists every operation and lets one try it. Takes no token.
+#[utoipa::path(get, path = "/docs", operation_id = "getDocs", tag = "system", security(()),
+    responses((status = 200, description = "The page.", body = String, content_type = "text/html")))]
+#[expect(dead_code, reason = "documents the route that `docs_routes` serves")]
+fn docs() {}
+
+/// The documentation of the two routes, which cannot be served before it is complete.
+pub(super) fn documentation() -> OpenApiRouter<Arc<Doors>> {
+    #[derive(utoipa::OpenApi)]
+    #[openapi(paths(openapi, docs))]
+    struct Pages;
+
+    OpenApiRouter::with_openapi(<Pages as utoipa::OpenApi>::openapi())
+}
+
+/// The document and the page.
+pub(crate) fn docs_routes(document: Bytes) -> Router {
+    let document = get(move || async move {
+        ([(header::CONTENT_TYPE, "application/json")], document).into_response()
+    });
+    let file = |content_type: &'static str, text: &'static str| {
+        let headers = [
+            (header::CONTENT_TYPE, content_type),
+            (header::CONTENT_SECURITY_POLICY, PAGE_POLICY),
+        ];
+        get(move || async move { (headers, text) })
+    };
+    Router::new()
+        .route("/openapi.json", document)
+        .route("/docs", file("text/html; charset=utf-8", include_str!("docs/page.html")))
+        .route("/docs/page.css", file("text/css; charset=utf-8", include_str!("docs/page.css")))
+        .route("/docs/page.js", file("text/javascript; charset=utf-8", include_str!("docs/page.js")))
+}

@@ -1,0 +1,203 @@
+//! How the program is: liveness, readiness, status, metrics, profiles.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use egret_base::Timestamp;
+use egret_base::lifecycle::Readiness;
+use http::{HeaderMap, StatusCode, header};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::extract::{Json, Query};
+use crate::metrics::Exposition;
+use crate::problem::Problem;
+use crate::profile::{self, ProfileFormat};
+use crate::server::Doors;
+
+/// What a profile's SVG may do when opened on its own: its script folds and searches its boxes.
+const FLAMEGRAPH_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts";
+
+pub(super) fn routes() -> OpenApiRouter<Arc<Doors>> {
+    OpenApiRouter::default()
+        .routes(routes!(healthz))
+        .routes(routes!(readyz))
+        .routes(routes!(metrics))
+        .routes(routes!(profile))
+        .routes(routes!(status))
+}
+
+/// That the process answers.
+#[derive(Serialize, ToSchema)]
+struct Health {
+    /// Always `ok`.
+    #[schema(example = "ok")]
+    status: &'static str,
+}
+
+/// Whether the program can do its work, by service.
+#[derive(Serialize, ToSchema)]
+struct ReadyState {
+    /// Whether every service is ready.
+    ready: bool,
+    /// The services in the order of their start.
+    services: Vec<ServiceState>,
+}
+
+/// One service's readiness.
+#[derive(Serialize, ToSchema)]
+struct ServiceState {
+    /// The service's name.
+    #[schema(example = "postgres")]
+    name: &'static str,
+    /// Whether it can do its work.
+    ready: bool,
+    /// Why not; absent when it can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// How the program is. Engines add sections of their own.
+#[derive(Serialize, ToSchema)]
+struct StatusReport {
+    /// The program's version.
+    #[schema(example = "0.1.0")]
+    version: &'static str,
+    /// When it started, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    started_at: Timestamp,
+    /// Milliseconds since then.
+    uptime_ms: u64,
+    /// The services in the order of their start.
+    services: Vec<ServiceState>,
+    /// One section per engine, such as `postgres` or `branches`.
+    #[serde(flatten)]
+    #[schema(value_type = Object, additional_properties)]
+    sections: Map<String, Value>,
+}
+
+fn service_states(doors: &Doors) -> Vec<ServiceState> {
+    let state = |(name, readiness)| {
+        let (ready, reason) = match readiness {
+            Readiness::Ready => (true, None),
+            Readiness::NotReady(reason) => (false, Some(reason)),
+        };
+        ServiceState { name, ready, reason }
+    };
+    doors.readiness().into_iter().map(state).collect()
+}
+
+/// Whether the process is alive
+///
+/// Answers as long as the process does anything at all; takes no token.
+#[utoipa::path(get, path = "/healthz", operation_id = "getHealth", tag = "system", security(()),
+    responses((status = 200, description = "It is alive.", body = Health)))]
+async fn healthz() -> Json<Health> {
+    Json(Health { status: "ok" })
+}
+
+/// Whether every service is ready for work
+///
+/// The gRPC service `grpc.health.v1.Health` on the same port tells the same. Takes no token.
+#[utoipa::path(get, path = "/readyz", operation_id = "getReadiness", tag = "system", security(()),
+    responses(
+        (status = 200, description = "Everything is ready.", body = ReadyState),
+        (status = 503, description = "Something is not ready; its reason says why.", body = ReadyState),
+    ))]
+async fn readyz(State(doors): State<Arc<Doors>>) -> Response {
+    let services = service_states(&doors);
+    let ready = services.iter().all(|service| service.ready);
+    let report = Json(ReadyState { ready, services });
+    if ready {
+        return report.into_response();
+    }
+    let headers = [(header::RETRY_AFTER, "1")];
+    (StatusCode::SERVICE_UNAVAILABLE, headers, report).into_response()
+}
+
+/// The program's metrics
+///
+/// In OpenMetrics where the `Accept` header asks for it, else in Prometheus's text format.
+#[utoipa::path(get, path = "/metrics", operation_id = "getMetrics", tag = "system",
+    security(("token" = ["metrics:read"])),
+    responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain")))]
+async fn metrics(State(doors): State<Arc<Doors>>, headers: HeaderMap) -> Response {
+    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let exposition = Exposition::accepted(accept.unwrap_or_default());
+    let text = doors.metrics.render(exposition);
+    ([(header::CONTENT_TYPE, exposition.content_type())], text).into_response()
+}
+
+/// What profile to take.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct ProfileRequest {
+    /// How long to sample, in seconds; at most `server.profile_duration_max`.
+    #[serde(default = "ten")]
+    #[param(default = 10, minimum = 1)]
+    seconds: u64,
+    /// An SVG flame graph, or one line per stack.
+    #[serde(default = "flamegraph")]
+    #[param(inline, default = "flamegraph")]
+    format: ProfileFormat,
+}
+
+fn ten() -> u64 {
+    10
+}
+
+fn flamegraph() -> ProfileFormat {
+    ProfileFormat::Flamegraph
+}
+
+/// Take a CPU profile
+///
+/// Samples the whole program for some seconds. One profile is taken at a time.
+#[utoipa::path(get, path = "/debug/profile", operation_id = "getProfile", tag = "system",
+    security(("token" = ["admin"])), params(ProfileRequest),
+    responses(
+        (status = 200, description = "The profile.", content(
+            (String = "image/svg+xml"), (String = "text/plain"))),
+        (status = 409, description = "Another profile is being taken.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+async fn profile(
+    State(doors): State<Arc<Doors>>,
+    Query(request): Query<ProfileRequest>,
+) -> Result<Response, Problem> {
+    let profile = profile::take(request.seconds, request.format, doors.profile_duration_max).await?;
+    let content_type = match request.format {
+        ProfileFormat::Flamegraph => "image/svg+xml",
+        ProfileFormat::Folded => "text/plain; charset=utf-8",
+    };
+    let headers = [
+        (header::CONTENT_TYPE, content_type),
+        (header::CONTENT_SECURITY_POLICY, FLAMEGRAPH_POLICY),
+    ];
+    Ok((headers, profile).into_response())
+}
+
+/// How the program and its engines are
+#[utoipa::path(get, path = "/v1/status", operation_id = "getStatus", tag = "system",
+    security(("token" = ["status:read"])),
+    responses((status = 200, description = "The status.", body = StatusReport)))]
+async fn status(State(doors): State<Arc<Doors>>) -> Json<StatusReport> {
+    let mut sections = Map::new();
+    for (name, section) in &doors.sections {
+        sections.insert((*name).to_owned(), section().await);
+    }
+    let uptime = doors.clock.now().since(doors.started_at);
+    Json(StatusReport {
+        version: doors.version,
+        started_at: doors.started_at,
+        uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
+        services: service_states(&doors),
+        sections,
+    })
+}

@@ -1,0 +1,90 @@
+//! Tokens over HTTP: make, list, revoke.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use http::StatusCode;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::access::Caller;
+use crate::extract::{Json, Path};
+use crate::problem::Problem;
+use crate::server::Doors;
+use crate::tokens::{NewToken, Token, TokenError, TokenRequest, Tokens};
+
+pub(super) fn routes() -> OpenApiRouter<Arc<Doors>> {
+    OpenApiRouter::default()
+        .routes(routes!(create_token, list_tokens))
+        .routes(routes!(revoke_token))
+}
+
+/// Every token, oldest first.
+#[derive(Serialize, ToSchema)]
+struct TokenList {
+    /// The tokens, without their secrets.
+    items: Vec<Token>,
+}
+
+/// Make a token
+///
+/// The answer holds the token's text. It is the only time that it is shown.
+#[utoipa::path(post, path = "/v1/tokens", operation_id = "createToken", tag = "tokens",
+    security(("token" = ["admin"])), request_body = TokenRequest,
+    responses((status = 201, description = "The token was made.", body = NewToken)))]
+async fn create_token(
+    State(doors): State<Arc<Doors>>,
+    caller: Caller,
+    Json(request): Json<TokenRequest>,
+) -> Result<(StatusCode, Json<NewToken>), Problem> {
+    let made = on_disk(&doors, move |tokens| tokens.create(&request)).await?;
+    tracing::info!(id = made.details.id, by = caller.token_id(), "token created");
+    Ok((StatusCode::CREATED, Json(made)))
+}
+
+/// List tokens
+///
+/// Revoked tokens are not in the list; expired ones are for 30 days.
+#[utoipa::path(get, path = "/v1/tokens", operation_id = "listTokens", tag = "tokens",
+    security(("token" = ["admin"])),
+    responses((status = 200, description = "The tokens.", body = TokenList)))]
+async fn list_tokens(State(doors): State<Arc<Doors>>) -> Json<TokenList> {
+    Json(TokenList {
+        items: doors.tokens.list(),
+    })
+}
+
+/// Revoke a token
+///
+/// It is refused from the next request on. A token may revoke itself.
+#[utoipa::path(delete, path = "/v1/tokens/{id}", operation_id = "revokeToken", tag = "tokens",
+    security(("token" = ["admin"])),
+    params(("id" = String, Path, description = "The token's public id, 12 characters.")),
+    responses(
+        (status = 204, description = "The token is revoked."),
+        (status = 404, description = "No token has this id.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+async fn revoke_token(
+    State(doors): State<Arc<Doors>>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let revoked = id.clone();
+    on_disk(&doors, move |tokens| tokens.revoke(&revoked)).await?;
+    tracing::info!(id, by = caller.token_id(), "token revoked");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Runs what may wait for the disk where waiting holds up nobody else.
+async fn on_disk<T: Send + 'static>(
+    doors: &Doors,
+    work: impl FnOnce(&Tokens) -> Result<T, TokenError> + Send + 'static,
+) -> Result<T, TokenError> {
+    let tokens = doors.tokens.clone();
+    tokio::task::spawn_blocking(move || work(&tokens))
+        .await
+        .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+}

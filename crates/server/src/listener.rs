@@ -1,0 +1,252 @@
+//! The port: accepts connections, speaks TLS where configured, and HTTP/1.1 or HTTP/2 on each.
+//!
+//! When told to stop it accepts no more, lets requests in flight finish for a while, then closes
+//! what is left.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::response::IntoResponse;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::ServerConfig;
+use crate::error::{RequestError, ServerError};
+use crate::metrics::Metrics;
+use crate::problem::Problem;
+
+/// Connections beyond `connections_max` that are still told why they are refused; any further
+/// ones are closed without a word.
+const REFUSALS_MAX: usize = 64;
+
+/// The least hyper takes as its buffer for a request's head.
+const HEAD_BUFFER_MIN: usize = 8 << 10;
+
+/// Headers beyond which hyper would answer by itself, unless told otherwise.
+const HYPER_HEADERS_MAX: usize = 100;
+
+/// How long to rest when the system cannot give a connection, e.g. for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How often an HTTP/2 client that says nothing is asked whether it is still there.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Everything needed to serve, before the port is taken.
+pub(crate) struct Listener {
+    config: ServerConfig,
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    metrics: Arc<Metrics>,
+}
+
+/// A listener that has its port.
+pub(crate) struct Bound {
+    socket: TcpListener,
+    address: SocketAddr,
+    shutdown_timeout: Duration,
+    accepted: Arc<Accepted>,
+    slots: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
+}
+
+/// What every connection's task needs.
+struct Accepted {
+    router: Router,
+    refusing: Router,
+    tls: Option<TlsAcceptor>,
+    metrics: Arc<Metrics>,
+    protocol: auto::Builder<TokioExecutor>,
+    header_timeout: Duration,
+}
+
+impl Listener {
+    pub(crate) fn new(
+        config: ServerConfig,
+        router: Router,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            config,
+            router,
+            tls: tls.map(TlsAcceptor::from),
+            metrics,
+        }
+    }
+
+    /// Takes the port.
+    ///
+    /// # Errors
+    /// [`ServerError::PortTaken`] or [`ServerError::Listen`].
+    pub(crate) async fn bind(self, address: SocketAddr) -> Result<Bound, ServerError> {
+        let socket = TcpListener::bind(address).await.map_err(|source| match source.kind() {
+            ErrorKind::AddrInUse => ServerError::PortTaken { address },
+            _ => ServerError::Listen { address, source },
+        })?;
+        let address = socket
+            .local_addr()
+            .map_err(|source| ServerError::Listen { address, source })?;
+        let connections_max = self.config.connections_max;
+        Ok(Bound {
+            socket,
+            address,
+            shutdown_timeout: self.config.shutdown_timeout.duration(),
+            slots: Arc::new(Semaphore::new(connections_max as usize)),
+            refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
+            accepted: Arc::new(Accepted {
+                protocol: protocol(&self.config),
+                router: self.router,
+                refusing: refusing(u64::from(connections_max)),
+                tls: self.tls,
+                metrics: self.metrics,
+                header_timeout: self.config.header_timeout.duration(),
+            }),
+        })
+    }
+}
+
+impl Bound {
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `stopping`, then lets what is in flight finish.
+    pub(crate) async fn run(self, stopping: CancellationToken) {
+        let graceful = GracefulShutdown::new();
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => break,
+                accepted = self.socket.accept() => match accepted {
+                    Ok((stream, _)) => self.take(stream, &mut connections, graceful.watcher()),
+                    Err(error) => self.accept_failed(&error).await,
+                },
+                // Reaped as they end, so that the set holds open connections only.
+                Some(_) = connections.join_next() => {}
+            }
+        }
+        drop(self.socket);
+        tokio::select! {
+            () = graceful.shutdown() => {}
+            () = tokio::time::sleep(self.shutdown_timeout) => {
+                tracing::warn!(
+                    connections = connections.len(),
+                    "server.shutdown_timeout has passed: closing connections with requests in flight"
+                );
+            }
+        }
+        connections.shutdown().await;
+    }
+
+    fn take(&self, stream: TcpStream, connections: &mut JoinSet<()>, watcher: Watcher) {
+        let accepted = self.accepted.clone();
+        if let Ok(slot) = self.slots.clone().try_acquire_owned() {
+            connections.spawn(async move {
+                accepted.serve(stream, watcher).await;
+                drop(slot);
+            });
+        } else if let Ok(slot) = self.refusals.clone().try_acquire_owned() {
+            connections.spawn(async move {
+                accepted.refuse(stream, watcher).await;
+                drop(slot);
+            });
+        }
+    }
+
+    async fn accept_failed(&self, error: &std::io::Error) {
+        // These concern one connection that is gone already.
+        let gone = [ErrorKind::ConnectionAborted, ErrorKind::ConnectionReset, ErrorKind::Interrupted];
+        if !gone.contains(&error.kind()) {
+            tracing::warn!(%error, "cannot accept connections: is the limit on open files too low?");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+        }
+    }
+}
+
+impl Accepted {
+    async fn serve(&self, stream: TcpStream, watcher: Watcher) {
+        let _open = self.metrics.connection_open();
+        self.converse(stream, watcher, &self.router).await;
+    }
+
+    /// Answers a connection too many, for at most as long as its head may take.
+    async fn refuse(&self, stream: TcpStream, watcher: Watcher) {
+        let answer = self.converse(stream, watcher, &self.refusing);
+        // Whether it listened or not, it is closed now.
+        let _ = tokio::time::timeout(self.header_timeout, answer).await;
+    }
+
+    async fn converse(&self, stream: TcpStream, watcher: Watcher, router: &Router) {
+        // A response is one small write; waiting for more to send would only delay it.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "the connection was gone before it began");
+            return;
+        }
+        let Some(tls) = &self.tls else {
+            return self.speak(stream, watcher, router).await;
+        };
+        match tokio::time::timeout(self.header_timeout, tls.accept(stream)).await {
+            Ok(Ok(stream)) => self.speak(stream, watcher, router).await,
+            Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+            Err(_) => tracing::debug!("a TLS handshake took longer than server.header_timeout"),
+        }
+    }
+
+    async fn speak<S>(&self, stream: S, watcher: Watcher, router: &Router)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = TowerToHyperService::new(router.clone());
+        let connection = self.protocol.serve_connection(TokioIo::new(stream), service);
+        // What a client did wrong on the wire it has been told there.
+        if let Err(error) = watcher.watch(connection).await {
+            tracing::debug!(error, "a connection ended early");
+        }
+    }
+}
+
+/// Both HTTP versions, with hyper's own limits a step above ours: ours answer with a problem.
+fn protocol(config: &ServerConfig) -> auto::Builder<TokioExecutor> {
+    let head_max = usize::try_from(config.header_bytes_max.bytes()).unwrap_or(usize::MAX);
+    let head_buffer = head_max.saturating_mul(2).max(HEAD_BUFFER_MIN);
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(config.header_timeout.duration())
+        .max_buf_size(head_buffer);
+    let headers_max = config.headers_max as usize;
+    if headers_max >= HYPER_HEADERS_MAX {
+        builder.http1().max_headers(headers_max.saturating_mul(2));
+    }
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .max_concurrent_streams(config.http2_streams_max)
+        .max_header_list_size(u32::try_from(head_buffer).unwrap_or(u32::MAX));
+    builder
+}
+
+/// What answers on a connection too many.
+fn refusing(connections_max: u64) -> Router {
+    Router::new().fallback(move || async move {
+        let problem = Problem::from(RequestError::Busy {
+            limit: "server.connections_max",
+            max: connections_max,
+        });
+        ([(http::header::CONNECTION, "close")], problem).into_response()
+    })
+}

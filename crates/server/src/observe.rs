@@ -1,0 +1,308 @@
+//! The outermost layer: request id, access log, request metrics, and the rendering of problems.
+//!
+//! The log has the method, the matched route, status, time, bytes, request id, token id and
+//! tenant; never the path as sent, a query, a header or a body, any of which may hold a secret.
+
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{MatchedPath, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use egret_base::{Clock, Entropy};
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::OwnedSemaphorePermit;
+use tracing::Instrument;
+
+use crate::access::Caller;
+use crate::error::RequestError;
+use crate::metrics::{Counted, Metrics};
+use crate::problem::Problem;
+
+/// The header that carries a request's id, both ways.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+const REQUEST_ID_LENGTH_MAX: usize = 64;
+
+/// The route of requests that match none.
+const UNMATCHED: &str = "unmatched";
+
+/// The status logged and counted when the client left before the response was complete; as nginx
+/// has it.
+const CLIENT_LEFT: u16 = 499;
+
+/// Headers that every response has unless its handler set them itself.
+const DEFAULT_HEADERS: [(HeaderName, &str); 4] = [
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (header::CACHE_CONTROL, "no-store"),
+    (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+];
+
+/// What is known of a request while it lives; an extension of the request.
+#[derive(Debug)]
+pub struct RequestContext {
+    id: String,
+    caller: OnceLock<Caller>,
+    permit: OnceLock<OwnedSemaphorePermit>,
+}
+
+impl RequestContext {
+    /// The request's id.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(crate) fn note_caller(&self, caller: Caller) {
+        // A request has one caller; a second note would be the same.
+        let _ = self.caller.set(caller);
+    }
+
+    /// Keeps a permit until the response's last byte.
+    pub(crate) fn hold(&self, permit: OwnedSemaphorePermit) {
+        let _ = self.permit.set(permit);
+    }
+}
+
+/// What the layer holds.
+pub(crate) struct Observer {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) access_log: bool,
+}
+
+/// Watches over one request from its head to its response's last byte.
+pub(crate) async fn observe(
+    State(observer): State<Arc<Observer>>,
+    path: Option<MatchedPath>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let context = Arc::new(RequestContext {
+        id: observer.request_id(request.headers()),
+        caller: OnceLock::new(),
+        permit: OnceLock::new(),
+    });
+    let asked = Asked::of(&request);
+    let mut record = Record {
+        in_flight: Some(observer.metrics.request_in_flight()),
+        observer,
+        context: context.clone(),
+        method: method_label(request.method()),
+        route: path,
+        started: Instant::now(),
+        status: CLIENT_LEFT,
+        bytes: 0,
+    };
+    request.extensions_mut().insert(context.clone());
+    let span = tracing::info_span!("request", id = context.id);
+    let response = run_caught(next, request).instrument(span).await;
+    let mut response = asked.with_problem(response, &context.id);
+    if let Ok(id) = HeaderValue::from_str(&context.id) {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    for (name, value) in DEFAULT_HEADERS {
+        let value = HeaderValue::from_static(value);
+        response.headers_mut().entry(name).or_insert(value);
+    }
+    let status = response.status().as_u16();
+    response.map(|body| {
+        // These bodies are never asked for their end.
+        if body.is_end_stream() || asked.method == Method::HEAD {
+            record.status = status;
+        }
+        Body::new(Watched { body, status, record })
+    })
+}
+
+/// Runs the handler; one that panics costs its caller an answer, not the connection.
+async fn run_caught(next: Next, request: Request) -> Response {
+    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+        Ok(response) => response,
+        Err(_) => {
+            tracing::error!("a handler panicked: please report it with the lines above");
+            Problem::new(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "internal",
+                "the server failed at this request: its log says more under the request id".to_owned(),
+                false,
+            )
+            .into_response()
+        }
+    }
+}
+
+impl Observer {
+    /// The id the client sent, when it is sane, else a new one.
+    fn request_id(&self, headers: &HeaderMap) -> String {
+        let sane = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        headers
+            .get(REQUEST_ID)
+            .and_then(|value| value.to_str().ok())
+            .filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_LENGTH_MAX)
+            .filter(|id| id.bytes().all(sane))
+            .map_or_else(
+                || egret_base::id::v7(self.clock.now(), self.entropy.ten()).to_string(),
+                str::to_owned,
+            )
+    }
+}
+
+/// The method as a label: unknown ones are one label, so that no client makes new ones.
+fn method_label(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "other",
+    }
+}
+
+/// What of the request is needed to tell what was wrong with it.
+struct Asked {
+    method: Method,
+    path: String,
+    grpc: bool,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        Self {
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            grpc: content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),
+        }
+    }
+
+    /// Renders an error response for the protocol of the request, with the request's id.
+    fn with_problem(&self, response: Response, id: &str) -> Response {
+        let (mut parts, body) = response.into_parts();
+        let mut problem = match parts.extensions.remove::<Problem>() {
+            Some(problem) => problem,
+            None => match self.bare(parts.status, &parts.headers) {
+                Some(problem) => problem,
+                None => return Response::from_parts(parts, body),
+            },
+        };
+        problem.request_id = Some(id.to_owned());
+        if self.grpc {
+            return problem.to_grpc_status().into_http::<Body>();
+        }
+        let mut rendered = problem.render();
+        for (name, value) in &parts.headers {
+            if ![header::CONTENT_TYPE, header::CONTENT_LENGTH].contains(name) {
+                rendered.headers_mut().insert(name, value.clone());
+            }
+        }
+        rendered
+    }
+
+    /// The problem of an error response that a library made without one.
+    fn bare(&self, status: StatusCode, headers: &HeaderMap) -> Option<Problem> {
+        let made_by_us = headers.contains_key("grpc-status");
+        if made_by_us || !(status.is_client_error() || status.is_server_error()) {
+            return None;
+        }
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            let allowed = headers.get(header::ALLOW).and_then(|value| value.to_str().ok());
+            return Some(Problem::from(RequestError::MethodNotAllowed {
+                method: self.method.to_string(),
+                path: self.path.clone(),
+                allowed: allowed.unwrap_or("other methods").to_owned(),
+            }));
+        }
+        let reason = status.canonical_reason().unwrap_or("error").to_ascii_lowercase();
+        Some(Problem::new(status, &reason.replace(' ', "_"), reason.clone(), false))
+    }
+}
+
+/// One request's line in the log and its place in the metrics, written when it is dropped.
+struct Record {
+    observer: Arc<Observer>,
+    context: Arc<RequestContext>,
+    method: &'static str,
+    route: Option<MatchedPath>,
+    started: Instant,
+    status: u16,
+    bytes: u64,
+    in_flight: Option<Counted>,
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // The gauge first: whoever sees the request counted must not see it in flight.
+        self.in_flight = None;
+        let route = self.route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
+        let elapsed = self.started.elapsed();
+        self.observer.metrics.count_request(self.method, route, self.status, elapsed);
+        if !self.observer.access_log {
+            return;
+        }
+        let caller = self.context.caller.get();
+        tracing::info!(
+            target: "egret::access",
+            method = self.method,
+            route,
+            status = self.status,
+            ms = elapsed.as_secs_f64() * 1e3,
+            bytes = self.bytes,
+            request_id = self.context.id,
+            token = caller.map(Caller::token_id),
+            tenant = caller.map(Caller::tenant),
+            "request"
+        );
+    }
+}
+
+/// A response's body with its request's record, which ends when the body does.
+struct Watched {
+    body: Body,
+    status: u16,
+    record: Record,
+}
+
+impl HttpBody for Watched {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
+        match &frame {
+            Some(Ok(frame)) => {
+                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
+                self.record.bytes += bytes;
+                // The transport does not ask again once a body says that it has ended.
+                if self.body.is_end_stream() {
+                    self.record.status = self.status;
+                }
+            }
+            None => self.record.status = self.status,
+            Some(Err(_)) => {}
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,167 @@
+//! The OpenAPI 3.1 document: what the routes say of themselves, completed with what holds for all.
+//!
+//! Handlers document themselves with `#[utoipa::path]`. Here the document gets its head, the
+//! security scheme and the error responses; and from it comes what each operation needs of its
+//! caller (`access.rs`).
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Map, Value, json};
+use utoipa::PartialSchema;
+use utoipa::openapi::OpenApi;
+
+use crate::access::{Requirement, Requirements};
+use crate::error::ServerError;
+use crate::problem::{PROBLEM_JSON, Problem};
+use crate::tokens::Tokens;
+
+/// The name of the security scheme, used in `security(("token" = ["…"]))`.
+pub const SECURITY_SCHEME: &str = "token";
+
+/// The finished document and what it demands.
+pub(crate) struct Document {
+    pub(crate) json: Bytes,
+    pub(crate) requirements: Requirements,
+}
+
+impl Document {
+    /// Completes what the routes have collected.
+    ///
+    /// # Errors
+    /// [`ServerError::UnknownScope`] when an operation names a scope the token store cannot grant.
+    pub(crate) fn complete(
+        collected: &OpenApi,
+        version: &str,
+        tokens: &Tokens,
+    ) -> Result<Self, ServerError> {
+        let mut document = serde_json::to_value(collected).expect("an OpenAPI document is JSON");
+        document["openapi"] = json!("3.1.0");
+        document["info"] = info(version);
+        add_components(&mut document);
+        let mut requirements = Requirements::default();
+        let paths = document["paths"].as_object_mut();
+        for (path, item) in paths.into_iter().flatten() {
+            for (method, operation) in item.as_object_mut().into_iter().flatten() {
+                let Some(method) = method_of(method) else {
+                    continue;
+                };
+                let requirement = requirement_of(operation);
+                add_error_responses(operation, &requirement);
+                check_scopes(&requirement, &method, path, tokens)?;
+                requirements.insert(path, method, requirement);
+            }
+        }
+        let json = serde_json::to_vec(&document).expect("a JSON value is JSON").into();
+        Ok(Self { json, requirements })
+    }
+}
+
+fn info(version: &str) -> Value {
+    json!({
+        "title": "Egret",
+        "version": version,
+        "description": "One server that rides beside PostgreSQL. Every error is a problem \
+            (RFC 9457) with a stable `code`; `429` and `503` carry `Retry-After`.",
+        "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+    })
+}
+
+fn add_components(document: &mut Value) {
+    let components = object_at(document, "components");
+    object_at_map(components, "securitySchemes").insert(
+        SECURITY_SCHEME.to_owned(),
+        json!({
+            "type": "http",
+            "scheme": "bearer",
+            "bearerFormat": "egret_<id>_<secret>",
+            "description": "A token made by POST /v1/tokens, or the admin token of the first start.",
+        }),
+    );
+    let schema = serde_json::to_value(Problem::schema()).expect("a schema is JSON");
+    object_at_map(components, "schemas").insert("Problem".to_owned(), schema);
+    let responses = object_at_map(components, "responses");
+    for (name, description) in [
+        ("Invalid", "The request is malformed or out of range."),
+        ("Unauthenticated", "There is no token, or it is not valid."),
+        ("Denied", "The token lacks the scope."),
+        ("TooLarge", "The body is larger than `server.body_bytes_max`."),
+        ("ContentType", "The body is not `application/json`."),
+        ("Problem", "Any other error."),
+    ] {
+        let content = json!({PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}});
+        let response = json!({"description": description, "content": content});
+        responses.insert(name.to_owned(), response);
+    }
+}
+
+fn object_at<'a>(value: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
+    let object = value.as_object_mut().expect("a document is an object");
+    object_at_map(object, key)
+}
+
+fn object_at_map<'a>(object: &'a mut Map<String, Value>, key: &str) -> &'a mut Map<String, Value> {
+    let value = object.entry(key).or_insert_with(|| json!({}));
+    if !value.is_object() {
+        *value = json!({});
+    }
+    value.as_object_mut().expect("it was just made one")
+}
+
+fn method_of(key: &str) -> Option<Method> {
+    // A path's entry may hold things beside operations, such as `parameters`.
+    let known = ["get", "put", "post", "delete", "options", "head", "patch"];
+    let known = known.contains(&key).then(|| key.to_ascii_uppercase())?;
+    known.parse().ok()
+}
+
+/// What an operation's `security` asks: `[{}]` is public, nothing at all takes an admin.
+fn requirement_of(operation: &Value) -> Requirement {
+    let alternatives = operation["security"].as_array();
+    let first = alternatives.and_then(|alternatives| alternatives.first());
+    match first.and_then(Value::as_object) {
+        Some(schemes) if schemes.is_empty() => Requirement::Public,
+        Some(schemes) if schemes.contains_key(SECURITY_SCHEME) => {
+            let scopes = schemes[SECURITY_SCHEME].as_array().into_iter().flatten();
+            let scopes = scopes.filter_map(Value::as_str).map(str::to_owned);
+            Requirement::Scopes(scopes.collect())
+        }
+        _ => Requirement::Scopes(vec![crate::tokens::ADMIN.to_owned()]),
+    }
+}
+
+fn check_scopes(
+    requirement: &Requirement,
+    method: &Method,
+    path: &str,
+    tokens: &Tokens,
+) -> Result<(), ServerError> {
+    let Requirement::Scopes(scopes) = requirement else {
+        return Ok(());
+    };
+    match scopes.iter().find(|scope| tokens.scope(scope).is_err()) {
+        Some(scope) => Err(ServerError::UnknownScope {
+            operation: format!("{method} {path}"),
+            scope: scope.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+fn add_error_responses(operation: &mut Value, requirement: &Requirement) {
+    let has_body = operation.get("requestBody").is_some();
+    let responses = object_at(operation, "responses");
+    let mut add = |status: &str, name: &str| {
+        let reference = json!({"$ref": format!("#/components/responses/{name}")});
+        responses.entry(status).or_insert(reference);
+    };
+    add("400", "Invalid");
+    if *requirement != Requirement::Public {
+        add("401", "Unauthenticated");
+        add("403", "Denied");
+    }
+    if has_body {
+        add("413", "TooLarge");
+        add("415", "ContentType");
+    }
+    add("default", "Problem");
+}

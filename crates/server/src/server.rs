@@ -1,0 +1,294 @@
+//! The server: wired by the binary, started and stopped as a service.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Router;
+use axum::middleware::from_fn_with_state;
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::{Clock, Entropy, Timestamp};
+use http::Method;
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::access::{self, Gate, Requirement, Requirements};
+use crate::admit::{self, Admission};
+use crate::config::ServerConfig;
+use crate::error::ServerError;
+use crate::listener::Listener;
+use crate::metrics::Metrics;
+use crate::observe::{self, Observer};
+use crate::openapi::Document;
+use crate::tokens::Tokens;
+use crate::{grpc, http as routes, tls};
+
+/// The service's name in `/readyz` and the logs.
+const NAME: &str = "server";
+
+/// How often times of last use go from memory to `state.db`.
+const LAST_USED_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Tells how the other services are; usually [`egret_base::lifecycle::Stack::readiness`] of a copy
+/// of the stack taken before the server was pushed onto it.
+pub type ReadinessProbe = Arc<dyn Fn() -> Vec<(&'static str, Readiness)> + Send + Sync>;
+
+/// Tells one section of `/v1/status`.
+pub type StatusSection = Arc<dyn Fn() -> BoxFuture<'static, Value> + Send + Sync>;
+
+/// What the server stands on.
+pub struct Deps {
+    /// The program's version.
+    pub version: &'static str,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where request ids come from.
+    pub entropy: Arc<dyn Entropy>,
+    /// The token store.
+    pub tokens: Arc<Tokens>,
+    /// The program's metrics.
+    pub metrics: Arc<Metrics>,
+    /// How the other services are.
+    pub readiness: ReadinessProbe,
+}
+
+/// What the server's own handlers hold.
+pub(crate) struct Doors {
+    pub(crate) version: &'static str,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) started_at: Timestamp,
+    pub(crate) tokens: Arc<Tokens>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) sections: BTreeMap<&'static str, StatusSection>,
+    pub(crate) profile_duration_max: Duration,
+    others: ReadinessProbe,
+    open: AtomicBool,
+}
+
+impl Doors {
+    /// Every service with its readiness, the server last, as it is started.
+    pub(crate) fn readiness(&self) -> Vec<(&'static str, Readiness)> {
+        let mut readiness = (self.others)();
+        readiness.push((NAME, self.own_readiness()));
+        readiness
+    }
+
+    fn own_readiness(&self) -> Readiness {
+        if self.open.load(Ordering::Acquire) {
+            Readiness::Ready
+        } else {
+            Readiness::NotReady("the server is not open".to_owned())
+        }
+    }
+}
+
+/// Puts a server together: `Server::builder(config, deps).route(…).status(…).build()?`.
+pub struct Builder {
+    config: ServerConfig,
+    deps: Deps,
+    engines: OpenApiRouter,
+    sections: BTreeMap<&'static str, StatusSection>,
+}
+
+impl Builder {
+    /// Adds an engine's routes. Each operation's documentation says what its caller needs.
+    pub fn route(mut self, routes: OpenApiRouter) -> Self {
+        self.engines = self.engines.merge(routes);
+        self
+    }
+
+    /// Adds a section to `/v1/status`.
+    pub fn status(mut self, name: &'static str, section: StatusSection) -> Self {
+        self.sections.insert(name, section);
+        self
+    }
+
+    /// Checks everything that can be checked before the start.
+    ///
+    /// # Errors
+    /// [`ServerError`] when a setting cannot be used or a route asks for an unknown scope.
+    pub fn build(self) -> Result<Server, ServerError> {
+        self.config.check()?;
+        let address = self.config.socket_address()?;
+        let tls = tls::configured(&self.config)?;
+        if tls.is_none() && !address.ip().is_loopback() {
+            tracing::warn!(%address, "tokens will cross the network unencrypted: set server.tls_certificate and server.tls_key");
+        }
+        let deps = self.deps;
+        let doors = Arc::new(Doors {
+            version: deps.version,
+            started_at: deps.clock.now(),
+            clock: deps.clock.clone(),
+            tokens: deps.tokens.clone(),
+            metrics: deps.metrics.clone(),
+            sections: self.sections,
+            profile_duration_max: self.config.profile_duration_max.duration(),
+            others: deps.readiness,
+            open: AtomicBool::new(false),
+        });
+        let observer = Observer {
+            clock: deps.clock,
+            entropy: deps.entropy,
+            metrics: deps.metrics,
+            access_log: self.config.access_log,
+        };
+        let stopping = CancellationToken::new();
+        let collected = routes::own_routes(doors.clone()).merge(self.engines);
+        let router = layered(collected, &self.config, &doors, observer, stopping.clone())?;
+        Ok(Server {
+            listener: Mutex::new(Some(Listener::new(self.config, router, tls, doors.metrics.clone()))),
+            doors,
+            address,
+            stopping,
+            running: Mutex::new(None),
+        })
+    }
+}
+
+/// The router with its documentation's pages, its fallback and its three layers.
+fn layered(
+    collected: OpenApiRouter,
+    config: &ServerConfig,
+    doors: &Arc<Doors>,
+    observer: Observer,
+    stopping: CancellationToken,
+) -> Result<Router, ServerError> {
+    let (router, api) = collected.split_for_parts();
+    let Document { json, mut requirements } = Document::complete(&api, doors.version, &doors.tokens)?;
+    for path in routes::DOCS_ASSETS {
+        requirements.insert(path, Method::GET, Requirement::Public);
+    }
+    requirements.insert(grpc::HEALTH_ROUTE, Method::POST, Requirement::Public);
+    let known = documented(&requirements);
+    let gate = Gate {
+        tokens: doors.tokens.clone(),
+        requirements,
+        time: doors.metrics.component("server.authorize"),
+    };
+    Ok(router
+        .merge(routes::docs_routes(json))
+        .merge(grpc::health(doors.clone(), stopping))
+        .fallback_service(routes::not_found(known))
+        .layer(from_fn_with_state(Arc::new(gate), access::authorize))
+        .layer(from_fn_with_state(Arc::new(Admission::new(config)), admit::admit))
+        .layer(from_fn_with_state(Arc::new(observer), observe::observe)))
+}
+
+fn documented(requirements: &Requirements) -> Vec<String> {
+    let paths = requirements.paths().filter(|path| !path.contains('*'));
+    let mut paths: Vec<String> = paths.map(str::to_owned).collect();
+    paths.sort_unstable();
+    paths
+}
+
+/// The HTTP and gRPC door.
+pub struct Server {
+    doors: Arc<Doors>,
+    address: SocketAddr,
+    listener: Mutex<Option<Listener>>,
+    stopping: CancellationToken,
+    running: Mutex<Option<Running>>,
+}
+
+struct Running {
+    address: SocketAddr,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Begins to put a server together.
+    pub fn builder(config: ServerConfig, deps: Deps) -> Builder {
+        Builder {
+            config,
+            deps,
+            engines: OpenApiRouter::default(),
+            sections: BTreeMap::new(),
+        }
+    }
+
+    /// Where the server listens; `None` unless it is started. With port 0 the port is known here.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        lock(&self.running).as_ref().map(|running| running.address)
+    }
+
+    async fn open(&self) -> Result<(), ServerError> {
+        let Some(listener) = lock(&self.listener).take() else {
+            return Err(ServerError::Setting {
+                setting: "server",
+                message: "it was started before: build a new one".to_owned(),
+            });
+        };
+        let bound = listener.bind(self.address).await?;
+        let address = bound.address();
+        let accepting = tokio::spawn(bound.run(self.stopping.clone()));
+        let writing = tokio::spawn(write_last_used(self.doors.tokens.clone(), self.stopping.clone()));
+        *lock(&self.running) = Some(Running {
+            address,
+            tasks: vec![accepting, writing],
+        });
+        self.doors.open.store(true, Ordering::Release);
+        tracing::info!(%address, "server is open");
+        Ok(())
+    }
+}
+
+impl Service for Server {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            self.open().await.map_err(|error| StartError {
+                service: NAME,
+                message: error.to_string(),
+            })
+        })
+    }
+
+    fn ready(&self) -> Readiness {
+        self.doors.own_readiness()
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.doors.open.store(false, Ordering::Release);
+            self.stopping.cancel();
+            let running = lock(&self.running).take();
+            for task in running.into_iter().flat_map(|running| running.tasks) {
+                if let Err(error) = task.await {
+                    tracing::error!(%error, "a task of the server failed");
+                }
+            }
+        })
+    }
+}
+
+/// Writes times of last use behind the requests' backs, and once more at the end.
+async fn write_last_used(tokens: Arc<Tokens>, stopping: CancellationToken) {
+    loop {
+        let last = tokio::select! {
+            () = stopping.cancelled() => true,
+            () = tokio::time::sleep(LAST_USED_INTERVAL) => false,
+        };
+        let tokens = tokens.clone();
+        let written = tokio::task::spawn_blocking(move || tokens.write_last_used()).await;
+        match written {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "times of last use are not written; will try again"),
+            Err(error) => tracing::error!(%error, "writing times of last use failed"),
+        }
+        if last {
+            return;
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // What is held is replaced whole, so a panic elsewhere leaves it sound.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
