@@ -17,6 +17,7 @@ mod observe;
 mod openapi;
 mod problem;
 mod profile;
+pub mod proxy;
 mod server;
 mod tls;
 mod tokens;

@@ -56,7 +56,8 @@ impl Connection {
         loop {
             match Header::parse(&self.inbound).map_err(malformed)? {
                 Some(header) => {
-                    let total = usize::try_from(header.len()).expect("the parser refuses less than 4");
+                    let total =
+                        usize::try_from(header.len()).expect("the parser refuses less than 4");
                     return Ok(Next {
                         tag: header.tag(),
                         body_bytes: total - 4,

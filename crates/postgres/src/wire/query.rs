@@ -35,7 +35,10 @@ struct Allowed {
 enum Ended {
     Complete,
     /// The server failed it; `parsed` tells whether the text had been accepted by then.
-    Failed { error: Box<ServerError>, parsed: bool },
+    Failed {
+        error: Box<ServerError>,
+        parsed: bool,
+    },
     /// It was stopped from our side.
     Abandoned(WireError),
 }
@@ -107,7 +110,10 @@ impl Session {
         self.ready = None;
         self.connection.send(messages).await.map_err(unparsed)?;
         let mut collected = Collected::default();
-        let ended = self.collect(&mut collected, allowed).await.map_err(unparsed)?;
+        let ended = self
+            .collect(&mut collected, allowed)
+            .await
+            .map_err(unparsed)?;
         let mut closing = BytesMut::new();
         if let Ended::Abandoned(_) = ended {
             self.stop_statement().await.map_err(unparsed)?;
@@ -223,7 +229,9 @@ impl Session {
                 }
                 backend::PARAMETER_STATUS_TAG => self.take_parameter(next).await?,
                 backend::READY_FOR_QUERY_TAG => {
-                    if let Message::ReadyForQuery(body) = self.connection.small_message(next).await? {
+                    if let Message::ReadyForQuery(body) =
+                        self.connection.small_message(next).await?
+                    {
                         self.ready = Some(Transaction::from_status(body.status()));
                     }
                 }

@@ -86,7 +86,11 @@ impl fmt::Display for Verifier {
         let salt = BASE64.encode(&self.salt);
         let stored = BASE64.encode(self.stored_key);
         let server = BASE64.encode(self.server_key);
-        write!(f, "{MECHANISM}${}:{salt}${stored}:{server}", self.iterations)
+        write!(
+            f,
+            "{MECHANISM}${}:{salt}${stored}:{server}",
+            self.iterations
+        )
     }
 }
 
@@ -202,7 +206,11 @@ impl Exchange {
 
     fn first(&mut self, message: &str) -> Result<Outcome, ScramError> {
         let mut parts = message.splitn(3, ',');
-        let mut part = || parts.next().ok_or(ScramError::Malformed("a part is missing"));
+        let mut part = || {
+            parts
+                .next()
+                .ok_or(ScramError::Malformed("a part is missing"))
+        };
         let (flag, identity, bare) = (part()?, part()?, part()?);
         match flag {
             // `y`: the client could bind channels but believes that the server cannot. It is right.

@@ -167,7 +167,9 @@ impl Session {
             }
             other => match authentication_method(&other) {
                 Some(method) => Err(WireError::Authentication { method }),
-                None => Err(WireError::Protocol("a message came out of place".to_owned())),
+                None => Err(WireError::Protocol(
+                    "a message came out of place".to_owned(),
+                )),
             },
         }
     }
@@ -226,7 +228,9 @@ fn authentication_method(message: &Message) -> Option<&'static str> {
         Message::AuthenticationMd5Password(_) => Some("md5 password"),
         Message::AuthenticationSasl(_) => Some("SCRAM password"),
         Message::AuthenticationGss | Message::AuthenticationSspi => Some("GSSAPI"),
-        Message::AuthenticationKerberosV5 | Message::AuthenticationScmCredential => Some("obsolete"),
+        Message::AuthenticationKerberosV5 | Message::AuthenticationScmCredential => {
+            Some("obsolete")
+        }
         _ => None,
     }
 }

@@ -61,7 +61,10 @@ fn agrees_with_an_independent_client() {
     for binding in [ChannelBinding::unsupported, ChannelBinding::unrequested] {
         let right = outcome("secret", verifier.clone(), binding());
         assert!(matches!(right, Outcome::Accepted(_)), "{right:?}");
-        assert_eq!(outcome("wrong", verifier.clone(), binding()), Outcome::Denied);
+        assert_eq!(
+            outcome("wrong", verifier.clone(), binding()),
+            Outcome::Denied
+        );
     }
 }
 

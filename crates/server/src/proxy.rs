@@ -1,0 +1,241 @@
+//! The PostgreSQL door: one port through which every branch is reached.
+//!
+//! A client names its branch in the database (`app@pr-42`) and proves itself with SCRAM. The proxy
+//! then opens a session on that branch's socket and copies bytes both ways, unchanged, so whatever
+//! PostgreSQL's protocol can do works through it. What it needs to know of branches it asks of a
+//! [`Directory`].
+//!
+//! One task serves one connection: [`client`] tells its life from the first packet to the last,
+//! [`negotiation`], [`route`] and [`authentication`] are its beginning, [`relay`] the rest.
+
+mod authentication;
+mod cancels;
+mod client;
+mod config;
+mod directory;
+mod metrics;
+mod negotiation;
+mod relay;
+mod reply;
+mod route;
+
+pub use config::ProxyConfig;
+pub use directory::{Backend, Directory, Entry, Refusal};
+pub use route::Route;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use egret_base::Entropy;
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use prometheus_client::registry::Registry;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::task::TaskTracker;
+
+use cancels::Cancels;
+use metrics::{Cause, Metrics};
+
+/// How long sessions get to send their last message once their time is up.
+const LAST_MESSAGE_TIME: Duration = Duration::from_secs(1);
+
+/// How long accepting pauses when the process has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How many connections beyond `proxy.handshakes_max` are told so at once; further ones are closed
+/// without a word.
+const REFUSING_MAX: usize = 64;
+
+/// How far the proxy is on its way out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Ending {
+    /// It is not.
+    Open,
+    /// Nobody new is let in; idle sessions end, others may finish their transaction.
+    Draining,
+    /// Every session ends.
+    Closing,
+    /// Whatever is left is dropped.
+    Dropping,
+}
+
+/// What every connection shares.
+struct Shared {
+    config: ProxyConfig,
+    directory: Arc<dyn Directory>,
+    tls: Option<TlsAcceptor>,
+    entropy: Arc<dyn Entropy>,
+    /// Makes the salts of roles that do not exist.
+    mock_secret: [u8; 32],
+    metrics: Metrics,
+    cancels: Arc<Cancels>,
+    sessions: Arc<Semaphore>,
+    handshakes: Arc<Semaphore>,
+    refusing: Arc<Semaphore>,
+    ending: watch::Sender<Ending>,
+}
+
+/// The PostgreSQL proxy.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+    address: Mutex<Option<SocketAddr>>,
+}
+
+impl Proxy {
+    /// A proxy that is not started yet. Metrics go into `registry`. With `tls`, clients may (not
+    /// must) encrypt; its ALPN list is replaced by PostgreSQL's.
+    pub fn new(
+        config: ProxyConfig,
+        directory: Arc<dyn Directory>,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        entropy: Arc<dyn Entropy>,
+        registry: &mut Registry,
+    ) -> Self {
+        let mut mock_secret = [0; 32];
+        entropy.fill(&mut mock_secret);
+        let shared = Shared {
+            directory,
+            tls: tls.map(negotiation::acceptor),
+            entropy,
+            mock_secret,
+            metrics: Metrics::register(registry),
+            cancels: Arc::default(),
+            sessions: Arc::new(Semaphore::new(config.sessions_max as usize)),
+            handshakes: Arc::new(Semaphore::new(config.handshakes_max as usize)),
+            refusing: Arc::new(Semaphore::new(REFUSING_MAX)),
+            ending: watch::Sender::new(Ending::Open),
+            config,
+        };
+        Self {
+            shared: Arc::new(shared),
+            tasks: TaskTracker::new(),
+            address: Mutex::default(),
+        }
+    }
+
+    /// Where the proxy listens, once it has started; with the real port when 0 was asked for.
+    pub fn address(&self) -> Option<SocketAddr> {
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn bind(&self) -> Result<(), StartError> {
+        let failed = |message| StartError {
+            service: "proxy",
+            message,
+        };
+        let config = &self.shared.config;
+        let ip: IpAddr = config.address.parse().map_err(|_| {
+            failed(format!(
+                "proxy.address: `{}` is not an IP address: write for example 127.0.0.1 or ::1",
+                config.address
+            ))
+        })?;
+        let wanted = SocketAddr::new(ip, config.port);
+        let bound = TcpListener::bind(wanted).await;
+        let listening = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        let (address, listener) = listening.map_err(|error| {
+            failed(match error.kind() {
+                io::ErrorKind::AddrInUse => format!(
+                    "{wanted} is in use by another program: stop it, or set proxy.port \
+                     (EGRET_PROXY_PORT)"
+                ),
+                _ => format!(
+                    "cannot listen on {wanted}: {error}: check proxy.address and proxy.port"
+                ),
+            })
+        })?;
+        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+        if !ip.is_loopback() && self.shared.tls.is_none() {
+            tracing::warn!(%address, "the proxy is reachable from other machines without TLS");
+        }
+        tracing::info!(%address, "proxy listens");
+        self.tasks
+            .spawn(accept(self.shared.clone(), listener, self.tasks.clone()));
+        Ok(())
+    }
+
+    async fn shut_down(&self) {
+        self.tasks.close();
+        let config = &self.shared.config;
+        let patience = [
+            (Ending::Draining, config.stop_timeout.duration()),
+            (Ending::Closing, LAST_MESSAGE_TIME),
+        ];
+        for (ending, time) in patience {
+            self.shared.ending.send_replace(ending);
+            if tokio::time::timeout(time, self.tasks.wait()).await.is_ok() {
+                return;
+            }
+        }
+        self.shared.ending.send_replace(Ending::Dropping);
+        self.tasks.wait().await;
+    }
+}
+
+impl Service for Proxy {
+    fn name(&self) -> &'static str {
+        "proxy"
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(self.bind())
+    }
+
+    fn ready(&self) -> Readiness {
+        if *self.shared.ending.borrow() != Ending::Open {
+            return Readiness::NotReady("the proxy is stopping".to_owned());
+        }
+        match self.address() {
+            Some(_) => Readiness::Ready,
+            None => Readiness::NotReady("the proxy has not started".to_owned()),
+        }
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.shut_down())
+    }
+}
+
+/// Waits until the proxy is at least this far on its way out.
+async fn reached(ending: &mut watch::Receiver<Ending>, stage: Ending) {
+    // The sender outlives every connection, so waiting cannot fail.
+    let _ = ending.wait_for(|now| *now >= stage).await;
+}
+
+async fn accept(shared: Arc<Shared>, listener: TcpListener, tasks: TaskTracker) {
+    let mut ending = shared.ending.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = reached(&mut ending, Ending::Draining) => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => admit(&shared, stream, peer, &tasks),
+            Err(error) => {
+                tracing::warn!(%error, "the proxy cannot accept a connection");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Starts the connection's task, or one that only refuses when too many are still unauthenticated.
+fn admit(shared: &Arc<Shared>, stream: TcpStream, peer: SocketAddr, tasks: &TaskTracker) {
+    if let Ok(permit) = shared.handshakes.clone().try_acquire_owned() {
+        tasks.spawn(client::serve(shared.clone(), stream, peer, permit));
+        return;
+    }
+    let max = shared.config.handshakes_max;
+    let refusal = Refusal::too_many("connections wait for authentication", "handshakes_max", max);
+    shared.metrics.refused(Cause::HandshakesMax);
+    if let Ok(permit) = shared.refusing.clone().try_acquire_owned() {
+        tasks.spawn(async move {
+            client::send_farewell(stream, &reply::fatal(&refusal)).await;
+            drop(permit);
+        });
+    }
+}

@@ -1,0 +1,105 @@
+//! Carrying a SCRAM exchange to a client and back.
+
+use std::io;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use egret_base::Entropy;
+use egret_postgres::wire::SaslInitialResponse;
+use egret_postgres::wire::scram::{self, Exchange, Outcome, Verifier};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::client::Stop;
+use super::directory::{Entry, Refusal};
+use super::metrics::Cause;
+use super::negotiation::ClientStream;
+use super::reply;
+
+/// The largest message of an exchange, in bytes; PostgreSQL's own limit.
+const MESSAGE_BYTES_MAX: u32 = 1024;
+
+/// Random bytes in a nonce, as many as PostgreSQL uses.
+const NONCE_BYTES: usize = 18;
+
+/// Has the client prove that it knows the password of `entry`'s role.
+///
+/// A client that named another role goes through the same exchange and fails at its end, so
+/// neither the answers nor their time tell which roles exist.
+pub(super) async fn authenticate(
+    stream: &mut ClientStream,
+    user: &str,
+    entry: &Entry,
+    mock_secret: &[u8; 32],
+    entropy: &dyn Entropy,
+) -> Result<(), Stop> {
+    let verifier = if user == entry.role {
+        entry.verifier.clone()
+    } else {
+        Arc::new(Verifier::mock(mock_secret, user, entry.verifier.iterations))
+    };
+    let mut nonce = [0; NONCE_BYTES];
+    entropy.fill(&mut nonce);
+    let mut exchange = Exchange::new(verifier, BASE64.encode(nonce));
+    send(stream, &reply::sasl_mechanisms()).await?;
+    let body = read_response(stream).await?;
+    let first = SaslInitialResponse::decode(&body).map_err(|error| broken(error.to_string()))?;
+    if first.mechanism != scram::MECHANISM {
+        return Err(broken(
+            "client selected an invalid SASL authentication mechanism",
+        ));
+    }
+    let mut outcome = exchange.step(first.data);
+    loop {
+        match outcome.map_err(|error| broken(error.to_string()))? {
+            Outcome::Continue(data) => {
+                send(stream, &reply::sasl_continue(&data)).await?;
+                let body = read_response(stream).await?;
+                outcome = exchange.step(&body);
+            }
+            Outcome::Accepted(data) => return send(stream, &reply::authenticated(&data)).await,
+            Outcome::Denied => {
+                let message = format!("password authentication failed for user \"{user}\"");
+                return Err(Stop::refused(
+                    Cause::Password,
+                    Refusal::new("28P01", message),
+                ));
+            }
+        }
+    }
+}
+
+/// The body of the next message, which must be a SASL response.
+async fn read_response(stream: &mut ClientStream) -> Result<Vec<u8>, Stop> {
+    let tag = stream.read_u8().await.map_err(Stop::left)?;
+    let length = stream.read_u32().await.map_err(Stop::left)?;
+    match tag {
+        b'p' => {}
+        b'X' => return Err(Stop::left(io::ErrorKind::UnexpectedEof.into())),
+        other => {
+            return Err(broken(format!(
+                "expected SASL response, got message type {other}"
+            )));
+        }
+    }
+    let Some(body_bytes) = length
+        .checked_sub(4)
+        .filter(|body| *body <= MESSAGE_BYTES_MAX)
+    else {
+        return Err(broken(format!(
+            "invalid length of SASL response: {length} bytes"
+        )));
+    };
+    let mut body = vec![0; body_bytes as usize];
+    stream.read_exact(&mut body).await.map_err(Stop::left)?;
+    Ok(body)
+}
+
+async fn send(stream: &mut ClientStream, reply: &[u8]) -> Result<(), Stop> {
+    stream.write_all(reply).await.map_err(Stop::left)?;
+    stream.flush().await.map_err(Stop::left)
+}
+
+fn broken(message: impl Into<String>) -> Stop {
+    Stop::refused(Cause::Protocol, Refusal::new("08P01", message))
+}

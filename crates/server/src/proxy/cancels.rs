@@ -1,0 +1,65 @@
+//! Which branch a cancel request is for.
+//!
+//! A cancel request is a connection of its own that names a backend only by its process id and
+//! secret, as the client was given them. Process ids are unique on the machine, so the keys of
+//! different branches do not collide.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use egret_postgres::wire::{self, BackendKey};
+
+/// Where a session's server listens.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub socket_dir: PathBuf,
+    pub port: u16,
+}
+
+#[derive(Default)]
+pub(super) struct Cancels(Mutex<HashMap<BackendKey, Target>>);
+
+/// Keeps a session's key known until dropped.
+pub(super) struct Registered {
+    cancels: Arc<Cancels>,
+    key: BackendKey,
+}
+
+impl Cancels {
+    pub(super) fn register(self: &Arc<Self>, key: BackendKey, target: Target) -> Registered {
+        let mut targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.insert(key, target);
+        Registered {
+            cancels: self.clone(),
+            key,
+        }
+    }
+
+    /// Passes a request on and returns when the server has acted on it. As in PostgreSQL, the
+    /// client is told nothing, not even that the key is wrong.
+    pub(super) async fn forward(&self, key: BackendKey) {
+        let target = {
+            let targets = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            targets.get(&key).cloned()
+        };
+        let Some(target) = target else {
+            tracing::debug!(pid = key.pid, "a cancel request matches no session");
+            return;
+        };
+        if let Err(error) = wire::cancel(&target.socket_dir, target.port, key).await {
+            tracing::info!(pid = key.pid, %error, "a cancel request could not be passed on");
+        }
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut targets = self
+            .cancels
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        targets.remove(&self.key);
+    }
+}

@@ -1,0 +1,332 @@
+//! One client, from its first packet to its last.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use egret_base::error::chain;
+use egret_postgres::wire::{FirstPacket, RawSession, Session, Startup, StartupPacket, WireError};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tracing::Instrument;
+
+use super::authentication::authenticate;
+use super::cancels::Target;
+use super::directory::{Backend, Refusal};
+use super::metrics::Cause;
+use super::negotiation::{ClientStream, negotiate};
+use super::relay::{self, End};
+use super::route::Wish;
+use super::{Ending, Shared, reached, reply};
+
+/// How long a client that was turned away gets to read why before its connection is closed.
+const FAREWELL_TIME: Duration = Duration::from_secs(1);
+
+/// How much a client may send before its session is ready, in bytes.
+const EARLY_BYTES_MAX: usize = 8 << 10;
+
+/// Why a connection ends before it is a session.
+pub(super) enum Stop {
+    /// The client is told, in an ErrorResponse.
+    Told(Cause, BytesMut),
+    /// There is nobody left to be told.
+    Left(io::Error),
+}
+
+impl Stop {
+    pub(super) fn refused(cause: Cause, refusal: Refusal) -> Self {
+        tracing::info!(
+            ?cause,
+            sqlstate = refusal.sqlstate,
+            message = refusal.message,
+            "refused"
+        );
+        Stop::Told(cause, reply::fatal(&refusal))
+    }
+
+    pub(super) fn left(error: io::Error) -> Self {
+        Stop::Left(error)
+    }
+}
+
+/// A session that is ready for its client.
+struct Opened {
+    backend: Backend,
+    session: RawSession,
+    early: Bytes,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Serves a connection to its end. `handshake` is given back once the client is authenticated.
+pub(super) async fn serve(
+    shared: Arc<Shared>,
+    tcp: TcpStream,
+    peer: SocketAddr,
+    handshake: OwnedSemaphorePermit,
+) {
+    let mut ending = shared.ending.subscribe();
+    let span = tracing::info_span!("proxy", %peer);
+    tokio::select! {
+        () = converse(&shared, tcp, handshake).instrument(span) => {}
+        () = reached(&mut ending, Ending::Dropping) => {}
+    }
+}
+
+async fn converse(shared: &Arc<Shared>, tcp: TcpStream, handshake: OwnedSemaphorePermit) {
+    let accepted = Instant::now();
+    let deadline = accepted + shared.config.authentication_timeout.duration();
+    prepare_socket(&tcp);
+    let startup_bytes_max = shared.config.startup_bytes_max.bytes();
+    let negotiation = negotiate(tcp, shared.tls.as_ref(), startup_bytes_max);
+    let timed = before(deadline, negotiation);
+    let (mut stream, wanted) = match unless_ending(shared, timed).await {
+        Some(Some(Ok(negotiated))) => negotiated,
+        Some(Some(Err((cause, error)))) => {
+            tracing::debug!(?cause, %error, "connection ended before its startup packet");
+            return shared.metrics.refused(cause);
+        }
+        // As in PostgreSQL, who has not even said what it wants is told nothing.
+        Some(None) => return shared.metrics.refused(Cause::AuthenticationTimeout),
+        None => return shared.metrics.refused(Cause::Stopping),
+    };
+    let opened = match wanted {
+        Ok(FirstPacket::Cancel(key)) => {
+            shared.metrics.cancel_requested();
+            // The client waits for the end of the connection to know that the request has arrived.
+            before(deadline, shared.cancels.forward(key)).await;
+            return;
+        }
+        Ok(FirstPacket::Startup(packet)) => {
+            open_session(shared, &mut stream, packet, deadline, handshake).await
+        }
+        Ok(FirstPacket::Ssl | FirstPacket::GssEncryption) => {
+            unreachable!("negotiation settles encryption")
+        }
+        Err((cause, refusal)) => Err(Stop::refused(cause, refusal)),
+    };
+    match opened {
+        Ok(opened) => run_session(shared, stream, opened, accepted).await,
+        Err(Stop::Left(error)) => {
+            tracing::debug!(%error, "the client left before its session was ready");
+            shared.metrics.refused(Cause::ClientLeft);
+        }
+        Err(Stop::Told(cause, message)) => {
+            shared.metrics.refused(cause);
+            send_farewell(stream, &message).await;
+        }
+    }
+}
+
+/// From the startup packet to a session of the branch's server.
+async fn open_session(
+    shared: &Arc<Shared>,
+    stream: &mut ClientStream,
+    packet: StartupPacket,
+    deadline: Instant,
+    handshake: OwnedSemaphorePermit,
+) -> Result<Opened, Stop> {
+    let opening = async {
+        if packet.minor > 0 || !packet.protocol_options.is_empty() {
+            let reply = reply::negotiate_version(&packet.protocol_options);
+            stream.write_all(&reply).await.map_err(Stop::left)?;
+        }
+        let wish = Wish::read(packet.parameters)
+            .map_err(|refusal| Stop::refused(Cause::Route, refusal))?;
+        let entering = enter(shared, stream, &wish);
+        before(deadline, entering).await.unwrap_or_else(|| {
+            let refusal = Refusal::new("57014", "canceling authentication due to timeout");
+            Err(Stop::refused(Cause::AuthenticationTimeout, refusal))
+        })?;
+        drop(handshake);
+        let max = shared.config.sessions_max;
+        let permit = shared.sessions.clone().try_acquire_owned().map_err(|_| {
+            let refusal = Refusal::too_many("sessions", "sessions_max", max);
+            Stop::refused(Cause::SessionsMax, refusal)
+        })?;
+        let mut early = BytesMut::new();
+        let (backend, session) = attend(stream, &mut early, attach(shared, wish)).await??;
+        Ok(Opened {
+            backend,
+            session,
+            early: early.freeze(),
+            _permit: permit,
+        })
+    };
+    unless_ending(shared, opening).await.unwrap_or_else(|| {
+        let refusal = Refusal::new("57P03", "the database system is shutting down");
+        Err(Stop::refused(Cause::Stopping, refusal))
+    })
+}
+
+/// Lets the client in, if it is who it says.
+async fn enter(shared: &Shared, stream: &mut ClientStream, wish: &Wish) -> Result<(), Stop> {
+    let entry = shared.directory.lookup(&wish.route).await;
+    let entry = entry.map_err(|refusal| Stop::refused(Cause::Lookup, refusal))?;
+    let entropy = shared.entropy.as_ref();
+    authenticate(stream, &wish.user, &entry, &shared.mock_secret, entropy).await
+}
+
+/// Wakes the branch and opens a session on its server with the client's own settings.
+async fn attach(shared: &Shared, wish: Wish) -> Result<(Backend, RawSession), Stop> {
+    let Wish {
+        route, parameters, ..
+    } = wish;
+    let attaching = async {
+        let backend = shared.directory.attach(&route).await;
+        let backend = backend.map_err(|refusal| Stop::refused(Cause::Attach, refusal))?;
+        let startup = Startup {
+            user: backend.role.clone(),
+            database: route.database.clone(),
+            parameters,
+        };
+        let session = Session::connect(&backend.socket_dir, backend.port, &startup).await;
+        let session = session
+            .and_then(Session::into_raw)
+            .map_err(backend_refused)?;
+        Ok((backend, session))
+    };
+    let timeout = shared.config.attach_timeout;
+    match tokio::time::timeout(timeout.duration(), attaching).await {
+        Ok(attached) => attached,
+        Err(_) => {
+            let message = format!(
+                "branch \"{}\" was not ready within proxy.attach_timeout, which is {timeout}",
+                route.branch
+            );
+            Err(Stop::refused(Cause::Attach, Refusal::new("57P03", message)))
+        }
+    }
+}
+
+/// What the branch's server says is passed on word for word.
+fn backend_refused(error: WireError) -> Stop {
+    if let Some(said) = error.server() {
+        tracing::info!(
+            sqlstate = said.sqlstate,
+            message = said.message,
+            "the branch refused"
+        );
+        return Stop::Told(Cause::Backend, BytesMut::from(&said.raw[..]));
+    }
+    let refusal = Refusal::new("08006", chain(&error))
+        .with_hint("look at the branch with `egret branch list`, and at its server's log");
+    Stop::refused(Cause::Backend, refusal)
+}
+
+async fn run_session(
+    shared: &Arc<Shared>,
+    mut stream: ClientStream,
+    opened: Opened,
+    accepted: Instant,
+) {
+    let Opened {
+        backend,
+        session,
+        early,
+        _permit,
+    } = opened;
+    let target = Target {
+        socket_dir: backend.socket_dir,
+        port: backend.port,
+    };
+    let key = session.key;
+    let _registered = shared.cancels.register(key, target);
+    let welcome = reply::welcome(&session);
+    let greeted = async {
+        stream.write_all(&welcome).await?;
+        stream.flush().await
+    };
+    if greeted.await.is_err() {
+        return shared.metrics.refused(Cause::ClientLeft);
+    }
+    let _open = shared.metrics.session_open(accepted.elapsed());
+    tracing::debug!(pid = key.pid, "session opened");
+    let ends = relay::Ends {
+        client: stream,
+        early,
+        backend: session.stream,
+        leftover: session.leftover,
+    };
+    let until = relay::Until {
+        ending: shared.ending.subscribe(),
+        closed: backend.closed,
+        half_close: shared.config.half_close_timeout.duration(),
+    };
+    let end = relay::run(ends, until, &shared.metrics).await;
+    tracing::debug!(pid = key.pid, ?end, "session ended");
+    if end == End::Abandoned {
+        // Nobody waits for the statement any more, and the backend would not notice until its end.
+        let cancelling = shared.cancels.forward(key);
+        let _ = tokio::time::timeout(FAREWELL_TIME, cancelling).await;
+    }
+    drop(backend.guard);
+}
+
+/// Waits for `work` while the client waits too: what it sends meanwhile is kept, and when it
+/// leaves, `work` is dropped.
+async fn attend<T>(
+    stream: &mut ClientStream,
+    early: &mut BytesMut,
+    work: impl Future<Output = T>,
+) -> Result<T, Stop> {
+    let mut work = pin!(work);
+    loop {
+        let room = EARLY_BYTES_MAX - early.len();
+        let mut buffer = (&mut *early).limit(room);
+        tokio::select! {
+            biased;
+            done = &mut work => return Ok(done),
+            read = stream.read_buf(&mut buffer), if room > 0 => match read {
+                Ok(0) => return Err(Stop::left(io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) => {}
+                Err(error) => return Err(Stop::left(error)),
+            },
+        }
+    }
+}
+
+/// The result, or `None` once the deadline has passed.
+async fn before<T>(deadline: Instant, work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout_at(deadline.into(), work).await.ok()
+}
+
+/// The result, or `None` once the proxy lets nobody new in.
+async fn unless_ending<T>(shared: &Shared, work: impl Future<Output = T>) -> Option<T> {
+    let mut ending = shared.ending.subscribe();
+    tokio::select! {
+        done = work => Some(done),
+        () = reached(&mut ending, Ending::Draining) => None,
+    }
+}
+
+/// Sends a last message and closes so that it arrives: a socket closed with unread bytes is reset,
+/// and a reset throws away what the client has not read yet.
+pub(super) async fn send_farewell<S>(mut stream: S, message: &[u8])
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let farewell = async {
+        stream.write_all(message).await?;
+        stream.shutdown().await?;
+        let mut sink = [0; 1024];
+        while stream.read(&mut sink).await? > 0 {}
+        io::Result::Ok(())
+    };
+    // The client may be gone, and need not be waited for long: it was told what there is to tell.
+    let _ = tokio::time::timeout(FAREWELL_TIME, farewell).await;
+}
+
+/// Small messages go out at once, and clients that vanished are noticed in the end.
+fn prepare_socket(tcp: &TcpStream) {
+    let prepared = tcp
+        .set_nodelay(true)
+        .and_then(|()| Ok(rustix::net::sockopt::set_socket_keepalive(tcp, true)?));
+    if let Err(error) = prepared {
+        tracing::debug!(%error, "a client's socket could not be tuned");
+    }
+}

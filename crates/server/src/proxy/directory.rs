@@ -1,0 +1,86 @@
+//! What the proxy asks of whoever knows the branches.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use egret_base::lifecycle::BoxFuture;
+use egret_postgres::wire::scram::Verifier;
+
+use super::route::Route;
+
+/// Where branches are, who may enter them, and how long they stay.
+pub trait Directory: Send + Sync + 'static {
+    /// Who may enter. Called before authentication, so it must not wake or start anything.
+    ///
+    /// # Errors
+    /// A [`Refusal`] the client sees, for instance when there is no such branch.
+    fn lookup<'a>(&'a self, route: &'a Route) -> BoxFuture<'a, Result<Entry, Refusal>>;
+
+    /// Where the branch's server listens. Called after authentication: wakes a suspended branch
+    /// and waits, within bounds, while it starts or is reset. The session counts until the guard
+    /// is dropped. The future is dropped when the client leaves meanwhile.
+    ///
+    /// # Errors
+    /// A [`Refusal`] the client sees.
+    fn attach<'a>(&'a self, route: &'a Route) -> BoxFuture<'a, Result<Backend, Refusal>>;
+}
+
+/// Who may enter a branch.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The only role a client may name.
+    pub role: String,
+    /// What checks its password.
+    pub verifier: Arc<Verifier>,
+}
+
+/// A branch's server, ready for a session.
+pub struct Backend {
+    /// The directory of its socket.
+    pub socket_dir: PathBuf,
+    /// The port in its socket's name.
+    pub port: u16,
+    /// The role to connect as.
+    pub role: String,
+    /// Counts the session while it lives.
+    pub guard: Box<dyn Send>,
+    /// Completes when the branch goes away; the session ends then.
+    pub closed: BoxFuture<'static, ()>,
+}
+
+/// Why a client is turned away, as it is told: an ErrorResponse of severity FATAL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Five characters, see PostgreSQL's "Error Codes" appendix.
+    pub sqlstate: &'static str,
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+}
+
+impl Refusal {
+    /// A refusal without a hint.
+    pub fn new(sqlstate: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            sqlstate,
+            message: message.into(),
+            hint: None,
+        }
+    }
+
+    /// The same with a hint.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// SQLSTATE 53300: `what` has reached the proxy's limit `setting`.
+    pub(super) fn too_many(what: &str, setting: &str, max: u32) -> Self {
+        Self::new(
+            "53300",
+            format!("too many {what}: limit proxy.{setting} is {max}"),
+        )
+        .with_hint(format!("try again later, or raise proxy.{setting}"))
+    }
+}

@@ -1,0 +1,174 @@
+//! From the parameters of a startup packet to the branch they mean. Pure.
+
+use std::collections::BTreeMap;
+
+use super::directory::Refusal;
+
+/// The name under which a branch is given in `options`.
+const BRANCH_OPTION: &str = "egret.branch";
+
+/// The database a client asked for and the branch it is in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// The database's name inside of the branch.
+    pub database: String,
+    /// The branch's name, as the client wrote it.
+    pub branch: String,
+}
+
+/// What a client wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wish {
+    pub user: String,
+    pub route: Route,
+    /// What the branch's server gets to see: everything the client set, without the branch.
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Wish {
+    /// Understands a startup packet's parameters.
+    pub(super) fn read(mut parameters: BTreeMap<String, String>) -> Result<Self, Refusal> {
+        let user = parameters.remove("user").unwrap_or_default();
+        if user.is_empty() {
+            return Err(Refusal::new(
+                "28000",
+                "no PostgreSQL user name specified in startup packet",
+            ));
+        }
+        if parameters
+            .remove("replication")
+            .is_some_and(|value| asks_for_replication(&value))
+        {
+            return Err(
+                Refusal::new("0A000", "replication does not pass through the proxy")
+                    .with_hint("connect to the branch's source itself"),
+            );
+        }
+        // PostgreSQL's default for the database is the user's name.
+        let named = parameters
+            .remove("database")
+            .filter(|name| !name.is_empty());
+        let named = named.unwrap_or_else(|| user.clone());
+        let options = parameters.remove("options").unwrap_or_default();
+        let (options, by_option) = take_branch(&options);
+        if !options.is_empty() {
+            parameters.insert("options".to_owned(), options);
+        }
+        Ok(Self {
+            user,
+            route: route(&named, by_option)?,
+            parameters: parameters.into_iter().collect(),
+        })
+    }
+}
+
+/// Splits `app@pr-42`; a branch in the options wins the right to leave the name as it is.
+fn route(named: &str, by_option: Option<String>) -> Result<Route, Refusal> {
+    let (database, by_name) = match named.rsplit_once('@') {
+        Some((database, branch)) => (database, Some(branch)),
+        None => (named, None),
+    };
+    let branch = match (by_name, by_option) {
+        (Some(name), Some(option)) if name != option => {
+            return Err(Refusal::new(
+                "3D000",
+                format!("database \"{named}\" and {BRANCH_OPTION} name two branches: \"{name}\" and \"{option}\""),
+            )
+            .with_hint("give the branch in one of the two places"));
+        }
+        (Some(name), _) => name.to_owned(),
+        (None, Some(option)) => option,
+        (None, None) => String::new(),
+    };
+    if branch.is_empty() || database.is_empty() {
+        let missing = if branch.is_empty() {
+            "branch"
+        } else {
+            "database"
+        };
+        return Err(
+            Refusal::new("3D000", format!("\"{named}\" names no {missing}")).with_hint(format!(
+                "write database@branch, for example \"{}@pr-42\", or add the option \
+                 -c {BRANCH_OPTION}=pr-42",
+                if database.is_empty() { "app" } else { database }
+            )),
+        );
+    }
+    Ok(Route {
+        database: database.to_owned(),
+        branch,
+    })
+}
+
+/// PostgreSQL reads this parameter as a boolean or the word `database`.
+fn asks_for_replication(value: &str) -> bool {
+    let value = value.to_ascii_lowercase();
+    let means_no = ["false", "no", "off", "0"]
+        .iter()
+        .any(|no| !value.is_empty() && no.starts_with(&value) && value != "o");
+    !means_no
+}
+
+/// Takes the branch out of command-line options; the rest stays as it was.
+fn take_branch(options: &str) -> (String, Option<String>) {
+    let mut branch = None;
+    let mut kept = Vec::new();
+    let mut words = split_options(options).into_iter();
+    while let Some(word) = words.next() {
+        let mut taken = vec![word];
+        if taken[0] == "-c" {
+            taken.extend(words.next());
+        }
+        let setting = match taken.as_slice() {
+            [_, setting] => Some(setting.as_str()),
+            [word] => word.strip_prefix("--").or(word.strip_prefix("-c")),
+            _ => None,
+        };
+        match setting.and_then(|setting| setting.split_once('=')) {
+            Some((name, value)) if name.eq_ignore_ascii_case(BRANCH_OPTION) => {
+                branch = Some(value.to_owned());
+            }
+            _ => kept.extend(taken),
+        }
+    }
+    if branch.is_none() {
+        return (options.to_owned(), None);
+    }
+    let kept: Vec<String> = kept.iter().map(|word| escape_option(word)).collect();
+    (kept.join(" "), branch)
+}
+
+/// Splits at white space; a backslash takes the next character as it is (`pg_split_opts`).
+fn split_options(options: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut characters = options.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => word.get_or_insert_default().extend(characters.next()),
+            space if is_space(space) => words.extend(word.take()),
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+fn escape_option(word: &str) -> String {
+    let mut escaped = String::with_capacity(word.len());
+    for character in word.chars() {
+        if character == '\\' || is_space(character) {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}
+
+/// White space as C's `isspace` knows it.
+fn is_space(character: char) -> bool {
+    matches!(character, ' ' | '\t' | '\n' | '\r' | '\u{b}' | '\u{c}')
+}
+
+#[cfg(test)]
+mod tests;
