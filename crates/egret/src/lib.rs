@@ -1,3 +1,31 @@
 //! The binary's parts: command line, configuration, the HTTP client, the demo's data, wiring.
 
+mod answers;
+pub mod api;
+pub mod cli;
+mod commands;
+pub mod configuration;
 pub mod demo;
+pub mod failure;
+pub mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Runs the program and returns its exit code: 0 done, 1 failed, 2 wrong usage or configuration,
+/// 3 server unreachable.
+pub fn run() -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    let output = output::Output::new(cli.global.json, cli.global.color);
+    match commands::run(cli, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            output.failure(&failure);
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}

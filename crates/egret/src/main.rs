@@ -1,3 +1,5 @@
 //! The `egret` program: everything it does is in the library beside it.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    egret::run()
+}

@@ -1,0 +1,181 @@
+//! The server's answers, as far as text for people is made of them. `--json` prints what came.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+/// A list.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Items<T> {
+    pub(crate) items: Vec<T>,
+}
+
+/// A part of the time something took.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Phase {
+    pub(crate) name: String,
+    pub(crate) ms: f64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Branch {
+    pub(crate) name: String,
+    pub(crate) state: String,
+    pub(crate) parent: Parent,
+    pub(crate) preset: Option<String>,
+    pub(crate) durable: bool,
+    pub(crate) protected: bool,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) created_at: String,
+    pub(crate) expires_at: Option<String>,
+    pub(crate) age_ms: u64,
+    pub(crate) ttl_ms: Option<u64>,
+    pub(crate) sessions: u64,
+    pub(crate) diverged_bytes: u64,
+    pub(crate) failure: Option<String>,
+    pub(crate) receipt: Option<Receipt>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Parent {
+    pub(crate) template: Option<String>,
+    pub(crate) branch: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Receipt {
+    pub(crate) template_lsn: String,
+    pub(crate) template_taken_at: String,
+    pub(crate) total_ms: f64,
+    pub(crate) phases: Vec<Phase>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Template {
+    pub(crate) id: String,
+    pub(crate) origin: Origin,
+    pub(crate) lsn: String,
+    pub(crate) age_ms: u64,
+    pub(crate) size_bytes: u64,
+    pub(crate) branches: u64,
+    #[serde(default)]
+    pub(crate) phases: Vec<Phase>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Origin {
+    pub(crate) source: String,
+    pub(crate) branch: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Volume {
+    pub(crate) driver: String,
+    pub(crate) path: String,
+    pub(crate) image: Option<String>,
+    pub(crate) size_bytes: u64,
+    pub(crate) free_bytes: u64,
+    pub(crate) note: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) version: String,
+    pub(crate) uptime_ms: u64,
+    pub(crate) services: Vec<Service>,
+    pub(crate) postgres: Postgres,
+    pub(crate) volume: Volume,
+    pub(crate) proxy: Proxy,
+    pub(crate) branches: Branches,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Service {
+    pub(crate) name: String,
+    pub(crate) ready: bool,
+    pub(crate) reason: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Postgres {
+    pub(crate) version: String,
+    pub(crate) port: u16,
+    pub(crate) state: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Proxy {
+    pub(crate) address: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Branches {
+    pub(crate) total: u64,
+    pub(crate) by_state: BTreeMap<String, u64>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Token {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) tenant: String,
+    pub(crate) scopes: Vec<String>,
+    pub(crate) expires_at: Option<String>,
+    pub(crate) last_used_at: Option<String>,
+    pub(crate) token: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Rows {
+    pub(crate) columns: Vec<Column>,
+    pub(crate) rows: Vec<Vec<Json>>,
+    pub(crate) command: String,
+    pub(crate) elapsed_ms: f64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Connection {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) database: String,
+    pub(crate) user: String,
+    pub(crate) password: String,
+    pub(crate) url: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Proof {
+    pub(crate) branch: String,
+    pub(crate) marker_in_branch: bool,
+    pub(crate) marker_in_source: bool,
+    pub(crate) source_quiet: bool,
+    pub(crate) tables_checked: u64,
+    pub(crate) checksums_equal: Option<bool>,
+    pub(crate) catalogue_equal: Option<bool>,
+    pub(crate) source_unchanged: bool,
+    pub(crate) elapsed_ms: f64,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Check {
+    pub(crate) consistent: bool,
+    pub(crate) branches: u64,
+    pub(crate) templates: u64,
+    pub(crate) tombstones: u64,
+    pub(crate) findings: Vec<Discrepancy>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Discrepancy {
+    pub(crate) what: String,
+    #[serde(rename = "where")]
+    pub(crate) place: String,
+    pub(crate) detail: String,
+}

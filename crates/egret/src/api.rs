@@ -1,0 +1,232 @@
+//! The HTTP client: one call each, the server's problem+json turned into a [`Failure`] with advice.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use reqwest::{Certificate, Method, Response, Url, header};
+use serde::Deserialize;
+use serde_json::Value as Json;
+
+use crate::failure::{Exit, Failure};
+
+/// Long enough for a server far away, short enough to notice one that is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The server as this program reaches it.
+#[derive(Debug)]
+pub struct Api {
+    http: reqwest::Client,
+    base: Url,
+    token: Option<String>,
+}
+
+/// What to reach and with which rights.
+#[derive(Debug)]
+pub struct Address {
+    /// The server's address.
+    pub url: Url,
+    /// A certificate (PEM) to trust besides those the system trusts.
+    pub certificate: Option<Vec<u8>>,
+}
+
+impl Address {
+    /// Whether the server is on this machine.
+    pub fn is_loopback(&self) -> bool {
+        self.url.host_str().is_some_and(|host| {
+            let bare = host.trim_start_matches('[').trim_end_matches(']');
+            host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        })
+    }
+}
+
+/// The server's description of an error (RFC 9457).
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Problem {
+    title: Option<String>,
+    code: Option<String>,
+    detail: Option<String>,
+    request_id: Option<String>,
+}
+
+impl Api {
+    /// A client for the server at `address`.
+    ///
+    /// # Errors
+    /// When the certificate cannot be read.
+    pub fn new(address: Address, token: Option<String>) -> anyhow::Result<Self> {
+        // Fails only when a provider is installed already, which serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("egret/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT);
+        if address.is_loopback() {
+            builder = builder.no_proxy();
+        }
+        if let Some(pem) = &address.certificate {
+            let certificates =
+                Certificate::from_pem_bundle(pem).context("the server's certificate")?;
+            builder = builder.tls_certs_merge(certificates);
+        }
+        Ok(Self {
+            http: builder
+                .build()
+                .context("the HTTP client could not be set up")?,
+            base: address.url,
+            token,
+        })
+    }
+
+    /// GET with query parameters.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn get(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Json, Failure> {
+        self.call(Method::GET, path, query, None).await
+    }
+
+    /// POST with a JSON body.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn post(&self, path: &[&str], body: Json) -> Result<Json, Failure> {
+        self.call(Method::POST, path, &[], Some(body)).await
+    }
+
+    /// PATCH with a JSON body.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn patch(&self, path: &[&str], body: Json) -> Result<Json, Failure> {
+        self.call(Method::PATCH, path, &[], Some(body)).await
+    }
+
+    /// DELETE with query parameters.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn delete(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Json, Failure> {
+        self.call(Method::DELETE, path, query, None).await
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<Json>,
+    ) -> Result<Json, Failure> {
+        let mut request = self.http.request(method, self.address_of(path, query)?);
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
+        }
+        if let Some(body) = body {
+            request = request.json(&body);
+        }
+        let response = request
+            .send()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        if !response.status().is_success() {
+            return Err(self.refused(response).await);
+        }
+        let bytes = response
+            .bytes()
+            .await
+            .map_err(|error| self.unreachable(&error))?;
+        if bytes.is_empty() {
+            return Ok(Json::Null);
+        }
+        serde_json::from_slice(&bytes).map_err(|_| self.stranger())
+    }
+
+    /// Each segment is escaped: a name with a slash stays one segment.
+    fn address_of(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Url, Failure> {
+        let mut url = self.base.clone();
+        url.path_segments_mut()
+            .map_err(|()| Failure::usage(format!("`{}` is not an http address", self.base)))?
+            .pop_if_empty()
+            .push("v1")
+            .extend(path);
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        Ok(url)
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Failure {
+        let reason = std::iter::successors(Some(error as &dyn std::error::Error), |error| {
+            error.source()
+        })
+        .last()
+        .map_or_else(String::new, ToString::to_string);
+        let message = if error.is_connect() {
+            "server not running: start it with `egret serve`"
+        } else {
+            "the server's answer was cut off"
+        };
+        Failure {
+            exit: Exit::Unreachable,
+            ..Failure::failed("server_unreachable", message)
+        }
+        .with_hint(format!("tried {}: {reason}", self.base))
+    }
+
+    fn stranger(&self) -> Failure {
+        Failure::failed(
+            "not_egret",
+            format!("what answers at {} is not Egret", self.base),
+        )
+        .with_hint("check --url, EGRET_URL and server.port")
+    }
+
+    async fn refused(&self, response: Response) -> Failure {
+        let status = response.status();
+        let retry_after = response
+            .headers()
+            .get(header::RETRY_AFTER)
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
+        let problem: Problem = match response.json().await {
+            Ok(problem) => problem,
+            Err(_) => return self.stranger(),
+        };
+        let message = problem
+            .detail
+            .or(problem.title)
+            .unwrap_or_else(|| format!("the server answered {status}"));
+        let hint = match status.as_u16() {
+            401 if self.token.is_none() => Some(
+                "no token was found: set EGRET_TOKEN or give --token-file; the first start leaves one in admin.token in the data directory"
+                    .to_owned(),
+            ),
+            401 => Some("the token is unknown, revoked or expired: `egret token list` shows those that are good".to_owned()),
+            403 => Some("use a token with that scope: `egret token create NAME --scope …` makes one".to_owned()),
+            429 | 503 => retry_after.map(|seconds| format!("try again in {seconds} s")),
+            _ => None,
+        };
+        Failure {
+            hint,
+            request_id: problem.request_id,
+            ..Failure::failed(problem.code.as_deref().unwrap_or("failed"), message)
+        }
+    }
+}
+
+/// A token as a file holds it: one line.
+///
+/// # Errors
+/// When the file cannot be read or is empty.
+pub fn read_token(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| Failure::usage(format!("token file {}: {error}", path.display())))?;
+    match text.trim() {
+        "" => Err(Failure::usage(format!(
+            "token file {} is empty",
+            path.display()
+        ))),
+        token => Ok(token.to_owned()),
+    }
+}

@@ -1,0 +1,301 @@
+//! The command line as a tree of types: what a user may type, and the help that says so.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use egret_base::settings::{Size, Span, Value};
+
+/// The command tree, for completions and for the test that checks the documentation.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Everything on the command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "egret",
+    version,
+    about = "Egret rides beside PostgreSQL: branches of a database in well under a second",
+    after_help = "Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 server unreachable.",
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub struct Cli {
+    /// What holds for every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Options of every command")]
+pub struct Global {
+    /// Print JSON instead of text for people
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// The server's address; also EGRET_URL [default: as configured, http://127.0.0.1:7070]
+    #[arg(long, global = true, value_name = "URL")]
+    pub url: Option<String>,
+    /// A file that holds the token; also EGRET_TOKEN [default: admin.token in the data directory]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// When to use colours
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    pub color: Color,
+    /// The configuration file [default: egret.toml in the current directory, where there is one]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Override one setting, e.g. --set egret.log_level=debug; may be repeated
+    #[arg(long, global = true, value_name = "SECTION.KEY=VALUE", value_parser = pair)]
+    pub set: Vec<(String, String)>,
+}
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show what runs: services, PostgreSQL, volume, branches
+    Status,
+    /// Show every setting with its value and where it came from
+    Config {
+        /// Print a Markdown page about every setting instead
+        #[arg(long)]
+        reference: bool,
+    },
+    /// Writable copies of a database
+    #[command(subcommand)]
+    Branch(Branch),
+    /// Tokens that open the doors
+    #[command(subcommand)]
+    Token(Token),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// `egret branch …`
+#[derive(Debug, Subcommand)]
+pub enum Branch {
+    /// The volume that holds the source and its branches
+    #[command(subcommand)]
+    Volume(Volume),
+    /// The snapshots that branches are made of
+    #[command(subcommand)]
+    Template(Template),
+    /// Make a branch
+    Create(Create),
+    /// List the branches
+    List {
+        /// Only those with this label; may be repeated
+        #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+        labels: Vec<(String, String)>,
+        /// Only those in this state
+        #[arg(long)]
+        state: Option<String>,
+    },
+    /// Show one branch with the receipt of its making
+    Show {
+        /// The branch
+        name: String,
+    },
+    /// Run psql on a branch, or print its connection string
+    Connect(Connect),
+    /// Run one statement on a branch and print its rows
+    Query(Query),
+    /// Throw a branch's changes away
+    Reset {
+        /// The branch
+        name: String,
+        /// The template to go to [default: the one it was made of]
+        #[arg(long, value_name = "TEMPLATE")]
+        to: Option<String>,
+    },
+    /// Keep a branch from expiring and from being destroyed
+    Protect {
+        /// The branch
+        name: String,
+        /// Take the protection away
+        #[arg(long)]
+        off: bool,
+    },
+    /// Stop a branch's server and keep its files
+    Suspend {
+        /// The branch
+        name: String,
+    },
+    /// Start a suspended branch again
+    Resume {
+        /// The branch
+        name: String,
+    },
+    /// Say when a branch is to be destroyed
+    Expire(Expire),
+    /// Destroy a branch
+    Destroy {
+        /// The branch
+        name: String,
+        /// Destroy the branches made of it as well
+        #[arg(long)]
+        children: bool,
+    },
+    /// Prove that a branch is apart from its source; without a name, check the registry
+    Verify {
+        /// The branch
+        name: Option<String>,
+    },
+}
+
+/// `egret branch volume …`
+#[derive(Debug, Subcommand)]
+pub enum Volume {
+    /// Make a copy-on-write volume and move the embedded server onto it (needs root)
+    Create {
+        /// How large it may grow; space is taken as it is used
+        #[arg(long, default_value = "20GB", value_parser = value::<Size>)]
+        size: Size,
+    },
+    /// Show the volume, what is free on it, and what branches cost there
+    Show,
+}
+
+/// `egret branch template …`
+#[derive(Debug, Subcommand)]
+pub enum Template {
+    /// Take a template of the source as it is now
+    Refresh,
+    /// List the templates
+    List,
+}
+
+/// `egret branch create …`
+#[derive(Debug, Args)]
+pub struct Create {
+    /// The new branch: lower-case letters, digits and hyphens
+    pub name: String,
+    /// What to copy: `template` (the newest), `head`, `template:ID` or `branch:NAME`
+    #[arg(long, default_value = "template", value_name = "ORIGIN")]
+    pub from: String,
+    /// Destroy it after this time, e.g. 30min, 2h or 7d
+    #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
+    pub ttl: Option<Span>,
+    /// Survive a crash of the machine: slower, as fsync is on
+    #[arg(long)]
+    pub durable: bool,
+    /// How much of the machine it may use
+    #[arg(long, value_parser = ["small", "medium", "large", "twin"])]
+    pub preset: Option<String>,
+    /// A PostgreSQL setting of the branch, e.g. work_mem=64MB; may be repeated
+    #[arg(long = "setting", value_name = "NAME=VALUE", value_parser = pair)]
+    pub settings: Vec<(String, String)>,
+    /// A label, e.g. ticket=42; may be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
+    pub labels: Vec<(String, String)>,
+    /// Keep it from expiring and from being destroyed
+    #[arg(long)]
+    pub protected: bool,
+}
+
+/// `egret branch connect …`
+#[derive(Debug, Args)]
+pub struct Connect {
+    /// The branch
+    pub name: String,
+    /// The database [default: the source's]
+    #[arg(long, short)]
+    pub database: Option<String>,
+    /// Print the connection string, password included, instead of running psql
+    #[arg(long)]
+    pub print: bool,
+    /// Arguments for psql, after `--`
+    #[arg(last = true, value_name = "PSQL_ARGUMENT")]
+    pub psql: Vec<String>,
+}
+
+/// `egret branch query …`
+#[derive(Debug, Args)]
+pub struct Query {
+    /// The branch
+    pub name: String,
+    /// The statement
+    pub sql: String,
+    /// The value of $1, then of $2 …; may be repeated
+    #[arg(long = "param", value_name = "VALUE", allow_hyphen_values = true)]
+    pub params: Vec<String>,
+    /// The database [default: the source's]
+    #[arg(long, short)]
+    pub database: Option<String>,
+    /// Refuse a result of more rows than this
+    #[arg(long, value_name = "ROWS")]
+    pub rows_max: Option<u64>,
+}
+
+/// `egret branch expire …`
+#[derive(Debug, Args)]
+pub struct Expire {
+    /// The branch
+    pub name: String,
+    /// Destroy it this long from now, e.g. 30min, 2h or 7d
+    #[arg(long, value_name = "DURATION", value_parser = value::<Span>, required_unless_present = "never", conflicts_with = "never")]
+    pub ttl: Option<Span>,
+    /// Let it live until somebody destroys it
+    #[arg(long)]
+    pub never: bool,
+}
+
+/// `egret token …`
+#[derive(Debug, Subcommand)]
+pub enum Token {
+    /// Make a token; it is shown this once
+    Create {
+        /// What it is for, e.g. ci
+        name: String,
+        /// What it may do: admin, branches:read, branches:write, `branches:*` …; may be repeated
+        #[arg(long = "scope", value_name = "SCOPE", required = true)]
+        scopes: Vec<String>,
+        /// The tenant it belongs to
+        #[arg(long)]
+        tenant: Option<String>,
+        /// How long it is good for, e.g. 90d
+        #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
+        ttl: Option<Span>,
+    },
+    /// List the tokens, without their secrets
+    List,
+    /// Revoke a token
+    Revoke {
+        /// The token's id, as `egret token list` shows it
+        id: String,
+    },
+}
+
+/// Reads `key=value`.
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is not of the form KEY=VALUE")),
+    }
+}
+
+/// Reads a value as a setting of its type would be.
+fn value<T: Value>(text: &str) -> Result<T, String> {
+    T::read(text)
+}
+
+#[cfg(test)]
+mod tests;

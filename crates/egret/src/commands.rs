@@ -1,0 +1,116 @@
+//! From a parsed command line to the work: what needs the server gets a client, what does not runs
+//! without one.
+
+mod branch;
+mod configuration;
+mod connect;
+mod query;
+mod status;
+mod token;
+mod volume;
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use reqwest::Url;
+
+use crate::api::{Address, Api, read_token};
+use crate::cli::{Cli, Command, Global};
+use crate::configuration::Configuration;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Where the first start leaves the admin token, below the data directory.
+const ADMIN_TOKEN_FILE: &str = "admin.token";
+
+/// Does what the command line says.
+pub(crate) fn run(cli: Cli, output: Output) -> Result<(), Failure> {
+    if let Command::Completions { shell } = cli.command {
+        clap_complete::generate(shell, &mut Cli::command(), "egret", &mut std::io::stdout());
+        return Ok(());
+    }
+    if let Command::Config { reference: true } = cli.command {
+        return output.text(&crate::configuration::reference());
+    }
+    let configuration = load(&cli.global)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::failed("runtime", format!("no threads to run on: {error}")))?;
+    runtime.block_on(dispatch(cli.command, &cli.global, &configuration, output))
+}
+
+fn load(global: &Global) -> Result<Configuration, Failure> {
+    // A variable that is not UTF-8 cannot be one of Egret's.
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Ok(Configuration::load(
+        global.config.as_deref(),
+        environment,
+        &global.set,
+    )?)
+}
+
+async fn dispatch(
+    command: Command,
+    global: &Global,
+    configuration: &Configuration,
+    output: Output,
+) -> Result<(), Failure> {
+    let connect = || api(global, configuration);
+    match command {
+        Command::Status => status::show(&connect()?, output).await,
+        Command::Branch(command) => branch::run(command, &connect()?, output).await,
+        Command::Token(command) => token::run(command, &connect()?, output).await,
+        Command::Config { .. } => configuration::show(configuration, output),
+        Command::Completions { .. } => Ok(()),
+    }
+}
+
+/// The client for the server that the flags, the environment or the configuration name.
+fn api(global: &Global, configuration: &Configuration) -> Result<Api, Failure> {
+    let given = global.url.clone().or_else(|| variable("EGRET_URL"));
+    let address = match given {
+        Some(text) => Address {
+            url: text.parse::<Url>().map_err(|error| {
+                Failure::usage(format!("`{text}` is not the address of a server: {error}"))
+            })?,
+            certificate: None,
+        },
+        None => configuration.address()?,
+    };
+    let token = token(global, configuration, &address)?;
+    Ok(Api::new(address, token)?)
+}
+
+/// `--token-file`, else `EGRET_TOKEN`, else the admin token of the data directory, which goes to
+/// this machine only: another server must not learn it.
+fn token(
+    global: &Global,
+    configuration: &Configuration,
+    address: &Address,
+) -> Result<Option<String>, Failure> {
+    if let Some(path) = &global.token_file {
+        return read_token(path).map(Some);
+    }
+    if let Some(token) = variable("EGRET_TOKEN") {
+        return Ok(Some(token));
+    }
+    if !address.is_loopback() {
+        return Ok(None);
+    }
+    let path = configuration.data_dir()?.join(ADMIN_TOKEN_FILE);
+    if is_readable(&path) {
+        read_token(&path).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+fn is_readable(path: &Path) -> bool {
+    std::fs::File::open(path).is_ok()
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}

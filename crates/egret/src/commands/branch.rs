@@ -1,0 +1,316 @@
+//! `egret branch …`: make, look at, change and destroy branches.
+
+use std::collections::BTreeMap;
+
+use egret_base::settings::Span;
+use serde_json::{Value as Json, json};
+
+use crate::answers::{Branch, Check, Items, Phase, Proof};
+use crate::api::Api;
+use crate::cli;
+use crate::commands::{connect, query, volume};
+use crate::failure::Failure;
+use crate::output::{Output, bytes, decode, duration, facts, listing};
+
+pub(crate) async fn run(command: cli::Branch, api: &Api, output: Output) -> Result<(), Failure> {
+    match command {
+        cli::Branch::Volume(command) => volume::volume(command, api, output).await,
+        cli::Branch::Template(command) => volume::template(command, api, output).await,
+        cli::Branch::Create(branch) => create(branch, api, output).await,
+        cli::Branch::List { labels, state } => list(labels, state, api, output).await,
+        cli::Branch::Show { name } => {
+            let answer = api.get(&["branches", &name], &[]).await?;
+            output.answer(&answer, describe)
+        }
+        cli::Branch::Connect(arguments) => connect::run(arguments, api, output).await,
+        cli::Branch::Query(arguments) => query::run(arguments, api, output).await,
+        cli::Branch::Reset { name, to } => {
+            let body = to.map_or_else(|| json!({}), |template| json!({"to": qualified(template)}));
+            change(api, output, &name, "reset", body).await
+        }
+        cli::Branch::Suspend { name } => change(api, output, &name, "suspend", json!({})).await,
+        cli::Branch::Resume { name } => change(api, output, &name, "resume", json!({})).await,
+        cli::Branch::Protect { name, off } => {
+            let answer = api
+                .patch(&["branches", &name], json!({"protected": !off}))
+                .await?;
+            output.answer(&answer, |branch: Branch| {
+                let now = if branch.protected {
+                    "protected"
+                } else {
+                    "not protected any more"
+                };
+                format!("branch {} is {now}", branch.name)
+            })
+        }
+        cli::Branch::Expire(arguments) => {
+            let ttl_ms = arguments.ttl.map(|Span(ms)| ms);
+            let answer = api
+                .patch(&["branches", &arguments.name], json!({"ttl_ms": ttl_ms}))
+                .await?;
+            output.answer(&answer, |branch: Branch| match branch.expires_at {
+                Some(moment) => format!("branch {} expires at {moment}", branch.name),
+                None => format!("branch {} does not expire", branch.name),
+            })
+        }
+        cli::Branch::Destroy { name, children } => {
+            let query: &[(&str, &str)] = if children {
+                &[("children", "true")]
+            } else {
+                &[]
+            };
+            let answer = api.delete(&["branches", &name], query).await?;
+            output.answer(&answer, |branch: Branch| {
+                format!("branch {} destroyed", branch.name)
+            })
+        }
+        cli::Branch::Verify { name: Some(name) } => prove(&name, api, output).await,
+        cli::Branch::Verify { name: None } => check_registry(api, output).await,
+    }
+}
+
+async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Failure> {
+    let mut body = json!({"name": branch.name, "from": branch.from});
+    if let Some(Span(ttl_ms)) = branch.ttl {
+        body["ttl_ms"] = ttl_ms.into();
+    }
+    if branch.durable {
+        body["durable"] = true.into();
+    }
+    if branch.protected {
+        body["protected"] = true.into();
+    }
+    if let Some(preset) = branch.preset {
+        body["preset"] = preset.into();
+    }
+    for (name, pairs) in [("settings", branch.settings), ("labels", branch.labels)] {
+        if !pairs.is_empty() {
+            body[name] = json!(pairs.into_iter().collect::<BTreeMap<_, _>>());
+        }
+    }
+    let work = api.post(&["branches"], body);
+    let answer = output.waiting("making the branch", work).await?;
+    output.answer(&answer, |branch: Branch| {
+        let took = branch.receipt.map_or_else(String::new, |receipt| {
+            format!(" in {:.0} ms{}", receipt.total_ms, phases(&receipt.phases))
+        });
+        format!(
+            "branch {name} is {state}{took}\nnext: egret branch connect {name}",
+            name = branch.name,
+            state = branch.state
+        )
+    })
+}
+
+async fn list(
+    labels: Vec<(String, String)>,
+    state: Option<String>,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    let labels: Vec<String> = labels
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    let query: Vec<(&str, &str)> = labels
+        .iter()
+        .map(|label| ("label", label.as_str()))
+        .chain(state.iter().map(|state| ("state", state.as_str())))
+        .collect();
+    let answer = api.get(&["branches"], &query).await?;
+    output.answer(&answer, |branches: Items<Branch>| {
+        if branches.items.is_empty() {
+            return "no branches: make one with `egret branch create NAME`".to_owned();
+        }
+        let head = [
+            "name",
+            "state",
+            "from",
+            "age",
+            "expires in",
+            "sessions",
+            "diverged",
+            "notes",
+        ];
+        listing(&head, branches.items.into_iter().map(row))
+    })
+}
+
+fn row(branch: Branch) -> Vec<String> {
+    let mut notes = Vec::new();
+    if branch.protected {
+        notes.push("protected".to_owned());
+    }
+    if branch.durable {
+        notes.push("durable".to_owned());
+    }
+    notes.extend(
+        branch
+            .labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}")),
+    );
+    notes.extend(branch.failure);
+    vec![
+        branch.name,
+        branch.state,
+        branch
+            .parent
+            .branch
+            .or(branch.parent.template)
+            .unwrap_or_default(),
+        duration(branch.age_ms),
+        branch.ttl_ms.map_or_else(|| "never".to_owned(), duration),
+        branch.sessions.to_string(),
+        bytes(branch.diverged_bytes),
+        notes.join(", "),
+    ]
+}
+
+fn describe(branch: Branch) -> String {
+    let pairs = |pairs: &BTreeMap<String, String>| {
+        let pairs: Vec<String> = pairs
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
+        pairs.join(", ")
+    };
+    let yes = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
+    let mut lines = vec![
+        ("name", branch.name),
+        ("state", branch.state),
+        ("failure", branch.failure.unwrap_or_default()),
+        ("template", branch.parent.template.unwrap_or_default()),
+        ("parent", branch.parent.branch.unwrap_or_default()),
+        ("preset", branch.preset.unwrap_or_default()),
+        ("settings", pairs(&branch.settings)),
+        ("labels", pairs(&branch.labels)),
+        ("durable", yes(branch.durable)),
+        ("protected", yes(branch.protected)),
+        (
+            "created",
+            format!("{}, {} ago", branch.created_at, duration(branch.age_ms)),
+        ),
+        (
+            "expires",
+            branch.expires_at.unwrap_or_else(|| "never".to_owned()),
+        ),
+        ("sessions", branch.sessions.to_string()),
+        ("diverged", bytes(branch.diverged_bytes)),
+    ];
+    if let Some(receipt) = branch.receipt {
+        lines.push((
+            "data of",
+            format!(
+                "{}, LSN {}",
+                receipt.template_taken_at, receipt.template_lsn
+            ),
+        ));
+        lines.push((
+            "made in",
+            format!("{:.1} ms{}", receipt.total_ms, phases(&receipt.phases)),
+        ));
+    }
+    facts(&lines)
+}
+
+/// The parts of a time, in brackets after it; nothing when there are none.
+pub(crate) fn phases(phases: &[Phase]) -> String {
+    if phases.is_empty() {
+        return String::new();
+    }
+    let parts: Vec<String> = phases
+        .iter()
+        .map(|phase| format!("{} {:.1}", phase.name, phase.ms))
+        .collect();
+    format!(" ({})", parts.join(", "))
+}
+
+/// A template's id as the API takes it.
+fn qualified(template: String) -> String {
+    if template.starts_with("template:") {
+        template
+    } else {
+        format!("template:{template}")
+    }
+}
+
+async fn change(
+    api: &Api,
+    output: Output,
+    name: &str,
+    action: &str,
+    body: Json,
+) -> Result<(), Failure> {
+    let path = ["branches", name, action];
+    let answer = output.waiting(action, api.post(&path, body)).await?;
+    output.answer(&answer, |branch: Branch| {
+        format!("branch {} is {}", branch.name, branch.state)
+    })
+}
+
+async fn prove(name: &str, api: &Api, output: Output) -> Result<(), Failure> {
+    let path = ["branches", name, "verify"];
+    let work = api.post(&path, json!({}));
+    let answer = output.waiting("comparing branch and source", work).await?;
+    let proof: Proof = decode(&answer)?;
+    let holds = proof.source_unchanged && proof.marker_in_branch && !proof.marker_in_source;
+    output.answer(&answer, prove_text)?;
+    if holds {
+        return Ok(());
+    }
+    Err(Failure::failed(
+        "not_isolated",
+        format!("branch {name}: the proof does not hold"),
+    ))
+}
+
+fn prove_text(proof: Proof) -> String {
+    let yes = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
+    let compared = |equal: Option<bool>| equal.map_or_else(|| "not compared".to_owned(), yes);
+    facts(&[
+        ("branch", proof.branch),
+        ("marker in branch", yes(proof.marker_in_branch)),
+        ("marker in source", yes(proof.marker_in_source)),
+        ("source quiet meanwhile", yes(proof.source_quiet)),
+        ("tables checked", proof.tables_checked.to_string()),
+        ("checksums equal", compared(proof.checksums_equal)),
+        ("catalogue equal", compared(proof.catalogue_equal)),
+        ("source unchanged", yes(proof.source_unchanged)),
+        ("took", format!("{:.0} ms", proof.elapsed_ms)),
+    ])
+}
+
+async fn check_registry(api: &Api, output: Output) -> Result<(), Failure> {
+    let answer = output
+        .waiting("checking the registry", api.post(&["verify"], json!({})))
+        .await?;
+    let check: Check = decode(&answer)?;
+    let (consistent, count) = (check.consistent, check.findings.len());
+    output.answer(&answer, |check: Check| {
+        let summary = facts(&[
+            ("branches", check.branches.to_string()),
+            ("templates", check.templates.to_string()),
+            ("tombstones", check.tombstones.to_string()),
+            (
+                "consistent",
+                if check.consistent { "yes" } else { "no" }.to_owned(),
+            ),
+        ]);
+        if check.findings.is_empty() {
+            return summary;
+        }
+        let rows = check
+            .findings
+            .into_iter()
+            .map(|finding| vec![finding.what, finding.place, finding.detail]);
+        format!("{summary}\n{}", listing(&["what", "where", "detail"], rows))
+    })?;
+    if consistent {
+        return Ok(());
+    }
+    Err(Failure::failed(
+        "registry_inconsistent",
+        format!("the registry and the volume differ in {count} places"),
+    ))
+}

@@ -1,0 +1,66 @@
+//! `egret token …`: make, list and revoke tokens.
+
+use egret_base::settings::Span;
+use serde_json::json;
+
+use crate::answers::{Items, Token};
+use crate::api::Api;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::{Output, listing};
+
+pub(crate) async fn run(command: cli::Token, api: &Api, output: Output) -> Result<(), Failure> {
+    match command {
+        cli::Token::Create {
+            name,
+            scopes,
+            tenant,
+            ttl,
+        } => {
+            let mut body = json!({"name": name, "scopes": scopes});
+            if let Some(tenant) = tenant {
+                body["tenant"] = tenant.into();
+            }
+            if let Some(Span(ttl_ms)) = ttl {
+                body["ttl_ms"] = ttl_ms.into();
+            }
+            let answer = api.post(&["tokens"], body).await?;
+            // The secret alone on standard output, so that it can be put into a file.
+            output.answer(&answer, |token: Token| {
+                output.remark(&format!(
+                    "token {} ({}), shown this once:",
+                    token.name, token.id
+                ));
+                token.token.unwrap_or_default()
+            })
+        }
+        cli::Token::List => {
+            let answer = api.get(&["tokens"], &[]).await?;
+            output.answer(&answer, list)
+        }
+        cli::Token::Revoke { id } => {
+            api.delete(&["tokens", &id], &[]).await?;
+            if output.is_json() {
+                return output.json(&json!({"id": id, "revoked": true}));
+            }
+            output.text(&format!("token {id} revoked"))
+        }
+    }
+}
+
+fn list(tokens: Items<Token>) -> String {
+    let rows = tokens.items.into_iter().map(|token| {
+        vec![
+            token.id,
+            token.name,
+            token.tenant,
+            token.scopes.join(" "),
+            token.expires_at.unwrap_or_else(|| "never".to_owned()),
+            token.last_used_at.unwrap_or_else(|| "never".to_owned()),
+        ]
+    });
+    listing(
+        &["id", "name", "tenant", "scopes", "expires", "last used"],
+        rows,
+    )
+}

@@ -1,0 +1,273 @@
+//! The effective configuration: `egret.toml` < `EGRET_…` < flags, every value with its origin.
+
+mod file;
+mod page;
+
+use std::path::{Path, PathBuf};
+
+use egret_base::settings::{
+    Declared, Layers, Origin, Section, SettingError, environment_name, nearest,
+};
+
+use crate::api::Address;
+
+pub use self::page::reference;
+
+egret_base::settings! {
+    /// Settings of the program itself.
+    pub struct ProgramConfig in "egret" {
+        /// Directory for everything Egret keeps: state, the embedded server, branches. Empty:
+        /// `/var/lib/egret` for root, else `$XDG_DATA_HOME/egret` or `~/.local/share/egret`.
+        data_dir: Option<PathBuf> = None,
+        /// What to log: `error`, `warn`, `info`, `debug`, `trace`, or directives per module such
+        /// as `info,egret_branches=debug`.
+        log_level: String = "info".to_owned(),
+        /// How log lines look: `text` or `json`.
+        log_format: String = "text".to_owned(),
+    }
+}
+
+/// Read by the client only; they are no settings.
+const CLIENT_VARIABLES: [&str; 2] = ["EGRET_TOKEN", "EGRET_URL"];
+const TEST_VARIABLES: &str = "EGRET_TEST_";
+const DEFAULT_FILE: &str = "egret.toml";
+
+/// One section: what it declares and how its values are checked and shown.
+struct Part {
+    declared: fn() -> Vec<Declared>,
+    effective: fn(&Layers) -> Result<Vec<(String, String)>, SettingError>,
+}
+
+impl Part {
+    fn of<S: Section>() -> Self {
+        Self {
+            declared: S::declared,
+            effective: |layers| {
+                let section: S = layers.section()?;
+                Ok(S::declared()
+                    .into_iter()
+                    .map(|setting| {
+                        let field = setting.key.split_once('.').map_or("", |(_, field)| field);
+                        let value = section.get(field).unwrap_or_default();
+                        (setting.key, value)
+                    })
+                    .collect())
+            },
+        }
+    }
+}
+
+/// Every section there is, in the order in which `egret config` shows them.
+fn parts() -> Vec<Part> {
+    vec![Part::of::<ProgramConfig>()]
+}
+
+/// Every setting there is.
+pub fn declared() -> Vec<Declared> {
+    parts().iter().flat_map(|part| (part.declared)()).collect()
+}
+
+/// One setting with its effective value, as `egret config` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Effective {
+    /// Section and name.
+    pub key: String,
+    /// The value as text; secrets are masked.
+    pub value: String,
+    /// Where it came from.
+    pub origin: String,
+}
+
+/// The merged configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Configuration {
+    layers: Layers,
+}
+
+impl Configuration {
+    /// Reads file, environment and flags. `file` is the one asked for; without it `egret.toml` in
+    /// the current directory is read where there is one.
+    ///
+    /// # Errors
+    /// [`SettingError`] with file and line, variable or flag, for a key that nobody declared or a
+    /// value that cannot be read.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: &[(String, String)],
+    ) -> Result<Self, SettingError> {
+        let mut layers = Layers::default();
+        match file {
+            Some(path) => file::read(path, &mut layers)?,
+            None if Path::new(DEFAULT_FILE).exists() => {
+                file::read(Path::new(DEFAULT_FILE), &mut layers)?
+            }
+            None => {}
+        }
+        let declared = declared();
+        // Each layer is checked by itself: a later one would hide what is wrong below it.
+        check(&layers, &declared)?;
+        put_environment(&mut layers, environment, &declared)?;
+        check(&layers, &declared)?;
+        for (key, text) in flags {
+            let origin = Origin::Flag(format!("--set {key}={}", masked(key, text)));
+            layers.put(key, text, origin);
+        }
+        check(&layers, &declared)?;
+        Ok(Self { layers })
+    }
+
+    /// One section's settings.
+    ///
+    /// # Errors
+    /// Never for a section of [`declared`]: [`Self::load`] has read every value.
+    pub fn section<S: Section>(&self) -> Result<S, SettingError> {
+        self.layers.section()
+    }
+
+    /// Where everything is kept.
+    ///
+    /// # Errors
+    /// [`SettingError`] when it is not configured and the user has no home directory.
+    pub fn data_dir(&self) -> Result<PathBuf, SettingError> {
+        let program: ProgramConfig = self.section()?;
+        program
+            .data_dir
+            .or_else(default_data_dir)
+            .ok_or_else(|| SettingError {
+                origin: Origin::Default,
+                message:
+                    "egret.data_dir: there is no home directory to put it in: set EGRET_DATA_DIR"
+                        .to_owned(),
+            })
+    }
+
+    /// The server's address as configured.
+    ///
+    /// # Errors
+    /// As [`Self::section`], or when the certificate it shows cannot be read.
+    pub fn address(&self) -> Result<Address, SettingError> {
+        Ok(Address {
+            url: "http://127.0.0.1:7070"
+                .parse()
+                .expect("a constant that parses"),
+            certificate: None,
+        })
+    }
+
+    /// Every setting with its value and origin; secrets are masked.
+    ///
+    /// # Errors
+    /// As [`Self::section`].
+    pub fn effective(&self) -> Result<Vec<Effective>, SettingError> {
+        let mut all = Vec::new();
+        for part in parts() {
+            for (key, value) in (part.effective)(&self.layers)? {
+                all.push(Effective {
+                    origin: self.layers.origin(&key).to_string(),
+                    value: masked(&key, &value),
+                    key,
+                });
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn check(layers: &Layers, declared: &[Declared]) -> Result<(), SettingError> {
+    layers.refuse_unknown(declared)?;
+    for part in parts() {
+        (part.effective)(layers)?;
+    }
+    Ok(())
+}
+
+fn put_environment(
+    layers: &mut Layers,
+    environment: impl IntoIterator<Item = (String, String)>,
+    declared: &[Declared],
+) -> Result<(), SettingError> {
+    for (name, text) in environment {
+        let ours = name.starts_with("EGRET_")
+            && !name.starts_with(TEST_VARIABLES)
+            && !CLIENT_VARIABLES.contains(&name.as_str());
+        if !ours {
+            continue;
+        }
+        match declared
+            .iter()
+            .find(|setting| variable(&setting.key) == name)
+        {
+            Some(setting) => layers.put(&setting.key, &text, Origin::Environment(name)),
+            None => return Err(unknown_variable(name, declared)),
+        }
+    }
+    Ok(())
+}
+
+fn unknown_variable(name: String, declared: &[Declared]) -> SettingError {
+    let names: Vec<String> = declared
+        .iter()
+        .map(|setting| variable(&setting.key))
+        .chain(CLIENT_VARIABLES.map(str::to_owned))
+        .collect();
+    let message = match nearest(&name, names.iter().map(String::as_str)) {
+        Some(near) => format!("unknown variable: did you mean `{near}`?"),
+        None => "unknown variable: `egret config --reference` lists them all".to_owned(),
+    };
+    SettingError {
+        origin: Origin::Environment(name),
+        message,
+    }
+}
+
+/// The variable that sets `key`. The program's own section adds nothing to the name:
+/// `egret.data_dir` is `EGRET_DATA_DIR`.
+pub fn variable(key: &str) -> String {
+    match key.split_once('.') {
+        Some((ProgramConfig::NAME, field)) => environment_name(field),
+        _ => environment_name(key),
+    }
+}
+
+/// A value fit to be shown: passwords, secrets and tokens are not, nor a password within a URL or
+/// a connection string.
+fn masked(key: &str, value: &str) -> String {
+    const HIDDEN: &str = "••••••";
+    let field = key.rsplit('.').next().unwrap_or(key);
+    let names_a_secret = ["password", "secret", "token"]
+        .iter()
+        .any(|word| field == *word || field.ends_with(&format!("_{word}")));
+    if names_a_secret && !value.is_empty() {
+        return HIDDEN.to_owned();
+    }
+    let mut shown = value.to_owned();
+    if let Some((scheme, rest)) = value.split_once("://")
+        && let Some((user, rest)) = rest.rsplit_once('@')
+        && let Some((user, _)) = user.split_once(':')
+    {
+        shown = format!("{scheme}://{user}:{HIDDEN}@{rest}");
+    }
+    // What follows `password=` is hidden too: a quoted password may hold spaces.
+    if let Some((before, _)) = shown.split_once("password=") {
+        shown = format!("{before}password={HIDDEN}");
+    }
+    shown
+}
+
+fn default_data_dir() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from("/var/lib/egret"));
+    }
+    let absolute = |name| {
+        std::env::var_os(name)
+            .map(PathBuf::from)
+            .filter(|path| path.is_absolute())
+    };
+    absolute("XDG_DATA_HOME")
+        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
+        .map(|share| share.join("egret"))
+}
+
+#[cfg(test)]
+mod tests;

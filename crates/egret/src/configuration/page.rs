@@ -1,0 +1,36 @@
+//! The reference page of all settings, made from what each section declares.
+
+use std::fmt::Write;
+
+use super::{declared, variable};
+
+/// A Markdown page with every setting: meaning, form, default, variable.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Settings\n\n\
+         Made by `egret config --reference`. A value is looked for in `egret.toml`, then in the environment, then in\n\
+         `--set section.key=value`; the last one found holds. `egret config` shows what holds and where it came from.\n",
+    );
+    let mut section = String::new();
+    for setting in declared() {
+        let (name, _) = setting.key.split_once('.').unwrap_or_default();
+        if name != section {
+            name.clone_into(&mut section);
+            write!(page, "\n## [{name}]\n").expect("writing to a string works");
+        }
+        let meaning = setting.doc.split_whitespace().collect::<Vec<_>>().join(" ");
+        let default = match setting.default.as_str() {
+            "" => "none".to_owned(),
+            text => format!("`{text}`"),
+        };
+        write!(
+            page,
+            "\n### {}\n\n{meaning}\n\n- takes {}\n- default: {default}\n- variable: `{}`\n",
+            setting.key,
+            setting.form,
+            variable(&setting.key),
+        )
+        .expect("writing to a string works");
+    }
+    page
+}

@@ -1,0 +1,166 @@
+//! Origins, refusals with a place and a suggestion, and secrets that stay hidden.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+fn from_text(text: &str) -> Result<Layers, SettingError> {
+    let mut layers = Layers::default();
+    file::parse("egret.toml", text, &mut layers)?;
+    check(&layers, &declared())?;
+    Ok(layers)
+}
+
+fn refused(text: &str, expected: Expect) {
+    expected.assert_eq(&from_text(text).unwrap_err().to_string());
+}
+
+fn environment(name: &str, value: &str) -> [(String, String); 1] {
+    [(name.to_owned(), value.to_owned())]
+}
+
+#[test]
+fn every_value_of_a_file_knows_its_line() {
+    let layers =
+        from_text("# a comment\n[egret]\n\nlog_level = \"debug\"\ndata_dir = '/srv/egret'\n")
+            .unwrap();
+    assert_eq!(layers.origin("egret.log_level").to_string(), "egret.toml:4");
+    assert_eq!(layers.origin("egret.data_dir").to_string(), "egret.toml:5");
+    let program: ProgramConfig = layers.section().unwrap();
+    assert_eq!(program.data_dir, Some(PathBuf::from("/srv/egret")));
+}
+
+#[test]
+fn a_file_is_refused_with_its_line() {
+    refused(
+        "[egret]\nlog_lvel = \"debug\"\n",
+        expect!["egret.toml:2: unknown setting `egret.log_lvel`: did you mean `egret.log_level`?"],
+    );
+    refused(
+        "\nlog_level = \"debug\"\n",
+        expect!["egret.toml:2: `log_level` stands outside a section: begin one with `[section]`"],
+    );
+    refused(
+        "[egret]\nlog_level = [\"debug\"]\n",
+        expect![
+            "egret.toml:2: egret.log_level: an array cannot be a setting: write one number, true, false or \"text\""
+        ],
+    );
+    refused(
+        "[egret]\ndata_dir = \"\"\nlog_level = \"a\"\nlog_level = \"b\"\n",
+        expect!["egret.toml:4: duplicate key"],
+    );
+}
+
+#[test]
+fn later_layers_win() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("other.toml");
+    std::fs::write(
+        &path,
+        "[egret]\nlog_level = \"warn\"\nlog_format = \"json\"\n",
+    )
+    .unwrap();
+    let load = |environment: &[(String, String)], flags: &[(String, String)]| {
+        Configuration::load(Some(&path), environment.to_vec(), flags).unwrap()
+    };
+    let level = |configuration: &Configuration| {
+        let all = configuration.effective().unwrap();
+        let found = all
+            .iter()
+            .find(|setting| setting.key == "egret.log_level")
+            .unwrap();
+        format!("{} from {}", found.value, found.origin)
+    };
+    assert_eq!(
+        level(&load(&[], &[])),
+        format!("warn from {}:2", path.display())
+    );
+    let variable = environment("EGRET_LOG_LEVEL", "debug");
+    assert_eq!(
+        level(&load(&variable, &[])),
+        "debug from environment EGRET_LOG_LEVEL"
+    );
+    let flag = [("egret.log_level".to_owned(), "trace".to_owned())];
+    assert_eq!(
+        level(&load(&variable, &flag)),
+        "trace from flag --set egret.log_level=trace"
+    );
+}
+
+#[test]
+fn unknown_variables_are_refused_and_the_clients_are_none() {
+    for name in ["EGRET_TOKEN", "EGRET_URL", "EGRET_TEST_PYTHON", "PATH"] {
+        Configuration::load(None, environment(name, "x"), &[]).unwrap();
+    }
+    let error = Configuration::load(None, environment("EGRET_LOG_LEVLE", "x"), &[]).unwrap_err();
+    expect!["environment EGRET_LOG_LEVLE: unknown variable: did you mean `EGRET_LOG_LEVEL`?"]
+        .assert_eq(&error.to_string());
+}
+
+#[test]
+fn a_missing_file_is_an_error_only_when_asked_for() {
+    let error =
+        Configuration::load(Some(Path::new("/nonexistent/egret.toml")), [], &[]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .starts_with("/nonexistent/egret.toml: cannot be read: "),
+        "{error}"
+    );
+}
+
+#[test]
+fn secrets_are_masked() {
+    for (key, value, shown) in [
+        ("postgres.password", "hunter2", "••••••"),
+        ("server.admin_token", "hunter2", "••••••"),
+        ("postgres.password", "", ""),
+        ("server.tokens_max", "10", "10"),
+        (
+            "postgres.url",
+            "postgres://me:hun@ter2@db/app",
+            "postgres://me:••••••@db/app",
+        ),
+        (
+            "postgres.url",
+            "postgres://me@db/app",
+            "postgres://me@db/app",
+        ),
+        (
+            "postgres.url",
+            "postgres://me:hunter2@db/app?sslpassword=hunter3",
+            "postgres://me:••••••@db/app?sslpassword=••••••",
+        ),
+        (
+            "postgres.url",
+            "host=db password='hun ter2' user=me",
+            "host=db password=••••••",
+        ),
+    ] {
+        assert_eq!(masked(key, value), shown, "{key} {value}");
+    }
+}
+
+#[test]
+fn every_setting_is_documented_and_has_one_variable() {
+    let all = declared();
+    let page = reference();
+    for setting in &all {
+        assert!(
+            setting.doc.split_whitespace().count() > 2,
+            "{}",
+            setting.key
+        );
+        assert!(
+            page.contains(&format!("### {}\n", setting.key)),
+            "{}",
+            setting.key
+        );
+        let same = all
+            .iter()
+            .filter(|other| variable(&other.key) == variable(&setting.key));
+        assert_eq!(same.count(), 1, "{}", variable(&setting.key));
+        assert!(!CLIENT_VARIABLES.contains(&variable(&setting.key).as_str()));
+    }
+}

@@ -1,0 +1,93 @@
+//! Why a command failed, what to do about it, and the exit code that says so to a script.
+
+use std::fmt;
+
+use serde_json::{Value as Json, json};
+
+/// A command's failure.
+#[derive(Debug)]
+pub struct Failure {
+    /// Which exit code.
+    pub exit: Exit,
+    /// A stable identifier, the server's where it gave one.
+    pub code: String,
+    /// What failed: lowercase, one line.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+    /// The server's id of the request, for its log.
+    pub request_id: Option<String>,
+}
+
+/// The documented exit codes other than 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// The command failed.
+    Failed = 1,
+    /// Command line or configuration is wrong.
+    Usage = 2,
+    /// The server does not answer.
+    Unreachable = 3,
+}
+
+impl Failure {
+    /// The command failed.
+    pub fn failed(code: &str, message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Failed,
+            code: code.to_owned(),
+            message: message.into(),
+            hint: None,
+            request_id: None,
+        }
+    }
+
+    /// Command line or configuration is wrong.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self {
+            exit: Exit::Usage,
+            ..Self::failed("usage", message)
+        }
+    }
+
+    /// The same with advice.
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self {
+            hint: Some(hint.into()),
+            ..self
+        }
+    }
+
+    /// As `--json` prints it.
+    pub fn to_json(&self) -> Json {
+        json!({
+            "error": {
+                "code": self.code,
+                "detail": self.message,
+                "hint": self.hint,
+                "request_id": self.request_id,
+                "exit_code": self.exit as u8,
+            }
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::failed("failed", format!("{error:#}"))
+    }
+}
+
+impl From<egret_base::settings::SettingError> for Failure {
+    fn from(error: egret_base::settings::SettingError) -> Self {
+        Self::usage(error.to_string())
+    }
+}

@@ -1,0 +1,217 @@
+//! What is printed: text and tables for people, JSON for programs, a spinner while one waits.
+
+use std::future::Future;
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use anstyle::{AnsiColor, Style};
+use comfy_table::presets::NOTHING;
+use comfy_table::{ContentLineStyle, LineStyle, Table, TableStyle};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use serde_json::Value as Json;
+
+use crate::cli::Color;
+use crate::failure::Failure;
+
+const BOLD: Style = Style::new().bold();
+const ERROR: Style = AnsiColor::Red.on_default().bold();
+const HINT: Style = AnsiColor::Cyan.on_default();
+
+/// Where and how a command prints.
+#[derive(Clone, Copy, Debug)]
+pub struct Output {
+    json: bool,
+}
+
+impl Output {
+    /// Decides about colours for the whole process.
+    pub fn new(json: bool, color: Color) -> Self {
+        let choice = match color {
+            Color::Auto => anstream::ColorChoice::Auto,
+            Color::Always => anstream::ColorChoice::Always,
+            Color::Never => anstream::ColorChoice::Never,
+        };
+        choice.write_global();
+        Self { json }
+    }
+
+    /// Prints an answer: as it came with `--json`, else as `text` makes it.
+    ///
+    /// # Errors
+    /// When the answer is not of the form expected, or standard output fails.
+    pub fn answer<T: for<'de> serde::Deserialize<'de>>(
+        &self,
+        answer: &Json,
+        text: impl FnOnce(T) -> String,
+    ) -> Result<(), Failure> {
+        if self.json {
+            return self.json(answer);
+        }
+        self.text(&text(decode(answer)?))
+    }
+
+    /// Whether the caller asked for JSON.
+    pub fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// Prints a value as JSON.
+    ///
+    /// # Errors
+    /// When standard output fails.
+    pub fn json(&self, value: &impl Serialize) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(value).expect("answers have text for keys");
+        self.text(&text)
+    }
+
+    /// Prints text, ending it with one newline.
+    ///
+    /// # Errors
+    /// When standard output fails; a reader that has had enough (`| head`) is no failure.
+    pub fn text(&self, text: &str) -> Result<(), Failure> {
+        let mut stdout = anstream::stdout().lock();
+        let written =
+            writeln!(stdout, "{}", text.trim_end_matches('\n')).and_then(|()| stdout.flush());
+        match written {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::failed(
+                "output",
+                format!("standard output: {error}"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Prints a remark to standard error, where it does not get into a program's way.
+    pub fn remark(&self, text: &str) {
+        // Nothing sensible is left to do when standard error is gone.
+        let _ = writeln!(anstream::stderr(), "{text}");
+    }
+
+    /// Prints why the command failed.
+    pub fn failure(&self, failure: &Failure) {
+        if self.json {
+            let text =
+                serde_json::to_string_pretty(&failure.to_json()).expect("a failure is plain text");
+            self.remark(&text);
+            return;
+        }
+        self.remark(&format!("{ERROR}error:{ERROR:#} {}", failure.message));
+        if let Some(hint) = &failure.hint {
+            self.remark(&format!(" {HINT}hint:{HINT:#} {hint}"));
+        }
+        if let Some(id) = &failure.request_id {
+            self.remark(&format!(" request {id}"));
+        }
+    }
+
+    /// Waits for long work with a spinner on standard error, when that is a terminal.
+    pub async fn waiting<T>(&self, what: &str, work: impl Future<Output = T>) -> T {
+        if !io::stderr().is_terminal() {
+            return work.await;
+        }
+        let style = ProgressStyle::with_template("{spinner} {msg} {elapsed}")
+            .expect("the template is a constant that parses");
+        let spinner = ProgressBar::new_spinner()
+            .with_style(style)
+            .with_message(what.to_owned());
+        spinner.enable_steady_tick(Duration::from_millis(100));
+        let done = work.await;
+        spinner.finish_and_clear();
+        done
+    }
+}
+
+/// Reads an answer as the type it should be.
+///
+/// # Errors
+/// When it is not: client and server are then of different versions.
+pub(crate) fn decode<T: for<'de> serde::Deserialize<'de>>(answer: &Json) -> Result<T, Failure> {
+    T::deserialize(answer).map_err(|error| {
+        Failure::failed(
+            "unexpected_answer",
+            format!("the server's answer is not as expected: {error}"),
+        )
+        .with_hint(
+            "use the same version of Egret here and there; --json shows the answer as it came",
+        )
+    })
+}
+
+/// A listing: a bold head, columns apart by spaces.
+pub(crate) fn listing(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table
+        .load_style(NOTHING)
+        .set_header(head.iter().map(|name| name.to_uppercase()));
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let lines = table.trim_fmt();
+    match lines.split_once('\n') {
+        Some((head, rows)) => format!("{BOLD}{head}{BOLD:#}\n{rows}"),
+        None => format!("{BOLD}{lines}{BOLD:#}"),
+    }
+}
+
+/// Names with their values, one a line; values that are empty are left out.
+pub(crate) fn facts(facts: &[(&str, String)]) -> String {
+    let shown = || facts.iter().filter(|(_, value)| !value.is_empty());
+    let width = shown().map(|(name, _)| name.len()).max().unwrap_or(0);
+    shown()
+        .map(|(name, value)| format!("{BOLD}{name:width$}{BOLD:#}  {value}\n"))
+        .collect()
+}
+
+const GRID: TableStyle = TableStyle::new()
+    .header_lines(ContentLineStyle::none().junction('|'))
+    .header_separator(LineStyle::none().fill('-').junction('+'))
+    .content_lines(ContentLineStyle::none().junction('|'));
+
+/// Rows of a query, as psql shows them.
+pub(crate) fn grid(head: Vec<String>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(GRID).set_header(head);
+    table.add_rows(rows);
+    table.trim_fmt()
+}
+
+/// A length of time by its two largest units: `2h 5min`.
+pub(crate) fn duration(ms: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [
+        ("d", 86_400_000),
+        ("h", 3_600_000),
+        ("min", 60_000),
+        ("s", 1_000),
+    ];
+    let Some(largest) = UNITS.iter().position(|(_, unit)| ms >= *unit) else {
+        return format!("{ms}ms");
+    };
+    let (name, unit) = UNITS[largest];
+    let mut text = format!("{}{name}", ms / unit);
+    if let Some((name, smaller)) = UNITS.get(largest + 1)
+        && ms % unit >= *smaller
+    {
+        text.push_str(&format!(" {}{name}", ms % unit / smaller));
+    }
+    text
+}
+
+/// A number of bytes with one decimal: `1.4 GB` (powers of 1024, as PostgreSQL counts).
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    match unit {
+        0 => format!("{count} B"),
+        _ => format!("{value:.1} {}", UNITS[unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests;
