@@ -1,0 +1,10 @@
+//! The PostgreSQL door, between real clients and a real server.
+
+mod door;
+mod garbage;
+mod node;
+mod psql;
+mod psycopg;
+mod sessions;
+mod stopping;
+mod tls;
