@@ -212,8 +212,10 @@ impl Asked {
 
     /// The problem of an error response that a library made without one.
     fn bare(&self, status: StatusCode, headers: &HeaderMap) -> Option<Problem> {
-        let made_by_us = headers.contains_key("grpc-status");
-        if made_by_us || !(status.is_client_error() || status.is_server_error()) {
+        // Libraries answer with nothing or a line of text; any other body is a handler's own.
+        let content_type = headers.get(header::CONTENT_TYPE);
+        let by_library = content_type.is_none_or(|value| value.as_bytes().starts_with(b"text/plain"));
+        if !by_library || !(status.is_client_error() || status.is_server_error()) {
             return None;
         }
         if status == StatusCode::METHOD_NOT_ALLOWED {

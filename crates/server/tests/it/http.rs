@@ -1,0 +1,136 @@
+//! What holds for every request: ids, headers, problems, the access log.
+
+use axum::routing::get;
+use reqwest::{Method, StatusCode};
+use utoipa_axum::router::OpenApiRouter;
+
+use crate::house::{House, problem};
+
+#[tokio::test]
+async fn a_sane_request_id_is_echoed_and_another_replaced() {
+    let house = House::open().await;
+    let with_id = |id: &'static str| house.bare(Method::GET, "/healthz").header("x-request-id", id);
+    let response = with_id("trace-7.a_B").send().await.unwrap();
+    assert_eq!(response.headers()["x-request-id"], "trace-7.a_B");
+    let long = "x".repeat(65).leak();
+    for odd in ["a b", "a;b", "{}", "", long] {
+        let response = with_id(odd).send().await.unwrap();
+        let id = response.headers()["x-request-id"].to_str().unwrap();
+        assert!(egret_base::id::parse(id).is_ok(), "{odd} became {id}");
+    }
+    house.close().await;
+}
+
+#[tokio::test]
+async fn an_unknown_path_suggests_the_nearest_one() {
+    let house = House::open().await;
+    let problem_of = problem(house.get("/v1/token").await, 404, "route_not_found").await;
+    let detail = problem_of["detail"].as_str().unwrap();
+    assert!(detail.contains("did you mean /v1/tokens?"), "{detail}");
+    problem(house.get("/zzz").await, 404, "route_not_found").await;
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_wrong_method_names_the_right_ones() {
+    let house = House::open().await;
+    let response = house.request(Method::PUT, "/v1/tokens").send().await.unwrap();
+    assert_eq!(response.headers()["allow"], "GET, HEAD, POST");
+    let detail = problem(response, 405, "method_not_allowed").await["detail"].to_string();
+    assert!(detail.contains("/v1/tokens does not take PUT: it takes GET, HEAD, POST"), "{detail}");
+    house.close().await;
+}
+
+#[tokio::test]
+async fn malformed_input_says_what_and_where() {
+    let house = House::open().await;
+    let json = "application/json";
+    let table = [
+        (json, "", 400, "json_malformed", "it is empty"),
+        (json, "{\"name\": \"a\",}", 400, "json_malformed", "line 1 column 14"),
+        (json, "\u{0}\u{1}", 400, "json_malformed", "line 1 column 1"),
+        (json, "[]", 400, "json_invalid", "body"),
+        (json, "{\"scopes\": []}", 400, "json_invalid", "missing field `name`"),
+        (json, "{\"name\": 1, \"scopes\": []}", 400, "json_invalid", "name: invalid type"),
+        (json, "{\"name\": \"a\", \"scopes\": [\"admin\", 2]}", 400, "json_invalid", "scopes[1]"),
+        (json, "{\"name\": \"a\", \"scopes\": [], \"owner\": 1}", 400, "json_invalid", "unknown field `owner`"),
+        (json, "{\"name\": \"a\", \"scopes\": [], \"ttl_ms\": -1}", 400, "json_invalid", "ttl_ms"),
+        (json, "{\"name\": \"\", \"scopes\": [\"admin\"]}", 400, "token_field_invalid", "name"),
+        (json, "{\"name\": \"a\", \"scopes\": [\"branch:read\"]}", 400, "scope_invalid", "branches"),
+        ("text/plain", "{}", 415, "content_type_unsupported", "`text/plain`"),
+        ("application/x-www-form-urlencoded", "name=a", 415, "content_type_unsupported", "application/json"),
+    ];
+    for (content_type, body, status, code, detail) in table {
+        let request = house.request(Method::POST, "/v1/tokens").header("content-type", content_type);
+        let found = problem(request.body(body).send().await.unwrap(), status, code).await;
+        let found = found["detail"].as_str().unwrap();
+        assert!(found.contains(detail), "{body}: {found}");
+    }
+    let deep = "[".repeat(100_000);
+    let request = house.request(Method::POST, "/v1/tokens").header("content-type", json);
+    let response = request.body(deep).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::BAD_REQUEST);
+    for (query, part) in [("seconds=x", "invalid digit"), ("second=1", "unknown field"), ("format=png", "format")] {
+        let response = house.get(&format!("/debug/profile?{query}")).await;
+        let found = problem(response, 400, "parameter_invalid").await["detail"].to_string();
+        assert!(found.contains(part), "{query}: {found}");
+    }
+    assert_eq!(house.tokens.list().len(), 1, "bad input has changed something");
+    house.close().await;
+}
+
+#[tokio::test]
+async fn no_secret_is_in_the_log() {
+    let house = House::open().await;
+    let body = "{\"name\": \"ci\", \"scopes\": [\"admin\"], \"tenant\": \"acme\"}";
+    let made: serde_json::Value = house
+        .request(Method::POST, "/v1/tokens?password=hunter2")
+        .header("content-type", "application/json")
+        .header("x-request-id", "find-me")
+        .header("cookie", "session=crumb")
+        .body(body)
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    let token = made["token"].as_str().unwrap().to_owned();
+    let wrong = format!("{}x", &token[..token.len() - 1]);
+    house.bare(Method::GET, "/v1/tokens").bearer_auth(&wrong).send().await.unwrap();
+    house.bare(Method::GET, &format!("/v1/tokens/{token}")).bearer_auth(&token).send().await.unwrap();
+    let admin = house.admin.clone();
+    let log = house.close().await;
+    for secret in [token.as_str(), &wrong, &admin, &token[19..], "hunter2", "crumb"] {
+        assert!(!log.contains(secret), "{secret} is in the log:\n{log}");
+    }
+    let line = log.lines().find(|line| line.contains("egret::access") && line.contains("find-me")).unwrap();
+    for part in ["method=\"POST\"", "route=\"/v1/tokens\"", "status=201", "tenant=\"default\"", "token=", "bytes=", "ms="] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+}
+
+#[tokio::test]
+async fn responses_forbid_what_browsers_would_do() {
+    let house = House::open().await;
+    let response = house.get("/v1/tokens").await;
+    assert_eq!(response.headers()["x-content-type-options"], "nosniff");
+    assert_eq!(response.headers()["cache-control"], "no-store");
+    assert_eq!(response.headers()["referrer-policy"], "no-referrer");
+    assert!(response.headers()["content-security-policy"].to_str().unwrap().contains("default-src 'none'"));
+    house.close().await;
+}
+
+#[tokio::test]
+async fn a_panic_costs_one_answer_and_not_the_connection() {
+    let routes = OpenApiRouter::default().route("/v1/panic", get(panics));
+    let house = House::with(|_| {}, routes).await;
+    let found = problem(house.get("/v1/panic").await, 500, "internal").await;
+    assert!(!found["detail"].to_string().contains("boom"));
+    assert_eq!(house.get("/v1/tokens").await.status(), StatusCode::OK);
+    assert!(house.log().contains("a handler panicked"));
+}
+
+async fn panics() -> &'static str {
+    panic!("boom")
+}

@@ -1,0 +1,9 @@
+//! Real servers on free ports, spoken to by real clients.
+
+mod house;
+mod http;
+mod limits;
+mod openapi;
+mod system;
+mod tokens;
+mod transport;
