@@ -80,15 +80,16 @@ pub(crate) struct Volume {
     pub(crate) note: Option<String>,
 }
 
+/// A section is there when its part is part of that server.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Status {
     pub(crate) version: String,
     pub(crate) uptime_ms: u64,
     pub(crate) services: Vec<Service>,
-    pub(crate) postgres: Postgres,
-    pub(crate) volume: Volume,
-    pub(crate) proxy: Proxy,
-    pub(crate) branches: Branches,
+    pub(crate) postgres: Option<Postgres>,
+    pub(crate) volume: Option<Volume>,
+    pub(crate) proxy: Option<Proxy>,
+    pub(crate) branches: Option<Branches>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -126,7 +126,7 @@ pub enum Branch {
         #[arg(long, value_name = "TEMPLATE")]
         to: Option<String>,
     },
-    /// Keep a branch from expiring and from being destroyed
+    /// Keep a branch from being destroyed, reset or expired
     Protect {
         /// The branch
         name: String,
@@ -186,7 +186,7 @@ pub enum Template {
 /// `egret branch create …`
 #[derive(Debug, Args)]
 pub struct Create {
-    /// The new branch: lower-case letters, digits and hyphens
+    /// The new branch: lower-case letters, digits, `-` and `_`
     pub name: String,
     /// What to copy: `template` (the newest), `head`, `template:ID` or `branch:NAME`
     #[arg(long, default_value = "template", value_name = "ORIGIN")]
@@ -206,7 +206,7 @@ pub struct Create {
     /// A label, e.g. ticket=42; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = pair)]
     pub labels: Vec<(String, String)>,
-    /// Keep it from expiring and from being destroyed
+    /// Keep it from being destroyed, reset or expired
     #[arg(long)]
     pub protected: bool,
 }

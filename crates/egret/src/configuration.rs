@@ -3,11 +3,16 @@
 mod file;
 mod page;
 
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use egret_base::settings::{
     Declared, Layers, Origin, Section, SettingError, environment_name, nearest,
 };
+
+use egret_postgres::PostgresConfig;
+use egret_server::ServerConfig;
+use egret_server::proxy::ProxyConfig;
 
 use crate::api::Address;
 
@@ -32,10 +37,13 @@ const CLIENT_VARIABLES: [&str; 2] = ["EGRET_TOKEN", "EGRET_URL"];
 const TEST_VARIABLES: &str = "EGRET_TEST_";
 const DEFAULT_FILE: &str = "egret.toml";
 
+/// Keys with their effective values as text.
+type Values = Vec<(String, String)>;
+
 /// One section: what it declares and how its values are checked and shown.
 struct Part {
     declared: fn() -> Vec<Declared>,
-    effective: fn(&Layers) -> Result<Vec<(String, String)>, SettingError>,
+    effective: fn(&Layers) -> Result<Values, SettingError>,
 }
 
 impl Part {
@@ -59,7 +67,12 @@ impl Part {
 
 /// Every section there is, in the order in which `egret config` shows them.
 fn parts() -> Vec<Part> {
-    vec![Part::of::<ProgramConfig>()]
+    vec![
+        Part::of::<ProgramConfig>(),
+        Part::of::<PostgresConfig>(),
+        Part::of::<ServerConfig>(),
+        Part::of::<ProxyConfig>(),
+    ]
 }
 
 /// Every setting there is.
@@ -142,17 +155,41 @@ impl Configuration {
             })
     }
 
-    /// The server's address as configured.
+    /// The server's address as configured, as a client on the same machine reaches it.
     ///
     /// # Errors
-    /// As [`Self::section`], or when the certificate it shows cannot be read.
+    /// [`SettingError`] when `server.address` is no IP address or the certificate cannot be read.
     pub fn address(&self) -> Result<Address, SettingError> {
-        Ok(Address {
-            url: "http://127.0.0.1:7070"
-                .parse()
-                .expect("a constant that parses"),
-            certificate: None,
-        })
+        let server: ServerConfig = self.section()?;
+        let refuse = |key: &str, message: String| SettingError {
+            origin: self.layers.origin(key),
+            message,
+        };
+        let mut socket = server
+            .socket_address()
+            .map_err(|error| refuse("server.address", error.to_string()))?;
+        if socket.ip().is_unspecified() {
+            socket.set_ip(match socket {
+                SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let (scheme, certificate) = match &server.tls_certificate {
+            None => ("http", None),
+            Some(path) => {
+                let pem = std::fs::read(path).map_err(|error| {
+                    refuse(
+                        "server.tls_certificate",
+                        format!("{}: {error}", path.display()),
+                    )
+                })?;
+                ("https", Some(pem))
+            }
+        };
+        let url = format!("{scheme}://{socket}")
+            .parse()
+            .expect("scheme and socket address make an address");
+        Ok(Address { url, certificate })
     }
 
     /// Every setting with its value and origin; secrets are masked.

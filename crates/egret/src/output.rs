@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value as Json;
 
 use crate::cli::Color;
+use crate::demo::Progress;
 use crate::failure::Failure;
 
 const BOLD: Style = Style::new().bold();
@@ -119,6 +120,22 @@ impl Output {
         let done = work.await;
         spinner.finish_and_clear();
         done
+    }
+}
+
+/// A bar for the rows of a demo load, on standard error when that is a terminal.
+pub fn loading_bar() -> impl FnMut(Progress) + Send {
+    let style = ProgressStyle::with_template(
+        "loading flights {wide_bar} {human_pos}/{human_len} rows {msg}",
+    )
+    .expect("the template is a constant that parses");
+    let bar = ProgressBar::new(0).with_style(style);
+    move |progress| match progress {
+        Progress::Rows { sent, total } => {
+            bar.set_length(total);
+            bar.set_position(sent);
+        }
+        Progress::Keys => bar.set_message("making keys and indexes"),
     }
 }
 

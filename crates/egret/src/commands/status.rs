@@ -1,8 +1,6 @@
 //! `egret status`: what runs and what does not.
 
-use std::fmt::Write;
-
-use crate::answers::Status;
+use crate::answers::{Branches, Postgres, Status, Volume};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::output::{Output, bytes, duration, facts, listing};
@@ -13,16 +11,6 @@ pub(crate) async fn show(api: &Api, output: Output) -> Result<(), Failure> {
 }
 
 fn text(status: Status) -> String {
-    let by_state: Vec<String> = status
-        .branches
-        .by_state
-        .iter()
-        .map(|(state, count)| format!("{count} {state}"))
-        .collect();
-    let mut branches = status.branches.total.to_string();
-    if !by_state.is_empty() {
-        write!(branches, " ({})", by_state.join(", ")).expect("writing to a string works");
-    }
     let summary = facts(&[
         (
             "egret",
@@ -30,23 +18,17 @@ fn text(status: Status) -> String {
         ),
         (
             "postgres",
-            format!(
-                "{}, {}, port {}",
-                status.postgres.version, status.postgres.state, status.postgres.port
-            ),
+            status.postgres.map_or_else(String::new, postgres),
         ),
-        ("proxy", status.proxy.address),
         (
-            "volume",
-            format!(
-                "{} at {}, {} of {} free",
-                status.volume.driver,
-                status.volume.path,
-                bytes(status.volume.free_bytes),
-                bytes(status.volume.size_bytes)
-            ),
+            "proxy",
+            status.proxy.map_or_else(String::new, |proxy| proxy.address),
         ),
-        ("branches", branches),
+        ("volume", status.volume.map_or_else(String::new, volume)),
+        (
+            "branches",
+            status.branches.map_or_else(String::new, branches),
+        ),
     ]);
     let services = status.services.into_iter().map(|service| {
         let state = if service.ready { "ready" } else { "not ready" };
@@ -60,4 +42,32 @@ fn text(status: Status) -> String {
         "{summary}\n{}",
         listing(&["service", "state", "reason"], services)
     )
+}
+
+fn postgres(postgres: Postgres) -> String {
+    format!(
+        "{}, {}, port {}",
+        postgres.version, postgres.state, postgres.port
+    )
+}
+
+fn volume(volume: Volume) -> String {
+    let (free, size) = (bytes(volume.free_bytes), bytes(volume.size_bytes));
+    format!(
+        "{} at {}, {free} of {size} free",
+        volume.driver, volume.path
+    )
+}
+
+fn branches(branches: Branches) -> String {
+    let by_state: Vec<String> = branches
+        .by_state
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    match by_state.as_slice() {
+        [] => branches.total.to_string(),
+        states => format!("{} ({})", branches.total, states.join(", ")),
+    }
 }

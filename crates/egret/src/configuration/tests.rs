@@ -164,3 +164,32 @@ fn every_setting_is_documented_and_has_one_variable() {
         assert!(!CLIENT_VARIABLES.contains(&variable(&setting.key).as_str()));
     }
 }
+
+#[test]
+fn the_address_follows_the_servers_settings() {
+    let at = |flags: &[(&str, &str)]| {
+        let flags: Vec<(String, String)> = flags
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        Configuration::load(None, [], &flags).unwrap().address()
+    };
+    let url = |flags| at(flags).unwrap().url.to_string();
+    assert_eq!(url(&[]), "http://127.0.0.1:7070/");
+    assert_eq!(
+        url(&[("server.address", "0.0.0.0"), ("server.port", "8080")]),
+        "http://127.0.0.1:8080/"
+    );
+    assert_eq!(url(&[("server.address", "::")]), "http://[::1]:7070/");
+    assert_eq!(
+        url(&[("server.address", "10.1.2.3")]),
+        "http://10.1.2.3:7070/"
+    );
+    assert!(at(&[("server.address", "::")]).unwrap().is_loopback());
+    assert!(!at(&[("server.address", "10.1.2.3")]).unwrap().is_loopback());
+    let error = at(&[("server.tls_certificate", "/nonexistent/cert.pem")]).unwrap_err();
+    assert!(
+        error.to_string().contains("/nonexistent/cert.pem: "),
+        "{error}"
+    );
+}
