@@ -26,8 +26,9 @@ const ADMIN_TOKEN_FILE: &str = "admin.token";
 /// Does what the command line says.
 pub(crate) fn run(cli: Cli, output: Output) -> Result<(), Failure> {
     if let Command::Completions { shell } = cli.command {
-        clap_complete::generate(shell, &mut Cli::command(), "egret", &mut std::io::stdout());
-        return Ok(());
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Cli::command(), "egret", &mut script);
+        return output.text(&String::from_utf8_lossy(&script));
     }
     if let Command::Config { reference: true } = cli.command {
         return output.text(&crate::configuration::reference());
@@ -72,15 +73,22 @@ fn api(global: &Global, configuration: &Configuration) -> Result<Api, Failure> {
     let given = global.url.clone().or_else(|| variable("EGRET_URL"));
     let address = match given {
         Some(text) => Address {
-            url: text.parse::<Url>().map_err(|error| {
-                Failure::usage(format!("`{text}` is not the address of a server: {error}"))
-            })?,
+            url: parse_url(&text)?,
             certificate: None,
         },
         None => configuration.address()?,
     };
     let token = token(global, configuration, &address)?;
     Ok(Api::new(address, token)?)
+}
+
+fn parse_url(text: &str) -> Result<Url, Failure> {
+    match text.parse::<Url>() {
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(url),
+        _ => Err(Failure::usage(format!(
+            "`{text}` is not the address of a server: write for example http://127.0.0.1:7070"
+        ))),
+    }
 }
 
 /// `--token-file`, else `EGRET_TOKEN`, else the admin token of the data directory, which goes to

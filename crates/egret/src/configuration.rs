@@ -34,6 +34,7 @@ egret_base::settings! {
 
 /// Read by the client only; they are no settings.
 const CLIENT_VARIABLES: [&str; 2] = ["EGRET_TOKEN", "EGRET_URL"];
+const PREFIX: &str = "EGRET_";
 const TEST_VARIABLES: &str = "EGRET_TEST_";
 const DEFAULT_FILE: &str = "egret.toml";
 
@@ -192,14 +193,18 @@ impl Configuration {
         Ok(Address { url, certificate })
     }
 
-    /// Every setting with its value and origin; secrets are masked.
+    /// Every setting with its value and origin; secrets are masked, and the data directory is
+    /// shown as it is even where nobody set it.
     ///
     /// # Errors
     /// As [`Self::section`].
     pub fn effective(&self) -> Result<Vec<Effective>, SettingError> {
         let mut all = Vec::new();
         for part in parts() {
-            for (key, value) in (part.effective)(&self.layers)? {
+            for (key, mut value) in (part.effective)(&self.layers)? {
+                if key == "egret.data_dir" {
+                    value = self.data_dir()?.display().to_string();
+                }
                 all.push(Effective {
                     origin: self.layers.origin(&key).to_string(),
                     value: masked(&key, &value),
@@ -225,7 +230,7 @@ fn put_environment(
     declared: &[Declared],
 ) -> Result<(), SettingError> {
     for (name, text) in environment {
-        let ours = name.starts_with("EGRET_")
+        let ours = name.starts_with(PREFIX)
             && !name.starts_with(TEST_VARIABLES)
             && !CLIENT_VARIABLES.contains(&name.as_str());
         if !ours {
@@ -248,8 +253,10 @@ fn unknown_variable(name: String, declared: &[Declared]) -> SettingError {
         .map(|setting| variable(&setting.key))
         .chain(CLIENT_VARIABLES.map(str::to_owned))
         .collect();
-    let message = match nearest(&name, names.iter().map(String::as_str)) {
-        Some(near) => format!("unknown variable: did you mean `{near}`?"),
+    // Compared without the prefix, which would make everything look alike.
+    let bare = |name| str::trim_start_matches(name, PREFIX);
+    let message = match nearest(bare(&name), names.iter().map(|name| bare(name))) {
+        Some(near) => format!("unknown variable: did you mean `{PREFIX}{near}`?"),
         None => "unknown variable: `egret config --reference` lists them all".to_owned(),
     };
     SettingError {

@@ -96,6 +96,9 @@ fn unknown_variables_are_refused_and_the_clients_are_none() {
     let error = Configuration::load(None, environment("EGRET_LOG_LEVLE", "x"), &[]).unwrap_err();
     expect!["environment EGRET_LOG_LEVLE: unknown variable: did you mean `EGRET_LOG_LEVEL`?"]
         .assert_eq(&error.to_string());
+    let error = Configuration::load(None, environment("EGRET_FOO", "x"), &[]).unwrap_err();
+    expect!["environment EGRET_FOO: unknown variable: `egret config --reference` lists them all"]
+        .assert_eq(&error.to_string());
 }
 
 #[test]

@@ -161,6 +161,13 @@ fn wrong_usage_and_wrong_configuration() {
             error: flag --set egret.log_levle=debug: unknown setting `egret.log_levle`: did you mean `egret.log_level`?
         "#]],
     );
+    egret.check(
+        &["status", "--url", "ftp://x"],
+        expect![[r#"
+            exit 2
+            error: `ftp://x` is not the address of a server: write for example http://127.0.0.1:7070
+        "#]],
+    );
     std::fs::write(
         egret.directory.path().join("egret.toml"),
         "[egret]\nlog_level = 7 7\n",
