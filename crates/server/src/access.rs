@@ -40,7 +40,10 @@ impl Caller {
 
     /// Whether the caller has a scope, `admin` included.
     pub fn may(&self, scope: &str) -> bool {
-        self.0.scopes.iter().any(|granted| Scope::allows(granted, scope))
+        self.0
+            .scopes
+            .iter()
+            .any(|granted| Scope::allows(granted, scope))
     }
 
     /// Insists on a scope beyond those the operation's documentation names.
@@ -138,12 +141,18 @@ pub(crate) async fn authorize(
     };
     let Some(requirement) = gate.requirements.of(path.as_str(), request.method()) else {
         let allowed = gate.requirements.allowed(path.as_str());
-        return (http::StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, allowed)]).into_response();
+        return (
+            http::StatusCode::METHOD_NOT_ALLOWED,
+            [(header::ALLOW, allowed)],
+        )
+            .into_response();
     };
     let Requirement::Scopes(scopes) = requirement else {
         return next.run(request).await;
     };
-    let outcome = gate.time.measure(|| check(&gate.tokens, request.headers(), &scopes));
+    let outcome = gate
+        .time
+        .measure(|| check(&gate.tokens, request.headers(), &scopes));
     match outcome {
         Ok((caller, allowed)) => {
             if let Some(context) = request.extensions().get::<Arc<RequestContext>>() {
@@ -173,7 +182,9 @@ fn check(
 
 /// The token in the `Authorization` header (RFC 6750).
 fn bearer(headers: &HeaderMap) -> Result<&str, TokenError> {
-    let value = headers.get(header::AUTHORIZATION).ok_or(TokenError::Missing)?;
+    let value = headers
+        .get(header::AUTHORIZATION)
+        .ok_or(TokenError::Missing)?;
     let text = value.to_str().map_err(|_| TokenError::Invalid)?;
     match text.split_once(' ') {
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),

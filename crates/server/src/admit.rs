@@ -55,7 +55,10 @@ impl Admission {
                 unit: "headers",
             });
         }
-        let path = request.uri().path_and_query().map_or(0, |path| path.as_str().len());
+        let path = request
+            .uri()
+            .path_and_query()
+            .map_or(0, |path| path.as_str().len());
         let bytes: usize = headers
             .iter()
             .map(|(name, value)| name.as_str().len() + value.len())
@@ -76,10 +79,14 @@ impl Admission {
         if ALWAYS_ADMITTED.contains(&request.uri().path()) {
             return Ok(());
         }
-        let permit = self.slots.clone().try_acquire_owned().map_err(|_| RequestError::Busy {
-            limit: "server.concurrency_max",
-            max: self.concurrency_max,
-        })?;
+        let permit = self
+            .slots
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| RequestError::Busy {
+                limit: "server.concurrency_max",
+                max: self.concurrency_max,
+            })?;
         if let Some(context) = request.extensions().get::<Arc<RequestContext>>() {
             context.hold(permit);
         }
@@ -89,7 +96,10 @@ impl Admission {
     /// Reads away a body that is refused, up to the size a legal one may have: a connection closed
     /// on unread bytes is reset, and the answer lost with it.
     async fn drain(&self, body: Body) {
-        let mut body = Limited::new(body, usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX));
+        let mut body = Limited::new(
+            body,
+            usize::try_from(self.body_bytes_max).unwrap_or(usize::MAX),
+        );
         let reading = async { while let Some(Ok(_)) = body.frame().await {} };
         // However it ends, the answer is the same.
         let _ = tokio::time::timeout(self.drain_timeout, reading).await;
@@ -102,14 +112,17 @@ pub(crate) async fn admit(
     request: Request,
     next: Next,
 ) -> Response {
-    let entered = admission.check_head(&request).and_then(|()| admission.enter(&request));
-    if let Err(error) = entered {
+    if let Err(error) = admission.check_head(&request) {
         return Problem::from(error).into_response();
     }
     let max = admission.body_bytes_max;
     if request.body().size_hint().lower() > max {
+        // Outside the slots, so that a slow sender of too much keeps nobody else out.
         admission.drain(request.into_body()).await;
         return Problem::from(RequestError::BodyTooLarge { max }).into_response();
+    }
+    if let Err(error) = admission.enter(&request) {
+        return Problem::from(error).into_response();
     }
     let limit = usize::try_from(max).unwrap_or(usize::MAX);
     let mut request = request.map(|body| Body::new(Limited::new(body, limit)));

@@ -33,13 +33,15 @@ egret_base::settings! {
         http2_streams_max: u32 = 256,
         /// Longest time a handler may take to begin its response; beyond it 504.
         request_timeout: Span = Span::secs(300),
-        /// Longest time a client may take for the TLS handshake or to send a request's head.
-        header_timeout: Span = Span::secs(10),
+        /// Longest time a client may take for the TLS handshake or to send a request's head; so an
+        /// idle HTTP/1.1 connection is closed after it.
+        header_timeout: Span = Span::secs(30),
         /// Longest time requests in flight get to finish when the server stops.
         shutdown_timeout: Span = Span::secs(10),
         /// Whether each request leaves a line in the log (never with its query, headers or body).
         access_log: bool = true,
-        /// Longest CPU profile that may be asked of `/debug/profile`.
+        /// Longest CPU profile that may be asked of `/debug/profile`; keep it below
+        /// `request_timeout`.
         profile_duration_max: Span = Span::secs(60),
     }
 }
@@ -70,7 +72,10 @@ impl ServerConfig {
             ("server.headers_max", u64::from(self.headers_max)),
             ("server.concurrency_max", u64::from(self.concurrency_max)),
             ("server.connections_max", u64::from(self.connections_max)),
-            ("server.http2_streams_max", u64::from(self.http2_streams_max)),
+            (
+                "server.http2_streams_max",
+                u64::from(self.http2_streams_max),
+            ),
             ("server.request_timeout", self.request_timeout.0),
             ("server.header_timeout", self.header_timeout.0),
         ];

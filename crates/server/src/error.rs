@@ -76,7 +76,9 @@ impl Coded for ServerError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// The request's head is too large.
-    #[error("the request's head has {asked} {unit}, but {limit} is {max}: send less or raise the setting")]
+    #[error(
+        "the request's head has {asked} {unit}, but {limit} is {max}: send less or raise the setting"
+    )]
     HeadTooLarge {
         /// The limit's name.
         limit: &'static str,
@@ -88,7 +90,9 @@ pub enum RequestError {
         unit: &'static str,
     },
     /// The request's body is too large.
-    #[error("the request's body is larger than server.body_bytes_max, which is {max} bytes: send less or raise the setting")]
+    #[error(
+        "the request's body is larger than server.body_bytes_max, which is {max} bytes: send less or raise the setting"
+    )]
     BodyTooLarge {
         /// The largest size allowed, in bytes.
         max: u64,
@@ -126,7 +130,9 @@ pub enum RequestError {
         allowed: String,
     },
     /// The body has the wrong content type.
-    #[error("the content type is {found}, but this route reads application/json: set the Content-Type header")]
+    #[error(
+        "the content type is {found}, but this route reads application/json: set the Content-Type header"
+    )]
     ContentType {
         /// What was sent.
         found: String,

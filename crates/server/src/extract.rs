@@ -64,7 +64,9 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
 
 fn parameter(place: &'static str, text: String) -> Problem {
     // axum's texts begin with a sentence of their own; ours says the same by its code.
-    let message = text.rsplit_once("deserialize query string: ").map_or(text.as_str(), |(_, rest)| rest);
+    let message = text
+        .rsplit_once("deserialize query string: ")
+        .map_or(text.as_str(), |(_, rest)| rest);
     Problem::from(RequestError::Parameter {
         place,
         message: message.to_owned(),
@@ -72,8 +74,13 @@ fn parameter(place: &'static str, text: String) -> Problem {
 }
 
 fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {
-    let found = headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("unreadable"));
-    let essence = found.and_then(|text| text.split(';').next()).unwrap_or("").trim();
+    let found = headers
+        .get(header::CONTENT_TYPE)
+        .map(|value| value.to_str().unwrap_or("unreadable"));
+    let essence = found
+        .and_then(|text| text.split(';').next())
+        .unwrap_or("")
+        .trim();
     let essence = essence.to_ascii_lowercase();
     let is_json = essence == "application/json"
         || (essence.starts_with("application/") && essence.ends_with("+json"));
@@ -87,7 +94,10 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {
 
 async fn read_body(request: Request) -> Result<Bytes, RequestError> {
     // The layer of limits has wrapped the body; its error does not say how much it allows.
-    let max = request.extensions().get::<BodyLimit>().map_or(0, |limit| limit.0);
+    let max = request
+        .extensions()
+        .get::<BodyLimit>()
+        .map_or(0, |limit| limit.0);
     match request.into_body().collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if is_length_limit(&error) => Err(RequestError::BodyTooLarge { max }),

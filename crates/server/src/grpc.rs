@@ -56,7 +56,11 @@ impl Probe {
     }
 
     /// Waits until the status differs from `last`; `None` when the server has stopped.
-    async fn next_status(&self, service: &str, last: Option<ServingStatus>) -> Option<ServingStatus> {
+    async fn next_status(
+        &self,
+        service: &str,
+        last: Option<ServingStatus>,
+    ) -> Option<ServingStatus> {
         if last.is_some() && self.stopping.is_cancelled() {
             return None;
         }
@@ -81,9 +85,9 @@ impl Health for Probe {
     ) -> Result<Response<HealthCheckResponse>, Status> {
         let service = request.into_inner().service;
         match self.status(&service) {
-            ServingStatus::ServiceUnknown => {
-                Err(Status::not_found(format!("there is no service `{service}`")))
-            }
+            ServingStatus::ServiceUnknown => Err(Status::not_found(format!(
+                "there is no service `{service}`"
+            ))),
             status => Ok(Response::new(answer(status))),
         }
     }

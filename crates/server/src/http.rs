@@ -31,8 +31,11 @@ pub(crate) fn own_routes(doors: Arc<Doors>) -> OpenApiRouter {
 /// Answers paths that no route has, with the most similar of the known ones.
 pub(crate) fn not_found(
     known: Vec<String>,
-) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send> + Clone + Send + Sync + 'static
-{
+) -> impl Service<Request, Response = Response, Error = Infallible, Future: Send>
++ Clone
++ Send
++ Sync
++ 'static {
     let known: Arc<[String]> = known.into();
     tower::service_fn(move |request: Request| {
         let known = known.clone();

@@ -90,10 +90,12 @@ impl Listener {
     /// # Errors
     /// [`ServerError::PortTaken`] or [`ServerError::Listen`].
     pub(crate) async fn bind(self, address: SocketAddr) -> Result<Bound, ServerError> {
-        let socket = TcpListener::bind(address).await.map_err(|source| match source.kind() {
-            ErrorKind::AddrInUse => ServerError::PortTaken { address },
-            _ => ServerError::Listen { address, source },
-        })?;
+        let socket = TcpListener::bind(address)
+            .await
+            .map_err(|source| match source.kind() {
+                ErrorKind::AddrInUse => ServerError::PortTaken { address },
+                _ => ServerError::Listen { address, source },
+            })?;
         let address = socket
             .local_addr()
             .map_err(|source| ServerError::Listen { address, source })?;
@@ -167,7 +169,11 @@ impl Bound {
 
     async fn accept_failed(&self, error: &std::io::Error) {
         // These concern one connection that is gone already.
-        let gone = [ErrorKind::ConnectionAborted, ErrorKind::ConnectionReset, ErrorKind::Interrupted];
+        let gone = [
+            ErrorKind::ConnectionAborted,
+            ErrorKind::ConnectionReset,
+            ErrorKind::Interrupted,
+        ];
         if !gone.contains(&error.kind()) {
             tracing::warn!(%error, "cannot accept connections: is the limit on open files too low?");
             tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -209,7 +215,9 @@ impl Accepted {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let service = TowerToHyperService::new(router.clone());
-        let connection = self.protocol.serve_connection(TokioIo::new(stream), service);
+        let connection = self
+            .protocol
+            .serve_connection(TokioIo::new(stream), service);
         // What a client did wrong on the wire it has been told there.
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(error, "a connection ended early");

@@ -43,7 +43,10 @@ const DEFAULT_HEADERS: [(HeaderName, &str); 4] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::REFERRER_POLICY, "no-referrer"),
     (header::CACHE_CONTROL, "no-store"),
-    (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; frame-ancestors 'none'",
+    ),
 ];
 
 /// What is known of a request while it lives; an extension of the request.
@@ -119,7 +122,11 @@ pub(crate) async fn observe(
         if body.is_end_stream() || asked.method == Method::HEAD {
             record.status = status;
         }
-        Body::new(Watched { body, status, record })
+        Body::new(Watched {
+            body,
+            status,
+            record,
+        })
     })
 }
 
@@ -127,15 +134,11 @@ pub(crate) async fn observe(
 async fn run_caught(next: Next, request: Request) -> Response {
     match AssertUnwindSafe(next.run(request)).catch_unwind().await {
         Ok(response) => response,
+        // The panic's own text is on standard error; it is not the caller's to see.
         Err(_) => {
-            tracing::error!("a handler panicked: please report it with the lines above");
-            Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "internal",
-                "the server failed at this request: its log says more under the request id".to_owned(),
-                false,
-            )
-            .into_response()
+            let detail = "the server failed at this request: please report it with the log's lines around it";
+            let status = StatusCode::INTERNAL_SERVER_ERROR;
+            Problem::new(status, "handler_panicked", detail.to_owned(), false).into_response()
         }
     }
 }
@@ -183,7 +186,8 @@ impl Asked {
         Self {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
-            grpc: content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),
+            grpc: content_type
+                .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),
         }
     }
 
@@ -198,6 +202,15 @@ impl Asked {
             },
         };
         problem.request_id = Some(id.to_owned());
+        // The one place where a fault of ours is logged; a caller's own mistake is told the caller.
+        if problem.status == StatusCode::INTERNAL_SERVER_ERROR.as_u16() {
+            tracing::error!(
+                request_id = id,
+                code = problem.code,
+                detail = problem.detail,
+                "request failed"
+            );
+        }
         if self.grpc {
             return problem.to_grpc_status().into_http::<Body>();
         }
@@ -214,20 +227,31 @@ impl Asked {
     fn bare(&self, status: StatusCode, headers: &HeaderMap) -> Option<Problem> {
         // Libraries answer with nothing or a line of text; any other body is a handler's own.
         let content_type = headers.get(header::CONTENT_TYPE);
-        let by_library = content_type.is_none_or(|value| value.as_bytes().starts_with(b"text/plain"));
+        let by_library =
+            content_type.is_none_or(|value| value.as_bytes().starts_with(b"text/plain"));
         if !by_library || !(status.is_client_error() || status.is_server_error()) {
             return None;
         }
         if status == StatusCode::METHOD_NOT_ALLOWED {
-            let allowed = headers.get(header::ALLOW).and_then(|value| value.to_str().ok());
+            let allowed = headers
+                .get(header::ALLOW)
+                .and_then(|value| value.to_str().ok());
             return Some(Problem::from(RequestError::MethodNotAllowed {
                 method: self.method.to_string(),
                 path: self.path.clone(),
                 allowed: allowed.unwrap_or("other methods").to_owned(),
             }));
         }
-        let reason = status.canonical_reason().unwrap_or("error").to_ascii_lowercase();
-        Some(Problem::new(status, &reason.replace(' ', "_"), reason.clone(), false))
+        let reason = status
+            .canonical_reason()
+            .unwrap_or("error")
+            .to_ascii_lowercase();
+        Some(Problem::new(
+            status,
+            &reason.replace(' ', "_"),
+            reason.clone(),
+            false,
+        ))
     }
 }
 
@@ -249,7 +273,9 @@ impl Drop for Record {
         self.in_flight = None;
         let route = self.route.as_ref().map_or(UNMATCHED, MatchedPath::as_str);
         let elapsed = self.started.elapsed();
-        self.observer.metrics.count_request(self.method, route, self.status, elapsed);
+        self.observer
+            .metrics
+            .count_request(self.method, route, self.status, elapsed);
         if !self.observer.access_log {
             return;
         }

@@ -51,7 +51,9 @@ impl Document {
                 requirements.insert(path, method, requirement);
             }
         }
-        let json = serde_json::to_vec(&document).expect("a JSON value is JSON").into();
+        let json = serde_json::to_vec(&document)
+            .expect("a JSON value is JSON")
+            .into();
         Ok(Self { json, requirements })
     }
 }
@@ -84,7 +86,10 @@ fn add_components(document: &mut Value) {
         ("Invalid", "The request is malformed or out of range."),
         ("Unauthenticated", "There is no token, or it is not valid."),
         ("Denied", "The token lacks the scope."),
-        ("TooLarge", "The body is larger than `server.body_bytes_max`."),
+        (
+            "TooLarge",
+            "The body is larger than `server.body_bytes_max`.",
+        ),
         ("ContentType", "The body is not `application/json`."),
         ("Problem", "Any other error."),
     ] {
@@ -149,12 +154,15 @@ fn check_scopes(
 
 fn add_error_responses(operation: &mut Value, requirement: &Requirement) {
     let has_body = operation.get("requestBody").is_some();
+    let has_parameters = operation.get("parameters").is_some();
     let responses = object_at(operation, "responses");
     let mut add = |status: &str, name: &str| {
         let reference = json!({"$ref": format!("#/components/responses/{name}")});
         responses.entry(status).or_insert(reference);
     };
-    add("400", "Invalid");
+    if has_body || has_parameters {
+        add("400", "Invalid");
+    }
     if *requirement != Requirement::Public {
         add("401", "Unauthenticated");
         add("403", "Denied");

@@ -128,7 +128,10 @@ impl Problem {
     pub fn to_grpc_status(&self) -> tonic::Status {
         let code = self.grpc_code.unwrap_or(tonic::Code::Unknown);
         let mut status = tonic::Status::new(code, self.detail.clone());
-        let texts = [("egret-code", Some(&self.code)), ("x-request-id", self.request_id.as_ref())];
+        let texts = [
+            ("egret-code", Some(&self.code)),
+            ("x-request-id", self.request_id.as_ref()),
+        ];
         for (name, text) in texts {
             if let Some(value) = text.and_then(|text| text.parse().ok()) {
                 status.metadata_mut().insert(name, value);

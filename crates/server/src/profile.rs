@@ -81,9 +81,12 @@ pub async fn take(
     if seconds == 0 {
         return Err(ProfileError::Zero);
     }
-    Limit::new("server.profile_duration_max (in seconds)", duration_max.as_secs())
-        .check(seconds)
-        .map_err(ProfileError::Duration)?;
+    Limit::new(
+        "server.profile_duration_max (in seconds)",
+        duration_max.as_secs(),
+    )
+    .check(seconds)
+    .map_err(ProfileError::Duration)?;
     let _only = PROFILER.try_acquire().map_err(|_| ProfileError::Running)?;
     let guard = ProfilerGuardBuilder::default()
         .frequency(FREQUENCY_HZ)
@@ -120,7 +123,12 @@ fn folded(report: &pprof::Report) -> String {
         .iter()
         .map(|(frames, samples)| {
             let mut line = frames.thread_name_or_id();
-            for symbol in frames.frames.iter().rev().flat_map(|frame| frame.iter().rev()) {
+            for symbol in frames
+                .frames
+                .iter()
+                .rev()
+                .flat_map(|frame| frame.iter().rev())
+            {
                 write!(line, ";{symbol}").expect("writing to a string cannot fail");
             }
             write!(line, " {samples}").expect("writing to a string cannot fail");

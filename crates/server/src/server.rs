@@ -140,7 +140,12 @@ impl Builder {
         let collected = routes::own_routes(doors.clone()).merge(self.engines);
         let router = layered(collected, &self.config, &doors, observer, stopping.clone())?;
         Ok(Server {
-            listener: Mutex::new(Some(Listener::new(self.config, router, tls, doors.metrics.clone()))),
+            listener: Mutex::new(Some(Listener::new(
+                self.config,
+                router,
+                tls,
+                doors.metrics.clone(),
+            ))),
             doors,
             address,
             stopping,
@@ -158,7 +163,10 @@ fn layered(
     stopping: CancellationToken,
 ) -> Result<Router, ServerError> {
     let (router, api) = collected.split_for_parts();
-    let Document { json, mut requirements } = Document::complete(&api, doors.version, &doors.tokens)?;
+    let Document {
+        json,
+        mut requirements,
+    } = Document::complete(&api, doors.version, &doors.tokens)?;
     for path in routes::DOCS_ASSETS {
         requirements.insert(path, Method::GET, Requirement::Public);
     }
@@ -174,7 +182,10 @@ fn layered(
         .merge(grpc::health(doors.clone(), stopping))
         .fallback_service(routes::not_found(known))
         .layer(from_fn_with_state(Arc::new(gate), access::authorize))
-        .layer(from_fn_with_state(Arc::new(Admission::new(config)), admit::admit))
+        .layer(from_fn_with_state(
+            Arc::new(Admission::new(config)),
+            admit::admit,
+        ))
         .layer(from_fn_with_state(Arc::new(observer), observe::observe)))
 }
 
@@ -225,7 +236,10 @@ impl Server {
         let bound = listener.bind(self.address).await?;
         let address = bound.address();
         let accepting = tokio::spawn(bound.run(self.stopping.clone()));
-        let writing = tokio::spawn(write_last_used(self.doors.tokens.clone(), self.stopping.clone()));
+        let writing = tokio::spawn(write_last_used(
+            self.doors.tokens.clone(),
+            self.stopping.clone(),
+        ));
         *lock(&self.running) = Some(Running {
             address,
             tasks: vec![accepting, writing],
@@ -279,7 +293,9 @@ async fn write_last_used(tokens: Arc<Tokens>, stopping: CancellationToken) {
         let written = tokio::task::spawn_blocking(move || tokens.write_last_used()).await;
         match written {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::warn!(%error, "times of last use are not written; will try again"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "times of last use are not written; will try again")
+            }
             Err(error) => tracing::error!(%error, "writing times of last use failed"),
         }
         if last {

@@ -43,7 +43,9 @@ fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, ServerError> 
         .and_then(Iterator::collect)
         .map_err(|error| refuse(error.to_string()))?;
     if chain.is_empty() {
-        return Err(refuse("it holds no certificate: it must be a PEM file".to_owned()));
+        return Err(refuse(
+            "it holds no certificate: it must be a PEM file".to_owned(),
+        ));
     }
     Ok(chain)
 }

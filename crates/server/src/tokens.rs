@@ -217,7 +217,11 @@ impl Tokens {
 
     /// Every token that is not revoked, oldest first; expired ones stay in the list until swept.
     pub fn list(&self) -> Vec<Token> {
-        let mut tokens: Vec<Token> = self.read_live().values().map(|live| live.present()).collect();
+        let mut tokens: Vec<Token> = self
+            .read_live()
+            .values()
+            .map(|live| live.present())
+            .collect();
         tokens.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
         tokens
     }
@@ -272,8 +276,10 @@ impl Tokens {
         if stale.is_empty() {
             return Ok(());
         }
-        let rows: Vec<(&str, i64)> =
-            stale.iter().map(|(live, used)| (live.token.id.as_str(), *used)).collect();
+        let rows: Vec<(&str, i64)> = stale
+            .iter()
+            .map(|(live, used)| (live.token.id.as_str(), *used))
+            .collect();
         store::write_last_used(&self.database, &rows)?;
         for (live, used) in &stale {
             live.last_used_written.store(*used, Ordering::Relaxed);
@@ -336,7 +342,8 @@ impl Tokens {
     fn sweep(&self) -> Result<(), TokenError> {
         let horizon = minus(self.clock.now(), ENDED_KEPT);
         store::delete_ended(&self.database, horizon)?;
-        self.write_live().retain(|_, live| live.expired_at(horizon).is_none());
+        self.write_live()
+            .retain(|_, live| live.expired_at(horizon).is_none());
         Ok(())
     }
 
@@ -375,7 +382,9 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(b"\n")?;
     file.sync_all()?;
     fs::rename(&beside, path)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
     fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 

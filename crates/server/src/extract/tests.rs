@@ -21,7 +21,10 @@ fn says_where_json_is_wrong() {
     let table = [
         ("", "is empty"),
         ("{\"name\": \"a\",\n \"items\": [1,]}", "line 2 column 14"),
-        ("{\"name\": \"a\", \"items\": [1, -2]}", "items[1]: invalid value"),
+        (
+            "{\"name\": \"a\", \"items\": [1, -2]}",
+            "items[1]: invalid value",
+        ),
         ("{\"name\": 7, \"items\": []}", "name: invalid type"),
         ("{\"nam\": \"a\", \"items\": []}", "unknown field `nam`"),
         ("{\"name\": \"a\"}", "missing field `items`"),

@@ -24,7 +24,10 @@ const PAGE_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'sel
 /// This very description of the API, in OpenAPI 3.1. Takes no token.
 #[utoipa::path(get, path = "/openapi.json", operation_id = "getOpenApi", tag = "system", security(()),
     responses((status = 200, description = "The document.", content_type = "application/json")))]
-#[expect(dead_code, reason = "documents the route that `docs_routes` serves once the document is known")]
+#[expect(
+    dead_code,
+    reason = "documents the route that `docs_routes` serves once the document is known"
+)]
 fn openapi() {}
 
 /// The API's documentation as a page
@@ -58,7 +61,19 @@ pub(crate) fn docs_routes(document: Bytes) -> Router {
     };
     Router::new()
         .route("/openapi.json", document)
-        .route("/docs", file("text/html; charset=utf-8", include_str!("docs/page.html")))
-        .route("/docs/page.css", file("text/css; charset=utf-8", include_str!("docs/page.css")))
-        .route("/docs/page.js", file("text/javascript; charset=utf-8", include_str!("docs/page.js")))
+        .route(
+            "/docs",
+            file("text/html; charset=utf-8", include_str!("docs/page.html")),
+        )
+        .route(
+            "/docs/page.css",
+            file("text/css; charset=utf-8", include_str!("docs/page.css")),
+        )
+        .route(
+            "/docs/page.js",
+            file(
+                "text/javascript; charset=utf-8",
+                include_str!("docs/page.js"),
+            ),
+        )
 }

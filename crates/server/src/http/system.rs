@@ -20,8 +20,7 @@ use crate::profile::{self, ProfileFormat};
 use crate::server::Doors;
 
 /// What a profile's SVG may do when opened on its own: its script folds and searches its boxes.
-const FLAMEGRAPH_POLICY: &str =
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts";
+const FLAMEGRAPH_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts";
 
 pub(super) fn routes() -> OpenApiRouter<Arc<Doors>> {
     OpenApiRouter::default()
@@ -87,7 +86,11 @@ fn service_states(doors: &Doors) -> Vec<ServiceState> {
             Readiness::Ready => (true, None),
             Readiness::NotReady(reason) => (false, Some(reason)),
         };
-        ServiceState { name, ready, reason }
+        ServiceState {
+            name,
+            ready,
+            reason,
+        }
     };
     doors.readiness().into_iter().map(state).collect()
 }
@@ -127,7 +130,9 @@ async fn readyz(State(doors): State<Arc<Doors>>) -> Response {
     security(("token" = ["metrics:read"])),
     responses((status = 200, description = "The metrics.", body = String, content_type = "text/plain")))]
 async fn metrics(State(doors): State<Arc<Doors>>, headers: HeaderMap) -> Response {
-    let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let accept = headers
+        .get(header::ACCEPT)
+        .and_then(|value| value.to_str().ok());
     let exposition = Exposition::accepted(accept.unwrap_or_default());
     let text = doors.metrics.render(exposition);
     ([(header::CONTENT_TYPE, exposition.content_type())], text).into_response()
@@ -142,9 +147,9 @@ struct ProfileRequest {
     #[serde(default = "ten")]
     #[param(default = 10, minimum = 1)]
     seconds: u64,
-    /// An SVG flame graph, or one line per stack.
+    /// `flamegraph`, an SVG (the default), or `folded`, one line per stack.
     #[serde(default = "flamegraph")]
-    #[param(inline, default = "flamegraph")]
+    #[param(inline)]
     format: ProfileFormat,
 }
 
@@ -171,7 +176,8 @@ async fn profile(
     State(doors): State<Arc<Doors>>,
     Query(request): Query<ProfileRequest>,
 ) -> Result<Response, Problem> {
-    let profile = profile::take(request.seconds, request.format, doors.profile_duration_max).await?;
+    let profile =
+        profile::take(request.seconds, request.format, doors.profile_duration_max).await?;
     let content_type = match request.format {
         ProfileFormat::Flamegraph => "image/svg+xml",
         ProfileFormat::Folded => "text/plain; charset=utf-8",

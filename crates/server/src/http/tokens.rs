@@ -40,7 +40,11 @@ async fn create_token(
     Json(request): Json<TokenRequest>,
 ) -> Result<(StatusCode, Json<NewToken>), Problem> {
     let made = on_disk(&doors, move |tokens| tokens.create(&request)).await?;
-    tracing::info!(id = made.details.id, by = caller.token_id(), "token created");
+    tracing::info!(
+        id = made.details.id,
+        by = caller.token_id(),
+        "token created"
+    );
     Ok((StatusCode::CREATED, Json(made)))
 }
 

@@ -27,9 +27,7 @@ impl Exposition {
     /// The format's media type.
     pub fn content_type(self) -> &'static str {
         match self {
-            Exposition::OpenMetrics => {
-                "application/openmetrics-text; version=1.0.0; charset=utf-8"
-            }
+            Exposition::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             Exposition::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
         }
     }
@@ -53,7 +51,10 @@ impl Exposition {
 pub(super) fn as_prometheus(text: &str) -> String {
     let mut kinds: Vec<(&str, &str)> = Vec::new();
     for line in text.lines() {
-        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+        if let Some((name, kind)) = line
+            .strip_prefix("# TYPE ")
+            .and_then(|rest| rest.split_once(' '))
+        {
             kinds.push((name, kind));
         }
     }

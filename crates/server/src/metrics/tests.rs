@@ -12,7 +12,9 @@ fn metrics() -> Metrics {
 fn counts_requests_and_components() {
     let metrics = metrics();
     metrics.count_request("GET", "/v1/tokens/{id}", 204, Duration::from_millis(3));
-    metrics.component("server.handle").add(Duration::from_millis(1500));
+    metrics
+        .component("server.handle")
+        .add(Duration::from_millis(1500));
     let text = metrics.render(Exposition::OpenMetrics);
     for line in [
         "egret_http_requests_total{method=\"GET\",route=\"/v1/tokens/{id}\",status=\"204\"} 1",
@@ -23,8 +25,15 @@ fn counts_requests_and_components() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
-    for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"] {
-        assert!(text.contains(&format!("\n{name} ")), "{name} is not in\n{text}");
+    for name in [
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "process_open_fds",
+    ] {
+        assert!(
+            text.contains(&format!("\n{name} ")),
+            "{name} is not in\n{text}"
+        );
     }
     assert!(text.ends_with("# EOF\n"));
 }
@@ -34,9 +43,17 @@ fn gauges_go_down_again() {
     let metrics = metrics();
     let one = metrics.request_in_flight();
     let two = metrics.request_in_flight();
-    assert!(metrics.render(Exposition::Prometheus).contains("egret_http_requests_in_flight 2"));
+    assert!(
+        metrics
+            .render(Exposition::Prometheus)
+            .contains("egret_http_requests_in_flight 2")
+    );
     drop((one, two));
-    assert!(metrics.render(Exposition::Prometheus).contains("egret_http_requests_in_flight 0"));
+    assert!(
+        metrics
+            .render(Exposition::Prometheus)
+            .contains("egret_http_requests_in_flight 0")
+    );
 }
 
 #[test]

@@ -87,8 +87,21 @@ fn renders_as_rfc_9457() {
 #[test]
 fn finer_statuses_than_the_kind_has() {
     let table = [
-        (RequestError::HeadTooLarge { limit: "server.headers_max", max: 1, asked: 2, unit: "headers" }, 431),
-        (RequestError::ContentType { found: "text/plain".to_owned() }, 415),
+        (
+            RequestError::HeadTooLarge {
+                limit: "server.headers_max",
+                max: 1,
+                asked: 2,
+                unit: "headers",
+            },
+            431,
+        ),
+        (
+            RequestError::ContentType {
+                found: "text/plain".to_owned(),
+            },
+            415,
+        ),
         (RequestError::BodyTooLarge { max: 1 }, 413),
         (
             RequestError::MethodNotAllowed {
@@ -98,7 +111,13 @@ fn finer_statuses_than_the_kind_has() {
             },
             405,
         ),
-        (RequestError::RouteNotFound { path: "/x".to_owned(), nearest: None }, 404),
+        (
+            RequestError::RouteNotFound {
+                path: "/x".to_owned(),
+                nearest: None,
+            },
+            404,
+        ),
     ];
     for (error, status) in table {
         assert_eq!(Problem::from(error.clone()).status, status, "{error}");

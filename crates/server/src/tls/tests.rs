@@ -20,9 +20,15 @@ fn refuses_files_it_cannot_use() {
     assert!(refused(Some(&absent), None).starts_with("server.tls_key: it is empty although"));
     assert!(refused(None, Some(&absent)).starts_with("server.tls_certificate: it is empty"));
     let message = refused(Some(&absent), Some(&absent));
-    assert!(message.starts_with("server.tls_certificate") && message.contains("absent.pem"), "{message}");
+    assert!(
+        message.starts_with("server.tls_certificate") && message.contains("absent.pem"),
+        "{message}"
+    );
     let message = refused(Some(&empty), Some(&absent));
-    assert!(message.contains("no certificate") || message.contains("empty.pem"), "{message}");
+    assert!(
+        message.contains("no certificate") || message.contains("empty.pem"),
+        "{message}"
+    );
 }
 
 #[test]

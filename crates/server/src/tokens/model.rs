@@ -104,7 +104,9 @@ impl TokenRequest {
         if self.scopes.is_empty() || self.scopes.len() > SCOPES_MAX {
             return Err(TokenError::Field {
                 field: "scopes",
-                message: format!("must be 1 to {SCOPES_MAX} scopes, for example [\"branches:read\"]"),
+                message: format!(
+                    "must be 1 to {SCOPES_MAX} scopes, for example [\"branches:read\"]"
+                ),
             });
         }
         let mut scopes = Vec::with_capacity(self.scopes.len());

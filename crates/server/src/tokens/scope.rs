@@ -48,7 +48,8 @@ pub struct ScopeError {
 }
 
 fn meant(area: &Option<&'static str>) -> String {
-    area.map(|area| format!(" (did you mean `{area}`?)")).unwrap_or_default()
+    area.map(|area| format!(" (did you mean `{area}`?)"))
+        .unwrap_or_default()
 }
 
 impl Scope {

@@ -58,7 +58,10 @@ impl Presented {
         let mut secret = [0_u8; 32];
         entropy.fill(&mut secret);
         Self {
-            id: id.iter().map(|byte| char::from(ID_ALPHABET[usize::from(byte & 31)])).collect(),
+            id: id
+                .iter()
+                .map(|byte| char::from(ID_ALPHABET[usize::from(byte & 31)]))
+                .collect(),
             secret: URL_SAFE_NO_PAD.encode(secret),
         }
     }

@@ -35,7 +35,9 @@ pub(super) fn read_live(database: &Database) -> Result<Vec<(Token, [u8; 32])>, S
 
 fn read_token(row: &Row<'_>) -> rusqlite::Result<Token> {
     let moment = |index| -> rusqlite::Result<Option<Timestamp>> {
-        Ok(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_micros))
+        Ok(row
+            .get::<_, Option<i64>>(index)?
+            .map(Timestamp::from_micros))
     };
     let scopes: String = row.get(3)?;
     Ok(Token {
@@ -83,10 +85,7 @@ pub(super) fn revoke(database: &Database, id: &str, now: Timestamp) -> Result<()
 }
 
 /// Writes times of last use, each an id with microseconds since the Unix epoch.
-pub(super) fn write_last_used(
-    database: &Database,
-    rows: &[(&str, i64)],
-) -> Result<(), StateError> {
+pub(super) fn write_last_used(database: &Database, rows: &[(&str, i64)]) -> Result<(), StateError> {
     let mut connection = database.lock();
     let transaction = connection.transaction()?;
     {

@@ -14,7 +14,9 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         Self {
-            clock: Arc::new(ManualClock::starting_at(Timestamp::from_micros(1_800_000_000_000_000))),
+            clock: Arc::new(ManualClock::starting_at(Timestamp::from_micros(
+                1_800_000_000_000_000,
+            ))),
             entropy: Arc::new(SeededEntropy::new(11)),
             directory: tempfile::tempdir().unwrap(),
         }
@@ -26,7 +28,13 @@ impl Bench {
 
     fn open(&self) -> Tokens {
         let path = self.path("state.db");
-        Tokens::open(&path, &["branches"], self.clock.clone(), self.entropy.clone()).unwrap()
+        Tokens::open(
+            &path,
+            &["branches"],
+            self.clock.clone(),
+            self.entropy.clone(),
+        )
+        .unwrap()
     }
 }
 
@@ -56,11 +64,17 @@ fn a_token_works_until_revoked_and_over_a_reopening() {
     assert_eq!(*tokens.authenticate(&made.token).unwrap(), made.details);
     drop(tokens);
     let tokens = bench.open();
-    assert_eq!(tokens.authenticate(&made.token).unwrap().id, made.details.id);
+    assert_eq!(
+        tokens.authenticate(&made.token).unwrap().id,
+        made.details.id
+    );
     tokens.revoke(&made.details.id).unwrap();
     assert_eq!(code_of(tokens.authenticate(&made.token)), "token_invalid");
     assert_eq!(code_of(tokens.revoke(&made.details.id)), "token_not_found");
-    assert_eq!(code_of(bench.open().authenticate(&made.token)), "token_invalid");
+    assert_eq!(
+        code_of(bench.open().authenticate(&made.token)),
+        "token_invalid"
+    );
 }
 
 #[test]
@@ -68,7 +82,10 @@ fn a_token_ends_and_is_swept_later() {
     let bench = Bench::new();
     let tokens = bench.open();
     let made = tokens
-        .create(&TokenRequest { ttl_ms: Some(1_000), ..request(&["admin"]) })
+        .create(&TokenRequest {
+            ttl_ms: Some(1_000),
+            ..request(&["admin"])
+        })
         .unwrap();
     bench.clock.advance(Duration::from_millis(999));
     tokens.authenticate(&made.token).unwrap();
@@ -90,7 +107,11 @@ fn the_secret_is_nowhere_in_the_store() {
     let secret = secret_of(&made.token);
     for entry in fs::read_dir(bench.directory.path()).unwrap() {
         let bytes = fs::read(entry.unwrap().path()).unwrap();
-        assert!(!bytes.windows(secret.len()).any(|window| window == secret.as_bytes()));
+        assert!(
+            !bytes
+                .windows(secret.len())
+                .any(|window| window == secret.as_bytes())
+        );
     }
 }
 
@@ -118,14 +139,47 @@ fn bad_requests_are_refused_by_field() {
     let tokens = bench.open();
     let long = "x".repeat(101);
     let table = [
-        (TokenRequest { name: String::new(), ..request(&["admin"]) }, "name"),
-        (TokenRequest { name: long, ..request(&["admin"]) }, "name"),
-        (TokenRequest { tenant: Some("A b".to_owned()), ..request(&["admin"]) }, "tenant"),
-        (TokenRequest { ttl_ms: Some(0), ..request(&["admin"]) }, "ttl_ms"),
-        (TokenRequest { ttl_ms: Some(u64::MAX), ..request(&["admin"]) }, "ttl_ms"),
+        (
+            TokenRequest {
+                name: String::new(),
+                ..request(&["admin"])
+            },
+            "name",
+        ),
+        (
+            TokenRequest {
+                name: long,
+                ..request(&["admin"])
+            },
+            "name",
+        ),
+        (
+            TokenRequest {
+                tenant: Some("A b".to_owned()),
+                ..request(&["admin"])
+            },
+            "tenant",
+        ),
+        (
+            TokenRequest {
+                ttl_ms: Some(0),
+                ..request(&["admin"])
+            },
+            "ttl_ms",
+        ),
+        (
+            TokenRequest {
+                ttl_ms: Some(u64::MAX),
+                ..request(&["admin"])
+            },
+            "ttl_ms",
+        ),
         (request(&[]), "scopes"),
         (request(&["branch:read"]), "did you mean `branches`?"),
-        (request(&["branches:drop"]), "`branches:drop` is not a scope"),
+        (
+            request(&["branches:drop"]),
+            "`branches:drop` is not a scope",
+        ),
         (request(&["branches"]), "`branches` is not a scope"),
     ];
     for (wrong, expected) in table {
@@ -147,7 +201,11 @@ fn scopes_allow_what_they_say() {
         ("branches:*", "metrics:read", false),
     ];
     for (granted, needed, allowed) in table {
-        assert_eq!(Scope::allows(granted, needed), allowed, "{granted} for {needed}");
+        assert_eq!(
+            Scope::allows(granted, needed),
+            allowed,
+            "{granted} for {needed}"
+        );
     }
 }
 
@@ -158,8 +216,14 @@ fn the_first_admin_token_is_made_once_and_again_when_lost() {
     let file = bench.path("admin.token");
     let tokens = bench.open();
     let made = tokens.ensure_admin(&file).unwrap().unwrap();
-    assert_eq!(fs::read_to_string(&file).unwrap(), format!("{}\n", made.token));
-    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::read_to_string(&file).unwrap(),
+        format!("{}\n", made.token)
+    );
+    assert_eq!(
+        fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
     assert_eq!(tokens.ensure_admin(&file).unwrap(), None);
     drop(tokens);
     fs::remove_file(bench.path("state.db")).unwrap();
@@ -167,7 +231,9 @@ fn the_first_admin_token_is_made_once_and_again_when_lost() {
     let again = tokens.ensure_admin(&file).unwrap().unwrap();
     assert_ne!(again.token, made.token);
     assert_eq!(code_of(tokens.authenticate(&made.token)), "token_invalid");
-    tokens.authenticate(fs::read_to_string(&file).unwrap().trim()).unwrap();
+    tokens
+        .authenticate(fs::read_to_string(&file).unwrap().trim())
+        .unwrap();
 }
 
 #[test]
@@ -176,7 +242,9 @@ fn a_wrong_secret_is_refused() {
     let tokens = bench.open();
     let made = tokens.create(&request(&["admin"])).unwrap();
     let other = Presented::generate(&SeededEntropy::new(5));
-    let forged = made.token.replace(secret_of(&made.token), secret_of(&other.text()));
+    let forged = made
+        .token
+        .replace(secret_of(&made.token), secret_of(&other.text()));
     assert_eq!(code_of(tokens.authenticate(&forged)), "token_invalid");
     assert_eq!(code_of(tokens.authenticate(&other.text())), "token_invalid");
 }

@@ -81,12 +81,17 @@ impl Site {
         let log = Log::default();
         let capture = log.capture();
         let directory = tempfile::tempdir().unwrap();
-        let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(1_800_000_000_000_000)));
+        let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(
+            1_800_000_000_000_000,
+        )));
         let entropy = Arc::new(SeededEntropy::new(3));
         let state = directory.path().join("state.db");
         let tokens = Tokens::open(&state, &["branches"], clock.clone(), entropy).unwrap();
         Self {
-            config: ServerConfig { port: 0, ..ServerConfig::default() },
+            config: ServerConfig {
+                port: 0,
+                ..ServerConfig::default()
+            },
             tokens: Arc::new(tokens),
             metrics: Arc::new(Metrics::new("0.0.0-test", Timestamp::from_micros(0))),
             clock,
@@ -117,10 +122,19 @@ impl Site {
     /// Builds and starts the server.
     pub async fn open(self, build: impl FnOnce(Builder) -> Builder) -> House {
         let admin_file = self.path("admin.token");
-        let admin = self.tokens.ensure_admin(&admin_file).unwrap().unwrap().token;
+        let admin = self
+            .tokens
+            .ensure_admin(&admin_file)
+            .unwrap()
+            .unwrap()
+            .token;
         let server = Arc::new(build(self.builder()).build().unwrap());
         server.start().await.unwrap();
-        let scheme = if self.config.tls_key.is_some() { "https" } else { "http" };
+        let scheme = if self.config.tls_key.is_some() {
+            "https"
+        } else {
+            "http"
+        };
         let base = format!("{scheme}://{}", server.local_address().unwrap());
         House {
             server,
@@ -200,7 +214,10 @@ impl House {
         self.server.stop().await;
         let log = self.log.text();
         for line in log.lines() {
-            assert!(!line.contains(" WARN ") && !line.contains(" ERROR "), "unexpected: {line}");
+            assert!(
+                !line.contains(" WARN ") && !line.contains(" ERROR "),
+                "unexpected: {line}"
+            );
         }
         log
     }
@@ -208,8 +225,14 @@ impl House {
 
 /// Asserts that a response is a problem with this status and code, and gives it back.
 pub async fn problem(response: Response, status: u16, code: &str) -> Value {
-    let id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
-    let content_type = response.headers()["content-type"].to_str().unwrap().to_owned();
+    let id = response.headers()["x-request-id"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    let content_type = response.headers()["content-type"]
+        .to_str()
+        .unwrap()
+        .to_owned();
     let found = response.status();
     let problem: Value = response.json().await.unwrap();
     assert_eq!(found, StatusCode::from_u16(status).unwrap(), "{problem}");

@@ -22,12 +22,17 @@ pub struct Held {
 
 impl Held {
     pub fn new() -> Self {
-        Self { entered: Arc::new(Semaphore::new(0)), released: Arc::new(Semaphore::new(0)) }
+        Self {
+            entered: Arc::new(Semaphore::new(0)),
+            released: Arc::new(Semaphore::new(0)),
+        }
     }
 
     /// Its route, `/v1/held`; undocumented, so it takes an admin.
     pub fn routes(&self) -> OpenApiRouter {
-        OpenApiRouter::default().route("/v1/held", get(held)).with_state(self.clone())
+        OpenApiRouter::default()
+            .route("/v1/held", get(held))
+            .with_state(self.clone())
     }
 
     pub async fn until_entered(&self) {
@@ -47,15 +52,36 @@ async fn held(State(held): State<Held>) -> &'static str {
 
 #[tokio::test]
 async fn a_body_too_large_is_refused_announced_or_not() {
-    let house = House::with(|config| config.body_bytes_max = Size(1024), OpenApiRouter::default()).await;
-    let post = || house.request(Method::POST, "/v1/tokens").header("content-type", "application/json");
+    let house = House::with(
+        |config| config.body_bytes_max = Size(1024),
+        OpenApiRouter::default(),
+    )
+    .await;
+    let post = || {
+        house
+            .request(Method::POST, "/v1/tokens")
+            .header("content-type", "application/json")
+    };
     let announced = post().body(vec![b' '; 1025]).send().await.unwrap();
     let detail = problem(announced, 413, "body_too_large").await["detail"].to_string();
-    assert!(detail.contains("server.body_bytes_max, which is 1024 bytes"), "{detail}");
+    assert!(
+        detail.contains("server.body_bytes_max, which is 1024 bytes"),
+        "{detail}"
+    );
     let chunks = (0..5).map(|_| Ok::<_, std::io::Error>(vec![b' '; 256]));
     let streamed = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
-    problem(post().body(streamed).send().await.unwrap(), 413, "body_too_large").await;
-    problem(post().body(vec![b' '; 1024]).send().await.unwrap(), 400, "json_malformed").await;
+    problem(
+        post().body(streamed).send().await.unwrap(),
+        413,
+        "body_too_large",
+    )
+    .await;
+    problem(
+        post().body(vec![b' '; 1024]).send().await.unwrap(),
+        400,
+        "json_malformed",
+    )
+    .await;
     house.close().await;
 }
 
@@ -73,11 +99,18 @@ async fn a_head_too_large_is_refused_by_count_and_by_size() {
     for index in 0..11 {
         many = many.header(format!("x-{index}"), "1");
     }
-    let detail = problem(many.send().await.unwrap(), 431, "head_too_large").await["detail"].to_string();
+    let detail =
+        problem(many.send().await.unwrap(), 431, "head_too_large").await["detail"].to_string();
     assert!(detail.contains("server.headers_max is 10"), "{detail}");
-    let large = house.bare(Method::GET, "/healthz").header("x-large", "y".repeat(2048));
-    let detail = problem(large.send().await.unwrap(), 431, "head_too_large").await["detail"].to_string();
-    assert!(detail.contains("server.header_bytes_max is 2048"), "{detail}");
+    let large = house
+        .bare(Method::GET, "/healthz")
+        .header("x-large", "y".repeat(2048));
+    let detail =
+        problem(large.send().await.unwrap(), 431, "head_too_large").await["detail"].to_string();
+    assert!(
+        detail.contains("server.header_bytes_max is 2048"),
+        "{detail}"
+    );
     house.close().await;
 }
 
@@ -91,7 +124,12 @@ async fn one_request_too_many_is_told_to_come_again() {
     assert_eq!(second.headers()["retry-after"], "1");
     let found = problem(second, 503, "server_busy").await;
     assert_eq!(found["retryable"], true);
-    assert!(found["detail"].to_string().contains("server.concurrency_max is 1"), "{found}");
+    assert!(
+        found["detail"]
+            .to_string()
+            .contains("server.concurrency_max is 1"),
+        "{found}"
+    );
     assert_eq!(house.get("/healthz").await.status(), StatusCode::OK);
     held.release();
     assert_eq!(first.await.unwrap().unwrap().text().await.unwrap(), "done");
@@ -101,15 +139,27 @@ async fn one_request_too_many_is_told_to_come_again() {
 
 #[tokio::test]
 async fn one_connection_too_many_is_answered_and_closed() {
-    let house = House::with(|config| config.connections_max = 1, OpenApiRouter::default()).await;
+    let house = House::with(
+        |config| config.connections_max = 1,
+        OpenApiRouter::default(),
+    )
+    .await;
     assert_eq!(house.get("/healthz").await.status(), StatusCode::OK);
-    let mut second = TcpStream::connect(house.server.local_address().unwrap()).await.unwrap();
-    second.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let mut second = TcpStream::connect(house.server.local_address().unwrap())
+        .await
+        .unwrap();
+    second
+        .write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
     let mut answer = String::new();
     second.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(answer.contains("server.connections_max is 1"), "{answer}");
-    assert!(answer.to_ascii_lowercase().contains("retry-after: 1"), "{answer}");
+    assert!(
+        answer.to_ascii_lowercase().contains("retry-after: 1"),
+        "{answer}"
+    );
     house.close().await;
 }
 
@@ -118,15 +168,29 @@ async fn a_handler_that_takes_too_long_is_cut_off() {
     let held = Held::new();
     let house = House::with(|config| config.request_timeout = Span::ms(1), held.routes()).await;
     let found = problem(house.get("/v1/held").await, 504, "request_timed_out").await;
-    assert!(found["detail"].to_string().contains("server.request_timeout, which is 1 ms"), "{found}");
+    assert!(
+        found["detail"]
+            .to_string()
+            .contains("server.request_timeout, which is 1 ms"),
+        "{found}"
+    );
     house.close().await;
 }
 
 #[tokio::test]
 async fn a_head_that_never_ends_is_cut_off() {
-    let house = House::with(|config| config.header_timeout = Span::ms(1), OpenApiRouter::default()).await;
-    let mut client = TcpStream::connect(house.server.local_address().unwrap()).await.unwrap();
-    client.write_all(b"GET /healthz HTTP/1.1\r\nhost").await.unwrap();
+    let house = House::with(
+        |config| config.header_timeout = Span::ms(1),
+        OpenApiRouter::default(),
+    )
+    .await;
+    let mut client = TcpStream::connect(house.server.local_address().unwrap())
+        .await
+        .unwrap();
+    client
+        .write_all(b"GET /healthz HTTP/1.1\r\nhost")
+        .await
+        .unwrap();
     let mut answer = Vec::new();
     // Ends only because the server closes; whether with an answer is the protocol library's choice.
     let _ = client.read_to_end(&mut answer).await;

@@ -10,7 +10,14 @@ use crate::house::House;
 const METHODS: [&str; 7] = ["get", "put", "post", "delete", "options", "head", "patch"];
 
 async fn document(house: &House) -> Value {
-    house.bare(Method::GET, "/openapi.json").send().await.unwrap().json().await.unwrap()
+    house
+        .bare(Method::GET, "/openapi.json")
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap()
 }
 
 fn references<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
@@ -30,42 +37,85 @@ async fn every_reference_resolves_and_every_operation_is_whole() {
     let document = document(&house).await;
     assert_eq!(document["openapi"], "3.1.0");
     assert_eq!(document["info"]["version"], "0.0.0-test");
-    assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+    assert_eq!(
+        document["components"]["securitySchemes"]["token"]["scheme"],
+        "bearer"
+    );
     let mut found = Vec::new();
     references(&document, &mut found);
     assert!(!found.is_empty());
     for reference in found {
-        let pointer = reference.strip_prefix('#').unwrap_or_else(|| panic!("{reference} leaves the document"));
-        assert!(document.pointer(pointer).is_some(), "{reference} leads nowhere");
+        let pointer = reference
+            .strip_prefix('#')
+            .unwrap_or_else(|| panic!("{reference} leaves the document"));
+        assert!(
+            document.pointer(pointer).is_some(),
+            "{reference} leads nowhere"
+        );
     }
     let mut ids = HashSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         for (method, operation) in item.as_object().unwrap() {
             let name = format!("{method} {path}");
             assert!(METHODS.contains(&method.as_str()), "{name}");
-            assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{name}");
+            assert!(
+                ids.insert(operation["operationId"].as_str().unwrap().to_owned()),
+                "{name}"
+            );
             assert!(!operation["summary"].as_str().unwrap().is_empty(), "{name}");
             assert_eq!(operation["tags"].as_array().unwrap().len(), 1, "{name}");
             assert_eq!(operation["security"].as_array().unwrap().len(), 1, "{name}");
             let responses = operation["responses"].as_object().unwrap();
             assert!(responses.contains_key("default"), "{name}");
-            assert!(responses.keys().any(|status| status.starts_with('2')), "{name}");
+            assert!(
+                responses.keys().any(|status| status.starts_with('2')),
+                "{name}"
+            );
             let public = operation["security"][0].as_object().unwrap().is_empty();
             assert_eq!(responses.contains_key("401"), !public, "{name}");
-            let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+            let parameters = operation["parameters"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default();
             for part in path.split('/').filter_map(|part| part.strip_prefix('{')) {
                 let part = part.trim_end_matches('}');
-                let has = parameters.iter().any(|one| one["name"] == part && one["in"] == "path");
+                let has = parameters
+                    .iter()
+                    .any(|one| one["name"] == part && one["in"] == "path");
                 assert!(has, "{name} does not document {part}");
             }
         }
     }
-    for path in ["/healthz", "/readyz", "/metrics", "/debug/profile", "/v1/status", "/v1/tokens", "/v1/tokens/{id}", "/openapi.json", "/docs"] {
-        assert!(document["paths"].get(path).is_some(), "{path} is not documented");
+    for path in [
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/debug/profile",
+        "/v1/status",
+        "/v1/tokens",
+        "/v1/tokens/{id}",
+        "/openapi.json",
+        "/docs",
+    ] {
+        assert!(
+            document["paths"].get(path).is_some(),
+            "{path} is not documented"
+        );
     }
     let field = &document["components"]["schemas"]["Problem"]["properties"];
-    for name in ["type", "title", "status", "code", "detail", "retryable", "request_id"] {
-        assert!(field.get(name).is_some(), "a problem's {name} is not documented");
+    for name in [
+        "type",
+        "title",
+        "status",
+        "code",
+        "detail",
+        "retryable",
+        "request_id",
+    ] {
+        assert!(
+            field.get(name).is_some(),
+            "a problem's {name} is not documented"
+        );
     }
     assert!(field.get("grpc_code").is_none());
     house.close().await;
@@ -79,7 +129,9 @@ async fn every_documented_operation_is_served() {
         for method in item.as_object().unwrap().keys() {
             let method: Method = method.to_ascii_uppercase().parse().unwrap();
             // An invalid profile, so that none is taken.
-            let path = path.replace("{id}", "none").replace("/profile", "/profile?seconds=0");
+            let path = path
+                .replace("{id}", "none")
+                .replace("/profile", "/profile?seconds=0");
             let response = house.request(method.clone(), &path).send().await.unwrap();
             let code = response.headers().contains_key("allow");
             assert!(!code, "{method} {path} is documented but not served");
@@ -94,18 +146,48 @@ async fn every_documented_operation_is_served() {
 async fn the_page_asks_nobody_else() {
     let house = House::open().await;
     let mut all = String::new();
-    for (path, kind) in [("/docs", "text/html"), ("/docs/page.css", "text/css"), ("/docs/page.js", "text/javascript")] {
+    for (path, kind) in [
+        ("/docs", "text/html"),
+        ("/docs/page.css", "text/css"),
+        ("/docs/page.js", "text/javascript"),
+    ] {
         let response = house.bare(Method::GET, path).send().await.unwrap();
-        assert!(response.headers()["content-type"].to_str().unwrap().starts_with(kind));
-        let policy = response.headers()["content-security-policy"].to_str().unwrap().to_owned();
-        assert!(policy.starts_with("default-src 'none'; script-src 'self'"), "{policy}");
+        assert!(
+            response.headers()["content-type"]
+                .to_str()
+                .unwrap()
+                .starts_with(kind)
+        );
+        let policy = response.headers()["content-security-policy"]
+            .to_str()
+            .unwrap()
+            .to_owned();
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self'"),
+            "{policy}"
+        );
         assert!(!policy.contains("unsafe"), "{policy}");
         all.push_str(&response.text().await.unwrap());
     }
-    for forbidden in ["http:", "https:", "//cdn", "@import", "url(", "innerHTML", "eval(", "style=\"", "onclick="] {
+    for forbidden in [
+        "http:",
+        "https:",
+        "//cdn",
+        "@import",
+        "url(",
+        "innerHTML",
+        "eval(",
+        "style=\"",
+        "onclick=",
+    ] {
         assert!(!all.contains(forbidden), "the page has {forbidden}");
     }
-    for needed in ["/docs/page.css", "/docs/page.js", "prefers-color-scheme", "/openapi.json"] {
+    for needed in [
+        "/docs/page.css",
+        "/docs/page.js",
+        "prefers-color-scheme",
+        "/openapi.json",
+    ] {
         assert!(all.contains(needed), "the page lacks {needed}");
     }
     house.close().await;

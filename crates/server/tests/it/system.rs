@@ -21,7 +21,10 @@ async fn readiness_names_what_is_not_ready() {
     assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(response.headers()["retry-after"], "1");
     let report: Value = response.json().await.unwrap();
-    assert_eq!(report["services"][0], json!({"name": "postgres", "ready": false, "reason": "starting"}));
+    assert_eq!(
+        report["services"][0],
+        json!({"name": "postgres", "ready": false, "reason": "starting"})
+    );
     assert_eq!(house.get("/healthz").await.status(), StatusCode::OK);
     house.close().await;
 }
@@ -31,7 +34,9 @@ async fn status_has_a_section_per_engine() {
     let section = Arc::new(|| -> egret_base::lifecycle::BoxFuture<'static, Value> {
         Box::pin(async { json!({"total": 3}) })
     });
-    let house = Site::new().open(|builder| builder.status("branches", section)).await;
+    let house = Site::new()
+        .open(|builder| builder.status("branches", section))
+        .await;
     house.clock.advance(std::time::Duration::from_millis(1_234));
     let status: Value = house.get("/v1/status").await.json().await.unwrap();
     assert_eq!(status["version"], "0.0.0-test");
@@ -45,12 +50,27 @@ async fn status_has_a_section_per_engine() {
 #[tokio::test]
 async fn metrics_count_requests_by_route() {
     let house = House::open().await;
-    house.bare(Method::GET, "/v1/tokens/abc").send().await.unwrap();
-    house.bare(Method::DELETE, "/v1/tokens/abc").send().await.unwrap();
-    house.bare(Method::GET, "/some/thing/else").send().await.unwrap();
+    house
+        .bare(Method::GET, "/v1/tokens/abc")
+        .send()
+        .await
+        .unwrap();
+    house
+        .bare(Method::DELETE, "/v1/tokens/abc")
+        .send()
+        .await
+        .unwrap();
+    house
+        .bare(Method::GET, "/some/thing/else")
+        .send()
+        .await
+        .unwrap();
     house.bare(Method::HEAD, "/healthz").send().await.unwrap();
     let response = house.get("/metrics").await;
-    assert_eq!(response.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    assert_eq!(
+        response.headers()["content-type"],
+        "text/plain; version=0.0.4; charset=utf-8"
+    );
     let text = response.text().await.unwrap();
     for line in [
         "egret_http_requests_total{method=\"GET\",route=\"/v1/tokens/{id}\",status=\"405\"} 1",
@@ -63,10 +83,20 @@ async fn metrics_count_requests_by_route() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
-    assert!(text.contains("egret_component_seconds_total{component=\"server.authorize\"}"), "{text}");
-    let open = house.request(Method::GET, "/metrics").header("accept", "application/openmetrics-text; version=1.0.0");
+    assert!(
+        text.contains("egret_component_seconds_total{component=\"server.authorize\"}"),
+        "{text}"
+    );
+    let open = house
+        .request(Method::GET, "/metrics")
+        .header("accept", "application/openmetrics-text; version=1.0.0");
     let response = open.send().await.unwrap();
-    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+    assert!(
+        response.headers()["content-type"]
+            .to_str()
+            .unwrap()
+            .starts_with("application/openmetrics-text")
+    );
     assert!(response.text().await.unwrap().ends_with("# EOF\n"));
     house.close().await;
 }
@@ -75,18 +105,27 @@ async fn metrics_count_requests_by_route() {
 async fn one_profile_at_a_time_and_bounded() {
     let house = House::open().await;
     for (seconds, part) in [(0, "0 is too short"), (61, "profile_duration_max")] {
-        let response = house.get(&format!("/debug/profile?seconds={seconds}")).await;
+        let response = house
+            .get(&format!("/debug/profile?seconds={seconds}"))
+            .await;
         let detail = problem(response, 400, "profile_duration").await["detail"].to_string();
         assert!(detail.contains(part), "{detail}");
     }
     let one = house.get("/debug/profile?seconds=1");
     let two = house.get("/debug/profile?seconds=1");
     let (one, two) = tokio::join!(one, two);
-    let (profile, refused) = if one.status() == StatusCode::OK { (one, two) } else { (two, one) };
+    let (profile, refused) = if one.status() == StatusCode::OK {
+        (one, two)
+    } else {
+        (two, one)
+    };
     problem(refused, 409, "profile_running").await;
     assert_eq!(profile.headers()["content-type"], "image/svg+xml");
     let svg = profile.text().await.unwrap();
-    assert!(svg.contains("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    assert!(
+        svg.contains("<svg") && svg.trim_end().ends_with("</svg>"),
+        "{svg}"
+    );
     let folded = house.get("/debug/profile?seconds=1&format=folded").await;
     assert_eq!(folded.status(), StatusCode::OK);
     for line in folded.text().await.unwrap().lines() {

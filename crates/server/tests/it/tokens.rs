@@ -21,23 +21,41 @@ async fn each_door_opens_to_its_scopes_only() {
         ("/v1/tokens", Some("admin")),
         ("/debug/profile?seconds=0", Some("admin")),
     ];
-    let holders = [vec!["admin"], vec!["metrics:read"], vec!["status:*"], vec!["branches:*", "metrics:*"]];
+    let holders = [
+        vec!["admin"],
+        vec!["metrics:read"],
+        vec!["status:*"],
+        vec!["branches:*", "metrics:*"],
+    ];
     for (path, needed) in doors {
         let response = house.bare(Method::GET, path).send().await.unwrap();
         let Some(needed) = needed else {
             assert_eq!(response.status(), StatusCode::OK, "{path}");
             continue;
         };
-        assert_eq!(response.headers()["www-authenticate"], "Bearer realm=\"egret\"");
+        assert_eq!(
+            response.headers()["www-authenticate"],
+            "Bearer realm=\"egret\""
+        );
         problem(response, 401, "token_missing").await;
         for scopes in &holders {
             let area = needed.split(':').next().unwrap();
             let any = format!("{area}:*");
-            let allowed = scopes.iter().any(|scope| *scope == "admin" || *scope == needed || *scope == any);
+            let allowed = scopes
+                .iter()
+                .any(|scope| *scope == "admin" || *scope == needed || *scope == any);
             let token = house.token(scopes, None);
-            let response = house.bare(Method::GET, path).bearer_auth(token).send().await.unwrap();
+            let response = house
+                .bare(Method::GET, path)
+                .bearer_auth(token)
+                .send()
+                .await
+                .unwrap();
             if allowed {
-                assert!(![401, 403].contains(&response.status().as_u16()), "{path} with {scopes:?}");
+                assert!(
+                    ![401, 403].contains(&response.status().as_u16()),
+                    "{path} with {scopes:?}"
+                );
             } else {
                 let detail = problem(response, 403, "scope_missing").await["detail"].to_string();
                 assert!(detail.contains(&format!("`{needed}`")), "{detail}");
@@ -64,10 +82,14 @@ async fn whatever_is_no_token_is_refused_alike() {
         admin.clone(),
     ];
     for header in table {
-        let request = house.bare(Method::GET, "/v1/tokens").header("authorization", &header);
+        let request = house
+            .bare(Method::GET, "/v1/tokens")
+            .header("authorization", &header);
         problem(request.send().await.unwrap(), 401, "token_invalid").await;
     }
-    let lower = house.bare(Method::GET, "/v1/tokens").header("authorization", format!("bearer {admin}"));
+    let lower = house
+        .bare(Method::GET, "/v1/tokens")
+        .header("authorization", format!("bearer {admin}"));
     assert_eq!(lower.send().await.unwrap().status(), StatusCode::OK);
     house.close().await;
 }
@@ -76,19 +98,32 @@ async fn whatever_is_no_token_is_refused_alike() {
 async fn a_token_is_made_listed_used_and_revoked() {
     let house = House::open().await;
     let wish = json!({"name": "ci", "scopes": ["status:read", "status:read"], "tenant": "acme", "ttl_ms": 60_000});
-    let response = house.request(Method::POST, "/v1/tokens").json(&wish).send().await.unwrap();
+    let response = house
+        .request(Method::POST, "/v1/tokens")
+        .json(&wish)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.status(), StatusCode::CREATED);
     let made: Value = response.json().await.unwrap();
     assert_eq!(made["tenant"], "acme");
     assert_eq!(made["scopes"], json!(["status:read"]));
     assert_eq!(made["expires_at"], "2027-01-15T08:01:00.000000Z");
     let token = made["token"].as_str().unwrap();
-    let use_it = || house.bare(Method::GET, "/v1/status").bearer_auth(token).send();
+    let use_it = || {
+        house
+            .bare(Method::GET, "/v1/status")
+            .bearer_auth(token)
+            .send()
+    };
     assert_eq!(use_it().await.unwrap().status(), StatusCode::OK);
     let listed: Value = house.get("/v1/tokens").await.json().await.unwrap();
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
     assert_eq!(listed["items"][1]["id"], made["id"]);
-    assert_eq!(listed["items"][1]["last_used_at"], "2027-01-15T08:00:00.000000Z");
+    assert_eq!(
+        listed["items"][1]["last_used_at"],
+        "2027-01-15T08:00:00.000000Z"
+    );
     assert!(listed["items"][1].get("token").is_none());
     let path = format!("/v1/tokens/{}", made["id"].as_str().unwrap());
     let response = house.request(Method::DELETE, &path).send().await.unwrap();
@@ -103,7 +138,12 @@ async fn a_token_is_made_listed_used_and_revoked() {
 async fn a_token_ends_at_its_time() {
     let house = House::open().await;
     let token = house.token(&["status:read"], Some(1_000));
-    let use_it = || house.bare(Method::GET, "/v1/status").bearer_auth(&token).send();
+    let use_it = || {
+        house
+            .bare(Method::GET, "/v1/status")
+            .bearer_auth(&token)
+            .send()
+    };
     assert_eq!(use_it().await.unwrap().status(), StatusCode::OK);
     house.clock.advance(Duration::from_millis(1_000));
     let detail = problem(use_it().await.unwrap(), 401, "token_expired").await["detail"].to_string();
@@ -118,7 +158,8 @@ async fn the_last_use_is_on_disk_after_a_clean_stop() {
     let (state, clock) = (house.path("state.db"), house.clock.clone());
     egret_base::lifecycle::Service::stop(house.server.as_ref()).await;
     let entropy = std::sync::Arc::new(egret_base::SeededEntropy::new(1));
-    let reopened = egret_server::Tokens::open(&state, &["branches"], clock.clone(), entropy).unwrap();
+    let reopened =
+        egret_server::Tokens::open(&state, &["branches"], clock.clone(), entropy).unwrap();
     assert!(reopened.list()[0].last_used_at.is_some());
     house.close().await;
 }

@@ -25,16 +25,31 @@ async fn both_http_versions_and_grpc_share_the_port() {
     let one = house.bare(Method::GET, "/healthz").send().await.unwrap();
     assert_eq!(one.version(), Version::HTTP_11);
     let client = client_builder().http2_prior_knowledge().build().unwrap();
-    let two = client.get(format!("{}/healthz", house.base)).send().await.unwrap();
-    assert_eq!((two.version(), two.status()), (Version::HTTP_2, StatusCode::OK));
+    let two = client
+        .get(format!("{}/healthz", house.base))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        (two.version(), two.status()),
+        (Version::HTTP_2, StatusCode::OK)
+    );
     let mut health = health_client(&house).await;
     let mut check = async |service: &str| {
-        let request = HealthCheckRequest { service: service.to_owned() };
-        health.check(request).await.map(|answer| answer.into_inner().status())
+        let request = HealthCheckRequest {
+            service: service.to_owned(),
+        };
+        health
+            .check(request)
+            .await
+            .map(|answer| answer.into_inner().status())
     };
     assert_eq!(check("").await.unwrap(), ServingStatus::Serving);
     assert_eq!(check("postgres").await.unwrap(), ServingStatus::Serving);
-    assert_eq!(check("nobody").await.unwrap_err().code(), tonic::Code::NotFound);
+    assert_eq!(
+        check("nobody").await.unwrap_err().code(),
+        tonic::Code::NotFound
+    );
     *house.readiness.lock().unwrap() = Readiness::NotReady("starting".to_owned());
     assert_eq!(check("").await.unwrap(), ServingStatus::NotServing);
     assert_eq!(check("server").await.unwrap(), ServingStatus::Serving);
@@ -46,7 +61,11 @@ async fn both_http_versions_and_grpc_share_the_port() {
 async fn a_watched_status_follows_readiness_and_ends_with_the_server() {
     let house = House::open().await;
     let mut health = health_client(&house).await;
-    let mut watch = health.watch(HealthCheckRequest::default()).await.unwrap().into_inner();
+    let mut watch = health
+        .watch(HealthCheckRequest::default())
+        .await
+        .unwrap()
+        .into_inner();
     let first = watch.message().await.unwrap().unwrap();
     assert_eq!(first.status(), ServingStatus::Serving);
     *house.readiness.lock().unwrap() = Readiness::NotReady("restarting".to_owned());
@@ -61,7 +80,11 @@ async fn an_unknown_grpc_method_is_a_grpc_status() {
     let house = House::open().await;
     let client = client_builder().http2_prior_knowledge().build().unwrap();
     let request = client.post(format!("{}/egret.v9.Nothing/Do", house.base));
-    let response = request.header("content-type", "application/grpc").send().await.unwrap();
+    let response = request
+        .header("content-type", "application/grpc")
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(response.headers()["grpc-status"], "12");
     assert_eq!(response.headers()["egret-code"], "route_not_found");
@@ -81,8 +104,15 @@ async fn tls_from_files_with_http2_by_alpn() {
     let house = site.open(|builder| builder).await;
     let root = reqwest::Certificate::from_pem(signed.cert.pem().as_bytes()).unwrap();
     let client = client_builder().tls_certs_only([root]).build().unwrap();
-    let response = client.get(format!("{}/healthz", house.base)).send().await.unwrap();
-    assert_eq!((response.version(), response.status()), (Version::HTTP_2, StatusCode::OK));
+    let response = client
+        .get(format!("{}/healthz", house.base))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        (response.version(), response.status()),
+        (Version::HTTP_2, StatusCode::OK)
+    );
     let plain = house.base.replace("https", "http");
     assert!(client.get(format!("{plain}/healthz")).send().await.is_err());
     drop(client);
@@ -113,7 +143,11 @@ async fn a_stop_lets_requests_in_flight_finish() {
 #[tokio::test]
 async fn a_stop_does_not_wait_for_ever() {
     let held = Held::new();
-    let house = House::with(|config| config.shutdown_timeout = Span::ms(1), held.routes()).await;
+    let house = House::with(
+        |config| config.shutdown_timeout = Span::ms(1),
+        held.routes(),
+    )
+    .await;
     let slow = tokio::spawn(house.request(Method::GET, "/v1/held").send());
     held.until_entered().await;
     house.server.stop().await;
@@ -145,6 +179,15 @@ async fn a_route_with_a_scope_nobody_knows_is_refused_at_once() {
 
     let site = Site::new();
     let routes = OpenApiRouter::default().routes(utoipa_axum::routes!(feed));
-    let error = site.builder().route(routes).build().err().unwrap().to_string();
-    assert_eq!(error, "GET /v1/feed needs the scope `herons:read`, which the token store does not know");
+    let error = site
+        .builder()
+        .route(routes)
+        .build()
+        .err()
+        .unwrap()
+        .to_string();
+    assert_eq!(
+        error,
+        "GET /v1/feed needs the scope `herons:read`, which the token store does not know"
+    );
 }
