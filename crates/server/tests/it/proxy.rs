@@ -5,6 +5,7 @@ mod garbage;
 mod node;
 mod psql;
 mod psycopg;
+mod raw;
 mod sessions;
 mod stopping;
 mod tls;

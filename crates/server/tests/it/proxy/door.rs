@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Service};
@@ -54,8 +54,10 @@ pub struct Door {
 
 /// A directory with one branch.
 pub struct Branches {
-    socket_dir: PathBuf,
+    pub socket_dir: PathBuf,
     port: u16,
+    /// Where `attach` points to instead of the server.
+    pub elsewhere: Mutex<Option<PathBuf>>,
     /// Whether `attach` may answer.
     pub awake: watch::Sender<bool>,
     /// Whether the branch is still there.
@@ -78,7 +80,7 @@ impl Drop for Guard {
 }
 
 /// The directory as the proxy holds it.
-struct Shared(Arc<Branches>);
+pub struct Shared(pub Arc<Branches>);
 
 impl Directory for Shared {
     fn lookup<'a>(&'a self, route: &'a Route) -> BoxFuture<'a, Result<Entry, Refusal>> {
@@ -86,7 +88,9 @@ impl Directory for Shared {
             self.0.lookups.fetch_add(1, Ordering::SeqCst);
             if route.branch != BRANCH {
                 let message = format!("branch \"{}\" does not exist", route.branch);
-                return Err(Refusal::new("3D000", message).with_hint("egret branch list shows them"));
+                return Err(
+                    Refusal::new("3D000", message).with_hint("egret branch list shows them")
+                );
             }
             Ok(Entry {
                 role: ROLE.to_owned(),
@@ -101,10 +105,16 @@ impl Directory for Shared {
             branches.guards.send_modify(|guards| *guards += 1);
             let guard = Guard(branches.clone());
             branches.attaching.send_modify(|count| *count += 1);
-            branches.awake.subscribe().wait_for(|awake| *awake).await.unwrap();
+            branches
+                .awake
+                .subscribe()
+                .wait_for(|awake| *awake)
+                .await
+                .unwrap();
             let mut present = branches.present.subscribe();
+            let elsewhere = branches.elsewhere.lock().unwrap().clone();
             Ok(Backend {
-                socket_dir: branches.socket_dir.clone(),
+                socket_dir: elsewhere.unwrap_or_else(|| branches.socket_dir.clone()),
                 port: branches.port,
                 // The test server lets this process in as its superuser.
                 role: "egret".to_owned(),
@@ -129,6 +139,7 @@ impl Door {
         let branches = Arc::new(Branches {
             socket_dir: database.server.socket_dir.clone(),
             port: database.server.port,
+            elsewhere: Mutex::default(),
             awake: watch::Sender::new(true),
             present: watch::Sender::new(true),
             attaching: watch::Sender::new(0),
@@ -309,7 +320,11 @@ async fn run(mut command: Command, input: &str) -> Output {
 
 fn client(variable: &str, fallback: &str) -> PathBuf {
     std::env::var_os(variable).map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/test-clients").join(fallback),
+        || {
+            Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("../../target/test-clients")
+                .join(fallback)
+        },
         PathBuf::from,
     )
 }

@@ -1,1 +1,196 @@
-//! x
+//! Clients that send what no client should: each gets a clear error, the proxy goes on.
+
+use bytes::BytesMut;
+use egret_base::settings::{Size, Span};
+use egret_base::{Entropy, SeededEntropy};
+use egret_server::proxy::ProxyConfig;
+use postgres_protocol::message::frontend;
+use tokio::io::AsyncWriteExt;
+
+use crate::proxy::door::{Door, PASSWORD, ROLE};
+use crate::proxy::raw::Raw;
+
+/// What the proxy answers to some bytes.
+async fn answer(door: &Door, bytes: &[u8]) -> String {
+    let mut raw = Raw::connect(door).await;
+    raw.send(bytes).await;
+    raw.error().await
+}
+
+#[tokio::test]
+async fn packets_that_are_none_get_a_clear_error() {
+    let door = Door::open().await;
+    for (bytes, expected) in [
+        (
+            &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+            "08P01 startup packet of 1195725856 bytes: limit proxy.startup_bytes_max is 10000 bytes",
+        ),
+        (b"\0\0\0\0", "08P01 invalid length of startup packet"),
+        (b"\0\0\0\x06\0\0", "08P01 invalid length of startup packet"),
+        (
+            b"\0\0\0\x09\0\x02\0\0\0",
+            "0A000 unsupported frontend protocol 2.0",
+        ),
+        (
+            b"\0\0\0\x09\0\x04\0\0\0",
+            "0A000 unsupported frontend protocol 4.0",
+        ),
+        (
+            b"\0\0\0\x0d\0\x03\0\0user\0",
+            "08P01 invalid startup packet layout",
+        ),
+        (b"\0\0\0\x09\0\x03\0\0\0", "28000 no PostgreSQL user name"),
+        (
+            b"\0\0\0\x0a\x04\xd2\x16\x2e\0\0",
+            "08P01 invalid length of cancel request packet",
+        ),
+    ] {
+        let answer = answer(&door, bytes).await;
+        assert!(answer.starts_with(expected), "{answer}");
+    }
+    door.connect().await;
+    door.close().await;
+}
+
+#[tokio::test]
+async fn encryption_is_asked_for_only_once() {
+    let door = Door::open().await;
+    let ssl = [0, 0, 0, 8, 4, 0xD2, 0x16, 0x2F];
+    let mut raw = Raw::connect(&door).await;
+    raw.send(&ssl).await;
+    assert_eq!(read_byte(&mut raw).await, b'N');
+    raw.send(&ssl).await;
+    assert_eq!(raw.error().await, "08P01 encryption was asked for twice");
+    let gss = [0, 0, 0, 8, 4, 0xD2, 0x16, 0x30];
+    let mut raw = Raw::connect(&door).await;
+    for packet in [gss, ssl] {
+        raw.send(&packet).await;
+        assert_eq!(read_byte(&mut raw).await, b'N');
+    }
+    raw.authenticate(&door).await;
+    raw.ready().await;
+    drop(raw);
+    door.guards(0).await;
+    door.close().await;
+}
+
+async fn read_byte(raw: &mut Raw) -> u8 {
+    tokio::io::AsyncReadExt::read_u8(&mut raw.stream)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn a_startup_packet_has_a_named_limit() {
+    let config = ProxyConfig {
+        startup_bytes_max: Size(300),
+        ..ProxyConfig::default()
+    };
+    let door = Door::with(config, None).await;
+    let mut raw = Raw::connect(&door).await;
+    let (database, long) = (door.database(), "x".repeat(1_000_000));
+    raw.startup(&[("user", ROLE), ("database", &database), ("options", &long)])
+        .await;
+    let error = raw.error().await;
+    assert!(
+        error.contains("limit proxy.startup_bytes_max is 300 bytes"),
+        "{error}"
+    );
+    let refused = "egret_proxy_connections_refused_total{cause=\"startup_too_large\"}";
+    assert_eq!(door.metric(refused), 1.0);
+    door.connect().await;
+    door.close().await;
+}
+
+#[tokio::test]
+async fn answers_to_the_challenge_that_are_none_get_a_clear_error() {
+    let door = Door::open().await;
+    let sasl = |mechanism: &str, data: &[u8]| {
+        let mut message = BytesMut::new();
+        frontend::sasl_initial_response(mechanism, data, &mut message).unwrap();
+        message.to_vec()
+    };
+    let mut password = BytesMut::new();
+    frontend::password_message(PASSWORD.as_bytes(), &mut password).unwrap();
+    for (bytes, expected) in [
+        (password.to_vec(), "08P01 "),
+        (
+            b"Q\0\0\0\x0dselect 1\0".to_vec(),
+            "08P01 expected SASL response, got message type 81",
+        ),
+        (
+            b"p\0\0\0\0".to_vec(),
+            "08P01 invalid length of SASL response",
+        ),
+        (
+            b"p\x7f\xff\xff\xff".to_vec(),
+            "08P01 invalid length of SASL response",
+        ),
+        (
+            sasl("SCRAM-SHA-1", b"n,,n=,r=x"),
+            "08P01 client selected an invalid SASL",
+        ),
+        (
+            sasl("SCRAM-SHA-256", b"p=tls-unique,,n=,r=x"),
+            "08P01 client requires SCRAM channel binding",
+        ),
+        (
+            sasl("SCRAM-SHA-256", b"\xff"),
+            "08P01 malformed SCRAM message",
+        ),
+    ] {
+        let mut raw = Raw::connect(&door).await;
+        let database = door.database();
+        raw.startup(&[("user", ROLE), ("database", &database)])
+            .await;
+        raw.send(&bytes).await;
+        let error = raw.error().await;
+        assert!(error.starts_with(expected), "{error}");
+    }
+    assert_eq!(*door.branches.attaching.borrow(), 0);
+    door.close().await;
+}
+
+#[tokio::test]
+async fn who_does_not_authenticate_in_time_is_let_go() {
+    let config = ProxyConfig {
+        authentication_timeout: Span::ms(50),
+        ..ProxyConfig::default()
+    };
+    let door = Door::with(config, None).await;
+    let mut silent = Raw::connect(&door).await;
+    let mut hesitant = Raw::connect(&door).await;
+    let database = door.database();
+    hesitant
+        .startup(&[("user", ROLE), ("database", &database)])
+        .await;
+    let expected = "57014 canceling authentication due to timeout";
+    assert_eq!(hesitant.error().await, expected);
+    assert_eq!(silent.rest().await, b"");
+    let refused = "egret_proxy_connections_refused_total{cause=\"authentication_timeout\"}";
+    assert_eq!(door.metric(refused), 2.0);
+    door.close().await;
+}
+
+#[tokio::test]
+async fn random_bytes_leave_nothing_behind() {
+    let door = Door::open().await;
+    let entropy = SeededEntropy::new(42);
+    for round in 0..200_usize {
+        let mut bytes = vec![0; round * 7 % 300 + 1];
+        entropy.fill(&mut bytes);
+        // Half of them with a plausible length and version, to get further.
+        if round % 2 == 0 && bytes.len() >= 8 {
+            let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
+            bytes[..4].copy_from_slice(&length);
+            bytes[4..8].copy_from_slice(&[0, 3, 0, 0]);
+        }
+        let mut raw = Raw::connect(&door).await;
+        raw.send(&bytes).await;
+        let _ = raw.stream.shutdown().await;
+        raw.rest().await;
+    }
+    assert_eq!(door.metric("egret_proxy_sessions_total"), 0.0);
+    door.connect().await;
+    door.close().await;
+}

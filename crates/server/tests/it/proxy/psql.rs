@@ -5,7 +5,9 @@ use crate::proxy::door::{BRANCH, Door, complaint, printed};
 #[tokio::test]
 async fn gets_in_and_runs_statements() {
     let door = Door::open().await;
-    let output = door.psql(&door.conninfo(""), &["--command", "select 6 * 7"], "").await;
+    let output = door
+        .psql(&door.conninfo(""), &["--command", "select 6 * 7"], "")
+        .await;
     assert_eq!(printed(output), "42\n");
     assert_eq!(door.metric("egret_proxy_sessions_total"), 1.0);
     assert_eq!(door.metric("egret_proxy_connect_seconds_count"), 1.0);
@@ -17,13 +19,20 @@ async fn gets_in_and_runs_statements() {
 #[tokio::test]
 async fn a_wrong_password_and_a_wrong_role_read_as_in_postgresql() {
     let door = Door::open().await;
-    for (wrong, user) in [("password=wrong", "egret_branch"), ("user=postgres", "postgres")] {
+    for (wrong, user) in [
+        ("password=wrong", "egret_branch"),
+        ("user=postgres", "postgres"),
+    ] {
         let output = door.psql(&door.conninfo(wrong), &[], "select 1").await;
         let expected = format!("FATAL:  password authentication failed for user \"{user}\"\n");
         let complaint = complaint(output);
         assert!(complaint.ends_with(&expected), "{complaint}");
     }
-    assert_eq!(*door.branches.attaching.borrow(), 0, "nobody may wake a branch unauthenticated");
+    assert_eq!(
+        *door.branches.attaching.borrow(),
+        0,
+        "nobody may wake a branch unauthenticated"
+    );
     assert_eq!(
         door.metric("egret_proxy_connections_refused_total{cause=\"password\"}"),
         2.0
@@ -36,10 +45,19 @@ async fn is_told_what_is_wrong_with_the_branch() {
     let door = Door::open().await;
     let name = door.database.name.clone();
     for (database, expected) in [
-        (format!("{name}@pr-43"), "FATAL:  branch \"pr-43\" does not exist\nHINT:  egret branch list"),
-        (name.clone(), "names no branch\nHINT:  write database@branch, for example"),
+        (
+            format!("{name}@pr-43"),
+            "FATAL:  branch \"pr-43\" does not exist\nHINT:  egret branch list",
+        ),
+        (
+            name.clone(),
+            "names no branch\nHINT:  write database@branch, for example",
+        ),
         (format!("@{BRANCH}"), "names no database"),
-        (format!("nope@{BRANCH}"), "FATAL:  database \"nope\" does not exist"),
+        (
+            format!("nope@{BRANCH}"),
+            "FATAL:  database \"nope\" does not exist",
+        ),
     ] {
         let conninfo = door.conninfo(&format!("dbname={database}"));
         let complaint = complaint(door.psql(&conninfo, &[], "select 1").await);
@@ -55,7 +73,9 @@ async fn names_the_branch_in_its_options() {
     for option in ["-c egret.branch", "--egret.branch"] {
         let options = format!("options='{option}={BRANCH} -c statement_timeout=4711'");
         let conninfo = door.conninfo(&format!("dbname={name} {options}"));
-        let output = door.psql(&conninfo, &["--command", "show statement_timeout"], "").await;
+        let output = door
+            .psql(&conninfo, &["--command", "show statement_timeout"], "")
+            .await;
         assert_eq!(printed(output), "4711ms\n");
     }
     door.close().await;
@@ -70,7 +90,10 @@ async fn its_own_settings_survive_discard_and_reset() {
          show application_name; show client_encoding; show geqo; show work_mem;
          set application_name = 'other'; reset application_name; show application_name;";
     let output = door.psql(&conninfo, &[], input).await;
-    assert_eq!(printed(output), "egret-test\nLATIN1\noff\n4711kB\negret-test\n");
+    assert_eq!(
+        printed(output),
+        "egret-test\nLATIN1\noff\n4711kB\negret-test\n"
+    );
     door.close().await;
 }
 
@@ -134,7 +157,10 @@ async fn cannot_replicate() {
     for mode in ["true", "database"] {
         let conninfo = door.conninfo(&format!("replication={mode}"));
         let complaint = complaint(door.psql(&conninfo, &[], "IDENTIFY_SYSTEM").await);
-        assert!(complaint.contains("replication does not pass"), "{complaint}");
+        assert!(
+            complaint.contains("replication does not pass"),
+            "{complaint}"
+        );
     }
     door.close().await;
 }

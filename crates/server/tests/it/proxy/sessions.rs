@@ -1,1 +1,261 @@
-//! x
+//! Sessions from waking a branch to their end, how many there may be, and who cancels whom.
+
+use std::sync::atomic::Ordering;
+
+use egret_base::settings::Span;
+use egret_postgres::tokio_postgres::{self, NoTls, error::SqlState};
+use egret_server::proxy::ProxyConfig;
+use tokio::io::AsyncWriteExt;
+
+use crate::proxy::door::{Door, connect};
+use crate::proxy::raw::Raw;
+
+#[tokio::test]
+async fn a_session_waits_for_its_branch_to_wake() {
+    let door = Door::open().await;
+    door.branches.awake.send_replace(false);
+    let config = door.driver();
+    let connecting = tokio::spawn(async move { connect(&config).await.unwrap() });
+    let mut attaching = door.branches.attaching.subscribe();
+    attaching.wait_for(|count| *count == 1).await.unwrap();
+    assert!(!connecting.is_finished());
+    door.branches.awake.send_replace(true);
+    let client = connecting.await.unwrap();
+    assert_eq!(
+        client
+            .query_one("select 1", &[])
+            .await
+            .unwrap()
+            .get::<_, i32>(0),
+        1
+    );
+    assert_eq!(*door.branches.guards.borrow(), 1);
+    drop(client);
+    door.guards(0).await;
+    assert_eq!(door.branches.lookups.load(Ordering::SeqCst), 1);
+    door.close().await;
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_waiting_is_not_waited_for() {
+    let door = Door::open().await;
+    door.branches.awake.send_replace(false);
+    let mut raw = Raw::connect(&door).await;
+    raw.authenticate(&door).await;
+    door.guards(1).await;
+    drop(raw);
+    door.guards(0).await;
+    door.close().await;
+}
+
+#[tokio::test]
+async fn a_branch_that_does_not_wake_in_time_is_an_error() {
+    let config = ProxyConfig {
+        attach_timeout: Span::ms(20),
+        ..ProxyConfig::default()
+    };
+    let door = Door::with(config, None).await;
+    door.branches.awake.send_replace(false);
+    let mut raw = Raw::connect(&door).await;
+    raw.authenticate(&door).await;
+    assert_eq!(
+        raw.error().await,
+        "57P03 branch \"pr-42\" was not ready within proxy.attach_timeout, which is 20ms"
+    );
+    door.guards(0).await;
+    door.close().await;
+}
+
+#[tokio::test]
+async fn what_a_client_sends_early_is_not_lost() {
+    let door = Door::open().await;
+    door.branches.awake.send_replace(false);
+    let mut raw = Raw::connect(&door).await;
+    raw.authenticate(&door).await;
+    raw.query("select 'early'").await;
+    door.guards(1).await;
+    door.branches.awake.send_replace(true);
+    raw.ready().await;
+    raw.ready().await;
+    drop(raw);
+    door.guards(0).await;
+    door.close().await;
+}
+
+#[tokio::test]
+async fn sessions_have_a_named_limit() {
+    let config = ProxyConfig {
+        sessions_max: 2,
+        ..ProxyConfig::default()
+    };
+    let door = Door::with(config, None).await;
+    let (first, _second) = (door.connect().await, door.connect().await);
+    let error = connect(&door.driver()).await.err().unwrap();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code(), &SqlState::TOO_MANY_CONNECTIONS);
+    assert_eq!(
+        error.message(),
+        "too many sessions: limit proxy.sessions_max is 2"
+    );
+    // A cancel request is no session and must get through a full house.
+    let token = first.cancel_token();
+    let (asleep, cancelled) = tokio::join!(first.simple_query("select pg_sleep(600)"), async {
+        asleep(&door, 1).await;
+        token.cancel_query(NoTls).await
+    });
+    assert_eq!(asleep.unwrap_err().code(), Some(&SqlState::QUERY_CANCELED));
+    cancelled.unwrap();
+    drop(first);
+    door.guards(1).await;
+    door.connect().await;
+    door.close().await;
+}
+
+#[tokio::test]
+async fn unauthenticated_connections_have_a_named_limit() {
+    let config = ProxyConfig {
+        handshakes_max: 1,
+        ..ProxyConfig::default()
+    };
+    let door = Door::with(config, None).await;
+    let mut first = Raw::connect(&door).await;
+    let mut second = Raw::connect(&door).await;
+    assert_eq!(
+        second.error().await,
+        "53300 too many connections wait for authentication: limit proxy.handshakes_max is 1"
+    );
+    first.authenticate(&door).await;
+    first.ready().await;
+    door.connect().await;
+    door.close().await;
+}
+
+/// Waits until as many sessions of this test's database are asleep.
+async fn asleep(door: &Door, wanted: i64) {
+    let watcher = door.database.connect().await;
+    let sleeping = "select count(*) from pg_stat_activity
+        where datname = current_database() and wait_event = 'PgSleep'";
+    let count = async || {
+        watcher
+            .query_one(sleeping, &[])
+            .await
+            .unwrap()
+            .get::<_, i64>(0)
+    };
+    while count().await != wanted {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_cancel_request_reaches_only_the_session_it_names() {
+    let door = Door::open().await;
+    let (one, other) = (door.connect().await, door.connect().await);
+    let sleep = "select pg_sleep(600)";
+    let stranger = stranger(&door);
+    let (first, second, ()) =
+        tokio::join!(one.simple_query(sleep), other.simple_query(sleep), async {
+            asleep(&door, 2).await;
+            stranger.await;
+            one.cancel_token().cancel_query(NoTls).await.unwrap();
+            asleep(&door, 1).await;
+            other.cancel_token().cancel_query(NoTls).await.unwrap();
+        });
+    for result in [first, second] {
+        assert_eq!(result.unwrap_err().code(), Some(&SqlState::QUERY_CANCELED));
+    }
+    assert_eq!(door.metric("egret_proxy_cancel_requests_total"), 3.0);
+    door.close().await;
+}
+
+/// A cancel request with a key nobody has: like PostgreSQL, the proxy hangs up without a word.
+async fn stranger(door: &Door) {
+    let mut raw = Raw::connect(door).await;
+    let mut request = bytes::BytesMut::new();
+    postgres_protocol::message::frontend::cancel_request(1, 2, &mut request);
+    raw.send(&request).await;
+    assert_eq!(raw.rest().await, b"");
+}
+
+#[tokio::test]
+async fn a_client_that_only_reads_on_still_gets_its_answer() {
+    let door = Door::open().await;
+    let mut raw = Raw::connect(&door).await;
+    raw.authenticate(&door).await;
+    raw.ready().await;
+    raw.query("select repeat('x', 1000000)").await;
+    raw.stream.shutdown().await.unwrap();
+    let rest = raw.rest().await;
+    assert_eq!(rest.iter().filter(|byte| **byte == b'x').count(), 1_000_000);
+    door.guards(0).await;
+    door.close().await;
+}
+
+#[tokio::test]
+async fn a_statement_nobody_waits_for_is_cancelled() {
+    let config = ProxyConfig {
+        half_close_timeout: Span::ms(20),
+        ..ProxyConfig::default()
+    };
+    let door = Door::with(config, None).await;
+    let mut raw = Raw::connect(&door).await;
+    raw.authenticate(&door).await;
+    raw.ready().await;
+    raw.query("select pg_sleep(600)").await;
+    asleep(&door, 1).await;
+    drop(raw);
+    door.guards(0).await;
+    asleep(&door, 0).await;
+    door.close().await;
+}
+
+#[tokio::test]
+async fn when_the_backend_ends_so_does_the_client() {
+    let door = Door::open().await;
+    let mut raw = Raw::connect(&door).await;
+    raw.authenticate(&door).await;
+    raw.ready().await;
+    let watcher = door.database.connect().await;
+    let terminate = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+        where datname = current_database() and pid <> pg_backend_pid()";
+    let terminated: i64 = watcher.query_one(terminate, &[]).await.unwrap().get(0);
+    assert_eq!(terminated, 1);
+    // PostgreSQL's own words, passed on.
+    assert_eq!(
+        raw.error().await,
+        "57P01 terminating connection due to administrator command"
+    );
+    assert_eq!(raw.rest().await, b"");
+    door.guards(0).await;
+    door.close().await;
+}
+
+#[tokio::test]
+async fn when_the_branch_goes_away_its_sessions_end() {
+    let door = Door::open().await;
+    let mut raw = Raw::connect(&door).await;
+    raw.authenticate(&door).await;
+    raw.ready().await;
+    door.branches.present.send_replace(false);
+    assert_eq!(
+        raw.error().await,
+        "57P01 terminating connection because the branch went away"
+    );
+    assert_eq!(raw.rest().await, b"");
+    door.close().await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_a_clear_error() {
+    let door = Door::open().await;
+    let gone = door.branches.socket_dir.join("nowhere");
+    *door.branches.elsewhere.lock().unwrap() = Some(gone);
+    let error: tokio_postgres::Error = connect(&door.driver()).await.err().unwrap();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "08006");
+    assert!(
+        error.message().contains("is the server running?"),
+        "{error:?}"
+    );
+    door.close().await;
+}
