@@ -5,3 +5,4 @@ mod external;
 mod listening;
 mod migrating;
 mod postmaster;
+mod wire;
