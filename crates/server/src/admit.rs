@@ -18,7 +18,13 @@ use crate::observe::RequestContext;
 use crate::problem::Problem;
 
 /// Answered however busy the server is: whoever watches over it must not take load for death.
-const ALWAYS_ADMITTED: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+const ALWAYS_ADMITTED: [&str; 5] = [
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/Watch",
+];
 
 /// What the layer holds.
 pub(crate) struct Admission {

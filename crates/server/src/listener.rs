@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::response::IntoResponse;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -20,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
 use crate::config::ServerConfig;
 use crate::error::{RequestError, ServerError};
@@ -214,14 +216,37 @@ impl Accepted {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let service = TowerToHyperService::new(router.clone());
+        let spoken = CancellationToken::new();
+        let heard = spoken.clone();
+        let service = router
+            .clone()
+            .map_request(move |request: http::Request<Incoming>| {
+                heard.cancel();
+                request
+            });
         let connection = self
             .protocol
-            .serve_connection(TokioIo::new(stream), service);
-        // What a client did wrong on the wire it has been told there.
-        if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(error, "a connection ended early");
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        tokio::select! {
+            // What a client did wrong on the wire it has been told there.
+            ended = watcher.watch(connection) => if let Err(error) = ended {
+                tracing::debug!(error, "a connection ended early");
+            },
+            // hyper minds how long a head takes only once it knows the HTTP version.
+            () = silence(spoken, self.header_timeout) => {
+                tracing::debug!("a connection asked nothing within server.header_timeout");
+            }
         }
+    }
+}
+
+/// Ends when nothing has been spoken for `limit`, and otherwise never.
+async fn silence(spoken: CancellationToken, limit: Duration) {
+    if tokio::time::timeout(limit, spoken.cancelled())
+        .await
+        .is_ok()
+    {
+        std::future::pending::<()>().await;
     }
 }
 

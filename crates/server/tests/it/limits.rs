@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::routing::get;
 use egret_base::settings::{Size, Span};
+use egret_base::{Entropy, SeededEntropy};
 use reqwest::{Method, StatusCode};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -178,21 +179,51 @@ async fn a_handler_that_takes_too_long_is_cut_off() {
 }
 
 #[tokio::test]
-async fn a_head_that_never_ends_is_cut_off() {
+async fn whoever_never_finishes_asking_is_cut_off() {
     let house = House::with(
         |config| config.header_timeout = Span::ms(1),
         OpenApiRouter::default(),
     )
     .await;
-    let mut client = TcpStream::connect(house.server.local_address().unwrap())
-        .await
-        .unwrap();
-    client
-        .write_all(b"GET /healthz HTTP/1.1\r\nhost")
-        .await
-        .unwrap();
-    let mut answer = Vec::new();
-    // Ends only because the server closes; whether with an answer is the protocol library's choice.
-    let _ = client.read_to_end(&mut answer).await;
+    let beginnings = [
+        "",
+        "P",
+        "PRI * HTTP/2.0\r\n",
+        "GET",
+        "GET /healthz HTTP/1.1\r\nhost",
+    ];
+    for beginning in beginnings {
+        let address = house.server.local_address().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(beginning.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // Ends only because the server closes; with an answer or without is the protocol's choice.
+        let _ = client.read_to_end(&mut answer).await;
+    }
+    house.close().await;
+}
+
+#[tokio::test]
+async fn garbage_on_the_wire_harms_nobody_else() {
+    let house = House::open().await;
+    let entropy = SeededEntropy::new(99);
+    for length in 1..200_usize {
+        let address = house.server.local_address().unwrap();
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let mut bytes = vec![0; length];
+        entropy.fill(&mut bytes);
+        // Some begin like a request, so as to get further.
+        let beginning = [
+            "",
+            "GET ",
+            "GET / HTTP/1.1\r\n",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        ];
+        let beginning = beginning[length % beginning.len()];
+        client.write_all(beginning.as_bytes()).await.unwrap();
+        let _ = client.write_all(&bytes).await;
+        drop(client);
+    }
+    assert_eq!(house.get("/v1/tokens").await.status(), StatusCode::OK);
     house.close().await;
 }

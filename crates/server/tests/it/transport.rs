@@ -76,6 +76,29 @@ async fn a_watched_status_follows_readiness_and_ends_with_the_server() {
 }
 
 #[tokio::test]
+async fn watches_are_bounded_and_take_no_slot_from_requests() {
+    let house = House::with(
+        |config| config.concurrency_max = 1,
+        OpenApiRouter::default(),
+    )
+    .await;
+    let mut health = health_client(&house).await;
+    let mut watches = Vec::new();
+    for _ in 0..64 {
+        let watch = health.watch(HealthCheckRequest::default()).await;
+        watches.push(watch.unwrap());
+    }
+    let refused = health
+        .watch(HealthCheckRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    assert!(health.check(HealthCheckRequest::default()).await.is_ok());
+    assert_eq!(house.get("/v1/tokens").await.status(), StatusCode::OK);
+    house.close().await;
+}
+
+#[tokio::test]
 async fn an_unknown_grpc_method_is_a_grpc_status() {
     let house = House::open().await;
     let client = client_builder().http2_prior_knowledge().build().unwrap();
