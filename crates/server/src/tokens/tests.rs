@@ -249,6 +249,79 @@ fn a_wrong_secret_is_refused() {
     assert_eq!(code_of(tokens.authenticate(&other.text())), "token_invalid");
 }
 
+/// What may happen to the store, for the comparison with a plain list.
+#[derive(Clone, Debug)]
+enum Step {
+    Create { ttl_ms: Option<u64> },
+    Revoke(usize),
+    Advance { ms: u64 },
+    Reopen,
+}
+
+fn any_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        proptest::option::of(1..5_000_u64).prop_map(|ttl_ms| Step::Create { ttl_ms }),
+        (0..8_usize).prop_map(Step::Revoke),
+        (0..3_000_u64).prop_map(|ms| Step::Advance { ms }),
+        Just(Step::Reopen),
+    ]
+}
+
+/// The same store as a list: each token with its end and whether it is revoked.
+fn check_against_list(steps: Vec<Step>) {
+    let bench = Bench::new();
+    let mut tokens = bench.open();
+    let mut list: Vec<(NewToken, bool)> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Create { ttl_ms } => {
+                let wish = TokenRequest {
+                    ttl_ms,
+                    ..request(&["branches:*"])
+                };
+                list.push((tokens.create(&wish).unwrap(), false));
+            }
+            Step::Revoke(index) => {
+                if let Some((token, revoked)) = list.get_mut(index) {
+                    let outcome = tokens.revoke(&token.details.id);
+                    assert_eq!(outcome.is_err(), *revoked);
+                    *revoked = true;
+                }
+            }
+            Step::Advance { ms } => bench.clock.advance(Duration::from_millis(ms)),
+            Step::Reopen => {
+                drop(tokens);
+                tokens = bench.open();
+            }
+        }
+        let now = bench.clock.now();
+        for (token, revoked) in &list {
+            let expired = token.details.expires_at.is_some_and(|end| end <= now);
+            let code = tokens
+                .authenticate(&token.token)
+                .map_or_else(|error| error.code(), |_| "");
+            let expected = match (revoked, expired) {
+                (true, _) => "token_invalid",
+                (false, true) => "token_expired",
+                (false, false) => "",
+            };
+            assert_eq!(code, expected);
+        }
+        assert_eq!(
+            tokens.list().len(),
+            list.iter().filter(|(_, revoked)| !revoked).count()
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn the_store_agrees_with_a_list(steps in proptest::collection::vec(any_step(), 1..24)) {
+        check_against_list(steps);
+    }
+}
+
 proptest! {
     #[test]
     fn parsing_never_panics(text in ".{0,80}", near in "egret_[0-9a-zé_-]{0,60}") {

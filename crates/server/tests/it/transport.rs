@@ -214,3 +214,15 @@ async fn a_route_with_a_scope_nobody_knows_is_refused_at_once() {
         "GET /v1/feed needs the scope `herons:read`, which the token store does not know"
     );
 }
+
+#[tokio::test]
+async fn an_open_address_without_tls_is_warned_about() {
+    let mut site = Site::new();
+    site.config.address = "0.0.0.0".to_owned();
+    site.builder().build().unwrap();
+    let log = site.log.text();
+    assert!(
+        log.contains(" WARN ") && log.contains("tokens will cross the network"),
+        "{log}"
+    );
+}
