@@ -101,6 +101,25 @@ async fn metrics_count_requests_by_route() {
     house.close().await;
 }
 
+/// Removes the empty file that the profiler library keeps open as long as its process lives.
+fn remove_profiler_file() {
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        let Ok(target) = std::fs::read_link(entry.path()) else {
+            continue;
+        };
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let is_temporary =
+            target.parent() == Some(&std::env::temp_dir()) && name.starts_with(".tmp");
+        if is_temporary
+            && target
+                .metadata()
+                .is_ok_and(|file| file.is_file() && file.len() == 0)
+        {
+            std::fs::remove_file(&target).unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn one_profile_at_a_time_and_bounded() {
     let house = House::open().await;
@@ -133,4 +152,5 @@ async fn one_profile_at_a_time_and_bounded() {
         assert!(samples.parse::<u64>().unwrap() > 0, "{line}");
     }
     house.close().await;
+    remove_profiler_file();
 }
