@@ -234,3 +234,6 @@ fn authentication_method(message: &Message) -> Option<&'static str> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -171,16 +171,18 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Downstream<'_, R, W> {
             let Until { ending, closed, .. } = &mut self.until;
             tokio::select! {
                 biased;
+                // First, since a backend that never pauses would keep it from being heard.
+                () = reached(ending, awaited) => match awaited {
+                    Ending::Draining => awaited = Ending::Closing,
+                    _ => return Ok(End::Stopping),
+                },
                 read = self.reader.read(&mut buffer) => match read {
                     // A backend that was killed resets the socket; the client sees it close.
                     Ok(0) | Err(_) => return Ok(End::Finished),
                     Ok(taken) => self.forward(&buffer[..taken]).await?,
                 },
+                // Last, since the backend's own last words say more.
                 () = closed => return Ok(End::BranchClosed),
-                () = reached(ending, awaited) => match awaited {
-                    Ending::Draining => awaited = Ending::Closing,
-                    _ => return Ok(End::Stopping),
-                },
             }
         }
     }

@@ -4,6 +4,7 @@ mod house;
 mod http;
 mod limits;
 mod openapi;
+mod proxy;
 mod system;
 mod tokens;
 mod transport;

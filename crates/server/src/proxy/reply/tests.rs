@@ -1,7 +1,5 @@
 //! The proxy's messages are read by an independent client.
 
-use expect_test::expect;
-
 use super::*;
 
 #[test]
@@ -9,16 +7,8 @@ fn an_error_carries_its_fields_and_nothing_more() {
     let refusal = Refusal::new("28P01", "no\0Cinjected").with_hint("try again");
     let reply = fatal(&refusal);
     assert_eq!(
-        reply.len(),
-        1 + u32::from_be_bytes([reply[1], reply[2], reply[3], reply[4]]) as usize
-    );
-    expect![[r#"EBSFATAL|VFATAL|C28P01|MnoCinjected|Htry again||"#]].assert_eq(
-        &reply
-            .iter()
-            .filter(|byte| !(1..10).contains(*byte))
-            .map(|byte| if *byte == 0 { '|' } else { char::from(*byte) })
-            .collect::<String>()
-            .replacen("|||", "", 1),
+        &reply[..],
+        b"E\0\0\0\x32SFATAL\0VFATAL\0C28P01\0MnoCinjected\0Htry again\0\0"
     );
 }
 

@@ -36,6 +36,9 @@ const MAJOR: u32 = 15;
 /// After which a client that hangs is given up, so that a fault does not hang the tests.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Held by a test with many sessions: two such at once are more than the server admits.
+pub static CROWD: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 static VERIFIER: LazyLock<Arc<Verifier>> = LazyLock::new(|| {
     let mut salt = [0; 16];
     SystemEntropy.fill(&mut salt);

@@ -1,9 +1,10 @@
 //! node-postgres, which speaks the protocol without libpq.
 
-use crate::proxy::door::{Door, PASSWORD, complaint, printed};
+use crate::proxy::door::{CROWD, Door, PASSWORD, complaint, printed};
 
 #[tokio::test]
 async fn does_everything_it_can() {
+    let _crowd = CROWD.lock().await;
     let door = Door::open().await;
     let program = include_str!("scripts/node.js");
     let output = door.node(program, PASSWORD, &door.database()).await;

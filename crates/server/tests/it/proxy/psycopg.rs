@@ -1,6 +1,6 @@
 //! psycopg, with the libpq it brings along.
 
-use crate::proxy::door::{Door, printed};
+use crate::proxy::door::{CROWD, Door, printed};
 
 #[tokio::test]
 async fn does_everything_it_can() {
@@ -16,6 +16,7 @@ async fn does_everything_it_can() {
 
 #[tokio::test]
 async fn opens_fifty_sessions_at_once() {
+    let _crowd = CROWD.lock().await;
     let door = Door::open().await;
     let output = door
         .python(&door.conninfo(""), include_str!("scripts/psycopg_many.py"))
