@@ -136,7 +136,7 @@ impl Value for Size {
 impl std::fmt::Display for Size {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (unit, shift) in SIZE_UNITS {
-            if self.0 >= 1 << shift && self.0 % (1 << shift) == 0 {
+            if self.0 >= 1 << shift && self.0.is_multiple_of(1 << shift) {
                 return write!(f, "{}{unit}", self.0 >> shift);
             }
         }
@@ -206,7 +206,7 @@ impl Value for Span {
 impl std::fmt::Display for Span {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (unit, ms) in SPAN_UNITS {
-            if self.0 >= ms && self.0 % ms == 0 {
+            if self.0 >= ms && self.0.is_multiple_of(ms) {
                 return write!(f, "{}{unit}", self.0 / ms);
             }
         }

@@ -1,1 +1,26 @@
-//! placeholder
+//! Branches: a writable copy of a database, in milliseconds, thrown away after.
+//!
+//! A *template* is a recovered, cleanly stopped, read-only copy of a source; a *branch* is a
+//! writable clone of a template with a postmaster of its own, reached through the proxy or the API.
+//! [`Branches`] is the engine's handle.
+
+mod api;
+pub mod config;
+pub mod core;
+pub mod error;
+mod metrics;
+pub mod model;
+mod store;
+mod worker;
+
+pub use api::change::Children;
+pub use api::create::Created;
+pub use api::session::{Attached, QueryAnswer, QueryColumn, SessionGuard};
+pub use api::verify::{Finding, Proof, RegistryCheck};
+pub use api::view::{BranchView, TemplateView, VolumeView};
+pub use api::{Branches, Options, Steps};
+pub use config::BranchesConfig;
+pub use error::BranchesError;
+pub use store::prepare::ROLE;
+pub use store::volume::{Mounted, open as open_volume};
+pub use worker::VolumeService;

@@ -211,6 +211,17 @@ impl Postmaster {
         self.exited().await;
     }
 
+    /// Tells the server to stop and does not wait.
+    pub fn tell(&self, mode: StopMode) {
+        let signal = match mode {
+            StopMode::Fast => Signal::INT,
+            StopMode::Immediate => Signal::QUIT,
+        };
+        if let Err(error) = self.signal(signal) {
+            tracing::debug!(%error, "a postmaster was gone before it was told to stop");
+        }
+    }
+
     /// Asks the server to read its configuration files again.
     ///
     /// # Errors

@@ -1,0 +1,280 @@
+//! Destroy, reset, suspend, resume, protect and expire.
+
+use std::sync::Arc;
+
+use egret_postgres::postmaster::StopMode;
+
+use super::{Branches, Inner};
+use crate::core::request;
+use crate::error::{BranchesError, io};
+use crate::model::{Branch, BranchName, BranchState, Change, TemplateId, TemplateState};
+use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
+use crate::store::source::blocking;
+
+/// What happens to a branch's children when it is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Children {
+    /// Their existence refuses the destruction.
+    Refuse,
+    /// They are destroyed with it.
+    Destroy,
+}
+
+impl Branches {
+    /// Destroys a branch: acknowledged at once, files deleted behind. The name is free at once.
+    ///
+    /// # Errors
+    /// [`BranchesError`] when it is protected or has children that are not to go with it.
+    pub async fn destroy(
+        &self,
+        tenant: &str,
+        name: &BranchName,
+        children: Children,
+    ) -> Result<Branch, BranchesError> {
+        let branch = self.inner.find(tenant, name)?;
+        let family = self.inner.descendants(&branch)?;
+        if let (Children::Refuse, Some(_)) = (children, family.first()) {
+            let names: Vec<&str> = family.iter().map(|child| child.name.as_str()).collect();
+            return Err(BranchesError::HasChildren {
+                name: name.to_string(),
+                children: names.join(", "),
+            });
+        }
+        for one in family.iter().chain([&branch]) {
+            if one.protected {
+                return Err(BranchesError::Protected {
+                    name: one.name.to_string(),
+                });
+            }
+        }
+        for child in family {
+            self.inner.destroy(child).await?;
+        }
+        self.inner.destroy(branch).await
+    }
+
+    /// Brings a branch back to its template, or to another one. Sessions end; the connection string
+    /// stays the same.
+    ///
+    /// # Errors
+    /// [`BranchesError`].
+    pub async fn reset(
+        &self,
+        tenant: &str,
+        name: &BranchName,
+        to: Option<TemplateId>,
+    ) -> Result<Branch, BranchesError> {
+        let (inner, branch) = (self.inner.clone(), self.inner.find(tenant, name)?);
+        tokio::spawn(async move { inner.reset(branch, to).await })
+            .await
+            .map_err(|_| BranchesError::Stopping)?
+    }
+
+    /// Stops a branch's postmaster cleanly; the next connection wakes it.
+    ///
+    /// # Errors
+    /// [`BranchesError`].
+    pub async fn suspend(&self, tenant: &str, name: &BranchName) -> Result<Branch, BranchesError> {
+        let (inner, branch) = (self.inner.clone(), self.inner.find(tenant, name)?);
+        tokio::spawn(async move { inner.suspend(branch).await })
+            .await
+            .map_err(|_| BranchesError::Stopping)?
+    }
+
+    /// Starts a suspended branch, or one that failed.
+    ///
+    /// # Errors
+    /// [`BranchesError`].
+    pub async fn resume(&self, tenant: &str, name: &BranchName) -> Result<Branch, BranchesError> {
+        let (inner, branch) = (self.inner.clone(), self.inner.find(tenant, name)?);
+        tokio::spawn(async move { inner.wake(branch).await })
+            .await
+            .map_err(|_| BranchesError::Stopping)?
+    }
+
+    /// Changes protection, lifetime or labels.
+    ///
+    /// # Errors
+    /// [`BranchesError`] when a value is out of range; nothing has changed then.
+    pub fn change(&self, tenant: &str, name: &BranchName, change: &Change) -> Result<Branch, BranchesError> {
+        let inner = &self.inner;
+        if let Some(labels) = &change.labels {
+            request::labels(labels, &inner.config)?;
+        }
+        request::ttl(change.ttl_ms.flatten(), &inner.config)?;
+        let branch = inner.find(tenant, name)?;
+        let registry = &inner.started()?.registry;
+        registry.change_branch(branch.id, change, inner.now())?;
+        let changed = inner.find(tenant, name)?;
+        write_manifest(&inner.paths.branch(changed.id), &changed)?;
+        inner.due.notify_one();
+        Ok(changed)
+    }
+}
+
+impl Inner {
+    /// Living branches made from templates of this one, and theirs, deepest first.
+    pub(crate) fn descendants(&self, branch: &Branch) -> Result<Vec<Branch>, BranchesError> {
+        let registry = &self.started()?.registry;
+        let (branches, templates) = (registry.branches()?, registry.templates()?);
+        let mut found: Vec<Branch> = Vec::new();
+        let mut parents = vec![branch.id];
+        while let Some(parent) = parents.pop() {
+            let origins: Vec<TemplateId> = templates
+                .iter()
+                .filter(|template| template.origin_branch == Some(parent))
+                .map(|template| template.id)
+                .collect();
+            for child in &branches {
+                if child.state != BranchState::Destroying && origins.contains(&child.template) {
+                    parents.push(child.id);
+                    found.push(child.clone());
+                }
+            }
+        }
+        found.reverse();
+        Ok(found)
+    }
+
+    /// Makes a tombstone and tells the postmaster to go; the worker waits for it and cleans up.
+    pub(crate) async fn destroy(&self, branch: Branch) -> Result<Branch, BranchesError> {
+        let started = self.started()?;
+        let slot = self.slot(branch.id);
+        let _held = slot.lock.lock().await;
+        let Some(mut branch) = started.registry.branch(branch.id)? else {
+            return Err(BranchesError::NotFound {
+                name: branch.name.to_string(),
+            });
+        };
+        if branch.state == BranchState::Destroying {
+            return Err(BranchesError::NotFound {
+                name: branch.name.to_string(),
+            });
+        }
+        branch.state = BranchState::Destroying;
+        self.steps.before("destroy.intent");
+        started.registry.update_branch(&branch)?;
+        self.steps.before("destroy.signal");
+        if let Some(postmaster) = slot.take_live() {
+            postmaster.tell(StopMode::Immediate);
+        }
+        self.metrics.destroyed();
+        self.due.notify_one();
+        Ok(branch)
+    }
+
+    /// Deletes what is behind a tombstone, then the row.
+    pub(crate) async fn purge(&self, branch: Branch) -> Result<(), BranchesError> {
+        let slot = self.slot(branch.id);
+        let _held = slot.lock.lock().await;
+        self.steps.before("purge.stop");
+        self.stop_postmaster(branch.id, StopMode::Immediate).await?;
+        let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));
+        let socket = self.paths.socket(branch.id);
+        self.steps.before("purge.files");
+        blocking(move || {
+            remove_file(&manifest_of(&data))?;
+            volume.remove(&data).map_err(io("remove", &data))?;
+            remove_directory(&socket)
+        })
+        .await?;
+        self.steps.before("purge.row");
+        self.started()?.registry.delete_branch(branch.id)?;
+        self.steps.before("purge.done");
+        super::lock(&self.slots).remove(&branch.id);
+        super::lock(&self.verifiers).remove(&branch.id);
+        Ok(())
+    }
+
+    async fn reset(self: &Arc<Self>, branch: Branch, to: Option<TemplateId>) -> Result<Branch, BranchesError> {
+        let started = self.started()?;
+        let slot = self.slot(branch.id);
+        let _held = slot.lock.lock().await;
+        let mut branch = self.find(&branch.tenant, &branch.name)?;
+        if branch.protected {
+            return Err(BranchesError::Protected {
+                name: branch.name.to_string(),
+            });
+        }
+        let gate = self.templates_gate.read().await;
+        if let Some(id) = to {
+            let ready = |template: &crate::model::Template| template.id == id && template.state == TemplateState::Ready;
+            if !started.registry.templates()?.iter().any(ready) {
+                return Err(BranchesError::TemplateNotFound { id: id.to_string() });
+            }
+            branch.template = id;
+        }
+        branch.state = BranchState::Resetting;
+        self.steps.before("reset.intent");
+        started.registry.update_branch(&branch)?;
+        drop(gate);
+        self.finish_reset(&mut branch).await?;
+        Ok(branch)
+    }
+
+    /// Replaces the files of a branch whose row says `resetting`. The caller holds the slot.
+    pub(crate) async fn finish_reset(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
+        let result = async {
+            self.stop_postmaster(branch.id, StopMode::Immediate).await?;
+            let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));
+            self.steps.before("reset.remove");
+            blocking(move || volume.remove(&data).map_err(io("remove", &data))).await?;
+            self.clone_template(branch.template, branch.id).await?;
+            self.start_again(branch).await?;
+            write_manifest(&self.paths.branch(branch.id), branch)
+        }
+        .await;
+        if let Err(error) = &result {
+            self.give_up(branch.clone(), error);
+        }
+        result
+    }
+
+    pub(crate) async fn suspend(self: &Arc<Self>, branch: Branch) -> Result<Branch, BranchesError> {
+        let slot = self.slot(branch.id);
+        let _held = slot.lock.lock().await;
+        let mut branch = self.find(&branch.tenant, &branch.name)?;
+        match branch.state {
+            BranchState::Suspended => return Ok(branch),
+            BranchState::Running => {}
+            state => {
+                return Err(BranchesError::WrongState {
+                    name: branch.name.to_string(),
+                    state: state.as_str(),
+                    hint: "only a running branch can be suspended".to_owned(),
+                });
+            }
+        }
+        self.stop_postmaster(branch.id, StopMode::Fast).await?;
+        self.flush_volume().await?;
+        branch.state = BranchState::Suspended;
+        branch.boot_id = None;
+        branch.postmaster = None;
+        self.started()?.registry.update_branch(&branch)?;
+        Ok(branch)
+    }
+
+    /// Starts a branch that does not run; one that runs is left as it is.
+    pub(crate) async fn wake(self: &Arc<Self>, branch: Branch) -> Result<Branch, BranchesError> {
+        let slot = self.slot(branch.id);
+        let _held = slot.lock.lock().await;
+        let mut branch = self.find(&branch.tenant, &branch.name)?;
+        if slot.live().is_some() {
+            return Ok(branch);
+        }
+        if branch.failure.as_deref() == Some(crate::core::reconcile::MACHINE_CRASHED) {
+            return Err(BranchesError::WrongState {
+                name: branch.name.to_string(),
+                state: branch.state.as_str(),
+                hint: crate::core::reconcile::MACHINE_CRASHED.to_owned(),
+            });
+        }
+        self.check_room()?;
+        if let Err(error) = self.start_again(&mut branch).await {
+            self.give_up(branch, &error);
+            return Err(error);
+        }
+        *super::lock(&slot.idle_since) = Some(self.now());
+        Ok(branch)
+    }
+}

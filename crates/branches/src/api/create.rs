@@ -1,0 +1,234 @@
+//! Creating a branch: intent, clone, start, receipt.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_base::Limit;
+use egret_base::settings::Size;
+
+use super::{Branches, Inner, Stopwatch};
+use crate::core::request;
+use crate::error::{BranchesError, io};
+use crate::model::{
+    Branch, BranchId, BranchState, From, NewBranch, Receipt, Template, TemplateId, TemplateState,
+};
+use crate::store::files::write_manifest;
+use crate::store::source::blocking;
+
+/// What became of a request for a branch.
+#[derive(Clone, Debug)]
+pub enum Created {
+    /// It was made.
+    New(Branch),
+    /// It existed, asked for in the same way.
+    Existing(Branch),
+}
+
+impl Created {
+    /// The branch, new or not.
+    pub fn into_branch(self) -> Branch {
+        match self {
+            Created::New(branch) | Created::Existing(branch) => branch,
+        }
+    }
+}
+
+impl Branches {
+    /// Makes a branch and returns when it accepts connections. Idempotent by name: the same request
+    /// again answers with the branch that exists.
+    ///
+    /// # Errors
+    /// [`BranchesError`]; a failed creation leaves a tombstone that is cleaned up behind.
+    pub async fn create(&self, request: NewBranch) -> Result<Created, BranchesError> {
+        // A caller that goes away must not leave the work half done.
+        let inner = self.inner.clone();
+        tokio::spawn(async move { inner.create(request).await })
+            .await
+            .map_err(|_| BranchesError::Stopping)?
+    }
+}
+
+impl Inner {
+    async fn create(self: &Arc<Self>, asked: NewBranch) -> Result<Created, BranchesError> {
+        let started = self.started()?;
+        request::validate(&asked, &self.config)?;
+        let mut watch = Stopwatch::start();
+        if let Some(existing) = self.existing(&asked).await? {
+            return Ok(Created::Existing(existing));
+        }
+        let branches = started.registry.branches()?;
+        let limit = Limit::new("branches.branches_max", u64::from(self.config.branches_max));
+        limit.check(branches.len() as u64 + 1)?;
+        self.check_room()?;
+        let template = self.template_for(&asked).await?;
+        // From here until the row is there the template may not be removed.
+        let gate = self.templates_gate.read().await;
+        if !started.registry.templates()?.iter().any(|found| found.id == template.id && found.state == TemplateState::Ready) {
+            return Err(BranchesError::TemplateNotFound { id: template.id.to_string() });
+        }
+        let branch = self.intent(&asked, &template);
+        watch.phase("template");
+        let slot = self.slot(branch.id);
+        let _held = slot.lock.lock().await;
+        self.steps.before("create.intent");
+        if let Err(error) = started.registry.insert_branch(&branch) {
+            // Another request for the name was faster.
+            if let Some(existing) = self.existing(&asked).await? {
+                return Ok(Created::Existing(existing));
+            }
+            return Err(error.into());
+        }
+        drop(gate);
+        watch.phase("intent");
+        match self.make(branch.clone(), &template, &mut watch).await {
+            Ok(branch) => {
+                self.metrics.created(&watch);
+                Ok(Created::New(branch))
+            }
+            Err(error) => {
+                self.metrics.failed();
+                self.bury(branch)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The living branch of that name, when the request fits it; waits for one that is just made.
+    async fn existing(&self, asked: &NewBranch) -> Result<Option<Branch>, BranchesError> {
+        let registry = &self.started()?.registry;
+        let Some(found) = registry.branch_named(&asked.tenant, &asked.name)? else {
+            return Ok(None);
+        };
+        request::same(&found, asked)?;
+        let slot = self.slot(found.id);
+        let _held = slot.lock.lock().await;
+        Ok(registry.branch_named(&asked.tenant, &asked.name)?)
+    }
+
+    /// The row as it stands before anything is done.
+    fn intent(&self, asked: &NewBranch, template: &Template) -> Branch {
+        let now = self.now();
+        let ttl_ms = asked.ttl_ms.or(self.config.ttl_default.map(|span| span.0));
+        Branch {
+            id: BranchId::new(now, self.entropy.ten()),
+            tenant: asked.tenant.clone(),
+            name: asked.name.clone(),
+            state: BranchState::Creating,
+            template: template.id,
+            parent_branch: template.origin_branch_name.clone(),
+            from: asked.from.clone(),
+            preset: asked.preset,
+            durable: request::durable(asked),
+            protected: asked.protected,
+            settings: asked.settings.clone(),
+            labels: asked.labels.clone(),
+            created_at: now,
+            ttl_ms,
+            expires_at: ttl_ms.map(|ms| now.plus(Duration::from_millis(ms))),
+            failure: None,
+            receipt: None,
+            boot_id: None,
+            postmaster: None,
+        }
+    }
+
+    /// Clones, starts and records.
+    async fn make(
+        self: &Arc<Self>,
+        mut branch: Branch,
+        template: &Template,
+        watch: &mut Stopwatch,
+    ) -> Result<Branch, BranchesError> {
+        self.clone_template(branch.template, branch.id).await?;
+        watch.phase("clone");
+        self.start_postmaster(&mut branch, template).await?;
+        watch.phase("start");
+        branch.state = BranchState::Running;
+        branch.receipt = Some(Receipt {
+            kind: "cold".to_owned(),
+            template: template.id,
+            template_lsn: template.lsn.clone(),
+            template_taken_at: template.taken_at,
+            total_ms: watch.total_ms(),
+            phases: watch.phases().to_vec(),
+            source: template.source.clone(),
+        });
+        self.steps.before("create.manifest");
+        write_manifest(&self.paths.branch(branch.id), &branch)?;
+        self.steps.before("create.record");
+        self.started()?.registry.update_branch(&branch)?;
+        self.steps.before("create.done");
+        watch.phase("record");
+        Ok(branch)
+    }
+
+    /// Clones a template's files for a branch.
+    pub(crate) async fn clone_template(
+        &self,
+        template: TemplateId,
+        branch: BranchId,
+    ) -> Result<(), BranchesError> {
+        let volume = self.mounted().volume;
+        let (from, to) = (self.paths.template(template), self.paths.branch(branch));
+        self.steps.before("create.clone");
+        blocking(move || volume.clone_tree(&from, &to).map_err(io("clone", &from))).await
+    }
+
+    /// Turns a branch into a tombstone; the worker does the rest.
+    pub(crate) fn bury(&self, mut branch: Branch) -> Result<(), BranchesError> {
+        branch.state = BranchState::Destroying;
+        branch.postmaster = None;
+        self.started()?.registry.update_branch(&branch)?;
+        self.due.notify_one();
+        Ok(())
+    }
+
+    /// Refuses when the volume has too little room for anything new.
+    pub(crate) fn check_room(&self) -> Result<(), BranchesError> {
+        let free = Size(self.mounted().space()?.free);
+        if free < self.config.free_min {
+            return Err(BranchesError::VolumeFull {
+                free: Size(free.0 >> 20 << 20),
+                free_min: self.config.free_min,
+            });
+        }
+        Ok(())
+    }
+
+    /// The template that a request names, built now where it has to be.
+    async fn template_for(self: &Arc<Self>, asked: &NewBranch) -> Result<Template, BranchesError> {
+        let newest = |templates: Vec<Template>| {
+            templates
+                .into_iter()
+                .rfind(|found| found.state == TemplateState::Ready && found.origin_branch.is_none())
+        };
+        let registry = &self.started()?.registry;
+        match &asked.from {
+            From::NewestTemplate => match newest(registry.templates()?) {
+                Some(template) => Ok(template),
+                None => {
+                    // Of several first requests one builds and the others use what it built.
+                    let building = self.building.lock().await;
+                    match newest(registry.templates()?) {
+                        Some(template) => Ok(template),
+                        None => self.build_from_head(&building).await,
+                    }
+                }
+            },
+            From::Head => {
+                let building = self.building.lock().await;
+                self.build_from_head(&building).await
+            }
+            From::Template(id) => registry
+                .templates()?
+                .into_iter()
+                .find(|found| found.id == *id && found.state == TemplateState::Ready)
+                .ok_or_else(|| BranchesError::TemplateNotFound { id: id.to_string() }),
+            From::Branch(name) => {
+                let parent = self.find(&asked.tenant, name)?;
+                let building = self.building.lock().await;
+                self.build_from_branch(&parent, &building).await
+            }
+        }
+    }
+}

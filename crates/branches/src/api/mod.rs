@@ -1,0 +1,275 @@
+//! The engine's handle and its operations: what the doors call.
+//!
+//! Every operation that touches a branch's files or postmaster holds that branch's slot, so that
+//! they follow one another; reading does not.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
+use std::time::Instant;
+
+use egret_base::{Clock, Entropy, Timestamp};
+use egret_postgres::EmbeddedServer;
+use egret_postgres::owner::Owner;
+use egret_postgres::postmaster::Postmaster;
+use egret_postgres::provision::Binaries;
+use egret_postgres::wire::scram::Verifier;
+use tokio::sync::{Notify, watch};
+
+use crate::config::BranchesConfig;
+use crate::error::BranchesError;
+use crate::metrics::Metrics;
+use crate::model::{Branch, BranchId, BranchName, Phase};
+use crate::store::files::Paths;
+use crate::store::registry::Registry;
+use crate::store::secret::Secret;
+use crate::store::volume::Mounted;
+
+pub mod change;
+pub mod create;
+mod postmaster;
+pub(crate) mod recover;
+pub mod session;
+pub mod template;
+pub mod verify;
+pub mod view;
+pub(crate) mod volume;
+
+/// Egret's name for the embedded server as a source.
+pub const SOURCE: &str = "main";
+
+/// Told of each step that changes something outside the process, before it is taken; a crash test
+/// ends the process there.
+pub trait Steps: Send + Sync + 'static {
+    /// `step` is about to be taken, e.g. `create.clone`.
+    fn before(&self, step: &'static str);
+}
+
+struct NoSteps;
+
+impl Steps for NoSteps {
+    fn before(&self, _: &'static str) {}
+}
+
+/// What the engine is made from.
+pub struct Options {
+    /// Settings.
+    pub config: BranchesConfig,
+    /// The volume in use.
+    pub mounted: Mounted,
+    /// Egret's data directory.
+    pub data_dir: PathBuf,
+    /// Where socket directories go; short.
+    pub run_dir: PathBuf,
+    /// The server that branches are made of; started before this engine.
+    pub source: Arc<EmbeddedServer>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness, fit for secrets.
+    pub entropy: Arc<dyn Entropy>,
+    /// Where metrics are registered.
+    pub metrics: Arc<Mutex<prometheus_client::registry::Registry>>,
+}
+
+/// The branches engine. Cheap to clone; every clone is the same engine.
+#[derive(Clone)]
+pub struct Branches {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) config: BranchesConfig,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) paths: Paths,
+    pub(crate) mounted: RwLock<Mounted>,
+    pub(crate) source: Arc<EmbeddedServer>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) steps: Arc<dyn Steps>,
+    pub(crate) metrics: Metrics,
+    pub(crate) started: OnceLock<Started>,
+    pub(crate) stopping: AtomicBool,
+    pub(crate) slots: Mutex<HashMap<BranchId, Arc<Slot>>>,
+    pub(crate) verifiers: Mutex<HashMap<BranchId, Arc<Verifier>>>,
+    /// Held for reading while a branch takes a template, for writing while one is removed.
+    pub(crate) templates_gate: tokio::sync::RwLock<()>,
+    /// One template is built at a time.
+    pub(crate) building: tokio::sync::Mutex<()>,
+    pub(crate) due: Notify,
+    pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
+}
+
+/// What is known once the engine has started.
+pub(crate) struct Started {
+    pub(crate) registry: Registry,
+    pub(crate) binaries: Binaries,
+    pub(crate) owner: Owner,
+    pub(crate) secret: Secret,
+    pub(crate) boot_id: String,
+}
+
+/// One branch's place in this process.
+pub(crate) struct Slot {
+    /// Held by whoever changes the branch's files or postmaster.
+    pub(crate) lock: tokio::sync::Mutex<()>,
+    live: Mutex<Option<Arc<Postmaster>>>,
+    pub(crate) sessions: AtomicU32,
+    pub(crate) idle_since: Mutex<Option<Timestamp>>,
+    /// Counts the ends of its postmasters; sessions watch it.
+    pub(crate) ends: watch::Sender<u64>,
+}
+
+impl Slot {
+    fn new(now: Timestamp) -> Self {
+        Self {
+            lock: tokio::sync::Mutex::new(()),
+            live: Mutex::new(None),
+            sessions: AtomicU32::new(0),
+            idle_since: Mutex::new(Some(now)),
+            ends: watch::Sender::new(0),
+        }
+    }
+
+    /// The running postmaster.
+    pub(crate) fn live(&self) -> Option<Arc<Postmaster>> {
+        lock(&self.live).clone()
+    }
+
+    pub(crate) fn set_live(&self, postmaster: Arc<Postmaster>) {
+        *lock(&self.live) = Some(postmaster);
+    }
+
+    /// Takes the postmaster out, so that its end is nobody's surprise, and tells its sessions.
+    pub(crate) fn take_live(&self) -> Option<Arc<Postmaster>> {
+        let taken = lock(&self.live).take();
+        if taken.is_some() {
+            self.ends.send_modify(|ends| *ends += 1);
+        }
+        taken
+    }
+}
+
+/// A mutex whose holders leave it sound even when they panic.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Branches {
+    /// An engine that is not started yet.
+    pub fn new(options: Options) -> Self {
+        Self::with_steps(options, Arc::new(NoSteps))
+    }
+
+    /// An engine that tells `steps` what it is about to do.
+    pub fn with_steps(options: Options, steps: Arc<dyn Steps>) -> Self {
+        let metrics = Metrics::register(&mut lock(&options.metrics));
+        Self {
+            inner: Arc::new(Inner {
+                paths: Paths {
+                    volume: options.mounted.root.clone(),
+                    run: options.run_dir,
+                },
+                config: options.config,
+                data_dir: options.data_dir,
+                mounted: RwLock::new(options.mounted),
+                source: options.source,
+                clock: options.clock,
+                entropy: options.entropy,
+                steps,
+                metrics,
+                started: OnceLock::new(),
+                stopping: AtomicBool::new(false),
+                slots: Mutex::default(),
+                verifiers: Mutex::default(),
+                templates_gate: tokio::sync::RwLock::default(),
+                building: tokio::sync::Mutex::default(),
+                due: Notify::new(),
+                tasks: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &BranchesConfig {
+        &self.inner.config
+    }
+}
+
+impl Inner {
+    /// What is known since the start.
+    pub(crate) fn started(&self) -> Result<&Started, BranchesError> {
+        if self.stopping.load(Ordering::Acquire) {
+            return Err(BranchesError::Stopping);
+        }
+        self.started.get().ok_or(BranchesError::Stopping)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn mounted(&self) -> Mounted {
+        self.mounted
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn slot(&self, id: BranchId) -> Arc<Slot> {
+        let now = self.now();
+        lock(&self.slots)
+            .entry(id)
+            .or_insert_with(|| Arc::new(Slot::new(now)))
+            .clone()
+    }
+
+    /// The living branch of this name, or an error that names it.
+    pub(crate) fn find(&self, tenant: &str, name: &BranchName) -> Result<Branch, BranchesError> {
+        let found = self.started()?.registry.branch_named(tenant, name)?;
+        found.ok_or_else(|| BranchesError::NotFound {
+            name: name.to_string(),
+        })
+    }
+}
+
+/// Measures the parts of an operation one after the other.
+pub(crate) struct Stopwatch {
+    started: Instant,
+    last: Instant,
+    phases: Vec<Phase>,
+}
+
+impl Stopwatch {
+    pub(crate) fn start() -> Self {
+        let now = Instant::now();
+        Self {
+            started: now,
+            last: now,
+            phases: Vec::new(),
+        }
+    }
+
+    /// Ends the phase that has run since the last call.
+    pub(crate) fn phase(&mut self, name: &str) {
+        let now = Instant::now();
+        self.phases.push(Phase {
+            name: name.to_owned(),
+            ms: milliseconds(now - self.last),
+        });
+        self.last = now;
+    }
+
+    pub(crate) fn total_ms(&self) -> f64 {
+        milliseconds(self.started.elapsed())
+    }
+
+    pub(crate) fn phases(&self) -> &[Phase] {
+        &self.phases
+    }
+}
+
+/// Milliseconds to three decimals, as receipts show them.
+pub(crate) fn milliseconds(duration: std::time::Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}

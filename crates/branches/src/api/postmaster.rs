@@ -1,0 +1,173 @@
+//! Starting, watching and stopping the postmasters of branches.
+
+use std::sync::Arc;
+
+use egret_base::Coded;
+use egret_postgres::cluster::private_directory;
+use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
+use egret_postgres::supervise::Restarts;
+
+use super::{Inner, Slot};
+use crate::core::preset;
+use crate::error::{BranchesError, io};
+use crate::model::{Branch, BranchId, BranchState, Template};
+use crate::store::files::remove_file;
+
+/// The number in the socket's name of every branch; its directory is private.
+pub(crate) const SOCKET_PORT: u16 = 5432;
+
+impl Inner {
+    /// Starts a branch's postmaster, waits until it accepts connections and notes it in the row,
+    /// which the caller stores.
+    pub(super) async fn start_postmaster(
+        self: &Arc<Self>,
+        branch: &mut Branch,
+        template: &Template,
+    ) -> Result<(), BranchesError> {
+        let started = self.started()?;
+        let socket_dir = self.paths.socket(branch.id);
+        private_directory(&socket_dir, &started.owner)?;
+        let log_file = socket_dir.join("server.log");
+        remove_file(&log_file)?;
+        self.steps.before("start.launch");
+        let launch = Launch {
+            binaries: started.binaries.clone(),
+            data: self.paths.branch(branch.id),
+            socket_dir,
+            port: SOCKET_PORT,
+            settings: preset::settings(
+                branch.preset,
+                branch.durable,
+                &branch.settings,
+                started.binaries.major,
+                &template.preload_libraries,
+                &branch.name,
+            ),
+            owner: started.owner.clone(),
+            log_file: log_file.clone(),
+            oom_score_adj: i16::try_from(self.config.oom_score_adj).unwrap_or(1_000).min(1_000),
+        };
+        let postmaster = Arc::new(Postmaster::launch(&launch).await?);
+        self.steps.before("start.ready");
+        let timeout = self.config.start_timeout.duration();
+        if let Err(error) = postmaster.ready(timeout, &log_file).await {
+            postmaster.stop(StopMode::Immediate, self.config.stop_timeout.duration()).await;
+            return Err(error.into());
+        }
+        branch.boot_id = Some(started.boot_id.clone());
+        branch.postmaster = Some((postmaster.pid(), postmaster.start_ticks()));
+        self.keep(branch.id, postmaster);
+        Ok(())
+    }
+
+    /// Makes a running postmaster the branch's own and watches for its end.
+    pub(super) fn keep(self: &Arc<Self>, id: BranchId, postmaster: Arc<Postmaster>) {
+        let slot = self.slot(id);
+        slot.set_live(postmaster.clone());
+        let inner = self.clone();
+        tokio::spawn(async move {
+            postmaster.exited().await;
+            let surprised = slot.live().is_some_and(|live| Arc::ptr_eq(&live, &postmaster));
+            if surprised {
+                slot.take_live();
+                inner.revive(id, &slot).await;
+            }
+        });
+    }
+
+    /// A postmaster ended that nobody had stopped: starts it again, less and less eagerly.
+    async fn revive(self: &Arc<Self>, id: BranchId, slot: &Slot) {
+        tracing::warn!(branch = %id, "the postmaster of a branch ended by itself");
+        self.metrics.postmaster_ended();
+        let mut restarts = Restarts::default();
+        loop {
+            let decision = restarts.ended(self.now());
+            tokio::time::sleep(decision.wait).await;
+            let _held = slot.lock.lock().await;
+            let Ok(started) = self.started() else {
+                return;
+            };
+            let found = match started.registry.branch(id) {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::error!(branch = %id, %error, "the registry does not answer");
+                    continue;
+                }
+            };
+            let Some(mut branch) = found.filter(|branch| branch.state == BranchState::Running) else {
+                return;
+            };
+            if slot.live().is_some() {
+                return;
+            }
+            match self.start_again(&mut branch).await {
+                Ok(()) => return,
+                Err(error) if decision.crash_loop => {
+                    tracing::error!(branch = %branch.name, %error, "a branch does not start any more");
+                    self.give_up(branch, &error);
+                    return;
+                }
+                Err(error) => tracing::warn!(branch = %branch.name, %error, "a branch did not start again"),
+            }
+        }
+    }
+
+    /// Starts the postmaster of a branch whose files are there, and stores the row as running. The
+    /// caller holds the slot.
+    pub(super) async fn start_again(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
+        let started = self.started()?;
+        end_orphans(&self.paths.branch(branch.id)).await;
+        let template = self.template_of(branch)?;
+        self.start_postmaster(branch, &template).await?;
+        branch.state = BranchState::Running;
+        branch.failure = None;
+        self.steps.before("start.record");
+        started.registry.update_branch(branch)?;
+        Ok(())
+    }
+
+    /// Records that a branch cannot run.
+    pub(super) fn give_up(&self, mut branch: Branch, error: &BranchesError) {
+        branch.state = BranchState::Failed;
+        branch.failure = Some(format!("{}: {error}", error.code()));
+        branch.postmaster = None;
+        let stored = self.started().and_then(|started| Ok(started.registry.update_branch(&branch)?));
+        if let Err(error) = stored {
+            tracing::error!(branch = %branch.name, %error, "the failure of a branch was not recorded");
+        }
+    }
+
+    /// Stops a branch's postmaster if it runs, adopted or orphaned ones included.
+    pub(crate) async fn stop_postmaster(&self, id: BranchId, mode: StopMode) -> Result<(), BranchesError> {
+        let data = self.paths.branch(id);
+        let slot = self.slot(id);
+        let running = match slot.take_live() {
+            Some(postmaster) => Some(postmaster),
+            None => Postmaster::adopt(&data)?.map(Arc::new),
+        };
+        if let Some(postmaster) = running {
+            postmaster.stop(mode, self.config.stop_timeout.duration()).await;
+        }
+        end_orphans(&data).await;
+        Ok(())
+    }
+
+    /// Flushes the volume, so that what was stopped cleanly survives a crash of the machine.
+    pub(crate) async fn flush_volume(&self) -> Result<(), BranchesError> {
+        let root = self.paths.volume.clone();
+        crate::store::source::blocking(move || {
+            let directory = std::fs::File::open(&root).map_err(io("open", &root))?;
+            rustix::fs::syncfs(directory).map_err(|error| io("flush", &root)(error.into()))
+        })
+        .await
+    }
+
+    /// The template that a branch was made from.
+    pub(super) fn template_of(&self, branch: &Branch) -> Result<Template, BranchesError> {
+        let templates = self.started()?.registry.templates()?;
+        let found = templates.into_iter().find(|template| template.id == branch.template);
+        found.ok_or_else(|| BranchesError::TemplateNotFound {
+            id: branch.template.to_string(),
+        })
+    }
+}

@@ -1,0 +1,134 @@
+//! Bringing registry and disk together when Egret starts.
+
+use std::sync::Arc;
+
+use egret_postgres::postmaster::{Postmaster, StopMode};
+
+use super::Inner;
+use crate::core::reconcile::{Repair, reconcile};
+use crate::error::BranchesError;
+use crate::model::{Branch, BranchId, BranchState, Template, TemplateId};
+use crate::store::files::{self, read_manifest, remove_directory};
+use crate::store::source::blocking;
+
+impl Inner {
+    /// Carries out every repair; returns the branches that are still to be started, which may take
+    /// a while and is done while Egret serves.
+    pub(crate) async fn recover(self: &Arc<Self>) -> Result<Vec<BranchId>, BranchesError> {
+        let started = self.started()?;
+        let paths = self.paths.clone();
+        let disk = blocking(move || files::survey(&paths)).await?;
+        let repairs = reconcile(&started.registry.branches()?, &started.registry.templates()?, &disk);
+        let mut to_start = Vec::new();
+        for repair in repairs {
+            tracing::debug!(?repair, "a repair");
+            self.steps.before("recover.repair");
+            to_start.extend(self.repair(repair).await?);
+        }
+        Ok(to_start)
+    }
+
+    async fn repair(self: &Arc<Self>, repair: Repair) -> Result<Option<BranchId>, BranchesError> {
+        match repair {
+            Repair::Adopt(id) => {
+                if !self.adopt(id).await? {
+                    return Ok(Some(id));
+                }
+            }
+            Repair::Start(id) | Repair::FinishReset(id) => return Ok(Some(id)),
+            Repair::StopStray(id) => self.stop_postmaster(id, StopMode::Fast).await?,
+            Repair::Discard(id) => {
+                if let Some(branch) = self.started()?.registry.branch(id)? {
+                    self.bury(branch)?;
+                }
+            }
+            Repair::Fail(id, reason) => self.mark_failed(id, reason)?,
+            Repair::RestoreTemplate(id) => self.restore_template(id)?,
+            Repair::RestoreBranch(id) => {
+                if self.restore_branch(id)? && !self.adopt(id).await? {
+                    return Ok(Some(id));
+                }
+            }
+            Repair::DiscardTemplate(id) => self.remove_template(id).await?,
+            Repair::RemoveSocket(id) => remove_directory(&self.paths.socket(id))?,
+            Repair::ReportForeign(name) => {
+                tracing::warn!(name, "something on the volume is not Egret's; it is left alone");
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes over the postmaster that an earlier Egret left running.
+    async fn adopt(self: &Arc<Self>, id: BranchId) -> Result<bool, BranchesError> {
+        let started = self.started()?;
+        let Some(mut branch) = started.registry.branch(id)? else {
+            return Ok(false);
+        };
+        let Some(postmaster) = Postmaster::adopt(&self.paths.branch(id))? else {
+            return Ok(false);
+        };
+        let log_file = self.paths.socket(id).join("server.log");
+        if let Err(error) = postmaster.ready(self.config.start_timeout.duration(), &log_file).await {
+            tracing::warn!(branch = %branch.name, %error, "a running branch could not be taken over");
+            return Ok(false);
+        }
+        branch.state = BranchState::Running;
+        branch.boot_id = Some(started.boot_id.clone());
+        branch.postmaster = Some((postmaster.pid(), postmaster.start_ticks()));
+        started.registry.update_branch(&branch)?;
+        self.keep(id, Arc::new(postmaster));
+        Ok(true)
+    }
+
+    fn mark_failed(&self, id: BranchId, reason: &str) -> Result<(), BranchesError> {
+        let registry = &self.started()?.registry;
+        if let Some(mut branch) = registry.branch(id)? {
+            tracing::warn!(branch = %branch.name, reason, "a branch cannot run");
+            branch.state = BranchState::Failed;
+            branch.failure = Some(reason.to_owned());
+            branch.postmaster = None;
+            registry.update_branch(&branch)?;
+        }
+        Ok(())
+    }
+
+    fn restore_template(&self, id: TemplateId) -> Result<(), BranchesError> {
+        if let Some(template) = read_manifest::<Template>(&self.paths.template(id)) {
+            tracing::warn!(template = %id, "a template was missing from the registry and is there again");
+            self.started()?.registry.put_template(&template)?;
+        }
+        Ok(())
+    }
+
+    fn restore_branch(&self, id: BranchId) -> Result<bool, BranchesError> {
+        let Some(branch) = read_manifest::<Branch>(&self.paths.branch(id)) else {
+            return Ok(false);
+        };
+        tracing::warn!(branch = %branch.name, "a branch was missing from the registry and is there again");
+        self.started()?.registry.insert_branch(&branch)?;
+        Ok(true)
+    }
+
+    /// Starts a branch that was running before Egret stopped, or finishes its reset.
+    pub(crate) async fn bring_back(self: &Arc<Self>, id: BranchId) -> Result<(), BranchesError> {
+        let slot = self.slot(id);
+        let _held = slot.lock.lock().await;
+        let Some(mut branch) = self.started()?.registry.branch(id)? else {
+            return Ok(());
+        };
+        if slot.live().is_some() {
+            return Ok(());
+        }
+        match branch.state {
+            BranchState::Resetting => self.finish_reset(&mut branch).await,
+            BranchState::Running => {
+                let result = self.start_again(&mut branch).await;
+                if let Err(error) = &result {
+                    self.give_up(branch, error);
+                }
+                result
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Connecting to a branch and running a query on it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use egret_base::lifecycle::BoxFuture;
+use egret_postgres::wire::scram::Verifier;
+use egret_postgres::wire::{Answer, Session, Startup, WireError, cancel};
+
+use super::postmaster::SOCKET_PORT;
+use super::{Branches, Inner, Slot, milliseconds};
+use crate::error::BranchesError;
+use crate::model::{Branch, BranchName, BranchState, Credentials};
+use crate::store::prepare::ROLE;
+
+/// SCRAM iterations of a branch's password: what clients accept as the least (RFC 7677).
+const SCRAM_ITERATIONS: u32 = 4_096;
+
+/// A branch's server, ready for a session.
+pub struct Attached {
+    /// The directory of its socket.
+    pub socket_dir: PathBuf,
+    /// The number in the socket's name.
+    pub port: u16,
+    /// The role to connect as.
+    pub role: &'static str,
+    /// Counts the session while it is kept.
+    pub guard: SessionGuard,
+    /// Completes when the branch's postmaster is stopped.
+    pub closed: BoxFuture<'static, ()>,
+}
+
+/// One session of a branch; dropping it ends the count.
+pub struct SessionGuard {
+    slot: Arc<Slot>,
+    inner: Arc<Inner>,
+}
+
+impl SessionGuard {
+    fn new(slot: Arc<Slot>, inner: Arc<Inner>) -> Self {
+        slot.sessions.fetch_add(1, Ordering::AcqRel);
+        *super::lock(&slot.idle_since) = None;
+        Self { slot, inner }
+    }
+}
+
+impl Drop for SessionGuard {
+    fn drop(&mut self) {
+        if self.slot.sessions.fetch_sub(1, Ordering::AcqRel) == 1 {
+            *super::lock(&self.slot.idle_since) = Some(self.inner.now());
+        }
+    }
+}
+
+/// A column of an answer with its type's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueryColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type's oid in `pg_type`.
+    pub type_oid: u32,
+}
+
+/// What a query answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueryAnswer {
+    /// The columns.
+    pub columns: Vec<QueryColumn>,
+    /// The rows as text, `None` for NULL.
+    pub rows: Vec<Vec<Option<String>>>,
+    /// The command tag, e.g. `INSERT 0 1`.
+    pub command: String,
+    /// Time from the request to the answer, in milliseconds.
+    pub elapsed_ms: f64,
+}
+
+impl Branches {
+    /// Role and password of a branch, as its connection string has them.
+    ///
+    /// # Errors
+    /// [`BranchesError::NotFound`].
+    pub fn credentials(&self, tenant: &str, name: &BranchName) -> Result<Credentials, BranchesError> {
+        let branch = self.inner.find(tenant, name)?;
+        Ok(Credentials {
+            user: ROLE.to_owned(),
+            password: self.inner.started()?.secret.password(branch.id),
+        })
+    }
+
+    /// What checks the password of a branch's role; wakes nothing.
+    ///
+    /// # Errors
+    /// [`BranchesError::NotFound`], [`BranchesError::Expired`].
+    pub async fn verifier(&self, tenant: &str, name: &BranchName) -> Result<Arc<Verifier>, BranchesError> {
+        let branch = self.inner.find(tenant, name)?;
+        self.inner.check_lifetime(&branch)?;
+        if let Some(known) = super::lock(&self.inner.verifiers).get(&branch.id) {
+            return Ok(known.clone());
+        }
+        let secret = &self.inner.started()?.secret;
+        let (password, salt) = (secret.password(branch.id), secret.salt(branch.id));
+        // Thousands of hashes: not on a thread that serves sessions.
+        let derived = tokio::task::spawn_blocking(move || Verifier::derive(&password, &salt, SCRAM_ITERATIONS))
+            .await
+            .expect("deriving a key does not panic");
+        let verifier = Arc::new(derived.expect("a generated password is plain ASCII"));
+        super::lock(&self.inner.verifiers).insert(branch.id, verifier.clone());
+        Ok(verifier)
+    }
+
+    /// The server of a branch: wakes it when it is suspended, waits while it starts or is reset.
+    ///
+    /// # Errors
+    /// [`BranchesError`] when it cannot run.
+    pub async fn attach(&self, tenant: &str, name: &BranchName) -> Result<Attached, BranchesError> {
+        let inner = &self.inner;
+        let branch = inner.find(tenant, name)?;
+        inner.check_lifetime(&branch)?;
+        let slot = inner.slot(branch.id);
+        // Counted before it is looked at, so that the idle rule does not suspend it in between.
+        let guard = SessionGuard::new(slot.clone(), inner.clone());
+        let mut ends = slot.ends.subscribe();
+        ends.mark_unchanged();
+        if slot.live().is_none() {
+            self.make_live(&branch, &slot).await?;
+            ends.mark_unchanged();
+        }
+        Ok(Attached {
+            socket_dir: inner.paths.socket(branch.id),
+            port: SOCKET_PORT,
+            role: ROLE,
+            guard,
+            closed: Box::pin(async move {
+                // The sender lives in the slot; when that is gone the branch is.
+                let _ = ends.changed().await;
+            }),
+        })
+    }
+
+    /// Waits for whoever is at work on the branch, then starts it if that is still needed.
+    async fn make_live(&self, branch: &Branch, slot: &Arc<Slot>) -> Result<(), BranchesError> {
+        let inner = &self.inner;
+        drop(slot.lock.lock().await);
+        if slot.live().is_some() {
+            return Ok(());
+        }
+        let branch = inner.find(&branch.tenant, &branch.name)?;
+        match branch.state {
+            BranchState::Suspended | BranchState::Running => {
+                let inner = inner.clone();
+                tokio::spawn(async move { inner.wake(branch).await })
+                    .await
+                    .map_err(|_| BranchesError::Stopping)??;
+                Ok(())
+            }
+            state => Err(BranchesError::WrongState {
+                name: branch.name.to_string(),
+                state: state.as_str(),
+                hint: branch.failure.unwrap_or_else(|| "look at it with `egret branch show`".to_owned()),
+            }),
+        }
+    }
+
+    /// Runs one statement with text parameters, or several without, as the branch's role.
+    ///
+    /// # Errors
+    /// [`BranchesError::Query`] with the server's own words, [`BranchesError::QueryTimeout`], a
+    /// limit by name when the answer is too large.
+    pub async fn query(
+        &self,
+        tenant: &str,
+        name: &BranchName,
+        database: &str,
+        sql: &str,
+        params: &[Option<String>],
+        rows_max: Option<u64>,
+    ) -> Result<QueryAnswer, BranchesError> {
+        let started = Instant::now();
+        let attached = self.attach(tenant, name).await?;
+        let startup = Startup {
+            user: ROLE.to_owned(),
+            database: database.to_owned(),
+            parameters: vec![
+                ("application_name".to_owned(), "egret/query".to_owned()),
+                ("client_encoding".to_owned(), "UTF8".to_owned()),
+            ],
+        };
+        let mut session = Session::connect(&attached.socket_dir, attached.port, &startup).await?;
+        let config = &self.inner.config;
+        let rows_max = rows_max.unwrap_or(config.query_rows_max).min(config.query_rows_max);
+        let timeout = config.query_timeout.duration();
+        let key = session.key();
+        let asked = session.query(sql, params, rows_max, config.query_bytes_max.bytes());
+        let answer = match tokio::time::timeout(timeout, asked).await {
+            Ok(answer) => answer?,
+            Err(_) => {
+                cancel(&attached.socket_dir, attached.port, key).await?;
+                return Err(BranchesError::QueryTimeout {
+                    timeout_ms: config.query_timeout.0,
+                });
+            }
+        };
+        session.close().await;
+        let elapsed = started.elapsed();
+        self.inner.metrics.queried(elapsed);
+        Ok(answered(answer, elapsed))
+    }
+}
+
+fn answered(answer: Answer, elapsed: Duration) -> QueryAnswer {
+    QueryAnswer {
+        columns: answer
+            .columns
+            .into_iter()
+            .map(|column| QueryColumn {
+                name: column.name,
+                type_oid: column.type_oid,
+            })
+            .collect(),
+        rows: answer.rows,
+        command: answer.command_tag,
+        elapsed_ms: milliseconds(elapsed),
+    }
+}
+
+impl Inner {
+    /// Refuses a branch whose time is over, though the worker has not destroyed it yet.
+    fn check_lifetime(&self, branch: &Branch) -> Result<(), BranchesError> {
+        match branch.expires_at {
+            Some(at) if at <= self.now() && !branch.protected => Err(BranchesError::Expired {
+                name: branch.name.to_string(),
+                at,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// A session of the branch's role for Egret's own use.
+    pub(crate) async fn session(&self, branch: &Branch, database: &str) -> Result<Session, WireError> {
+        let startup = Startup {
+            user: ROLE.to_owned(),
+            database: database.to_owned(),
+            parameters: vec![("application_name".to_owned(), "egret/branches".to_owned())],
+        };
+        Session::connect(&self.paths.socket(branch.id), SOCKET_PORT, &startup).await
+    }
+}

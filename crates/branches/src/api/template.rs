@@ -1,0 +1,299 @@
+//! Building a template: snapshot, neutralise, recover, prepare, stop, seal.
+
+use std::sync::Arc;
+
+use egret_base::Limit;
+use egret_postgres::cluster::private_directory;
+use egret_postgres::embedded::socket_connection;
+use egret_postgres::pool;
+use egret_postgres::postmaster::{Launch, Postmaster, StopMode};
+use tokio::sync::MutexGuard;
+
+use super::postmaster::SOCKET_PORT;
+use super::{Branches, Inner, SOURCE, Stopwatch};
+use crate::core::preset;
+use crate::error::{BranchesError, io};
+use crate::model::{Branch, BranchState, Preset, Template, TemplateId, TemplateState};
+use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
+use crate::store::source::{self, SourceFacts, blocking};
+use crate::store::prepare;
+
+/// Proof that the caller is the one builder.
+pub(crate) type Building<'a> = MutexGuard<'a, ()>;
+
+impl Branches {
+    /// Builds a fresh template from the source's head.
+    ///
+    /// # Errors
+    /// [`BranchesError`]; a failed build leaves nothing.
+    pub async fn refresh_template(&self) -> Result<Template, BranchesError> {
+        let inner = self.inner.clone();
+        tokio::spawn(async move {
+            let building = inner.building.lock().await;
+            inner.build_from_head(&building).await
+        })
+        .await
+        .map_err(|_| BranchesError::Stopping)?
+    }
+}
+
+impl Inner {
+    /// Builds a template from the source as it is now.
+    pub(crate) async fn build_from_head(
+        self: &Arc<Self>,
+        _: &Building<'_>,
+    ) -> Result<Template, BranchesError> {
+        let mut watch = Stopwatch::start();
+        let client = pool::connect(&self.source.connection("postgres", "branches")).await?;
+        let data = self.source.layout().data;
+        let facts = source::examine(&client, SOURCE, &data).await?;
+        source::checkpoint(&client).await?;
+        watch.phase("checkpoint");
+        let mut template = self.announce(&facts, None).await?;
+        let to = self.paths.template(template.id);
+        self.steps.before("template.copy");
+        let volume = self.mounted().volume;
+        let result = async {
+            template.taken_at = self.now();
+            template.lsn = source::wal_position(&client).await?;
+            source::copy(&client, &volume, &data, &to).await?;
+            watch.phase("snapshot");
+            self.finish(&mut template, &facts, &mut watch).await
+        }
+        .await;
+        self.settle(template, result).await
+    }
+
+    /// Builds a template from a branch as it is now, its running processes frozen for the moment of
+    /// the snapshot: a running `fsync=off` server has no order of writes that a snapshot could keep.
+    pub(crate) async fn build_from_branch(
+        self: &Arc<Self>,
+        parent: &Branch,
+        _: &Building<'_>,
+    ) -> Result<Template, BranchesError> {
+        let mut watch = Stopwatch::start();
+        let slot = self.slot(parent.id);
+        let _held = slot.lock.lock().await;
+        let parent = self.find(&parent.tenant, &parent.name)?;
+        if !matches!(parent.state, BranchState::Running | BranchState::Suspended) {
+            return Err(BranchesError::WrongState {
+                name: parent.name.to_string(),
+                state: parent.state.as_str(),
+                hint: "only a running or suspended branch can be branched".to_owned(),
+            });
+        }
+        let origin = self.template_of(&parent)?;
+        let facts = SourceFacts {
+            identity: origin.source.clone(),
+            preload_libraries: origin.preload_libraries.clone(),
+            max_prepared_transactions: parent
+                .settings
+                .get("max_prepared_transactions")
+                .cloned()
+                .unwrap_or_else(|| "0".to_owned()),
+        };
+        let live = slot.live();
+        let lsn = match &live {
+            Some(_) => {
+                let connection = socket_connection(&self.paths.socket(parent.id), SOCKET_PORT, "postgres", "branches");
+                let client = pool::connect(&connection).await?;
+                source::checkpoint(&client).await?;
+                source::wal_position(&client).await?
+            }
+            None => origin.lsn.clone(),
+        };
+        watch.phase("checkpoint");
+        let mut template = self.announce(&facts, Some(&parent)).await?;
+        template.lsn = lsn;
+        let (from, to) = (self.paths.branch(parent.id), self.paths.template(template.id));
+        let volume = self.mounted().volume;
+        self.steps.before("template.copy");
+        template.taken_at = self.now();
+        let copied = blocking(move || {
+            let _frozen = live.as_ref().map(|postmaster| postmaster.freeze()).transpose()?;
+            volume.clone_tree(&from, &to).map_err(io("snapshot", &from))
+        })
+        .await;
+        let result = async {
+            copied?;
+            watch.phase("snapshot");
+            self.finish(&mut template, &facts, &mut watch).await
+        }
+        .await;
+        self.settle(template, result).await
+    }
+
+    /// Writes the intent.
+    async fn announce(&self, facts: &SourceFacts, parent: Option<&Branch>) -> Result<Template, BranchesError> {
+        let started = self.started()?;
+        self.check_room()?;
+        let templates = started.registry.templates()?.len() as u64;
+        Limit::new("branches.templates_max", u64::from(self.config.templates_max)).check(templates + 1)?;
+        let now = self.now();
+        let template = Template {
+            id: TemplateId::new(now, self.entropy.ten()),
+            state: TemplateState::Building,
+            origin_branch: parent.map(|branch| branch.id),
+            origin_branch_name: parent.map(|branch| branch.name.clone()),
+            source: facts.identity.clone(),
+            lsn: String::new(),
+            taken_at: now,
+            postgres_major: started.binaries.major,
+            preload_libraries: preset::without_schedulers(&facts.preload_libraries),
+            phases: Vec::new(),
+        };
+        self.steps.before("template.intent");
+        started.registry.put_template(&template)?;
+        Ok(template)
+    }
+
+    /// Turns a raw copy into something that branches can be cloned from.
+    async fn finish(
+        &self,
+        template: &mut Template,
+        facts: &SourceFacts,
+        watch: &mut Stopwatch,
+    ) -> Result<(), BranchesError> {
+        let owner = self.started()?.owner.clone();
+        let data = self.paths.template(template.id);
+        let files = data.clone();
+        blocking(move || prepare::neutralise_files(&files, &owner)).await?;
+        watch.phase("neutralise");
+        self.steps.before("template.recover");
+        let (postmaster, connection) = self.start_builder(template, facts).await?;
+        watch.phase("recover");
+        let prepared = self.prepare(template, &connection).await;
+        watch.phase("prepare");
+        // Fast and not immediate: the shutdown checkpoint is what branches start from.
+        postmaster.stop(StopMode::Fast, self.config.stop_timeout.duration()).await;
+        remove_directory(&self.paths.builder_socket(template.id))?;
+        prepared?;
+        watch.phase("stop");
+        self.flush_volume().await?;
+        let volume = self.mounted().volume;
+        let sealed = data.clone();
+        self.steps.before("template.seal");
+        blocking(move || volume.seal(&sealed).map_err(io("seal", &sealed))).await?;
+        watch.phase("seal");
+        template.state = TemplateState::Ready;
+        template.phases = watch.phases().to_vec();
+        write_manifest(&data, template)
+    }
+
+    async fn start_builder(
+        &self,
+        template: &Template,
+        facts: &SourceFacts,
+    ) -> Result<(Postmaster, tokio_postgres::Config), BranchesError> {
+        let started = self.started()?;
+        let socket_dir = self.paths.builder_socket(template.id);
+        private_directory(&socket_dir, &started.owner)?;
+        let log_file = socket_dir.join("server.log");
+        let name = "template".parse().expect("a branch may be named template");
+        let mut settings = preset::settings(
+            Preset::Large,
+            false,
+            &std::collections::BTreeMap::new(),
+            started.binaries.major,
+            &template.preload_libraries,
+            &name,
+        );
+        // What the source had prepared is read back before it can be rolled back.
+        settings.push(("max_prepared_transactions".to_owned(), facts.max_prepared_transactions.clone()));
+        settings.push(("min_wal_size".to_owned(), "32MB".to_owned()));
+        settings.push(("max_wal_size".to_owned(), "64MB".to_owned()));
+        let postmaster = Postmaster::launch(&Launch {
+            binaries: started.binaries.clone(),
+            data: self.paths.template(template.id),
+            socket_dir: socket_dir.clone(),
+            port: SOCKET_PORT,
+            settings,
+            owner: started.owner.clone(),
+            log_file: log_file.clone(),
+            oom_score_adj: 0,
+        })
+        .await?;
+        let ready = postmaster.ready(self.config.start_timeout.duration(), &log_file).await;
+        if let Err(error) = ready {
+            postmaster.stop(StopMode::Immediate, self.config.stop_timeout.duration()).await;
+            return Err(error.into());
+        }
+        Ok((postmaster, socket_connection(&socket_dir, SOCKET_PORT, "postgres", "branches")))
+    }
+
+    /// Roles and databases; a copy of a branch has both already.
+    async fn prepare(&self, template: &Template, connection: &tokio_postgres::Config) -> Result<(), BranchesError> {
+        let client = pool::connect(connection).await?;
+        let databases = source::databases(&client).await?;
+        if template.origin_branch.is_none() {
+            prepare::roles(&client).await?;
+        }
+        drop(client);
+        for database in databases {
+            let mut to_database = connection.clone();
+            to_database.dbname(&database);
+            let client = pool::connect(&to_database).await?;
+            if template.origin_branch.is_none() {
+                prepare::database(&client).await?;
+            } else {
+                prepare::roll_back_prepared(&client).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Records a finished template, or removes what a failed build left.
+    async fn settle(
+        &self,
+        template: Template,
+        result: Result<(), BranchesError>,
+    ) -> Result<Template, BranchesError> {
+        match result {
+            Ok(()) => {
+                self.steps.before("template.record");
+                self.started()?.registry.put_template(&template)?;
+                tracing::info!(template = %template.id, lsn = template.lsn, "a template is ready");
+                Ok(template)
+            }
+            Err(error) => {
+                self.remove_template(template.id).await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Removes a template's files, then its row.
+    pub(crate) async fn remove_template(&self, id: TemplateId) -> Result<(), BranchesError> {
+        let data = self.paths.template(id);
+        if let Some(postmaster) = Postmaster::adopt(&data)? {
+            postmaster.stop(StopMode::Immediate, self.config.stop_timeout.duration()).await;
+        }
+        let volume = self.mounted().volume;
+        let socket = self.paths.builder_socket(id);
+        blocking(move || {
+            remove_file(&manifest_of(&data))?;
+            volume.remove(&data).map_err(io("remove", &data))?;
+            remove_directory(&socket)
+        })
+        .await?;
+        self.started()?.registry.delete_template(id)?;
+        Ok(())
+    }
+
+    /// Removes a template that no branch uses; one that is used meanwhile stays.
+    pub(crate) async fn purge_template(&self, id: TemplateId) -> Result<(), BranchesError> {
+        let registry = &self.started()?.registry;
+        let gate = self.templates_gate.write().await;
+        if registry.branches()?.iter().any(|branch| branch.template == id) {
+            return Ok(());
+        }
+        let found = registry.templates()?.into_iter().find(|template| template.id == id);
+        let Some(mut template) = found else {
+            return Ok(());
+        };
+        template.state = TemplateState::Removing;
+        registry.put_template(&template)?;
+        drop(gate);
+        self.remove_template(id).await
+    }
+}

@@ -1,0 +1,187 @@
+//! Proof of isolation, and the check that registry and disk agree.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use egret_postgres::pidfile::PidFile;
+use serde::Serialize;
+
+use super::{Branches, milliseconds};
+use crate::error::BranchesError;
+use crate::model::{Branch, BranchName, BranchState, TemplateState};
+use crate::store::{files, proof};
+
+/// What was proved of a branch.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Proof {
+    /// The branch's name.
+    pub branch: String,
+    /// The schema, table and row that were written to the branch.
+    pub marker: String,
+    /// Whether the branch has it.
+    pub marker_in_branch: bool,
+    /// Whether any database of the source has it.
+    pub marker_in_source: bool,
+    /// Whether nobody wrote to the source meanwhile, so that checksums can be compared.
+    pub source_quiet: bool,
+    /// Tables of the source that were read, before and after.
+    pub tables_checked: u64,
+    /// Whether the rows of all of them are the same; `None` when the source was not quiet.
+    pub checksums_equal: Option<bool>,
+    /// Whether all definitions are the same; `None` when the source was not quiet.
+    pub catalogue_equal: Option<bool>,
+    /// The verdict: nothing of the branch's writes is in the source.
+    pub source_unchanged: bool,
+    /// How long it took, in milliseconds.
+    pub elapsed_ms: f64,
+}
+
+/// Something that does not fit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it is: `branch`, `template`, `socket`, `postmaster`, `file`.
+    pub what: &'static str,
+    /// Which one.
+    pub which: String,
+    /// What does not fit.
+    pub detail: String,
+}
+
+/// Whether every directory, postmaster and socket belongs to exactly one row or tombstone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RegistryCheck {
+    /// No finding.
+    pub consistent: bool,
+    /// Living branches.
+    pub branches: usize,
+    /// Templates.
+    pub templates: usize,
+    /// Branches whose files wait for deletion.
+    pub tombstones: usize,
+    /// What does not fit.
+    pub findings: Vec<Finding>,
+}
+
+impl Branches {
+    /// Writes a marker to the branch (a schema, a table, a row) and proves that the source did not
+    /// change: it has no such marker and, while nobody else writes to it, its tables' checksums and
+    /// its definitions are what they were.
+    ///
+    /// # Errors
+    /// [`BranchesError`] when the branch or the source cannot be asked.
+    pub async fn verify(&self, tenant: &str, name: &BranchName, database: &str) -> Result<Proof, BranchesError> {
+        let started = Instant::now();
+        let attached = self.attach(tenant, name).await?;
+        let branch = self.inner.find(tenant, name)?;
+        let source = &self.inner.source;
+        let marker = format!("egret_marker_{}", branch.id.hex());
+        let before = proof::source_state(source).await?;
+        let marker_in_branch = self.write_marker(&branch, database, &marker).await?;
+        let marker_in_source = proof::schema_in_source(source, &marker).await?;
+        let after = proof::source_state(source).await?;
+        drop(attached);
+        let quiet = before.next_transaction == after.next_transaction;
+        let checksums_equal = quiet.then(|| before.tables == after.tables);
+        let catalogue_equal = quiet.then(|| before.catalogue == after.catalogue);
+        let unchanged = !marker_in_source && checksums_equal != Some(false) && catalogue_equal != Some(false);
+        Ok(Proof {
+            branch: name.to_string(),
+            marker,
+            marker_in_branch,
+            marker_in_source,
+            source_quiet: quiet,
+            tables_checked: after.tables_checked,
+            checksums_equal,
+            catalogue_equal,
+            source_unchanged: marker_in_branch && unchanged,
+            elapsed_ms: milliseconds(started.elapsed()),
+        })
+    }
+
+    /// Writes the marker, reads it back and removes it from the branch.
+    async fn write_marker(&self, branch: &Branch, database: &str, marker: &str) -> Result<bool, BranchesError> {
+        let mut session = self.inner.session(branch, database).await?;
+        let write = format!(
+            "CREATE SCHEMA {marker}; CREATE TABLE {marker}.proof (written text);
+             INSERT INTO {marker}.proof VALUES ('{marker}'); SELECT written FROM {marker}.proof"
+        );
+        let answer = session.query(&write, &[], 10, 1_000).await?;
+        let found = answer.rows.first().and_then(|row| row.first().cloned().flatten());
+        let remove = format!("DROP SCHEMA {marker} CASCADE");
+        session.query(&remove, &[], 10, 1_000).await?;
+        session.close().await;
+        Ok(found.as_deref() == Some(marker))
+    }
+
+    /// Compares registry and disk.
+    ///
+    /// # Errors
+    /// [`BranchesError`] when either cannot be read.
+    pub async fn check_registry(&self) -> Result<RegistryCheck, BranchesError> {
+        let registry = &self.inner.started()?.registry;
+        let paths = self.inner.paths.clone();
+        let disk = crate::store::source::blocking(move || files::survey(&paths)).await?;
+        let (branches, templates) = (registry.branches()?, registry.templates()?);
+        let mut findings = Vec::new();
+        for branch in &branches {
+            findings.extend(self.check_branch(branch, &disk));
+        }
+        for template in &templates {
+            if template.state == TemplateState::Ready && !disk.templates.contains(&template.id) {
+                findings.push(finding("template", template.id.to_string(), "its files are missing"));
+            }
+        }
+        let unknown = |id: &crate::model::BranchId| branches.iter().all(|branch| branch.id != *id);
+        for id in disk.branches.iter().filter(|id| unknown(id)) {
+            findings.push(finding("branch", id.to_string(), "its files belong to no row"));
+        }
+        for id in disk.sockets.iter().filter(|id| unknown(id)) {
+            findings.push(finding("socket", id.to_string(), "its directory belongs to no row"));
+        }
+        for id in &disk.templates {
+            if templates.iter().all(|template| template.id != *id) {
+                findings.push(finding("template", id.to_string(), "its files belong to no row"));
+            }
+        }
+        findings.extend(disk.foreign.iter().map(|name| finding("file", name.clone(), "it is not Egret's")));
+        let tombstones = branches.iter().filter(|branch| branch.state == BranchState::Destroying).count();
+        Ok(RegistryCheck {
+            consistent: findings.is_empty(),
+            branches: branches.len() - tombstones,
+            templates: templates.len(),
+            tombstones,
+            findings,
+        })
+    }
+
+    fn check_branch(&self, branch: &Branch, disk: &crate::core::reconcile::Disk) -> Option<Finding> {
+        let exists = disk.branches.contains(&branch.id);
+        let runs = disk.postmasters.contains(&branch.id);
+        let name = branch.name.to_string();
+        match branch.state {
+            BranchState::Running if !exists => Some(finding("branch", name, "its files are missing")),
+            BranchState::Running if !runs => Some(finding("postmaster", name, "it does not run")),
+            BranchState::Running => {
+                let listed = PidFile::read(&self.inner.paths.branch(branch.id)).map(|file| file.pid);
+                let known = branch.postmaster.map(|(pid, _)| pid);
+                (listed != known).then(|| finding("postmaster", name, "another one runs than is recorded"))
+            }
+            BranchState::Suspended if runs => Some(finding("postmaster", name, "it runs though suspended")),
+            BranchState::Suspended if !exists => Some(finding("branch", name, "its files are missing")),
+            _ => None,
+        }
+    }
+
+    /// Sessions connected to a branch now.
+    pub fn sessions(&self, branch: &Branch) -> u32 {
+        self.inner.slot(branch.id).sessions.load(Ordering::Acquire)
+    }
+}
+
+fn finding(what: &'static str, which: String, detail: &str) -> Finding {
+    Finding {
+        what,
+        which,
+        detail: detail.to_owned(),
+    }
+}

@@ -1,0 +1,262 @@
+//! What is shown of branches, templates and the volume.
+
+use std::collections::BTreeMap;
+
+use egret_base::Timestamp;
+use serde::Serialize;
+
+use super::{Branches, Inner};
+use crate::error::{BranchesError, io};
+use crate::model::{Branch, BranchName, BranchState, Phase, Receipt, Template, TemplateId, TemplateState};
+use crate::store::source::blocking;
+
+/// A branch as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct BranchView {
+    /// Everything recorded.
+    #[serde(flatten)]
+    pub branch: ShownBranch,
+    /// Its age in milliseconds.
+    pub age_ms: u64,
+    /// Sessions connected now.
+    pub sessions: u32,
+    /// Bytes that are its own.
+    pub diverged_bytes: u64,
+}
+
+/// The recorded part of a [`BranchView`].
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownBranch {
+    /// Its id.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// Whom it belongs to.
+    pub tenant: String,
+    /// What it is doing.
+    pub state: BranchState,
+    /// Where it came from.
+    pub parent: ShownParent,
+    /// Settings by purpose.
+    pub preset: crate::model::Preset,
+    /// Whether it survives a crash of the machine.
+    pub durable: bool,
+    /// Whether it refuses to go.
+    pub protected: bool,
+    /// Marks.
+    pub labels: BTreeMap<String, String>,
+    /// Settings one by one.
+    pub settings: BTreeMap<String, String>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it goes by itself.
+    pub expires_at: Option<Timestamp>,
+    /// Its lifetime in milliseconds.
+    pub ttl_ms: Option<u64>,
+    /// Why it failed.
+    pub failure: Option<String>,
+    /// What its creation did.
+    pub receipt: Option<Receipt>,
+}
+
+/// Where a branch came from.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownParent {
+    /// The template.
+    pub template: String,
+    /// The branch that the template was taken from.
+    pub branch: Option<String>,
+}
+
+/// A template as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct TemplateView {
+    /// Its id.
+    pub id: String,
+    /// What it is doing.
+    pub state: TemplateState,
+    /// Where it was taken from.
+    pub origin: ShownOrigin,
+    /// WAL position of the snapshot.
+    pub lsn: String,
+    /// When the snapshot was taken.
+    pub taken_at: Timestamp,
+    /// Its age in milliseconds.
+    pub age_ms: u64,
+    /// Branches made from it that exist.
+    pub branches: usize,
+    /// Major version of the server.
+    pub postgres_major: u32,
+    /// What building it took.
+    pub phases: Vec<Phase>,
+}
+
+/// Where a template was taken from.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShownOrigin {
+    /// The source's name.
+    pub source: String,
+    /// The branch, when it was taken from one.
+    pub branch: Option<String>,
+}
+
+/// The volume as it is shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct VolumeView {
+    /// How copies are made.
+    pub driver: &'static str,
+    /// Its root.
+    pub path: String,
+    /// The image mounted there.
+    pub image: Option<String>,
+    /// Room in all, in bytes.
+    pub size_bytes: u64,
+    /// Free room, in bytes.
+    pub free_bytes: u64,
+    /// Below this nothing is created.
+    pub free_bytes_min: u64,
+    /// What the driver costs.
+    pub note: &'static str,
+}
+
+impl Branches {
+    /// Living branches of a tenant, oldest first.
+    ///
+    /// # Errors
+    /// [`BranchesError`].
+    pub async fn list(&self, tenant: &str) -> Result<Vec<BranchView>, BranchesError> {
+        let branches = self.inner.started()?.registry.branches()?;
+        let mut shown = Vec::new();
+        for branch in branches {
+            if branch.tenant == tenant && branch.state != BranchState::Destroying {
+                shown.push(self.view(branch).await?);
+            }
+        }
+        Ok(shown)
+    }
+
+    /// One branch.
+    ///
+    /// # Errors
+    /// [`BranchesError::NotFound`].
+    pub async fn show(&self, tenant: &str, name: &BranchName) -> Result<BranchView, BranchesError> {
+        self.view(self.inner.find(tenant, name)?).await
+    }
+
+    /// A branch with what is not recorded but looked up.
+    ///
+    /// # Errors
+    /// [`BranchesError::Io`] when its files cannot be measured.
+    pub async fn view(&self, branch: Branch) -> Result<BranchView, BranchesError> {
+        let diverged_bytes = self.inner.diverged(&branch).await?;
+        Ok(BranchView {
+            age_ms: age_ms(self.inner.now(), branch.created_at),
+            sessions: self.sessions(&branch),
+            diverged_bytes,
+            branch: ShownBranch {
+                id: branch.id.to_string(),
+                name: branch.name.to_string(),
+                tenant: branch.tenant,
+                state: branch.state,
+                parent: ShownParent {
+                    template: branch.template.to_string(),
+                    branch: branch.parent_branch.map(|name| name.to_string()),
+                },
+                preset: branch.preset,
+                durable: branch.durable,
+                protected: branch.protected,
+                labels: branch.labels,
+                settings: branch.settings,
+                created_at: branch.created_at,
+                expires_at: branch.expires_at,
+                ttl_ms: branch.ttl_ms,
+                failure: branch.failure,
+                receipt: branch.receipt,
+            },
+        })
+    }
+
+    /// Every template, oldest first.
+    ///
+    /// # Errors
+    /// [`BranchesError`].
+    pub fn templates(&self) -> Result<Vec<TemplateView>, BranchesError> {
+        let registry = &self.inner.started()?.registry;
+        let branches = registry.branches()?;
+        let used = |id: TemplateId| branches.iter().filter(|branch| branch.template == id).count();
+        let templates = registry.templates()?;
+        Ok(templates
+            .into_iter()
+            .map(|template| self.template_view(&template, used(template.id)))
+            .collect())
+    }
+
+    /// A template with the number of branches that were made from it.
+    pub fn template_view(&self, template: &Template, branches: usize) -> TemplateView {
+        TemplateView {
+            id: template.id.to_string(),
+            state: template.state,
+            origin: ShownOrigin {
+                source: template.source.name.clone(),
+                branch: template.origin_branch_name.as_ref().map(ToString::to_string),
+            },
+            lsn: template.lsn.clone(),
+            taken_at: template.taken_at,
+            age_ms: age_ms(self.inner.now(), template.taken_at),
+            branches,
+            postgres_major: template.postgres_major,
+            phases: template.phases.clone(),
+        }
+    }
+
+    /// The volume and the room on it.
+    ///
+    /// # Errors
+    /// [`BranchesError::Io`].
+    pub fn volume(&self) -> Result<VolumeView, BranchesError> {
+        let mounted = self.inner.mounted();
+        let space = mounted.space()?;
+        let driver = mounted.volume.driver();
+        Ok(VolumeView {
+            driver: driver.name(),
+            path: mounted.root.display().to_string(),
+            image: mounted.image.map(|image| image.display().to_string()),
+            size_bytes: space.size,
+            free_bytes: space.free,
+            free_bytes_min: self.inner.config.free_min.bytes(),
+            note: driver.note(),
+        })
+    }
+
+    /// How many branches are in each state, tombstones included.
+    ///
+    /// # Errors
+    /// [`BranchesError`].
+    pub fn count_by_state(&self) -> Result<BTreeMap<&'static str, usize>, BranchesError> {
+        let mut counts = BTreeMap::new();
+        for branch in self.inner.started()?.registry.branches()? {
+            *counts.entry(branch.state.as_str()).or_default() += 1;
+        }
+        Ok(counts)
+    }
+}
+
+fn age_ms(now: Timestamp, then: Timestamp) -> u64 {
+    u64::try_from(now.since(then).as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Inner {
+    /// Bytes of a branch that are its own; nothing while its files come or go.
+    async fn diverged(&self, branch: &Branch) -> Result<u64, BranchesError> {
+        if !matches!(branch.state, BranchState::Running | BranchState::Suspended) {
+            return Ok(0);
+        }
+        let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));
+        let cloned_at = branch.created_at;
+        blocking(move || match volume.diverged_bytes(&data, cloned_at) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+            result => result.map_err(io("measure", &data)),
+        })
+        .await
+    }
+}

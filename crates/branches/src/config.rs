@@ -1,0 +1,50 @@
+//! The settings of the branches engine.
+
+use egret_base::settings::{Size, Span};
+
+egret_base::settings! {
+    /// Settings of the branches engine.
+    pub struct BranchesConfig in "branches" {
+        /// How copies are made: `auto` uses what the data directory's file system offers and, as
+        /// root on one that offers nothing, makes a loop-mounted btrfs image; `btrfs`, `reflink`
+        /// and `copy` insist on one.
+        volume: String = "auto".to_owned(),
+        /// Size of the btrfs image made by `auto`; at most a third of the free space is taken.
+        volume_size: Size = Size::gib(20),
+        /// Free space below which no branch is created or woken.
+        free_min: Size = Size::mib(512),
+        /// Free space below which running branches are suspended, newest first, so that the source
+        /// never meets a full volume.
+        free_critical: Size = Size::mib(256),
+        /// Largest number of branches that exist at a time.
+        branches_max: u32 = 500,
+        /// Largest number of templates that exist at a time.
+        templates_max: u32 = 50,
+        /// Newest templates of the source that are kept though no branch uses them.
+        templates_kept: u32 = 2,
+        /// Age at which the newest template is replaced by itself; empty: only on demand.
+        template_refresh: Option<Span> = None,
+        /// Lifetime of a branch that asks for none; empty: until it is destroyed.
+        ttl_default: Option<Span> = None,
+        /// Longest lifetime that may be asked for.
+        ttl_max: Span = Span::secs(365 * 86_400),
+        /// Time without a session after which a branch is suspended; empty: never.
+        idle_suspend: Option<Span> = None,
+        /// How long a branch may take to start.
+        start_timeout: Span = Span::secs(60),
+        /// How long a branch may take to stop cleanly.
+        stop_timeout: Span = Span::secs(10),
+        /// Branches started at the same time when Egret starts; 0: twice the cores.
+        start_concurrency: u32 = 0,
+        /// Largest number of rows in the answer of a query through the API.
+        query_rows_max: u64 = 10_000,
+        /// Largest size of that answer.
+        query_bytes_max: Size = Size::mib(16),
+        /// How long such a query may run.
+        query_timeout: Span = Span::secs(60),
+        /// Labels that a branch may carry.
+        labels_max: u32 = 32,
+        /// `oom_score_adj` of a branch's processes: the kernel takes them before the source.
+        oom_score_adj: u16 = 500,
+    }
+}

@@ -1,0 +1,6 @@
+//! Pure decisions: no clock, no I/O, no tokio.
+
+pub mod plan;
+pub mod preset;
+pub mod reconcile;
+pub mod request;

@@ -1,0 +1,165 @@
+//! What is due: expiry, idle suspend, room on the volume, files behind tombstones, old templates.
+//!
+//! A pure function of the registry, the sessions, the free space and the time. It may be asked as
+//! often as one likes: what has been done is no longer due.
+
+use std::time::Duration;
+
+use egret_base::Timestamp;
+
+use crate::config::BranchesConfig;
+use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, TemplateState};
+
+/// What is known of one branch.
+#[derive(Clone, Debug)]
+pub struct BranchFacts<'a> {
+    /// Its row in the registry.
+    pub branch: &'a Branch,
+    /// Sessions connected now.
+    pub sessions: u32,
+    /// Since when it has had no session; `None` while it has some.
+    pub idle_since: Option<Timestamp>,
+}
+
+/// What the plan depends on.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// Every branch, tombstones included.
+    pub branches: Vec<BranchFacts<'a>>,
+    /// Every template.
+    pub templates: &'a [Template],
+    /// Free bytes on the volume.
+    pub free_bytes: u64,
+    /// Whether Egret has a source to make templates from.
+    pub has_source: bool,
+}
+
+/// Something that is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// The lifetime is over: destroy.
+    Expire(BranchId),
+    /// Nobody has used it for long, or the volume is nearly full: stop its postmaster.
+    Suspend(BranchId, Why),
+    /// Delete the files behind a tombstone, then the row.
+    Purge(BranchId),
+    /// Delete a template that nobody uses.
+    PurgeTemplate(TemplateId),
+    /// The newest template is too old: make a new one.
+    RefreshTemplate,
+}
+
+/// Why a branch is suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// No session for `branches.idle_suspend`.
+    Idle,
+    /// Free space is below `branches.free_critical`.
+    NoRoom,
+}
+
+/// Everything that is due at `now`.
+pub fn plan(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec<Command> {
+    let mut commands = Vec::new();
+    for facts in &view.branches {
+        commands.extend(of_branch(facts, view, config, now));
+    }
+    if view.free_bytes < config.free_critical.bytes() {
+        commands.extend(make_room(view, &commands));
+    }
+    commands.extend(of_templates(view, config, now));
+    commands
+}
+
+fn of_branch(
+    facts: &BranchFacts<'_>,
+    view: &View<'_>,
+    config: &BranchesConfig,
+    now: Timestamp,
+) -> Option<Command> {
+    let branch = facts.branch;
+    match branch.state {
+        BranchState::Destroying => return Some(Command::Purge(branch.id)),
+        BranchState::Creating | BranchState::Resetting => return None,
+        BranchState::Running | BranchState::Suspended | BranchState::Failed => {}
+    }
+    let over = branch.expires_at.is_some_and(|at| at <= now);
+    // An expired parent waits for the last of its children, so that a reset of theirs still knows
+    // where they came from.
+    if over && !branch.protected && !has_children(view, branch.id) {
+        return Some(Command::Expire(branch.id));
+    }
+    let idle_for = facts.idle_since.map(|since| now.since(since));
+    let limit = config.idle_suspend.map(|span| span.duration());
+    let idle = matches!((idle_for, limit), (Some(idle), Some(limit)) if idle >= limit);
+    (branch.state == BranchState::Running && facts.sessions == 0 && idle)
+        .then_some(Command::Suspend(branch.id, Why::Idle))
+}
+
+/// Whether a living branch was made from a template of this one.
+pub fn has_children(view: &View<'_>, id: BranchId) -> bool {
+    let templates: Vec<TemplateId> = view
+        .templates
+        .iter()
+        .filter(|template| template.origin_branch == Some(id))
+        .map(|template| template.id)
+        .collect();
+    view.branches.iter().any(|facts| {
+        facts.branch.state != BranchState::Destroying && templates.contains(&facts.branch.template)
+    })
+}
+
+/// The newest running branch that is not leaving anyway: one at a time, until there is room.
+fn make_room(view: &View<'_>, commands: &[Command]) -> Option<Command> {
+    let leaving = |id: BranchId| {
+        commands.iter().any(|command| {
+            matches!(command, Command::Expire(other) | Command::Suspend(other, _) if *other == id)
+        })
+    };
+    view.branches
+        .iter()
+        .map(|facts| facts.branch)
+        .filter(|branch| branch.state == BranchState::Running && !leaving(branch.id))
+        .max_by_key(|branch| (!branch.protected, branch.created_at))
+        .map(|branch| Command::Suspend(branch.id, Why::NoRoom))
+}
+
+fn of_templates(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec<Command> {
+    let used = |id: TemplateId| view.branches.iter().any(|facts| facts.branch.template == id);
+    let mut heads: Vec<&Template> = view
+        .templates
+        .iter()
+        .filter(|template| template.state == TemplateState::Ready && template.origin_branch.is_none())
+        .collect();
+    heads.sort_by_key(|template| std::cmp::Reverse(template.taken_at));
+    let kept = config.templates_kept.max(1) as usize;
+    let mut commands: Vec<Command> = view
+        .templates
+        .iter()
+        .filter(|template| match template.state {
+            TemplateState::Removing => true,
+            TemplateState::Building => false,
+            TemplateState::Ready => {
+                let newest = heads.iter().take(kept).any(|head| head.id == template.id);
+                // A template of a branch lives for its children alone.
+                !newest && !used(template.id) && settled(template, now)
+            }
+        })
+        .map(|template| Command::PurgeTemplate(template.id))
+        .collect();
+    if let (Some(age), Some(newest), true) = (config.template_refresh, heads.first(), view.has_source)
+        && now.since(newest.taken_at) >= age.duration()
+        && !view.templates.iter().any(|template| template.state == TemplateState::Building)
+    {
+        commands.push(Command::RefreshTemplate);
+    }
+    commands
+}
+
+/// A template just built is about to get its first branch.
+fn settled(template: &Template, now: Timestamp) -> bool {
+    now.since(template.taken_at) > Duration::from_secs(60)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! What to do about the difference between the registry and the disk when Egret starts.
+//!
+//! Every action writes its intent to the registry before it touches the disk, and removes the row
+//! after the files are gone. So whatever a crash leaves behind belongs to a row that says how far
+//! things were, unless the registry itself was lost; then the manifests beside the files tell.
+
+use std::collections::BTreeSet;
+
+use crate::model::{Branch, BranchId, BranchState, Template, TemplateId, TemplateState};
+
+/// What is on the volume and running.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    /// Branch data directories.
+    pub branches: BTreeSet<BranchId>,
+    /// Branches whose manifest can be read.
+    pub branch_manifests: BTreeSet<BranchId>,
+    /// Branches on whose data directory a postmaster runs.
+    pub postmasters: BTreeSet<BranchId>,
+    /// Socket directories.
+    pub sockets: BTreeSet<BranchId>,
+    /// Template directories.
+    pub templates: BTreeSet<TemplateId>,
+    /// Templates whose manifest can be read.
+    pub template_manifests: BTreeSet<TemplateId>,
+    /// Names on the volume that are nobody's.
+    pub foreign: BTreeSet<String>,
+    /// The machine's boot id.
+    pub boot_id: String,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Take over the postmaster that runs.
+    Adopt(BranchId),
+    /// Start the postmaster that should run.
+    Start(BranchId),
+    /// Stop a postmaster that should not run, keeping the branch suspended.
+    StopStray(BranchId),
+    /// Do an interrupted reset again.
+    FinishReset(BranchId),
+    /// An interrupted creation was never acknowledged: a tombstone, purged by the plan.
+    Discard(BranchId),
+    /// The branch cannot be trusted or is gone: say so.
+    Fail(BranchId, &'static str),
+    /// The registry was lost: make the row again from the manifest.
+    RestoreBranch(BranchId),
+    /// The registry was lost: make the row again from the manifest.
+    RestoreTemplate(TemplateId),
+    /// An interrupted build: remove files and row.
+    DiscardTemplate(TemplateId),
+    /// Remove a socket directory that belongs to no row.
+    RemoveSocket(BranchId),
+    /// Leave it alone and report it.
+    ReportForeign(String),
+}
+
+/// Why a branch that was not created `durable` is not started after a crash of the machine.
+pub const MACHINE_CRASHED: &str =
+    "the machine restarted while this branch ran without durability; reset it or destroy it";
+/// Why a branch without files cannot run.
+pub const FILES_MISSING: &str = "its files are missing from the volume; destroy it";
+
+/// Every repair, templates first, since branches refer to them.
+pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Vec<Repair> {
+    let mut repairs = Vec::new();
+    for template in templates {
+        let lost = template.state == TemplateState::Ready && !disk.templates.contains(&template.id);
+        if template.state == TemplateState::Building || lost {
+            repairs.push(Repair::DiscardTemplate(template.id));
+        }
+    }
+    for id in &disk.templates {
+        if templates.iter().all(|template| template.id != *id) {
+            repairs.push(if disk.template_manifests.contains(id) {
+                Repair::RestoreTemplate(*id)
+            } else {
+                Repair::ReportForeign(format!("templates/{}", id.hex()))
+            });
+        }
+    }
+    repairs.extend(branches.iter().filter_map(|branch| of_branch(branch, disk)));
+    for id in &disk.branches {
+        if branches.iter().all(|branch| branch.id != *id) {
+            repairs.push(if disk.branch_manifests.contains(id) {
+                Repair::RestoreBranch(*id)
+            } else {
+                Repair::ReportForeign(format!("branches/{}", id.hex()))
+            });
+        }
+    }
+    for id in &disk.sockets {
+        let known = branches.iter().any(|branch| branch.id == *id) || disk.branches.contains(id);
+        if !known {
+            repairs.push(Repair::RemoveSocket(*id));
+        }
+    }
+    repairs.extend(disk.foreign.iter().cloned().map(Repair::ReportForeign));
+    repairs
+}
+
+fn of_branch(branch: &Branch, disk: &Disk) -> Option<Repair> {
+    let id = branch.id;
+    let runs = disk.postmasters.contains(&id);
+    let exists = disk.branches.contains(&id);
+    match branch.state {
+        BranchState::Creating => Some(Repair::Discard(id)),
+        BranchState::Resetting => Some(Repair::FinishReset(id)),
+        // The plan purges it.
+        BranchState::Destroying => None,
+        _ if !exists && branch.state != BranchState::Failed => Some(Repair::Fail(id, FILES_MISSING)),
+        BranchState::Running if runs => Some(Repair::Adopt(id)),
+        BranchState::Running => {
+            let stopped_cleanly = branch.boot_id.is_none();
+            let same_boot = branch.boot_id.as_deref() == Some(&disk.boot_id);
+            if branch.durable || stopped_cleanly || same_boot {
+                Some(Repair::Start(id))
+            } else {
+                Some(Repair::Fail(id, MACHINE_CRASHED))
+            }
+        }
+        BranchState::Suspended | BranchState::Failed => runs.then_some(Repair::StopStray(id)),
+    }
+}
+
+#[cfg(test)]
+mod tests;

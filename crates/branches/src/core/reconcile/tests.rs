@@ -1,0 +1,129 @@
+//! Each state of a row against each state of the disk.
+
+use std::collections::BTreeMap;
+
+use egret_base::Timestamp;
+
+use super::*;
+use crate::model::{From, Preset, SourceIdentity};
+
+fn template(number: u8, state: TemplateState) -> Template {
+    Template {
+        id: TemplateId::new(Timestamp::from_micros(0), [number; 10]),
+        state,
+        origin_branch: None,
+        origin_branch_name: None,
+        source: SourceIdentity { name: "main".into(), system_identifier: "1".into() },
+        lsn: "0/0".into(),
+        taken_at: Timestamp::from_micros(0),
+        postgres_major: 18,
+        preload_libraries: String::new(),
+        phases: vec![],
+    }
+}
+
+fn branch(state: BranchState) -> Branch {
+    Branch {
+        id: BranchId::new(Timestamp::from_micros(0), [9; 10]),
+        tenant: "default".into(),
+        name: "b".parse().unwrap(),
+        state,
+        template: template(1, TemplateState::Ready).id,
+        parent_branch: None,
+        from: From::NewestTemplate,
+        preset: Preset::Small,
+        durable: false,
+        protected: false,
+        settings: BTreeMap::new(),
+        labels: BTreeMap::new(),
+        created_at: Timestamp::from_micros(0),
+        ttl_ms: None,
+        expires_at: None,
+        failure: None,
+        receipt: None,
+        boot_id: Some("boot-1".into()),
+        postmaster: None,
+    }
+}
+
+fn disk(branch: &Branch, exists: bool, runs: bool) -> Disk {
+    let mut disk = Disk { boot_id: "boot-1".into(), ..Disk::default() };
+    disk.templates.insert(branch.template);
+    if exists {
+        disk.branches.insert(branch.id);
+        disk.sockets.insert(branch.id);
+    }
+    if runs {
+        disk.postmasters.insert(branch.id);
+    }
+    disk
+}
+
+fn repairs(branch: &Branch, disk: &Disk) -> Vec<Repair> {
+    reconcile(std::slice::from_ref(branch), &[template(1, TemplateState::Ready)], disk)
+}
+
+#[test]
+fn every_state_of_a_row_against_the_disk() {
+    use BranchState as S;
+    let id = branch(S::Running).id;
+    let table: [(S, bool, bool, Option<Repair>); 12] = [
+        (S::Creating, false, false, Some(Repair::Discard(id))),
+        (S::Creating, true, true, Some(Repair::Discard(id))),
+        (S::Running, true, true, Some(Repair::Adopt(id))),
+        (S::Running, true, false, Some(Repair::Start(id))),
+        (S::Running, false, false, Some(Repair::Fail(id, FILES_MISSING))),
+        (S::Suspended, true, false, None),
+        (S::Suspended, true, true, Some(Repair::StopStray(id))),
+        (S::Suspended, false, false, Some(Repair::Fail(id, FILES_MISSING))),
+        (S::Resetting, false, false, Some(Repair::FinishReset(id))),
+        (S::Resetting, true, true, Some(Repair::FinishReset(id))),
+        (S::Destroying, true, true, None),
+        (S::Failed, false, false, None),
+    ];
+    for (state, exists, runs, expected) in table {
+        let branch = branch(state);
+        let found = repairs(&branch, &disk(&branch, exists, runs));
+        assert_eq!(found, Vec::from_iter(expected), "{state} exists={exists} runs={runs}");
+    }
+}
+
+#[test]
+fn only_a_durable_branch_is_trusted_after_the_machine_crashed() {
+    let mut branch = branch(BranchState::Running);
+    let mut disk = disk(&branch, true, false);
+    disk.boot_id = "boot-2".into();
+    assert_eq!(repairs(&branch, &disk), vec![Repair::Fail(branch.id, MACHINE_CRASHED)]);
+    branch.durable = true;
+    assert_eq!(repairs(&branch, &disk), vec![Repair::Start(branch.id)]);
+}
+
+#[test]
+fn a_lost_registry_is_made_again_from_manifests_and_strangers_are_left_alone() {
+    let branch = branch(BranchState::Running);
+    let mut disk = disk(&branch, true, true);
+    let nameless = BranchId::new(Timestamp::from_micros(5), [5; 10]);
+    disk.branch_manifests.insert(branch.id);
+    disk.branches.insert(nameless);
+    disk.template_manifests.insert(branch.template);
+    disk.foreign.insert("branches/lost+found".into());
+    let repairs = reconcile(&[], &[], &disk);
+    assert_eq!(
+        repairs,
+        vec![
+            Repair::RestoreTemplate(branch.template),
+            Repair::RestoreBranch(branch.id),
+            Repair::ReportForeign(format!("branches/{}", nameless.hex())),
+            Repair::ReportForeign("branches/lost+found".into()),
+        ]
+    );
+}
+
+#[test]
+fn interrupted_builds_and_stray_sockets_go() {
+    let stray = BranchId::new(Timestamp::from_micros(5), [5; 10]);
+    let building = template(3, TemplateState::Building);
+    let disk = Disk { sockets: BTreeSet::from([stray]), ..Disk::default() };
+    let repairs = reconcile(&[], std::slice::from_ref(&building), &disk);
+    assert_eq!(repairs, vec![Repair::DiscardTemplate(building.id), Repair::RemoveSocket(stray)]);
+}

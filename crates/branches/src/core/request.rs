@@ -1,0 +1,107 @@
+//! Whether a request for a branch can be granted, before anything is touched.
+
+use std::collections::BTreeMap;
+
+use egret_base::Limit;
+
+use crate::config::BranchesConfig;
+use crate::core::preset::CHOOSABLE;
+use crate::error::BranchesError;
+use crate::model::{Branch, NewBranch, Preset};
+
+/// The longest text of a label's key or value and of a setting's value, in bytes.
+pub const TEXT_BYTES_MAX: u64 = 256;
+
+/// Checks everything that can be checked without looking at the world.
+///
+/// # Errors
+/// [`BranchesError::Invalid`] or [`BranchesError::Limit`].
+pub fn validate(request: &NewBranch, config: &BranchesConfig) -> Result<(), BranchesError> {
+    if request.preset == Preset::Twin && !request.settings.is_empty() {
+        return Err(BranchesError::Invalid {
+            what: "settings",
+            reason: "preset twin has the source's own settings: leave them out".to_owned(),
+        });
+    }
+    for (name, value) in &request.settings {
+        if !CHOOSABLE.contains(&name.as_str()) {
+            let near = egret_base::settings::nearest(name, CHOOSABLE.iter().copied());
+            let hint = near.map_or_else(|| CHOOSABLE.join(", "), |near| format!("did you mean {near}?"));
+            return Err(BranchesError::Invalid {
+                what: "settings",
+                reason: format!("`{name}` cannot be set on a branch; {hint}"),
+            });
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ');
+        if value.is_empty() || value.len() as u64 > TEXT_BYTES_MAX || !value.chars().all(plain) {
+            return Err(BranchesError::Invalid {
+                what: "settings",
+                reason: format!("the value of {name} must be a plain number, size, duration or word"),
+            });
+        }
+    }
+    labels(&request.labels, config)?;
+    ttl(request.ttl_ms, config)
+}
+
+/// Checks labels.
+///
+/// # Errors
+/// [`BranchesError::Limit`] or [`BranchesError::Invalid`].
+pub fn labels(labels: &BTreeMap<String, String>, config: &BranchesConfig) -> Result<(), BranchesError> {
+    Limit::new("branches.labels_max", u64::from(config.labels_max)).check(labels.len() as u64)?;
+    for (key, value) in labels {
+        if key.is_empty() {
+            return Err(BranchesError::Invalid {
+                what: "labels",
+                reason: "a label needs a key".to_owned(),
+            });
+        }
+        let limit = Limit::new("label_bytes_max", TEXT_BYTES_MAX);
+        limit.check(key.len() as u64)?;
+        limit.check(value.len() as u64)?;
+    }
+    Ok(())
+}
+
+/// Checks a lifetime.
+///
+/// # Errors
+/// [`BranchesError::Invalid`] for zero, [`BranchesError::Limit`] beyond the longest.
+pub fn ttl(ttl_ms: Option<u64>, config: &BranchesConfig) -> Result<(), BranchesError> {
+    match ttl_ms {
+        Some(0) => Err(BranchesError::Invalid {
+            what: "ttl_ms",
+            reason: "a lifetime must be longer than nothing".to_owned(),
+        }),
+        Some(ttl_ms) => Ok(Limit::new("branches.ttl_max", config.ttl_max.0).check(ttl_ms)?),
+        None => Ok(()),
+    }
+}
+
+/// A second request for the same name is the first one repeated, or a contradiction.
+///
+/// # Errors
+/// [`BranchesError::NameTaken`] with what differs.
+pub fn same(existing: &Branch, request: &NewBranch) -> Result<(), BranchesError> {
+    let differs = if existing.from != request.from {
+        "origin"
+    } else if existing.preset != request.preset {
+        "preset"
+    } else if existing.durable != durable(request) {
+        "durability"
+    } else if existing.settings != request.settings {
+        "settings"
+    } else {
+        return Ok(());
+    };
+    Err(BranchesError::NameTaken {
+        name: request.name.to_string(),
+        differs,
+    })
+}
+
+/// A twin is durable as its source is.
+pub fn durable(request: &NewBranch) -> bool {
+    request.durable || request.preset == Preset::Twin
+}

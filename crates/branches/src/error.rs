@@ -1,0 +1,183 @@
+//! What can go wrong with branches.
+
+use egret_base::settings::Size;
+use egret_base::{Coded, Kind, LimitExceeded};
+use egret_postgres::PostgresError;
+use egret_postgres::wire::WireError;
+use egret_state::StateError;
+
+/// An error of the branches engine.
+#[derive(Debug, thiserror::Error)]
+pub enum BranchesError {
+    /// No branch has this name.
+    #[error("branch `{name}` does not exist: `egret branch list` shows those that do")]
+    NotFound {
+        /// The name.
+        name: String,
+    },
+    /// No template has this id, or there is none yet.
+    #[error("template {id} does not exist: `egret branch template list` shows those that do")]
+    TemplateNotFound {
+        /// The id.
+        id: String,
+    },
+    /// The name is in use by a branch that was asked for differently.
+    #[error("branch `{name}` exists with another {differs}: choose another name or destroy it first")]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// What differs.
+        differs: &'static str,
+    },
+    /// A value of the request cannot be used.
+    #[error("{what}: {reason}")]
+    Invalid {
+        /// Which part of the request.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The branch is protected.
+    #[error("branch `{name}` is protected: `egret branch protect {name} --off` first")]
+    Protected {
+        /// The name.
+        name: String,
+    },
+    /// Other branches were made from this one.
+    #[error("branch `{name}` has children ({children}): destroy them first, or all at once with --children")]
+    HasChildren {
+        /// The name.
+        name: String,
+        /// Their names.
+        children: String,
+    },
+    /// The branch is not in a state for this.
+    #[error("branch `{name}` is {state}: {hint}")]
+    WrongState {
+        /// The name.
+        name: String,
+        /// Its state.
+        state: &'static str,
+        /// What to do.
+        hint: String,
+    },
+    /// The lifetime of the branch is over.
+    #[error("branch `{name}` expired at {at}")]
+    Expired {
+        /// The name.
+        name: String,
+        /// When.
+        at: egret_base::Timestamp,
+    },
+    /// A named limit is reached.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// The volume has too little room.
+    #[error("the volume has {free} free, and branches.free_min keeps {free_min} for the source: destroy branches or enlarge the volume")]
+    VolumeFull {
+        /// What is free.
+        free: Size,
+        /// What must stay free.
+        free_min: Size,
+    },
+    /// The volume cannot be made or used.
+    #[error("volume: {reason}")]
+    Volume {
+        /// What failed and what to do.
+        reason: String,
+    },
+    /// The source cannot be branched.
+    #[error("the source cannot be branched: {reason}")]
+    Source {
+        /// Why.
+        reason: String,
+    },
+    /// An operation on files failed.
+    #[error("{doing} {path}: {source}")]
+    Io {
+        /// What was attempted.
+        doing: &'static str,
+        /// Where.
+        path: String,
+        /// The operating system's error.
+        source: std::io::Error,
+    },
+    /// PostgreSQL under the branch or the source failed.
+    #[error(transparent)]
+    Postgres(#[from] PostgresError),
+    /// The statement failed or the session broke.
+    #[error("{0}")]
+    Query(#[from] WireError),
+    /// The statement ran too long.
+    #[error("the query ran longer than branches.query_timeout ({timeout_ms} ms) and was cancelled")]
+    QueryTimeout {
+        /// The limit in milliseconds.
+        timeout_ms: u64,
+    },
+    /// The registry failed.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The engine is stopping.
+    #[error("egret is stopping: connect again when it has started")]
+    Stopping,
+}
+
+impl Coded for BranchesError {
+    fn code(&self) -> &'static str {
+        match self {
+            BranchesError::NotFound { .. } => "branch_not_found",
+            BranchesError::TemplateNotFound { .. } => "template_not_found",
+            BranchesError::NameTaken { .. } => "branch_name_taken",
+            BranchesError::Invalid { .. } => "invalid_request",
+            BranchesError::Protected { .. } => "branch_protected",
+            BranchesError::HasChildren { .. } => "branch_has_children",
+            BranchesError::WrongState { .. } => "branch_wrong_state",
+            BranchesError::Expired { .. } => "branch_expired",
+            BranchesError::Limit(limit) => limit.code(),
+            BranchesError::VolumeFull { .. } => "volume_full",
+            BranchesError::Volume { .. } => "volume_unusable",
+            BranchesError::Source { .. } => "source_unusable",
+            BranchesError::Io { .. } => "branch_files",
+            BranchesError::Postgres(error) => error.code(),
+            BranchesError::Query(error) => error.code(),
+            BranchesError::QueryTimeout { .. } => "query_timeout",
+            BranchesError::State(error) => error.code(),
+            BranchesError::Stopping => "stopping",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            BranchesError::NotFound { .. }
+            | BranchesError::TemplateNotFound { .. }
+            | BranchesError::Expired { .. } => Kind::NotFound,
+            BranchesError::Invalid { .. } => Kind::Invalid,
+            BranchesError::NameTaken { .. }
+            | BranchesError::Protected { .. }
+            | BranchesError::HasChildren { .. }
+            | BranchesError::WrongState { .. }
+            | BranchesError::Source { .. }
+            | BranchesError::Volume { .. } => Kind::Conflict,
+            BranchesError::Limit(limit) => limit.kind(),
+            BranchesError::VolumeFull { .. } | BranchesError::Stopping => Kind::Unavailable,
+            BranchesError::Io { .. } => Kind::Internal,
+            BranchesError::Postgres(error) => error.kind(),
+            BranchesError::Query(error) => error.kind(),
+            BranchesError::QueryTimeout { .. } => Kind::TimedOut,
+            BranchesError::State(error) => error.kind(),
+        }
+    }
+}
+
+/// Wraps an operating-system error with what was attempted on which path.
+pub(crate) fn io(
+    doing: &'static str,
+    path: &std::path::Path,
+) -> impl FnOnce(std::io::Error) -> BranchesError {
+    let path = path.display().to_string();
+    move |source| BranchesError::Io {
+        doing,
+        path,
+        source,
+    }
+}

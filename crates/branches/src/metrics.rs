@@ -1,0 +1,111 @@
+//! Metrics of the branches engine: `egret_branches_<noun>_<unit>`.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+use crate::api::Stopwatch;
+use crate::model::{Branch, BranchState};
+use crate::store::volume::Space;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StateLabel {
+    state: &'static str,
+}
+
+/// What the engine counts.
+pub(crate) struct Metrics {
+    creates: Counter,
+    create_failures: Counter,
+    destroys: Counter,
+    ends: Counter,
+    phases: Family<PhaseLabel, Histogram>,
+    queries: Histogram,
+    states: Family<StateLabel, Gauge>,
+    templates: Gauge,
+    volume_size: Gauge<i64>,
+    volume_free: Gauge<i64>,
+}
+
+/// From a tenth of a millisecond to about half a minute.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.0001, 2.0, 18))
+}
+
+impl Metrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            creates: Counter::default(),
+            create_failures: Counter::default(),
+            destroys: Counter::default(),
+            ends: Counter::default(),
+            phases: Family::new_with_constructor(seconds),
+            queries: seconds(),
+            states: Family::default(),
+            templates: Gauge::default(),
+            volume_size: Gauge::default(),
+            volume_free: Gauge::default(),
+        };
+        let registry = registry.sub_registry_with_prefix("egret_branches");
+        registry.register("creates", "Branches created", metrics.creates.clone());
+        registry.register("create_failures", "Creations that failed", metrics.create_failures.clone());
+        registry.register("destroys", "Branches destroyed", metrics.destroys.clone());
+        registry.register("postmaster_ends", "Postmasters that ended by themselves", metrics.ends.clone());
+        registry.register("create_phase_seconds", "Time of each phase of a creation", metrics.phases.clone());
+        registry.register("query_seconds", "Queries through the API", metrics.queries.clone());
+        registry.register("count", "Branches by state", metrics.states.clone());
+        registry.register("templates_count", "Templates", metrics.templates.clone());
+        registry.register("volume_size_bytes", "Size of the volume", metrics.volume_size.clone());
+        registry.register("volume_free_bytes", "Free room on the volume", metrics.volume_free.clone());
+        metrics
+    }
+
+    pub(crate) fn created(&self, watch: &Stopwatch) {
+        self.creates.inc();
+        for phase in watch.phases() {
+            let label = PhaseLabel {
+                phase: phase.name.clone(),
+            };
+            self.phases.get_or_create(&label).observe(phase.ms / 1e3);
+        }
+    }
+
+    pub(crate) fn failed(&self) {
+        self.create_failures.inc();
+    }
+
+    pub(crate) fn destroyed(&self) {
+        self.destroys.inc();
+    }
+
+    pub(crate) fn postmaster_ended(&self) {
+        self.ends.inc();
+    }
+
+    pub(crate) fn queried(&self, elapsed: Duration) {
+        self.queries.observe(elapsed.as_secs_f64());
+    }
+
+    /// Takes over what the registry and the volume say.
+    pub(crate) fn observe(&self, branches: &[Branch], templates: usize, space: Space) {
+        for state in BranchState::TEXTS {
+            let count = branches.iter().filter(|branch| branch.state.as_str() == *state).count();
+            self.states
+                .get_or_create(&StateLabel { state })
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        self.templates.set(i64::try_from(templates).unwrap_or(i64::MAX));
+        self.volume_size.set(i64::try_from(space.size).unwrap_or(i64::MAX));
+        self.volume_free.set(i64::try_from(space.free).unwrap_or(i64::MAX));
+    }
+}

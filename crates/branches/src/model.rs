@@ -1,0 +1,362 @@
+//! The nouns: branches, templates, what a user asks for and what is answered.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use egret_base::Timestamp;
+use serde::{Deserialize, Serialize};
+
+egret_base::define_id!(
+    /// Names a branch for good; a name may be used again after a branch is destroyed.
+    BranchId
+);
+egret_base::define_id!(
+    /// Names a template.
+    TemplateId
+);
+
+/// The longest name of a branch, in characters.
+pub const NAME_CHARS_MAX: usize = 63;
+/// The tenant of tokens and branches when none is named.
+pub const DEFAULT_TENANT: &str = "default";
+
+/// A branch's name: lower-case letters, digits, `-` and `_`, starting with a letter or digit.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(transparent)]
+pub struct BranchName(String);
+
+impl BranchName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for BranchName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for BranchName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '_');
+        let starts = text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+        if !starts || !text.chars().all(fits) || text.len() > NAME_CHARS_MAX {
+            return Err(format!(
+                "`{}` is not a branch name: use 1 to {NAME_CHARS_MAX} lower-case letters, digits, `-` or `_`, starting with a letter or digit",
+                text.chars().take(80).collect::<String>().escape_debug()
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for BranchName {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
+    }
+}
+
+macro_rules! text_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum $name {
+            $( $(#[$variant_doc])* #[serde(rename = $text)] $variant, )*
+        }
+
+        impl $name {
+            /// Every value's text.
+            pub const TEXTS: &'static [&'static str] = &[$($text),*];
+
+            /// The value's text.
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $text, )* }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                match text {
+                    $( $text => Ok(Self::$variant), )*
+                    other => Err(format!("`{other}` is not one of {}", Self::TEXTS.join(", "))),
+                }
+            }
+        }
+    };
+}
+
+text_enum!(
+    /// What a branch is doing.
+    BranchState {
+        /// Its files are being cloned or its first start is under way.
+        Creating = "creating",
+        /// Its postmaster accepts connections, or is being restarted after a crash.
+        Running = "running",
+        /// Its postmaster is stopped; a connection wakes it.
+        Suspended = "suspended",
+        /// Its files are being replaced by the template's.
+        Resetting = "resetting",
+        /// It cannot run; `failure` says why. A reset may help.
+        Failed = "failed",
+        /// A tombstone: its name is free again, its files wait for deletion.
+        Destroying = "destroying",
+    }
+);
+
+text_enum!(
+    /// What a template is doing.
+    TemplateState {
+        /// It is being snapshotted, recovered and prepared.
+        Building = "building",
+        /// Branches can be made from it.
+        Ready = "ready",
+        /// Its files wait for deletion.
+        Removing = "removing",
+    }
+);
+
+text_enum!(
+    /// Memory, WAL and checkpoint settings of a branch, chosen by purpose.
+    Preset {
+        /// 16 MB of shared buffers: queries and plain writes.
+        Small = "small",
+        /// 32 MB: mixed work.
+        Medium = "medium",
+        /// 64 MB and more log: schema changes and bulk loads.
+        Large = "large",
+        /// The source's own settings, durable: for comparing performance.
+        Twin = "twin",
+    }
+);
+
+/// One measured part of a longer operation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phase {
+    /// What was done.
+    pub name: String,
+    /// How long it took, in milliseconds.
+    pub ms: f64,
+}
+
+/// What a creation did and how long each part took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// `cold`: cloned and started for this request.
+    pub kind: String,
+    /// The template it was made from.
+    pub template: TemplateId,
+    /// The source's WAL position that the template holds.
+    pub template_lsn: String,
+    /// When the template's snapshot was taken.
+    pub template_taken_at: Timestamp,
+    /// From the request to the first possible connection, in milliseconds.
+    pub total_ms: f64,
+    /// The parts of that time, in order.
+    pub phases: Vec<Phase>,
+    /// The server that the template was taken from.
+    pub source: SourceIdentity,
+}
+
+/// Which server a template was taken from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceIdentity {
+    /// Egret's name for it.
+    pub name: String,
+    /// PostgreSQL's system identifier of the cluster.
+    pub system_identifier: String,
+}
+
+/// A read-only, cleanly stopped copy that branches are cloned from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Template {
+    /// Its id.
+    pub id: TemplateId,
+    /// What it is doing.
+    pub state: TemplateState,
+    /// The branch it was taken from; `None` when from the source's head.
+    pub origin_branch: Option<BranchId>,
+    /// That branch's name at the time.
+    pub origin_branch_name: Option<BranchName>,
+    /// The server.
+    pub source: SourceIdentity,
+    /// WAL position of the snapshot.
+    pub lsn: String,
+    /// When the snapshot was taken.
+    pub taken_at: Timestamp,
+    /// Major version of the server.
+    pub postgres_major: u32,
+    /// Libraries that its copies preload.
+    pub preload_libraries: String,
+    /// What building it took.
+    pub phases: Vec<Phase>,
+}
+
+/// A writable copy with a postmaster of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Branch {
+    /// Its id.
+    pub id: BranchId,
+    /// Whom it belongs to.
+    pub tenant: String,
+    /// Its name, unique within the tenant among living branches.
+    pub name: BranchName,
+    /// What it is doing.
+    pub state: BranchState,
+    /// The template that it was cloned from and is reset to.
+    pub template: TemplateId,
+    /// The branch that its template was taken from.
+    pub parent_branch: Option<BranchName>,
+    /// Where the request said it should come from.
+    pub from: From,
+    /// Settings by purpose.
+    pub preset: Preset,
+    /// Whether it survives a crash of the machine.
+    pub durable: bool,
+    /// Whether it refuses to be destroyed, reset or expired.
+    pub protected: bool,
+    /// Settings one by one, over the preset.
+    pub settings: BTreeMap<String, String>,
+    /// The user's own marks.
+    pub labels: BTreeMap<String, String>,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// Its lifetime in milliseconds.
+    pub ttl_ms: Option<u64>,
+    /// When it is destroyed by itself.
+    pub expires_at: Option<Timestamp>,
+    /// Why it failed.
+    pub failure: Option<String>,
+    /// What its creation did.
+    pub receipt: Option<Receipt>,
+    /// The boot of the machine that its postmaster was last started in; `None` after a clean stop
+    /// that reached the disk.
+    pub boot_id: Option<String>,
+    /// Its postmaster's pid and start time in clock ticks.
+    pub postmaster: Option<(i32, u64)>,
+}
+
+/// Where a branch is to come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum From {
+    /// The newest template of the source, built when there is none.
+    #[default]
+    NewestTemplate,
+    /// A template made now.
+    Head,
+    /// A given template.
+    Template(TemplateId),
+    /// Another branch as it is now.
+    Branch(BranchName),
+}
+
+impl fmt::Display for From {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            From::NewestTemplate => f.write_str("template"),
+            From::Head => f.write_str("head"),
+            From::Template(id) => write!(f, "template:{id}"),
+            From::Branch(name) => write!(f, "branch:{name}"),
+        }
+    }
+}
+
+impl FromStr for From {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "template" => Ok(From::NewestTemplate),
+            None if text == "head" => Ok(From::Head),
+            Some(("template", id)) => id.parse().map(From::Template),
+            Some(("branch", name)) => name.parse().map(From::Branch),
+            _ => Err(format!(
+                "`{text}` is not an origin: use template, head, template:ID or branch:NAME"
+            )),
+        }
+    }
+}
+
+/// What a user asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewBranch {
+    /// The name.
+    pub name: BranchName,
+    /// Whom it will belong to.
+    pub tenant: String,
+    /// Where from.
+    pub from: From,
+    /// Lifetime in milliseconds; `None` for the default.
+    pub ttl_ms: Option<u64>,
+    /// Whether it survives a crash of the machine.
+    pub durable: bool,
+    /// Settings by purpose.
+    pub preset: Preset,
+    /// Settings one by one.
+    pub settings: BTreeMap<String, String>,
+    /// Marks.
+    pub labels: BTreeMap<String, String>,
+    /// Whether it is protected from the start.
+    pub protected: bool,
+}
+
+impl NewBranch {
+    /// A request with nothing but a name.
+    pub fn named(name: BranchName) -> Self {
+        Self {
+            name,
+            tenant: DEFAULT_TENANT.to_owned(),
+            from: From::NewestTemplate,
+            ttl_ms: None,
+            durable: false,
+            preset: Preset::Small,
+            settings: BTreeMap::new(),
+            labels: BTreeMap::new(),
+            protected: false,
+        }
+    }
+}
+
+/// A change to a branch that needs no restart; `None` leaves a property as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Change {
+    /// Protect or not.
+    pub protected: Option<bool>,
+    /// A new lifetime from now in milliseconds, or none.
+    pub ttl_ms: Option<Option<u64>>,
+    /// New labels, replacing the old.
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// How to connect to a branch through the proxy.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The role.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credentials {{ user: {:?}, password: … }}", self.user)
+    }
+}
+
+#[cfg(test)]
+mod tests;

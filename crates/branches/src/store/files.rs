@@ -1,0 +1,195 @@
+//! Where things are on the volume, their manifests, and what is found there.
+//!
+//! ```text
+//! <volume>/source/                    data directory of the embedded server
+//! <volume>/templates/<id>/  <id>.json a template and its manifest
+//! <volume>/branches/<id>/   <id>.json a branch and its manifest
+//! <run>/<id>/                         a branch's socket and what its postmaster prints
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use egret_postgres::postmaster::in_directory;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::core::reconcile::Disk;
+use crate::error::{BranchesError, io};
+use crate::model::{Branch, BranchId, Template, TemplateId};
+
+/// The paths of one Egret.
+#[derive(Clone, Debug)]
+pub struct Paths {
+    /// The volume's root.
+    pub volume: PathBuf,
+    /// Where socket directories go; short, for unix sockets allow 107 bytes.
+    pub run: PathBuf,
+}
+
+impl Paths {
+    /// All templates.
+    pub fn templates(&self) -> PathBuf {
+        self.volume.join("templates")
+    }
+
+    /// All branches.
+    pub fn branches(&self) -> PathBuf {
+        self.volume.join("branches")
+    }
+
+    /// A template's data directory.
+    pub fn template(&self, id: TemplateId) -> PathBuf {
+        self.templates().join(id.hex())
+    }
+
+    /// A branch's data directory.
+    pub fn branch(&self, id: BranchId) -> PathBuf {
+        self.branches().join(id.hex())
+    }
+
+    /// A branch's socket directory.
+    pub fn socket(&self, id: BranchId) -> PathBuf {
+        self.run.join(id.hex())
+    }
+
+    /// The socket directory of a template while it is built.
+    pub fn builder_socket(&self, id: TemplateId) -> PathBuf {
+        self.run.join(format!("t{}", id.hex()))
+    }
+
+    /// Makes the directories that hold branches, templates and sockets.
+    ///
+    /// # Errors
+    /// [`BranchesError::Io`].
+    pub fn make(&self) -> Result<(), BranchesError> {
+        for directory in [self.templates(), self.branches(), self.run.clone()] {
+            fs::create_dir_all(&directory).map_err(io("create", &directory))?;
+            let open = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+            fs::set_permissions(&directory, open).map_err(io("change the mode of", &directory))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the manifest of a data directory is.
+pub fn manifest_of(data: &Path) -> PathBuf {
+    data.with_extension("json")
+}
+
+/// Writes the manifest of a branch or template beside its data directory, in one step.
+///
+/// # Errors
+/// [`BranchesError::Io`].
+pub fn write_manifest<T: Serialize>(data: &Path, value: &T) -> Result<(), BranchesError> {
+    let path = manifest_of(data);
+    let new = path.with_extension("json.new");
+    let text = serde_json::to_vec_pretty(value).expect("these values have text keys and always serialise");
+    fs::write(&new, text).map_err(io("write", &new))?;
+    fs::rename(&new, &path).map_err(io("write", &path))
+}
+
+/// Reads a manifest; `None` when it is missing or not one.
+pub fn read_manifest<T: DeserializeOwned>(data: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(manifest_of(data)).ok()?).ok()
+}
+
+/// Removes a file if it is there.
+///
+/// # Errors
+/// [`BranchesError::Io`].
+pub fn remove_file(path: &Path) -> Result<(), BranchesError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes a directory with everything in it, if it is there.
+///
+/// # Errors
+/// [`BranchesError::Io`].
+pub fn remove_directory(path: &Path) -> Result<(), BranchesError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Looks at everything there is.
+///
+/// # Errors
+/// [`BranchesError::Io`] when a directory cannot be read.
+pub fn survey(paths: &Paths) -> Result<Disk, BranchesError> {
+    let mut disk = Disk {
+        boot_id: boot_id(),
+        ..Disk::default()
+    };
+    for entry in entries(&paths.branches())? {
+        match id_of_directory::<BranchId>(&entry) {
+            Some(id) => {
+                if read_manifest::<Branch>(&entry).is_some() {
+                    disk.branch_manifests.insert(id);
+                }
+                if !in_directory(&entry).is_empty() {
+                    disk.postmasters.insert(id);
+                }
+                disk.branches.insert(id);
+            }
+            None if !is_manifest(&entry) => {
+                disk.foreign.insert(shown("branches", &entry));
+            }
+            None => {}
+        }
+    }
+    for entry in entries(&paths.templates())? {
+        match id_of_directory::<TemplateId>(&entry) {
+            Some(id) => {
+                if read_manifest::<Template>(&entry).is_some() {
+                    disk.template_manifests.insert(id);
+                }
+                disk.templates.insert(id);
+            }
+            None if !is_manifest(&entry) => {
+                disk.foreign.insert(shown("templates", &entry));
+            }
+            None => {}
+        }
+    }
+    for entry in entries(&paths.run)? {
+        if let Some(id) = id_of_directory::<BranchId>(&entry) {
+            disk.sockets.insert(id);
+        }
+    }
+    Ok(disk)
+}
+
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, BranchesError> {
+    let read = fs::read_dir(directory).map_err(io("read", directory))?;
+    read.map(|entry| entry.map(|entry| entry.path()).map_err(io("read", directory)))
+        .collect()
+}
+
+/// The id that a directory is named after; a name in any other spelling is not one of ours.
+fn id_of_directory<T: FromStr>(path: &Path) -> Option<T> {
+    let name = path.file_name()?.to_str()?;
+    (path.is_dir() && name.len() == 32).then(|| name.parse().ok()).flatten()
+}
+
+fn is_manifest(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let stem = name.split('.').next().unwrap_or_default();
+    stem.len() == 32 && (name.ends_with(".json") || name.ends_with(".json.new"))
+}
+
+fn shown(parent: &str, path: &Path) -> String {
+    format!("{parent}/{}", path.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// The kernel's random id of this boot.
+pub fn boot_id() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map(|text| text.trim().to_owned())
+        .unwrap_or_default()
+}

@@ -1,0 +1,9 @@
+//! The only place of this engine that touches disk or SQL.
+
+pub mod files;
+pub mod prepare;
+pub mod proof;
+pub mod registry;
+pub mod secret;
+pub mod source;
+pub mod volume;

@@ -1,0 +1,113 @@
+//! What makes a copy of a source a template: nothing of it reaches out, and the branch role owns
+//! what it may change.
+
+use std::fs;
+use std::path::Path;
+
+use egret_postgres::cluster::{IDENT_MAP, SUPERUSER, ident_map, write_owned};
+use egret_postgres::error::server;
+use egret_postgres::listen::quote_literal;
+use egret_postgres::owner::Owner;
+use egret_postgres::{PostgresError, pidfile};
+use tokio_postgres::Client;
+
+use super::files::{remove_directory, remove_file};
+use crate::error::{BranchesError, io};
+
+/// The role by which users work on a branch; never a superuser.
+pub const ROLE: &str = "egret_branch";
+
+/// Files of a running server or of its role in a cluster of servers.
+const SIGNAL_FILES: [&str; 6] = [
+    "postmaster.opts",
+    "standby.signal",
+    "recovery.signal",
+    "backup_manifest",
+    "backup_label.old",
+    "current_logfiles",
+];
+
+/// Directories whose content is the source's own business (as pg_basebackup leaves them out, and
+/// the source's server log).
+const EMPTIED: [&str; 8] = [
+    "pg_replslot",
+    "pg_notify",
+    "pg_serial",
+    "pg_snapshots",
+    "pg_stat_tmp",
+    "pg_dynshmem",
+    "pg_logical/snapshots",
+    "log",
+];
+
+/// Makes a fresh copy of a data directory startable as a stranger to its source.
+///
+/// # Errors
+/// [`BranchesError::Io`].
+pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError> {
+    remove_file(&pidfile::path_in(data))?;
+    for name in SIGNAL_FILES {
+        remove_file(&data.join(name))?;
+    }
+    for name in EMPTIED {
+        let directory = data.join(name);
+        let Ok(entries) = fs::read_dir(&directory) else {
+            continue;
+        };
+        for entry in entries {
+            let path = entry.map_err(io("read", &directory))?.path();
+            if path.is_dir() {
+                remove_directory(&path)?;
+            } else {
+                remove_file(&path)?;
+            }
+        }
+    }
+    let hba = format!(
+        "# Written by Egret: a branch is reached through Egret's own sessions alone.\n\
+         local all {SUPERUSER},{ROLE} peer map={IDENT_MAP}\n"
+    );
+    write_owned(&data.join("pg_hba.conf"), &hba, owner)?;
+    write_owned(&data.join("pg_ident.conf"), &ident_map(&[SUPERUSER, ROLE]), owner)?;
+    Ok(())
+}
+
+/// Rolls back what the source had prepared, for its locks would be held in every branch.
+///
+/// # Errors
+/// The server's.
+pub async fn roll_back_prepared(client: &Client) -> Result<(), PostgresError> {
+    let sql = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
+    let rows = client.query(sql, &[]).await.map_err(server("list the prepared transactions"))?;
+    for row in rows {
+        let gid: String = row.get(0);
+        let command = format!("ROLLBACK PREPARED {}", quote_literal(&gid));
+        client.batch_execute(&command).await.map_err(server("roll back a prepared transaction"))?;
+    }
+    Ok(())
+}
+
+/// Takes every right that reaches beyond the copy from every role, removes passwords, and makes
+/// the branch role a member of every ordinary role.
+///
+/// # Errors
+/// The server's.
+pub async fn roles(client: &Client) -> Result<(), PostgresError> {
+    client
+        .batch_execute(include_str!("sql/prepare_roles.sql"))
+        .await
+        .map_err(server("prepare the roles of the template"))
+}
+
+/// In one database: drops subscriptions and foreign passwords, and hands the superuser's objects
+/// to the branch role (REASSIGN OWNED refuses those of the bootstrap superuser).
+///
+/// # Errors
+/// The server's.
+pub async fn database(client: &Client) -> Result<(), PostgresError> {
+    roll_back_prepared(client).await?;
+    client
+        .batch_execute(include_str!("sql/prepare_database.sql"))
+        .await
+        .map_err(server("prepare a database of the template"))
+}

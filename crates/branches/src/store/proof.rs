@@ -1,0 +1,100 @@
+//! Proof that a write on a branch did not reach the source: a marker that only the branch has, and
+//! checksums of the source's tables and catalogue before and after.
+
+use egret_postgres::error::server;
+use egret_postgres::{EmbeddedServer, PostgresError, pool};
+use sha2::{Digest, Sha256};
+use tokio_postgres::Client;
+
+use super::source::databases;
+
+/// What the source looked like at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceState {
+    /// One checksum over every table's rows, by database and table.
+    pub tables: String,
+    /// One checksum over the definitions in every database's catalogue.
+    pub catalogue: String,
+    /// How many tables were read.
+    pub tables_checked: u64,
+    /// The next transaction id: unchanged when nobody wrote meanwhile.
+    pub next_transaction: String,
+}
+
+/// Reads the source's state.
+///
+/// # Errors
+/// The server's.
+pub async fn source_state(server_of: &EmbeddedServer) -> Result<SourceState, PostgresError> {
+    let first = pool::connect(&server_of.connection("postgres", "branches")).await?;
+    let next_transaction = next_transaction(&first).await?;
+    let (mut tables, mut catalogue) = (Sha256::new(), Sha256::new());
+    let mut tables_checked = 0;
+    for database in databases(&first).await? {
+        let client = pool::connect(&server_of.connection(&database, "branches")).await?;
+        catalogue.update(format!("{database}:{}", catalogue_checksum(&client).await?));
+        let rows = client
+            .query(include_str!("sql/user_tables.sql"), &[])
+            .await
+            .map_err(server("list the tables of the source"))?;
+        for row in rows {
+            let table: String = row.get(0);
+            tables.update(format!("{database}.{table}:{}", table_checksum(&client, &table).await?));
+            tables_checked += 1;
+        }
+    }
+    Ok(SourceState {
+        tables: hex(tables),
+        catalogue: hex(catalogue),
+        tables_checked,
+        next_transaction,
+    })
+}
+
+fn hex(hash: Sha256) -> String {
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+async fn next_transaction(client: &Client) -> Result<String, PostgresError> {
+    let row = client
+        .query_one("SELECT pg_snapshot_xmax(pg_current_snapshot())::text", &[])
+        .await
+        .map_err(server("read the next transaction id"))?;
+    Ok(row.get(0))
+}
+
+/// Row count and the sum of 64-bit row hashes: independent of order. `table` is quoted already.
+async fn table_checksum(client: &Client, table: &str) -> Result<String, PostgresError> {
+    let sql = format!(
+        "SELECT count(*) || ':' || coalesce(sum(hashtextextended(t::text, 0)::numeric), 0) FROM {table} AS t"
+    );
+    let row = client.query_one(&sql, &[]).await.map_err(server("read a table of the source"))?;
+    Ok(row.get(0))
+}
+
+async fn catalogue_checksum(client: &Client) -> Result<String, PostgresError> {
+    let row = client
+        .query_one(include_str!("sql/catalogue_checksum.sql"), &[])
+        .await
+        .map_err(server("read the catalogue of the source"))?;
+    Ok(row.get(0))
+}
+
+/// In how many databases of the source a schema of this name exists.
+///
+/// # Errors
+/// The server's.
+pub async fn schema_in_source(server_of: &EmbeddedServer, schema: &str) -> Result<bool, PostgresError> {
+    let first = pool::connect(&server_of.connection("postgres", "branches")).await?;
+    for database in databases(&first).await? {
+        let client = pool::connect(&server_of.connection(&database, "branches")).await?;
+        let found = client
+            .query_opt("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&schema])
+            .await
+            .map_err(server("look for the marker in the source"))?;
+        if found.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

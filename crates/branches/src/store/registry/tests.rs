@@ -1,0 +1,100 @@
+//! What is stored comes back, and names are unique among the living.
+
+use std::collections::BTreeMap;
+
+use egret_base::Timestamp;
+
+use super::*;
+use crate::model::{From, Phase, Preset, Receipt};
+
+fn template() -> Template {
+    Template {
+        id: TemplateId::new(Timestamp::from_micros(1), [1; 10]),
+        state: TemplateState::Ready,
+        origin_branch: Some(BranchId::new(Timestamp::from_micros(1), [2; 10])),
+        origin_branch_name: Some("parent".parse().unwrap()),
+        source: SourceIdentity { name: "main".into(), system_identifier: "42".into() },
+        lsn: "0/1A2B3C".into(),
+        taken_at: Timestamp::from_micros(5),
+        postgres_major: 18,
+        preload_libraries: String::new(),
+        phases: vec![Phase { name: "snapshot".into(), ms: 9.5 }],
+    }
+}
+
+fn branch(number: u8) -> Branch {
+    let template = template();
+    Branch {
+        id: BranchId::new(Timestamp::from_micros(7), [number; 10]),
+        tenant: "default".into(),
+        name: "pr-42".parse().unwrap(),
+        state: BranchState::Running,
+        template: template.id,
+        parent_branch: template.origin_branch_name.clone(),
+        from: From::Branch("parent".parse().unwrap()),
+        preset: Preset::Large,
+        durable: true,
+        protected: true,
+        settings: BTreeMap::from([("work_mem".into(), "8MB".into())]),
+        labels: BTreeMap::from([("pr".into(), "42".into())]),
+        created_at: Timestamp::from_micros(7),
+        ttl_ms: Some(60_000),
+        expires_at: Some(Timestamp::from_micros(60_000_007)),
+        failure: Some("none yet".into()),
+        receipt: Some(Receipt {
+            kind: "cold".into(),
+            template: template.id,
+            template_lsn: template.lsn.clone(),
+            template_taken_at: template.taken_at,
+            total_ms: 80.25,
+            phases: template.phases.clone(),
+            source: template.source,
+        }),
+        boot_id: Some("boot".into()),
+        postmaster: Some((4_711, 123_456)),
+    }
+}
+
+fn registry() -> (tempfile::TempDir, Registry) {
+    let directory = tempfile::tempdir().unwrap();
+    let registry = Registry::open(&directory.path().join("state.db")).unwrap();
+    (directory, registry)
+}
+
+#[test]
+fn what_is_stored_comes_back() {
+    let (_directory, registry) = registry();
+    registry.put_template(&template()).unwrap();
+    registry.insert_branch(&branch(1)).unwrap();
+    assert_eq!(registry.templates().unwrap(), vec![template()]);
+    assert_eq!(registry.branches().unwrap(), vec![branch(1)]);
+    assert_eq!(registry.branch(branch(1).id).unwrap(), Some(branch(1)));
+    registry.delete_template(template().id).unwrap();
+    registry.delete_branch(branch(1).id).unwrap();
+    assert!(registry.templates().unwrap().is_empty() && registry.branches().unwrap().is_empty());
+}
+
+#[test]
+fn a_name_is_unique_among_the_living() {
+    let (_directory, registry) = registry();
+    registry.insert_branch(&branch(1)).unwrap();
+    registry.insert_branch(&branch(2)).unwrap_err();
+    let mut tombstone = branch(1);
+    tombstone.state = BranchState::Destroying;
+    registry.update_branch(&tombstone).unwrap();
+    registry.insert_branch(&branch(2)).unwrap();
+    let found = registry.branch_named("default", &branch(2).name).unwrap();
+    assert_eq!(found.map(|branch| branch.id), Some(branch(2).id));
+    assert_eq!(registry.branch_named("other", &branch(2).name).unwrap(), None);
+}
+
+#[test]
+fn changes_touch_only_what_was_asked_for() {
+    let (_directory, registry) = registry();
+    registry.insert_branch(&branch(1)).unwrap();
+    let change = Change { ttl_ms: Some(None), ..Change::default() };
+    registry.change_branch(branch(1).id, &change, Timestamp::from_micros(9)).unwrap();
+    let found = registry.branch(branch(1).id).unwrap().unwrap();
+    assert_eq!((found.ttl_ms, found.expires_at, found.protected), (None, None, true));
+    assert_eq!(found.labels, branch(1).labels);
+}

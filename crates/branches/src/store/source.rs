@@ -1,0 +1,168 @@
+//! What is asked of a source: whether it can be branched, where its log stands, a consistent copy.
+
+use std::path::{Path, PathBuf};
+
+use egret_postgres::error::server;
+use egret_postgres::{PostgresError, pidfile};
+use tokio_postgres::Client;
+
+use super::volume::Volume;
+use super::volume::tree::Tree;
+use crate::error::{BranchesError, io};
+use crate::model::SourceIdentity;
+
+/// What the server says of itself.
+#[derive(Clone, Debug)]
+pub struct SourceFacts {
+    /// Name and system identifier.
+    pub identity: SourceIdentity,
+    /// `shared_preload_libraries`.
+    pub preload_libraries: String,
+    /// Prepared transactions its log may hold; a copy must allow as many.
+    pub max_prepared_transactions: String,
+}
+
+/// Asks the server about itself and refuses what cannot be copied as one directory.
+///
+/// # Errors
+/// [`BranchesError::Source`] for tablespaces or a log outside the data directory, by name.
+pub async fn examine(client: &Client, name: &str, data: &Path) -> Result<SourceFacts, BranchesError> {
+    let row = client
+        .query_one(include_str!("sql/source_facts.sql"), &[])
+        .await
+        .map_err(server("examine the source"))?;
+    let tablespaces: Vec<String> = row.get("tablespaces");
+    if !tablespaces.is_empty() {
+        return Err(BranchesError::Source {
+            reason: format!(
+                "it has tablespaces outside its data directory ({}): move their tables to pg_default and drop them",
+                tablespaces.join(", ")
+            ),
+        });
+    }
+    if data.join("pg_wal").is_symlink() {
+        return Err(BranchesError::Source {
+            reason: "pg_wal is a link to a directory outside the data directory: move it back".to_owned(),
+        });
+    }
+    Ok(SourceFacts {
+        identity: SourceIdentity {
+            name: name.to_owned(),
+            system_identifier: row.get("system_identifier"),
+        },
+        preload_libraries: row.get("preload_libraries"),
+        max_prepared_transactions: row.get("max_prepared_transactions"),
+    })
+}
+
+/// Writes a checkpoint, so that a copy has little to recover.
+///
+/// # Errors
+/// The server's.
+pub async fn checkpoint(client: &Client) -> Result<(), PostgresError> {
+    client.batch_execute("CHECKPOINT").await.map_err(server("CHECKPOINT"))
+}
+
+/// Where the write-ahead log stands now.
+///
+/// # Errors
+/// The server's.
+pub async fn wal_position(client: &Client) -> Result<String, PostgresError> {
+    let row = client
+        .query_one("SELECT pg_current_wal_insert_lsn()::text", &[])
+        .await
+        .map_err(server("read the WAL position"))?;
+    Ok(row.get(0))
+}
+
+/// Every database that can be connected to and is not a template.
+///
+/// # Errors
+/// The server's.
+pub async fn databases(client: &Client) -> Result<Vec<String>, PostgresError> {
+    let sql = "SELECT datname::text FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY 1";
+    let rows = client.query(sql, &[]).await.map_err(server("list the databases"))?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Copies the data directory of a running server, whatever the driver can do.
+///
+/// An atomic driver takes one snapshot. The others copy file by file in backup mode: the copy then
+/// recovers from the log of the time it was taken in, which a replication slot keeps from being
+/// recycled (PostgreSQL documentation, "Making a Base Backup Using the Low Level API").
+///
+/// # Errors
+/// The server's or the file system's.
+pub async fn copy(
+    client: &Client,
+    volume: &std::sync::Arc<dyn Volume>,
+    data: &Path,
+    to: &Path,
+) -> Result<(), BranchesError> {
+    if volume.is_atomic() {
+        let (volume, from, to) = (volume.clone(), data.to_owned(), to.to_owned());
+        return blocking(move || volume.clone_tree(&from, &to).map_err(io("snapshot", &from))).await;
+    }
+    client
+        .batch_execute(
+            "SELECT pg_create_physical_replication_slot('egret_copy', true, true);
+             SELECT pg_backup_start('egret', fast => true)",
+        )
+        .await
+        .map_err(server("start the copy of the source"))?;
+    let tree = match volume.driver() {
+        super::volume::Driver::Reflink => Tree::reflink(),
+        _ => Tree::copy(),
+    };
+    let (from, target) = (data.to_owned(), to.to_owned());
+    let wal = data.join("pg_wal");
+    let (pid_file, wal_in_copy) = (pidfile::path_in(data), wal.clone());
+    blocking(move || {
+        // The log is copied last, when it is complete.
+        let skip = |path: &Path| path == pid_file || path.parent() == Some(&wal_in_copy);
+        tree.clone_except(&from, &target, &skip).map_err(io("copy", &from))
+    })
+    .await?;
+    let row = client
+        .query_one("SELECT labelfile FROM pg_backup_stop(wait_for_archive => false)", &[])
+        .await
+        .map_err(server("finish the copy of the source"))?;
+    let label: String = row.get(0);
+    let target = to.to_owned();
+    blocking(move || {
+        let path = target.join("backup_label");
+        std::fs::write(&path, label).map_err(io("write", &path))?;
+        copy_log(&wal, &target.join("pg_wal"))
+    })
+    .await?;
+    client
+        .batch_execute("SELECT pg_drop_replication_slot('egret_copy')")
+        .await
+        .map_err(server("drop the slot of the copy"))?;
+    Ok(())
+}
+
+fn copy_log(from: &Path, to: &Path) -> Result<(), BranchesError> {
+    for entry in std::fs::read_dir(from).map_err(io("read", from))? {
+        let path: PathBuf = entry.map_err(io("read", from))?.path();
+        let name = path.file_name().unwrap_or_default();
+        // A segment's name is 24 hexadecimal digits; what else is there belongs to the server.
+        if name.len() == 24 && path.is_file() {
+            let target = to.join(name);
+            std::fs::copy(&path, &target).map_err(io("copy", &path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs file work on a thread that may block.
+///
+/// # Errors
+/// What the work answers.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, BranchesError> + Send + 'static,
+) -> Result<T, BranchesError> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .expect("file work does not panic")
+}

@@ -1,0 +1,3 @@
+UPDATE branch
+SET state = ?2, template = ?3, failure = ?4, receipt = ?5, boot_id = ?6, pid = ?7, start_ticks = ?8
+WHERE id = ?1

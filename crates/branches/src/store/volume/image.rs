@@ -1,0 +1,115 @@
+//! A btrfs file system in a preallocated file, mounted through a loop device, for machines whose
+//! own file system cannot copy on write. Needs root and the programs of btrfs-progs and util-linux.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use egret_base::settings::Size;
+
+use crate::error::{BranchesError, io};
+
+/// The smallest image that holds a cluster and a few branches.
+pub const SIZE_MIN: Size = Size::mib(512);
+
+fn fail(reason: String) -> BranchesError {
+    BranchesError::Volume { reason }
+}
+
+/// Makes an image of at most `size` (and at most a third of the free space), puts btrfs on it and
+/// mounts it at `root`. A failed attempt leaves nothing.
+///
+/// # Errors
+/// [`BranchesError::Volume`] that says what is missing.
+pub fn create(image: &Path, root: &Path, size: Size) -> Result<(), BranchesError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(fail("a btrfs image needs root to be mounted".to_owned()));
+    }
+    let parent = image.parent().expect("an image is inside the data directory");
+    let answer = rustix::fs::statvfs(parent).map_err(|error| io("examine", parent)(error.into()))?;
+    let third = answer.f_bavail * answer.f_frsize / 3;
+    let size = size.bytes().min(third) >> 20 << 20;
+    if size < SIZE_MIN.bytes() {
+        return Err(fail(format!(
+            "an image needs {SIZE_MIN}, but a third of the free space of {} is {}",
+            parent.display(),
+            Size(third >> 20 << 20),
+        )));
+    }
+    let new = image.with_extension("img.new");
+    let made = format(&new, size).and_then(|()| fs::rename(&new, image).map_err(io("write", image)));
+    if let Err(error) = made {
+        crate::store::files::remove_file(&new)?;
+        return Err(error);
+    }
+    tracing::info!(image = %image.display(), size = %Size(size), "made a btrfs volume");
+    mount(image, root)
+}
+
+fn format(image: &Path, size: u64) -> Result<(), BranchesError> {
+    let file = File::create(image).map_err(io("create", image))?;
+    let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    file.set_permissions(private).map_err(io("create", image))?;
+    let flags = rustix::fs::FallocateFlags::empty();
+    rustix::fs::fallocate(&file, flags, 0, size).map_err(|error| io("preallocate", image)(error.into()))?;
+    run("mkfs.btrfs", &[OsStr::new("--quiet"), OsStr::new("--label"), OsStr::new("egret"), image.as_os_str()])?;
+    Ok(())
+}
+
+/// Mounts the image at `root` unless it is mounted there already.
+///
+/// # Errors
+/// [`BranchesError::Volume`] with what the system says.
+pub fn mount(image: &Path, root: &Path) -> Result<(), BranchesError> {
+    if is_mounted(root) {
+        return Ok(());
+    }
+    fs::create_dir_all(root).map_err(io("create", root))?;
+    let arguments = ["--find", "--show", "--direct-io=on"].map(OsStr::new);
+    let device = run("losetup", &[&arguments[..], &[image.as_os_str()]].concat())?;
+    let device = device.trim().to_owned();
+    // No discard: freed blocks would become holes, and the image would no longer be preallocated.
+    let options = ["-t", "btrfs", "-o", "noatime,nodiscard", "--", &device].map(OsStr::new);
+    let mounted = run("mount", &[&options[..], &[root.as_os_str()]].concat());
+    // Detached now, a mounted device goes away with its last mount, also after a crash of Egret.
+    let detached = run("losetup", &[OsStr::new("--detach"), OsStr::new(&device)]);
+    mounted?;
+    detached?;
+    // The mount covers the mode of the directory under it.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+    fs::set_permissions(root, open).map_err(io("change the mode of", root))
+}
+
+/// Unmounts the image; its loop device goes with it.
+///
+/// # Errors
+/// [`BranchesError::Volume`] when something still uses it.
+pub fn unmount(root: &Path) -> Result<(), BranchesError> {
+    if is_mounted(root) {
+        run("umount", &[root.as_os_str()])?;
+    }
+    Ok(())
+}
+
+/// Whether a file system is mounted at `root`: it is on another device than its parent.
+pub fn is_mounted(root: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    let own = device(root);
+    own.is_some() && own != root.parent().and_then(device)
+}
+
+fn run(program: &'static str, arguments: &[&OsStr]) -> Result<String, BranchesError> {
+    let hint = if program == "mkfs.btrfs" { " (package btrfs-progs)" } else { "" };
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| fail(format!("{program}{hint} could not be run: {error}")))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(fail(format!("{program} failed: {}", message.trim().replace('\n', "; "))))
+}

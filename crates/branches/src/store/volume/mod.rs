@@ -1,0 +1,264 @@
+//! Where copies are made: one trait, three drivers.
+//!
+//! `btrfs` snapshots a subvolume in one atomic step whatever its size; `reflink` clones every file
+//! of a stopped server by sharing its blocks; `copy` copies every byte and works everywhere.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use egret_base::Timestamp;
+use egret_linux::extents::unshared_bytes;
+use egret_linux::subvolume;
+
+use crate::config::BranchesConfig;
+use crate::error::BranchesError;
+
+mod btrfs;
+pub mod image;
+pub mod tree;
+
+/// Which driver makes the copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// Subvolume snapshots.
+    Btrfs,
+    /// FICLONE of every file.
+    Reflink,
+    /// Every byte.
+    Copy,
+}
+
+impl Driver {
+    /// The driver's name in configuration and answers.
+    pub fn name(self) -> &'static str {
+        match self {
+            Driver::Btrfs => "btrfs",
+            Driver::Reflink => "reflink",
+            Driver::Copy => "copy",
+        }
+    }
+
+    /// What the driver costs, in one sentence for the user.
+    pub fn note(self) -> &'static str {
+        match self {
+            Driver::Btrfs => "a branch costs one snapshot, whatever the size of the source",
+            Driver::Reflink => {
+                "a branch shares its blocks with the template, but every file is cloned by itself: the time grows with the number of files, not with their size"
+            }
+            Driver::Copy => {
+                "every branch copies every byte of the source: time and disk grow with its size; `egret branch volume create --size 20G` (as root) makes a btrfs volume"
+            }
+        }
+    }
+}
+
+/// Room on the volume, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// In all.
+    pub size: u64,
+    /// Free for data; 0 when a btrfs volume is out of room for metadata.
+    pub free: u64,
+}
+
+/// Makes, measures and removes copies of data directories. Calls block.
+pub trait Volume: Send + Sync {
+    /// Which driver this is.
+    fn driver(&self) -> Driver;
+
+    /// Whether a clone of a running server's directory is of one moment.
+    fn is_atomic(&self) -> bool;
+
+    /// Makes an empty directory that can be cloned.
+    ///
+    /// # Errors
+    /// The file system's.
+    fn create(&self, path: &Path) -> std::io::Result<()>;
+
+    /// Clones the data directory `from` to the new path `to`.
+    ///
+    /// # Errors
+    /// The file system's; what was made of `to` until then stays and is to be removed.
+    fn clone_tree(&self, from: &Path, to: &Path) -> std::io::Result<()>;
+
+    /// Makes a directory read-only where the file system can.
+    ///
+    /// # Errors
+    /// The file system's.
+    fn seal(&self, path: &Path) -> std::io::Result<()>;
+
+    /// Removes a directory that `create` or `clone_tree` made; a missing one is fine.
+    ///
+    /// # Errors
+    /// The file system's.
+    fn remove(&self, path: &Path) -> std::io::Result<()>;
+
+    /// Bytes of `path` that are its own since `cloned_at`.
+    ///
+    /// # Errors
+    /// The file system's.
+    fn diverged_bytes(&self, path: &Path, cloned_at: Timestamp) -> std::io::Result<u64>;
+}
+
+/// A volume in use.
+#[derive(Clone)]
+pub struct Mounted {
+    /// The driver.
+    pub volume: Arc<dyn Volume>,
+    /// Its root directory.
+    pub root: PathBuf,
+    /// The image that is mounted there, when Egret made one.
+    pub image: Option<PathBuf>,
+}
+
+impl Mounted {
+    /// The data directory of the embedded server.
+    pub fn source(&self) -> PathBuf {
+        self.root.join("source")
+    }
+
+    /// Room on the file system.
+    ///
+    /// # Errors
+    /// [`BranchesError::Io`].
+    pub fn space(&self) -> Result<Space, BranchesError> {
+        let answer = rustix::fs::statvfs(&self.root)
+            .map_err(|error| crate::error::io("examine", &self.root)(error.into()))?;
+        Ok(Space {
+            size: answer.f_blocks * answer.f_frsize,
+            free: answer.f_bavail * answer.f_frsize,
+        })
+    }
+}
+
+/// Opens the volume of a data directory: mounts its image, makes one on the first start where that
+/// is needed and possible, and picks the driver that the file system allows.
+///
+/// # Errors
+/// [`BranchesError::Volume`] when the configured driver cannot work here.
+pub fn open(data_dir: &Path, config: &BranchesConfig) -> Result<Mounted, BranchesError> {
+    crate::api::volume::finish_interrupted_move(data_dir)?;
+    let root = data_dir.join("volume");
+    let image = data_dir.join("volume.img");
+    let fresh = !root.join("source").exists() && !image.exists();
+    fs::create_dir_all(&root).map_err(crate::error::io("create", &root))?;
+    let open_mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+    fs::set_permissions(&root, open_mode).map_err(crate::error::io("change the mode of", &root))?;
+    let wanted = config.volume.as_str();
+    if !["auto", "btrfs", "reflink", "copy"].contains(&wanted) {
+        return Err(BranchesError::Volume {
+            reason: format!("branches.volume is `{wanted}`: use auto, btrfs, reflink or copy"),
+        });
+    }
+    if image.exists() {
+        image::mount(&image, &root)?;
+    }
+    let mut offered = probe(&root);
+    if fresh && offered == Driver::Copy && matches!(wanted, "auto" | "btrfs") {
+        match image::create(&image, &root, config.volume_size) {
+            Ok(()) => offered = probe(&root),
+            Err(error) if wanted == "btrfs" => return Err(error),
+            Err(error) => tracing::warn!(%error, cost = Driver::Copy.note(), "branches are made by copying"),
+        }
+    }
+    let driver = chosen(wanted, offered)?;
+    let mounted = Mounted {
+        volume: driver_for(driver),
+        image: image.exists().then_some(image),
+        root,
+    };
+    let source = mounted.source();
+    if !source.exists() {
+        let made = mounted.volume.create(&source);
+        made.map_err(crate::error::io("create", &source))?;
+    }
+    tracing::info!(driver = driver.name(), root = %mounted.root.display(), "the volume is open");
+    Ok(mounted)
+}
+
+fn chosen(wanted: &str, offered: Driver) -> Result<Driver, BranchesError> {
+    match (wanted, offered) {
+        ("copy", _) => Ok(Driver::Copy),
+        ("auto", offered) => Ok(offered),
+        ("btrfs", Driver::Btrfs) => Ok(Driver::Btrfs),
+        ("reflink", Driver::Reflink | Driver::Btrfs) => Ok(Driver::Reflink),
+        (wanted, _) => Err(BranchesError::Volume {
+            reason: format!(
+                "branches.volume is {wanted}, but the data directory's file system cannot do that: use auto, or put egret.data_dir on one that can"
+            ),
+        }),
+    }
+}
+
+/// The driver by its name.
+pub fn driver_for(driver: Driver) -> Arc<dyn Volume> {
+    match driver {
+        Driver::Btrfs => Arc::new(btrfs::Btrfs),
+        Driver::Reflink => Arc::new(tree::Tree::reflink()),
+        Driver::Copy => Arc::new(tree::Tree::copy()),
+    }
+}
+
+/// Tries what the file system under `root` can do.
+fn probe(root: &Path) -> Driver {
+    let trial = root.join(".egret-probe");
+    let subvolumes = subvolume::create(&trial).is_ok();
+    if subvolumes {
+        // What can be created may not be deleted by an ordinary user without a mount option.
+        if subvolume::delete(&trial).is_ok() {
+            return Driver::Btrfs;
+        }
+        tracing::warn!(path = %trial.display(), "subvolumes can be made but not deleted here: mount with user_subvol_rm_allowed to use them");
+        // An empty subvolume can be removed like a directory on current kernels.
+        let _ = fs::remove_dir(&trial);
+    }
+    if tree::can_reflink(root) {
+        return Driver::Reflink;
+    }
+    Driver::Copy
+}
+
+/// Sums, over the files of a clone, the bytes that are not shared with any other file. A file not
+/// modified since the clone has none and is not looked at.
+fn unshared_below(path: &Path, cloned_at: Timestamp) -> std::io::Result<u64> {
+    // One second earlier, for the file system's coarse clock.
+    let since_s = cloned_at.as_micros().div_euclid(1_000_000) - 1;
+    let mut total = 0;
+    walk(path, &mut |file, metadata| {
+        if metadata.is_file() && metadata.ctime() >= since_s && metadata.mtime() >= since_s {
+            match fs::File::open(file).and_then(|opened| unshared_bytes(&opened)) {
+                Ok(bytes) => total += bytes,
+                // Files come and go under a running server.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    })?;
+    Ok(total)
+}
+
+/// Calls `visit` for everything below a directory that may be changing.
+fn walk(
+    directory: &Path,
+    visit: &mut dyn FnMut(&Path, &fs::Metadata) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let path = entry.path();
+        let metadata = match fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            result => result?,
+        };
+        visit(&path, &metadata)?;
+        if metadata.is_dir() {
+            match walk(&path, visit) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                result => result?,
+            }
+        }
+    }
+    Ok(())
+}

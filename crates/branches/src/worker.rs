@@ -1,0 +1,263 @@
+//! The loops that drive the core with the store: start, ready, stop, and what is due.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_postgres::postmaster::StopMode;
+use futures_util::{StreamExt, stream};
+
+use crate::api::{Branches, Inner, Started, lock};
+use crate::core::plan::{BranchFacts, Command, View, plan};
+use crate::error::BranchesError;
+use crate::model::{Branch, BranchId, BranchState};
+use crate::store::files::boot_id;
+use crate::store::registry::Registry;
+use crate::store::secret::Secret;
+use crate::store::volume::image;
+
+/// How often the plan is made when nobody asks for it.
+const PLAN_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Service for Branches {
+    fn name(&self) -> &'static str {
+        "branches"
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            self.inner.start().await.map_err(|error| StartError {
+                service: "branches",
+                message: egret_base::error::chain(&error),
+            })
+        })
+    }
+
+    fn ready(&self) -> Readiness {
+        if self.inner.stopping.load(Ordering::Acquire) {
+            return Readiness::NotReady("stopping".to_owned());
+        }
+        match self.inner.started.get() {
+            Some(_) => Readiness::Ready,
+            None => Readiness::NotReady("starting".to_owned()),
+        }
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.inner.stop())
+    }
+}
+
+impl Inner {
+    async fn start(self: &Arc<Self>) -> Result<(), BranchesError> {
+        let unknown = || BranchesError::Source {
+            reason: "the embedded server is not running".to_owned(),
+        };
+        let started = Started {
+            registry: Registry::open(&self.data_dir.join("state.db"))?,
+            binaries: self.source.binaries().ok_or_else(unknown)?,
+            owner: self.source.owner().ok_or_else(unknown)?,
+            secret: Secret::open(&self.data_dir.join("branch.key"), &*self.entropy)?,
+            boot_id: boot_id(),
+        };
+        self.paths.make()?;
+        if self.started.set(started).is_err() {
+            return Err(BranchesError::Stopping);
+        }
+        let to_start = self.recover().await?;
+        let (starter, planner) = (self.clone(), self.clone());
+        let mut tasks = lock(&self.tasks);
+        tasks.push(tokio::spawn(async move { starter.bring_all_back(to_start).await }));
+        tasks.push(tokio::spawn(async move { planner.keep_planning().await }));
+        Ok(())
+    }
+
+    fn start_concurrency(&self) -> usize {
+        match self.config.start_concurrency {
+            0 => std::thread::available_parallelism().map_or(2, |cores| cores.get() * 2),
+            configured => configured as usize,
+        }
+    }
+
+    async fn bring_all_back(self: &Arc<Self>, branches: Vec<BranchId>) {
+        stream::iter(branches)
+            .for_each_concurrent(self.start_concurrency(), async |id| {
+                if let Err(error) = self.bring_back(id).await {
+                    tracing::warn!(branch = %id, %error, "a branch did not come back");
+                }
+            })
+            .await;
+    }
+
+    async fn keep_planning(self: &Arc<Self>) {
+        while !self.stopping.load(Ordering::Acquire) {
+            if let Err(error) = self.plan_once().await {
+                tracing::error!(%error, "what is due could not be planned");
+            }
+            tokio::select! {
+                () = self.due.notified() => {}
+                () = tokio::time::sleep(PLAN_INTERVAL) => {}
+            }
+        }
+    }
+
+    async fn plan_once(self: &Arc<Self>) -> Result<(), BranchesError> {
+        let registry = &self.started()?.registry;
+        let (branches, templates) = (registry.branches()?, registry.templates()?);
+        let space = self.mounted().space()?;
+        self.metrics.observe(&branches, templates.len(), space);
+        let facts = branches.iter().map(|branch| self.facts(branch)).collect();
+        let view = View {
+            branches: facts,
+            templates: &templates,
+            free_bytes: space.free,
+            has_source: true,
+        };
+        let commands = plan(&view, &self.config, self.now());
+        stream::iter(commands)
+            .for_each_concurrent(self.start_concurrency(), async |command| {
+                if let Err(error) = self.carry_out(&command, &branches).await {
+                    tracing::warn!(?command, %error, "something due was not done and is tried again");
+                }
+            })
+            .await;
+        Ok(())
+    }
+
+    fn facts<'a>(&self, branch: &'a Branch) -> BranchFacts<'a> {
+        let slot = self.slot(branch.id);
+        BranchFacts {
+            branch,
+            sessions: slot.sessions.load(Ordering::Acquire),
+            idle_since: *lock(&slot.idle_since),
+        }
+    }
+
+    async fn carry_out(self: &Arc<Self>, command: &Command, branches: &[Branch]) -> Result<(), BranchesError> {
+        let find = |id: &BranchId| branches.iter().find(|branch| branch.id == *id).cloned();
+        match command {
+            Command::Expire(id) => {
+                if let Some(branch) = find(id) {
+                    tracing::info!(branch = %branch.name, "its lifetime is over");
+                    self.destroy(branch).await?;
+                }
+            }
+            Command::Suspend(id, why) => {
+                if let Some(branch) = find(id) {
+                    tracing::info!(branch = %branch.name, ?why, "suspending");
+                    self.suspend(branch).await?;
+                }
+            }
+            Command::Purge(id) => {
+                if let Some(branch) = find(id) {
+                    self.purge(branch).await?;
+                }
+            }
+            Command::PurgeTemplate(id) => self.purge_template(*id).await?,
+            Command::RefreshTemplate => {
+                let building = self.building.lock().await;
+                self.build_from_head(&building).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stops every branch cleanly and remembers those that ran, so that they run again.
+    async fn stop(&self) {
+        let Some(started) = self.started.get() else {
+            return;
+        };
+        self.stopping.store(true, Ordering::Release);
+        self.due.notify_one();
+        let tasks = std::mem::take(&mut *lock(&self.tasks));
+        for task in tasks {
+            if let Err(error) = task.await {
+                tracing::error!(%error, "a task of the branches engine ended badly");
+            }
+        }
+        let branches = started.registry.branches().unwrap_or_else(|error| {
+            tracing::error!(%error, "the registry does not answer");
+            Vec::new()
+        });
+        stream::iter(&branches)
+            .for_each_concurrent(self.start_concurrency(), async |branch| {
+                if let Err(error) = self.put_to_sleep(branch).await {
+                    tracing::warn!(branch = %branch.name, %error, "a branch was not stopped cleanly");
+                }
+            })
+            .await;
+        if let Err(error) = self.flush_volume().await {
+            tracing::warn!(%error, "the volume was not flushed");
+            return;
+        }
+        for mut branch in branches.into_iter().filter(|branch| branch.state == BranchState::Running) {
+            branch.boot_id = None;
+            branch.postmaster = None;
+            if let Err(error) = started.registry.update_branch(&branch) {
+                tracing::warn!(branch = %branch.name, %error, "a clean stop was not recorded");
+            }
+        }
+    }
+
+    async fn put_to_sleep(&self, branch: &Branch) -> Result<(), BranchesError> {
+        let slot = self.slot(branch.id);
+        let _held = slot.lock.lock().await;
+        let mode = match branch.state {
+            BranchState::Running | BranchState::Suspended => StopMode::Fast,
+            _ => StopMode::Immediate,
+        };
+        self.stop_postmaster(branch.id, mode).await
+    }
+}
+
+/// The volume as a service: stopped last, its image is unmounted.
+pub struct VolumeService {
+    root: std::path::PathBuf,
+    image: std::path::PathBuf,
+}
+
+impl VolumeService {
+    /// For the volume of a data directory.
+    pub fn new(data_dir: &std::path::Path) -> Self {
+        Self {
+            root: data_dir.join("volume"),
+            image: data_dir.join("volume.img"),
+        }
+    }
+}
+
+impl Service for VolumeService {
+    fn name(&self) -> &'static str {
+        "volume"
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            if !self.image.exists() {
+                return Ok(());
+            }
+            image::mount(&self.image, &self.root).map_err(|error| StartError {
+                service: "volume",
+                message: error.to_string(),
+            })
+        })
+    }
+
+    fn ready(&self) -> Readiness {
+        if self.image.exists() && !image::is_mounted(&self.root) {
+            return Readiness::NotReady("the image is not mounted".to_owned());
+        }
+        Readiness::Ready
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            if self.image.exists()
+                && let Err(error) = image::unmount(&self.root)
+            {
+                tracing::warn!(%error, "the volume stays mounted");
+            }
+        })
+    }
+}
