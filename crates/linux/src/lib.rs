@@ -4,6 +4,7 @@
 //! This is the only crate of the workspace that holds `unsafe` code. Each use is a few lines with
 //! the reason why it is sound; nothing here makes decisions.
 
+pub mod extents;
 pub mod readable;
 pub mod session;
 pub mod subvolume;

@@ -102,7 +102,7 @@ fn only_a_durable_branch_is_trusted_after_the_machine_crashed() {
 fn a_lost_registry_is_made_again_from_manifests_and_strangers_are_left_alone() {
     let branch = branch(BranchState::Running);
     let mut disk = disk(&branch, true, true);
-    let nameless = BranchId::new(Timestamp::from_micros(5), [5; 10]);
+    let nameless = BranchId::new(Timestamp::from_micros(5_000_000), [5; 10]);
     disk.branch_manifests.insert(branch.id);
     disk.branches.insert(nameless);
     disk.template_manifests.insert(branch.template);
