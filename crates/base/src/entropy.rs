@@ -21,7 +21,8 @@ pub struct SystemEntropy;
 
 impl Entropy for SystemEntropy {
     fn fill(&self, buffer: &mut [u8]) {
-        getrandom::fill(buffer).expect("the kernel's random source works once the system has booted");
+        getrandom::fill(buffer)
+            .expect("the kernel's random source works once the system has booted");
     }
 }
 

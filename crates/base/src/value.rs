@@ -107,10 +107,16 @@ impl Value for Size {
 
     fn read(text: &str) -> Result<Self, String> {
         let trimmed = text.trim();
-        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let digits = trimmed.len()
+            - trimmed
+                .trim_start_matches(|c: char| c.is_ascii_digit())
+                .len();
         let (number, unit) = trimmed.split_at(digits);
         let unit = unit.trim().to_ascii_lowercase();
-        let unit = unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit);
+        let unit = unit
+            .strip_suffix("ib")
+            .or(unit.strip_suffix('b'))
+            .unwrap_or(&unit);
         let shift = match unit {
             "" => 0,
             "k" => 10,
@@ -180,13 +186,19 @@ impl Value for Span {
 
     fn read(text: &str) -> Result<Self, String> {
         let trimmed = text.trim();
-        let digits = trimmed.len() - trimmed.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let digits = trimmed.len()
+            - trimmed
+                .trim_start_matches(|c: char| c.is_ascii_digit())
+                .len();
         let (number, unit) = trimmed.split_at(digits);
         let unit = match unit.trim() {
             "m" => "min",
             other => other,
         };
-        let factor = SPAN_UNITS.iter().find(|(name, _)| *name == unit).map(|(_, ms)| *ms);
+        let factor = SPAN_UNITS
+            .iter()
+            .find(|(name, _)| *name == unit)
+            .map(|(_, ms)| *ms);
         let number: Option<u64> = number.parse().ok();
         match (number, factor) {
             (Some(number), Some(factor)) => number

@@ -22,7 +22,9 @@ pub enum BranchesError {
         id: String,
     },
     /// The name is in use by a branch that was asked for differently.
-    #[error("branch `{name}` exists with another {differs}: choose another name or destroy it first")]
+    #[error(
+        "branch `{name}` exists with another {differs}: choose another name or destroy it first"
+    )]
     NameTaken {
         /// The name.
         name: String,
@@ -44,7 +46,9 @@ pub enum BranchesError {
         name: String,
     },
     /// Other branches were made from this one.
-    #[error("branch `{name}` has children ({children}): destroy them first, or all at once with --children")]
+    #[error(
+        "branch `{name}` has children ({children}): destroy them first, or all at once with --children"
+    )]
     HasChildren {
         /// The name.
         name: String,
@@ -73,7 +77,9 @@ pub enum BranchesError {
     #[error(transparent)]
     Limit(#[from] LimitExceeded),
     /// The volume has too little room.
-    #[error("the volume has {free} free, and branches.free_min keeps {free_min} for the source: destroy branches or enlarge the volume")]
+    #[error(
+        "the volume has {free} free, and branches.free_min keeps {free_min} for the source: destroy branches or enlarge the volume"
+    )]
     VolumeFull {
         /// What is free.
         free: Size,

@@ -58,15 +58,39 @@ impl Metrics {
         };
         let registry = registry.sub_registry_with_prefix("egret_branches");
         registry.register("creates", "Branches created", metrics.creates.clone());
-        registry.register("create_failures", "Creations that failed", metrics.create_failures.clone());
+        registry.register(
+            "create_failures",
+            "Creations that failed",
+            metrics.create_failures.clone(),
+        );
         registry.register("destroys", "Branches destroyed", metrics.destroys.clone());
-        registry.register("postmaster_ends", "Postmasters that ended by themselves", metrics.ends.clone());
-        registry.register("create_phase_seconds", "Time of each phase of a creation", metrics.phases.clone());
-        registry.register("query_seconds", "Queries through the API", metrics.queries.clone());
+        registry.register(
+            "postmaster_ends",
+            "Postmasters that ended by themselves",
+            metrics.ends.clone(),
+        );
+        registry.register(
+            "create_phase_seconds",
+            "Time of each phase of a creation",
+            metrics.phases.clone(),
+        );
+        registry.register(
+            "query_seconds",
+            "Queries through the API",
+            metrics.queries.clone(),
+        );
         registry.register("count", "Branches by state", metrics.states.clone());
         registry.register("templates_count", "Templates", metrics.templates.clone());
-        registry.register("volume_size_bytes", "Size of the volume", metrics.volume_size.clone());
-        registry.register("volume_free_bytes", "Free room on the volume", metrics.volume_free.clone());
+        registry.register(
+            "volume_size_bytes",
+            "Size of the volume",
+            metrics.volume_size.clone(),
+        );
+        registry.register(
+            "volume_free_bytes",
+            "Free room on the volume",
+            metrics.volume_free.clone(),
+        );
         metrics
     }
 
@@ -99,13 +123,19 @@ impl Metrics {
     /// Takes over what the registry and the volume say.
     pub(crate) fn observe(&self, branches: &[Branch], templates: usize, space: Space) {
         for state in BranchState::TEXTS {
-            let count = branches.iter().filter(|branch| branch.state.as_str() == *state).count();
+            let count = branches
+                .iter()
+                .filter(|branch| branch.state.as_str() == *state)
+                .count();
             self.states
                 .get_or_create(&StateLabel { state })
                 .set(i64::try_from(count).unwrap_or(i64::MAX));
         }
-        self.templates.set(i64::try_from(templates).unwrap_or(i64::MAX));
-        self.volume_size.set(i64::try_from(space.size).unwrap_or(i64::MAX));
-        self.volume_free.set(i64::try_from(space.free).unwrap_or(i64::MAX));
+        self.templates
+            .set(i64::try_from(templates).unwrap_or(i64::MAX));
+        self.volume_size
+            .set(i64::try_from(space.size).unwrap_or(i64::MAX));
+        self.volume_free
+            .set(i64::try_from(space.free).unwrap_or(i64::MAX));
     }
 }

@@ -68,7 +68,9 @@ impl Inner {
         let to_start = self.recover().await?;
         let (starter, planner) = (self.clone(), self.clone());
         let mut tasks = lock(&self.tasks);
-        tasks.push(tokio::spawn(async move { starter.bring_all_back(to_start).await }));
+        tasks.push(tokio::spawn(async move {
+            starter.bring_all_back(to_start).await
+        }));
         tasks.push(tokio::spawn(async move { planner.keep_planning().await }));
         Ok(())
     }
@@ -134,7 +136,11 @@ impl Inner {
         }
     }
 
-    async fn carry_out(self: &Arc<Self>, command: &Command, branches: &[Branch]) -> Result<(), BranchesError> {
+    async fn carry_out(
+        self: &Arc<Self>,
+        command: &Command,
+        branches: &[Branch],
+    ) -> Result<(), BranchesError> {
         let find = |id: &BranchId| branches.iter().find(|branch| branch.id == *id).cloned();
         match command {
             Command::Expire(id) => {
@@ -191,7 +197,10 @@ impl Inner {
             tracing::warn!(%error, "the volume was not flushed");
             return;
         }
-        for mut branch in branches.into_iter().filter(|branch| branch.state == BranchState::Running) {
+        for mut branch in branches
+            .into_iter()
+            .filter(|branch| branch.state == BranchState::Running)
+        {
             branch.boot_id = None;
             branch.postmaster = None;
             if let Err(error) = started.registry.update_branch(&branch) {

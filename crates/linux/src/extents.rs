@@ -56,7 +56,10 @@ struct Fiemap<'a>(&'a mut Request);
 // SAFETY: the kernel reads the header and writes it back together with at most `extent_count`
 // extents behind it; `Request` has room for exactly that many (set below, sizes asserted above) and
 // is borrowed mutably through the call. Every bit pattern is a valid value of its fields.
-#[expect(unsafe_code, reason = "an ioctl is described to rustix by implementing its unsafe trait")]
+#[expect(
+    unsafe_code,
+    reason = "an ioctl is described to rustix by implementing its unsafe trait"
+)]
 unsafe impl Ioctl for Fiemap<'_> {
     type Output = ();
 

@@ -12,7 +12,10 @@ pub fn in_own_session(command: &mut Command) -> &mut Command {
     // are allowed. setsid(2) is one (signal-safety(7)); rustix makes the bare system call, and the
     // closure neither allocates nor takes a lock. A child just forked never leads a process group,
     // so that the call cannot fail with EPERM; any error is handed to the parent.
-    #[expect(unsafe_code, reason = "pre_exec is the only way to run setsid in the child")]
+    #[expect(
+        unsafe_code,
+        reason = "pre_exec is the only way to run setsid in the child"
+    )]
     unsafe {
         command.pre_exec(|| {
             rustix::process::setsid()?;

@@ -43,7 +43,10 @@ const SNAPSHOT_DESTROY: u8 = 63;
 // SAFETY: the three numbers above are `_IOW(0x94, n, struct btrfs_ioctl_vol_args_v2)`; the kernel
 // reads exactly the 4096 bytes of that struct, whose layout `VolumeArguments` repeats (asserted
 // above), from a box that lives through the call. They return 0 and write nothing back.
-#[expect(unsafe_code, reason = "an ioctl is described to rustix by implementing its unsafe trait")]
+#[expect(
+    unsafe_code,
+    reason = "an ioctl is described to rustix by implementing its unsafe trait"
+)]
 unsafe impl<const NUMBER: u8> Ioctl for VolumeIoctl<NUMBER> {
     type Output = ();
 
@@ -64,7 +67,12 @@ unsafe impl<const NUMBER: u8> Ioctl for VolumeIoctl<NUMBER> {
 
 /// Opens the parent directory of `path` and runs the ioctl with the last component as the name.
 fn run<const NUMBER: u8>(path: &Path, source: Option<&File>) -> io::Result<()> {
-    let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "a subvolume needs a parent and a name");
+    let invalid = || {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "a subvolume needs a parent and a name",
+        )
+    };
     let parent = File::open(path.parent().ok_or_else(invalid)?)?;
     let name = path.file_name().ok_or_else(invalid)?.as_encoded_bytes();
     let mut arguments = Box::new(VolumeArguments {
@@ -121,7 +129,10 @@ struct SetFlags(u64);
 
 // SAFETY: the kernel reads one u64 from the pointer, which is a field of the value that rustix keeps
 // alive through the call, and writes nothing back.
-#[expect(unsafe_code, reason = "an ioctl is described to rustix by implementing its unsafe trait")]
+#[expect(
+    unsafe_code,
+    reason = "an ioctl is described to rustix by implementing its unsafe trait"
+)]
 unsafe impl Ioctl for SetFlags {
     type Output = ();
 

@@ -20,7 +20,11 @@ pub const IDENT_MAP: &str = "egret";
 
 /// The major version of the cluster in `data`, or `None` when there is none.
 pub fn major(data: &Path) -> Option<u32> {
-    fs::read_to_string(data.join("PG_VERSION")).ok()?.trim().parse().ok()
+    fs::read_to_string(data.join("PG_VERSION"))
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Makes a cluster in the empty directory `data`, with data checksums and SCRAM passwords, and
@@ -40,7 +44,8 @@ pub fn create(
 ) -> Result<(), PostgresError> {
     fs::create_dir_all(data).map_err(io("create", data))?;
     empty(data)?;
-    fs::set_permissions(data, fs::Permissions::from_mode(0o700)).map_err(io("change the mode of", data))?;
+    fs::set_permissions(data, fs::Permissions::from_mode(0o700))
+        .map_err(io("change the mode of", data))?;
     owner.own(data)?;
     let password = password(entropy);
     write_private(password_file, &format!("{password}\n"))?;
@@ -91,7 +96,14 @@ fn initdb(
 /// PostgreSQL carries it itself.
 fn locale(major: u32) -> &'static [&'static str] {
     if major >= 17 {
-        &["--locale-provider", "builtin", "--builtin-locale", "C.UTF-8", "--locale", "C"]
+        &[
+            "--locale-provider",
+            "builtin",
+            "--builtin-locale",
+            "C.UTF-8",
+            "--locale",
+            "C",
+        ]
     } else {
         &["--locale", "C.UTF-8"]
     }
@@ -124,14 +136,26 @@ pub fn configure(
         wal_compression: wal_compression(binaries, data, owner),
     };
     let settings = tuning::fit(machine, &build, sessions_max);
-    write_owned(&data.join("egret.conf"), &tuning::render(&settings, machine), owner)?;
-    write_owned(&data.join("pg_hba.conf"), &host_based_authentication(), owner)?;
+    write_owned(
+        &data.join("egret.conf"),
+        &tuning::render(&settings, machine),
+        owner,
+    )?;
+    write_owned(
+        &data.join("pg_hba.conf"),
+        &host_based_authentication(),
+        owner,
+    )?;
     write_owned(&data.join("pg_ident.conf"), &ident_map(&[SUPERUSER]), owner)?;
     let main = data.join("postgresql.conf");
     let text = fs::read_to_string(&main).map_err(io("read", &main))?;
     let include = "include 'egret.conf'\ninclude_if_exists 'user.conf'\n";
     if !text.contains(include) {
-        write_owned(&main, &format!("{text}\n# Egret's settings, then yours.\n{include}"), owner)?;
+        write_owned(
+            &main,
+            &format!("{text}\n# Egret's settings, then yours.\n{include}"),
+            owner,
+        )?;
     }
     Ok(())
 }
@@ -213,7 +237,8 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), PostgresError> {
 /// [`PostgresError::Io`].
 pub fn private_directory(path: &Path, owner: &Owner) -> Result<(), PostgresError> {
     fs::create_dir_all(path).map_err(io("create", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o700)).map_err(io("change the mode of", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+        .map_err(io("change the mode of", path))?;
     owner.own(path)
 }
 

@@ -123,7 +123,9 @@ impl EmbeddedServer {
         work: impl AsyncFnOnce(PathBuf) -> Result<PathBuf, E>,
     ) -> Result<(), E> {
         self.shared.desired.send_replace(Desired::Stopped);
-        self.shared.await_state(|state| *state == State::Stopped).await;
+        self.shared
+            .await_state(|state| *state == State::Stopped)
+            .await;
         let result = work(self.layout().data).await;
         if let Ok(data) = &result {
             self.shared.layout_mut().data.clone_from(data);
@@ -149,7 +151,11 @@ impl EmbeddedServer {
 
     async fn stop_task(&self) {
         self.shared.desired.send_replace(Desired::Over);
-        let task = self.task.lock().expect("no holder of this lock panics").take();
+        let task = self
+            .task
+            .lock()
+            .expect("no holder of this lock panics")
+            .take();
         if let Some(task) = task
             && let Err(error) = task.await
         {
@@ -207,7 +213,10 @@ impl Service for EmbeddedServer {
 
 impl Shared {
     fn prepared(&self) -> Option<(Binaries, Owner)> {
-        self.prepared.lock().expect("no holder of this lock panics").clone()
+        self.prepared
+            .lock()
+            .expect("no holder of this lock panics")
+            .clone()
     }
 
     fn layout(&self) -> Layout {
@@ -246,7 +255,11 @@ impl Shared {
         let owner = Owner::resolve(&self.config.run_as)?;
         let binaries = provision::provide(&Wanted {
             configured: self.config.bin.clone(),
-            cache: self.config.cache_dir.clone().unwrap_or_else(provision::default_cache),
+            cache: self
+                .config
+                .cache_dir
+                .clone()
+                .unwrap_or_else(provision::default_cache),
             major: cluster::major(&layout.data),
         })
         .await?;
@@ -273,14 +286,20 @@ impl Shared {
         if let Some(postmaster) = Postmaster::adopt(&layout.data)? {
             let file = PidFile::read(&layout.data);
             let fits = file.is_some_and(|file| {
-                file.port == Some(self.config.port) && file.socket_dir.as_ref() == Some(&layout.socket_dir)
+                file.port == Some(self.config.port)
+                    && file.socket_dir.as_ref() == Some(&layout.socket_dir)
             });
             if fits {
-                tracing::info!(pid = postmaster.pid(), "took over the running embedded server");
+                tracing::info!(
+                    pid = postmaster.pid(),
+                    "took over the running embedded server"
+                );
                 postmaster.ready(timeout, &layout.log_file).await?;
                 return Ok(postmaster);
             }
-            postmaster.stop(StopMode::Fast, self.config.stop_timeout.duration()).await;
+            postmaster
+                .stop(StopMode::Fast, self.config.stop_timeout.duration())
+                .await;
         }
         end_orphans(&layout.data).await;
         let (binaries, owner) = self.prepared().ok_or_else(|| PostgresError::NotRunning {
@@ -288,7 +307,13 @@ impl Shared {
         })?;
         check_port(self.config.port)?;
         let machine = tuning::this_machine(&layout.data);
-        cluster::configure(&binaries, &layout.data, &owner, &machine, self.config.sessions_max)?;
+        cluster::configure(
+            &binaries,
+            &layout.data,
+            &owner,
+            &machine,
+            self.config.sessions_max,
+        )?;
         // What an earlier attempt printed would be taken for this one's reason to stop.
         if let Err(error) = std::fs::remove_file(&layout.log_file)
             && error.kind() != std::io::ErrorKind::NotFound
@@ -307,7 +332,11 @@ impl Shared {
         })
         .await?;
         postmaster.ready(timeout, &layout.log_file).await?;
-        tracing::info!(pid = postmaster.pid(), port = self.config.port, "the embedded server is ready");
+        tracing::info!(
+            pid = postmaster.pid(),
+            port = self.config.port,
+            "the embedded server is ready"
+        );
         Ok(postmaster)
     }
 }

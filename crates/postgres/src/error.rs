@@ -8,7 +8,9 @@ use egret_base::{Coded, Kind};
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresError {
     /// No server program could be had.
-    #[error("no PostgreSQL to run: {reason}; install PostgreSQL 15 to 18 or set postgres.bin (EGRET_POSTGRES_BIN) to its bin directory")]
+    #[error(
+        "no PostgreSQL to run: {reason}; install PostgreSQL 15 to 18 or set postgres.bin (EGRET_POSTGRES_BIN) to its bin directory"
+    )]
     NoBinaries {
         /// What was tried and what came of it.
         reason: String,
@@ -22,7 +24,9 @@ pub enum PostgresError {
         reason: String,
     },
     /// A downloaded archive is not the pinned one.
-    #[error("the archive of PostgreSQL {version} has SHA-256 {found}, expected {expected}: it was not unpacked")]
+    #[error(
+        "the archive of PostgreSQL {version} has SHA-256 {found}, expected {expected}: it was not unpacked"
+    )]
     Checksum {
         /// The release.
         version: String,
@@ -40,13 +44,17 @@ pub enum PostgresError {
         reason: String,
     },
     /// A TCP port is in use by somebody else.
-    #[error("port {port} on 127.0.0.1 is in use: stop what listens there, or set postgres.port to another")]
+    #[error(
+        "port {port} on 127.0.0.1 is in use: stop what listens there, or set postgres.port to another"
+    )]
     PortTaken {
         /// The port.
         port: u16,
     },
     /// A path is too long for a unix socket.
-    #[error("socket directory {directory} is too long for a unix socket ({length} bytes, at most {max}): set egret.data_dir to a shorter path")]
+    #[error(
+        "socket directory {directory} is too long for a unix socket ({length} bytes, at most {max}): set egret.data_dir to a shorter path"
+    )]
     SocketPath {
         /// The directory.
         directory: PathBuf,

@@ -55,9 +55,10 @@ impl Report {
 /// [`PostgresError::Url`]; the message never repeats the string, which may hold a password.
 pub fn parse(url: &str, engine: &str) -> Result<tokio_postgres::Config, PostgresError> {
     let mut connection: tokio_postgres::Config =
-        url.parse().map_err(|error: tokio_postgres::Error| PostgresError::Url {
-            reason: egret_base::error::chain(&error),
-        })?;
+        url.parse()
+            .map_err(|error: tokio_postgres::Error| PostgresError::Url {
+                reason: egret_base::error::chain(&error),
+            })?;
     connection.application_name(format!("egret/{engine}"));
     Ok(connection)
 }
@@ -110,7 +111,11 @@ async fn check_version(client: &Client, version: &str) -> Result<Finding, Postgr
     let supported = SUPPORTED.contains(&major);
     Ok(Finding {
         subject: "version",
-        verdict: if supported { Verdict::Met } else { Verdict::Missing },
+        verdict: if supported {
+            Verdict::Met
+        } else {
+            Verdict::Missing
+        },
         detail: if supported {
             format!("PostgreSQL {version}")
         } else {
@@ -129,7 +134,9 @@ async fn check_schema_right(client: &Client) -> Result<Finding, PostgresError> {
     let met = if exists { owns } else { may_create };
     let detail = match (exists, met) {
         (true, true) => format!("{role} owns schema egret in {database}"),
-        (true, false) => format!("schema egret in {database} belongs to another role: grant that role to {role}"),
+        (true, false) => {
+            format!("schema egret in {database} belongs to another role: grant that role to {role}")
+        }
         (false, true) => format!("{role} may create schema egret in {database}"),
         (false, false) => {
             format!("{role} may not create schemas: GRANT CREATE ON DATABASE {database} TO {role}")
@@ -150,9 +157,14 @@ async fn check_primary(client: &Client) -> Result<Finding, PostgresError> {
         .get(0);
     Ok(Finding {
         subject: "primary",
-        verdict: if standby { Verdict::Missing } else { Verdict::Met },
+        verdict: if standby {
+            Verdict::Missing
+        } else {
+            Verdict::Met
+        },
         detail: if standby {
-            "this is a standby: add target_session_attrs=read-write and the primary's host".to_owned()
+            "this is a standby: add target_session_attrs=read-write and the primary's host"
+                .to_owned()
         } else {
             "the server accepts writes".to_owned()
         },
@@ -187,7 +199,11 @@ async fn check_pooling(
     let in_session_mode = seen == "first";
     Ok(Finding {
         subject: "session",
-        verdict: if in_session_mode { Verdict::Met } else { Verdict::Missing },
+        verdict: if in_session_mode {
+            Verdict::Met
+        } else {
+            Verdict::Missing
+        },
         detail: if in_session_mode {
             "a connection keeps its session".to_owned()
         } else {
@@ -232,7 +248,10 @@ impl ManagedLock {
             .get(0);
         Err(PostgresError::ManagedElsewhere {
             database,
-            holder: holder.map_or_else(|| "its session is hidden from this role".to_owned(), |row| row.get(0)),
+            holder: holder.map_or_else(
+                || "its session is hidden from this role".to_owned(),
+                |row| row.get(0),
+            ),
         })
     }
 }

@@ -108,11 +108,18 @@ fn create(name: &str) -> Result<(), PostgresError> {
         .args(["--", name])
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| fail(format!("does not exist, and useradd could not be run: {error}")))?;
+        .map_err(|error| {
+            fail(format!(
+                "does not exist, and useradd could not be run: {error}"
+            ))
+        })?;
     // Exit code 9: the name exists by now, made by another Egret at the same moment.
     if output.status.success() || output.status.code() == Some(9) {
         return Ok(());
     }
     let message = String::from_utf8_lossy(&output.stderr);
-    Err(fail(format!("does not exist, and useradd failed: {}", message.trim())))
+    Err(fail(format!(
+        "does not exist, and useradd failed: {}",
+        message.trim()
+    )))
 }

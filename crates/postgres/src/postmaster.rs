@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use egret_linux::readable::Readable;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::error::{PostgresError, io};
 use crate::owner::Owner;
@@ -113,8 +113,7 @@ impl Postmaster {
         let proc_path = PathBuf::from(format!("/proc/{}", pid.as_raw_nonzero()));
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK)
             .map_err(|error| io("watch process", &proc_path)(error.into()))?;
-        let pidfd = Readable::new(pidfd)
-            .map_err(io("watch process", &proc_path))?;
+        let pidfd = Readable::new(pidfd).map_err(io("watch process", &proc_path))?;
         Ok(Self {
             pid,
             start_ticks: process::start_ticks(pid.as_raw_nonzero().get()).unwrap_or(0),
@@ -344,6 +343,9 @@ pub(crate) fn last_lines(path: &Path, count: usize) -> String {
         return "it wrote no log".to_owned();
     };
     let text = String::from_utf8_lossy(&bytes);
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
     lines[lines.len().saturating_sub(count)..].join("; ")
 }

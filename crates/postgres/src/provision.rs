@@ -18,11 +18,36 @@ pub const SUPPORTED: std::ops::RangeInclusive<u32> = 15..=18;
 
 /// Releases that may be fetched: major, exact version, architecture, SHA-256 of the archive.
 const PINNED: [(u32, &str, &str, &str); 5] = [
-    (18, "18.6.0", "x86_64", "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1"),
-    (18, "18.6.0", "aarch64", "5f54e016723afa6213925a8acb939bac52944b1d348f65c7a20f0cd2928c31be"),
-    (17, "17.11.0", "x86_64", "0dd7b72b6f335b8ecfb355fa24c5781e8a93edd09880bb77eb52ebbf29b3e96d"),
-    (16, "16.15.0", "x86_64", "653abc065c682b85d3da50168fb95dc524bd85426cdec9ce3695a550ef431df2"),
-    (15, "15.19.0", "x86_64", "95f0b66fe72d4ca66c815773c44cb1196ea38552463e89a35f18114b3ed1565f"),
+    (
+        18,
+        "18.6.0",
+        "x86_64",
+        "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1",
+    ),
+    (
+        18,
+        "18.6.0",
+        "aarch64",
+        "5f54e016723afa6213925a8acb939bac52944b1d348f65c7a20f0cd2928c31be",
+    ),
+    (
+        17,
+        "17.11.0",
+        "x86_64",
+        "0dd7b72b6f335b8ecfb355fa24c5781e8a93edd09880bb77eb52ebbf29b3e96d",
+    ),
+    (
+        16,
+        "16.15.0",
+        "x86_64",
+        "653abc065c682b85d3da50168fb95dc524bd85426cdec9ce3695a550ef431df2",
+    ),
+    (
+        15,
+        "15.19.0",
+        "x86_64",
+        "95f0b66fe72d4ca66c815773c44cb1196ea38552463e89a35f18114b3ed1565f",
+    ),
 ];
 
 /// Where PostgreSQL packages put their programs.
@@ -84,8 +109,8 @@ impl Binaries {
             .output()
             .map_err(|error| unusable(error.to_string()))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let (version, major) =
-            parse_version(&text).ok_or_else(|| unusable(format!("postgres --version says `{}`", text.trim())))?;
+        let (version, major) = parse_version(&text)
+            .ok_or_else(|| unusable(format!("postgres --version says `{}`", text.trim())))?;
         if !SUPPORTED.contains(&major) {
             return Err(PostgresError::Version { found: version });
         }
@@ -166,9 +191,9 @@ pub async fn provide(wanted: &Wanted) -> Result<Binaries, PostgresError> {
 /// [`PostgresError::NoBinaries`] when it cannot be fetched, [`PostgresError::Checksum`] when what
 /// arrives is not the pinned archive.
 pub async fn fetch(cache: &Path, major: u32) -> Result<Binaries, PostgresError> {
-    let pinned = PINNED
-        .iter()
-        .find(|(pinned_major, _, arch, _)| *pinned_major == major && *arch == std::env::consts::ARCH);
+    let pinned = PINNED.iter().find(|(pinned_major, _, arch, _)| {
+        *pinned_major == major && *arch == std::env::consts::ARCH
+    });
     let Some((_, version, _, sum)) = pinned else {
         return Err(PostgresError::NoBinaries {
             reason: format!(

@@ -33,7 +33,9 @@ impl Restarts {
     pub fn ended(&mut self, now: Timestamp) -> Decision {
         self.ends.retain(|end| now.since(*end) < WINDOW);
         self.ends.push(now);
-        let doublings = u32::try_from(self.ends.len() - 1).unwrap_or(u32::MAX).min(16);
+        let doublings = u32::try_from(self.ends.len() - 1)
+            .unwrap_or(u32::MAX)
+            .min(16);
         Decision {
             wait: (FIRST_WAIT * 2_u32.pow(doublings)).min(LONGEST_WAIT),
             crash_loop: self.ends.len() >= CRASH_LOOP_ENDS,

@@ -35,7 +35,10 @@ pub fn test_directory(purpose: &str) -> PathBuf {
 /// A free TCP port of the loopback address at this moment.
 pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the kernel has a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
+    listener
+        .local_addr()
+        .expect("a bound socket has an address")
+        .port()
 }
 
 /// Removes a directory and stops what runs in it when the test process ends or this is dropped.
@@ -64,7 +67,10 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        let status = self.child.wait().expect("the guardian is a child of this process");
+        let status = self
+            .child
+            .wait()
+            .expect("the guardian is a child of this process");
         assert!(status.success(), "the guardian could not clean up");
     }
 }
@@ -110,8 +116,12 @@ pub fn server(major: u32) -> Arc<TestServer> {
     // A thread with a runtime of its own: the runtime of the first test ends with that test.
     slot.get_or_init(|| {
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime can be made").block_on(start(major))
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime
+                .expect("a runtime can be made")
+                .block_on(start(major))
         })
         .join()
         .expect("the server of this version starts")
@@ -125,8 +135,14 @@ async fn start(major: u32) -> Arc<TestServer> {
     let (binaries, owner) = (binaries(major).await, owner());
     let (data, socket_dir) = (directory.join("data"), directory.join("run"));
     let log_file = directory.join("log");
-    cluster::create(&binaries, &data, &owner, &SystemEntropy, &directory.join("password"))
-        .expect("initdb works");
+    cluster::create(
+        &binaries,
+        &data,
+        &owner,
+        &SystemEntropy,
+        &directory.join("password"),
+    )
+    .expect("initdb works");
     let machine = tuning::this_machine(&directory);
     cluster::configure(&binaries, &data, &owner, &machine, 100).expect("files can be written");
     cluster::private_directory(&socket_dir, &owner).expect("a directory can be made");
@@ -142,7 +158,9 @@ async fn start(major: u32) -> Arc<TestServer> {
         data,
         socket_dir: socket_dir.clone(),
         port: 5432,
-        settings: settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        settings: settings
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec(),
         owner,
         log_file: log_file.clone(),
         oom_score_adj: 0,

@@ -59,12 +59,36 @@ fn memory(machine: &Machine, sessions_max: u32) -> Vec<Setting> {
     let maintenance = (memory / 64).clamp(Size::mib(32).bytes(), Size::mib(512).bytes());
     vec![
         set("max_connections", sessions_max, "postgres.sessions_max"),
-        set("shared_buffers", size(shared), "an eighth of the memory: Egret and the branches use the same machine"),
-        set("effective_cache_size", size(memory / 2), "what the kernel is likely to cache"),
-        set("work_mem", size(work), "memory / 4 / sessions / 2, so that all sessions together stay within the memory"),
-        set("maintenance_work_mem", size(maintenance), "index builds and vacuum, one at a time"),
-        set("autovacuum_work_mem", size(maintenance / 2), "three workers at half of maintenance_work_mem"),
-        set("huge_pages", "try", "used where the machine has reserved some"),
+        set(
+            "shared_buffers",
+            size(shared),
+            "an eighth of the memory: Egret and the branches use the same machine",
+        ),
+        set(
+            "effective_cache_size",
+            size(memory / 2),
+            "what the kernel is likely to cache",
+        ),
+        set(
+            "work_mem",
+            size(work),
+            "memory / 4 / sessions / 2, so that all sessions together stay within the memory",
+        ),
+        set(
+            "maintenance_work_mem",
+            size(maintenance),
+            "index builds and vacuum, one at a time",
+        ),
+        set(
+            "autovacuum_work_mem",
+            size(maintenance / 2),
+            "three workers at half of maintenance_work_mem",
+        ),
+        set(
+            "huge_pages",
+            "try",
+            "used where the machine has reserved some",
+        ),
     ]
 }
 
@@ -73,17 +97,49 @@ fn write_ahead_log(machine: &Machine, build: &Build) -> Vec<Setting> {
     let max_wal = (disk / 10).clamp(Size::mib(128).bytes(), Size::gib(8).bytes());
     let min_wal = (max_wal / 8).clamp(Size::mib(80).bytes(), Size::gib(1).bytes());
     let mut settings = vec![
-        set("wal_level", "replica", "base backups of this server are possible"),
-        set("wal_compression", build.wal_compression, "full-page images are the larger part of the log; the best method compiled in"),
-        set("wal_buffers", "16MB", "one segment: a burst of commits does not wait for room"),
-        set("max_wal_size", size(max_wal), "a tenth of the disk at most: checkpoints are paced by time, not by volume"),
+        set(
+            "wal_level",
+            "replica",
+            "base backups of this server are possible",
+        ),
+        set(
+            "wal_compression",
+            build.wal_compression,
+            "full-page images are the larger part of the log; the best method compiled in",
+        ),
+        set(
+            "wal_buffers",
+            "16MB",
+            "one segment: a burst of commits does not wait for room",
+        ),
+        set(
+            "max_wal_size",
+            size(max_wal),
+            "a tenth of the disk at most: checkpoints are paced by time, not by volume",
+        ),
         set("min_wal_size", size(min_wal), "segments kept for reuse"),
-        set("checkpoint_timeout", "15min", "fewer full-page images than with the default of 5 min; recovery after a crash takes longer"),
-        set("checkpoint_completion_target", "0.9", "writes spread over the interval"),
+        set(
+            "checkpoint_timeout",
+            "15min",
+            "fewer full-page images than with the default of 5 min; recovery after a crash takes longer",
+        ),
+        set(
+            "checkpoint_completion_target",
+            "0.9",
+            "writes spread over the interval",
+        ),
     ];
     if machine.copy_on_write {
-        settings.push(set("wal_recycle", "off", "on a copy-on-write file system a new segment is cheaper than an old one"));
-        settings.push(set("wal_init_zero", "off", "zeros written in advance are copied again on a copy-on-write file system"));
+        settings.push(set(
+            "wal_recycle",
+            "off",
+            "on a copy-on-write file system a new segment is cheaper than an old one",
+        ));
+        settings.push(set(
+            "wal_init_zero",
+            "off",
+            "zeros written in advance are copied again on a copy-on-write file system",
+        ));
     }
     settings
 }
@@ -92,15 +148,39 @@ fn input_output(machine: &Machine, build: &Build) -> Vec<Setting> {
     let workers = machine.cores.clamp(2, 8);
     let parallel = machine.cores.clamp(1, 8);
     let mut settings = vec![
-        set("random_page_cost", "1.1", "solid-state storage: a random page costs little more than the next one"),
-        set("effective_io_concurrency", 64, "reads ahead of a bitmap scan"),
-        set("maintenance_io_concurrency", 64, "reads ahead of vacuum and recovery"),
-        set("max_worker_processes", parallel + 4, "the cores, and some for extensions"),
+        set(
+            "random_page_cost",
+            "1.1",
+            "solid-state storage: a random page costs little more than the next one",
+        ),
+        set(
+            "effective_io_concurrency",
+            64,
+            "reads ahead of a bitmap scan",
+        ),
+        set(
+            "maintenance_io_concurrency",
+            64,
+            "reads ahead of vacuum and recovery",
+        ),
+        set(
+            "max_worker_processes",
+            parallel + 4,
+            "the cores, and some for extensions",
+        ),
         set("max_parallel_workers", parallel, "the cores"),
-        set("max_parallel_workers_per_gather", (parallel / 2).max(1), "half of the cores for one query"),
+        set(
+            "max_parallel_workers_per_gather",
+            (parallel / 2).max(1),
+            "half of the cores for one query",
+        ),
     ];
     if build.major >= 18 {
-        settings.push(set("io_method", "worker", "asynchronous reads by worker processes; works on every kernel"));
+        settings.push(set(
+            "io_method",
+            "worker",
+            "asynchronous reads by worker processes; works on every kernel",
+        ));
         settings.push(set("io_workers", workers, "the cores, at least 2"));
     }
     settings
@@ -108,15 +188,43 @@ fn input_output(machine: &Machine, build: &Build) -> Vec<Setting> {
 
 fn watching() -> Vec<Setting> {
     vec![
-        set("track_io_timing", "on", "the doctor needs to know what reads cost"),
-        set("track_functions", "pl", "the doctor needs to know what functions cost"),
-        set("log_lock_waits", "on", "a wait of over a second is worth a line"),
+        set(
+            "track_io_timing",
+            "on",
+            "the doctor needs to know what reads cost",
+        ),
+        set(
+            "track_functions",
+            "pl",
+            "the doctor needs to know what functions cost",
+        ),
+        set(
+            "log_lock_waits",
+            "on",
+            "a wait of over a second is worth a line",
+        ),
         set("log_checkpoints", "on", "how often and why"),
-        set("log_line_prefix", "'%m [%p] %q%u@%d %a '", "who and where, for every line"),
-        set("logging_collector", "on", "the server writes its own log, so that it outlives a crash of Egret"),
+        set(
+            "log_line_prefix",
+            "'%m [%p] %q%u@%d %a '",
+            "who and where, for every line",
+        ),
+        set(
+            "logging_collector",
+            "on",
+            "the server writes its own log, so that it outlives a crash of Egret",
+        ),
         set("log_directory", "'log'", "inside the data directory"),
-        set("log_filename", "'postgres-%a.log'", "one file a weekday, so that the log never outgrows a week"),
-        set("log_truncate_on_rotation", "on", "last week's file of the same day is overwritten"),
+        set(
+            "log_filename",
+            "'postgres-%a.log'",
+            "one file a weekday, so that the log never outgrows a week",
+        ),
+        set(
+            "log_truncate_on_rotation",
+            "on",
+            "last week's file of the same day is overwritten",
+        ),
         set("log_rotation_size", "0", "rotation by day only"),
     ]
 }
@@ -144,8 +252,12 @@ pub fn render(settings: &[Setting], machine: &Machine) -> String {
         machine.disk.bytes() >> 20,
     );
     for setting in settings {
-        write!(text, "\n# {}\n{} = {}\n", setting.why, setting.name, setting.value)
-            .expect("writing to a string does not fail");
+        write!(
+            text,
+            "\n# {}\n{} = {}\n",
+            setting.why, setting.name, setting.value
+        )
+        .expect("writing to a string does not fail");
     }
     text
 }

@@ -38,7 +38,9 @@ pub enum StateError {
         source: std::io::Error,
     },
     /// A migration that has run differs from the one this binary carries.
-    #[error("state.db: migration {component}/{name} has changed since it ran: use the Egret version that wrote it")]
+    #[error(
+        "state.db: migration {component}/{name} has changed since it ran: use the Egret version that wrote it"
+    )]
     Changed {
         /// The part.
         component: &'static str,
@@ -46,7 +48,9 @@ pub enum StateError {
         name: String,
     },
     /// A newer Egret has written the file.
-    #[error("state.db: {component} was migrated by a newer Egret (step {found}, this one knows {known}): use that version")]
+    #[error(
+        "state.db: {component} was migrated by a newer Egret (step {found}, this one knows {known}): use that version"
+    )]
     Newer {
         /// The part.
         component: &'static str,

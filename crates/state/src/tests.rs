@@ -23,7 +23,10 @@ fn migrations_run_once_and_keep_what_is_there() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     let database = Database::open(&path, "things", &[FIRST]).unwrap();
-    database.lock().execute("INSERT INTO thing VALUES (1)", []).unwrap();
+    database
+        .lock()
+        .execute("INSERT INTO thing VALUES (1)", [])
+        .unwrap();
     drop(database);
     let database = Database::open(&path, "things", &[FIRST, SECOND]).unwrap();
     assert_eq!(count_things(&database), 1);
@@ -38,16 +41,25 @@ fn a_changed_migration_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
     Database::open(&path, "things", &[FIRST]).unwrap();
-    let changed = Migration { name: "first", sql: SECOND.sql };
+    let changed = Migration {
+        name: "first",
+        sql: SECOND.sql,
+    };
     let error = Database::open(&path, "things", &[changed]).unwrap_err();
-    assert!(error.to_string().contains("things/first has changed"), "{error}");
+    assert!(
+        error.to_string().contains("things/first has changed"),
+        "{error}"
+    );
 }
 
 #[test]
 fn a_failed_migration_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
-    let wrong = Migration { name: "wrong", sql: "CREATE TABLE thing (id INTEGER PRIMARY KEY); SELECT * FROM nowhere" };
+    let wrong = Migration {
+        name: "wrong",
+        sql: "CREATE TABLE thing (id INTEGER PRIMARY KEY); SELECT * FROM nowhere",
+    };
     Database::open(&path, "things", &[wrong]).unwrap_err();
     let database = Database::open(&path, "things", &[FIRST]).unwrap();
     assert_eq!(count_things(&database), 0);

@@ -13,7 +13,10 @@ struct Recorded {
 
 impl Recorded {
     fn note(&self, what: &str) {
-        self.events.lock().unwrap().push(format!("{what} {}", self.name));
+        self.events
+            .lock()
+            .unwrap()
+            .push(format!("{what} {}", self.name));
     }
 }
 
@@ -47,7 +50,10 @@ impl Service for Recorded {
 /// Polls a future that never waits for anything.
 fn run<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    match future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+    {
         Poll::Ready(value) => value,
         Poll::Pending => panic!("the future of this test must not wait"),
     }

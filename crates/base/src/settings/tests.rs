@@ -44,7 +44,10 @@ fn unknown_keys_are_refused_with_a_suggestion() {
     let origin = Origin::Environment("EGRET_DEMO_COUNT".to_owned());
     layers.put("demo.count", "1", origin);
     let error = layers.refuse_unknown(&Demo::declared()).unwrap_err();
-    assert!(error.to_string().contains("`EGRET_DEMO_COUNT_MAX`"), "{error}");
+    assert!(
+        error.to_string().contains("`EGRET_DEMO_COUNT_MAX`"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -52,7 +55,10 @@ fn a_wrong_value_names_key_and_origin() {
     let mut layers = Layers::default();
     layers.put("demo.ttl", "soon", file());
     let error = layers.section::<Demo>().unwrap_err().to_string();
-    assert!(error.starts_with("egret.toml: demo.ttl: `soon` is not a duration"), "{error}");
+    assert!(
+        error.starts_with("egret.toml: demo.ttl: `soon` is not a duration"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -96,7 +96,12 @@ impl Branches {
     ///
     /// # Errors
     /// [`BranchesError`] when a value is out of range; nothing has changed then.
-    pub fn change(&self, tenant: &str, name: &BranchName, change: &Change) -> Result<Branch, BranchesError> {
+    pub fn change(
+        &self,
+        tenant: &str,
+        name: &BranchName,
+        change: &Change,
+    ) -> Result<Branch, BranchesError> {
         let inner = &self.inner;
         if let Some(labels) = &change.labels {
             request::labels(labels, &inner.config)?;
@@ -186,7 +191,11 @@ impl Inner {
         Ok(())
     }
 
-    async fn reset(self: &Arc<Self>, branch: Branch, to: Option<TemplateId>) -> Result<Branch, BranchesError> {
+    async fn reset(
+        self: &Arc<Self>,
+        branch: Branch,
+        to: Option<TemplateId>,
+    ) -> Result<Branch, BranchesError> {
         let started = self.started()?;
         let slot = self.slot(branch.id);
         let _held = slot.lock.lock().await;
@@ -198,7 +207,9 @@ impl Inner {
         }
         let gate = self.templates_gate.read().await;
         if let Some(id) = to {
-            let ready = |template: &crate::model::Template| template.id == id && template.state == TemplateState::Ready;
+            let ready = |template: &crate::model::Template| {
+                template.id == id && template.state == TemplateState::Ready
+            };
             if !started.registry.templates()?.iter().any(ready) {
                 return Err(BranchesError::TemplateNotFound { id: id.to_string() });
             }
@@ -213,7 +224,10 @@ impl Inner {
     }
 
     /// Replaces the files of a branch whose row says `resetting`. The caller holds the slot.
-    pub(crate) async fn finish_reset(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
+    pub(crate) async fn finish_reset(
+        self: &Arc<Self>,
+        branch: &mut Branch,
+    ) -> Result<(), BranchesError> {
         let result = async {
             self.stop_postmaster(branch.id, StopMode::Immediate).await?;
             let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));

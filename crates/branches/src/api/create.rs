@@ -63,8 +63,15 @@ impl Inner {
         let template = self.template_for(&asked).await?;
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;
-        if !started.registry.templates()?.iter().any(|found| found.id == template.id && found.state == TemplateState::Ready) {
-            return Err(BranchesError::TemplateNotFound { id: template.id.to_string() });
+        if !started
+            .registry
+            .templates()?
+            .iter()
+            .any(|found| found.id == template.id && found.state == TemplateState::Ready)
+        {
+            return Err(BranchesError::TemplateNotFound {
+                id: template.id.to_string(),
+            });
         }
         let branch = self.intent(&asked, &template);
         watch.phase("template");

@@ -15,6 +15,7 @@ use egret_postgres::owner::Owner;
 use egret_postgres::postmaster::Postmaster;
 use egret_postgres::provision::Binaries;
 use egret_postgres::wire::scram::Verifier;
+use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, watch};
 
 use crate::config::BranchesConfig;
@@ -22,7 +23,7 @@ use crate::error::BranchesError;
 use crate::metrics::Metrics;
 use crate::model::{Branch, BranchId, BranchName, Phase};
 use crate::store::files::Paths;
-use crate::store::registry::Registry;
+use crate::store::registry::Registry as Rows;
 use crate::store::secret::Secret;
 use crate::store::volume::Mounted;
 
@@ -68,8 +69,6 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Randomness, fit for secrets.
     pub entropy: Arc<dyn Entropy>,
-    /// Where metrics are registered.
-    pub metrics: Arc<Mutex<prometheus_client::registry::Registry>>,
 }
 
 /// The branches engine. Cheap to clone; every clone is the same engine.
@@ -102,7 +101,7 @@ pub(crate) struct Inner {
 
 /// What is known once the engine has started.
 pub(crate) struct Started {
-    pub(crate) registry: Registry,
+    pub(crate) registry: Rows,
     pub(crate) binaries: Binaries,
     pub(crate) owner: Owner,
     pub(crate) secret: Secret,
@@ -152,18 +151,20 @@ impl Slot {
 
 /// A mutex whose holders leave it sound even when they panic.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Branches {
-    /// An engine that is not started yet.
-    pub fn new(options: Options) -> Self {
-        Self::with_steps(options, Arc::new(NoSteps))
+    /// An engine that is not started yet; its metrics go into `registry`.
+    pub fn new(options: Options, registry: &mut Registry) -> Self {
+        Self::with_steps(options, registry, Arc::new(NoSteps))
     }
 
     /// An engine that tells `steps` what it is about to do.
-    pub fn with_steps(options: Options, steps: Arc<dyn Steps>) -> Self {
-        let metrics = Metrics::register(&mut lock(&options.metrics));
+    pub fn with_steps(options: Options, registry: &mut Registry, steps: Arc<dyn Steps>) -> Self {
+        let metrics = Metrics::register(registry);
         Self {
             inner: Arc::new(Inner {
                 paths: Paths {

@@ -45,13 +45,17 @@ impl Inner {
             ),
             owner: started.owner.clone(),
             log_file: log_file.clone(),
-            oom_score_adj: i16::try_from(self.config.oom_score_adj).unwrap_or(1_000).min(1_000),
+            oom_score_adj: i16::try_from(self.config.oom_score_adj)
+                .unwrap_or(1_000)
+                .min(1_000),
         };
         let postmaster = Arc::new(Postmaster::launch(&launch).await?);
         self.steps.before("start.ready");
         let timeout = self.config.start_timeout.duration();
         if let Err(error) = postmaster.ready(timeout, &log_file).await {
-            postmaster.stop(StopMode::Immediate, self.config.stop_timeout.duration()).await;
+            postmaster
+                .stop(StopMode::Immediate, self.config.stop_timeout.duration())
+                .await;
             return Err(error.into());
         }
         branch.boot_id = Some(started.boot_id.clone());
@@ -67,7 +71,9 @@ impl Inner {
         let inner = self.clone();
         tokio::spawn(async move {
             postmaster.exited().await;
-            let surprised = slot.live().is_some_and(|live| Arc::ptr_eq(&live, &postmaster));
+            let surprised = slot
+                .live()
+                .is_some_and(|live| Arc::ptr_eq(&live, &postmaster));
             if surprised {
                 slot.take_live();
                 inner.revive(id, &slot).await;
@@ -94,7 +100,8 @@ impl Inner {
                     continue;
                 }
             };
-            let Some(mut branch) = found.filter(|branch| branch.state == BranchState::Running) else {
+            let Some(mut branch) = found.filter(|branch| branch.state == BranchState::Running)
+            else {
                 return;
             };
             if slot.live().is_some() {
@@ -107,14 +114,19 @@ impl Inner {
                     self.give_up(branch, &error);
                     return;
                 }
-                Err(error) => tracing::warn!(branch = %branch.name, %error, "a branch did not start again"),
+                Err(error) => {
+                    tracing::warn!(branch = %branch.name, %error, "a branch did not start again")
+                }
             }
         }
     }
 
     /// Starts the postmaster of a branch whose files are there, and stores the row as running. The
     /// caller holds the slot.
-    pub(super) async fn start_again(self: &Arc<Self>, branch: &mut Branch) -> Result<(), BranchesError> {
+    pub(super) async fn start_again(
+        self: &Arc<Self>,
+        branch: &mut Branch,
+    ) -> Result<(), BranchesError> {
         let started = self.started()?;
         end_orphans(&self.paths.branch(branch.id)).await;
         let template = self.template_of(branch)?;
@@ -131,14 +143,20 @@ impl Inner {
         branch.state = BranchState::Failed;
         branch.failure = Some(format!("{}: {error}", error.code()));
         branch.postmaster = None;
-        let stored = self.started().and_then(|started| Ok(started.registry.update_branch(&branch)?));
+        let stored = self
+            .started()
+            .and_then(|started| Ok(started.registry.update_branch(&branch)?));
         if let Err(error) = stored {
             tracing::error!(branch = %branch.name, %error, "the failure of a branch was not recorded");
         }
     }
 
     /// Stops a branch's postmaster if it runs, adopted or orphaned ones included.
-    pub(crate) async fn stop_postmaster(&self, id: BranchId, mode: StopMode) -> Result<(), BranchesError> {
+    pub(crate) async fn stop_postmaster(
+        &self,
+        id: BranchId,
+        mode: StopMode,
+    ) -> Result<(), BranchesError> {
         let data = self.paths.branch(id);
         let slot = self.slot(id);
         let running = match slot.take_live() {
@@ -146,7 +164,9 @@ impl Inner {
             None => Postmaster::adopt(&data)?.map(Arc::new),
         };
         if let Some(postmaster) = running {
-            postmaster.stop(mode, self.config.stop_timeout.duration()).await;
+            postmaster
+                .stop(mode, self.config.stop_timeout.duration())
+                .await;
         }
         end_orphans(&data).await;
         Ok(())
@@ -165,7 +185,9 @@ impl Inner {
     /// The template that a branch was made from.
     pub(super) fn template_of(&self, branch: &Branch) -> Result<Template, BranchesError> {
         let templates = self.started()?.registry.templates()?;
-        let found = templates.into_iter().find(|template| template.id == branch.template);
+        let found = templates
+            .into_iter()
+            .find(|template| template.id == branch.template);
         found.ok_or_else(|| BranchesError::TemplateNotFound {
             id: branch.template.to_string(),
         })

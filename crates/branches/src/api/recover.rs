@@ -18,7 +18,11 @@ impl Inner {
         let started = self.started()?;
         let paths = self.paths.clone();
         let disk = blocking(move || files::survey(&paths)).await?;
-        let repairs = reconcile(&started.registry.branches()?, &started.registry.templates()?, &disk);
+        let repairs = reconcile(
+            &started.registry.branches()?,
+            &started.registry.templates()?,
+            &disk,
+        );
         let mut to_start = Vec::new();
         for repair in repairs {
             tracing::debug!(?repair, "a repair");
@@ -52,7 +56,10 @@ impl Inner {
             Repair::DiscardTemplate(id) => self.remove_template(id).await?,
             Repair::RemoveSocket(id) => remove_directory(&self.paths.socket(id))?,
             Repair::ReportForeign(name) => {
-                tracing::warn!(name, "something on the volume is not Egret's; it is left alone");
+                tracing::warn!(
+                    name,
+                    "something on the volume is not Egret's; it is left alone"
+                );
             }
         }
         Ok(None)
@@ -68,7 +75,10 @@ impl Inner {
             return Ok(false);
         };
         let log_file = self.paths.socket(id).join("server.log");
-        if let Err(error) = postmaster.ready(self.config.start_timeout.duration(), &log_file).await {
+        if let Err(error) = postmaster
+            .ready(self.config.start_timeout.duration(), &log_file)
+            .await
+        {
             tracing::warn!(branch = %branch.name, %error, "a running branch could not be taken over");
             return Ok(false);
         }

@@ -81,7 +81,11 @@ impl Branches {
     ///
     /// # Errors
     /// [`BranchesError::NotFound`].
-    pub fn credentials(&self, tenant: &str, name: &BranchName) -> Result<Credentials, BranchesError> {
+    pub fn credentials(
+        &self,
+        tenant: &str,
+        name: &BranchName,
+    ) -> Result<Credentials, BranchesError> {
         let branch = self.inner.find(tenant, name)?;
         Ok(Credentials {
             user: ROLE.to_owned(),
@@ -93,7 +97,11 @@ impl Branches {
     ///
     /// # Errors
     /// [`BranchesError::NotFound`], [`BranchesError::Expired`].
-    pub async fn verifier(&self, tenant: &str, name: &BranchName) -> Result<Arc<Verifier>, BranchesError> {
+    pub async fn verifier(
+        &self,
+        tenant: &str,
+        name: &BranchName,
+    ) -> Result<Arc<Verifier>, BranchesError> {
         let branch = self.inner.find(tenant, name)?;
         self.inner.check_lifetime(&branch)?;
         if let Some(known) = super::lock(&self.inner.verifiers).get(&branch.id) {
@@ -102,9 +110,11 @@ impl Branches {
         let secret = &self.inner.started()?.secret;
         let (password, salt) = (secret.password(branch.id), secret.salt(branch.id));
         // Thousands of hashes: not on a thread that serves sessions.
-        let derived = tokio::task::spawn_blocking(move || Verifier::derive(&password, &salt, SCRAM_ITERATIONS))
-            .await
-            .expect("deriving a key does not panic");
+        let derived = tokio::task::spawn_blocking(move || {
+            Verifier::derive(&password, &salt, SCRAM_ITERATIONS)
+        })
+        .await
+        .expect("deriving a key does not panic");
         let verifier = Arc::new(derived.expect("a generated password is plain ASCII"));
         super::lock(&self.inner.verifiers).insert(branch.id, verifier.clone());
         Ok(verifier)
@@ -158,7 +168,9 @@ impl Branches {
             state => Err(BranchesError::WrongState {
                 name: branch.name.to_string(),
                 state: state.as_str(),
-                hint: branch.failure.unwrap_or_else(|| "look at it with `egret branch show`".to_owned()),
+                hint: branch
+                    .failure
+                    .unwrap_or_else(|| "look at it with `egret branch show`".to_owned()),
             }),
         }
     }
@@ -189,7 +201,9 @@ impl Branches {
         };
         let mut session = Session::connect(&attached.socket_dir, attached.port, &startup).await?;
         let config = &self.inner.config;
-        let rows_max = rows_max.unwrap_or(config.query_rows_max).min(config.query_rows_max);
+        let rows_max = rows_max
+            .unwrap_or(config.query_rows_max)
+            .min(config.query_rows_max);
         let timeout = config.query_timeout.duration();
         let key = session.key();
         let asked = session.query(sql, params, rows_max, config.query_bytes_max.bytes());
@@ -238,7 +252,11 @@ impl Inner {
     }
 
     /// A session of the branch's role for Egret's own use.
-    pub(crate) async fn session(&self, branch: &Branch, database: &str) -> Result<Session, WireError> {
+    pub(crate) async fn session(
+        &self,
+        branch: &Branch,
+        database: &str,
+    ) -> Result<Session, WireError> {
         let startup = Startup {
             user: ROLE.to_owned(),
             database: database.to_owned(),

@@ -15,8 +15,8 @@ use crate::core::preset;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchState, Preset, Template, TemplateId, TemplateState};
 use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
-use crate::store::source::{self, SourceFacts, blocking};
 use crate::store::prepare;
+use crate::store::source::{self, SourceFacts, blocking};
 
 /// Proof that the caller is the one builder.
 pub(crate) type Building<'a> = MutexGuard<'a, ()>;
@@ -53,10 +53,11 @@ impl Inner {
         let to = self.paths.template(template.id);
         self.steps.before("template.copy");
         let volume = self.mounted().volume;
+        let owner = self.started()?.owner.clone();
         let result = async {
             template.taken_at = self.now();
             template.lsn = source::wal_position(&client).await?;
-            source::copy(&client, &volume, &data, &to).await?;
+            source::copy(&client, &volume, &data, &to, &owner).await?;
             watch.phase("snapshot");
             self.finish(&mut template, &facts, &mut watch).await
         }
@@ -95,7 +96,12 @@ impl Inner {
         let live = slot.live();
         let lsn = match &live {
             Some(_) => {
-                let connection = socket_connection(&self.paths.socket(parent.id), SOCKET_PORT, "postgres", "branches");
+                let connection = socket_connection(
+                    &self.paths.socket(parent.id),
+                    SOCKET_PORT,
+                    "postgres",
+                    "branches",
+                );
                 let client = pool::connect(&connection).await?;
                 source::checkpoint(&client).await?;
                 source::wal_position(&client).await?
@@ -105,12 +111,18 @@ impl Inner {
         watch.phase("checkpoint");
         let mut template = self.announce(&facts, Some(&parent)).await?;
         template.lsn = lsn;
-        let (from, to) = (self.paths.branch(parent.id), self.paths.template(template.id));
+        let (from, to) = (
+            self.paths.branch(parent.id),
+            self.paths.template(template.id),
+        );
         let volume = self.mounted().volume;
         self.steps.before("template.copy");
         template.taken_at = self.now();
         let copied = blocking(move || {
-            let _frozen = live.as_ref().map(|postmaster| postmaster.freeze()).transpose()?;
+            let _frozen = live
+                .as_ref()
+                .map(|postmaster| postmaster.freeze())
+                .transpose()?;
             volume.clone_tree(&from, &to).map_err(io("snapshot", &from))
         })
         .await;
@@ -124,11 +136,19 @@ impl Inner {
     }
 
     /// Writes the intent.
-    async fn announce(&self, facts: &SourceFacts, parent: Option<&Branch>) -> Result<Template, BranchesError> {
+    async fn announce(
+        &self,
+        facts: &SourceFacts,
+        parent: Option<&Branch>,
+    ) -> Result<Template, BranchesError> {
         let started = self.started()?;
         self.check_room()?;
         let templates = started.registry.templates()?.len() as u64;
-        Limit::new("branches.templates_max", u64::from(self.config.templates_max)).check(templates + 1)?;
+        Limit::new(
+            "branches.templates_max",
+            u64::from(self.config.templates_max),
+        )
+        .check(templates + 1)?;
         let now = self.now();
         let template = Template {
             id: TemplateId::new(now, self.entropy.ten()),
@@ -165,7 +185,9 @@ impl Inner {
         let prepared = self.prepare(template, &connection).await;
         watch.phase("prepare");
         // Fast and not immediate: the shutdown checkpoint is what branches start from.
-        postmaster.stop(StopMode::Fast, self.config.stop_timeout.duration()).await;
+        postmaster
+            .stop(StopMode::Fast, self.config.stop_timeout.duration())
+            .await;
         remove_directory(&self.paths.builder_socket(template.id))?;
         prepared?;
         watch.phase("stop");
@@ -199,7 +221,10 @@ impl Inner {
             &name,
         );
         // What the source had prepared is read back before it can be rolled back.
-        settings.push(("max_prepared_transactions".to_owned(), facts.max_prepared_transactions.clone()));
+        settings.push((
+            "max_prepared_transactions".to_owned(),
+            facts.max_prepared_transactions.clone(),
+        ));
         settings.push(("min_wal_size".to_owned(), "32MB".to_owned()));
         settings.push(("max_wal_size".to_owned(), "64MB".to_owned()));
         let postmaster = Postmaster::launch(&Launch {
@@ -213,16 +238,27 @@ impl Inner {
             oom_score_adj: 0,
         })
         .await?;
-        let ready = postmaster.ready(self.config.start_timeout.duration(), &log_file).await;
+        let ready = postmaster
+            .ready(self.config.start_timeout.duration(), &log_file)
+            .await;
         if let Err(error) = ready {
-            postmaster.stop(StopMode::Immediate, self.config.stop_timeout.duration()).await;
+            postmaster
+                .stop(StopMode::Immediate, self.config.stop_timeout.duration())
+                .await;
             return Err(error.into());
         }
-        Ok((postmaster, socket_connection(&socket_dir, SOCKET_PORT, "postgres", "branches")))
+        Ok((
+            postmaster,
+            socket_connection(&socket_dir, SOCKET_PORT, "postgres", "branches"),
+        ))
     }
 
     /// Roles and databases; a copy of a branch has both already.
-    async fn prepare(&self, template: &Template, connection: &tokio_postgres::Config) -> Result<(), BranchesError> {
+    async fn prepare(
+        &self,
+        template: &Template,
+        connection: &tokio_postgres::Config,
+    ) -> Result<(), BranchesError> {
         let client = pool::connect(connection).await?;
         let databases = source::databases(&client).await?;
         if template.origin_branch.is_none() {
@@ -266,7 +302,9 @@ impl Inner {
     pub(crate) async fn remove_template(&self, id: TemplateId) -> Result<(), BranchesError> {
         let data = self.paths.template(id);
         if let Some(postmaster) = Postmaster::adopt(&data)? {
-            postmaster.stop(StopMode::Immediate, self.config.stop_timeout.duration()).await;
+            postmaster
+                .stop(StopMode::Immediate, self.config.stop_timeout.duration())
+                .await;
         }
         let volume = self.mounted().volume;
         let socket = self.paths.builder_socket(id);
@@ -284,10 +322,17 @@ impl Inner {
     pub(crate) async fn purge_template(&self, id: TemplateId) -> Result<(), BranchesError> {
         let registry = &self.started()?.registry;
         let gate = self.templates_gate.write().await;
-        if registry.branches()?.iter().any(|branch| branch.template == id) {
+        if registry
+            .branches()?
+            .iter()
+            .any(|branch| branch.template == id)
+        {
             return Ok(());
         }
-        let found = registry.templates()?.into_iter().find(|template| template.id == id);
+        let found = registry
+            .templates()?
+            .into_iter()
+            .find(|template| template.id == id);
         let Some(mut template) = found else {
             return Ok(());
         };

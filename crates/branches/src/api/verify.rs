@@ -69,7 +69,12 @@ impl Branches {
     ///
     /// # Errors
     /// [`BranchesError`] when the branch or the source cannot be asked.
-    pub async fn verify(&self, tenant: &str, name: &BranchName, database: &str) -> Result<Proof, BranchesError> {
+    pub async fn verify(
+        &self,
+        tenant: &str,
+        name: &BranchName,
+        database: &str,
+    ) -> Result<Proof, BranchesError> {
         let started = Instant::now();
         let attached = self.attach(tenant, name).await?;
         let branch = self.inner.find(tenant, name)?;
@@ -83,7 +88,8 @@ impl Branches {
         let quiet = before.next_transaction == after.next_transaction;
         let checksums_equal = quiet.then(|| before.tables == after.tables);
         let catalogue_equal = quiet.then(|| before.catalogue == after.catalogue);
-        let unchanged = !marker_in_source && checksums_equal != Some(false) && catalogue_equal != Some(false);
+        let unchanged =
+            !marker_in_source && checksums_equal != Some(false) && catalogue_equal != Some(false);
         Ok(Proof {
             branch: name.to_string(),
             marker,
@@ -99,14 +105,22 @@ impl Branches {
     }
 
     /// Writes the marker, reads it back and removes it from the branch.
-    async fn write_marker(&self, branch: &Branch, database: &str, marker: &str) -> Result<bool, BranchesError> {
+    async fn write_marker(
+        &self,
+        branch: &Branch,
+        database: &str,
+        marker: &str,
+    ) -> Result<bool, BranchesError> {
         let mut session = self.inner.session(branch, database).await?;
         let write = format!(
             "CREATE SCHEMA {marker}; CREATE TABLE {marker}.proof (written text);
              INSERT INTO {marker}.proof VALUES ('{marker}'); SELECT written FROM {marker}.proof"
         );
         let answer = session.query(&write, &[], 10, 1_000).await?;
-        let found = answer.rows.first().and_then(|row| row.first().cloned().flatten());
+        let found = answer
+            .rows
+            .first()
+            .and_then(|row| row.first().cloned().flatten());
         let remove = format!("DROP SCHEMA {marker} CASCADE");
         session.query(&remove, &[], 10, 1_000).await?;
         session.close().await;
@@ -128,23 +142,46 @@ impl Branches {
         }
         for template in &templates {
             if template.state == TemplateState::Ready && !disk.templates.contains(&template.id) {
-                findings.push(finding("template", template.id.to_string(), "its files are missing"));
+                findings.push(finding(
+                    "template",
+                    template.id.to_string(),
+                    "its files are missing",
+                ));
             }
         }
         let unknown = |id: &crate::model::BranchId| branches.iter().all(|branch| branch.id != *id);
         for id in disk.branches.iter().filter(|id| unknown(id)) {
-            findings.push(finding("branch", id.to_string(), "its files belong to no row"));
+            findings.push(finding(
+                "branch",
+                id.to_string(),
+                "its files belong to no row",
+            ));
         }
         for id in disk.sockets.iter().filter(|id| unknown(id)) {
-            findings.push(finding("socket", id.to_string(), "its directory belongs to no row"));
+            findings.push(finding(
+                "socket",
+                id.to_string(),
+                "its directory belongs to no row",
+            ));
         }
         for id in &disk.templates {
             if templates.iter().all(|template| template.id != *id) {
-                findings.push(finding("template", id.to_string(), "its files belong to no row"));
+                findings.push(finding(
+                    "template",
+                    id.to_string(),
+                    "its files belong to no row",
+                ));
             }
         }
-        findings.extend(disk.foreign.iter().map(|name| finding("file", name.clone(), "it is not Egret's")));
-        let tombstones = branches.iter().filter(|branch| branch.state == BranchState::Destroying).count();
+        findings.extend(
+            disk.foreign
+                .iter()
+                .map(|name| finding("file", name.clone(), "it is not Egret's")),
+        );
+        let tombstones = branches
+            .iter()
+            .filter(|branch| branch.state == BranchState::Destroying)
+            .count();
         Ok(RegistryCheck {
             consistent: findings.is_empty(),
             branches: branches.len() - tombstones,
@@ -154,20 +191,32 @@ impl Branches {
         })
     }
 
-    fn check_branch(&self, branch: &Branch, disk: &crate::core::reconcile::Disk) -> Option<Finding> {
+    fn check_branch(
+        &self,
+        branch: &Branch,
+        disk: &crate::core::reconcile::Disk,
+    ) -> Option<Finding> {
         let exists = disk.branches.contains(&branch.id);
         let runs = disk.postmasters.contains(&branch.id);
         let name = branch.name.to_string();
         match branch.state {
-            BranchState::Running if !exists => Some(finding("branch", name, "its files are missing")),
+            BranchState::Running if !exists => {
+                Some(finding("branch", name, "its files are missing"))
+            }
             BranchState::Running if !runs => Some(finding("postmaster", name, "it does not run")),
             BranchState::Running => {
-                let listed = PidFile::read(&self.inner.paths.branch(branch.id)).map(|file| file.pid);
+                let listed =
+                    PidFile::read(&self.inner.paths.branch(branch.id)).map(|file| file.pid);
                 let known = branch.postmaster.map(|(pid, _)| pid);
-                (listed != known).then(|| finding("postmaster", name, "another one runs than is recorded"))
+                (listed != known)
+                    .then(|| finding("postmaster", name, "another one runs than is recorded"))
             }
-            BranchState::Suspended if runs => Some(finding("postmaster", name, "it runs though suspended")),
-            BranchState::Suspended if !exists => Some(finding("branch", name, "its files are missing")),
+            BranchState::Suspended if runs => {
+                Some(finding("postmaster", name, "it runs though suspended"))
+            }
+            BranchState::Suspended if !exists => {
+                Some(finding("branch", name, "its files are missing"))
+            }
             _ => None,
         }
     }

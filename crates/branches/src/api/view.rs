@@ -7,7 +7,9 @@ use serde::Serialize;
 
 use super::{Branches, Inner};
 use crate::error::{BranchesError, io};
-use crate::model::{Branch, BranchName, BranchState, Phase, Receipt, Template, TemplateId, TemplateState};
+use crate::model::{
+    Branch, BranchName, BranchState, Phase, Receipt, Template, TemplateId, TemplateState,
+};
 use crate::store::source::blocking;
 
 /// A branch as it is shown.
@@ -183,7 +185,12 @@ impl Branches {
     pub fn templates(&self) -> Result<Vec<TemplateView>, BranchesError> {
         let registry = &self.inner.started()?.registry;
         let branches = registry.branches()?;
-        let used = |id: TemplateId| branches.iter().filter(|branch| branch.template == id).count();
+        let used = |id: TemplateId| {
+            branches
+                .iter()
+                .filter(|branch| branch.template == id)
+                .count()
+        };
         let templates = registry.templates()?;
         Ok(templates
             .into_iter()
@@ -198,7 +205,10 @@ impl Branches {
             state: template.state,
             origin: ShownOrigin {
                 source: template.source.name.clone(),
-                branch: template.origin_branch_name.as_ref().map(ToString::to_string),
+                branch: template
+                    .origin_branch_name
+                    .as_ref()
+                    .map(ToString::to_string),
             },
             lsn: template.lsn.clone(),
             taken_at: template.taken_at,

@@ -25,7 +25,11 @@ impl Branches {
         let registry = &inner.started()?.registry;
         let _building = inner.building.lock().await;
         let _gate = inner.templates_gate.write().await;
-        let refuse = |reason: &str| Err(BranchesError::Volume { reason: reason.to_owned() });
+        let refuse = |reason: &str| {
+            Err(BranchesError::Volume {
+                reason: reason.to_owned(),
+            })
+        };
         if inner.mounted().volume.driver() != Driver::Copy {
             return refuse("the volume copies on write already: nothing to do");
         }
@@ -41,12 +45,17 @@ impl Branches {
         let data_dir = inner.data_dir.clone();
         inner
             .source
-            .relocate(async move |from: PathBuf| blocking(move || relocate(&data_dir, &from, size)).await)
+            .relocate(async move |from: PathBuf| {
+                blocking(move || relocate(&data_dir, &from, size)).await
+            })
             .await?;
         let mut mounted = inner.mounted();
         mounted.volume = driver_for(Driver::Btrfs);
         mounted.image = Some(image_path(&inner.data_dir));
-        *inner.mounted.write().unwrap_or_else(std::sync::PoisonError::into_inner) = mounted;
+        *inner
+            .mounted
+            .write()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = mounted;
         inner.paths.make()?;
         self.volume()
     }
@@ -60,8 +69,12 @@ fn image_path(data_dir: &Path) -> PathBuf {
 /// the image has its final name, a crash leaves everything where it was.
 fn relocate(data_dir: &Path, from: &Path, size: Size) -> Result<PathBuf, BranchesError> {
     let (root, old) = (data_dir.join("volume"), data_dir.join("volume.old"));
-    let (trial_root, trial) = (data_dir.join("volume.new"), data_dir.join("volume-trial.img"));
-    let copied = image::create(&trial, &trial_root, size).and_then(|()| copy_onto(&trial_root, from));
+    let (trial_root, trial) = (
+        data_dir.join("volume.new"),
+        data_dir.join("volume-trial.img"),
+    );
+    let copied =
+        image::create(&trial, &trial_root, size).and_then(|()| copy_onto(&trial_root, from));
     let copied = copied.and(image::unmount(&trial_root));
     if let Err(error) = copied {
         // What went wrong is told; what the clean-up meets is not the user's business.
@@ -80,7 +93,9 @@ fn relocate(data_dir: &Path, from: &Path, size: Size) -> Result<PathBuf, Branche
 
 fn copy_onto(trial_root: &Path, from: &Path) -> Result<(), BranchesError> {
     let to = trial_root.join("source");
-    driver_for(Driver::Btrfs).create(&to).map_err(io("create", &to))?;
+    driver_for(Driver::Btrfs)
+        .create(&to)
+        .map_err(io("create", &to))?;
     let metadata = fs::metadata(from).map_err(io("examine", from))?;
     fs::set_permissions(&to, metadata.permissions()).map_err(io("change the mode of", &to))?;
     std::os::unix::fs::chown(
@@ -89,7 +104,9 @@ fn copy_onto(trial_root: &Path, from: &Path) -> Result<(), BranchesError> {
         Some(std::os::unix::fs::MetadataExt::gid(&metadata)),
     )
     .map_err(io("change the owner of", &to))?;
-    Tree::copy().fill(from, &to, &|_| false).map_err(io("copy", from))?;
+    Tree::copy()
+        .fill(from, &to, &|_| false)
+        .map_err(io("copy", from))?;
     let directory = fs::File::open(trial_root).map_err(io("open", trial_root))?;
     rustix::fs::syncfs(directory).map_err(|error| io("flush", trial_root)(error.into()))
 }

@@ -125,11 +125,17 @@ fn make_room(view: &View<'_>, commands: &[Command]) -> Option<Command> {
 }
 
 fn of_templates(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec<Command> {
-    let used = |id: TemplateId| view.branches.iter().any(|facts| facts.branch.template == id);
+    let used = |id: TemplateId| {
+        view.branches
+            .iter()
+            .any(|facts| facts.branch.template == id)
+    };
     let mut heads: Vec<&Template> = view
         .templates
         .iter()
-        .filter(|template| template.state == TemplateState::Ready && template.origin_branch.is_none())
+        .filter(|template| {
+            template.state == TemplateState::Ready && template.origin_branch.is_none()
+        })
         .collect();
     heads.sort_by_key(|template| std::cmp::Reverse(template.taken_at));
     let kept = config.templates_kept.max(1) as usize;
@@ -147,9 +153,13 @@ fn of_templates(view: &View<'_>, config: &BranchesConfig, now: Timestamp) -> Vec
         })
         .map(|template| Command::PurgeTemplate(template.id))
         .collect();
-    if let (Some(age), Some(newest), true) = (config.template_refresh, heads.first(), view.has_source)
+    if let (Some(age), Some(newest), true) =
+        (config.template_refresh, heads.first(), view.has_source)
         && now.since(newest.taken_at) >= age.duration()
-        && !view.templates.iter().any(|template| template.state == TemplateState::Building)
+        && !view
+            .templates
+            .iter()
+            .any(|template| template.state == TemplateState::Building)
     {
         commands.push(Command::RefreshTemplate);
     }

@@ -116,7 +116,11 @@ pub fn settings(
     settings.push(("cluster_name", &cluster_name));
     settings
         .into_iter()
-        .chain(chosen.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+        .chain(
+            chosen
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.as_str())),
+        )
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
 }
@@ -154,7 +158,11 @@ pub fn without_schedulers(libraries: &str) -> String {
         .split(',')
         .map(str::trim)
         .filter(|library| {
-            let name = library.trim_matches('"').rsplit('/').next().unwrap_or_default();
+            let name = library
+                .trim_matches('"')
+                .rsplit('/')
+                .next()
+                .unwrap_or_default();
             !name.is_empty() && !SCHEDULERS.contains(&name.trim_end_matches(".so"))
         })
         .collect();

@@ -109,7 +109,9 @@ fn of_branch(branch: &Branch, disk: &Disk) -> Option<Repair> {
         BranchState::Resetting => Some(Repair::FinishReset(id)),
         // The plan purges it.
         BranchState::Destroying => None,
-        _ if !exists && branch.state != BranchState::Failed => Some(Repair::Fail(id, FILES_MISSING)),
+        _ if !exists && branch.state != BranchState::Failed => {
+            Some(Repair::Fail(id, FILES_MISSING))
+        }
         BranchState::Running if runs => Some(Repair::Adopt(id)),
         BranchState::Running => {
             let stopped_cleanly = branch.boot_id.is_none();

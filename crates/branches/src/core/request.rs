@@ -26,7 +26,10 @@ pub fn validate(request: &NewBranch, config: &BranchesConfig) -> Result<(), Bran
     for (name, value) in &request.settings {
         if !CHOOSABLE.contains(&name.as_str()) {
             let near = egret_base::settings::nearest(name, CHOOSABLE.iter().copied());
-            let hint = near.map_or_else(|| CHOOSABLE.join(", "), |near| format!("did you mean {near}?"));
+            let hint = near.map_or_else(
+                || CHOOSABLE.join(", "),
+                |near| format!("did you mean {near}?"),
+            );
             return Err(BranchesError::Invalid {
                 what: "settings",
                 reason: format!("`{name}` cannot be set on a branch; {hint}"),
@@ -36,7 +39,9 @@ pub fn validate(request: &NewBranch, config: &BranchesConfig) -> Result<(), Bran
         if value.is_empty() || value.len() as u64 > TEXT_BYTES_MAX || !value.chars().all(plain) {
             return Err(BranchesError::Invalid {
                 what: "settings",
-                reason: format!("the value of {name} must be a plain number, size, duration or word"),
+                reason: format!(
+                    "the value of {name} must be a plain number, size, duration or word"
+                ),
             });
         }
     }
@@ -48,7 +53,10 @@ pub fn validate(request: &NewBranch, config: &BranchesConfig) -> Result<(), Bran
 ///
 /// # Errors
 /// [`BranchesError::Limit`] or [`BranchesError::Invalid`].
-pub fn labels(labels: &BTreeMap<String, String>, config: &BranchesConfig) -> Result<(), BranchesError> {
+pub fn labels(
+    labels: &BTreeMap<String, String>,
+    config: &BranchesConfig,
+) -> Result<(), BranchesError> {
     Limit::new("branches.labels_max", u64::from(config.labels_max)).check(labels.len() as u64)?;
     for (key, value) in labels {
         if key.is_empty() {

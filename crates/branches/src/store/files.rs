@@ -85,7 +85,8 @@ pub fn manifest_of(data: &Path) -> PathBuf {
 pub fn write_manifest<T: Serialize>(data: &Path, value: &T) -> Result<(), BranchesError> {
     let path = manifest_of(data);
     let new = path.with_extension("json.new");
-    let text = serde_json::to_vec_pretty(value).expect("these values have text keys and always serialise");
+    let text =
+        serde_json::to_vec_pretty(value).expect("these values have text keys and always serialise");
     fs::write(&new, text).map_err(io("write", &new))?;
     fs::rename(&new, &path).map_err(io("write", &path))
 }
@@ -101,7 +102,9 @@ pub fn read_manifest<T: DeserializeOwned>(data: &Path) -> Option<T> {
 /// [`BranchesError::Io`].
 pub fn remove_file(path: &Path) -> Result<(), BranchesError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io("remove", path)(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(io("remove", path)(error))
+        }
         _ => Ok(()),
     }
 }
@@ -112,7 +115,9 @@ pub fn remove_file(path: &Path) -> Result<(), BranchesError> {
 /// [`BranchesError::Io`].
 pub fn remove_directory(path: &Path) -> Result<(), BranchesError> {
     match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io("remove", path)(error)),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(io("remove", path)(error))
+        }
         _ => Ok(()),
     }
 }
@@ -167,14 +172,20 @@ pub fn survey(paths: &Paths) -> Result<Disk, BranchesError> {
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, BranchesError> {
     let read = fs::read_dir(directory).map_err(io("read", directory))?;
-    read.map(|entry| entry.map(|entry| entry.path()).map_err(io("read", directory)))
-        .collect()
+    read.map(|entry| {
+        entry
+            .map(|entry| entry.path())
+            .map_err(io("read", directory))
+    })
+    .collect()
 }
 
 /// The id that a directory is named after; a name in any other spelling is not one of ours.
 fn id_of_directory<T: FromStr>(path: &Path) -> Option<T> {
     let name = path.file_name()?.to_str()?;
-    (path.is_dir() && name.len() == 32).then(|| name.parse().ok()).flatten()
+    (path.is_dir() && name.len() == 32)
+        .then(|| name.parse().ok())
+        .flatten()
 }
 
 fn is_manifest(path: &Path) -> bool {
@@ -184,7 +195,10 @@ fn is_manifest(path: &Path) -> bool {
 }
 
 fn shown(parent: &str, path: &Path) -> String {
-    format!("{parent}/{}", path.file_name().unwrap_or_default().to_string_lossy())
+    format!(
+        "{parent}/{}",
+        path.file_name().unwrap_or_default().to_string_lossy()
+    )
 }
 
 /// The kernel's random id of this boot.

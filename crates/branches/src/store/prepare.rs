@@ -68,7 +68,11 @@ pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError>
          local all {SUPERUSER},{ROLE} peer map={IDENT_MAP}\n"
     );
     write_owned(&data.join("pg_hba.conf"), &hba, owner)?;
-    write_owned(&data.join("pg_ident.conf"), &ident_map(&[SUPERUSER, ROLE]), owner)?;
+    write_owned(
+        &data.join("pg_ident.conf"),
+        &ident_map(&[SUPERUSER, ROLE]),
+        owner,
+    )?;
     Ok(())
 }
 
@@ -78,11 +82,17 @@ pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError>
 /// The server's.
 pub async fn roll_back_prepared(client: &Client) -> Result<(), PostgresError> {
     let sql = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()";
-    let rows = client.query(sql, &[]).await.map_err(server("list the prepared transactions"))?;
+    let rows = client
+        .query(sql, &[])
+        .await
+        .map_err(server("list the prepared transactions"))?;
     for row in rows {
         let gid: String = row.get(0);
         let command = format!("ROLLBACK PREPARED {}", quote_literal(&gid));
-        client.batch_execute(&command).await.map_err(server("roll back a prepared transaction"))?;
+        client
+            .batch_execute(&command)
+            .await
+            .map_err(server("roll back a prepared transaction"))?;
     }
     Ok(())
 }

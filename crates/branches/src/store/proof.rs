@@ -39,7 +39,10 @@ pub async fn source_state(server_of: &EmbeddedServer) -> Result<SourceState, Pos
             .map_err(server("list the tables of the source"))?;
         for row in rows {
             let table: String = row.get(0);
-            tables.update(format!("{database}.{table}:{}", table_checksum(&client, &table).await?));
+            tables.update(format!(
+                "{database}.{table}:{}",
+                table_checksum(&client, &table).await?
+            ));
             tables_checked += 1;
         }
     }
@@ -52,7 +55,10 @@ pub async fn source_state(server_of: &EmbeddedServer) -> Result<SourceState, Pos
 }
 
 fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 async fn next_transaction(client: &Client) -> Result<String, PostgresError> {
@@ -68,7 +74,10 @@ async fn table_checksum(client: &Client, table: &str) -> Result<String, Postgres
     let sql = format!(
         "SELECT count(*) || ':' || coalesce(sum(hashtextextended(t::text, 0)::numeric), 0) FROM {table} AS t"
     );
-    let row = client.query_one(&sql, &[]).await.map_err(server("read a table of the source"))?;
+    let row = client
+        .query_one(&sql, &[])
+        .await
+        .map_err(server("read a table of the source"))?;
     Ok(row.get(0))
 }
 
@@ -84,7 +93,10 @@ async fn catalogue_checksum(client: &Client) -> Result<String, PostgresError> {
 ///
 /// # Errors
 /// The server's.
-pub async fn schema_in_source(server_of: &EmbeddedServer, schema: &str) -> Result<bool, PostgresError> {
+pub async fn schema_in_source(
+    server_of: &EmbeddedServer,
+    schema: &str,
+) -> Result<bool, PostgresError> {
     let first = pool::connect(&server_of.connection("postgres", "branches")).await?;
     for database in databases(&first).await? {
         let client = pool::connect(&server_of.connection(&database, "branches")).await?;

@@ -40,28 +40,31 @@ impl Registry {
     /// # Errors
     /// [`StateError`]; a second living branch of the same tenant and name is refused.
     pub fn insert_branch(&self, branch: &Branch) -> Answer<()> {
-        self.database.lock().prepare_cached(include_str!("sql/insert_branch.sql"))?.execute(params![
-            branch.id.to_string(),
-            branch.tenant,
-            branch.name.as_str(),
-            branch.state.as_str(),
-            branch.template.to_string(),
-            branch.parent_branch.as_ref().map(BranchName::as_str),
-            branch.from.to_string(),
-            branch.preset.as_str(),
-            branch.durable,
-            branch.protected,
-            json(&branch.settings),
-            json(&branch.labels),
-            branch.created_at.as_micros(),
-            branch.ttl_ms.map(|ms| ms as i64),
-            branch.expires_at.map(|at| at.as_micros()),
-            branch.failure,
-            branch.receipt.as_ref().map(json),
-            branch.boot_id,
-            branch.postmaster.map(|(pid, _)| pid),
-            branch.postmaster.map(|(_, ticks)| ticks as i64),
-        ])?;
+        self.database
+            .lock()
+            .prepare_cached(include_str!("sql/insert_branch.sql"))?
+            .execute(params![
+                branch.id.to_string(),
+                branch.tenant,
+                branch.name.as_str(),
+                branch.state.as_str(),
+                branch.template.to_string(),
+                branch.parent_branch.as_ref().map(BranchName::as_str),
+                branch.from.to_string(),
+                branch.preset.as_str(),
+                branch.durable,
+                branch.protected,
+                json(&branch.settings),
+                json(&branch.labels),
+                branch.created_at.as_micros(),
+                branch.ttl_ms.map(|ms| ms as i64),
+                branch.expires_at.map(|at| at.as_micros()),
+                branch.failure,
+                branch.receipt.as_ref().map(json),
+                branch.boot_id,
+                branch.postmaster.map(|(pid, _)| pid),
+                branch.postmaster.map(|(_, ticks)| ticks as i64),
+            ])?;
         Ok(())
     }
 
@@ -70,16 +73,19 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn update_branch(&self, branch: &Branch) -> Answer<()> {
-        self.database.lock().prepare_cached(include_str!("sql/update_branch.sql"))?.execute(params![
-            branch.id.to_string(),
-            branch.state.as_str(),
-            branch.template.to_string(),
-            branch.failure,
-            branch.receipt.as_ref().map(json),
-            branch.boot_id,
-            branch.postmaster.map(|(pid, _)| pid),
-            branch.postmaster.map(|(_, ticks)| ticks as i64),
-        ])?;
+        self.database
+            .lock()
+            .prepare_cached(include_str!("sql/update_branch.sql"))?
+            .execute(params![
+                branch.id.to_string(),
+                branch.state.as_str(),
+                branch.template.to_string(),
+                branch.failure,
+                branch.receipt.as_ref().map(json),
+                branch.boot_id,
+                branch.postmaster.map(|(pid, _)| pid),
+                branch.postmaster.map(|(_, ticks)| ticks as i64),
+            ])?;
         Ok(())
     }
 
@@ -87,22 +93,34 @@ impl Registry {
     ///
     /// # Errors
     /// [`StateError`].
-    pub fn change_branch(&self, id: BranchId, change: &Change, now: egret_base::Timestamp) -> Answer<()> {
+    pub fn change_branch(
+        &self,
+        id: BranchId,
+        change: &Change,
+        now: egret_base::Timestamp,
+    ) -> Answer<()> {
         let mut connection = self.database.lock();
         let transaction = connection.transaction()?;
         let id = id.to_string();
         if let Some(protected) = change.protected {
-            transaction.execute("UPDATE branch SET protected = ?2 WHERE id = ?1", params![id, protected])?;
+            transaction.execute(
+                "UPDATE branch SET protected = ?2 WHERE id = ?1",
+                params![id, protected],
+            )?;
         }
         if let Some(ttl_ms) = change.ttl_ms {
-            let expires = ttl_ms.map(|ms| now.plus(std::time::Duration::from_millis(ms)).as_micros());
+            let expires =
+                ttl_ms.map(|ms| now.plus(std::time::Duration::from_millis(ms)).as_micros());
             transaction.execute(
                 "UPDATE branch SET ttl_ms = ?2, expires_at = ?3 WHERE id = ?1",
                 params![id, ttl_ms.map(|ms| ms as i64), expires],
             )?;
         }
         if let Some(labels) = &change.labels {
-            transaction.execute("UPDATE branch SET labels = ?2 WHERE id = ?1", params![id, json(labels)])?;
+            transaction.execute(
+                "UPDATE branch SET labels = ?2 WHERE id = ?1",
+                params![id, json(labels)],
+            )?;
         }
         transaction.commit()?;
         Ok(())
@@ -125,7 +143,8 @@ impl Registry {
     /// [`StateError`].
     pub fn branches(&self) -> Answer<Vec<Branch>> {
         let connection = self.database.lock();
-        let mut statement = connection.prepare_cached("SELECT * FROM branch ORDER BY created_at, id")?;
+        let mut statement =
+            connection.prepare_cached("SELECT * FROM branch ORDER BY created_at, id")?;
         let rows = statement.query_map([], branch_from)?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
@@ -139,7 +158,9 @@ impl Registry {
         let mut statement = connection.prepare_cached(
             "SELECT * FROM branch WHERE tenant = ?1 AND name = ?2 AND state <> 'destroying'",
         )?;
-        Ok(statement.query_row([tenant, name.as_str()], branch_from).optional()?)
+        Ok(statement
+            .query_row([tenant, name.as_str()], branch_from)
+            .optional()?)
     }
 
     /// The branch of this id.
@@ -149,7 +170,9 @@ impl Registry {
     pub fn branch(&self, id: BranchId) -> Answer<Option<Branch>> {
         let connection = self.database.lock();
         let mut statement = connection.prepare_cached("SELECT * FROM branch WHERE id = ?1")?;
-        Ok(statement.query_row([id.to_string()], branch_from).optional()?)
+        Ok(statement
+            .query_row([id.to_string()], branch_from)
+            .optional()?)
     }
 
     /// Records a template or stores its present state.
@@ -157,18 +180,21 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn put_template(&self, template: &Template) -> Answer<()> {
-        self.database.lock().prepare_cached(include_str!("sql/put_template.sql"))?.execute(params![
-            template.id.to_string(),
-            template.state.as_str(),
-            template.origin_branch.map(|id| id.to_string()),
-            template.origin_branch_name.as_ref().map(BranchName::as_str),
-            json(&template.source),
-            template.lsn,
-            template.taken_at.as_micros(),
-            template.postgres_major,
-            template.preload_libraries,
-            json(&template.phases),
-        ])?;
+        self.database
+            .lock()
+            .prepare_cached(include_str!("sql/put_template.sql"))?
+            .execute(params![
+                template.id.to_string(),
+                template.state.as_str(),
+                template.origin_branch.map(|id| id.to_string()),
+                template.origin_branch_name.as_ref().map(BranchName::as_str),
+                json(&template.source),
+                template.lsn,
+                template.taken_at.as_micros(),
+                template.postgres_major,
+                template.preload_libraries,
+                json(&template.phases),
+            ])?;
         Ok(())
     }
 
@@ -189,7 +215,8 @@ impl Registry {
     /// [`StateError`].
     pub fn templates(&self) -> Answer<Vec<Template>> {
         let connection = self.database.lock();
-        let mut statement = connection.prepare_cached("SELECT * FROM template ORDER BY taken_at, id")?;
+        let mut statement =
+            connection.prepare_cached("SELECT * FROM template ORDER BY taken_at, id")?;
         let rows = statement.query_map([], template_from)?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
@@ -202,13 +229,20 @@ fn json<T: Serialize>(value: &T) -> String {
 /// A text column parsed into its type; what cannot be parsed is reported with the column's name.
 fn parsed<T: std::str::FromStr<Err = String>>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
     let text: String = row.get(column)?;
-    text.parse().map_err(|message: String| unreadable(column, message))
+    text.parse()
+        .map_err(|message: String| unreadable(column, message))
 }
 
-fn parsed_option<T: std::str::FromStr<Err = String>>(row: &Row<'_>, column: &str) -> rusqlite::Result<Option<T>> {
+fn parsed_option<T: std::str::FromStr<Err = String>>(
+    row: &Row<'_>,
+    column: &str,
+) -> rusqlite::Result<Option<T>> {
     let text: Option<String> = row.get(column)?;
-    text.map(|text| text.parse().map_err(|message: String| unreadable(column, message)))
-        .transpose()
+    text.map(|text| {
+        text.parse()
+            .map_err(|message: String| unreadable(column, message))
+    })
+    .transpose()
 }
 
 fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
@@ -248,7 +282,10 @@ fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
         expires_at: expires_at.map(egret_base::Timestamp::from_micros),
         failure: row.get("failure")?,
         receipt: receipt
-            .map(|text| serde_json::from_str(&text).map_err(|error| unreadable("receipt", error.to_string())))
+            .map(|text| {
+                serde_json::from_str(&text)
+                    .map_err(|error| unreadable("receipt", error.to_string()))
+            })
             .transpose()?,
         boot_id: row.get("boot_id")?,
         postmaster: pid.zip(ticks.and_then(|ticks| u64::try_from(ticks).ok())),

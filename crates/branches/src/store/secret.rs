@@ -53,7 +53,8 @@ impl Secret {
     }
 
     fn derive(&self, purpose: &str, id: BranchId) -> Vec<u8> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         mac.update(format!("egret/branch/{purpose}/{id}").as_bytes());
         mac.finalize().into_bytes().to_vec()
     }

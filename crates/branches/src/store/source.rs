@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use egret_postgres::cluster::write_owned;
 use egret_postgres::error::server;
+use egret_postgres::owner::Owner;
 use egret_postgres::{PostgresError, pidfile};
 use tokio_postgres::Client;
 
@@ -26,7 +28,11 @@ pub struct SourceFacts {
 ///
 /// # Errors
 /// [`BranchesError::Source`] for tablespaces or a log outside the data directory, by name.
-pub async fn examine(client: &Client, name: &str, data: &Path) -> Result<SourceFacts, BranchesError> {
+pub async fn examine(
+    client: &Client,
+    name: &str,
+    data: &Path,
+) -> Result<SourceFacts, BranchesError> {
     let row = client
         .query_one(include_str!("sql/source_facts.sql"), &[])
         .await
@@ -42,7 +48,8 @@ pub async fn examine(client: &Client, name: &str, data: &Path) -> Result<SourceF
     }
     if data.join("pg_wal").is_symlink() {
         return Err(BranchesError::Source {
-            reason: "pg_wal is a link to a directory outside the data directory: move it back".to_owned(),
+            reason: "pg_wal is a link to a directory outside the data directory: move it back"
+                .to_owned(),
         });
     }
     Ok(SourceFacts {
@@ -60,7 +67,10 @@ pub async fn examine(client: &Client, name: &str, data: &Path) -> Result<SourceF
 /// # Errors
 /// The server's.
 pub async fn checkpoint(client: &Client) -> Result<(), PostgresError> {
-    client.batch_execute("CHECKPOINT").await.map_err(server("CHECKPOINT"))
+    client
+        .batch_execute("CHECKPOINT")
+        .await
+        .map_err(server("CHECKPOINT"))
 }
 
 /// Where the write-ahead log stands now.
@@ -80,8 +90,12 @@ pub async fn wal_position(client: &Client) -> Result<String, PostgresError> {
 /// # Errors
 /// The server's.
 pub async fn databases(client: &Client) -> Result<Vec<String>, PostgresError> {
-    let sql = "SELECT datname::text FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY 1";
-    let rows = client.query(sql, &[]).await.map_err(server("list the databases"))?;
+    let sql =
+        "SELECT datname::text FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY 1";
+    let rows = client
+        .query(sql, &[])
+        .await
+        .map_err(server("list the databases"))?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
@@ -98,10 +112,12 @@ pub async fn copy(
     volume: &std::sync::Arc<dyn Volume>,
     data: &Path,
     to: &Path,
+    owner: &Owner,
 ) -> Result<(), BranchesError> {
     if volume.is_atomic() {
         let (volume, from, to) = (volume.clone(), data.to_owned(), to.to_owned());
-        return blocking(move || volume.clone_tree(&from, &to).map_err(io("snapshot", &from))).await;
+        return blocking(move || volume.clone_tree(&from, &to).map_err(io("snapshot", &from)))
+            .await;
     }
     client
         .batch_execute(
@@ -120,18 +136,21 @@ pub async fn copy(
     blocking(move || {
         // The log is copied last, when it is complete.
         let skip = |path: &Path| path == pid_file || path.parent() == Some(&wal_in_copy);
-        tree.clone_except(&from, &target, &skip).map_err(io("copy", &from))
+        tree.clone_except(&from, &target, &skip)
+            .map_err(io("copy", &from))
     })
     .await?;
     let row = client
-        .query_one("SELECT labelfile FROM pg_backup_stop(wait_for_archive => false)", &[])
+        .query_one(
+            "SELECT labelfile FROM pg_backup_stop(wait_for_archive => false)",
+            &[],
+        )
         .await
         .map_err(server("finish the copy of the source"))?;
     let label: String = row.get(0);
-    let target = to.to_owned();
+    let (target, owner) = (to.to_owned(), owner.clone());
     blocking(move || {
-        let path = target.join("backup_label");
-        std::fs::write(&path, label).map_err(io("write", &path))?;
+        write_owned(&target.join("backup_label"), &label, &owner)?;
         copy_log(&wal, &target.join("pg_wal"))
     })
     .await?;
@@ -148,8 +167,9 @@ fn copy_log(from: &Path, to: &Path) -> Result<(), BranchesError> {
         let name = path.file_name().unwrap_or_default();
         // A segment's name is 24 hexadecimal digits; what else is there belongs to the server.
         if name.len() == 24 && path.is_file() {
-            let target = to.join(name);
-            std::fs::copy(&path, &target).map_err(io("copy", &path))?;
+            let copied = std::fs::symlink_metadata(&path)
+                .and_then(|metadata| Tree::copy().clone_file(&path, &to.join(name), &metadata));
+            copied.map_err(io("copy", &path))?;
         }
     }
     Ok(())

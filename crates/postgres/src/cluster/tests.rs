@@ -27,7 +27,10 @@ fn secrets_are_for_their_owner_only() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     write_private(&path, "new").unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-    assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(
+        fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
 }
 
 #[test]

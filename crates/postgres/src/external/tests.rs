@@ -6,7 +6,11 @@ use super::*;
 fn a_wrong_connection_string_is_refused_without_repeating_it() {
     let error = parse("postgres://me:secret@host:notaport/db", "test").unwrap_err();
     assert!(!error.to_string().contains("secret"), "{error}");
-    assert!(error.to_string().starts_with("postgres.url is not a connection string"));
+    assert!(
+        error
+            .to_string()
+            .starts_with("postgres.url is not a connection string")
+    );
 }
 
 #[test]

@@ -30,7 +30,11 @@ pub(super) fn freeze(postmaster: i32, data: &Path) -> Result<Frozen, PostgresErr
     let mut stopped: Vec<i32> = Vec::new();
     loop {
         let mut found = vec![postmaster];
-        found.extend(in_directory(data).into_iter().filter(|pid| *pid != postmaster));
+        found.extend(
+            in_directory(data)
+                .into_iter()
+                .filter(|pid| *pid != postmaster),
+        );
         found.retain(|pid| !stopped.contains(pid));
         if found.is_empty() {
             return Ok(frozen);

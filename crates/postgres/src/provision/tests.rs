@@ -6,7 +6,10 @@ use super::*;
 fn versions_are_read_as_printed() {
     let debian = "postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)\n";
     assert_eq!(parse_version(debian), Some(("15.18".to_owned(), 15)));
-    assert_eq!(parse_version("postgres (PostgreSQL) 19devel"), Some(("19devel".to_owned(), 19)));
+    assert_eq!(
+        parse_version("postgres (PostgreSQL) 19devel"),
+        Some(("19devel".to_owned(), 19))
+    );
     assert_eq!(parse_version("bash: no such thing"), None);
 }
 
@@ -14,7 +17,10 @@ fn versions_are_read_as_printed() {
 fn a_directory_without_programs_is_refused_by_name() {
     let empty = tempfile::tempdir().unwrap();
     let error = Binaries::examine(empty.path(), Source::Configured).unwrap_err();
-    assert!(error.to_string().contains("there is no postgres"), "{error}");
+    assert!(
+        error.to_string().contains("there is no postgres"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -36,6 +42,9 @@ fn a_release_too_old_is_refused() {
 fn every_pinned_sum_is_a_sha_256() {
     for (major, version, _, sum) in PINNED {
         assert!(version.starts_with(&format!("{major}.")));
-        assert!(sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit()), "{version}");
+        assert!(
+            sum.len() == 64 && sum.chars().all(|c| c.is_ascii_hexdigit()),
+            "{version}"
+        );
     }
 }

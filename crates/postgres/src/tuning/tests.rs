@@ -20,7 +20,9 @@ const BUILD: Build = Build {
 
 fn value(settings: &[Setting], name: &str) -> String {
     let found = settings.iter().find(|setting| setting.name == name);
-    found.map(|setting| setting.value.clone()).unwrap_or_default()
+    found
+        .map(|setting| setting.value.clone())
+        .unwrap_or_default()
 }
 
 #[test]
@@ -59,14 +61,20 @@ fn memory_times_sessions_never_exceeds_the_machine() {
         for sessions in [10, 100, 200, 1_000] {
             let settings = fit(&machine(memory_gib, 4), &BUILD, sessions);
             let megabytes = |name: &str| -> u64 {
-                value(&settings, name).trim_end_matches("MB").parse().unwrap()
+                value(&settings, name)
+                    .trim_end_matches("MB")
+                    .parse()
+                    .unwrap()
             };
             // 1 MB is the floor; a thousand sessions on one gigabyte are the user's own choice.
             if megabytes("work_mem") > 1 {
                 let sum = megabytes("shared_buffers")
                     + megabytes("work_mem") * u64::from(sessions) * 2
                     + megabytes("autovacuum_work_mem") * 3;
-                assert!(sum <= memory_gib << 10, "{memory_gib} GiB, {sessions} sessions: {sum} MB");
+                assert!(
+                    sum <= memory_gib << 10,
+                    "{memory_gib} GiB, {sessions} sessions: {sum} MB"
+                );
             }
         }
     }
@@ -74,7 +82,10 @@ fn memory_times_sessions_never_exceeds_the_machine() {
 
 #[test]
 fn older_versions_get_no_setting_they_do_not_know() {
-    let build = Build { major: 15, wal_compression: "lz4" };
+    let build = Build {
+        major: 15,
+        wal_compression: "lz4",
+    };
     let settings = fit(&machine(8, 4), &build, 100);
     assert_eq!(value(&settings, "io_method"), "");
     assert_eq!(value(&settings, "wal_compression"), "lz4");
@@ -90,6 +101,9 @@ fn every_setting_says_why() {
 
 #[test]
 fn meminfo_is_read_as_the_kernel_writes_it() {
-    assert_eq!(parse_meminfo("MemTotal:       24631064 kB\nMemFree: 1 kB\n"), Some(24_631_064 << 10));
+    assert_eq!(
+        parse_meminfo("MemTotal:       24631064 kB\nMemFree: 1 kB\n"),
+        Some(24_631_064 << 10)
+    );
     assert_eq!(parse_meminfo(""), None);
 }

@@ -40,7 +40,12 @@ impl Home {
             log_file: self.directory.join("start.log"),
             password_file: self.directory.join("superuser.password"),
         };
-        EmbeddedServer::new(self.config.clone(), layout, Arc::new(SystemClock), Arc::new(SystemEntropy))
+        EmbeddedServer::new(
+            self.config.clone(),
+            layout,
+            Arc::new(SystemClock),
+            Arc::new(SystemEntropy),
+        )
     }
 
     fn pid(&self) -> i32 {
@@ -50,19 +55,31 @@ impl Home {
 }
 
 async fn ask(server: &EmbeddedServer, sql: &str) -> String {
-    let client = pool::connect(&server.connection("postgres", "test")).await.unwrap();
+    let client = pool::connect(&server.connection("postgres", "test"))
+        .await
+        .unwrap();
     client.query_one(sql, &[]).await.unwrap().get(0)
 }
 
 /// Asks until the server is back after a restart.
 async fn ask_again(server: &EmbeddedServer, sql: &str) -> String {
-    let policy = Policy { attempts: 60, ..Policy::default() };
+    let policy = Policy {
+        attempts: 60,
+        ..Policy::default()
+    };
     over_restart(policy, async || {
-        let doing = |source| PostgresError::Server { doing: "ask", source };
-        let client = pool::connect(&server.connection("postgres", "test")).await.map_err(|error| match error {
-            PostgresError::Server { .. } => PostgresError::NotRunning { reason: "no connection".into() },
-            other => other,
-        })?;
+        let doing = |source| PostgresError::Server {
+            doing: "ask",
+            source,
+        };
+        let client = pool::connect(&server.connection("postgres", "test"))
+            .await
+            .map_err(|error| match error {
+                PostgresError::Server { .. } => PostgresError::NotRunning {
+                    reason: "no connection".into(),
+                },
+                other => other,
+            })?;
         Ok(client.query_one(sql, &[]).await.map_err(doing)?.get(0))
     })
     .await
@@ -80,7 +97,10 @@ async fn starts_configured_restarts_after_a_crash_and_stops_cleanly() {
     let server = home.server();
     server.start().await.unwrap();
     assert_eq!(server.ready(), Readiness::Ready);
-    assert_eq!(ask(&server, "SHOW password_encryption").await, "scram-sha-256");
+    assert_eq!(
+        ask(&server, "SHOW password_encryption").await,
+        "scram-sha-256"
+    );
     assert_eq!(ask(&server, "SHOW data_checksums").await, "on");
     assert_eq!(ask(&server, "SHOW max_connections").await, "20");
     assert_eq!(ask(&server, "SHOW listen_addresses").await, "127.0.0.1");
@@ -115,7 +135,11 @@ async fn a_running_server_is_adopted_and_a_stale_pid_file_is_not() {
 
     // A pid file that names a live process which is no postmaster: a recycled pid.
     let pid_file = home.directory.join("data/postmaster.pid");
-    let text = format!("{}\n{}\n1\n1\n/\n\n0 0\nready\n", std::process::id(), home.directory.join("data").display());
+    let text = format!(
+        "{}\n{}\n1\n1\n/\n\n0 0\nready\n",
+        std::process::id(),
+        home.directory.join("data").display()
+    );
     std::fs::write(&pid_file, text).unwrap();
     let third = home.server();
     third.start().await.unwrap();
@@ -128,7 +152,10 @@ async fn a_taken_port_is_named() {
     let home = Home::new("port");
     let _holder = std::net::TcpListener::bind(("127.0.0.1", home.config.port)).unwrap();
     let error = home.server().start().await.unwrap_err().to_string();
-    assert!(error.contains(&format!("port {} on 127.0.0.1 is in use", home.config.port)), "{error}");
+    assert!(
+        error.contains(&format!("port {} on 127.0.0.1 is in use", home.config.port)),
+        "{error}"
+    );
     assert!(error.contains("postgres.port"), "{error}");
 }
 
@@ -139,10 +166,18 @@ async fn the_superuser_enters_over_tcp_by_password_only() {
     server.start().await.unwrap();
     let password = std::fs::read_to_string(home.directory.join("superuser.password")).unwrap();
     let mut connection = tokio_postgres::Config::new();
-    connection.host("127.0.0.1").port(home.config.port).user("egret").dbname("postgres");
+    connection
+        .host("127.0.0.1")
+        .port(home.config.port)
+        .user("egret")
+        .dbname("postgres");
     pool::connect(&connection).await.map(|_| ()).unwrap_err();
     connection.password("wrong");
-    let error = pool::connect(&connection).await.map(|_| ()).unwrap_err().to_string();
+    let error = pool::connect(&connection)
+        .await
+        .map(|_| ())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("28P01"), "{error}");
     connection.password(password.trim());
     pool::connect(&connection).await.unwrap();
@@ -154,8 +189,13 @@ async fn the_data_directory_can_move_while_sessions_wait() {
     let home = Home::new("relocate");
     let server = home.server();
     server.start().await.unwrap();
-    let client = pool::connect(&server.connection("postgres", "test")).await.unwrap();
-    client.batch_execute("CREATE TABLE kept AS SELECT 'kept' AS what").await.unwrap();
+    let client = pool::connect(&server.connection("postgres", "test"))
+        .await
+        .unwrap();
+    client
+        .batch_execute("CREATE TABLE kept AS SELECT 'kept' AS what")
+        .await
+        .unwrap();
     let target = home.directory.join("moved");
     server
         .relocate(async |from: PathBuf| -> Result<PathBuf, PostgresError> {

@@ -11,7 +11,12 @@ async fn a_superuser_finds_everything_met() {
         let database = TestDatabase::create(major).await;
         let report = check(&database.connection()).await.unwrap();
         assert!(report.usable(), "{report:?}");
-        assert!(report.findings.iter().all(|finding| finding.verdict == Verdict::Met));
+        assert!(
+            report
+                .findings
+                .iter()
+                .all(|finding| finding.verdict == Verdict::Met)
+        );
     }
 }
 
@@ -20,12 +25,19 @@ async fn missing_rights_are_reported_with_the_command_that_grants_them() {
     let database = TestDatabase::create(18).await;
     let role = format!("poor_{}", database.name);
     let client = database.connect().await;
-    client.batch_execute(&format!("CREATE ROLE {role}")).await.unwrap();
+    client
+        .batch_execute(&format!("CREATE ROLE {role}"))
+        .await
+        .unwrap();
     let mut connection = database.connection();
     connection.options(format!("-c role={role}"));
     let report = check(&connection).await.unwrap();
     assert!(!report.usable());
-    let rights = report.findings.iter().find(|finding| finding.subject == "rights").unwrap();
+    let rights = report
+        .findings
+        .iter()
+        .find(|finding| finding.subject == "rights")
+        .unwrap();
     let command = format!("GRANT CREATE ON DATABASE {} TO {role}", database.name);
     assert!(rights.detail.contains(&command), "{}", rights.detail);
 }
@@ -34,7 +46,10 @@ async fn missing_rights_are_reported_with_the_command_that_grants_them() {
 async fn a_second_egret_on_one_database_is_refused_by_name() {
     let database = TestDatabase::create(18).await;
     let first = ManagedLock::acquire(&database.connection()).await.unwrap();
-    let error = ManagedLock::acquire(&database.connection()).await.map(|_| ()).unwrap_err();
+    let error = ManagedLock::acquire(&database.connection())
+        .await
+        .map(|_| ())
+        .unwrap_err();
     let PostgresError::ManagedElsewhere { holder, .. } = &error else {
         panic!("{error}");
     };
@@ -54,10 +69,16 @@ async fn the_pool_hands_out_connections_again_and_pipelines() {
             connection.query_one("SELECT 1", &[]),
             connection.query_one("SELECT 2", &[]),
         );
-        assert_eq!((one.unwrap().get::<_, i32>(0), two.unwrap().get::<_, i32>(0)), (1, 2));
+        assert_eq!(
+            (one.unwrap().get::<_, i32>(0), two.unwrap().get::<_, i32>(0)),
+            (1, 2)
+        );
     }
     pool.close();
-    assert!(matches!(pool.get().await.map(|_| ()).unwrap_err(), PostgresError::Pool { .. }));
+    assert!(matches!(
+        pool.get().await.map(|_| ()).unwrap_err(),
+        PostgresError::Pool { .. }
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,9 +86,16 @@ async fn the_pool_replaces_a_connection_that_the_server_ended() {
     let database = TestDatabase::create(18).await;
     let pool = Pool::new(database.connection(), 1).unwrap();
     let connection = pool.get().await.unwrap();
-    let pid: i32 = connection.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let pid: i32 = connection
+        .query_one("SELECT pg_backend_pid()", &[])
+        .await
+        .unwrap()
+        .get(0);
     let admin = pool::connect(&database.connection()).await.unwrap();
-    admin.execute("SELECT pg_terminate_backend($1, 10000)", &[&pid]).await.unwrap();
+    admin
+        .execute("SELECT pg_terminate_backend($1, 10000)", &[&pid])
+        .await
+        .unwrap();
     let ended = connection.query_one("SELECT 1", &[]).await.unwrap_err();
     assert!(egret_postgres::retry::is_transient(&ended), "{ended}");
     drop(connection);

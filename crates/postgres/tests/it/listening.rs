@@ -38,7 +38,11 @@ async fn quoted_names_and_texts_mean_themselves() {
     let database = TestDatabase::create(15).await;
     let client = database.connect().await;
     for text in ["plain", "it's", "a\\b", "\\'; DROP", "\"x\""] {
-        let sql = format!("SELECT {}::text AS {}", quote_literal(text), quote_identifier(text));
+        let sql = format!(
+            "SELECT {}::text AS {}",
+            quote_literal(text),
+            quote_identifier(text)
+        );
         let row = client.query_one(&sql, &[]).await.unwrap();
         assert_eq!(row.get::<_, String>(0), text);
         assert_eq!(row.columns()[0].name(), text);

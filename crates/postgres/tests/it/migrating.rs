@@ -22,20 +22,46 @@ async fn steps_run_once_in_order_and_all_or_none() {
         let database = TestDatabase::create(major).await;
         let mut client = database.connect().await;
         migrate(&mut client, "test", &[FIRST]).await.unwrap();
-        client.batch_execute("INSERT INTO egret.thing VALUES (1)").await.unwrap();
-        migrate(&mut client, "test", &[FIRST, SECOND]).await.unwrap();
-        migrate(&mut client, "test", &[FIRST, SECOND]).await.unwrap();
-        let names: i64 = client.query_one("SELECT count(name) + count(*) FROM egret.thing", &[]).await.unwrap().get(0);
+        client
+            .batch_execute("INSERT INTO egret.thing VALUES (1)")
+            .await
+            .unwrap();
+        migrate(&mut client, "test", &[FIRST, SECOND])
+            .await
+            .unwrap();
+        migrate(&mut client, "test", &[FIRST, SECOND])
+            .await
+            .unwrap();
+        let names: i64 = client
+            .query_one("SELECT count(name) + count(*) FROM egret.thing", &[])
+            .await
+            .unwrap()
+            .get(0);
         assert_eq!(names, 1);
 
-        migrate(&mut client, "test", &[FIRST, SECOND, BROKEN]).await.unwrap_err();
-        let half: bool = client.query_one("SELECT to_regclass('egret.half') IS NULL", &[]).await.unwrap().get(0);
+        migrate(&mut client, "test", &[FIRST, SECOND, BROKEN])
+            .await
+            .unwrap_err();
+        let half: bool = client
+            .query_one("SELECT to_regclass('egret.half') IS NULL", &[])
+            .await
+            .unwrap()
+            .get(0);
         assert!(half, "a failed step leaves nothing");
 
-        let older = migrate(&mut client, "test", &[FIRST]).await.unwrap_err().to_string();
+        let older = migrate(&mut client, "test", &[FIRST])
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(older.contains("newer Egret"), "{older}");
-        let changed = Migration { name: "first", sql: "SELECT 1" };
-        let error = migrate(&mut client, "test", &[changed, SECOND]).await.unwrap_err().to_string();
+        let changed = Migration {
+            name: "first",
+            sql: "SELECT 1",
+        };
+        let error = migrate(&mut client, "test", &[changed, SECOND])
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("test/first has changed"), "{error}");
     }
 }
@@ -45,7 +71,9 @@ async fn uninstall_leaves_nothing() {
     let database = TestDatabase::create(18).await;
     let mut client = database.connect().await;
     let before = catalogue_size(&client).await;
-    migrate(&mut client, "test", &[FIRST, SECOND]).await.unwrap();
+    migrate(&mut client, "test", &[FIRST, SECOND])
+        .await
+        .unwrap();
     let removed = uninstall(&mut client).await.unwrap();
     assert!(removed >= 2, "{removed}");
     assert_eq!(catalogue_size(&client).await, before);

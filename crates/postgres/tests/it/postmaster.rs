@@ -21,12 +21,29 @@ async fn every_supported_version_serves() {
     }
 }
 
-async fn launch(directory: &std::path::Path, settings: &[(&str, &str)]) -> Result<(Postmaster, std::path::PathBuf), PostgresError> {
+async fn launch(
+    directory: &std::path::Path,
+    settings: &[(&str, &str)],
+) -> Result<(Postmaster, std::path::PathBuf), PostgresError> {
     let (binaries, owner) = (binaries(18).await, owner());
     let (data, socket_dir) = (directory.join("data"), directory.join("run"));
     if !cluster::is_complete(&data) {
-        cluster::create(&binaries, &data, &owner, &egret_base::SystemEntropy, &directory.join("password")).unwrap();
-        cluster::configure(&binaries, &data, &owner, &tuning::this_machine(directory), 20).unwrap();
+        cluster::create(
+            &binaries,
+            &data,
+            &owner,
+            &egret_base::SystemEntropy,
+            &directory.join("password"),
+        )
+        .unwrap();
+        cluster::configure(
+            &binaries,
+            &data,
+            &owner,
+            &tuning::this_machine(directory),
+            20,
+        )
+        .unwrap();
     }
     cluster::private_directory(&socket_dir, &owner).unwrap();
     let mut all = vec![
@@ -34,7 +51,11 @@ async fn launch(directory: &std::path::Path, settings: &[(&str, &str)]) -> Resul
         ("logging_collector".to_owned(), "off".to_owned()),
         ("shared_buffers".to_owned(), "16MB".to_owned()),
     ];
-    all.extend(settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    all.extend(
+        settings
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned())),
+    );
     let log_file = directory.join("log");
     let postmaster = Postmaster::launch(&Launch {
         binaries,
@@ -55,8 +76,16 @@ async fn launch(directory: &std::path::Path, settings: &[(&str, &str)]) -> Resul
 async fn a_wrong_setting_is_reported_with_the_servers_own_words() {
     let directory = test_directory("wrong");
     let _guardian = Guardian::new(&directory);
-    let error = launch(&directory, &[("no_such_setting", "1")]).await.map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("unrecognized configuration parameter"), "{error}");
+    let error = launch(&directory, &[("no_such_setting", "1")])
+        .await
+        .map(|_| ())
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("unrecognized configuration parameter"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -64,7 +93,12 @@ async fn a_frozen_server_runs_on_after_it_is_thawed() {
     let directory = test_directory("freeze");
     let _guardian = Guardian::new(&directory);
     let (postmaster, _) = launch(&directory, &[]).await.unwrap();
-    let connection = egret_postgres::embedded::socket_connection(&directory.join("run"), 5432, "postgres", "test");
+    let connection = egret_postgres::embedded::socket_connection(
+        &directory.join("run"),
+        5432,
+        "postgres",
+        "test",
+    );
     let client = pool::connect(&connection).await.unwrap();
     let frozen = postmaster.freeze().unwrap();
     for pid in in_directory(&directory.join("data")) {
@@ -75,9 +109,12 @@ async fn a_frozen_server_runs_on_after_it_is_thawed() {
     drop(frozen);
     let row = client.query_one("SELECT 'awake'", &[]).await.unwrap();
     assert_eq!(row.get::<_, String>(0), "awake");
-    let adjusted = std::fs::read_to_string(format!("/proc/{}/oom_score_adj", postmaster.pid())).unwrap();
+    let adjusted =
+        std::fs::read_to_string(format!("/proc/{}/oom_score_adj", postmaster.pid())).unwrap();
     assert_eq!(adjusted.trim(), "500");
-    postmaster.stop(StopMode::Fast, Duration::from_secs(30)).await;
+    postmaster
+        .stop(StopMode::Fast, Duration::from_secs(30))
+        .await;
     assert!(!postmaster.is_running());
 }
 
@@ -96,5 +133,7 @@ async fn a_server_with_orphans_waits_for_their_end() {
     end_orphans(&directory.join("data")).await;
     drop(frozen);
     let (again, _) = launch(&directory, &[]).await.unwrap();
-    again.stop(StopMode::Immediate, Duration::from_secs(30)).await;
+    again
+        .stop(StopMode::Immediate, Duration::from_secs(30))
+        .await;
 }

@@ -19,7 +19,10 @@ fn template(number: u8, origin: Option<BranchId>, taken_s: i64) -> Template {
         state: TemplateState::Ready,
         origin_branch: origin,
         origin_branch_name: None,
-        source: SourceIdentity { name: "main".into(), system_identifier: "1".into() },
+        source: SourceIdentity {
+            name: "main".into(),
+            system_identifier: "1".into(),
+        },
         lsn: "0/0".into(),
         taken_at: at(taken_s),
         postgres_major: 18,
@@ -52,11 +55,21 @@ fn branch(number: u8, template: TemplateId) -> Branch {
     }
 }
 
-fn due(branches: &[Branch], templates: &[Template], config: &BranchesConfig, free: u64, now: i64) -> Vec<Command> {
+fn due(
+    branches: &[Branch],
+    templates: &[Template],
+    config: &BranchesConfig,
+    free: u64,
+    now: i64,
+) -> Vec<Command> {
     let view = View {
         branches: branches
             .iter()
-            .map(|branch| BranchFacts { branch, sessions: 0, idle_since: Some(branch.created_at) })
+            .map(|branch| BranchFacts {
+                branch,
+                sessions: 0,
+                idle_since: Some(branch.created_at),
+            })
             .collect(),
         templates,
         free_bytes: free,
@@ -76,11 +89,32 @@ fn a_branch_expires_after_its_children_and_never_while_protected() {
     let mut child = branch(2, of_parent.id);
     let config = BranchesConfig::default();
     let templates = [head, of_parent];
-    assert_eq!(due(std::slice::from_ref(&parent), &templates, &config, ROOM, 9), vec![]);
-    assert_eq!(due(&[parent.clone(), child.clone()], &templates, &config, ROOM, 11), vec![]);
+    assert_eq!(
+        due(std::slice::from_ref(&parent), &templates, &config, ROOM, 9),
+        vec![]
+    );
+    assert_eq!(
+        due(
+            &[parent.clone(), child.clone()],
+            &templates,
+            &config,
+            ROOM,
+            11
+        ),
+        vec![]
+    );
     child.state = BranchState::Destroying;
-    let after = due(&[parent.clone(), child.clone()], &templates, &config, ROOM, 11);
-    assert_eq!(after, vec![Command::Expire(parent.id), Command::Purge(child.id)]);
+    let after = due(
+        &[parent.clone(), child.clone()],
+        &templates,
+        &config,
+        ROOM,
+        11,
+    );
+    assert_eq!(
+        after,
+        vec![Command::Expire(parent.id), Command::Purge(child.id)]
+    );
     parent.protected = true;
     assert_eq!(due(&[parent], &templates, &config, ROOM, 11), vec![]);
 }
@@ -105,12 +139,20 @@ fn a_nearly_full_volume_suspends_the_newest_unprotected_first() {
     let branches = [branch(1, head.id), branch(2, head.id), newest];
     let config = BranchesConfig::default();
     let commands = due(&branches, &[head], &config, Size::mib(1).bytes(), 10);
-    assert_eq!(commands, vec![Command::Suspend(branches[1].id, Why::NoRoom)]);
+    assert_eq!(
+        commands,
+        vec![Command::Suspend(branches[1].id, Why::NoRoom)]
+    );
 }
 
 #[test]
 fn old_unused_templates_go_and_the_newest_stay() {
-    let templates = [template(1, None, 0), template(2, None, 10), template(3, None, 20), template(4, None, 30)];
+    let templates = [
+        template(1, None, 0),
+        template(2, None, 10),
+        template(3, None, 20),
+        template(4, None, 30),
+    ];
     let user = branch(1, templates[0].id);
     let config = BranchesConfig::default();
     let commands = due(&[user], &templates, &config, ROOM, 1_000);
@@ -124,7 +166,10 @@ fn a_template_is_refreshed_by_age_when_asked_for() {
     assert_eq!(due(&[], &head, &config, ROOM, 1_000), vec![]);
     config.template_refresh = Some(Span::secs(60));
     assert_eq!(due(&[], &head, &config, ROOM, 59), vec![]);
-    assert_eq!(due(&[], &head, &config, ROOM, 60), vec![Command::RefreshTemplate]);
+    assert_eq!(
+        due(&[], &head, &config, ROOM, 60),
+        vec![Command::RefreshTemplate]
+    );
 }
 
 /// Carries out a command as the engine would, on the values alone.
@@ -139,7 +184,10 @@ fn apply(command: &Command, branches: &mut Vec<Branch>, templates: &mut Vec<Temp
 }
 
 fn find(branches: &mut [Branch], id: BranchId) -> &mut Branch {
-    branches.iter_mut().find(|branch| branch.id == id).expect("commands name living branches")
+    branches
+        .iter_mut()
+        .find(|branch| branch.id == id)
+        .expect("commands name living branches")
 }
 
 proptest! {

@@ -13,7 +13,10 @@ fn template(number: u8, state: TemplateState) -> Template {
         state,
         origin_branch: None,
         origin_branch_name: None,
-        source: SourceIdentity { name: "main".into(), system_identifier: "1".into() },
+        source: SourceIdentity {
+            name: "main".into(),
+            system_identifier: "1".into(),
+        },
         lsn: "0/0".into(),
         taken_at: Timestamp::from_micros(0),
         postgres_major: 18,
@@ -47,7 +50,10 @@ fn branch(state: BranchState) -> Branch {
 }
 
 fn disk(branch: &Branch, exists: bool, runs: bool) -> Disk {
-    let mut disk = Disk { boot_id: "boot-1".into(), ..Disk::default() };
+    let mut disk = Disk {
+        boot_id: "boot-1".into(),
+        ..Disk::default()
+    };
     disk.templates.insert(branch.template);
     if exists {
         disk.branches.insert(branch.id);
@@ -60,7 +66,11 @@ fn disk(branch: &Branch, exists: bool, runs: bool) -> Disk {
 }
 
 fn repairs(branch: &Branch, disk: &Disk) -> Vec<Repair> {
-    reconcile(std::slice::from_ref(branch), &[template(1, TemplateState::Ready)], disk)
+    reconcile(
+        std::slice::from_ref(branch),
+        &[template(1, TemplateState::Ready)],
+        disk,
+    )
 }
 
 #[test]
@@ -72,10 +82,20 @@ fn every_state_of_a_row_against_the_disk() {
         (S::Creating, true, true, Some(Repair::Discard(id))),
         (S::Running, true, true, Some(Repair::Adopt(id))),
         (S::Running, true, false, Some(Repair::Start(id))),
-        (S::Running, false, false, Some(Repair::Fail(id, FILES_MISSING))),
+        (
+            S::Running,
+            false,
+            false,
+            Some(Repair::Fail(id, FILES_MISSING)),
+        ),
         (S::Suspended, true, false, None),
         (S::Suspended, true, true, Some(Repair::StopStray(id))),
-        (S::Suspended, false, false, Some(Repair::Fail(id, FILES_MISSING))),
+        (
+            S::Suspended,
+            false,
+            false,
+            Some(Repair::Fail(id, FILES_MISSING)),
+        ),
         (S::Resetting, false, false, Some(Repair::FinishReset(id))),
         (S::Resetting, true, true, Some(Repair::FinishReset(id))),
         (S::Destroying, true, true, None),
@@ -84,7 +104,11 @@ fn every_state_of_a_row_against_the_disk() {
     for (state, exists, runs, expected) in table {
         let branch = branch(state);
         let found = repairs(&branch, &disk(&branch, exists, runs));
-        assert_eq!(found, Vec::from_iter(expected), "{state} exists={exists} runs={runs}");
+        assert_eq!(
+            found,
+            Vec::from_iter(expected),
+            "{state} exists={exists} runs={runs}"
+        );
     }
 }
 
@@ -93,7 +117,10 @@ fn only_a_durable_branch_is_trusted_after_the_machine_crashed() {
     let mut branch = branch(BranchState::Running);
     let mut disk = disk(&branch, true, false);
     disk.boot_id = "boot-2".into();
-    assert_eq!(repairs(&branch, &disk), vec![Repair::Fail(branch.id, MACHINE_CRASHED)]);
+    assert_eq!(
+        repairs(&branch, &disk),
+        vec![Repair::Fail(branch.id, MACHINE_CRASHED)]
+    );
     branch.durable = true;
     assert_eq!(repairs(&branch, &disk), vec![Repair::Start(branch.id)]);
 }
@@ -123,7 +150,16 @@ fn a_lost_registry_is_made_again_from_manifests_and_strangers_are_left_alone() {
 fn interrupted_builds_and_stray_sockets_go() {
     let stray = BranchId::new(Timestamp::from_micros(5), [5; 10]);
     let building = template(3, TemplateState::Building);
-    let disk = Disk { sockets: BTreeSet::from([stray]), ..Disk::default() };
+    let disk = Disk {
+        sockets: BTreeSet::from([stray]),
+        ..Disk::default()
+    };
     let repairs = reconcile(&[], std::slice::from_ref(&building), &disk);
-    assert_eq!(repairs, vec![Repair::DiscardTemplate(building.id), Repair::RemoveSocket(stray)]);
+    assert_eq!(
+        repairs,
+        vec![
+            Repair::DiscardTemplate(building.id),
+            Repair::RemoveSocket(stray)
+        ]
+    );
 }

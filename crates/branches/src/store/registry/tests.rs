@@ -13,12 +13,18 @@ fn template() -> Template {
         state: TemplateState::Ready,
         origin_branch: Some(BranchId::new(Timestamp::from_micros(1), [2; 10])),
         origin_branch_name: Some("parent".parse().unwrap()),
-        source: SourceIdentity { name: "main".into(), system_identifier: "42".into() },
+        source: SourceIdentity {
+            name: "main".into(),
+            system_identifier: "42".into(),
+        },
         lsn: "0/1A2B3C".into(),
         taken_at: Timestamp::from_micros(5),
         postgres_major: 18,
         preload_libraries: String::new(),
-        phases: vec![Phase { name: "snapshot".into(), ms: 9.5 }],
+        phases: vec![Phase {
+            name: "snapshot".into(),
+            ms: 9.5,
+        }],
     }
 }
 
@@ -85,16 +91,27 @@ fn a_name_is_unique_among_the_living() {
     registry.insert_branch(&branch(2)).unwrap();
     let found = registry.branch_named("default", &branch(2).name).unwrap();
     assert_eq!(found.map(|branch| branch.id), Some(branch(2).id));
-    assert_eq!(registry.branch_named("other", &branch(2).name).unwrap(), None);
+    assert_eq!(
+        registry.branch_named("other", &branch(2).name).unwrap(),
+        None
+    );
 }
 
 #[test]
 fn changes_touch_only_what_was_asked_for() {
     let (_directory, registry) = registry();
     registry.insert_branch(&branch(1)).unwrap();
-    let change = Change { ttl_ms: Some(None), ..Change::default() };
-    registry.change_branch(branch(1).id, &change, Timestamp::from_micros(9)).unwrap();
+    let change = Change {
+        ttl_ms: Some(None),
+        ..Change::default()
+    };
+    registry
+        .change_branch(branch(1).id, &change, Timestamp::from_micros(9))
+        .unwrap();
     let found = registry.branch(branch(1).id).unwrap().unwrap();
-    assert_eq!((found.ttl_ms, found.expires_at, found.protected), (None, None, true));
+    assert_eq!(
+        (found.ttl_ms, found.expires_at, found.protected),
+        (None, None, true)
+    );
     assert_eq!(found.labels, branch(1).labels);
 }

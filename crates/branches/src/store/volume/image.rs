@@ -26,8 +26,11 @@ pub fn create(image: &Path, root: &Path, size: Size) -> Result<(), BranchesError
     if !rustix::process::geteuid().is_root() {
         return Err(fail("a btrfs image needs root to be mounted".to_owned()));
     }
-    let parent = image.parent().expect("an image is inside the data directory");
-    let answer = rustix::fs::statvfs(parent).map_err(|error| io("examine", parent)(error.into()))?;
+    let parent = image
+        .parent()
+        .expect("an image is inside the data directory");
+    let answer =
+        rustix::fs::statvfs(parent).map_err(|error| io("examine", parent)(error.into()))?;
     let third = answer.f_bavail * answer.f_frsize / 3;
     let size = size.bytes().min(third) >> 20 << 20;
     if size < SIZE_MIN.bytes() {
@@ -38,7 +41,8 @@ pub fn create(image: &Path, root: &Path, size: Size) -> Result<(), BranchesError
         )));
     }
     let new = image.with_extension("img.new");
-    let made = format(&new, size).and_then(|()| fs::rename(&new, image).map_err(io("write", image)));
+    let made =
+        format(&new, size).and_then(|()| fs::rename(&new, image).map_err(io("write", image)));
     if let Err(error) = made {
         crate::store::files::remove_file(&new)?;
         return Err(error);
@@ -52,8 +56,17 @@ fn format(image: &Path, size: u64) -> Result<(), BranchesError> {
     let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
     file.set_permissions(private).map_err(io("create", image))?;
     let flags = rustix::fs::FallocateFlags::empty();
-    rustix::fs::fallocate(&file, flags, 0, size).map_err(|error| io("preallocate", image)(error.into()))?;
-    run("mkfs.btrfs", &[OsStr::new("--quiet"), OsStr::new("--label"), OsStr::new("egret"), image.as_os_str()])?;
+    rustix::fs::fallocate(&file, flags, 0, size)
+        .map_err(|error| io("preallocate", image)(error.into()))?;
+    run(
+        "mkfs.btrfs",
+        &[
+            OsStr::new("--quiet"),
+            OsStr::new("--label"),
+            OsStr::new("egret"),
+            image.as_os_str(),
+        ],
+    )?;
     Ok(())
 }
 
@@ -101,7 +114,11 @@ pub fn is_mounted(root: &Path) -> bool {
 }
 
 fn run(program: &'static str, arguments: &[&OsStr]) -> Result<String, BranchesError> {
-    let hint = if program == "mkfs.btrfs" { " (package btrfs-progs)" } else { "" };
+    let hint = if program == "mkfs.btrfs" {
+        " (package btrfs-progs)"
+    } else {
+        ""
+    };
     let output = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
@@ -111,5 +128,8 @@ fn run(program: &'static str, arguments: &[&OsStr]) -> Result<String, BranchesEr
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let message = String::from_utf8_lossy(&output.stderr);
-    Err(fail(format!("{program} failed: {}", message.trim().replace('\n', "; "))))
+    Err(fail(format!(
+        "{program} failed: {}",
+        message.trim().replace('\n', "; ")
+    )))
 }

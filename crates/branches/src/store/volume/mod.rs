@@ -160,7 +160,9 @@ pub fn open(data_dir: &Path, config: &BranchesConfig) -> Result<Mounted, Branche
         match image::create(&image, &root, config.volume_size) {
             Ok(()) => offered = probe(&root),
             Err(error) if wanted == "btrfs" => return Err(error),
-            Err(error) => tracing::warn!(%error, cost = Driver::Copy.note(), "branches are made by copying"),
+            Err(error) => {
+                tracing::warn!(%error, cost = Driver::Copy.note(), "branches are made by copying")
+            }
         }
     }
     let driver = chosen(wanted, offered)?;

@@ -58,7 +58,10 @@ impl Tree {
     pub fn fill(&self, from: &Path, to: &Path, skip: &dyn Fn(&Path) -> bool) -> io::Result<()> {
         for entry in fs::read_dir(from)? {
             let path = entry?.path();
-            let target = to.join(path.file_name().expect("an entry of a directory has a name"));
+            let target = to.join(
+                path.file_name()
+                    .expect("an entry of a directory has a name"),
+            );
             if skip(&path) {
                 continue;
             }
@@ -82,7 +85,11 @@ impl Tree {
         Ok(())
     }
 
-    fn clone_file(&self, from: &Path, to: &Path, metadata: &fs::Metadata) -> io::Result<()> {
+    /// Copies one file with its mode and owner.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn clone_file(&self, from: &Path, to: &Path, metadata: &fs::Metadata) -> io::Result<()> {
         let mut source = File::open(from)?;
         let mut target = File::options()
             .write(true)
@@ -90,7 +97,7 @@ impl Tree {
             .mode(metadata.mode() & 0o7777)
             .open(to)?;
         match self.content {
-            Content::Shared => rustix::fs::ioctl_ficlone(&target, &source)?,
+            Content::Shared => share(&source, &target)?,
             // The kernel copies between the files (copy_file_range) where it can.
             Content::Copied => {
                 io::copy(&mut source, &mut target)?;
@@ -98,6 +105,19 @@ impl Tree {
         }
         own_like(to, metadata)
     }
+}
+
+/// Shares all blocks of `source` with the empty file `target`.
+fn share(source: &File, target: &File) -> io::Result<()> {
+    // btrfs refuses to share blocks between files that do and do not copy on write; file systems
+    // without such flags need none.
+    if let Ok(flags) = rustix::fs::ioctl_getflags(source)
+        && flags.contains(rustix::fs::IFlags::NOCOW)
+    {
+        let own = rustix::fs::ioctl_getflags(target)?;
+        rustix::fs::ioctl_setflags(target, own | rustix::fs::IFlags::NOCOW)?;
+    }
+    Ok(rustix::fs::ioctl_ficlone(target, source)?)
 }
 
 fn make_directory(from: &Path, to: &Path) -> io::Result<()> {

@@ -1,0 +1,1 @@
+//! Crashes, strangers and losses.

@@ -1,0 +1,213 @@
+//! What a branch's role can and cannot do, and that nothing of the source goes on in a branch.
+
+use egret_branches::model::NewBranch;
+
+use crate::home::{Home, name};
+
+const HOSTILE: [(&str, &str); 12] = [
+    (
+        "COPY item TO PROGRAM 'id'",
+        "permission denied to COPY to or from an external program",
+    ),
+    (
+        "COPY item FROM '/etc/passwd'",
+        "permission denied to COPY from a file",
+    ),
+    (
+        "SELECT pg_read_file('/etc/passwd')",
+        "permission denied for function pg_read_file",
+    ),
+    (
+        "SELECT lo_import('/etc/passwd')",
+        "permission denied for function lo_import",
+    ),
+    (
+        "ALTER ROLE egret_branch SUPERUSER",
+        "permission denied to alter role",
+    ),
+    (
+        "CREATE ROLE other SUPERUSER",
+        "permission denied to create role",
+    ),
+    ("SET ROLE egret", "permission denied to set role"),
+    (
+        "SET SESSION AUTHORIZATION egret",
+        "permission denied to set session authorization",
+    ),
+    (
+        "ALTER SYSTEM SET archive_command = 'id'",
+        "permission denied to set parameter",
+    ),
+    (
+        "CREATE FUNCTION f() RETURNS int LANGUAGE c AS 'libc', 'getpid'",
+        "permission denied for language c",
+    ),
+    (
+        "CREATE EXTENSION file_fdw",
+        "permission denied to create extension",
+    ),
+    (
+        "SELECT rolpassword FROM pg_authid",
+        "permission denied for table pg_authid",
+    ),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_role_owns_what_it_may_change_and_reaches_nothing_else() {
+    let home = Home::new("role");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let source = egret.source("app").await;
+    source
+        .batch_execute(
+            "CREATE ROLE app_owner LOGIN PASSWORD 'secret' CREATEROLE;
+             CREATE ROLE second_admin SUPERUSER LOGIN PASSWORD 'secret';
+             GRANT pg_execute_server_program, egret TO app_owner;
+             CREATE SCHEMA shop AUTHORIZATION app_owner;
+             SET ROLE app_owner;
+             CREATE TABLE shop.orders (id int PRIMARY KEY);
+             RESET ROLE;
+             CREATE TYPE mood AS ENUM ('fine');
+             CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+             CREATE FUNCTION one() RETURNS int LANGUAGE sql SECURITY DEFINER AS 'SELECT 1';
+             CREATE PROCEDURE nothing() LANGUAGE sql AS '';
+             CREATE AGGREGATE total (int) (SFUNC = int4pl, STYPE = int, INITCOND = 0);
+             CREATE VIEW seen AS SELECT * FROM item;
+             CREATE MATERIALIZED VIEW stored AS SELECT * FROM item;
+             CREATE SEQUENCE numbers;
+             CREATE TABLE counted (id int GENERATED ALWAYS AS IDENTITY, s serial);
+             CREATE TABLE parts (id int, at date) PARTITION BY RANGE (at);
+             CREATE TABLE parts_2013 PARTITION OF parts FOR VALUES FROM ('2013-01-01') TO ('2014-01-01');
+             CREATE STATISTICS item_stats ON id, name FROM item;
+             CREATE TEXT SEARCH CONFIGURATION plain (COPY = simple);
+             CREATE COLLATION numeric_order (provider = icu, locale = 'en-u-kn-true');
+             CREATE OPERATOR === (LEFTARG = int, RIGHTARG = int, FUNCTION = int4eq);
+             CREATE PUBLICATION everything FOR ALL TABLES;
+             SELECT lo_create(0)",
+        )
+        .await
+        .unwrap();
+    egret.branch("one").await;
+    for (sql, refusal) in HOSTILE {
+        let error = egret.ask("one", sql).await.unwrap_err().to_string();
+        assert!(error.contains(refusal), "{sql}: {error}");
+    }
+    for sql in [
+        "SET ROLE second_admin; COPY item TO PROGRAM 'id'",
+        "SET ROLE app_owner; COPY item TO PROGRAM 'id'",
+        "SET ROLE app_owner; SET ROLE egret",
+        "SET ROLE app_owner; CREATE ROLE helper SUPERUSER",
+    ] {
+        egret.ask("one", sql).await.unwrap_err();
+    }
+    for sql in [
+        "ALTER TABLE item ADD COLUMN price numeric",
+        "DROP TABLE shop.orders",
+        "ALTER TYPE mood ADD VALUE 'better'",
+        "ALTER DOMAIN positive DROP CONSTRAINT positive_check",
+        "CREATE OR REPLACE FUNCTION one() RETURNS int LANGUAGE sql AS 'SELECT 2'",
+        "DROP PROCEDURE nothing",
+        "DROP AGGREGATE total (int)",
+        "DROP VIEW seen",
+        "REFRESH MATERIALIZED VIEW stored",
+        "ALTER SEQUENCE numbers RESTART",
+        "ALTER TABLE counted ALTER COLUMN id RESTART",
+        "ALTER TABLE parts ADD COLUMN name text",
+        "DROP STATISTICS item_stats",
+        "DROP TEXT SEARCH CONFIGURATION plain",
+        "DROP COLLATION numeric_order",
+        "DROP OPERATOR === (int, int)",
+        "CREATE TABLE made (id int)",
+        "CREATE SCHEMA mine",
+        "CREATE DATABASE another",
+        "VACUUM item",
+        "CHECKPOINT",
+    ] {
+        if let Err(error) = egret.ask("one", sql).await {
+            panic!("{sql}: {error}");
+        }
+    }
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_the_source_goes_on_in_a_branch() {
+    let mut home = Home::new("neutral");
+    home.postgres.sessions_max = 30;
+    let egret = home.start().await;
+    egret.make_app().await;
+    let source = egret.source("app").await;
+    for sql in [
+        "ALTER SYSTEM SET max_prepared_transactions = 5",
+        "ALTER SYSTEM SET archive_command = 'exit 1'",
+        "ALTER SYSTEM SET synchronous_standby_names = 'nobody'",
+        "ALTER SYSTEM SET synchronous_commit = local",
+        "ALTER SYSTEM SET wal_level = logical",
+    ] {
+        source.batch_execute(sql).await.unwrap();
+    }
+    egret.stop().await;
+    let egret = home.start().await;
+    let source = egret.source("app").await;
+    source
+        .batch_execute(
+            "SELECT pg_create_physical_replication_slot('kept_by_the_source', true);
+             SELECT pg_create_logical_replication_slot('decoded', 'pgoutput');
+             CREATE SUBSCRIPTION other CONNECTION 'host=127.0.0.1 port=1 password=secret' PUBLICATION p
+                 WITH (connect = false, slot_name = NONE)",
+        )
+        .await
+        .unwrap();
+    source
+        .batch_execute(
+            "BEGIN; UPDATE item SET name = 'held' WHERE id = 1; PREPARE TRANSACTION 'held'",
+        )
+        .await
+        .unwrap();
+    egret.branch("one").await;
+    for (sql, expected) in [
+        ("SELECT count(*) FROM pg_replication_slots", "0"),
+        ("SELECT count(*) FROM pg_stat_subscription", "0"),
+        ("SELECT count(*) FROM pg_prepared_xacts", "0"),
+        ("SHOW archive_command", "(disabled)"),
+        ("SHOW synchronous_standby_names", ""),
+        ("SHOW listen_addresses", ""),
+        ("SHOW fsync", "off"),
+        (
+            "UPDATE item SET name = 'free' WHERE id = 1 RETURNING name",
+            "free",
+        ),
+    ] {
+        let found = egret.ask("one", sql).await.unwrap().unwrap_or_default();
+        assert_eq!(found, expected, "{sql}");
+    }
+    let kept: i64 = source
+        .query_one("SELECT (SELECT count(*) FROM pg_replication_slots) + (SELECT count(*) FROM pg_prepared_xacts)", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(kept, 3, "the source keeps its own");
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tablespaces_are_refused_by_name() {
+    let home = Home::new("tablespace");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let space = home.directory.join("space");
+    std::fs::create_dir(&space).unwrap();
+    let owner = egret_postgres::test_support::owner();
+    egret_postgres::cluster::private_directory(&space, &owner).unwrap();
+    let source = egret.source("app").await;
+    let sql = format!("CREATE TABLESPACE elsewhere LOCATION '{}'", space.display());
+    source.batch_execute(&sql).await.unwrap();
+    let error = egret
+        .branches
+        .create(NewBranch::named(name("one")))
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("elsewhere"), "{error}");
+    egret.assert_consistent().await;
+    egret.stop().await;
+}

@@ -1,0 +1,443 @@
+//! What a user does with branches, from creation to destruction.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use egret_base::Coded;
+use egret_branches::model::{BranchState, Change, DEFAULT_TENANT, From, NewBranch, Preset};
+use egret_branches::{Children, Created};
+
+use crate::home::{Home, name};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_is_a_writable_copy_and_the_source_does_not_change() {
+    let home = Home::new("branch");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let branch = egret.branch("demo").await;
+    assert_eq!(branch.state, BranchState::Running);
+    let receipt = branch.receipt.expect("a creation has a receipt");
+    let phases: Vec<&str> = receipt
+        .phases
+        .iter()
+        .map(|phase| phase.name.as_str())
+        .collect();
+    assert_eq!(phases, ["template", "intent", "clone", "start"]);
+    assert_eq!(
+        egret
+            .ask("demo", "SELECT count(*) FROM item")
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("1000")
+    );
+
+    egret
+        .ask("demo", "DELETE FROM item WHERE id > 10")
+        .await
+        .unwrap();
+    egret
+        .ask("demo", "ALTER TABLE item ADD COLUMN price numeric")
+        .await
+        .unwrap();
+    assert_eq!(
+        egret
+            .ask("demo", "SELECT count(*) FROM item")
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("10")
+    );
+    let source = egret.source("app").await;
+    let left: i64 = source
+        .query_one("SELECT count(*) FROM item", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(left, 1_000);
+
+    let proof = egret
+        .branches
+        .verify(DEFAULT_TENANT, &name("demo"), "app")
+        .await
+        .unwrap();
+    assert!(
+        proof.source_unchanged && proof.marker_in_branch && !proof.marker_in_source,
+        "{proof:?}"
+    );
+    assert_eq!(
+        (proof.checksums_equal, proof.catalogue_equal),
+        (Some(true), Some(true))
+    );
+    let shown = egret
+        .branches
+        .show(DEFAULT_TENANT, &name("demo"))
+        .await
+        .unwrap();
+    assert!(shown.diverged_bytes > 0, "{shown:?}");
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn creation_is_idempotent_by_name_and_refuses_contradictions() {
+    let home = Home::new("idempotent");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let first = egret.branch("one").await;
+    let again = egret
+        .branches
+        .create(NewBranch::named(name("one")))
+        .await
+        .unwrap();
+    let Created::Existing(again) = again else {
+        panic!("the second request makes nothing new");
+    };
+    assert_eq!(again.id, first.id);
+
+    let mut other = NewBranch::named(name("one"));
+    other.preset = Preset::Large;
+    let error = egret.branches.create(other).await.unwrap_err();
+    assert_eq!(error.code(), "branch_name_taken");
+
+    let requests = (0..8).map(|_| egret.branches.create(NewBranch::named(name("race"))));
+    let made = futures_util::future::try_join_all(requests).await.unwrap();
+    let new = made
+        .iter()
+        .filter(|created| matches!(created, Created::New(_)))
+        .count();
+    assert_eq!(new, 1, "of several equal requests one makes the branch");
+
+    let mut wrong = NewBranch::named(name("two"));
+    wrong.settings = BTreeMap::from([("shared_bufers".to_owned(), "32MB".to_owned())]);
+    let error = egret.branches.create(wrong.clone()).await.unwrap_err();
+    assert!(
+        error.to_string().contains("did you mean shared_buffers?"),
+        "{error}"
+    );
+    wrong.settings = BTreeMap::from([("shared_buffers".to_owned(), "lots".to_owned())]);
+    let error = egret.branches.create(wrong.clone()).await.unwrap_err();
+    assert!(
+        error.to_string().contains("invalid value for parameter"),
+        "{error}"
+    );
+    egret.assert_consistent().await;
+    wrong.settings = BTreeMap::from([("shared_buffers".to_owned(), "48MB".to_owned())]);
+    egret.branches.create(wrong).await.unwrap();
+    let buffers = egret.ask("two", "SHOW shared_buffers").await.unwrap();
+    assert_eq!(buffers.as_deref(), Some("48MB"));
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_branch_of_a_branch_has_its_state_and_outlives_nothing() {
+    let home = Home::new("nested");
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("parent").await;
+    egret
+        .ask("parent", "CREATE TABLE made_here AS SELECT 42 AS answer")
+        .await
+        .unwrap();
+    let mut request = NewBranch::named(name("child"));
+    request.from = From::Branch(name("parent"));
+    egret.branches.create(request).await.unwrap();
+    assert_eq!(
+        egret
+            .ask("child", "SELECT answer FROM made_here")
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("42")
+    );
+    egret
+        .ask("child", "UPDATE made_here SET answer = 43")
+        .await
+        .unwrap();
+    assert_eq!(
+        egret
+            .ask("parent", "SELECT answer FROM made_here")
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("42")
+    );
+
+    let refused = egret
+        .branches
+        .destroy(DEFAULT_TENANT, &name("parent"), Children::Refuse)
+        .await;
+    assert_eq!(refused.unwrap_err().code(), "branch_has_children");
+    egret
+        .branches
+        .reset(DEFAULT_TENANT, &name("child"), None)
+        .await
+        .unwrap();
+    assert_eq!(
+        egret
+            .ask("child", "SELECT answer FROM made_here")
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("42")
+    );
+    egret
+        .branches
+        .destroy(DEFAULT_TENANT, &name("parent"), Children::Destroy)
+        .await
+        .unwrap();
+    egret.assert_consistent().await;
+    assert!(
+        egret
+            .branches
+            .list(DEFAULT_TENANT)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_head_sees_what_a_template_does_not() {
+    let home = Home::new("head");
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("early").await;
+    let source = egret.source("app").await;
+    source
+        .batch_execute("DELETE FROM item WHERE id <= 500")
+        .await
+        .unwrap();
+    let mut request = NewBranch::named(name("late"));
+    request.from = From::Head;
+    egret.branches.create(request).await.unwrap();
+    egret.branch("newest").await;
+    for (branch, rows) in [("early", "1000"), ("late", "500"), ("newest", "500")] {
+        let found = egret
+            .ask(branch, "SELECT count(*) FROM item")
+            .await
+            .unwrap();
+        assert_eq!(found.as_deref(), Some(rows), "{branch}");
+    }
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reset_suspend_resume_protect_and_expire() {
+    let home = Home::new("states");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let branches = &egret.branches;
+    let one = name("one");
+    egret.branch("one").await;
+    let password = branches.credentials(DEFAULT_TENANT, &one).unwrap().password;
+    egret.ask("one", "DROP TABLE item").await.unwrap();
+    branches.reset(DEFAULT_TENANT, &one, None).await.unwrap();
+    assert_eq!(
+        egret
+            .ask("one", "SELECT count(*) FROM item")
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("1000")
+    );
+    assert_eq!(
+        branches.credentials(DEFAULT_TENANT, &one).unwrap().password,
+        password
+    );
+
+    egret.ask("one", "DELETE FROM item").await.unwrap();
+    let suspended = branches.suspend(DEFAULT_TENANT, &one).await.unwrap();
+    assert_eq!(suspended.state, BranchState::Suspended);
+    egret.assert_consistent().await;
+    assert_eq!(
+        egret
+            .ask("one", "SELECT count(*) FROM item")
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("0")
+    );
+    let woken = branches.show(DEFAULT_TENANT, &one).await.unwrap();
+    assert_eq!(woken.branch.state, BranchState::Running);
+
+    let protect = Change {
+        protected: Some(true),
+        ..Change::default()
+    };
+    branches.change(DEFAULT_TENANT, &one, &protect).unwrap();
+    let refused = branches
+        .destroy(DEFAULT_TENANT, &one, Children::Refuse)
+        .await
+        .unwrap_err();
+    assert_eq!(refused.code(), "branch_protected");
+    assert_eq!(
+        branches
+            .reset(DEFAULT_TENANT, &one, None)
+            .await
+            .unwrap_err()
+            .code(),
+        "branch_protected"
+    );
+    let unprotect = Change {
+        protected: Some(false),
+        ttl_ms: Some(Some(1)),
+        ..Change::default()
+    };
+    branches.change(DEFAULT_TENANT, &one, &unprotect).unwrap();
+    while branches
+        .list(DEFAULT_TENANT)
+        .await
+        .unwrap()
+        .iter()
+        .any(|view| view.branch.name == "one")
+    {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(
+        egret.ask("one", "SELECT 1").await.unwrap_err().code(),
+        "branch_not_found"
+    );
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn branches_outlive_a_crash_of_egret_and_a_clean_stop() {
+    let home = Home::new("outlive");
+    let egret = home.start().await;
+    egret.make_app().await;
+    for number in 0..4 {
+        egret.branch(&format!("b{number}")).await;
+        let sql = format!("UPDATE item SET name = 'changed' WHERE id <= {number}");
+        egret.ask(&format!("b{number}"), &sql).await.unwrap();
+    }
+    let pid = egret
+        .ask(
+            "b1",
+            "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'",
+        )
+        .await
+        .unwrap();
+    egret.abandon();
+
+    let egret = home.start().await;
+    let same = egret
+        .ask(
+            "b1",
+            "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'",
+        )
+        .await
+        .unwrap();
+    assert_eq!(same, pid, "the running postmaster was taken over");
+    egret.assert_consistent().await;
+    egret.stop().await;
+
+    let egret = home.start().await;
+    for number in 0..4 {
+        let changed = egret
+            .ask(
+                &format!("b{number}"),
+                "SELECT count(*) FROM item WHERE name = 'changed'",
+            )
+            .await;
+        assert_eq!(changed.unwrap(), Some(number.to_string()));
+    }
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_postmaster_comes_back_with_what_was_committed() {
+    let home = Home::new("revive");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let mut request = NewBranch::named(name("one"));
+    request.durable = true;
+    let branch = egret.branches.create(request).await.unwrap().into_branch();
+    egret
+        .ask("one", "UPDATE item SET name = 'kept' WHERE id = 1")
+        .await
+        .unwrap();
+    let (pid, _) = branch.postmaster.unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    // Sessions fail until it is back; then nothing that was acknowledged is lost.
+    let found = loop {
+        if let Ok(found) = egret.ask("one", "SELECT name FROM item WHERE id = 1").await {
+            break found;
+        }
+    };
+    assert_eq!(found.as_deref(), Some("kept"));
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn destroy_does_not_wait_for_sessions_and_happens_once() {
+    let home = Home::new("destroy");
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    let asking = egret.ask("one", "SELECT pg_sleep(600)::text");
+    let destroying = async {
+        while egret
+            .branches
+            .show(DEFAULT_TENANT, &name("one"))
+            .await
+            .unwrap()
+            .sessions
+            == 0
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        egret
+            .branches
+            .destroy(DEFAULT_TENANT, &name("one"), Children::Refuse)
+            .await
+            .unwrap();
+        let again = egret
+            .branches
+            .destroy(DEFAULT_TENANT, &name("one"), Children::Refuse)
+            .await;
+        assert_eq!(again.unwrap_err().code(), "branch_not_found");
+    };
+    let (asked, ()) = tokio::join!(asking, destroying);
+    asked.unwrap_err();
+    // The name is free at once.
+    egret.branch("one").await;
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_named() {
+    let mut home = Home::new("limits");
+    home.config.branches_max = 1;
+    home.config.query_rows_max = 100;
+    home.config.query_timeout = egret_base::settings::Span::ms(50);
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    let error = egret
+        .branches
+        .create(NewBranch::named(name("two")))
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("branches.branches_max is 1, but 2"),
+        "{error}"
+    );
+    let error = egret.ask("one", "SELECT * FROM item").await.unwrap_err();
+    assert!(error.to_string().contains("query_rows_max"), "{error}");
+    let error = egret.ask("one", "SELECT pg_sleep(600)").await.unwrap_err();
+    assert_eq!(error.code(), "query_timeout");
+    let mut forever = NewBranch::named(name("two"));
+    forever.ttl_ms = Some(u64::MAX);
+    let error = egret.branches.create(forever).await.unwrap_err();
+    assert!(error.to_string().contains("branches.ttl_max"), "{error}");
+    egret.stop().await;
+}

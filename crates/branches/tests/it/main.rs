@@ -1,0 +1,7 @@
+//! The branches engine on a real embedded PostgreSQL and real file systems.
+
+mod faults;
+mod home;
+mod isolation;
+mod lifecycle;
+mod volumes;

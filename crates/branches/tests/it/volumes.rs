@@ -1,0 +1,241 @@
+//! The same work on every driver, and moving from one to another.
+
+use std::path::Path;
+use std::process::Command;
+
+use egret_base::Coded;
+use egret_base::settings::Size;
+use egret_branches::model::{From, NewBranch};
+use egret_branches::{BranchesError, open_volume};
+
+use crate::home::{Egret, Home, name};
+
+/// Writes to the source while it is copied, and checks that each copy is of one moment: the two
+/// tables that every transaction changes together agree.
+async fn copies_are_consistent(egret: &Egret) {
+    let source = egret.source("app").await;
+    source
+        .batch_execute("CREATE TABLE one (n int); INSERT INTO one VALUES (0); CREATE TABLE other (n int); INSERT INTO other VALUES (0)")
+        .await
+        .unwrap();
+    let writer = egret.source("app").await;
+    let (stop, mut stopped) = tokio::sync::oneshot::channel::<()>();
+    let writing = tokio::spawn(async move {
+        let mut written = 0_u32;
+        while stopped.try_recv().is_err() {
+            writer
+                .batch_execute(
+                    "BEGIN; UPDATE one SET n = n + 1; UPDATE other SET n = n + 1; COMMIT",
+                )
+                .await
+                .unwrap();
+            written += 1;
+        }
+        written
+    });
+    for number in 0..3 {
+        let mut request = NewBranch::named(name(&format!("moment{number}")));
+        request.from = From::Head;
+        egret.branches.create(request).await.unwrap();
+    }
+    stop.send(()).unwrap();
+    assert!(writing.await.unwrap() > 0);
+    for number in 0..3 {
+        let sql = "SELECT (SELECT n FROM one) = (SELECT n FROM other)";
+        let equal = egret.ask(&format!("moment{number}"), sql).await.unwrap();
+        assert_eq!(equal.as_deref(), Some("t"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn btrfs_on_an_image_of_its_own() {
+    let home = Home::new("btrfs");
+    let egret = home.start().await;
+    let volume = egret.branches.volume().unwrap();
+    assert_eq!(volume.driver, "btrfs", "{volume:?}");
+    assert!(volume.image.is_some());
+    egret.make_app().await;
+    copies_are_consistent(&egret).await;
+    egret.stop().await;
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    assert!(
+        !mounts.contains(home.directory.to_str().unwrap()),
+        "the image is unmounted"
+    );
+    let egret = home.start().await;
+    assert_eq!(
+        egret
+            .ask("moment0", "SELECT count(*) FROM item")
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("1000")
+    );
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copying_works_everywhere_and_says_what_it_costs() {
+    let mut home = Home::new("copy");
+    home.config.volume = "copy".to_owned();
+    let egret = home.start().await;
+    let volume = egret.branches.volume().unwrap();
+    assert_eq!(volume.driver, "copy");
+    assert!(volume.note.contains("copies every byte"), "{}", volume.note);
+    egret.make_app().await;
+    copies_are_consistent(&egret).await;
+    let mut child = NewBranch::named(name("child"));
+    child.from = From::Branch(name("moment1"));
+    egret.branches.create(child).await.unwrap();
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+/// An XFS of its own, which shares blocks between files, where the volume goes.
+fn mount_xfs(directory: &Path) {
+    let (image, root) = (directory.join("xfs.img"), directory.join("volume"));
+    std::fs::create_dir(&root).unwrap();
+    std::fs::File::create(&image)
+        .unwrap()
+        .set_len(1 << 30)
+        .unwrap();
+    for (program, arguments) in [
+        ("mkfs.xfs", vec!["-q".as_ref(), image.as_os_str()]),
+        (
+            "mount",
+            vec![
+                "-o".as_ref(),
+                "loop".as_ref(),
+                image.as_os_str(),
+                root.as_os_str(),
+            ],
+        ),
+    ] {
+        let status = Command::new(program).args(arguments).status().unwrap();
+        assert!(status.success(), "{program}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reflink_is_chosen_on_btrfs_when_asked_for() {
+    let mut home = Home::new("insist");
+    // The source was made as a subvolume before the setting changed.
+    drop(open_volume(&home.directory, &home.config).unwrap());
+    home.config.volume = "reflink".to_owned();
+    let egret = home.start().await;
+    assert_eq!(egret.branches.volume().unwrap().driver, "reflink");
+    egret.make_app().await;
+    egret.branch("one").await;
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cloning_file_by_file_shares_blocks() {
+    let home = Home::new("reflink");
+    mount_xfs(&home.directory);
+    let egret = home.start().await;
+    assert_eq!(egret.branches.volume().unwrap().driver, "reflink");
+    egret.make_app().await;
+    copies_are_consistent(&egret).await;
+    let before = egret.branches.volume().unwrap().free_bytes;
+    egret.branch("cheap").await;
+    let after = egret.branches.volume().unwrap().free_bytes;
+    let used = Size(before.saturating_sub(after));
+    assert!(
+        used < Size::mib(30),
+        "a clone of more than 30 MB took {used}"
+    );
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_egret_that_copies_moves_onto_a_volume() {
+    let mut home = Home::new("move");
+    home.config.volume = "copy".to_owned();
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    let refused = egret
+        .branches
+        .create_volume(Size::gib(1))
+        .await
+        .unwrap_err();
+    assert!(refused.to_string().contains("branches exist"), "{refused}");
+    egret.destroy("one").await;
+    egret.assert_consistent().await;
+    let volume = egret.branches.create_volume(Size::gib(1)).await.unwrap();
+    assert_eq!(volume.driver, "btrfs");
+    egret.branch("two").await;
+    assert_eq!(
+        egret
+            .ask("two", "SELECT count(*) FROM item")
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("1000")
+    );
+    let again = egret
+        .branches
+        .create_volume(Size::gib(1))
+        .await
+        .unwrap_err();
+    assert_eq!(again.code(), "volume_unusable");
+    egret.stop().await;
+    home.config.volume = "auto".to_owned();
+    let egret = home.start().await;
+    assert_eq!(
+        egret
+            .ask("two", "SELECT count(*) FROM item")
+            .await
+            .unwrap()
+            .as_deref(),
+        Some("1000")
+    );
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nearly_full_volume_refuses_new_branches_and_keeps_the_source() {
+    let mut home = Home::new("full");
+    home.config.volume_size = Size::mib(700);
+    home.config.free_min = Size::mib(150);
+    home.config.free_critical = Size::mib(80);
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("greedy").await;
+    egret
+        .ask("greedy", "CREATE TABLE big (t text)")
+        .await
+        .unwrap();
+    // The branch fills the volume until it is suspended or refused.
+    let grow = "INSERT INTO big SELECT repeat(md5(n::text), 60) FROM generate_series(1, 5000) AS n";
+    loop {
+        let room = Size(egret.branches.volume().unwrap().free_bytes);
+        if room < home.config.free_min || egret.ask("greedy", grow).await.is_err() {
+            break;
+        }
+    }
+    let error = egret
+        .branches
+        .create(NewBranch::named(name("late")))
+        .await
+        .unwrap_err();
+    assert!(matches!(error, BranchesError::VolumeFull { .. }), "{error}");
+    let source = egret.source("app").await;
+    source
+        .batch_execute("UPDATE item SET name = 'still writable'")
+        .await
+        .unwrap();
+    egret.destroy("greedy").await;
+    egret.assert_consistent().await;
+    // The kernel frees the space of a deleted subvolume behind.
+    loop {
+        match egret.branches.create(NewBranch::named(name("late"))).await {
+            Ok(_) => break,
+            Err(BranchesError::VolumeFull { .. }) => tokio::task::yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    egret.stop().await;
+}
