@@ -1,6 +1,6 @@
 //! What handlers take from a request; whatever cannot be read becomes a [`Problem`] that says where.
 
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::request::Parts;
@@ -31,6 +31,23 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
         check_content_type(request.headers())?;
         let bytes = read_body(request).await?;
         read_json(&bytes).map(Json).map_err(Problem::from)
+    }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Option<Self>, Problem> {
+        // What is not named JSON may only be left out.
+        let named = check_content_type(request.headers());
+        let bytes = read_body(request).await?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        named?;
+        read_json(&bytes)
+            .map(|value| Some(Json(value)))
+            .map_err(Problem::from)
     }
 }
 

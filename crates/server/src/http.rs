@@ -1,5 +1,6 @@
 //! The HTTP routes: the server's own here, each engine's in a file of its own beside them.
 
+pub(crate) mod branches;
 mod docs;
 mod system;
 mod tokens;

@@ -26,6 +26,7 @@ pub use access::Caller;
 pub use config::ServerConfig;
 pub use error::{RequestError, ServerError};
 pub use extract::{Json, Path, Query};
+pub use http::branches::{ProxyAddress, routes as branches_routes};
 pub use metrics::{ComponentTime, Exposition, Metrics};
 pub use observe::{REQUEST_ID, RequestContext};
 pub use openapi::SECURITY_SCHEME;

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use egret_base::{Coded, Kind};
 use http::{HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::error::RequestError;
@@ -45,6 +46,10 @@ pub struct Problem {
     /// Seconds to wait before trying again; also in the `Retry-After` header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<u32>,
+    /// Members of this error alone, such as the `sqlstate` of a refused statement.
+    #[serde(flatten)]
+    #[schema(value_type = Object, additional_properties)]
+    pub extensions: Map<String, Value>,
     #[serde(skip)]
     #[schema(ignore)]
     grpc_code: Option<tonic::Code>,
@@ -114,6 +119,7 @@ impl Problem {
             retryable,
             request_id: None,
             retry_after_seconds: waits.then_some(RETRY_AFTER_SECONDS),
+            extensions: Map::new(),
             grpc_code: None,
         }
     }
@@ -121,6 +127,22 @@ impl Problem {
     /// The same problem with another time to wait, in seconds.
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_seconds = Some(seconds);
+        self
+    }
+
+    /// The same problem with one more member (RFC 9457, "Extension Members"); nothing is added for
+    /// `None`.
+    pub fn with_member(mut self, name: &str, value: Option<impl Into<Value>>) -> Self {
+        if let Some(value) = value {
+            self.extensions.insert(name.to_owned(), value.into());
+        }
+        self
+    }
+
+    /// The same problem under another HTTP status.
+    pub(crate) fn with_status(mut self, status: StatusCode) -> Self {
+        self.status = status.as_u16();
+        self.title = status.canonical_reason().unwrap_or("Error").to_owned();
         self
     }
 
@@ -176,9 +198,7 @@ impl<E: Coded> From<E> for Problem {
             }
             _ => return problem,
         };
-        problem.status = status.as_u16();
-        problem.title = status.canonical_reason().unwrap_or("Error").to_owned();
-        problem
+        problem.with_status(status)
     }
 }
 

@@ -3,12 +3,13 @@
 //! A client names its branch in the database (`app@pr-42`) and proves itself with SCRAM. The proxy
 //! then opens a session on that branch's socket and copies bytes both ways, unchanged, so whatever
 //! PostgreSQL's protocol can do works through it. What it needs to know of branches it asks of a
-//! [`Directory`].
+//! [`Directory`]; [`BranchDirectory`] is the engine's.
 //!
 //! One task serves one connection: [`client`] tells its life from the first packet to the last,
 //! [`negotiation`], [`route`] and [`authentication`] are its beginning, [`relay`] the rest.
 
 mod authentication;
+mod branches;
 mod cancels;
 mod client;
 mod config;
@@ -19,6 +20,7 @@ mod relay;
 mod reply;
 mod route;
 
+pub use branches::{BranchDirectory, database_name};
 pub use config::ProxyConfig;
 pub use directory::{Backend, Directory, Entry, Refusal};
 pub use route::Route;

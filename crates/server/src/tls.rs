@@ -9,6 +9,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::config::ServerConfig;
 use crate::error::ServerError;
 
+impl ServerConfig {
+    /// TLS as the settings ask for it, for the other doors; `None` when they ask for none.
+    ///
+    /// # Errors
+    /// [`ServerError`] when a file is missing or cannot be used.
+    pub fn tls(&self) -> Result<Option<Arc<rustls::ServerConfig>>, ServerError> {
+        configured(self)
+    }
+}
+
 /// The TLS configuration the settings ask for; `None` when they ask for none.
 ///
 /// # Errors

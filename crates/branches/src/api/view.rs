@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use egret_base::Timestamp;
+use egret_postgres::embedded::socket_connection;
+use egret_postgres::pool;
 use serde::Serialize;
 
 use super::{Branches, Inner};
@@ -10,7 +12,7 @@ use crate::error::{BranchesError, io};
 use crate::model::{
     Branch, BranchName, BranchState, Phase, Receipt, Template, TemplateId, TemplateState,
 };
-use crate::store::source::blocking;
+use crate::store::source::{self, blocking};
 
 /// A branch as it is shown.
 #[derive(Clone, Debug, Serialize)]
@@ -176,6 +178,32 @@ impl Branches {
                 receipt: branch.receipt,
             },
         })
+    }
+
+    /// Names of a branch's databases that can be connected to, templates left out. Wakes the branch.
+    ///
+    /// # Errors
+    /// [`BranchesError`] when it cannot run.
+    pub async fn databases(&self, tenant: &str, name: &BranchName) -> Result<Vec<String>, BranchesError> {
+        let attached = self.attach(tenant, name).await?;
+        let connection = socket_connection(&attached.socket_dir, attached.port, "postgres", "branches");
+        let client = pool::connect(&connection).await?;
+        Ok(source::databases(&client).await?)
+    }
+
+    /// The templates that a tenant may use, oldest first: the source's and those of its own branches.
+    ///
+    /// # Errors
+    /// [`BranchesError`].
+    pub fn templates_for(&self, tenant: &str) -> Result<Vec<TemplateView>, BranchesError> {
+        let registry = &self.inner.started()?.registry;
+        let branches = registry.branches()?;
+        let own = |id| branches.iter().any(|branch| branch.id == id && branch.tenant == tenant);
+        let mut shown = self.templates()?;
+        let mut seen = registry.templates()?;
+        seen.retain(|template| template.origin_branch.is_none_or(own));
+        shown.retain(|view| seen.iter().any(|template| template.id.to_string() == view.id));
+        Ok(shown)
     }
 
     /// Every template, oldest first.

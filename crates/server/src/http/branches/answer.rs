@@ -1,0 +1,370 @@
+//! What callers get to see of branches, templates and the volume.
+
+use std::collections::BTreeMap;
+
+use egret_base::Timestamp;
+use egret_branches::model::{self, BranchState, Preset, TemplateState};
+use egret_branches::{BranchView, TemplateView, VolumeView};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
+
+/// A writable copy with a server of its own.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Branch {
+    /// Its id.
+    id: String,
+    /// Its name, unique within the tenant.
+    #[schema(example = "pr-42")]
+    name: String,
+    /// Whom it belongs to.
+    #[schema(example = "default")]
+    tenant: String,
+    /// What it is doing.
+    #[schema(schema_with = state_schema)]
+    state: BranchState,
+    /// Where it came from.
+    parent: Parent,
+    /// Settings by purpose.
+    #[schema(schema_with = preset_schema)]
+    preset: Preset,
+    /// Whether it survives a crash of the machine.
+    durable: bool,
+    /// Whether it refuses to be destroyed, reset or expired.
+    protected: bool,
+    /// The caller's own marks.
+    labels: BTreeMap<String, String>,
+    /// PostgreSQL settings one by one, over the preset.
+    settings: BTreeMap<String, String>,
+    /// When it was created, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    /// When it is destroyed by itself, RFC 3339; null for never.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    expires_at: Option<Timestamp>,
+    /// Its age in milliseconds.
+    age_ms: u64,
+    /// Its lifetime in milliseconds, from its creation or the last change of it.
+    ttl_ms: Option<u64>,
+    /// Sessions connected now.
+    sessions: u32,
+    /// Bytes on the volume that are its own.
+    diverged_bytes: u64,
+    /// Why it failed.
+    failure: Option<String>,
+    /// What its creation did.
+    receipt: Option<Receipt>,
+}
+
+/// Where a branch came from.
+#[derive(Serialize, ToSchema)]
+struct Parent {
+    /// The template's id.
+    template: String,
+    /// The branch that the template was taken from.
+    branch: Option<String>,
+}
+
+/// What a creation did and how long each part took.
+#[derive(Serialize, ToSchema)]
+struct Receipt {
+    /// `cold`: cloned and started for this request.
+    #[schema(example = "cold")]
+    kind: String,
+    /// The template it was made from.
+    template: String,
+    /// The source's WAL position that the template holds.
+    #[schema(example = "0/1A2B3C4D")]
+    template_lsn: String,
+    /// When the template's snapshot was taken, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    template_taken_at: Timestamp,
+    /// From the request to the first possible connection, in milliseconds.
+    total_ms: f64,
+    /// The parts of that time, in order.
+    phases: Vec<Phase>,
+    /// The server that the template was taken from.
+    source: SourceIdentity,
+}
+
+/// One measured part of a longer operation.
+#[derive(Serialize, ToSchema)]
+struct Phase {
+    /// What was done.
+    #[schema(example = "clone")]
+    name: String,
+    /// How long it took, in milliseconds.
+    #[schema(example = 9.8)]
+    ms: f64,
+}
+
+/// Which server a template was taken from.
+#[derive(Serialize, ToSchema)]
+struct SourceIdentity {
+    /// Egret's name for it.
+    #[schema(example = "main")]
+    name: String,
+    /// PostgreSQL's system identifier of the cluster.
+    system_identifier: String,
+}
+
+/// The caller's branches, oldest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct BranchList {
+    /// The branches.
+    pub(super) items: Vec<Branch>,
+}
+
+/// A read-only, cleanly stopped copy that branches are made of.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Template {
+    /// Its id.
+    id: String,
+    /// What it is doing.
+    #[schema(schema_with = template_state_schema)]
+    state: TemplateState,
+    /// Where it was taken from.
+    origin: Origin,
+    /// WAL position of the snapshot.
+    #[schema(example = "0/1A2B3C4D")]
+    lsn: String,
+    /// When the snapshot was taken, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    taken_at: Timestamp,
+    /// Its age in milliseconds.
+    age_ms: u64,
+    /// Branches made of it that exist.
+    branches: usize,
+    /// Major version of its server.
+    #[schema(example = 18)]
+    postgres_major: u32,
+    /// What building it took.
+    phases: Vec<Phase>,
+}
+
+/// Where a template was taken from.
+#[derive(Serialize, ToSchema)]
+struct Origin {
+    /// The source's name.
+    #[schema(example = "main")]
+    source: String,
+    /// The branch, when it was taken from one.
+    branch: Option<String>,
+}
+
+/// The templates that the caller may use, oldest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TemplateList {
+    /// The templates.
+    pub(super) items: Vec<Template>,
+}
+
+/// The volume that holds the source and its branches.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Volume {
+    /// How copies are made: `btrfs`, `reflink` or `copy`.
+    #[schema(example = "btrfs")]
+    driver: &'static str,
+    /// Its root.
+    path: String,
+    /// The image mounted there, where Egret made one.
+    image: Option<String>,
+    /// Room in all, in bytes.
+    size_bytes: u64,
+    /// Free room, in bytes.
+    free_bytes: u64,
+    /// Below this nothing is created.
+    free_bytes_min: u64,
+    /// What the driver costs.
+    note: &'static str,
+}
+
+/// What was proved of a branch.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Proof {
+    /// The branch's name.
+    branch: String,
+    /// The schema, table and row that were written to the branch, and removed again.
+    marker: String,
+    /// Whether the branch had it.
+    marker_in_branch: bool,
+    /// Whether any database of the source has it.
+    marker_in_source: bool,
+    /// Whether nobody wrote to the source meanwhile, so that checksums can be compared.
+    source_quiet: bool,
+    /// Tables of the source that were read, before and after.
+    tables_checked: u64,
+    /// Whether the rows of all of them are the same; null when the source was not quiet.
+    checksums_equal: Option<bool>,
+    /// Whether all definitions are the same; null when the source was not quiet.
+    catalogue_equal: Option<bool>,
+    /// The verdict: nothing of the branch's writes is in the source.
+    source_unchanged: bool,
+    /// How long it took, in milliseconds.
+    elapsed_ms: f64,
+}
+
+/// Whether every directory, postmaster and socket belongs to exactly one row or tombstone.
+#[derive(Serialize, ToSchema)]
+pub(super) struct RegistryCheck {
+    /// Whether there is no finding.
+    consistent: bool,
+    /// Living branches, of every tenant.
+    branches: usize,
+    /// Templates.
+    templates: usize,
+    /// Destroyed branches whose files wait for deletion.
+    tombstones: usize,
+    /// What does not fit.
+    findings: Vec<Finding>,
+}
+
+/// Something that does not fit.
+#[derive(Serialize, ToSchema)]
+struct Finding {
+    /// What it is: `branch`, `template`, `socket`, `postmaster` or `file`.
+    #[schema(example = "socket")]
+    what: &'static str,
+    /// Which one.
+    #[serde(rename = "where")]
+    which: String,
+    /// What does not fit.
+    detail: String,
+}
+
+impl From<BranchView> for Branch {
+    fn from(view: BranchView) -> Self {
+        let branch = view.branch;
+        Self {
+            id: branch.id,
+            name: branch.name,
+            tenant: branch.tenant,
+            state: branch.state,
+            parent: Parent {
+                template: branch.parent.template,
+                branch: branch.parent.branch,
+            },
+            preset: branch.preset,
+            durable: branch.durable,
+            protected: branch.protected,
+            labels: branch.labels,
+            settings: branch.settings,
+            created_at: branch.created_at,
+            expires_at: branch.expires_at,
+            age_ms: view.age_ms,
+            ttl_ms: branch.ttl_ms,
+            sessions: view.sessions,
+            diverged_bytes: view.diverged_bytes,
+            failure: branch.failure,
+            receipt: branch.receipt.map(Receipt::from),
+        }
+    }
+}
+
+impl From<model::Receipt> for Receipt {
+    fn from(receipt: model::Receipt) -> Self {
+        Self {
+            kind: receipt.kind,
+            template: receipt.template.to_string(),
+            template_lsn: receipt.template_lsn,
+            template_taken_at: receipt.template_taken_at,
+            total_ms: receipt.total_ms,
+            phases: phases(receipt.phases),
+            source: SourceIdentity {
+                name: receipt.source.name,
+                system_identifier: receipt.source.system_identifier,
+            },
+        }
+    }
+}
+
+fn phases(phases: Vec<model::Phase>) -> Vec<Phase> {
+    let phase = |model::Phase { name, ms }| Phase { name, ms };
+    phases.into_iter().map(phase).collect()
+}
+
+impl From<TemplateView> for Template {
+    fn from(view: TemplateView) -> Self {
+        Self {
+            id: view.id,
+            state: view.state,
+            origin: Origin {
+                source: view.origin.source,
+                branch: view.origin.branch,
+            },
+            lsn: view.lsn,
+            taken_at: view.taken_at,
+            age_ms: view.age_ms,
+            branches: view.branches,
+            postgres_major: view.postgres_major,
+            phases: phases(view.phases),
+        }
+    }
+}
+
+impl From<VolumeView> for Volume {
+    fn from(view: VolumeView) -> Self {
+        Self {
+            driver: view.driver,
+            path: view.path,
+            image: view.image,
+            size_bytes: view.size_bytes,
+            free_bytes: view.free_bytes,
+            free_bytes_min: view.free_bytes_min,
+            note: view.note,
+        }
+    }
+}
+
+impl From<egret_branches::Proof> for Proof {
+    fn from(proof: egret_branches::Proof) -> Self {
+        Self {
+            branch: proof.branch,
+            marker: proof.marker,
+            marker_in_branch: proof.marker_in_branch,
+            marker_in_source: proof.marker_in_source,
+            source_quiet: proof.source_quiet,
+            tables_checked: proof.tables_checked,
+            checksums_equal: proof.checksums_equal,
+            catalogue_equal: proof.catalogue_equal,
+            source_unchanged: proof.source_unchanged,
+            elapsed_ms: proof.elapsed_ms,
+        }
+    }
+}
+
+impl From<egret_branches::RegistryCheck> for RegistryCheck {
+    fn from(check: egret_branches::RegistryCheck) -> Self {
+        let finding = |finding: egret_branches::Finding| Finding {
+            what: finding.what,
+            which: finding.which,
+            detail: finding.detail,
+        };
+        Self {
+            consistent: check.consistent,
+            branches: check.branches,
+            templates: check.templates,
+            tombstones: check.tombstones,
+            findings: check.findings.into_iter().map(finding).collect(),
+        }
+    }
+}
+
+fn one_of(texts: &'static [&'static str]) -> Object {
+    ObjectBuilder::new()
+        .schema_type(SchemaType::Type(Type::String))
+        .enum_values(Some(texts.iter().copied()))
+        .build()
+}
+
+fn state_schema() -> Object {
+    one_of(BranchState::TEXTS)
+}
+
+fn template_state_schema() -> Object {
+    one_of(TemplateState::TEXTS)
+}
+
+pub(super) fn preset_schema() -> Object {
+    one_of(Preset::TEXTS)
+}

@@ -1,0 +1,158 @@
+//! How to connect to a branch through the proxy.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::State;
+use egret_branches::Branches;
+use egret_branches::model::{BranchName, Credentials};
+use http::{HeaderMap, StatusCode, Uri, header};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::database;
+use crate::access::Caller;
+use crate::extract::{Json, Path, Query};
+use crate::problem::Problem;
+use crate::proxy::{Proxy, database_name};
+
+/// Where clients find the proxy.
+#[derive(Clone)]
+pub struct ProxyAddress(Arc<dyn Fn() -> Option<SocketAddr> + Send + Sync>);
+
+impl ProxyAddress {
+    /// The address of a proxy, which is known once it has started.
+    pub fn of(proxy: Arc<Proxy>) -> Self {
+        Self(Arc::new(move || proxy.address()))
+    }
+}
+
+/// Which database.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    /// The database; may be left out when the branch has one only.
+    database: Option<String>,
+}
+
+/// How to connect to a branch. Stays the same over reset and restart.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Connection {
+    /// The proxy's host.
+    #[schema(example = "127.0.0.1")]
+    host: String,
+    /// The proxy's port.
+    #[schema(example = 7432)]
+    port: u16,
+    /// Database and branch.
+    #[schema(example = "flights@pr-42")]
+    database: String,
+    /// The role.
+    #[schema(example = "egret_branch")]
+    user: String,
+    /// Its password.
+    password: String,
+    /// All of it as libpq takes it.
+    #[schema(example = "postgresql://egret_branch:secret@127.0.0.1:7432/flights%40pr-42")]
+    url: String,
+}
+
+/// How to connect to a branch
+///
+/// The answer holds the password of the branch's role.
+#[utoipa::path(get, path = "/v1/branches/{name}/connection", operation_id = "getBranchConnection",
+    tag = "branches", security(("token" = ["branches:write"])),
+    params(("name" = String, Path, description = "Its name."), Wanted),
+    responses(
+        (status = 200, description = "The connection.", body = Connection),
+        (status = 404, description = "No branch has this name.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn get_connection(
+    State((branches, proxy)): State<(Branches, ProxyAddress)>,
+    caller: Caller,
+    Path(name): Path<BranchName>,
+    Query(wanted): Query<Wanted>,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Json<Connection>, Problem> {
+    let credentials = branches.credentials(caller.tenant(), &name)?;
+    let address = (proxy.0)().ok_or_else(not_listening)?;
+    let database = database::choose(&branches, caller.tenant(), &name, wanted.database).await?;
+    let database = database_name(&database, &name, caller.tenant());
+    let host = host(address, &uri, &headers);
+    Ok(Json(connection(
+        host,
+        address.port(),
+        database,
+        credentials,
+    )))
+}
+
+fn not_listening() -> Problem {
+    let detail = "the proxy does not listen yet: try again in a moment".to_owned();
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "proxy_not_listening",
+        detail,
+        true,
+    )
+}
+
+/// The proxy's address; where it listens on all, the host under which the caller reached this server.
+fn host(address: SocketAddr, uri: &Uri, headers: &HeaderMap) -> String {
+    if !address.ip().is_unspecified() {
+        return address.ip().to_string();
+    }
+    let header = headers
+        .get(header::HOST)
+        .and_then(|value| value.to_str().ok());
+    let authority = header.and_then(|text| text.parse::<http::uri::Authority>().ok());
+    let named = authority
+        .as_ref()
+        .map(|authority| authority.host())
+        .or(uri.host());
+    let bare = named.map(|host| host.trim_start_matches('[').trim_end_matches(']'));
+    bare.unwrap_or("localhost").to_owned()
+}
+
+fn connection(host: String, port: u16, database: String, credentials: Credentials) -> Connection {
+    let Credentials { user, password } = credentials;
+    let bracketed = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.clone()
+    };
+    let url = format!(
+        "postgresql://{}:{}@{bracketed}:{port}/{}",
+        escape(&user),
+        escape(&password),
+        escape(&database)
+    );
+    Connection {
+        host,
+        port,
+        database,
+        user,
+        password,
+        url,
+    }
+}
+
+/// Percent-encodes everything but RFC 3986's unreserved characters.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                escaped.push(char::from(byte));
+            }
+            _ => escaped.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests;

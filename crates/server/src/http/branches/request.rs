@@ -1,0 +1,178 @@
+//! What callers ask for, as JSON.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use egret_branches::model::{BranchName, Change, From, NewBranch, Preset, TemplateId};
+use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
+
+use super::answer::preset_schema;
+
+/// A new branch.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BranchRequest {
+    /// 1 to 63 lower-case letters, digits, `-` or `_`, starting with a letter or digit.
+    #[schema(value_type = String, example = "pr-42")]
+    name: BranchName,
+    /// What to copy: `template` (the newest, built when there is none), `head` (the source as it
+    /// is now), `template:<id>` or `branch:<name>`.
+    #[serde(default, deserialize_with = "by_text")]
+    #[schema(value_type = String, default = "template")]
+    from: From,
+    /// Milliseconds until it is destroyed by itself; `branches.ttl_default` when absent.
+    #[schema(minimum = 1)]
+    ttl_ms: Option<u64>,
+    /// Whether it survives a crash of the machine.
+    #[serde(default)]
+    durable: bool,
+    /// Memory, log and checkpoint settings by purpose.
+    #[serde(default = "small")]
+    #[schema(schema_with = preset_schema)]
+    preset: Preset,
+    /// PostgreSQL settings one by one, over the preset.
+    #[serde(default)]
+    #[schema(example = json!({"work_mem": "64MB"}))]
+    settings: BTreeMap<String, String>,
+    /// The caller's own marks.
+    #[serde(default)]
+    #[schema(example = json!({"ticket": "42"}))]
+    labels: BTreeMap<String, String>,
+    /// Whether it refuses to be destroyed, reset or expired.
+    #[serde(default)]
+    protected: bool,
+}
+
+fn small() -> Preset {
+    Preset::Small
+}
+
+impl BranchRequest {
+    /// The template that is asked for by its id.
+    pub(super) fn template(&self) -> Option<TemplateId> {
+        match self.from {
+            From::Template(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// What the engine is asked for, on behalf of a tenant.
+    pub(super) fn of(self, tenant: &str) -> NewBranch {
+        NewBranch {
+            name: self.name,
+            tenant: tenant.to_owned(),
+            from: self.from,
+            ttl_ms: self.ttl_ms,
+            durable: self.durable,
+            preset: self.preset,
+            settings: self.settings,
+            labels: self.labels,
+            protected: self.protected,
+        }
+    }
+}
+
+/// A change to a branch; what is absent stays as it is.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BranchChange {
+    /// Whether it refuses to be destroyed, reset or expired.
+    protected: Option<bool>,
+    /// Milliseconds from now until it is destroyed by itself; null for never.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<u64>, minimum = 1)]
+    ttl_ms: Option<Option<u64>>,
+    /// New labels, in place of the old ones.
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl BranchChange {
+    pub(super) fn into_change(self) -> Change {
+        Change {
+            protected: self.protected,
+            ttl_ms: self.ttl_ms,
+            labels: self.labels,
+        }
+    }
+}
+
+/// Where a reset goes.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ResetRequest {
+    /// `template:<id>`; the template that the branch was made of when absent.
+    #[serde(default, deserialize_with = "by_text")]
+    #[schema(value_type = Option<String>, example = "template:0197a3c2-7a53-7c11-9d2e-3f1c5a7b9d10")]
+    pub(super) to: ResetTo,
+}
+
+/// The template of a reset; `None` for the branch's own.
+#[derive(Default)]
+pub(super) struct ResetTo(pub(super) Option<TemplateId>);
+
+impl FromStr for ResetTo {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(From::Template(id)) => Ok(Self(Some(id))),
+            _ => Err(format!(
+                "`{}` is not a template: write template:ID, as the list of templates has it",
+                text.chars().take(80).collect::<String>().escape_debug()
+            )),
+        }
+    }
+}
+
+/// A statement.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QueryRequest {
+    /// One statement; several, separated by `;`, where there are no parameters.
+    #[schema(example = "select * from flight where carrier = $1 limit 5")]
+    pub(super) sql: String,
+    /// The values of `$1`, `$2` …, as PostgreSQL writes them, or null.
+    #[serde(default)]
+    pub(super) params: Vec<Option<String>>,
+    /// The database; may be left out when the branch has one only.
+    pub(super) database: Option<String>,
+    /// Refuse an answer of more rows; never more than `branches.query_rows_max`.
+    pub(super) rows_max: Option<u64>,
+}
+
+/// Where a proof writes its marker.
+#[derive(Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VerifyRequest {
+    /// The database; may be left out when the branch has one only.
+    pub(super) database: Option<String>,
+}
+
+/// A volume to be made.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VolumeRequest {
+    /// How large it is to be, in bytes.
+    #[schema(example = 21_474_836_480_u64)]
+    pub(super) size_bytes: u64,
+}
+
+/// An object without members, for operations that take nothing: a misplaced member is an error.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+/// Reads a value from the text that stands for it.
+fn by_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
+/// Tells null from absence.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}

@@ -1,0 +1,103 @@
+//! What branches stand on: the volume, the templates, and whether registry and disk agree.
+
+use axum::extract::State;
+use egret_base::settings::Size;
+use egret_branches::Branches;
+use http::StatusCode;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::answer::{RegistryCheck, Template, TemplateList, Volume};
+use super::finished;
+use super::request::{Nothing, VolumeRequest};
+use crate::access::Caller;
+use crate::extract::Json;
+use crate::problem::Problem;
+
+pub(super) fn routes() -> OpenApiRouter<Branches> {
+    OpenApiRouter::default()
+        .routes(routes!(get_volume, create_volume))
+        .routes(routes!(list_templates, refresh_template))
+        .routes(routes!(check_registry))
+}
+
+/// Look at the volume
+///
+/// Where the source and its branches are, how copies are made there, what is free.
+#[utoipa::path(get, path = "/v1/volume", operation_id = "getVolume", tag = "branches",
+    security(("token" = ["branches:read"])),
+    responses((status = 200, description = "The volume.", body = Volume)))]
+async fn get_volume(State(branches): State<Branches>) -> Result<Json<Volume>, Problem> {
+    Ok(Json(branches.volume()?.into()))
+}
+
+/// Make a copy-on-write volume
+///
+/// Makes a loop-mounted btrfs image and moves the embedded server onto it; the server is stopped
+/// meanwhile. Only where copies are made by the `copy` driver and no branch exists; needs root.
+#[utoipa::path(post, path = "/v1/volume", operation_id = "createVolume", tag = "branches",
+    security(("token" = ["admin"])), request_body = VolumeRequest,
+    responses(
+        (status = 201, description = "The volume was made and the server moved.", body = Volume),
+        (status = 409, description = "There is nothing to do, or branches exist.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+async fn create_volume(
+    State(branches): State<Branches>,
+    Json(request): Json<VolumeRequest>,
+) -> Result<(StatusCode, Json<Volume>), Problem> {
+    let size = Size(request.size_bytes);
+    let volume = finished(async move { branches.create_volume(size).await }).await?;
+    Ok((StatusCode::CREATED, Json(volume.into())))
+}
+
+/// List the templates
+///
+/// Those of the source and of the caller's own branches.
+#[utoipa::path(get, path = "/v1/templates", operation_id = "listTemplates", tag = "branches",
+    security(("token" = ["branches:read"])),
+    responses((status = 200, description = "The templates.", body = TemplateList)))]
+async fn list_templates(
+    State(branches): State<Branches>,
+    caller: Caller,
+) -> Result<Json<TemplateList>, Problem> {
+    let templates = branches.templates_for(caller.tenant())?;
+    Ok(Json(TemplateList {
+        items: templates.into_iter().map(Template::from).collect(),
+    }))
+}
+
+/// Take a template of the source as it is now
+///
+/// Branches that are made from then on have its data.
+#[utoipa::path(post, path = "/v1/templates", operation_id = "refreshTemplate", tag = "branches",
+    security(("token" = ["branches:write"])), request_body = Option<Nothing>,
+    responses(
+        (status = 201, description = "The template is ready.", body = Template),
+        (status = 409, description = "The source cannot be branched.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "The volume has too little room.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+async fn refresh_template(
+    State(branches): State<Branches>,
+    _: Option<Json<Nothing>>,
+) -> Result<(StatusCode, Json<Template>), Problem> {
+    let template = branches.refresh_template().await?;
+    let shown = branches.template_view(&template, 0);
+    Ok((StatusCode::CREATED, Json(shown.into())))
+}
+
+/// Check the registry
+///
+/// Whether every directory, postmaster and socket belongs to exactly one branch, template or
+/// tombstone, over all tenants.
+#[utoipa::path(post, path = "/v1/verify", operation_id = "checkRegistry", tag = "branches",
+    security(("token" = ["admin"])), request_body = Option<Nothing>,
+    responses((status = 200, description = "What was found.", body = RegistryCheck)))]
+async fn check_registry(
+    State(branches): State<Branches>,
+    _: Option<Json<Nothing>>,
+) -> Result<Json<RegistryCheck>, Problem> {
+    Ok(Json(branches.check_registry().await?.into()))
+}

@@ -1,0 +1,125 @@
+//! The branches engine as the proxy's directory.
+//!
+//! A client writes `app@pr-42` for a branch of the default tenant and `app@pr-42.acme` for one of
+//! tenant `acme`. Names of branches hold no dot, so the first one ends the branch's name.
+
+use egret_base::lifecycle::BoxFuture;
+use egret_base::{Coded, Kind};
+use egret_branches::model::{BranchName, DEFAULT_TENANT};
+use egret_branches::{Branches, BranchesError, ROLE};
+
+use super::directory::{Backend, Directory, Entry, Refusal};
+use super::route::Route;
+
+/// Every branch of every tenant.
+pub struct BranchDirectory(Branches);
+
+impl BranchDirectory {
+    /// A directory of an engine's branches.
+    pub fn new(branches: Branches) -> Self {
+        Self(branches)
+    }
+}
+
+/// A database and its branch as a client writes them.
+pub fn database_name(database: &str, branch: &BranchName, tenant: &str) -> String {
+    match tenant {
+        DEFAULT_TENANT => format!("{database}@{branch}"),
+        tenant => format!("{database}@{branch}.{tenant}"),
+    }
+}
+
+/// The tenant and the name in the branch of a route.
+fn named(route: &Route) -> Result<(&str, BranchName), Refusal> {
+    let (name, tenant) = match route.branch.split_once('.') {
+        Some((name, tenant)) => (name, tenant),
+        None => (route.branch.as_str(), DEFAULT_TENANT),
+    };
+    match name.parse() {
+        Ok(name) => Ok((tenant, name)),
+        // The text says what a name looks like.
+        Err(text) => Err(Refusal::new("3D000", text).with_hint(
+            "write database@branch, or database@branch.tenant for another tenant than the default one",
+        )),
+    }
+}
+
+impl Directory for BranchDirectory {
+    fn lookup<'a>(&'a self, route: &'a Route) -> BoxFuture<'a, Result<Entry, Refusal>> {
+        Box::pin(async move {
+            let (tenant, name) = named(route)?;
+            let verifier = self.0.verifier(tenant, &name).await;
+            Ok(Entry {
+                role: ROLE.to_owned(),
+                verifier: verifier.map_err(|error| refusal(route, error))?,
+            })
+        })
+    }
+
+    fn attach<'a>(&'a self, route: &'a Route) -> BoxFuture<'a, Result<Backend, Refusal>> {
+        Box::pin(async move {
+            let (tenant, name) = named(route)?;
+            let attached = self.0.attach(tenant, &name).await;
+            let attached = attached.map_err(|error| refusal(route, error))?;
+            Ok(Backend {
+                socket_dir: attached.socket_dir,
+                port: attached.port,
+                role: attached.role.to_owned(),
+                guard: Box::new(attached.guard),
+                closed: attached.closed,
+            })
+        })
+    }
+}
+
+/// What a client is told: the branch as it wrote it, a fitting SQLSTATE, what to do.
+fn refusal(route: &Route, error: BranchesError) -> Refusal {
+    let branch = &route.branch;
+    match &error {
+        BranchesError::NotFound { .. } => {
+            Refusal::new("3D000", format!("branch \"{branch}\" does not exist"))
+                .with_hint("`egret branch list` shows the branches there are")
+        }
+        BranchesError::Expired { at, .. } => {
+            Refusal::new("3D000", format!("branch \"{branch}\" expired at {at}"))
+                .with_hint("make a new one with `egret branch create`")
+        }
+        BranchesError::WrongState { state, hint, .. } => Refusal::new(
+            "55000",
+            format!("branch \"{branch}\" is {state}: {hint}"),
+        )
+        .with_hint(
+            "`egret branch show` tells more; a failed branch may be helped by `egret branch reset`",
+        ),
+        BranchesError::VolumeFull { free, free_min } => Refusal::new(
+            "53100",
+            format!(
+                "branch \"{branch}\" cannot be woken: the volume has {free} free, and \
+                 branches.free_min keeps {free_min} for the source"
+            ),
+        )
+        .with_hint("destroy branches or enlarge the volume"),
+        BranchesError::Stopping => Refusal::new("57P03", "egret is stopping")
+            .with_hint("connect again when it has started"),
+        error => Refusal::new(
+            sqlstate(error.kind()),
+            format!("branch \"{branch}\": {}", egret_base::error::chain(error)),
+        )
+        .with_hint("`egret branch show` tells more, and Egret's log"),
+    }
+}
+
+fn sqlstate(kind: Kind) -> &'static str {
+    match kind {
+        Kind::NotFound => "3D000",
+        Kind::Conflict => "55000",
+        Kind::LimitReached | Kind::TooLarge => "53400",
+        // The client may try again, as with a server that is starting up.
+        Kind::Unavailable | Kind::TimedOut => "57P03",
+        Kind::Unauthenticated | Kind::Denied => "28000",
+        Kind::Invalid | Kind::Internal => "XX000",
+    }
+}
+
+#[cfg(test)]
+mod tests;
