@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use egret_base::Timestamp;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -23,15 +24,14 @@ pub(crate) struct Branch {
     pub(crate) name: String,
     pub(crate) state: String,
     pub(crate) parent: Parent,
-    pub(crate) preset: Option<String>,
+    pub(crate) preset: String,
     pub(crate) durable: bool,
     pub(crate) protected: bool,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) settings: BTreeMap<String, String>,
-    pub(crate) created_at: String,
-    pub(crate) expires_at: Option<String>,
+    pub(crate) created_at: Timestamp,
+    pub(crate) expires_at: Option<Timestamp>,
     pub(crate) age_ms: u64,
-    pub(crate) ttl_ms: Option<u64>,
     pub(crate) sessions: u64,
     pub(crate) diverged_bytes: u64,
     pub(crate) failure: Option<String>,
@@ -40,27 +40,33 @@ pub(crate) struct Branch {
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Parent {
-    pub(crate) template: Option<String>,
+    pub(crate) template: String,
     pub(crate) branch: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Receipt {
     pub(crate) template_lsn: String,
-    pub(crate) template_taken_at: String,
+    pub(crate) template_taken_at: Timestamp,
     pub(crate) total_ms: f64,
     pub(crate) phases: Vec<Phase>,
+    pub(crate) source: Source,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) system_identifier: String,
 }
 
 #[derive(Debug, Deserialize)]
 pub(crate) struct Template {
     pub(crate) id: String,
+    pub(crate) state: String,
     pub(crate) origin: Origin,
     pub(crate) lsn: String,
     pub(crate) age_ms: u64,
-    pub(crate) size_bytes: u64,
     pub(crate) branches: u64,
-    #[serde(default)]
     pub(crate) phases: Vec<Phase>,
 }
 
@@ -77,7 +83,8 @@ pub(crate) struct Volume {
     pub(crate) image: Option<String>,
     pub(crate) size_bytes: u64,
     pub(crate) free_bytes: u64,
-    pub(crate) note: Option<String>,
+    pub(crate) free_bytes_min: u64,
+    pub(crate) note: String,
 }
 
 /// A section is there when its part is part of that server.

@@ -68,6 +68,10 @@ pub enum Color {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run the server until Ctrl-C
+    Serve,
+    /// Run the server with the flights database and a branch of it to try
+    Demo,
     /// Show what runs: services, PostgreSQL, volume, branches
     Status,
     /// Show every setting with its value and where it came from
@@ -82,6 +86,16 @@ pub enum Command {
     /// Tokens that open the doors
     #[command(subcommand)]
     Token(Token),
+    /// Examine a PostgreSQL of your own: version, rights, pooling
+    Check {
+        /// Its connection string [default: postgres.url as configured]
+        postgres_url: Option<String>,
+    },
+    /// Remove everything of Egret (schema egret) from a PostgreSQL database
+    Uninstall {
+        /// Its connection string [default: postgres.url as configured]
+        postgres_url: Option<String>,
+    },
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -158,6 +172,9 @@ pub enum Branch {
     Verify {
         /// The branch
         name: Option<String>,
+        /// The database that the marker is written to [default: the source's]
+        #[arg(long, short, requires = "name")]
+        database: Option<String>,
     },
 }
 

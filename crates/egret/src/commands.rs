@@ -4,6 +4,7 @@
 mod branch;
 mod configuration;
 mod connect;
+mod external;
 mod query;
 mod status;
 mod token;
@@ -60,6 +61,14 @@ async fn dispatch(
 ) -> Result<(), Failure> {
     let connect = || api(global, configuration);
     match command {
+        Command::Serve => Ok(crate::serve::run(configuration, output).await?),
+        Command::Demo => Ok(crate::demo::run(configuration, output).await?),
+        Command::Check { postgres_url } => {
+            external::check(postgres_url, configuration, output).await
+        }
+        Command::Uninstall { postgres_url } => {
+            external::uninstall(postgres_url, configuration, output).await
+        }
         Command::Status => status::show(&connect()?, output).await,
         Command::Branch(command) => branch::run(command, &connect()?, output).await,
         Command::Token(command) => token::run(command, &connect()?, output).await,

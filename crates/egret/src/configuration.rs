@@ -10,6 +10,7 @@ use egret_base::settings::{
     Declared, Layers, Origin, Section, SettingError, environment_name, nearest,
 };
 
+use egret_branches::BranchesConfig;
 use egret_postgres::PostgresConfig;
 use egret_server::ServerConfig;
 use egret_server::proxy::ProxyConfig;
@@ -71,6 +72,7 @@ fn parts() -> Vec<Part> {
     vec![
         Part::of::<ProgramConfig>(),
         Part::of::<PostgresConfig>(),
+        Part::of::<BranchesConfig>(),
         Part::of::<ServerConfig>(),
         Part::of::<ProxyConfig>(),
     ]

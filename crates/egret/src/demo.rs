@@ -5,6 +5,7 @@
 //! `flights`), by which a second start knows that there is nothing to do.
 
 mod csv_stream;
+mod story;
 
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use serde::Serialize;
 use tokio_postgres::{Client, Transaction};
 
 use self::csv_stream::CsvStream;
+pub(crate) use self::story::run;
 
 /// The mark in the comment on `flights`; `mark.sql` writes it.
 const MARK: &str = "[egret demo flights, version 1]";

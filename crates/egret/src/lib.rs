@@ -8,6 +8,7 @@ pub mod configuration;
 pub mod demo;
 pub mod failure;
 pub mod output;
+pub mod serve;
 
 use std::process::ExitCode;
 

@@ -64,8 +64,11 @@ pub(crate) async fn run(command: cli::Branch, api: &Api, output: Output) -> Resu
                 format!("branch {} destroyed", branch.name)
             })
         }
-        cli::Branch::Verify { name: Some(name) } => prove(&name, api, output).await,
-        cli::Branch::Verify { name: None } => check_registry(api, output).await,
+        cli::Branch::Verify {
+            name: Some(name),
+            database,
+        } => prove(&name, database, api, output).await,
+        cli::Branch::Verify { name: None, .. } => check_registry(api, output).await,
     }
 }
 
@@ -91,11 +94,20 @@ async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Fa
     let work = api.post(&["branches"], body);
     let answer = output.waiting("making the branch", work).await?;
     output.answer(&answer, |branch: Branch| {
-        let took = branch.receipt.map_or_else(String::new, |receipt| {
-            format!(" in {:.0} ms{}", receipt.total_ms, phases(&receipt.phases))
+        let made = branch.receipt.map_or_else(String::new, |receipt| {
+            let parts: Vec<String> = receipt
+                .phases
+                .iter()
+                .map(|phase| format!("{} {:.1}", phase.name, phase.ms))
+                .collect();
+            format!(
+                ", made in {:.0} ms ({})",
+                receipt.total_ms,
+                parts.join(", ")
+            )
         });
         format!(
-            "branch {name} is {state}{took}\nnext: egret branch connect {name}",
+            "branch {name} is {state}{made}\nnext: egret branch connect {name}",
             name = branch.name,
             state = branch.state
         )
@@ -125,11 +137,11 @@ async fn list(
         let head = [
             "name",
             "state",
-            "from",
+            "parent",
             "age",
             "expires in",
-            "sessions",
             "diverged",
+            "sessions",
             "notes",
         ];
         listing(&head, branches.items.into_iter().map(row))
@@ -137,6 +149,7 @@ async fn list(
 }
 
 fn row(branch: Branch) -> Vec<String> {
+    let expires_in = expires_in(&branch);
     let mut notes = Vec::new();
     if branch.protected {
         notes.push("protected".to_owned());
@@ -157,14 +170,22 @@ fn row(branch: Branch) -> Vec<String> {
         branch
             .parent
             .branch
-            .or(branch.parent.template)
-            .unwrap_or_default(),
+            .map_or(branch.parent.template, |name| format!("branch {name}")),
         duration(branch.age_ms),
-        branch.ttl_ms.map_or_else(|| "never".to_owned(), duration),
-        branch.sessions.to_string(),
+        expires_in,
         bytes(branch.diverged_bytes),
+        branch.sessions.to_string(),
         notes.join(", "),
     ]
+}
+
+/// The time that is left, by the server's clock: this machine's may be wrong.
+fn expires_in(branch: &Branch) -> String {
+    let Some(end) = branch.expires_at else {
+        return "never".to_owned();
+    };
+    let lifetime = u64::try_from(end.since(branch.created_at).as_millis()).unwrap_or(u64::MAX);
+    duration(lifetime.saturating_sub(branch.age_ms))
 }
 
 fn describe(branch: Branch) -> String {
@@ -175,14 +196,17 @@ fn describe(branch: Branch) -> String {
             .collect();
         pairs.join(", ")
     };
-    let yes = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
+    let expires = branch.expires_at.map_or_else(
+        || "never".to_owned(),
+        |end| format!("{end}, in {}", expires_in(&branch)),
+    );
     let mut lines = vec![
         ("name", branch.name),
         ("state", branch.state),
         ("failure", branch.failure.unwrap_or_default()),
-        ("template", branch.parent.template.unwrap_or_default()),
+        ("template", branch.parent.template),
         ("parent", branch.parent.branch.unwrap_or_default()),
-        ("preset", branch.preset.unwrap_or_default()),
+        ("preset", branch.preset),
         ("settings", pairs(&branch.settings)),
         ("labels", pairs(&branch.labels)),
         ("durable", yes(branch.durable)),
@@ -191,39 +215,37 @@ fn describe(branch: Branch) -> String {
             "created",
             format!("{}, {} ago", branch.created_at, duration(branch.age_ms)),
         ),
-        (
-            "expires",
-            branch.expires_at.unwrap_or_else(|| "never".to_owned()),
-        ),
+        ("expires", expires),
         ("sessions", branch.sessions.to_string()),
         ("diverged", bytes(branch.diverged_bytes)),
     ];
-    if let Some(receipt) = branch.receipt {
-        lines.push((
-            "data of",
-            format!(
-                "{}, LSN {}",
-                receipt.template_taken_at, receipt.template_lsn
-            ),
-        ));
-        lines.push((
-            "made in",
-            format!("{:.1} ms{}", receipt.total_ms, phases(&receipt.phases)),
-        ));
-    }
-    facts(&lines)
+    let Some(receipt) = branch.receipt else {
+        return facts(&lines);
+    };
+    lines.push((
+        "data of",
+        format!(
+            "{}, LSN {} of {} ({})",
+            receipt.template_taken_at,
+            receipt.template_lsn,
+            receipt.source.name,
+            receipt.source.system_identifier
+        ),
+    ));
+    lines.push(("made in", format!("{:.1} ms", receipt.total_ms)));
+    format!("{}\n{}", facts(&lines), phases(&receipt.phases))
 }
 
-/// The parts of a time, in brackets after it; nothing when there are none.
+/// The parts of a time, one a line.
 pub(crate) fn phases(phases: &[Phase]) -> String {
-    if phases.is_empty() {
-        return String::new();
-    }
-    let parts: Vec<String> = phases
+    let rows = phases
         .iter()
-        .map(|phase| format!("{} {:.1}", phase.name, phase.ms))
-        .collect();
-    format!(" ({})", parts.join(", "))
+        .map(|phase| vec![phase.name.clone(), format!("{:.1}", phase.ms)]);
+    listing(&["phase", "ms"], rows)
+}
+
+fn yes(flag: bool) -> String {
+    if flag { "yes" } else { "no" }.to_owned()
 }
 
 /// A template's id as the API takes it.
@@ -249,9 +271,15 @@ async fn change(
     })
 }
 
-async fn prove(name: &str, api: &Api, output: Output) -> Result<(), Failure> {
+async fn prove(
+    name: &str,
+    database: Option<String>,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
     let path = ["branches", name, "verify"];
-    let work = api.post(&path, json!({}));
+    let body = database.map_or_else(|| json!({}), |database| json!({"database": database}));
+    let work = api.post(&path, body);
     let answer = output.waiting("comparing branch and source", work).await?;
     let proof: Proof = decode(&answer)?;
     let holds = proof.source_unchanged && proof.marker_in_branch && !proof.marker_in_source;
@@ -266,7 +294,6 @@ async fn prove(name: &str, api: &Api, output: Output) -> Result<(), Failure> {
 }
 
 fn prove_text(proof: Proof) -> String {
-    let yes = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
     let compared = |equal: Option<bool>| equal.map_or_else(|| "not compared".to_owned(), yes);
     facts(&[
         ("branch", proof.branch),
@@ -292,10 +319,7 @@ async fn check_registry(api: &Api, output: Output) -> Result<(), Failure> {
             ("branches", check.branches.to_string()),
             ("templates", check.templates.to_string()),
             ("tombstones", check.tombstones.to_string()),
-            (
-                "consistent",
-                if check.consistent { "yes" } else { "no" }.to_owned(),
-            ),
+            ("consistent", yes(check.consistent)),
         ]);
         if check.findings.is_empty() {
             return summary;

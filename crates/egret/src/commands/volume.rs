@@ -25,8 +25,15 @@ pub(crate) async fn volume(command: cli::Volume, api: &Api, output: Output) -> R
             ("path", volume.path),
             ("image", volume.image.unwrap_or_default()),
             ("size", bytes(volume.size_bytes)),
-            ("free", bytes(volume.free_bytes)),
-            ("note", volume.note.unwrap_or_default()),
+            (
+                "free",
+                format!(
+                    "{}, of which {} stay free for the source",
+                    bytes(volume.free_bytes),
+                    bytes(volume.free_bytes_min)
+                ),
+            ),
+            ("note", volume.note),
         ])
     })
 }
@@ -42,10 +49,9 @@ pub(crate) async fn template(
             let answer = output.waiting("taking a template", work).await?;
             output.answer(&answer, |template: Template| {
                 format!(
-                    "template {} at {}, {}{}",
+                    "template {} holds the source as of LSN {}\n\n{}",
                     template.id,
                     template.lsn,
-                    bytes(template.size_bytes),
                     phases(&template.phases)
                 )
             })
@@ -58,15 +64,22 @@ pub(crate) async fn template(
 }
 
 fn list(templates: Items<Template>) -> String {
+    if templates.items.is_empty() {
+        return "no templates: the first branch takes one, or `egret branch template refresh`"
+            .to_owned();
+    }
     let rows = templates.items.into_iter().map(|template| {
         vec![
             template.id,
-            template.origin.branch.unwrap_or(template.origin.source),
+            template.state,
+            template
+                .origin
+                .branch
+                .map_or(template.origin.source, |branch| format!("branch {branch}")),
             template.lsn,
             duration(template.age_ms),
-            bytes(template.size_bytes),
             template.branches.to_string(),
         ]
     });
-    listing(&["id", "of", "lsn", "age", "size", "branches"], rows)
+    listing(&["id", "state", "of", "lsn", "age", "branches"], rows)
 }

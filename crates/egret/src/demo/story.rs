@@ -1,0 +1,179 @@
+//! `egret demo`: the server, the flights, and a branch on which something is tried.
+
+use std::time::Instant;
+
+use anyhow::Context;
+use egret_branches::model::{Branch, BranchName, DEFAULT_TENANT, NewBranch};
+use egret_branches::{Branches, Created};
+use egret_postgres::pool;
+
+use super::{Outcome, load};
+use crate::configuration::Configuration;
+use crate::output::{Output, loading_bar};
+use crate::serve::{Egret, Embedded};
+
+/// The demo's database.
+const DATABASE: &str = "flights";
+/// The demo's branch.
+const BRANCH: &str = "demo";
+const COUNT: &str = "SELECT count(*) FROM flights WHERE carrier = 'UA'";
+const CHANGE: &str = "DELETE FROM flights WHERE carrier = 'UA'";
+const LATE: &str = "SELECT a.name, count(*), round(avg(arr_delay)::numeric, 1) AS minutes
+     FROM flights JOIN airlines a USING (carrier)
+     GROUP BY a.name ORDER BY minutes DESC NULLS LAST LIMIT 3";
+
+/// Runs the server with the demo in it until a signal asks for a stop.
+pub(crate) async fn run(configuration: &Configuration, output: Output) -> anyhow::Result<()> {
+    let Some((egret, mut signals)) = crate::serve::start(configuration, output).await? else {
+        return Ok(());
+    };
+    let told = tokio::select! {
+        told = tell(&egret, output) => told.map(|()| true),
+        () = signals.wait() => Ok(false),
+    };
+    let result = match told {
+        Ok(true) => {
+            signals.wait().await;
+            Ok(())
+        }
+        Ok(false) => Ok(()),
+        Err(error) => Err(error),
+    };
+    output.remark("stopping (branches are kept and run again at the next start)");
+    egret.stop().await;
+    result
+}
+
+async fn tell(egret: &Egret, output: Output) -> anyhow::Result<()> {
+    let embedded = egret
+        .embedded
+        .as_ref()
+        .context("the demo needs the embedded server: unset postgres.url")?;
+    load_flights(embedded, output).await?;
+    let branches = &embedded.branches;
+    if branches.templates()?.is_empty() {
+        let template = branches.refresh_template().await?;
+        let ms: f64 = template.phases.iter().map(|phase| phase.ms).sum();
+        output.remark(&format!(
+            "made a template of the database as it is now in {ms:.0} ms"
+        ));
+    }
+    let branch = fresh_branch(branches).await?;
+    if let Some(receipt) = &branch.receipt {
+        let phases: Vec<String> = receipt
+            .phases
+            .iter()
+            .map(|phase| format!("{} {:.1}", phase.name, phase.ms))
+            .collect();
+        output.remark(&format!(
+            "branch `{BRANCH}` was made in {:.1} ms ({})",
+            receipt.total_ms,
+            phases.join(", ")
+        ));
+    }
+    try_something(embedded, output).await?;
+    invite(branches, egret, output)
+}
+
+/// Makes the database and loads it, unless an earlier start has.
+async fn load_flights(embedded: &Embedded, output: Output) -> anyhow::Result<()> {
+    let server = &embedded.postgres;
+    let admin = pool::connect(&server.connection("postgres", "demo")).await?;
+    let exists = "SELECT 1 FROM pg_database WHERE datname = $1";
+    if admin.query_opt(exists, &[&DATABASE]).await?.is_none() {
+        admin.batch_execute("CREATE DATABASE flights").await?;
+    }
+    let mut client = pool::connect(&server.connection(DATABASE, "demo")).await?;
+    match load(&mut client, &mut loading_bar()).await? {
+        Outcome::Loaded(receipt) => output.remark(&format!(
+            "loaded {} rows ({} flights out of New York in 2013) in {:.1} s",
+            receipt.rows(),
+            receipt
+                .tables
+                .iter()
+                .find(|table| table.name == DATABASE)
+                .map_or(0, |table| table.rows),
+            receipt.total_ms as f64 / 1e3,
+        )),
+        Outcome::AlreadyLoaded => output.remark("the flights are there already"),
+    }
+    Ok(())
+}
+
+/// The demo's branch as its template is: made, or reset when it is there.
+async fn fresh_branch(branches: &Branches) -> anyhow::Result<Branch> {
+    match branches.create(NewBranch::named(name())).await? {
+        Created::New(branch) => Ok(branch),
+        Created::Existing(_) => Ok(branches.reset(DEFAULT_TENANT, &name(), None).await?),
+    }
+}
+
+async fn try_something(embedded: &Embedded, output: Output) -> anyhow::Result<()> {
+    let branches = &embedded.branches;
+    let late = branches
+        .query(DEFAULT_TENANT, &name(), DATABASE, LATE, &[], None)
+        .await?;
+    let mut text = format!(
+        "\nOn the branch, the airlines that came latest ({:.0} ms):\n",
+        late.elapsed_ms
+    );
+    for row in &late.rows {
+        let value = |position: usize| row.get(position).cloned().flatten().unwrap_or_default();
+        text.push_str(&format!(
+            "  {:<28} {:>7} flights {:>6} min\n",
+            value(0),
+            value(1),
+            value(2)
+        ));
+    }
+    let started = Instant::now();
+    let changed = branches
+        .query(DEFAULT_TENANT, &name(), DATABASE, CHANGE, &[], None)
+        .await?;
+    let on_branch = branches
+        .query(DEFAULT_TENANT, &name(), DATABASE, COUNT, &[], None)
+        .await?;
+    let left = on_branch
+        .rows
+        .first()
+        .and_then(|row| row.first().cloned().flatten())
+        .unwrap_or_default();
+    let source = pool::connect(&embedded.postgres.connection(DATABASE, "demo")).await?;
+    let kept: i64 = source.query_one(COUNT, &[]).await?.get(0);
+    text.push_str(&format!(
+        "\n{CHANGE};  -- on the branch: {} ({:.0} ms)\n  flights of United on the branch  {left:>6}\n  flights of United in the source  {kept:>6}\n",
+        changed.command,
+        started.elapsed().as_secs_f64() * 1e3,
+    ));
+    let proof = branches.verify(DEFAULT_TENANT, &name(), DATABASE).await?;
+    text.push_str(&format!(
+        "  source unchanged, by checksums of {} tables: {}\n",
+        proof.tables_checked,
+        if proof.source_unchanged { "yes" } else { "NO" },
+    ));
+    output.remark(&text);
+    Ok(())
+}
+
+/// What to try next, with the strings to do it.
+fn invite(branches: &Branches, egret: &Egret, output: Output) -> anyhow::Result<()> {
+    let credentials = branches.credentials(DEFAULT_TENANT, &name())?;
+    let program = std::env::args()
+        .next()
+        .unwrap_or_else(|| "egret".to_owned());
+    output.remark(&format!(
+        "Try it (in another terminal):\n\
+         \x20 psql 'postgres://{}:{}@{}/{DATABASE}@{BRANCH}'\n\
+         \x20 {program} branch create mine\n\
+         \x20 {program} branch query mine 'select count(*) from flights'\n\
+         \x20 {program} branch list\n\
+         \x20 {program} branch destroy mine\n\
+         and look at {}docs. Ctrl-C stops everything.",
+        credentials.user, credentials.password, egret.greeting.proxy, egret.greeting.url,
+    ));
+    Ok(())
+}
+
+fn name() -> BranchName {
+    BRANCH.parse().expect("the demo's branch has a valid name")
+}

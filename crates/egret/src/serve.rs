@@ -1,0 +1,207 @@
+//! `egret serve`: wires the layers, starts them in order, and stops them in reverse.
+
+mod home;
+mod logging;
+mod parts;
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use egret_base::lifecycle::Stack;
+use egret_base::{Clock, Entropy, SystemClock, SystemEntropy};
+use egret_branches::{Branches, BranchesConfig, VolumeService};
+use egret_postgres::external::ManagedLock;
+use egret_postgres::{EmbeddedServer, PostgresConfig};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::configuration::Configuration;
+use crate::output::Output;
+
+pub use home::Home;
+
+/// A running Egret.
+pub struct Egret {
+    stack: Stack,
+    /// Everything that is kept on disk.
+    pub home: Home,
+    /// What it is made of when it runs its own PostgreSQL.
+    pub embedded: Option<Embedded>,
+    /// What to tell whoever started it.
+    pub greeting: Greeting,
+    _managed: Option<ManagedLock>,
+}
+
+/// The parts that need the embedded server.
+#[derive(Clone)]
+pub struct Embedded {
+    /// The server.
+    pub postgres: Arc<EmbeddedServer>,
+    /// The engine.
+    pub branches: Branches,
+}
+
+/// Where to look, for whoever started Egret.
+#[derive(Clone, Debug)]
+pub struct Greeting {
+    /// The HTTP door.
+    pub url: String,
+    /// The PostgreSQL door.
+    pub proxy: String,
+    /// The admin token, on the first start only.
+    pub admin_token: Option<String>,
+    /// The server underneath.
+    pub postgres: String,
+}
+
+impl Egret {
+    /// Starts everything; what had started is stopped again when a later part fails.
+    ///
+    /// # Errors
+    /// What failed, and what to do about it.
+    pub async fn start(configuration: &Configuration) -> anyhow::Result<Self> {
+        // Another part of the program may have installed the same provider before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let home = Home::open(configuration.data_dir()?)?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
+        home.mend_state(clock.now())?;
+        let postgres: PostgresConfig = configuration.section()?;
+        let parts = parts::Parts::new(configuration, clock, entropy)?;
+        let mut stack = Stack::default();
+        let (embedded, managed, underneath) = match &postgres.url {
+            Some(url) => {
+                let (lock, found) = parts::examine_external(url).await?;
+                (None, Some(lock), found)
+            }
+            None => {
+                let branches: BranchesConfig = configuration.section()?;
+                let port = postgres.port;
+                stack.push(Arc::new(VolumeService::new(home.data_dir())));
+                let embedded = parts.embedded(&home, postgres, branches).await?;
+                stack.push(embedded.postgres.clone());
+                stack.push(Arc::new(embedded.branches.clone()));
+                (Some(embedded), None, format!("embedded, 127.0.0.1:{port}"))
+            }
+        };
+        let admin_token = match parts.doors(&home, &mut stack, embedded.clone()) {
+            Ok(token) => token,
+            Err(error) => {
+                stack.stop().await;
+                return Err(error);
+            }
+        };
+        if let Err(error) = stack.start().await {
+            // The volume was opened before the stack was started.
+            stack.stop().await;
+            return Err(error.into());
+        }
+        Ok(Self {
+            greeting: Greeting {
+                url: configuration.address()?.url.to_string(),
+                proxy: parts.proxy_address(),
+                admin_token,
+                postgres: underneath,
+            },
+            stack,
+            home,
+            embedded,
+            _managed: managed,
+        })
+    }
+
+    /// Stops everything that was started, last first.
+    pub async fn stop(self) {
+        self.stack.stop().await;
+    }
+}
+
+/// The signals that ask for a stop.
+pub struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// Takes the signals over from now on.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).context("listen for SIGINT")?,
+            terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+        })
+    }
+
+    /// Waits for the first of them.
+    pub async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Runs until a signal asks for a stop.
+pub(crate) async fn run(configuration: &Configuration, output: Output) -> anyhow::Result<()> {
+    let Some((egret, mut signals)) = start(configuration, output).await? else {
+        return Ok(());
+    };
+    signals.wait().await;
+    output.remark("stopping (branches are kept and run again at the next start)");
+    egret.stop().await;
+    Ok(())
+}
+
+/// Starts with logging and greets; `None` when a signal came before it was up.
+pub(crate) async fn start(
+    configuration: &Configuration,
+    output: Output,
+) -> anyhow::Result<Option<(Egret, StopSignals)>> {
+    logging::start(&configuration.section()?)?;
+    let mut signals = StopSignals::listen()?;
+    let starting = Egret::start(configuration);
+    // A start is not given up in the middle: it is finished, then stopped.
+    let mut starting = std::pin::pin!(starting);
+    let (started, stop) = tokio::select! {
+        started = &mut starting => (started, false),
+        () = signals.wait() => {
+            output.remark("stopping as soon as the start is through");
+            (starting.await, true)
+        }
+    };
+    let egret = started?;
+    if stop {
+        egret.stop().await;
+        return Ok(None);
+    }
+    greet(&egret, output)?;
+    Ok(Some((egret, signals)))
+}
+
+fn greet(egret: &Egret, output: Output) -> anyhow::Result<()> {
+    let greeting = &egret.greeting;
+    if output.is_json() {
+        let answer = serde_json::json!({
+            "url": greeting.url,
+            "proxy": greeting.proxy,
+            "postgres": greeting.postgres,
+            "data_dir": egret.home.data_dir(),
+            "admin_token": greeting.admin_token,
+        });
+        return Ok(output.json(&answer)?);
+    }
+    let mut text = format!(
+        "egret is ready\n  API and docs  {}docs\n  proxy         {}\n  postgres      {}\n  data          {}\n",
+        greeting.url,
+        greeting.proxy,
+        greeting.postgres,
+        egret.home.data_dir().display(),
+    );
+    if let Some(token) = &greeting.admin_token {
+        text.push_str(&format!(
+            "  admin token   {token}\n                (shown once; `egret` on this machine reads it from the data directory)\n"
+        ));
+    }
+    Ok(output.text(&text)?)
+}

@@ -1,0 +1,165 @@
+//! The data directory: made, locked, and where things are in it.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use egret_base::Timestamp;
+use egret_postgres::embedded::Layout;
+use egret_postgres::postmaster::check_socket_path;
+use rustix::fs::FlockOperation;
+use sha2::{Digest, Sha256};
+
+/// The data directory of one Egret, locked for as long as this value is kept.
+pub struct Home {
+    data_dir: PathBuf,
+    run_dir: PathBuf,
+    _lock: File,
+}
+
+impl Home {
+    /// Makes the directory where it is missing and takes its lock.
+    ///
+    /// # Errors
+    /// When it cannot be made, or another Egret holds the lock: its pid is named.
+    pub fn open(data_dir: PathBuf) -> anyhow::Result<Self> {
+        fs::create_dir_all(&data_dir)
+            .with_context(|| format!("create the data directory {}", data_dir.display()))?;
+        let data_dir = data_dir
+            .canonicalize()
+            .with_context(|| format!("examine {}", data_dir.display()))?;
+        // The user that PostgreSQL runs as passes through and sees nothing.
+        fs::set_permissions(&data_dir, fs::Permissions::from_mode(0o711))
+            .with_context(|| format!("change the mode of {}", data_dir.display()))?;
+        let lock = lock(&data_dir)?;
+        let run_dir = run_dir(&data_dir)?;
+        Ok(Self {
+            data_dir,
+            run_dir,
+            _lock: lock,
+        })
+    }
+
+    /// The directory.
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// Where the sockets of branches go.
+    pub fn branch_sockets(&self) -> PathBuf {
+        self.run_dir.join("branches")
+    }
+
+    /// Egret's own metadata.
+    pub fn state_db(&self) -> PathBuf {
+        self.data_dir.join("state.db")
+    }
+
+    /// Where the first start leaves the admin token.
+    pub fn admin_token(&self) -> PathBuf {
+        self.data_dir.join("admin.token")
+    }
+
+    /// The embedded server's files, its data in `data`.
+    pub fn layout(&self, data: PathBuf) -> Layout {
+        Layout {
+            data,
+            socket_dir: self.run_dir.join("postgres"),
+            log_file: self.data_dir.join("postgres-start.log"),
+            password_file: self.data_dir.join("superuser.password"),
+        }
+    }
+
+    /// Moves an unreadable `state.db` aside; its parts are rebuilt.
+    ///
+    /// # Errors
+    /// When it cannot be moved.
+    pub fn mend_state(&self, now: Timestamp) -> anyhow::Result<()> {
+        if let Some(aside) = egret_state::set_aside_if_corrupt(&self.state_db(), now)? {
+            tracing::warn!(
+                aside = %aside.display(),
+                "state.db was unreadable: branches are found again by their manifests, tokens are lost and a new admin token is made"
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Takes the lock that keeps a second Egret out; the kernel gives it back however this one ends.
+fn lock(data_dir: &Path) -> anyhow::Result<File> {
+    let path = data_dir.join("egret.lock");
+    let mut file = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .with_context(|| format!("open {}", path.display()))?;
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut holder = String::new();
+        file.read_to_string(&mut holder)
+            .with_context(|| format!("read {}", path.display()))?;
+        bail!(
+            "another egret (pid {}) uses {}: stop it, or give this one a directory and ports of its own (egret.data_dir)",
+            holder.trim(),
+            data_dir.display()
+        );
+    }
+    file.set_len(0).context("write the lock file")?;
+    file.rewind().context("write the lock file")?;
+    writeln!(file, "{}", std::process::id()).context("write the lock file")?;
+    Ok(file)
+}
+
+/// `run` in the data directory, or where that is too long for unix sockets, a directory under the
+/// system's own for sockets, named after the data directory.
+fn run_dir(data_dir: &Path) -> anyhow::Result<PathBuf> {
+    let inside = data_dir.join("run");
+    let longest = |run: &Path| check_socket_path(&run.join("branches").join("x".repeat(33)), 5432);
+    let chosen = match longest(&inside) {
+        Ok(()) => inside,
+        Err(too_long) => {
+            let digest = Sha256::digest(data_dir.as_os_str().as_encoded_bytes());
+            let name: String = digest
+                .iter()
+                .take(8)
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            let system = if rustix::process::geteuid().is_root() {
+                Some(PathBuf::from("/run"))
+            } else {
+                std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
+            };
+            let elsewhere = system.map(|parent| parent.join(format!("egret-{name}")));
+            elsewhere
+                .filter(|path| longest(path).is_ok())
+                .ok_or(too_long)?
+        }
+    };
+    own_directory(&chosen)?;
+    Ok(chosen)
+}
+
+/// A directory that belongs to this user and nobody else can write to.
+fn own_directory(path: &Path) -> anyhow::Result<()> {
+    if !path.exists() {
+        let made = fs::DirBuilder::new().mode(0o711).create(path);
+        made.with_context(|| format!("create {}", path.display()))?;
+    }
+    let metadata =
+        fs::symlink_metadata(path).with_context(|| format!("examine {}", path.display()))?;
+    if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
+        bail!(
+            "{} is not a directory of this user: remove it",
+            path.display()
+        );
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o711))
+        .with_context(|| format!("change the mode of {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests;

