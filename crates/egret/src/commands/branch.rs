@@ -130,22 +130,24 @@ async fn list(
         .chain(state.iter().map(|state| ("state", state.as_str())))
         .collect();
     let answer = api.get(&["branches"], &query).await?;
-    output.answer(&answer, |branches: Items<Branch>| {
-        if branches.items.is_empty() {
-            return "no branches: make one with `egret branch create NAME`".to_owned();
-        }
-        let head = [
-            "name",
-            "state",
-            "parent",
-            "age",
-            "expires in",
-            "diverged",
-            "sessions",
-            "notes",
-        ];
-        listing(&head, branches.items.into_iter().map(row))
-    })
+    output.answer(&answer, table)
+}
+
+fn table(branches: Items<Branch>) -> String {
+    if branches.items.is_empty() {
+        return "no branches: make one with `egret branch create NAME`".to_owned();
+    }
+    let head = [
+        "name",
+        "state",
+        "parent",
+        "age",
+        "expires in",
+        "diverged",
+        "sessions",
+        "notes",
+    ];
+    listing(&head, branches.items.into_iter().map(row))
 }
 
 fn row(branch: Branch) -> Vec<String> {
@@ -338,3 +340,6 @@ async fn check_registry(api: &Api, output: Output) -> Result<(), Failure> {
         format!("the registry and the volume differ in {count} places"),
     ))
 }
+
+#[cfg(test)]
+mod tests;
