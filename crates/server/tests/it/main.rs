@@ -1,5 +1,6 @@
 //! Real servers on free ports, spoken to by real clients.
 
+mod branches;
 mod house;
 mod http;
 mod limits;

@@ -1,6 +1,6 @@
 //! The PostgreSQL door, between real clients and a real server.
 
-mod door;
+pub mod door;
 mod garbage;
 mod node;
 mod psql;

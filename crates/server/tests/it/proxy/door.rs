@@ -291,7 +291,7 @@ pub fn complaint(output: Output) -> String {
 }
 
 /// Keeps a client from reading this machine's own settings.
-fn plain(command: &mut Command) {
+pub fn plain(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PG") {
             command.env_remove(name);
@@ -307,7 +307,8 @@ fn plain(command: &mut Command) {
         .kill_on_drop(true);
 }
 
-async fn run(mut command: Command, input: &str) -> Output {
+/// Runs a program to its end; one that hangs is given up.
+pub async fn run(mut command: Command, input: &str) -> Output {
     let mut child = command.spawn().expect("`make test` installs every client");
     let mut stdin = child.stdin.take().unwrap();
     let finished = async {
@@ -321,7 +322,8 @@ async fn run(mut command: Command, input: &str) -> Output {
         .expect("no client needs this long")
 }
 
-fn client(variable: &str, fallback: &str) -> PathBuf {
+/// A client program that `make test` installs, or the one a variable names.
+pub fn client(variable: &str, fallback: &str) -> PathBuf {
     std::env::var_os(variable).map_or_else(
         || {
             Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,0 +1,9 @@
+//! Branches through the doors: the engine on a real PostgreSQL, over HTTP and through the proxy.
+
+mod changing;
+mod connecting;
+mod faults;
+mod making;
+mod querying;
+mod rig;
+mod tenants;

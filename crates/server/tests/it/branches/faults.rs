@@ -1,0 +1,115 @@
+//! What the doors say when the volume is full, a statement runs too long, the source cannot be
+//! branched, or the engine is stopping.
+
+use egret_base::settings::{Size, Span};
+use reqwest::Method;
+use serde_json::json;
+
+use super::rig::Rig;
+use crate::house::problem;
+use crate::proxy::door::complaint;
+
+#[tokio::test]
+async fn each_fault_has_its_code_and_its_sqlstate() {
+    let rig = Rig::own(|config| {
+        config.free_min = Size::mib(200);
+        config.query_timeout = Span::ms(500);
+        config.branches_max = 2;
+    })
+    .await;
+    rig.make("first").await;
+    rig.make("second").await;
+    let wish = json!({"name": "third"});
+    let problem = rig
+        .refused(Method::POST, "/v1/branches", wish, 429, "limit_exceeded")
+        .await;
+    assert!(
+        problem["detail"]
+            .as_str()
+            .unwrap()
+            .contains("branches.branches_max is 2"),
+        "{problem}"
+    );
+    assert_eq!(problem["retryable"], true);
+
+    let body = json!({"sql": "SELECT pg_sleep(600)"});
+    let path = "/v1/branches/first/query";
+    rig.refused(Method::POST, path, body, 504, "query_timeout")
+        .await;
+    let answer = rig
+        .query(
+            "first",
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'",
+        )
+        .await;
+    assert_eq!(answer["rows"], json!([[0]]), "the statement still runs");
+
+    a_full_volume(&rig).await;
+
+    let url = rig.url("first").await;
+    rig.stop_engine().await;
+    let response = rig.send(Method::GET, "/v1/branches", json!({})).await;
+    assert!(response.headers().contains_key("retry-after"));
+    crate::house::problem(response, 503, "stopping").await;
+    let text = complaint(rig.psql(&url, "select 1").await);
+    assert!(text.contains("egret is stopping"), "{text}");
+    rig.stop().await;
+    rig.assert_calm();
+}
+
+async fn a_full_volume(rig: &Rig) {
+    let url = rig.url("second").await;
+    rig.post("/v1/branches/second/suspend", json!({})).await;
+    rig.destroy("first").await;
+    rig.assert_settled().await;
+    let ballast = rig.directory.join("volume").join("ballast");
+    let file = std::fs::File::create(&ballast).unwrap();
+    let free = rig.branches.volume().unwrap().free_bytes;
+    let take = free - (100 << 20);
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, take).unwrap();
+    file.sync_all().unwrap();
+    for (path, body) in [
+        ("/v1/branches", json!({"name": "third"})),
+        ("/v1/templates", json!({})),
+        ("/v1/branches/second/resume", json!({})),
+    ] {
+        let response = rig.send(Method::POST, path, body).await;
+        assert!(response.headers().contains_key("retry-after"), "{path}");
+        problem(response, 503, "volume_full").await;
+    }
+    let text = complaint(rig.psql(&url, "select 1").await);
+    assert!(
+        text.contains("branch \"second\" cannot be woken: the volume has"),
+        "{text}"
+    );
+    assert!(
+        text.contains("HINT:  destroy branches or enlarge the volume"),
+        "{text}"
+    );
+    drop(file);
+    std::fs::remove_file(&ballast).unwrap();
+    let directory = std::fs::File::open(rig.directory.join("volume")).unwrap();
+    rustix::fs::syncfs(directory).unwrap();
+    rig.make("first").await;
+}
+
+#[tokio::test]
+async fn a_source_that_cannot_be_copied_is_refused_by_name() {
+    let rig = Rig::own(|_| ()).await;
+    let source = rig.source("postgres").await;
+    let path = rig.directory.join("elsewhere");
+    let owner = egret_postgres::test_support::owner();
+    egret_postgres::cluster::private_directory(&path, &owner).unwrap();
+    let make = format!("CREATE TABLESPACE elsewhere LOCATION '{}'", path.display());
+    source.batch_execute(&make).await.unwrap();
+    let wish = json!({});
+    let problem = rig
+        .refused(Method::POST, "/v1/templates", wish, 409, "source_unusable")
+        .await;
+    assert!(
+        problem["detail"].as_str().unwrap().contains("elsewhere"),
+        "{problem}"
+    );
+    rig.stop().await;
+    rig.assert_calm();
+}
