@@ -45,9 +45,8 @@ impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
             return Ok(None);
         }
         named?;
-        read_json(&bytes)
-            .map(|value| Some(Json(value)))
-            .map_err(Problem::from)
+        let value: Option<T> = read_json(&bytes)?;
+        Ok(value.map(Json))
     }
 }
 

@@ -46,9 +46,10 @@ pub struct Problem {
     /// Seconds to wait before trying again; also in the `Retry-After` header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after_seconds: Option<u32>,
-    /// Members of this error alone, such as the `sqlstate` of a refused statement.
+    /// Members of this error alone, such as the `sqlstate` of a refused statement; documented where
+    /// they occur.
     #[serde(flatten)]
-    #[schema(value_type = Object, additional_properties)]
+    #[schema(ignore)]
     pub extensions: Map<String, Value>,
     #[serde(skip)]
     #[schema(ignore)]

@@ -258,7 +258,7 @@ async fn reset_branch(
     Path(name): Path<BranchName>,
     request: Option<Json<ResetRequest>>,
 ) -> Result<Json<Branch>, Problem> {
-    let to = request.and_then(|Json(request)| request.to.0);
+    let to = request.and_then(|Json(request)| request.to);
     if let Some(template) = to {
         check_template(&branches, &caller, template)?;
     }

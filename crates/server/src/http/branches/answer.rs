@@ -350,21 +350,24 @@ impl From<egret_branches::RegistryCheck> for RegistryCheck {
     }
 }
 
-fn one_of(texts: &'static [&'static str]) -> Object {
+fn one_of(texts: &'static [&'static str], description: &str) -> Object {
     ObjectBuilder::new()
         .schema_type(SchemaType::Type(Type::String))
         .enum_values(Some(texts.iter().copied()))
+        .description(Some(description))
         .build()
 }
 
 fn state_schema() -> Object {
-    one_of(BranchState::TEXTS)
+    one_of(BranchState::TEXTS, "What it is doing.")
 }
 
 fn template_state_schema() -> Object {
-    one_of(TemplateState::TEXTS)
+    one_of(TemplateState::TEXTS, "What it is doing.")
 }
 
 pub(super) fn preset_schema() -> Object {
-    one_of(Preset::TEXTS)
+    let description =
+        "Memory, log and checkpoint settings by purpose; `twin` has the source's own.";
+    one_of(Preset::TEXTS, description)
 }

@@ -103,27 +103,9 @@ impl BranchChange {
 #[serde(deny_unknown_fields)]
 pub(super) struct ResetRequest {
     /// `template:<id>`; the template that the branch was made of when absent.
-    #[serde(default, deserialize_with = "by_text")]
+    #[serde(default, deserialize_with = "template")]
     #[schema(value_type = Option<String>, example = "template:0197a3c2-7a53-7c11-9d2e-3f1c5a7b9d10")]
-    pub(super) to: ResetTo,
-}
-
-/// The template of a reset; `None` for the branch's own.
-#[derive(Default)]
-pub(super) struct ResetTo(pub(super) Option<TemplateId>);
-
-impl FromStr for ResetTo {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            Ok(From::Template(id)) => Ok(Self(Some(id))),
-            _ => Err(format!(
-                "`{}` is not a template: write template:ID, as the list of templates has it",
-                text.chars().take(80).collect::<String>().escape_debug()
-            )),
-        }
-    }
+    pub(super) to: Option<TemplateId>,
 }
 
 /// A statement.
@@ -170,6 +152,20 @@ fn by_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
 ) -> Result<T, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(serde::de::Error::custom)
+}
+
+/// Reads an origin that has to be a template.
+fn template<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TemplateId>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    let origin = text.as_deref().map(str::parse);
+    match origin.transpose() {
+        Ok(None) => Ok(None),
+        Ok(Some(From::Template(id))) => Ok(Some(id)),
+        Ok(Some(_)) => Err(serde::de::Error::custom(
+            "a reset goes to a template: write template:ID, as the list of templates has it",
+        )),
+        Err(text) => Err(serde::de::Error::custom(text)),
+    }
 }
 
 /// Tells null from absence.

@@ -57,6 +57,7 @@ async fn each_operation_needs_its_scope() {
             assert_eq!(ask(&read).await.unwrap().status(), 200, "{path}");
         }
     }
+    crate::openapi::assert_whole(&rig.get("/openapi.json").await);
     let check = rig.post("/v1/verify", json!({})).await;
     assert!(check["branches"].as_u64().unwrap() >= 1, "{check}");
     assert!(
