@@ -7,9 +7,13 @@ use egret_postgres::pidfile::PidFile;
 use serde::Serialize;
 
 use super::{Branches, milliseconds};
+use crate::core::reconcile::Disk;
 use crate::error::BranchesError;
-use crate::model::{Branch, BranchName, BranchState, TemplateState};
+use crate::model::{Branch, BranchId, BranchName, BranchState, Template, TemplateState};
 use crate::store::{files, proof};
+
+/// How often a registry in motion is compared with the disk before the last look counts.
+pub const LOOKS_MAX: u32 = 20;
 
 /// What was proved of a branch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -127,20 +131,32 @@ impl Branches {
         Ok(found.as_deref() == Some(marker))
     }
 
-    /// Compares registry and disk.
+    /// Compares registry and disk. What is in motion meanwhile is looked at again, for as often as
+    /// [`LOOKS_MAX`].
     ///
     /// # Errors
     /// [`BranchesError`] when either cannot be read.
     pub async fn check_registry(&self) -> Result<RegistryCheck, BranchesError> {
         let registry = &self.inner.started()?.registry;
-        let paths = self.inner.paths.clone();
-        let disk = crate::store::source::blocking(move || files::survey(&paths)).await?;
-        let (branches, templates) = (registry.branches()?, registry.templates()?);
-        let mut findings = Vec::new();
-        for branch in &branches {
-            findings.extend(self.check_branch(branch, &disk));
+        let mut looks = 0;
+        loop {
+            let before = (registry.branches()?, registry.templates()?);
+            let paths = self.inner.paths.clone();
+            let disk = crate::store::source::blocking(move || files::survey(&paths)).await?;
+            let after = (registry.branches()?, registry.templates()?);
+            looks += 1;
+            if before == after || looks == LOOKS_MAX {
+                return Ok(self.compare(&after.0, &after.1, &disk));
+            }
         }
-        for template in &templates {
+    }
+
+    fn compare(&self, branches: &[Branch], templates: &[Template], disk: &Disk) -> RegistryCheck {
+        let mut findings: Vec<Finding> = branches
+            .iter()
+            .filter_map(|branch| self.check_branch(branch, disk))
+            .collect();
+        for template in templates {
             if template.state == TemplateState::Ready && !disk.templates.contains(&template.id) {
                 findings.push(finding(
                     "template",
@@ -149,7 +165,7 @@ impl Branches {
                 ));
             }
         }
-        let unknown = |id: &crate::model::BranchId| branches.iter().all(|branch| branch.id != *id);
+        let unknown = |id: &BranchId| branches.iter().all(|branch| branch.id != *id);
         for id in disk.branches.iter().filter(|id| unknown(id)) {
             findings.push(finding(
                 "branch",
@@ -182,20 +198,16 @@ impl Branches {
             .iter()
             .filter(|branch| branch.state == BranchState::Destroying)
             .count();
-        Ok(RegistryCheck {
+        RegistryCheck {
             consistent: findings.is_empty(),
             branches: branches.len() - tombstones,
             templates: templates.len(),
             tombstones,
             findings,
-        })
+        }
     }
 
-    fn check_branch(
-        &self,
-        branch: &Branch,
-        disk: &crate::core::reconcile::Disk,
-    ) -> Option<Finding> {
+    fn check_branch(&self, branch: &Branch, disk: &Disk) -> Option<Finding> {
         let exists = disk.branches.contains(&branch.id);
         let runs = disk.postmasters.contains(&branch.id);
         let name = branch.name.to_string();

@@ -184,9 +184,14 @@ impl Branches {
     ///
     /// # Errors
     /// [`BranchesError`] when it cannot run.
-    pub async fn databases(&self, tenant: &str, name: &BranchName) -> Result<Vec<String>, BranchesError> {
+    pub async fn databases(
+        &self,
+        tenant: &str,
+        name: &BranchName,
+    ) -> Result<Vec<String>, BranchesError> {
         let attached = self.attach(tenant, name).await?;
-        let connection = socket_connection(&attached.socket_dir, attached.port, "postgres", "branches");
+        let connection =
+            socket_connection(&attached.socket_dir, attached.port, "postgres", "branches");
         let client = pool::connect(&connection).await?;
         Ok(source::databases(&client).await?)
     }
@@ -198,11 +203,18 @@ impl Branches {
     pub fn templates_for(&self, tenant: &str) -> Result<Vec<TemplateView>, BranchesError> {
         let registry = &self.inner.started()?.registry;
         let branches = registry.branches()?;
-        let own = |id| branches.iter().any(|branch| branch.id == id && branch.tenant == tenant);
+        let own = |id| {
+            branches
+                .iter()
+                .any(|branch| branch.id == id && branch.tenant == tenant)
+        };
         let mut shown = self.templates()?;
         let mut seen = registry.templates()?;
         seen.retain(|template| template.origin_branch.is_none_or(own));
-        shown.retain(|view| seen.iter().any(|template| template.id.to_string() == view.id));
+        shown.retain(|view| {
+            seen.iter()
+                .any(|template| template.id.to_string() == view.id)
+        });
         Ok(shown)
     }
 
