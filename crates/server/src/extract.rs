@@ -154,9 +154,18 @@ fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RequestError> {
                 message: inner.to_string(),
             };
         }
+        if path == "." {
+            return RequestError::JsonInvalid {
+                field: "body".to_owned(),
+                message: inner.to_string(),
+            };
+        }
+        // The field says where; a position would only stand in the way of what is wrong.
+        let position = format!(" at line {} column {}", inner.line(), inner.column());
+        let text = inner.to_string();
         RequestError::JsonInvalid {
-            field: if path == "." { "body".to_owned() } else { path },
-            message: inner.to_string(),
+            field: path,
+            message: text.strip_suffix(&position).unwrap_or(&text).to_owned(),
         }
     })?;
     reader.end().map_err(|error| RequestError::JsonMalformed {
