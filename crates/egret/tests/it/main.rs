@@ -4,4 +4,5 @@
 mod command_line;
 mod demo;
 mod documentation;
+mod serve;
 mod server;

@@ -34,7 +34,9 @@ fn check(text: &str, expected: Expect) {
 #[test]
 fn a_branch_with_its_receipt() {
     let branch: Branch = decode(&answer()).unwrap();
-    check(&describe(branch), expect![[r#"
+    check(
+        &describe(branch),
+        expect![[r#"
         name       pr-42
         state      running
         template   0197a3c2-0000-7c11-9d2e-3f1c5a7b9d10
@@ -53,7 +55,8 @@ fn a_branch_with_its_receipt() {
         PHASE  MS
         clone  9.8
         start  41.4
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -66,11 +69,14 @@ fn a_list_of_branches() {
     second["receipt"] = Json::Null;
     second["failure"] = json!("its server did not start");
     let branches = decode(&json!({"items": [first, second]})).unwrap();
-    check(&table(branches), expect![[r#"
+    check(
+        &table(branches),
+        expect![[r#"
         NAME     STATE    PARENT                                AGE    EXPIRES IN  DIVERGED  SESSIONS  NOTES
         pr-42    running  0197a3c2-0000-7c11-9d2e-3f1c5a7b9d10  15min  1h 45min    1.5 MB    2         protected, ticket=42
         pr-42-b  failed   branch pr-42                          15min  never       1.5 MB    2         protected, ticket=42, its server did not start
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -81,7 +87,9 @@ fn a_proof_that_could_not_compare() {
         "checksums_equal": null, "catalogue_equal": null, "source_unchanged": true,
         "elapsed_ms": 312.5,
     }));
-    check(&prove_text(proof.unwrap()), expect![[r#"
+    check(
+        &prove_text(proof.unwrap()),
+        expect![[r#"
         branch                  pr-42
         marker in branch        yes
         marker in source        no
@@ -91,5 +99,6 @@ fn a_proof_that_could_not_compare() {
         catalogue equal         not compared
         source unchanged        yes
         took                    312 ms
-    "#]]);
+    "#]],
+    );
 }
