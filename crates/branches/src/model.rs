@@ -190,6 +190,8 @@ pub struct Template {
     pub state: TemplateState,
     /// The branch it was taken from; `None` when from the source's head.
     pub origin_branch: Option<BranchId>,
+    /// The tenant of that branch, who alone may use the template; everybody may use the source's.
+    pub tenant: Option<String>,
     /// That branch's name at the time.
     pub origin_branch_name: Option<BranchName>,
     /// The server.
@@ -204,6 +206,13 @@ pub struct Template {
     pub preload_libraries: String,
     /// What building it took.
     pub phases: Vec<Phase>,
+}
+
+impl Template {
+    /// Whether a tenant may make branches of it.
+    pub fn is_for(&self, tenant: &str) -> bool {
+        self.tenant.as_deref().is_none_or(|owner| owner == tenant)
+    }
 }
 
 /// A writable copy with a postmaster of its own.

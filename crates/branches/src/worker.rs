@@ -15,6 +15,7 @@ use crate::model::{Branch, BranchId, BranchState};
 use crate::store::files::boot_id;
 use crate::store::registry::Registry;
 use crate::store::secret::Secret;
+use crate::store::source::blocking;
 use crate::store::volume::image;
 
 /// How often the plan is made when nobody asks for it.
@@ -262,9 +263,12 @@ impl Service for VolumeService {
 
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            if self.image.exists()
-                && let Err(error) = image::unmount(&self.root)
-            {
+            if !self.image.exists() {
+                return;
+            }
+            let root = self.root.clone();
+            let unmounted = blocking(move || image::unmount(&root)).await;
+            if let Err(error) = unmounted {
                 tracing::warn!(%error, "the volume stays mounted");
             }
         })

@@ -53,13 +53,13 @@ const _: () = assert!(size_of::<Request>() == 32 + 56 * EXTENTS);
 /// `FS_IOC_FIEMAP`, `_IOWR('f', 11, struct fiemap)`: the number carries the header's size alone.
 struct Fiemap<'a>(&'a mut Request);
 
-// SAFETY: the kernel reads the header and writes it back together with at most `extent_count`
-// extents behind it; `Request` has room for exactly that many (set below, sizes asserted above) and
-// is borrowed mutably through the call. Every bit pattern is a valid value of its fields.
 #[expect(
     unsafe_code,
     reason = "an ioctl is described to rustix by implementing its unsafe trait"
 )]
+// SAFETY: the kernel reads the header and writes it back together with at most `extent_count`
+// extents behind it; `Request` has room for exactly that many (set below, sizes asserted above) and
+// is borrowed mutably through the call. Every bit pattern is a valid value of its fields.
 unsafe impl Ioctl for Fiemap<'_> {
     type Output = ();
 
@@ -97,8 +97,8 @@ pub fn unshared_bytes(file: &File) -> io::Result<u64> {
             extent_count: EXTENTS as u32,
             ..Header::default()
         };
-        // SAFETY: `Fiemap` describes its ioctl truthfully and `file` stays open through the call.
         #[expect(unsafe_code, reason = "calling an ioctl is unsafe in rustix")]
+        // SAFETY: `Fiemap` describes its ioctl truthfully and `file` stays open through the call.
         unsafe {
             ioctl(file.as_fd(), Fiemap(&mut request))?;
         }

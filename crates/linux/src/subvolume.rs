@@ -40,13 +40,13 @@ const SNAPSHOT_CREATE: u8 = 23;
 const SUBVOLUME_CREATE: u8 = 24;
 const SNAPSHOT_DESTROY: u8 = 63;
 
-// SAFETY: the three numbers above are `_IOW(0x94, n, struct btrfs_ioctl_vol_args_v2)`; the kernel
-// reads exactly the 4096 bytes of that struct, whose layout `VolumeArguments` repeats (asserted
-// above), from a box that lives through the call. They return 0 and write nothing back.
 #[expect(
     unsafe_code,
     reason = "an ioctl is described to rustix by implementing its unsafe trait"
 )]
+// SAFETY: the three numbers above are `_IOW(0x94, n, struct btrfs_ioctl_vol_args_v2)`; the kernel
+// reads exactly the 4096 bytes of that struct, whose layout `VolumeArguments` repeats (asserted
+// above), from a box that lives through the call. They return 0 and write nothing back.
 unsafe impl<const NUMBER: u8> Ioctl for VolumeIoctl<NUMBER> {
     type Output = ();
 
@@ -87,9 +87,9 @@ fn run<const NUMBER: u8>(path: &Path, source: Option<&File>) -> io::Result<()> {
     }
     arguments.name[..name.len()].copy_from_slice(name);
     let request = VolumeIoctl::<NUMBER> { arguments };
+    #[expect(unsafe_code, reason = "calling an ioctl is unsafe in rustix")]
     // SAFETY: `VolumeIoctl` describes its ioctl truthfully (see its implementation), and `parent`
     // stays open through the call; a file system that is not btrfs answers ENOTTY.
-    #[expect(unsafe_code, reason = "calling an ioctl is unsafe in rustix")]
     unsafe {
         ioctl(parent.as_fd(), request)?;
     }
@@ -127,12 +127,12 @@ const READ_ONLY: u64 = 1 << 1;
 /// `BTRFS_IOC_SUBVOL_SETFLAGS`, `_IOW(0x94, 26, __u64)`.
 struct SetFlags(u64);
 
-// SAFETY: the kernel reads one u64 from the pointer, which is a field of the value that rustix keeps
-// alive through the call, and writes nothing back.
 #[expect(
     unsafe_code,
     reason = "an ioctl is described to rustix by implementing its unsafe trait"
 )]
+// SAFETY: the kernel reads one u64 from the pointer, which is a field of the value that rustix keeps
+// alive through the call, and writes nothing back.
 unsafe impl Ioctl for SetFlags {
     type Output = ();
 
@@ -157,8 +157,8 @@ unsafe impl Ioctl for SetFlags {
 /// The kernel's; `EINVAL` when `path` is not a subvolume.
 pub fn make_read_only(path: &Path) -> io::Result<()> {
     let subvolume = File::open(path)?;
-    // SAFETY: `SetFlags` describes its ioctl truthfully and `subvolume` stays open through the call.
     #[expect(unsafe_code, reason = "calling an ioctl is unsafe in rustix")]
+    // SAFETY: `SetFlags` describes its ioctl truthfully and `subvolume` stays open through the call.
     unsafe {
         ioctl(subvolume.as_fd(), SetFlags(READ_ONLY))?;
     }

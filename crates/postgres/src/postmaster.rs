@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use egret_linux::readable::Readable;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use crate::error::{PostgresError, io};
@@ -97,16 +98,21 @@ impl Postmaster {
     /// # Errors
     /// [`PostgresError::Io`] when the process cannot be watched.
     pub fn adopt(data: &Path) -> Result<Option<Self>, PostgresError> {
-        let Some(file) = PidFile::read(data) else {
+        let listed = PidFile::read(data).and_then(|file| Pid::from_raw(file.pid));
+        let Some(pid) = listed else {
             return Ok(None);
         };
-        if !process::runs_in(file.pid, data) {
-            return Ok(None);
-        }
-        let Some(pid) = Pid::from_raw(file.pid) else {
-            return Ok(None);
+        let postmaster = match Self::watch_process(pid, data) {
+            Ok(postmaster) => postmaster,
+            Err(PostgresError::Io { source, .. })
+                if source.raw_os_error() == Some(Errno::SRCH.raw_os_error()) =>
+            {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
         };
-        Self::watch_process(pid, data).map(Some)
+        // Looked at after it is held: the pid cannot turn to another process any more.
+        Ok(process::runs_in(postmaster.pid(), data).then_some(postmaster))
     }
 
     fn watch_process(pid: Pid, data: &Path) -> Result<Self, PostgresError> {
@@ -203,11 +209,16 @@ impl Postmaster {
                 break;
             }
             if tokio::time::timeout(timeout, self.exited()).await.is_ok() {
-                return;
+                break;
             }
             tracing::warn!(pid = self.pid(), ?signal, data = %self.data.display(), "postgres did not stop in time");
         }
         self.exited().await;
+        // The log collector, or a backend in the middle of something, ends a moment later.
+        let last_ones = await_ends(&self.data);
+        if tokio::time::timeout(timeout, last_ones).await.is_err() {
+            end_orphans(&self.data).await;
+        }
     }
 
     /// Tells the server to stop and does not wait.
@@ -283,24 +294,36 @@ fn clear_stale_pid_file(data: &Path) -> Result<(), PostgresError> {
 
 /// Kills what a dead postmaster left behind in its data directory and waits until it is gone.
 pub async fn end_orphans(data: &Path) {
-    for pid in process::in_directory(data) {
-        let Some(pid) = Pid::from_raw(pid) else {
-            continue;
-        };
-        let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK) else {
-            continue;
-        };
+    for orphan in processes_in(data) {
+        // One that has ended meanwhile needs no killing.
+        let _ = rustix::process::pidfd_send_signal(&orphan, Signal::KILL);
+        ended(&orphan).await;
+    }
+}
+
+/// Waits until every process of a data directory has ended by itself.
+async fn await_ends(data: &Path) {
+    for process in processes_in(data) {
+        ended(&process).await;
+    }
+}
+
+/// Handles on the processes of a data directory, which no reuse of a pid can turn to others.
+fn processes_in(data: &Path) -> Vec<Readable> {
+    let handle = |pid: i32| {
+        let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::NONBLOCK).ok()?;
         // The pid may have been reused between the listing and the open.
-        if !process::runs_in(pid.as_raw_nonzero().get(), data) {
-            continue;
-        }
-        let killed = rustix::process::pidfd_send_signal(&pidfd, Signal::KILL);
-        if killed.is_ok()
-            && let Ok(pidfd) = Readable::new(pidfd)
-            && let Err(error) = pidfd.readable().await
-        {
-            tracing::debug!(%error, "an orphan's end could not be awaited");
-        }
+        process::runs_in(pid, data).then(|| Readable::new(pidfd).ok())?
+    };
+    process::in_directory(data)
+        .into_iter()
+        .filter_map(handle)
+        .collect()
+}
+
+async fn ended(process: &Readable) {
+    if let Err(error) = process.readable().await {
+        tracing::debug!(%error, "a process's end could not be awaited");
     }
 }
 

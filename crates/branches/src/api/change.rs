@@ -7,7 +7,7 @@ use egret_postgres::postmaster::StopMode;
 use super::{Branches, Inner};
 use crate::core::request;
 use crate::error::{BranchesError, io};
-use crate::model::{Branch, BranchName, BranchState, Change, TemplateId, TemplateState};
+use crate::model::{Branch, BranchName, BranchState, Change, TemplateId};
 use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
 use crate::store::source::blocking;
 
@@ -207,13 +207,9 @@ impl Inner {
         }
         let gate = self.templates_gate.read().await;
         if let Some(id) = to {
-            let ready = |template: &crate::model::Template| {
-                template.id == id && template.state == TemplateState::Ready
-            };
-            if !started.registry.templates()?.iter().any(ready) {
-                return Err(BranchesError::TemplateNotFound { id: id.to_string() });
-            }
-            branch.template = id;
+            let template = self.template(id, &branch.tenant)?;
+            branch.template = template.id;
+            branch.parent_branch = template.origin_branch_name;
         }
         branch.state = BranchState::Resetting;
         self.steps.before("reset.intent");

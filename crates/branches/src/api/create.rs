@@ -56,23 +56,15 @@ impl Inner {
         if let Some(existing) = self.existing(&asked).await? {
             return Ok(Created::Existing(existing));
         }
-        let branches = started.registry.branches()?;
+        let mut branches = started.registry.branches()?;
+        branches.retain(|branch| branch.state != BranchState::Destroying);
         let limit = Limit::new("branches.branches_max", u64::from(self.config.branches_max));
         limit.check(branches.len() as u64 + 1)?;
         self.check_room()?;
         let template = self.template_for(&asked).await?;
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;
-        if !started
-            .registry
-            .templates()?
-            .iter()
-            .any(|found| found.id == template.id && found.state == TemplateState::Ready)
-        {
-            return Err(BranchesError::TemplateNotFound {
-                id: template.id.to_string(),
-            });
-        }
+        self.template(template.id, &asked.tenant)?;
         let branch = self.intent(&asked, &template);
         watch.phase("template");
         let slot = self.slot(branch.id);
@@ -202,6 +194,16 @@ impl Inner {
         Ok(())
     }
 
+    /// A template that is ready and that the tenant may use.
+    pub(crate) fn template(&self, id: TemplateId, tenant: &str) -> Result<Template, BranchesError> {
+        let templates = self.started()?.registry.templates()?;
+        let usable = |found: &Template| {
+            found.id == id && found.state == TemplateState::Ready && found.is_for(tenant)
+        };
+        let found = templates.into_iter().find(usable);
+        found.ok_or_else(|| BranchesError::TemplateNotFound { id: id.to_string() })
+    }
+
     /// The template that a request names, built now where it has to be.
     async fn template_for(self: &Arc<Self>, asked: &NewBranch) -> Result<Template, BranchesError> {
         let newest = |templates: Vec<Template>| {
@@ -226,11 +228,7 @@ impl Inner {
                 let building = self.building.lock().await;
                 self.build_from_head(&building).await
             }
-            From::Template(id) => registry
-                .templates()?
-                .into_iter()
-                .find(|found| found.id == *id && found.state == TemplateState::Ready)
-                .ok_or_else(|| BranchesError::TemplateNotFound { id: id.to_string() }),
+            From::Template(id) => self.template(*id, &asked.tenant),
             From::Branch(name) => {
                 let parent = self.find(&asked.tenant, name)?;
                 let building = self.building.lock().await;

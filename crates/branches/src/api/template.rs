@@ -154,6 +154,7 @@ impl Inner {
             id: TemplateId::new(now, self.entropy.ten()),
             state: TemplateState::Building,
             origin_branch: parent.map(|branch| branch.id),
+            tenant: parent.map(|branch| branch.tenant.clone()),
             origin_branch_name: parent.map(|branch| branch.name.clone()),
             source: facts.identity.clone(),
             lsn: String::new(),

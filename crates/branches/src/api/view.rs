@@ -196,33 +196,11 @@ impl Branches {
         Ok(source::databases(&client).await?)
     }
 
-    /// The templates that a tenant may use, oldest first: the source's and those of its own branches.
+    /// The templates that a tenant may use, oldest first: those of the source and of its branches.
     ///
     /// # Errors
     /// [`BranchesError`].
-    pub fn templates_for(&self, tenant: &str) -> Result<Vec<TemplateView>, BranchesError> {
-        let registry = &self.inner.started()?.registry;
-        let branches = registry.branches()?;
-        let own = |id| {
-            branches
-                .iter()
-                .any(|branch| branch.id == id && branch.tenant == tenant)
-        };
-        let mut shown = self.templates()?;
-        let mut seen = registry.templates()?;
-        seen.retain(|template| template.origin_branch.is_none_or(own));
-        shown.retain(|view| {
-            seen.iter()
-                .any(|template| template.id.to_string() == view.id)
-        });
-        Ok(shown)
-    }
-
-    /// Every template, oldest first.
-    ///
-    /// # Errors
-    /// [`BranchesError`].
-    pub fn templates(&self) -> Result<Vec<TemplateView>, BranchesError> {
+    pub fn templates(&self, tenant: &str) -> Result<Vec<TemplateView>, BranchesError> {
         let registry = &self.inner.started()?.registry;
         let branches = registry.branches()?;
         let used = |id: TemplateId| {
@@ -233,8 +211,9 @@ impl Branches {
         };
         let templates = registry.templates()?;
         Ok(templates
-            .into_iter()
-            .map(|template| self.template_view(&template, used(template.id)))
+            .iter()
+            .filter(|template| template.is_for(tenant))
+            .map(|template| self.template_view(template, used(template.id)))
             .collect())
     }
 

@@ -15,7 +15,7 @@ pub const TEXT_BYTES_MAX: u64 = 256;
 /// Checks everything that can be checked without looking at the world.
 ///
 /// # Errors
-/// [`BranchesError::Invalid`] or [`BranchesError::Limit`].
+/// [`BranchesError::Invalid`].
 pub fn validate(request: &NewBranch, config: &BranchesConfig) -> Result<(), BranchesError> {
     if request.preset == Preset::Twin && !request.settings.is_empty() {
         return Err(BranchesError::Invalid {
@@ -49,15 +49,26 @@ pub fn validate(request: &NewBranch, config: &BranchesConfig) -> Result<(), Bran
     ttl(request.ttl_ms, config)
 }
 
+/// A value over its limit can never be granted, however often it is asked for.
+fn within(limit: Limit, asked: u64, what: &'static str) -> Result<(), BranchesError> {
+    limit
+        .check(asked)
+        .map_err(|exceeded| BranchesError::Invalid {
+            what,
+            reason: exceeded.to_string(),
+        })
+}
+
 /// Checks labels.
 ///
 /// # Errors
-/// [`BranchesError::Limit`] or [`BranchesError::Invalid`].
+/// [`BranchesError::Invalid`].
 pub fn labels(
     labels: &BTreeMap<String, String>,
     config: &BranchesConfig,
 ) -> Result<(), BranchesError> {
-    Limit::new("branches.labels_max", u64::from(config.labels_max)).check(labels.len() as u64)?;
+    let limit = Limit::new("branches.labels_max", u64::from(config.labels_max));
+    within(limit, labels.len() as u64, "labels")?;
     for (key, value) in labels {
         if key.is_empty() {
             return Err(BranchesError::Invalid {
@@ -66,8 +77,8 @@ pub fn labels(
             });
         }
         let limit = Limit::new("label_bytes_max", TEXT_BYTES_MAX);
-        limit.check(key.len() as u64)?;
-        limit.check(value.len() as u64)?;
+        within(limit, key.len() as u64, "labels")?;
+        within(limit, value.len() as u64, "labels")?;
     }
     Ok(())
 }
@@ -75,14 +86,18 @@ pub fn labels(
 /// Checks a lifetime.
 ///
 /// # Errors
-/// [`BranchesError::Invalid`] for zero, [`BranchesError::Limit`] beyond the longest.
+/// [`BranchesError::Invalid`] for zero and beyond the longest.
 pub fn ttl(ttl_ms: Option<u64>, config: &BranchesConfig) -> Result<(), BranchesError> {
     match ttl_ms {
         Some(0) => Err(BranchesError::Invalid {
             what: "ttl_ms",
             reason: "a lifetime must be longer than nothing".to_owned(),
         }),
-        Some(ttl_ms) => Ok(Limit::new("branches.ttl_max", config.ttl_max.0).check(ttl_ms)?),
+        Some(ttl_ms) => within(
+            Limit::new("branches.ttl_max", config.ttl_max.0),
+            ttl_ms,
+            "ttl_ms",
+        ),
         None => Ok(()),
     }
 }

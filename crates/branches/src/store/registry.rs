@@ -85,6 +85,7 @@ impl Registry {
                 branch.boot_id,
                 branch.postmaster.map(|(pid, _)| pid),
                 branch.postmaster.map(|(_, ticks)| ticks as i64),
+                branch.parent_branch.as_ref().map(BranchName::as_str),
             ])?;
         Ok(())
     }
@@ -187,6 +188,7 @@ impl Registry {
                 template.id.to_string(),
                 template.state.as_str(),
                 template.origin_branch.map(|id| id.to_string()),
+                template.tenant,
                 template.origin_branch_name.as_ref().map(BranchName::as_str),
                 json(&template.source),
                 template.lsn,
@@ -297,6 +299,7 @@ fn template_from(row: &Row<'_>) -> rusqlite::Result<Template> {
         id: parsed::<TemplateId>(row, "id")?,
         state: parsed::<TemplateState>(row, "state")?,
         origin_branch: parsed_option::<BranchId>(row, "origin_branch")?,
+        tenant: row.get("tenant")?,
         origin_branch_name: parsed_option::<BranchName>(row, "origin_branch_name")?,
         source: from_json::<SourceIdentity>(row, "source")?,
         lsn: row.get("lsn")?,

@@ -4,6 +4,7 @@
 //! just before the step it is told; the parent then starts an Egret on what is left.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 
@@ -26,14 +27,23 @@ impl Steps for Crash {
     fn before(&self, step: &'static str) {
         self.seen.lock().unwrap().insert(step);
         if self.at.as_deref() == Some(step) {
-            let own = rustix::process::getpid();
-            rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
+            end();
         }
     }
 }
 
+/// Ends this process as kill -9 does.
+fn end() {
+    let own = rustix::process::getpid();
+    rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
+}
+
+/// The pid of a process that every postmaster keeps for as long as it lives.
+const CHECKPOINTER: &str =
+    "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+
 /// What is done while a crash may come; by then branch `kept` exists.
-async fn play(egret: &Egret, scene: &str) {
+async fn play(egret: &Egret, scene: &str, pid_note: &Path) {
     let branches = &egret.branches;
     match scene {
         "create" => {
@@ -57,6 +67,17 @@ async fn play(egret: &Egret, scene: &str) {
                 .unwrap();
             egret.assert_consistent().await;
         }
+        "populate" => {
+            egret.make_app().await;
+            for number in 0..4 {
+                egret.branch(&format!("b{number}")).await;
+                let sql = format!("UPDATE item SET name = 'changed' WHERE id <= {number}");
+                egret.ask(&format!("b{number}"), &sql).await.unwrap();
+            }
+            let pid = egret.ask("b1", CHECKPOINTER).await.unwrap().unwrap();
+            std::fs::write(pid_note, pid).unwrap();
+            end();
+        }
         "reset" => {
             branches
                 .reset(DEFAULT_TENANT, &name("kept"), None)
@@ -79,7 +100,8 @@ async fn child_of_the_crash_tests() {
     };
     let home = Home::at(directory.as_ref());
     let egret = home.start_with(Some(Arc::new(crash))).await;
-    play(&egret, &std::env::var(SCENE).unwrap()).await;
+    let note = home.directory.join("pid");
+    play(&egret, &std::env::var(SCENE).unwrap(), &note).await;
     // Reached only when the step was not on the way; then the parent says so.
     egret.stop().await;
 }
@@ -121,7 +143,7 @@ async fn steps_of(home: &Home, scene: &str) -> BTreeSet<&'static str> {
             .unwrap();
     }
     crash.seen.lock().unwrap().clear();
-    play(&egret, scene).await;
+    play(&egret, scene, &home.directory.join("pid")).await;
     let seen = crash.seen.lock().unwrap().clone();
     clear(&egret).await;
     egret.stop().await;
@@ -229,6 +251,27 @@ async fn reset_survives_a_crash_before_every_step() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn branches_outlive_a_crash_of_egret_and_a_clean_stop() {
+    let home = Home::new("outlive");
+    assert!(crash(&home, "populate", "none").await);
+    let pid = std::fs::read_to_string(home.directory.join("pid")).unwrap();
+    let egret = home.start().await;
+    let same = egret.ask("b1", CHECKPOINTER).await.unwrap();
+    assert_eq!(same, Some(pid), "the running postmaster was taken over");
+    egret.assert_consistent().await;
+    egret.stop().await;
+
+    let egret = home.start().await;
+    for number in 0..4 {
+        let sql = "SELECT count(*) FROM item WHERE name = 'changed'";
+        let changed = egret.ask(&format!("b{number}"), sql).await;
+        assert_eq!(changed.unwrap(), Some(number.to_string()));
+    }
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lost_or_corrupt_registry_is_made_again_from_the_manifests() {
     let home = Home::new("registry");
     let egret = home.start().await;
@@ -308,7 +351,7 @@ async fn strangers_on_the_volume_are_reported_and_left_alone() {
         !check.consistent && found.iter().any(|which| which.ends_with("notes.txt")),
         "{found:?}"
     );
-    egret.abandon();
+    egret.stop().await;
     let egret = home.start().await;
     egret.branch("two").await;
     assert!(foreign.is_dir() && branches.join("notes.txt").is_file());
@@ -501,8 +544,9 @@ async fn a_branch_without_files_says_so_and_can_be_destroyed() {
         .suspend(DEFAULT_TENANT, &name("one"))
         .await
         .unwrap();
-    egret.abandon();
-    let files = home.directory.join("volume/branches").join(branch.id.hex());
+    egret.stop().await;
+    let mounted = egret_branches::open_volume(&home.directory, &home.config).unwrap();
+    let files = mounted.root.join("branches").join(branch.id.hex());
     egret_linux::subvolume::delete(&files).unwrap();
     let egret = home.start().await;
     let shown = egret

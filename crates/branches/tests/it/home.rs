@@ -70,6 +70,7 @@ impl Home {
     }
 
     fn build(&self, steps: Option<Arc<dyn Steps>>) -> Egret {
+        crate::logs::watch();
         let mounted = open_volume(&self.directory, &self.config).expect("the volume opens");
         let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
         let layout = Layout {
@@ -111,13 +112,10 @@ impl Home {
 }
 
 impl Egret {
+    /// Stops everything; whatever was logged until then must have been expected.
     pub async fn stop(&self) {
         self.stack.stop().await;
-    }
-
-    /// As after kill -9 of Egret: nothing is stopped, nobody supervises.
-    pub fn abandon(self) {
-        std::mem::forget(self);
+        crate::logs::assert_quiet();
     }
 
     /// A superuser's session in the source.

@@ -304,51 +304,6 @@ async fn reset_suspend_resume_protect_and_expire() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn branches_outlive_a_crash_of_egret_and_a_clean_stop() {
-    let home = Home::new("outlive");
-    let egret = home.start().await;
-    egret.make_app().await;
-    for number in 0..4 {
-        egret.branch(&format!("b{number}")).await;
-        let sql = format!("UPDATE item SET name = 'changed' WHERE id <= {number}");
-        egret.ask(&format!("b{number}"), &sql).await.unwrap();
-    }
-    let pid = egret
-        .ask(
-            "b1",
-            "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'",
-        )
-        .await
-        .unwrap();
-    egret.abandon();
-
-    let egret = home.start().await;
-    let same = egret
-        .ask(
-            "b1",
-            "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'",
-        )
-        .await
-        .unwrap();
-    assert_eq!(same, pid, "the running postmaster was taken over");
-    egret.assert_consistent().await;
-    egret.stop().await;
-
-    let egret = home.start().await;
-    for number in 0..4 {
-        let changed = egret
-            .ask(
-                &format!("b{number}"),
-                "SELECT count(*) FROM item WHERE name = 'changed'",
-            )
-            .await;
-        assert_eq!(changed.unwrap(), Some(number.to_string()));
-    }
-    egret.assert_consistent().await;
-    egret.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_postmaster_comes_back_with_what_was_committed() {
     let home = Home::new("revive");
     let egret = home.start().await;

@@ -4,4 +4,5 @@ mod faults;
 mod home;
 mod isolation;
 mod lifecycle;
+mod logs;
 mod volumes;

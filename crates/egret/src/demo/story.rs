@@ -51,7 +51,7 @@ async fn tell(egret: &Egret, output: Output) -> anyhow::Result<()> {
         .context("the demo needs the embedded server: unset postgres.url")?;
     load_flights(embedded, output).await?;
     let branches = &embedded.branches;
-    if branches.templates()?.is_empty() {
+    if branches.templates(DEFAULT_TENANT)?.is_empty() {
         let template = branches.refresh_template().await?;
         let ms: f64 = template.phases.iter().map(|phase| phase.ms).sum();
         output.remark(&format!(

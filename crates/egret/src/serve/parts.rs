@@ -94,6 +94,13 @@ impl Parts {
             self.entropy.clone(),
         )?);
         let admin = tokens.ensure_admin(&home.admin_token())?;
+        let proxy = match &embedded {
+            Some(embedded) => Some(Arc::new(self.proxy(embedded.branches.clone())?)),
+            None => None,
+        };
+        if let Some(proxy) = &proxy {
+            stack.push(proxy.clone());
+        }
         let under = stack.clone();
         let mut server = Server::builder(
             self.server.clone(),
@@ -106,10 +113,8 @@ impl Parts {
                 readiness: Arc::new(move || under.readiness()),
             },
         );
-        let mut proxy = None;
-        if let Some(embedded) = embedded {
-            let door = Arc::new(self.proxy(embedded.branches.clone())?);
-            let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(door.clone()));
+        if let (Some(embedded), Some(proxy)) = (embedded, proxy) {
+            let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
             server = server
                 .route(routes)
                 .status("postgres", postgres_section(embedded.postgres))
@@ -119,12 +124,8 @@ impl Parts {
                     "proxy",
                     fixed_section(json!({ "address": self.proxy_address() })),
                 );
-            proxy = Some(door);
         }
         stack.push(Arc::new(server.build()?));
-        if let Some(proxy) = proxy {
-            stack.push(proxy);
-        }
         Ok(admin.map(|admin| admin.token))
     }
 

@@ -121,11 +121,13 @@ async fn starts_configured_restarts_after_a_crash_and_stops_cleanly() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_running_server_is_adopted_and_a_stale_pid_file_is_not() {
     let home = Home::new("adopt");
-    let first = home.server();
-    first.start().await.unwrap();
+    // A runtime that is thrown away takes the supervisor with it, as kill -9 of Egret does; the
+    // postmaster runs on.
+    let (first, crashed) = (home.server(), tokio::runtime::Runtime::new().unwrap());
+    let started = crashed.spawn(async move { first.start().await });
+    started.await.unwrap().unwrap();
+    crashed.shutdown_background();
     let pid = home.pid();
-    // As after kill -9 of Egret: nobody supervises, the postmaster runs on.
-    std::mem::forget(first);
 
     let second = home.server();
     second.start().await.unwrap();

@@ -70,9 +70,6 @@ async fn create_branch(
     caller: Caller,
     Json(request): Json<BranchRequest>,
 ) -> Result<(StatusCode, Json<Branch>), Problem> {
-    if let Some(template) = request.template() {
-        check_template(&branches, &caller, template)?;
-    }
     let created = branches.create(request.of(caller.tenant())).await?;
     let status = match created {
         Created::New(_) => StatusCode::CREATED,
@@ -259,9 +256,6 @@ async fn reset_branch(
     request: Option<Json<ResetRequest>>,
 ) -> Result<Json<Branch>, Problem> {
     let to = request.and_then(|Json(request)| request.to);
-    if let Some(template) = to {
-        check_template(&branches, &caller, template)?;
-    }
     let branch = branches.reset(caller.tenant(), &name, to).await?;
     Ok(Json(branches.view(branch).await?.into()))
 }
@@ -340,20 +334,6 @@ async fn verify_branch(
         branches.verify(&tenant, &name, &database).await
     });
     Ok(Json(proof.await.map_err(query::problem)?.into()))
-}
-
-/// A template of another tenant's branch is not there for the caller.
-fn check_template(
-    branches: &Branches,
-    caller: &Caller,
-    id: TemplateId,
-) -> Result<(), BranchesError> {
-    let id = id.to_string();
-    let seen = branches.templates_for(caller.tenant())?;
-    if seen.iter().any(|template| template.id == id) {
-        return Ok(());
-    }
-    Err(BranchesError::TemplateNotFound { id })
 }
 
 /// Runs work to its end though its caller may leave before.

@@ -18,6 +18,7 @@ fn template(number: u8, origin: Option<BranchId>, taken_s: i64) -> Template {
         id: TemplateId::new(at(taken_s), [number; 10]),
         state: TemplateState::Ready,
         origin_branch: origin,
+        tenant: None,
         origin_branch_name: None,
         source: SourceIdentity {
             name: "main".into(),

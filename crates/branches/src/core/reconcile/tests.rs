@@ -12,6 +12,7 @@ fn template(number: u8, state: TemplateState) -> Template {
         id: TemplateId::new(Timestamp::from_micros(0), [number; 10]),
         state,
         origin_branch: None,
+        tenant: None,
         origin_branch_name: None,
         source: SourceIdentity {
             name: "main".into(),

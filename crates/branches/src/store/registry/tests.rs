@@ -12,6 +12,7 @@ fn template() -> Template {
         id: TemplateId::new(Timestamp::from_micros(1), [1; 10]),
         state: TemplateState::Ready,
         origin_branch: Some(BranchId::new(Timestamp::from_micros(1), [2; 10])),
+        tenant: None,
         origin_branch_name: Some("parent".parse().unwrap()),
         source: SourceIdentity {
             name: "main".into(),

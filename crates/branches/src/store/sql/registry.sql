@@ -2,6 +2,7 @@ CREATE TABLE template (
     id                 TEXT PRIMARY KEY,
     state              TEXT NOT NULL,
     origin_branch      TEXT,
+    tenant             TEXT,
     origin_branch_name TEXT,
     source             TEXT NOT NULL,
     lsn                TEXT NOT NULL,

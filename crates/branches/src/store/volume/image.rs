@@ -5,13 +5,21 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use egret_base::settings::Size;
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 
 use crate::error::{BranchesError, io};
 
 /// The smallest image that holds a cluster and a few branches.
 pub const SIZE_MIN: Size = Size::mib(512);
+
+/// How long an unmount waits for the last open file.
+pub const UNMOUNT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How often it tries meanwhile: the kernel does not tell when a file system is free.
+const UNMOUNT_INTERVAL: Duration = Duration::from_millis(10);
 
 fn fail(reason: String) -> BranchesError {
     BranchesError::Volume { reason }
@@ -94,13 +102,26 @@ pub fn mount(image: &Path, root: &Path) -> Result<(), BranchesError> {
     fs::set_permissions(root, open).map_err(io("change the mode of", root))
 }
 
-/// Unmounts the image; its loop device goes with it.
+/// Unmounts the image; its loop device goes with it. Blocks for at most [`UNMOUNT_WAIT_MAX`] while
+/// somebody still has a file of it open.
 ///
 /// # Errors
-/// [`BranchesError::Volume`] when something still uses it.
+/// [`BranchesError::Volume`] when something still uses it then.
 pub fn unmount(root: &Path) -> Result<(), BranchesError> {
-    if is_mounted(root) {
-        run("umount", &[root.as_os_str()])?;
+    let started = Instant::now();
+    while is_mounted(root) {
+        match rustix::mount::unmount(root, UnmountFlags::empty()) {
+            Err(Errno::BUSY) if started.elapsed() < UNMOUNT_WAIT_MAX => {
+                std::thread::sleep(UNMOUNT_INTERVAL);
+            }
+            Err(error) => {
+                return Err(fail(format!(
+                    "{} could not be unmounted: {error}",
+                    root.display()
+                )));
+            }
+            Ok(()) => {}
+        }
     }
     Ok(())
 }

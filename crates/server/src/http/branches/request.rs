@@ -50,14 +50,6 @@ fn small() -> Preset {
 }
 
 impl BranchRequest {
-    /// The template that is asked for by its id.
-    pub(super) fn template(&self) -> Option<TemplateId> {
-        match self.from {
-            From::Template(id) => Some(id),
-            _ => None,
-        }
-    }
-
     /// What the engine is asked for, on behalf of a tenant.
     pub(super) fn of(self, tenant: &str) -> NewBranch {
         NewBranch {

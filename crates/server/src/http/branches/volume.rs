@@ -61,7 +61,7 @@ async fn list_templates(
     State(branches): State<Branches>,
     caller: Caller,
 ) -> Result<Json<TemplateList>, Problem> {
-    let templates = branches.templates_for(caller.tenant())?;
+    let templates = branches.templates(caller.tenant())?;
     Ok(Json(TemplateList {
         items: templates.into_iter().map(Template::from).collect(),
     }))
