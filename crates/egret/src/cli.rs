@@ -233,7 +233,7 @@ pub struct Create {
 pub struct Connect {
     /// The branch
     pub name: String,
-    /// The database [default: the source's]
+    /// The database [default: the only one, where there is one]
     #[arg(long, short)]
     pub database: Option<String>,
     /// Print the connection string, password included, instead of running psql
@@ -254,7 +254,7 @@ pub struct Query {
     /// The value of $1, then of $2 …; may be repeated
     #[arg(long = "param", value_name = "VALUE", allow_hyphen_values = true)]
     pub params: Vec<String>,
-    /// The database [default: the source's]
+    /// The database [default: the only one, where there is one]
     #[arg(long, short)]
     pub database: Option<String>,
     /// Refuse a result of more rows than this

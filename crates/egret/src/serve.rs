@@ -45,8 +45,8 @@ pub struct Embedded {
 pub struct Greeting {
     /// The HTTP door.
     pub url: String,
-    /// The PostgreSQL door.
-    pub proxy: String,
+    /// The PostgreSQL door, where there are branches to reach.
+    pub proxy: Option<String>,
     /// The admin token, on the first start only.
     pub admin_token: Option<String>,
     /// The server underneath.
@@ -98,7 +98,7 @@ impl Egret {
         Ok(Self {
             greeting: Greeting {
                 url: configuration.address()?.url.to_string(),
-                proxy: parts.proxy_address(),
+                proxy: embedded.as_ref().map(|_| parts.proxy_address()),
                 admin_token,
                 postgres: underneath,
             },
@@ -191,13 +191,15 @@ fn greet(egret: &Egret, output: Output) -> anyhow::Result<()> {
         });
         return Ok(output.json(&answer)?);
     }
-    let mut text = format!(
-        "egret is ready\n  API and docs  {}docs\n  proxy         {}\n  postgres      {}\n  data          {}\n",
-        greeting.url,
-        greeting.proxy,
+    let mut text = format!("egret is ready\n  API and docs  {}docs\n", greeting.url);
+    if let Some(proxy) = &greeting.proxy {
+        text.push_str(&format!("  proxy         {proxy}\n"));
+    }
+    text.push_str(&format!(
+        "  postgres      {}\n  data          {}\n",
         greeting.postgres,
         egret.home.data_dir().display(),
-    );
+    ));
     if let Some(token) = &greeting.admin_token {
         text.push_str(&format!(
             "  admin token   {token}\n                (shown once; `egret` on this machine reads it from the data directory)\n"

@@ -188,9 +188,10 @@ fn host_based_authentication() -> String {
     format!(
         "# Written by Egret at every start.\n\
          local all {SUPERUSER} peer map={IDENT_MAP}\n\
-         local all all scram-sha-256\n\
-         host all all 127.0.0.1/32 scram-sha-256\n\
-         host all all ::1/128 scram-sha-256\n"
+         local replication {SUPERUSER} peer map={IDENT_MAP}\n\
+         local all,replication all scram-sha-256\n\
+         host all,replication all 127.0.0.1/32 scram-sha-256\n\
+         host all,replication all ::1/128 scram-sha-256\n"
     )
 }
 

@@ -13,8 +13,8 @@ egret_base::settings! {
         /// Directory with the programs `postgres`, `initdb` and `pg_ctl` to use; empty: the pinned
         /// release is fetched once, or a server found on this machine serves when offline.
         bin: Option<PathBuf> = None,
-        /// Where fetched releases are kept; empty: `/var/cache/egret` for root, else
-        /// `~/.cache/egret`.
+        /// Where fetched releases are kept; empty: `/var/cache/egret/postgres` for
+        /// root, else `~/.cache/egret/postgres`.
         cache_dir: Option<PathBuf> = None,
         /// TCP port of the embedded server, on the loopback address only.
         port: u16 = 7433,

@@ -342,7 +342,10 @@ impl Shared {
 }
 
 /// A port that somebody else holds is told apart from a server that does not start.
-fn check_port(port: u16) -> Result<(), PostgresError> {
+///
+/// # Errors
+/// [`PostgresError::PortTaken`].
+pub fn check_port(port: u16) -> Result<(), PostgresError> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))
         .map(|_| ())
         .map_err(|_| PostgresError::PortTaken { port })

@@ -74,7 +74,7 @@ impl Postmaster {
     /// still use the data directory, or the program cannot be started.
     pub async fn launch(launch: &Launch) -> Result<Self, PostgresError> {
         check_socket_path(&launch.socket_dir, launch.port)?;
-        clear_stale_pid_file(&launch.data)?;
+        clear_stale_files(launch)?;
         let owned = launch.clone();
         let pid = tokio::task::spawn_blocking(move || spawn(&owned))
             .await
@@ -274,22 +274,38 @@ pub fn check_socket_path(directory: &Path, port: u16) -> Result<(), PostgresErro
     Ok(())
 }
 
-/// Removes the pid file of a postmaster that is gone, after its last processes are gone too.
+/// Removes the pid file and the socket's lock file of a postmaster that is gone, after its last
+/// processes are gone too.
 ///
-/// PostgreSQL refuses to start when the pid in the file belongs to any live process, which a
-/// recycled pid does; but it must refuse while a backend of the dead postmaster lives on.
-fn clear_stale_pid_file(data: &Path) -> Result<(), PostgresError> {
-    let path = pidfile::path_in(data);
-    if !path.exists() {
+/// PostgreSQL refuses to start when the pid in either file belongs to any live process, which a
+/// recycled pid does; but it must refuse while a backend of the dead postmaster lives on. The
+/// socket's directory belongs to this data directory alone.
+fn clear_stale_files(launch: &Launch) -> Result<(), PostgresError> {
+    let data = &launch.data;
+    let socket = launch.socket_dir.join(format!(".s.PGSQL.{}", launch.port));
+    let stale = [
+        pidfile::path_in(data),
+        socket.with_extension(format!("{}.lock", launch.port)),
+        socket,
+    ];
+    if stale.iter().all(|path| fs::symlink_metadata(path).is_err()) {
         return Ok(());
     }
     if let Some(pid) = process::in_directory(data).first() {
         return Err(PostgresError::StillInUse {
-            data: data.to_owned(),
+            data: data.clone(),
             pid: *pid,
         });
     }
-    fs::remove_file(&path).map_err(io("remove", &path))
+    for path in stale {
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(io("remove", &path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Kills what a dead postmaster left behind in its data directory and waits until it is gone.

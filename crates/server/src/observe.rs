@@ -285,7 +285,7 @@ impl Drop for Record {
             method = self.method,
             route,
             status = self.status,
-            ms = elapsed.as_secs_f64() * 1e3,
+            ms = (elapsed.as_secs_f64() * 1e6).round() / 1e3,
             bytes = self.bytes,
             request_id = self.context.id,
             token = caller.map(Caller::token_id),

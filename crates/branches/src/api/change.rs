@@ -230,6 +230,9 @@ impl Inner {
             self.steps.before("reset.remove");
             blocking(move || volume.remove(&data).map_err(io("remove", &data))).await?;
             self.clone_template(branch.template, branch.id).await?;
+            if branch.durable {
+                self.flush_volume().await?;
+            }
             self.start_again(branch).await?;
             write_manifest(&self.paths.branch(branch.id), branch)
         }

@@ -139,6 +139,9 @@ impl Inner {
         watch: &mut Stopwatch,
     ) -> Result<Branch, BranchesError> {
         self.clone_template(branch.template, branch.id).await?;
+        if branch.durable {
+            self.flush_volume().await?;
+        }
         watch.phase("clone");
         self.start_postmaster(&mut branch, template).await?;
         watch.phase("start");

@@ -14,6 +14,7 @@ use egret_postgres::EmbeddedServer;
 use egret_postgres::owner::Owner;
 use egret_postgres::postmaster::Postmaster;
 use egret_postgres::provision::Binaries;
+use egret_postgres::supervise::Restarts;
 use egret_postgres::wire::scram::Verifier;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, watch};
@@ -35,7 +36,7 @@ pub mod session;
 pub mod template;
 pub mod verify;
 pub mod view;
-pub(crate) mod volume;
+mod volume;
 
 /// Egret's name for the embedded server as a source.
 pub const SOURCE: &str = "main";
@@ -115,6 +116,8 @@ pub(crate) struct Slot {
     live: Mutex<Option<Arc<Postmaster>>>,
     pub(crate) sessions: AtomicU32,
     pub(crate) idle_since: Mutex<Option<Timestamp>>,
+    /// The ends that nobody asked for.
+    pub(crate) restarts: Mutex<Restarts>,
     /// Counts the ends of its postmasters; sessions watch it.
     pub(crate) ends: watch::Sender<u64>,
 }
@@ -126,6 +129,7 @@ impl Slot {
             live: Mutex::new(None),
             sessions: AtomicU32::new(0),
             idle_since: Mutex::new(Some(now)),
+            restarts: Mutex::default(),
             ends: watch::Sender::new(0),
         }
     }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use egret_base::Coded;
 use egret_postgres::cluster::private_directory;
 use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
-use egret_postgres::supervise::Restarts;
 
-use super::{Inner, Slot};
+use super::{Inner, Slot, lock};
 use crate::core::preset;
 use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchId, BranchState, Template};
@@ -85,9 +84,8 @@ impl Inner {
     async fn revive(self: &Arc<Self>, id: BranchId, slot: &Slot) {
         tracing::warn!(branch = %id, "the postmaster of a branch ended by itself");
         self.metrics.postmaster_ended();
-        let mut restarts = Restarts::default();
         loop {
-            let decision = restarts.ended(self.now());
+            let decision = lock(&slot.restarts).ended(self.now());
             tokio::time::sleep(decision.wait).await;
             let _held = slot.lock.lock().await;
             let Ok(started) = self.started() else {

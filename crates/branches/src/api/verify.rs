@@ -83,9 +83,12 @@ impl Branches {
         let attached = self.attach(tenant, name).await?;
         let branch = self.inner.find(tenant, name)?;
         let source = &self.inner.source;
-        let marker = format!("egret_marker_{}", branch.id.hex());
+        let id = BranchId::new(self.inner.now(), self.inner.entropy.ten());
+        let marker = format!("egret_marker_{}", id.hex());
         let before = proof::source_state(source).await?;
-        let marker_in_branch = self.write_marker(&branch, database, &marker).await?;
+        let mut session = self.inner.session(&branch, database).await?;
+        let marker_in_branch = proof::write_marker(&mut session, &marker).await?;
+        session.close().await;
         let marker_in_source = proof::schema_in_source(source, &marker).await?;
         let after = proof::source_state(source).await?;
         drop(attached);
@@ -106,29 +109,6 @@ impl Branches {
             source_unchanged: marker_in_branch && unchanged,
             elapsed_ms: milliseconds(started.elapsed()),
         })
-    }
-
-    /// Writes the marker, reads it back and removes it from the branch.
-    async fn write_marker(
-        &self,
-        branch: &Branch,
-        database: &str,
-        marker: &str,
-    ) -> Result<bool, BranchesError> {
-        let mut session = self.inner.session(branch, database).await?;
-        let write = format!(
-            "CREATE SCHEMA {marker}; CREATE TABLE {marker}.proof (written text);
-             INSERT INTO {marker}.proof VALUES ('{marker}'); SELECT written FROM {marker}.proof"
-        );
-        let answer = session.query(&write, &[], 10, 1_000).await?;
-        let found = answer
-            .rows
-            .first()
-            .and_then(|row| row.first().cloned().flatten());
-        let remove = format!("DROP SCHEMA {marker} CASCADE");
-        session.query(&remove, &[], 10, 1_000).await?;
-        session.close().await;
-        Ok(found.as_deref() == Some(marker))
     }
 
     /// Compares registry and disk. What is in motion meanwhile is looked at again, for as often as

@@ -2,6 +2,7 @@
 //! checksums of the source's tables and catalogue before and after.
 
 use egret_postgres::error::server;
+use egret_postgres::wire::{Session, WireError};
 use egret_postgres::{EmbeddedServer, PostgresError, pool};
 use sha2::{Digest, Sha256};
 use tokio_postgres::Client;
@@ -89,7 +90,26 @@ async fn catalogue_checksum(client: &Client) -> Result<String, PostgresError> {
     Ok(row.get(0))
 }
 
-/// In how many databases of the source a schema of this name exists.
+/// Writes a marker to a branch (a schema, a table, a row), reads it back and removes it.
+///
+/// # Errors
+/// The server's.
+pub async fn write_marker(session: &mut Session, marker: &str) -> Result<bool, WireError> {
+    let write = format!(
+        "CREATE SCHEMA {marker}; CREATE TABLE {marker}.proof (written text);
+         INSERT INTO {marker}.proof VALUES ('{marker}'); SELECT written FROM {marker}.proof"
+    );
+    let answer = session.query(&write, &[], 10, 1_000).await?;
+    let found = answer
+        .rows
+        .first()
+        .and_then(|row| row.first().cloned().flatten());
+    let remove = format!("DROP SCHEMA {marker} CASCADE");
+    session.query(&remove, &[], 10, 1_000).await?;
+    Ok(found.as_deref() == Some(marker))
+}
+
+/// Whether any database of the source has a schema of this name.
 ///
 /// # Errors
 /// The server's.

@@ -1,7 +1,6 @@
 //! What a user does with branches, from creation to destruction.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use egret_base::Coded;
 use egret_branches::model::{BranchState, Change, DEFAULT_TENANT, From, NewBranch, Preset};
@@ -224,7 +223,7 @@ async fn from_head_sees_what_a_template_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reset_suspend_resume_protect_and_expire() {
+async fn reset_suspend_and_resume() {
     let home = Home::new("states");
     let egret = home.start().await;
     egret.make_app().await;
@@ -262,6 +261,17 @@ async fn reset_suspend_resume_protect_and_expire() {
     let woken = branches.show(DEFAULT_TENANT, &one).await.unwrap();
     assert_eq!(woken.branch.state, BranchState::Running);
 
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn protect_and_expire() {
+    let home = Home::new("protect");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let branches = &egret.branches;
+    let one = name("one");
+    egret.branch("one").await;
     let protect = Change {
         protected: Some(true),
         ..Change::default()
@@ -345,7 +355,7 @@ async fn destroy_does_not_wait_for_sessions_and_happens_once() {
             .sessions
             == 0
         {
-            tokio::time::sleep(Duration::from_millis(1)).await;
+            tokio::task::yield_now().await;
         }
         egret
             .branches

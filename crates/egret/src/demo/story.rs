@@ -158,6 +158,7 @@ async fn try_something(embedded: &Embedded, output: Output) -> anyhow::Result<()
 /// What to try next, with the strings to do it.
 fn invite(branches: &Branches, egret: &Egret, output: Output) -> anyhow::Result<()> {
     let credentials = branches.credentials(DEFAULT_TENANT, &name())?;
+    let proxy = egret.greeting.proxy.as_deref().unwrap_or_default();
     let program = std::env::args()
         .next()
         .unwrap_or_else(|| "egret".to_owned());
@@ -169,7 +170,7 @@ fn invite(branches: &Branches, egret: &Egret, output: Output) -> anyhow::Result<
          \x20 {program} branch list\n\
          \x20 {program} branch destroy mine\n\
          and look at {}docs. Ctrl-C stops everything.",
-        credentials.user, credentials.password, egret.greeting.proxy, egret.greeting.url,
+        credentials.user, credentials.password, proxy, egret.greeting.url,
     ));
     Ok(())
 }

@@ -7,6 +7,7 @@ use anyhow::bail;
 use egret_base::lifecycle::{Readiness, Service, Stack};
 use egret_base::{Clock, Entropy};
 use egret_branches::{Branches, BranchesConfig, Mounted, Options};
+use egret_postgres::embedded::check_port;
 use egret_postgres::external::{ManagedLock, Verdict, check, parse};
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
@@ -57,6 +58,10 @@ impl Parts {
         postgres: PostgresConfig,
         branches: BranchesConfig,
     ) -> anyhow::Result<Embedded> {
+        if !home.data_dir().join("volume").exists() {
+            // Before anything is made; later the port may be held by the server to take over.
+            check_port(postgres.port)?;
+        }
         let mounted = open_volume(home.data_dir(), &branches).await?;
         let postgres = Arc::new(EmbeddedServer::new(
             postgres,

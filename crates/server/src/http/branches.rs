@@ -4,7 +4,7 @@
 //! caller's token.
 
 use axum::extract::State;
-use egret_branches::model::{BranchName, BranchState, TemplateId};
+use egret_branches::model::{BranchName, BranchState};
 use egret_branches::{Branches, BranchesError, Children, Created};
 use http::StatusCode;
 use serde::Deserialize;

@@ -38,10 +38,18 @@ fn openapi() {}
 #[expect(dead_code, reason = "documents the route that `docs_routes` serves")]
 fn docs() {}
 
-/// The documentation of the two routes, which cannot be served before it is complete.
+/// What each error code means
+///
+/// A page in Markdown; a problem's `type` points into it. Takes no token.
+#[utoipa::path(get, path = "/errors", operation_id = "getErrors", tag = "system", security(()),
+    responses((status = 200, description = "The page.", body = String, content_type = "text/markdown")))]
+#[expect(dead_code, reason = "documents the route that `docs_routes` serves")]
+fn errors() {}
+
+/// The documentation of these routes, which cannot be served before it is complete.
 pub(super) fn documentation() -> OpenApiRouter<Arc<Doors>> {
     #[derive(utoipa::OpenApi)]
-    #[openapi(paths(openapi, docs))]
+    #[openapi(paths(openapi, docs, errors))]
     struct Pages;
 
     OpenApiRouter::with_openapi(<Pages as utoipa::OpenApi>::openapi())
@@ -64,6 +72,13 @@ pub(crate) fn docs_routes(document: Bytes) -> Router {
         .route(
             "/docs",
             file("text/html; charset=utf-8", include_str!("docs/page.html")),
+        )
+        .route(
+            "/errors",
+            file(
+                "text/markdown; charset=utf-8",
+                include_str!("../../../../docs/reference/errors.md"),
+            ),
         )
         .route(
             "/docs/page.css",

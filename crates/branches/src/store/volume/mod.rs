@@ -17,6 +17,7 @@ use crate::error::BranchesError;
 
 mod btrfs;
 pub mod image;
+pub mod relocation;
 pub mod tree;
 
 /// Which driver makes the copies.
@@ -139,7 +140,7 @@ impl Mounted {
 /// # Errors
 /// [`BranchesError::Volume`] when the configured driver cannot work here.
 pub fn open(data_dir: &Path, config: &BranchesConfig) -> Result<Mounted, BranchesError> {
-    crate::api::volume::finish_interrupted_move(data_dir)?;
+    relocation::finish_interrupted_move(data_dir)?;
     let root = data_dir.join("volume");
     let image = data_dir.join("volume.img");
     let fresh = !root.join("source").exists() && !image.exists();

@@ -62,7 +62,8 @@ enum Cell {
 /// Run a statement
 ///
 /// As the branch's own role. An answer larger than `branches.query_rows_max` or
-/// `branches.query_bytes_max` is refused; the statement has changed nothing then.
+/// `branches.query_bytes_max` is refused; a single statement has changed nothing then, of several
+/// those before it are committed.
 #[utoipa::path(post, path = "/v1/branches/{name}/query", operation_id = "queryBranch",
     tag = "branches", security(("token" = ["branches:write"])),
     params(("name" = String, Path, description = "Its name.")), request_body = QueryRequest,

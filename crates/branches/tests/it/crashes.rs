@@ -1,0 +1,278 @@
+//! A crash of Egret before every step of what it does.
+//!
+//! A crash is real: the test binary runs itself again as a child, which ends itself with SIGKILL
+//! just before the step it is told; the parent then starts an Egret on what is left.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+
+use egret_branches::model::{DEFAULT_TENANT, From, NewBranch};
+use egret_branches::{Children, Steps};
+
+use crate::home::{Egret, Home, name};
+
+/// Names the directory of a child.
+pub const DIRECTORY: &str = "EGRET_TEST_CRASH_DIRECTORY";
+const STEP: &str = "EGRET_TEST_CRASH_STEP";
+/// Names what a child does.
+pub const SCENE: &str = "EGRET_TEST_CRASH_SCENE";
+
+/// Ends the process when a step is reached, or notes which were.
+struct Crash {
+    at: Option<String>,
+    seen: Mutex<BTreeSet<&'static str>>,
+}
+
+impl Steps for Crash {
+    fn before(&self, step: &'static str) {
+        self.seen.lock().unwrap().insert(step);
+        if self.at.as_deref() == Some(step) {
+            end();
+        }
+    }
+}
+
+/// Ends this process as kill -9 does.
+fn end() {
+    let own = rustix::process::getpid();
+    rustix::process::kill_process(own, rustix::process::Signal::KILL).unwrap();
+}
+
+/// The pid of a process that every postmaster keeps for as long as it lives.
+const CHECKPOINTER: &str =
+    "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+
+/// What is done while a crash may come; by then branch `kept` exists.
+async fn play(egret: &Egret, scene: &str, pid_note: &Path) {
+    let branches = &egret.branches;
+    match scene {
+        "create" => {
+            egret.branch("new").await;
+        }
+        "head" => {
+            let mut request = NewBranch::named(name("new"));
+            request.from = From::Head;
+            branches.create(request).await.unwrap();
+        }
+        "nested" => {
+            let mut request = NewBranch::named(name("new"));
+            request.from = From::Branch(name("kept"));
+            branches.create(request).await.unwrap();
+        }
+        "destroy" => {
+            egret.branch("new").await;
+            branches
+                .destroy(DEFAULT_TENANT, &name("new"), Children::Refuse)
+                .await
+                .unwrap();
+            egret.assert_consistent().await;
+        }
+        "populate" => {
+            egret.make_app().await;
+            for number in 0..4 {
+                egret.branch(&format!("b{number}")).await;
+                let sql = format!("UPDATE item SET name = 'changed' WHERE id <= {number}");
+                egret.ask(&format!("b{number}"), &sql).await.unwrap();
+            }
+            let pid = egret.ask("b1", CHECKPOINTER).await.unwrap().unwrap();
+            std::fs::write(pid_note, pid).unwrap();
+            end();
+        }
+        "reset" => {
+            branches
+                .reset(DEFAULT_TENANT, &name("kept"), None)
+                .await
+                .unwrap();
+        }
+        other => panic!("no scene {other}"),
+    }
+}
+
+/// Runs in the child: starts, plays the scene and dies in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn child_of_the_crash_tests() {
+    let Ok(directory) = std::env::var(DIRECTORY) else {
+        return;
+    };
+    let crash = Crash {
+        at: std::env::var(STEP).ok(),
+        seen: Mutex::default(),
+    };
+    let home = Home::at(directory.as_ref());
+    let egret = home.start_with(Some(Arc::new(crash))).await;
+    let note = home.directory.join("pid");
+    play(&egret, &std::env::var(SCENE).unwrap(), &note).await;
+    // Reached only when the step was not on the way; then the parent says so.
+    egret.stop().await;
+}
+
+/// Plays a scene in a child that dies before `step`; returns whether it died.
+async fn crash(home: &Home, scene: &str, step: &str) -> bool {
+    let status = tokio::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "crashes::child_of_the_crash_tests",
+            "--nocapture",
+        ])
+        .env(DIRECTORY, &home.directory)
+        .env(SCENE, scene)
+        .env(STEP, step)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .await
+        .unwrap();
+    !status.success()
+}
+
+/// Every step of a scene, seen by playing it once without a crash.
+async fn steps_of(home: &Home, scene: &str) -> BTreeSet<&'static str> {
+    let crash = Arc::new(Crash {
+        at: None,
+        seen: Mutex::default(),
+    });
+    let egret = home.start_with(Some(crash.clone())).await;
+    if egret
+        .branches
+        .list(DEFAULT_TENANT)
+        .await
+        .unwrap()
+        .is_empty()
+    {
+        egret.make_app().await;
+        egret.branch("kept").await;
+        egret
+            .ask("kept", "UPDATE item SET name = 'kept' WHERE id = 1")
+            .await
+            .unwrap();
+    }
+    crash.seen.lock().unwrap().clear();
+    play(&egret, scene, &home.directory.join("pid")).await;
+    let seen = crash.seen.lock().unwrap().clone();
+    clear(&egret).await;
+    egret.stop().await;
+    seen
+}
+
+/// Removes what a scene may have made.
+async fn clear(egret: &Egret) {
+    if egret
+        .branches
+        .show(DEFAULT_TENANT, &name("new"))
+        .await
+        .is_ok()
+    {
+        egret.destroy("new").await;
+    }
+    egret.assert_consistent().await;
+}
+
+async fn survives_a_crash_before_every_step_of(scene: &str) {
+    let home = Home::new(&format!("crash-{scene}"));
+    let mut steps = steps_of(&home, scene).await;
+    assert!(!steps.is_empty());
+    // A crash during recovery comes on top of one that left something to recover.
+    steps.insert("recover.repair");
+    for step in steps {
+        if step == "recover.repair" {
+            let before = if scene == "reset" {
+                "reset.remove"
+            } else {
+                "start.launch"
+            };
+            crash(
+                &home,
+                if scene == "reset" { "reset" } else { "create" },
+                before,
+            )
+            .await;
+        }
+        assert!(
+            crash(&home, scene, step).await,
+            "{scene} never reached {step}"
+        );
+        let egret = home.start().await;
+        while egret
+            .branches
+            .count_by_state()
+            .unwrap()
+            .contains_key("resetting")
+        {
+            tokio::task::yield_now().await;
+        }
+        clear(&egret).await;
+        let kept = loop {
+            // It may just be starting again.
+            if let Ok(kept) = egret
+                .ask("kept", "SELECT name FROM item WHERE id = 1")
+                .await
+            {
+                break kept;
+            }
+        };
+        let expected = ["item 1", "kept"];
+        assert!(
+            expected.contains(&kept.as_deref().unwrap()),
+            "{scene} before {step}: {kept:?}"
+        );
+        let source = egret.source("app").await;
+        let rows = source.query_one("SELECT count(*) FROM item WHERE name = 'item ' || id", &[]);
+        assert_eq!(
+            rows.await.unwrap().get::<_, i64>(0),
+            1_000,
+            "the source is unchanged"
+        );
+        drop(source);
+        egret.branch("new").await;
+        clear(&egret).await;
+        egret.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn create_survives_a_crash_before_every_step() {
+    survives_a_crash_before_every_step_of("create").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn create_from_head_survives_a_crash_before_every_step() {
+    survives_a_crash_before_every_step_of("head").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn create_from_a_branch_survives_a_crash_before_every_step() {
+    survives_a_crash_before_every_step_of("nested").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn destroy_survives_a_crash_before_every_step() {
+    survives_a_crash_before_every_step_of("destroy").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reset_survives_a_crash_before_every_step() {
+    survives_a_crash_before_every_step_of("reset").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn branches_outlive_a_crash_of_egret_and_a_clean_stop() {
+    let home = Home::new("outlive");
+    assert!(crash(&home, "populate", "none").await);
+    let pid = std::fs::read_to_string(home.directory.join("pid")).unwrap();
+    let egret = home.start().await;
+    let same = egret.ask("b1", CHECKPOINTER).await.unwrap();
+    assert_eq!(same, Some(pid), "the running postmaster was taken over");
+    egret.assert_consistent().await;
+    egret.stop().await;
+
+    let egret = home.start().await;
+    for number in 0..4 {
+        let sql = "SELECT count(*) FROM item WHERE name = 'changed'";
+        let changed = egret.ask(&format!("b{number}"), sql).await;
+        assert_eq!(changed.unwrap(), Some(number.to_string()));
+    }
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
