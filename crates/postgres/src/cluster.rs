@@ -1,7 +1,7 @@
 //! A data directory: made by `initdb`, with authentication and settings that Egret writes.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -148,7 +148,7 @@ pub fn configure(
     )?;
     write_owned(&data.join("pg_ident.conf"), &ident_map(&[SUPERUSER]), owner)?;
     let main = data.join("postgresql.conf");
-    let text = fs::read_to_string(&main).map_err(io("read", &main))?;
+    let text = read_own(&main)?;
     let include = "include 'egret.conf'\ninclude_if_exists 'user.conf'\n";
     if !text.contains(include) {
         write_owned(
@@ -207,6 +207,8 @@ pub fn ident_map(roles: &[&str]) -> String {
 
 /// Replaces a file of a data directory in one step, owned by the server's user, mode 0600.
 ///
+/// The directory belongs to that user, and Egret may be root: no link that lies there is followed.
+///
 /// # Errors
 /// [`PostgresError::Io`].
 pub fn write_owned(path: &Path, text: &str, owner: &Owner) -> Result<(), PostgresError> {
@@ -216,21 +218,41 @@ pub fn write_owned(path: &Path, text: &str, owner: &Owner) -> Result<(), Postgre
     fs::rename(&new, path).map_err(io("write", path))
 }
 
-/// Writes a file that only its owner may read, replacing what was there.
+/// Writes a file that only its owner may read, replacing what was there; a link that was there is
+/// replaced, not followed.
 ///
 /// # Errors
 /// [`PostgresError::Io`].
 pub fn write_private(path: &Path, text: &str) -> Result<(), PostgresError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(io("replace", path)(error));
+        }
+        _ => {}
+    }
     let mut file = fs::OpenOptions::new()
-        .create(true)
+        .create_new(true)
         .write(true)
-        .truncate(true)
         .mode(0o600)
         .open(path)
         .map_err(io("write", path))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(io("write", path))?;
     file.write_all(text.as_bytes()).map_err(io("write", path))
 }
+
+/// Reads a file of a data directory without following a link.
+fn read_own(path: &Path) -> Result<String, PostgresError> {
+    let mut file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(NO_FOLLOW)
+        .open(path)
+        .map_err(io("read", path))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(io("read", path))?;
+    Ok(text)
+}
+
+/// `O_NOFOLLOW`, for files in directories that belong to another user than Egret's.
+pub(crate) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Creates a directory for sockets that only the server's user (and root) may enter.
 ///

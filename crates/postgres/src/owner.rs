@@ -72,7 +72,7 @@ impl Owner {
         command
     }
 
-    /// Gives the file or directory `path` to this user.
+    /// Gives the file or directory `path` to this user; a link is not followed.
     ///
     /// # Errors
     /// The operating system's refusal.
@@ -80,7 +80,7 @@ impl Owner {
         if !self.switch {
             return Ok(());
         }
-        std::os::unix::fs::chown(path, Some(self.uid), Some(self.gid))
+        std::os::unix::fs::lchown(path, Some(self.uid), Some(self.gid))
             .map_err(io("change the owner of", path))
     }
 }

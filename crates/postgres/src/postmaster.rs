@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -347,6 +348,7 @@ fn spawn(launch: &Launch) -> Result<Pid, PostgresError> {
     let log = File::options()
         .create(true)
         .append(true)
+        .custom_flags(crate::cluster::NO_FOLLOW)
         .open(&launch.log_file)
         .map_err(io("open", &launch.log_file))?;
     let log_error = log.try_clone().map_err(io("open", &launch.log_file))?;

@@ -50,18 +50,7 @@ pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError>
         remove_file(&data.join(name))?;
     }
     for name in EMPTIED {
-        let directory = data.join(name);
-        let Ok(entries) = fs::read_dir(&directory) else {
-            continue;
-        };
-        for entry in entries {
-            let path = entry.map_err(io("read", &directory))?.path();
-            if path.is_dir() {
-                remove_directory(&path)?;
-            } else {
-                remove_file(&path)?;
-            }
-        }
+        empty(&data.join(name))?;
     }
     let hba = format!(
         "# Written by Egret: a branch is reached through Egret's own sessions alone.\n\
@@ -73,6 +62,26 @@ pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError>
         &ident_map(&[SUPERUSER, ROLE]),
         owner,
     )?;
+    Ok(())
+}
+
+/// Removes what is in a directory. A link to a directory elsewhere is removed itself: what it points
+/// to is not the copy's, and Egret may be root.
+fn empty(directory: &Path) -> Result<(), BranchesError> {
+    match fs::symlink_metadata(directory) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return remove_file(directory),
+        Err(_) => return Ok(()),
+    }
+    for entry in fs::read_dir(directory).map_err(io("read", directory))? {
+        let entry = entry.map_err(io("read", directory))?;
+        let path = entry.path();
+        if entry.file_type().map_err(io("examine", &path))?.is_dir() {
+            remove_directory(&path)?;
+        } else {
+            remove_file(&path)?;
+        }
+    }
     Ok(())
 }
 

@@ -166,9 +166,9 @@ fn copy_log(from: &Path, to: &Path) -> Result<(), BranchesError> {
         let path: PathBuf = entry.map_err(io("read", from))?.path();
         let name = path.file_name().unwrap_or_default();
         // A segment's name is 24 hexadecimal digits; what else is there belongs to the server.
-        if name.len() == 24 && path.is_file() {
-            let copied = std::fs::symlink_metadata(&path)
-                .and_then(|metadata| Tree::copy().clone_file(&path, &to.join(name), &metadata));
+        let metadata = std::fs::symlink_metadata(&path).map_err(io("examine", &path))?;
+        if name.len() == 24 && metadata.is_file() {
+            let copied = Tree::copy().clone_file(&path, &to.join(name), &metadata);
             copied.map_err(io("copy", &path))?;
         }
     }

@@ -34,6 +34,21 @@ fn secrets_are_for_their_owner_only() {
 }
 
 #[test]
+fn links_in_a_directory_of_another_user_are_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (target, link) = (
+        directory.path().join("precious"),
+        directory.path().join("link"),
+    );
+    fs::write(&target, "kept").unwrap();
+    std::os::unix::fs::symlink(&target, &link).unwrap();
+    read_own(&link).unwrap_err();
+    write_private(&link, "new").unwrap();
+    assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
+    assert_eq!(fs::read_to_string(&link).unwrap(), "new");
+}
+
+#[test]
 fn a_complete_cluster_is_never_emptied() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("half"), "").unwrap();

@@ -90,7 +90,11 @@ impl Tree {
     /// # Errors
     /// The file system's.
     pub fn clone_file(&self, from: &Path, to: &Path, metadata: &fs::Metadata) -> io::Result<()> {
-        let mut source = File::open(from)?;
+        // Looked at and opened are two steps: a file replaced by a link in between is not followed.
+        let mut source = File::options()
+            .read(true)
+            .custom_flags(NO_FOLLOW)
+            .open(from)?;
         let mut target = File::options()
             .write(true)
             .create_new(true)
@@ -106,6 +110,9 @@ impl Tree {
         own_like(to, metadata)
     }
 }
+
+/// `O_NOFOLLOW`.
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Shares all blocks of `source` with the empty file `target`.
 fn share(source: &File, target: &File) -> io::Result<()> {
