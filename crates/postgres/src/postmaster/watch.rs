@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use egret_linux::readable::Readable;
 use rustix::fs::inotify::{CreateFlags, Reader, WatchFlags, add_watch, init};
+use tokio::runtime::Handle;
 
 use crate::error::{PostgresError, io};
 
 /// A watch on the top level of a data directory, where `postmaster.pid` is.
 pub(super) struct PidFileWatch {
-    inotify: Readable,
+    /// Taken by the drop alone.
+    inotify: Option<Readable>,
     data: PathBuf,
 }
 
@@ -22,22 +24,30 @@ impl PidFileWatch {
         let events = WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::MOVED_TO;
         add_watch(&inotify, data, events).map_err(fail)?;
         Ok(Self {
-            inotify: Readable::new(inotify).map_err(io("watch", data))?,
+            inotify: Some(Readable::new(inotify).map_err(io("watch", data))?),
             data: data.to_owned(),
         })
     }
 
     /// Returns after the next change, having consumed all that are known by then.
     pub(super) async fn changed(&self) -> Result<(), PostgresError> {
-        let mut ready = self
-            .inotify
-            .readable()
-            .await
-            .map_err(io("watch", &self.data))?;
+        let inotify = self.inotify.as_ref().expect("it is there until the drop");
+        let mut ready = inotify.readable().await.map_err(io("watch", &self.data))?;
         let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
-        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        let mut reader = Reader::new(inotify, &mut buffer);
         while reader.next().is_ok() {}
         ready.clear_ready();
         Ok(())
+    }
+}
+
+impl Drop for PidFileWatch {
+    /// Closing an inotify instance waits for a grace period of the kernel, some ten milliseconds:
+    /// whoever waited for the server need not wait for that too.
+    fn drop(&mut self) {
+        let inotify = self.inotify.take();
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn_blocking(move || drop(inotify));
+        }
     }
 }
