@@ -78,13 +78,13 @@ pub enum BranchesError {
     Limit(#[from] LimitExceeded),
     /// The volume has too little room.
     #[error(
-        "the volume has {free} free, and branches.free_min keeps {free_min} for the source: destroy branches or enlarge the volume"
+        "the volume has {free} free, but {needed} are needed (branches.free_min and, where every byte is copied, the size of the copy): destroy branches or enlarge the volume"
     )]
     VolumeFull {
         /// What is free.
         free: Size,
-        /// What must stay free.
-        free_min: Size,
+        /// What is needed.
+        needed: Size,
     },
     /// The volume cannot be made or used.
     #[error("volume: {reason}")]

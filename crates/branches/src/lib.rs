@@ -22,5 +22,5 @@ pub use api::{Branches, Options, Steps};
 pub use config::BranchesConfig;
 pub use error::BranchesError;
 pub use store::prepare::ROLE;
-pub use store::volume::{Mounted, open as open_volume};
+pub use store::volume::{Mounted, PASSWORD_FILE, open as open_volume};
 pub use worker::VolumeService;

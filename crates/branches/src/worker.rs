@@ -144,27 +144,25 @@ impl Inner {
     ) -> Result<(), BranchesError> {
         let find = |id: &BranchId| branches.iter().find(|branch| branch.id == *id).cloned();
         match command {
-            Command::Expire(id) => {
-                if let Some(branch) = find(id) {
-                    tracing::info!(branch = %branch.name, "its lifetime is over");
-                    self.destroy(branch).await?;
-                }
-            }
-            Command::Suspend(id, why) => {
-                if let Some(branch) = find(id) {
-                    tracing::info!(branch = %branch.name, ?why, "suspending");
-                    self.suspend(branch).await?;
-                }
-            }
+            Command::Expire(id) => self.expire(*id).await?,
+            Command::Suspend(id, why) => self.suspend_due(*id, *why).await?,
             Command::Purge(id) => {
                 if let Some(branch) = find(id) {
                     self.purge(branch).await?;
                 }
             }
             Command::PurgeTemplate(id) => self.purge_template(*id).await?,
+            // A build takes its time, and what else is due must not wait for it.
             Command::RefreshTemplate => {
-                let building = self.building.lock().await;
-                self.build_from_head(&building).await?;
+                let inner = self.clone();
+                tokio::spawn(async move {
+                    let Ok(building) = inner.building.try_lock() else {
+                        return;
+                    };
+                    if let Err(error) = inner.build_from_head(&building).await {
+                        tracing::warn!(%error, "the template was not refreshed and is tried again");
+                    }
+                });
             }
         }
         Ok(())
@@ -183,11 +181,15 @@ impl Inner {
                 tracing::error!(%error, "a task of the branches engine ended badly");
             }
         }
-        let branches = started.registry.branches().unwrap_or_else(|error| {
-            tracing::error!(%error, "the registry does not answer");
-            Vec::new()
-        });
-        stream::iter(&branches)
+        // A build at work comes to its end, or notices that Egret is stopping.
+        let _building = self.building.lock().await;
+        let recorded = || {
+            started.registry.branches().unwrap_or_else(|error| {
+                tracing::error!(%error, "the registry does not answer");
+                Vec::new()
+            })
+        };
+        stream::iter(&recorded())
             .for_each_concurrent(self.start_concurrency(), async |branch| {
                 if let Err(error) = self.put_to_sleep(branch).await {
                     tracing::warn!(branch = %branch.name, %error, "a branch was not stopped cleanly");
@@ -198,7 +200,7 @@ impl Inner {
             tracing::warn!(%error, "the volume was not flushed");
             return;
         }
-        for mut branch in branches
+        for mut branch in recorded()
             .into_iter()
             .filter(|branch| branch.state == BranchState::Running)
         {

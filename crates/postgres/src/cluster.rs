@@ -30,8 +30,7 @@ pub fn major(data: &Path) -> Option<u32> {
 /// Makes a cluster in the empty directory `data`, with data checksums and SCRAM passwords, and
 /// returns the superuser's generated password.
 ///
-/// An interrupted attempt leaves a directory without `PG_VERSION` or with a marker, which the next
-/// attempt empties.
+/// An interrupted attempt leaves a marker beside the directory; only then is what is in it removed.
 ///
 /// # Errors
 /// [`PostgresError`] when a directory cannot be prepared or `initdb` fails.
@@ -43,7 +42,9 @@ pub fn create(
     password_file: &Path,
 ) -> Result<(), PostgresError> {
     fs::create_dir_all(data).map_err(io("create", data))?;
-    empty(data)?;
+    let marker = unfinished(data);
+    empty(data, &marker, password_file)?;
+    write_private(&marker, "initdb was not finished\n")?;
     fs::set_permissions(data, fs::Permissions::from_mode(0o700))
         .map_err(io("change the mode of", data))?;
     owner.own(data)?;
@@ -54,7 +55,13 @@ pub fn create(
     owner.own(&handed)?;
     let result = initdb(binaries, data, owner, &handed);
     fs::remove_file(&handed).map_err(io("remove", &handed))?;
-    result
+    result?;
+    fs::remove_file(&marker).map_err(io("remove", &marker))
+}
+
+/// There while `initdb` is at work on a data directory.
+fn unfinished(data: &Path) -> PathBuf {
+    data.with_extension("unfinished")
 }
 
 fn initdb(
@@ -218,15 +225,18 @@ pub fn write_owned(path: &Path, text: &str, owner: &Owner) -> Result<(), Postgre
     fs::rename(&new, path).map_err(io("write", path))
 }
 
-/// Writes a file that only its owner may read, replacing what was there; a link that was there is
-/// replaced, not followed.
+/// Writes a file that only its owner may read, in one step and flushed, replacing what was there; a
+/// link that was there is replaced, not followed.
 ///
 /// # Errors
 /// [`PostgresError::Io`].
 pub fn write_private(path: &Path, text: &str) -> Result<(), PostgresError> {
-    match fs::remove_file(path) {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    match fs::remove_file(&new) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(io("replace", path)(error));
+            return Err(io("replace", &new)(error));
         }
         _ => {}
     }
@@ -234,9 +244,11 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), PostgresError> {
         .create_new(true)
         .write(true)
         .mode(0o600)
-        .open(path)
-        .map_err(io("write", path))?;
-    file.write_all(text.as_bytes()).map_err(io("write", path))
+        .open(&new)
+        .map_err(io("write", &new))?;
+    file.write_all(text.as_bytes()).map_err(io("write", &new))?;
+    file.sync_all().map_err(io("flush", &new))?;
+    fs::rename(&new, path).map_err(io("write", path))
 }
 
 /// Reads a file of a data directory without following a link.
@@ -251,8 +263,11 @@ fn read_own(path: &Path) -> Result<String, PostgresError> {
     Ok(text)
 }
 
-/// `O_NOFOLLOW`, for files in directories that belong to another user than Egret's.
-pub(crate) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+/// `O_NOFOLLOW`, and `O_NONBLOCK` against pipes, for files in directories that belong to another user than Egret's.
+pub(crate) const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW
+    .union(rustix::fs::OFlags::NONBLOCK)
+    .bits()
+    .cast_signed();
 
 /// Creates a directory for sockets that only the server's user (and root) may enter.
 ///
@@ -265,17 +280,31 @@ pub fn private_directory(path: &Path, owner: &Owner) -> Result<(), PostgresError
     owner.own(path)
 }
 
-/// Removes what an interrupted `initdb` left; refuses to touch a complete cluster.
-fn empty(data: &Path) -> Result<(), PostgresError> {
-    if data.join("egret.conf").exists() {
-        return Err(PostgresError::UnusableBinaries {
-            directory: data.to_owned(),
-            reason: "it already holds a cluster".to_owned(),
-        });
+/// Removes what an interrupted `initdb` left, which its marker tells. Anything else that is there is
+/// somebody's data, and a password without data says that the data is somewhere else.
+fn empty(data: &Path, marker: &Path, password_file: &Path) -> Result<(), PostgresError> {
+    let refuse = |reason: &str| {
+        Err(PostgresError::NotEmpty {
+            data: data.to_owned(),
+            reason: reason.to_owned(),
+        })
+    };
+    let mut entries = fs::read_dir(data).map_err(io("read", data))?.peekable();
+    if !marker.exists() {
+        if entries.peek().is_some() {
+            return refuse("it holds files, but no complete cluster: move them away to start anew");
+        }
+        if password_file.exists() {
+            return refuse(&format!(
+                "it is empty, but {} says that a cluster was made: is a file system not mounted? Remove that file to start anew",
+                password_file.display()
+            ));
+        }
     }
-    for entry in fs::read_dir(data).map_err(io("read", data))? {
-        let path: PathBuf = entry.map_err(io("read", data))?.path();
-        let removed = if path.is_dir() && !path.is_symlink() {
+    for entry in entries {
+        let entry = entry.map_err(io("read", data))?;
+        let path = entry.path();
+        let removed = if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             fs::remove_dir_all(&path)
         } else {
             fs::remove_file(&path)
@@ -287,7 +316,7 @@ fn empty(data: &Path) -> Result<(), PostgresError> {
 
 /// Whether `data` holds a cluster that was made completely.
 pub fn is_complete(data: &Path) -> bool {
-    major(data).is_some() && data.join("egret.conf").exists()
+    major(data).is_some() && !unfinished(data).exists()
 }
 
 #[cfg(test)]

@@ -23,7 +23,8 @@ egret_base::settings! {
         /// Operating-system user that PostgreSQL runs as when Egret is root (PostgreSQL refuses to
         /// run as root); created as a system user when it does not exist.
         run_as: String = "egret".to_owned(),
-        /// How long a start of the server may take, including recovery after a crash.
+        /// How long a start of the server may take before it is reported; it is waited for all the
+        /// same, since recovery after a crash takes as long as it takes.
         start_timeout: Span = Span::secs(120),
         /// How long a clean stop may take before the server is told to stop immediately.
         stop_timeout: Span = Span::secs(30),

@@ -164,6 +164,12 @@ impl EmbeddedServer {
     }
 }
 
+/// A database's owner, who is nobody's superuser, may give it settings (ALTER DATABASE … SET): those
+/// of a session win over them, so that a superuser's unqualified names mean the system's own and
+/// nobody else's.
+const SUPERUSER_OPTIONS: &str = "-c search_path=pg_catalog,pg_temp -c statement_timeout=0 \
+    -c lock_timeout=0 -c default_transaction_read_only=off -c default_transaction_isolation=read\\ committed";
+
 /// How to connect over a server's socket as the superuser.
 pub fn socket_connection(
     socket_dir: &Path,
@@ -173,6 +179,7 @@ pub fn socket_connection(
 ) -> tokio_postgres::Config {
     let mut connection = tokio_postgres::Config::new();
     connection
+        .options(SUPERUSER_OPTIONS)
         .host_path(socket_dir)
         .port(port)
         .user(SUPERUSER)
@@ -282,7 +289,6 @@ impl Shared {
     /// it accepts connections.
     async fn launch(&self) -> Result<Postmaster, PostgresError> {
         let layout = self.layout();
-        let timeout = self.config.start_timeout.duration();
         if let Some(postmaster) = Postmaster::adopt(&layout.data)? {
             let file = PidFile::read(&layout.data);
             let fits = file.is_some_and(|file| {
@@ -294,7 +300,7 @@ impl Shared {
                     pid = postmaster.pid(),
                     "took over the running embedded server"
                 );
-                postmaster.ready(timeout, &layout.log_file).await?;
+                self.until_ready(&postmaster, &layout).await?;
                 return Ok(postmaster);
             }
             postmaster
@@ -331,13 +337,43 @@ impl Shared {
             oom_score_adj: 0,
         })
         .await?;
-        postmaster.ready(timeout, &layout.log_file).await?;
+        self.until_ready(&postmaster, &layout).await?;
         tracing::info!(
             pid = postmaster.pid(),
             port = self.config.port,
             "the embedded server is ready"
         );
         Ok(postmaster)
+    }
+}
+
+impl Shared {
+    /// Waits until the server accepts connections. Recovery after a crash takes as long as it
+    /// takes: a server that is still at it is reported, and waited for.
+    async fn until_ready(
+        &self,
+        postmaster: &Postmaster,
+        layout: &Layout,
+    ) -> Result<(), PostgresError> {
+        loop {
+            let timeout = self.config.start_timeout.duration();
+            match postmaster.ready(timeout, &layout.log_file).await {
+                Err(PostgresError::StartTimeout { waited_ms, .. }) => {
+                    tracing::warn!(
+                        pid = postmaster.pid(),
+                        waited_ms,
+                        "the embedded server is still starting"
+                    );
+                }
+                Err(error) => {
+                    postmaster
+                        .stop(StopMode::Fast, self.config.stop_timeout.duration())
+                        .await;
+                    return Err(error);
+                }
+                Ok(()) => return Ok(()),
+            }
+        }
     }
 }
 

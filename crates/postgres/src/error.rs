@@ -73,6 +73,19 @@ pub enum PostgresError {
         /// The operating system's error.
         source: std::io::Error,
     },
+    /// A data directory is not in the state in which a cluster can be made in it.
+    #[error("no cluster is made in {data}: {reason}")]
+    NotEmpty {
+        /// The data directory.
+        data: PathBuf,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// Egret may not see what its servers do.
+    #[error(
+        "egret is root without the capability CAP_SYS_PTRACE and cannot look after servers that run as another user: add it (docker run --cap-add SYS_PTRACE), or run egret as an ordinary user"
+    )]
+    NoPtrace,
     /// A program of PostgreSQL failed.
     #[error("{program} failed: {output}")]
     Program {
@@ -162,6 +175,8 @@ impl Coded for PostgresError {
             PostgresError::PortTaken { .. } => "port_taken",
             PostgresError::SocketPath { .. } => "socket_path_too_long",
             PostgresError::Io { .. } => "postgres_files",
+            PostgresError::NotEmpty { .. } => "postgres_data_directory",
+            PostgresError::NoPtrace => "capability_missing",
             PostgresError::Program { .. } => "postgres_program",
             PostgresError::StartFailed { .. } => "postgres_start_failed",
             PostgresError::StartTimeout { .. } => "postgres_start_timeout",

@@ -5,7 +5,9 @@
 
 use futures_util::{StreamExt, stream};
 use tokio::sync::mpsc;
-use tokio_postgres::AsyncMessage;
+use tokio_postgres::config::SslMode;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{AsyncMessage, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{PostgresError, describe, server};
@@ -43,7 +45,14 @@ impl Listener {
             let policy = Policy::default();
             let mut failures = 0;
             while !reports.is_closed() {
-                match listen_once(&connection, &channels, &reports).await {
+                let listened = match connection.get_ssl_mode() {
+                    SslMode::Disable => listen_once(&connection, NoTls, &channels, &reports).await,
+                    _ => match external::tls().map(MakeRustlsConnect::new) {
+                        Ok(tls) => listen_once(&connection, tls, &channels, &reports).await,
+                        Err(error) => Err(error),
+                    },
+                };
+                match listened {
                     Ok(()) => failures = 0,
                     Err(error) => {
                         failures += 1;
@@ -69,12 +78,12 @@ impl Drop for Listener {
 }
 
 /// Returns `Ok` when a connection that had worked ended.
-async fn listen_once(
+async fn listen_once<T: MakeTlsConnect<Socket>>(
     connection: &tokio_postgres::Config,
+    tls: T,
     channels: &[String],
     reports: &mpsc::Sender<Heard>,
 ) -> Result<(), PostgresError> {
-    let tls = MakeRustlsConnect::new(external::tls()?);
     let (client, mut driver) = connection.connect(tls).await.map_err(server("connect"))?;
     let mut messages = stream::poll_fn(move |context| driver.poll_message(context));
     let commands: Vec<String> = channels

@@ -6,6 +6,9 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, RecyclingMethod, Runtime};
+use tokio_postgres::config::SslMode;
+use tokio_postgres::tls::MakeTlsConnect;
+use tokio_postgres::{Client, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::PostgresError;
@@ -35,8 +38,15 @@ impl Pool {
         let recycling = ManagerConfig {
             recycling_method: RecyclingMethod::Fast,
         };
-        let tls = MakeRustlsConnect::new(external::tls()?);
-        let manager = Manager::from_config(connection, tls, recycling);
+        let manager = match connection.get_ssl_mode() {
+            // A socket of this machine needs no certificates, and there may be none here.
+            SslMode::Disable => Manager::from_config(connection, NoTls, recycling),
+            _ => Manager::from_config(
+                connection,
+                MakeRustlsConnect::new(external::tls()?),
+                recycling,
+            ),
+        };
         let inner = deadpool_postgres::Pool::builder(manager)
             .max_size(connections_max as usize)
             .runtime(Runtime::Tokio1)
@@ -76,14 +86,20 @@ impl Pool {
 ///
 /// # Errors
 /// [`PostgresError::Server`].
-pub async fn connect(
-    connection: &tokio_postgres::Config,
-) -> Result<tokio_postgres::Client, PostgresError> {
-    let tls = MakeRustlsConnect::new(external::tls()?);
-    let (client, driver) = connection
-        .connect(tls)
-        .await
-        .map_err(crate::error::server("connect"))?;
+pub async fn connect(connection: &tokio_postgres::Config) -> Result<Client, PostgresError> {
+    match connection.get_ssl_mode() {
+        SslMode::Disable => open(connection, NoTls).await,
+        _ => open(connection, MakeRustlsConnect::new(external::tls()?)).await,
+    }
+}
+
+async fn open<T>(connection: &tokio_postgres::Config, tls: T) -> Result<Client, PostgresError>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let connected = connection.connect(tls).await;
+    let (client, driver) = connected.map_err(crate::error::server("connect"))?;
     tokio::spawn(async move {
         if let Err(error) = driver.await {
             tracing::debug!(error = crate::error::describe(&error), "a connection ended");

@@ -5,6 +5,7 @@
 //! `postmaster.pid` the moment it changes; end is read from a pidfd. Nothing here polls.
 
 use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -113,7 +114,15 @@ impl Postmaster {
             Err(error) => return Err(error),
         };
         // Looked at after it is held: the pid cannot turn to another process any more.
-        Ok(process::runs_in(postmaster.pid(), data).then_some(postmaster))
+        if !process::runs_in(postmaster.pid(), data) {
+            return Ok(None);
+        }
+        // An Egret that was killed while it had them frozen could not let them go on.
+        for process in processes_in(data) {
+            // One that has ended meanwhile needs no waking.
+            let _ = rustix::process::pidfd_send_signal(&process, Signal::CONT);
+        }
+        Ok(Some(postmaster))
     }
 
     fn watch_process(pid: Pid, data: &Path) -> Result<Self, PostgresError> {
@@ -344,6 +353,17 @@ async fn ended(process: &Readable) {
     }
 }
 
+/// Settings by which a server finds its own files, whatever its configuration says.
+fn own_places(data: &Path) -> Vec<String> {
+    let place = |name: &str, path: &Path| ["-c".to_owned(), format!("{name}={}", path.display())];
+    [
+        place("data_directory", data),
+        place("hba_file", &data.join("pg_hba.conf")),
+        place("ident_file", &data.join("pg_ident.conf")),
+    ]
+    .concat()
+}
+
 fn spawn(launch: &Launch) -> Result<Pid, PostgresError> {
     let log = File::options()
         .create(true)
@@ -361,6 +381,8 @@ fn spawn(launch: &Launch) -> Result<Pid, PostgresError> {
         .arg(&launch.socket_dir)
         .arg("-p")
         .arg(launch.port.to_string())
+        // Files of a copied data directory may name those of the original.
+        .args(own_places(&launch.data))
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("LC_ALL", "C")
@@ -378,9 +400,22 @@ fn spawn(launch: &Launch) -> Result<Pid, PostgresError> {
     Ok(Pid::from_raw(pid).expect("a child's pid is positive"))
 }
 
-/// The last `count` lines of a file, joined by `; `.
+/// The last `count` lines of a file, joined by `; `. Of a long one only the end is read, and a link
+/// is not followed: the directory may be another user's.
 pub(crate) fn last_lines(path: &Path, count: usize) -> String {
-    let Ok(bytes) = fs::read(path) else {
+    const END_BYTES: u64 = 16 << 10;
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::options()
+            .read(true)
+            .custom_flags(crate::cluster::NO_FOLLOW)
+            .open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(END_BYTES)))?;
+        let mut bytes = Vec::new();
+        file.take(END_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let Ok(bytes) = read() else {
         return "it wrote no log".to_owned();
     };
     let text = String::from_utf8_lossy(&bytes);

@@ -216,7 +216,11 @@ impl TestDatabase {
     }
 
     fn connection_to(&self, database: &str) -> tokio_postgres::Config {
-        socket_connection(&self.server.socket_dir, self.server.port, database, "test")
+        let (socket_dir, port) = (&self.server.socket_dir, self.server.port);
+        let mut connection = socket_connection(socket_dir, port, database, "test");
+        // A user's session, with the server's own defaults.
+        connection.options("");
+        connection
     }
 
     async fn connect_to(&self, database: &str) -> tokio_postgres::Client {

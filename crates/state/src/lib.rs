@@ -13,6 +13,7 @@ use egret_base::{Coded, Kind, Timestamp};
 use sha2::{Digest, Sha256};
 
 pub use rusqlite;
+use rusqlite::ErrorCode;
 
 /// One step of a part's schema. Its text never changes once released; a later step follows it.
 #[derive(Clone, Copy, Debug)]
@@ -119,9 +120,9 @@ impl Database {
 /// any [`Database::open`] of this process.
 ///
 /// # Errors
-/// [`StateError::File`] when it cannot be moved.
+/// [`StateError::File`] when it cannot be moved, [`StateError::Sqlite`] when it cannot be examined.
 pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBuf>, StateError> {
-    if !path.exists() || is_sound(path) {
+    if !path.exists() || is_sound(path)? {
         return Ok(None);
     }
     let aside = path.with_extension(format!("db.corrupt-{}", now.as_micros()));
@@ -137,18 +138,19 @@ pub fn set_aside_if_corrupt(path: &Path, now: Timestamp) -> Result<Option<PathBu
     Ok(Some(aside))
 }
 
-fn is_sound(path: &Path) -> bool {
+/// Damage is what SQLite calls damage; a full disk or a busy file is not.
+fn is_sound(path: &Path) -> Result<bool, StateError> {
     let check = || -> rusqlite::Result<String> {
         let connection = rusqlite::Connection::open(path)?;
         connection.busy_timeout(Duration::from_secs(10))?;
         connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
     };
     match check() {
-        Ok(answer) => answer == "ok",
-        Err(error) => {
-            tracing::debug!(%error, "state.db does not open");
-            false
-        }
+        Ok(answer) => Ok(answer == "ok"),
+        Err(error) => match error.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Ok(false),
+            _ => Err(error.into()),
+        },
     }
 }
 

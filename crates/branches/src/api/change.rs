@@ -1,15 +1,20 @@
 //! Destroy, reset, suspend, resume, protect and expire.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use egret_postgres::postmaster::StopMode;
 
-use super::{Branches, Inner};
+use super::{Branches, Inner, Slot};
+use crate::core::plan::Why;
 use crate::core::request;
 use crate::error::{BranchesError, io};
-use crate::model::{Branch, BranchName, BranchState, Change, TemplateId};
+use crate::model::{Branch, BranchId, BranchName, BranchState, Change, TemplateId};
 use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
 use crate::store::source::blocking;
+
+/// Proof that a branch's slot is held.
+type Held<'a> = tokio::sync::MutexGuard<'a, ()>;
 
 /// What happens to a branch's children when it is destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,22 +148,27 @@ impl Inner {
 
     /// Makes a tombstone and tells the postmaster to go; the worker waits for it and cleans up.
     pub(crate) async fn destroy(&self, branch: Branch) -> Result<Branch, BranchesError> {
-        let started = self.started()?;
         let slot = self.slot(branch.id);
-        let _held = slot.lock.lock().await;
-        let Some(mut branch) = started.registry.branch(branch.id)? else {
+        let held = slot.lock.lock().await;
+        let found = self.started()?.registry.branch(branch.id)?;
+        let Some(living) = found.filter(|found| found.state != BranchState::Destroying) else {
             return Err(BranchesError::NotFound {
                 name: branch.name.to_string(),
             });
         };
-        if branch.state == BranchState::Destroying {
-            return Err(BranchesError::NotFound {
-                name: branch.name.to_string(),
-            });
-        }
+        self.entomb(living, &slot, &held)
+    }
+
+    /// Makes the tombstone; the caller holds the slot.
+    fn entomb(
+        &self,
+        mut branch: Branch,
+        slot: &Slot,
+        _: &Held<'_>,
+    ) -> Result<Branch, BranchesError> {
         branch.state = BranchState::Destroying;
         self.steps.before("destroy.intent");
-        started.registry.update_branch(&branch)?;
+        self.started()?.registry.update_branch(&branch)?;
         self.steps.before("destroy.signal");
         if let Some(postmaster) = slot.take_live() {
             postmaster.tell(StopMode::Immediate);
@@ -166,6 +176,41 @@ impl Inner {
         self.metrics.destroyed();
         self.due.notify_one();
         Ok(branch)
+    }
+
+    /// Destroys a branch whose lifetime is over, unless that has changed since it was planned.
+    pub(crate) async fn expire(&self, id: BranchId) -> Result<(), BranchesError> {
+        let slot = self.slot(id);
+        let held = slot.lock.lock().await;
+        let found = self.started()?.registry.branch(id)?;
+        let over = |branch: &Branch| {
+            !branch.protected && branch.expires_at.is_some_and(|at| at <= self.now())
+        };
+        let Some(branch) = found.filter(over) else {
+            return Ok(());
+        };
+        tracing::info!(branch = %branch.name, "its lifetime is over");
+        self.entomb(branch, &slot, &held)?;
+        Ok(())
+    }
+
+    /// Suspends a branch, unless somebody has come since it was planned for being idle.
+    pub(crate) async fn suspend_due(
+        self: &Arc<Self>,
+        id: BranchId,
+        why: Why,
+    ) -> Result<(), BranchesError> {
+        let slot = self.slot(id);
+        let held = slot.lock.lock().await;
+        let used = why == Why::Idle && slot.sessions.load(Ordering::Acquire) > 0;
+        let found = self.started()?.registry.branch(id)?;
+        let Some(branch) = found.filter(|branch| branch.state == BranchState::Running && !used)
+        else {
+            return Ok(());
+        };
+        tracing::info!(branch = %branch.name, ?why, "suspending");
+        self.put_down(branch, &held).await?;
+        Ok(())
     }
 
     /// Deletes what is behind a tombstone, then the row.
@@ -206,6 +251,8 @@ impl Inner {
             });
         }
         let gate = self.templates_gate.read().await;
+        self.check_room_for(&self.paths.template(to.unwrap_or(branch.template)))
+            .await?;
         if let Some(id) = to {
             let template = self.template(id, &branch.tenant)?;
             branch.template = template.id;
@@ -238,6 +285,10 @@ impl Inner {
         }
         .await;
         if let Err(error) = &result {
+            // Half of the files must not be started as if they were all.
+            let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));
+            self.stop_postmaster(branch.id, StopMode::Immediate).await?;
+            blocking(move || volume.remove(&data).map_err(io("remove", &data))).await?;
             self.give_up(branch.clone(), error);
         }
         result
@@ -245,8 +296,8 @@ impl Inner {
 
     pub(crate) async fn suspend(self: &Arc<Self>, branch: Branch) -> Result<Branch, BranchesError> {
         let slot = self.slot(branch.id);
-        let _held = slot.lock.lock().await;
-        let mut branch = self.find(&branch.tenant, &branch.name)?;
+        let held = slot.lock.lock().await;
+        let branch = self.find(&branch.tenant, &branch.name)?;
         match branch.state {
             BranchState::Suspended => return Ok(branch),
             BranchState::Running => {}
@@ -258,6 +309,11 @@ impl Inner {
                 });
             }
         }
+        self.put_down(branch, &held).await
+    }
+
+    /// Stops a running branch cleanly, onto the disk; the caller holds the slot.
+    async fn put_down(&self, mut branch: Branch, _: &Held<'_>) -> Result<Branch, BranchesError> {
         self.stop_postmaster(branch.id, StopMode::Fast).await?;
         self.flush_volume().await?;
         branch.state = BranchState::Suspended;
@@ -274,6 +330,16 @@ impl Inner {
         let mut branch = self.find(&branch.tenant, &branch.name)?;
         if slot.live().is_some() {
             return Ok(branch);
+        }
+        if !matches!(
+            branch.state,
+            BranchState::Running | BranchState::Suspended | BranchState::Failed
+        ) {
+            return Err(BranchesError::WrongState {
+                name: branch.name.to_string(),
+                state: branch.state.as_str(),
+                hint: "wait until that is done".to_owned(),
+            });
         }
         if branch.failure.as_deref() == Some(crate::core::reconcile::MACHINE_CRASHED) {
             return Err(BranchesError::WrongState {

@@ -1,9 +1,11 @@
 //! Creating a branch: intent, clone, start, receipt.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::Limit;
+use egret_base::Timestamp;
 use egret_base::settings::Size;
 
 use super::{Branches, Inner, Stopwatch};
@@ -14,6 +16,7 @@ use crate::model::{
 };
 use crate::store::files::write_manifest;
 use crate::store::source::blocking;
+use crate::store::volume::Driver;
 
 /// What became of a request for a branch.
 #[derive(Clone, Debug)]
@@ -60,12 +63,13 @@ impl Inner {
         branches.retain(|branch| branch.state != BranchState::Destroying);
         let limit = Limit::new("branches.branches_max", u64::from(self.config.branches_max));
         limit.check(branches.len() as u64 + 1)?;
-        self.check_room()?;
         let template = self.template_for(&asked).await?;
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;
         self.template(template.id, &asked.tenant)?;
         let branch = self.intent(&asked, &template);
+        self.check_room_for(&self.paths.template(template.id))
+            .await?;
         watch.phase("template");
         let slot = self.slot(branch.id);
         let _held = slot.lock.lock().await;
@@ -191,7 +195,7 @@ impl Inner {
         if free < self.config.free_min {
             return Err(BranchesError::VolumeFull {
                 free: Size(free.0 >> 20 << 20),
-                free_min: self.config.free_min,
+                needed: self.config.free_min,
             });
         }
         Ok(())
@@ -205,6 +209,33 @@ impl Inner {
         };
         let found = templates.into_iter().find(usable);
         found.ok_or_else(|| BranchesError::TemplateNotFound { id: id.to_string() })
+    }
+
+    /// Refuses when a copy of `data` does not fit: one that shares blocks takes next to nothing, one
+    /// that copies every byte takes as much as there is.
+    pub(crate) async fn check_room_for(&self, data: &Path) -> Result<(), BranchesError> {
+        self.check_room()?;
+        let mounted = self.mounted();
+        if mounted.volume.driver() != Driver::Copy {
+            return Ok(());
+        }
+        let (volume, from) = (mounted.volume.clone(), data.to_owned());
+        let copied = blocking(move || {
+            let epoch = Timestamp::from_micros(0);
+            volume
+                .diverged_bytes(&from, epoch)
+                .map_err(io("measure", &from))
+        })
+        .await?;
+        let free = mounted.space()?.free;
+        let needed = Size(self.config.free_min.bytes().saturating_add(copied));
+        if free < needed.bytes() {
+            return Err(BranchesError::VolumeFull {
+                free: Size(free >> 20 << 20),
+                needed: Size(needed.bytes() >> 20 << 20),
+            });
+        }
+        Ok(())
     }
 
     /// The template that a request names, built now where it has to be.

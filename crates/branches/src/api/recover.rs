@@ -5,7 +5,7 @@ use std::sync::Arc;
 use egret_postgres::postmaster::{Postmaster, StopMode};
 
 use super::Inner;
-use crate::core::reconcile::{Repair, reconcile};
+use crate::core::reconcile::{Disk, Repair, of_branch, reconcile};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, Template, TemplateId};
 use crate::store::files::{self, read_manifest, remove_directory};
@@ -27,12 +27,20 @@ impl Inner {
         for repair in repairs {
             tracing::debug!(?repair, "a repair");
             self.steps.before("recover.repair");
-            to_start.extend(self.repair(repair).await?);
+            match self.repair(repair.clone(), &disk).await {
+                Ok(starting) => to_start.extend(starting),
+                // One branch that cannot be helped is no reason to keep the others and the source down.
+                Err(error) => tracing::error!(?repair, %error, "a repair failed"),
+            }
         }
         Ok(to_start)
     }
 
-    async fn repair(self: &Arc<Self>, repair: Repair) -> Result<Option<BranchId>, BranchesError> {
+    async fn repair(
+        self: &Arc<Self>,
+        repair: Repair,
+        disk: &Disk,
+    ) -> Result<Option<BranchId>, BranchesError> {
         match repair {
             Repair::Adopt(id) => {
                 if !self.adopt(id).await? {
@@ -49,8 +57,10 @@ impl Inner {
             Repair::Fail(id, reason) => self.mark_failed(id, reason)?,
             Repair::RestoreTemplate(id) => self.restore_template(id)?,
             Repair::RestoreBranch(id) => {
-                if self.restore_branch(id)? && !self.adopt(id).await? {
-                    return Ok(Some(id));
+                if let Some(branch) = self.restore_branch(id)?
+                    && let Some(next) = of_branch(&branch, disk)
+                {
+                    return Box::pin(self.repair(next, disk)).await;
                 }
             }
             Repair::DiscardTemplate(id) => self.remove_template(id).await?,
@@ -110,13 +120,13 @@ impl Inner {
         Ok(())
     }
 
-    fn restore_branch(&self, id: BranchId) -> Result<bool, BranchesError> {
+    fn restore_branch(&self, id: BranchId) -> Result<Option<Branch>, BranchesError> {
         let Some(branch) = read_manifest::<Branch>(&self.paths.branch(id)) else {
-            return Ok(false);
+            return Ok(None);
         };
         tracing::warn!(branch = %branch.name, "a branch was missing from the registry and is there again");
         self.started()?.registry.insert_branch(&branch)?;
-        Ok(true)
+        Ok(Some(branch))
     }
 
     /// Starts a branch that was running before Egret stopped, or finishes its reset.

@@ -6,7 +6,7 @@ use egret_base::Limit;
 use egret_postgres::cluster::private_directory;
 use egret_postgres::embedded::socket_connection;
 use egret_postgres::pool;
-use egret_postgres::postmaster::{Launch, Postmaster, StopMode};
+use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use tokio::sync::MutexGuard;
 
 use super::postmaster::SOCKET_PORT;
@@ -16,7 +16,7 @@ use crate::error::{BranchesError, io};
 use crate::model::{Branch, BranchState, Preset, Template, TemplateId, TemplateState};
 use crate::store::files::{manifest_of, remove_directory, remove_file, write_manifest};
 use crate::store::prepare;
-use crate::store::source::{self, SourceFacts, blocking};
+use crate::store::source::{self, Admission, SourceFacts, blocking};
 
 /// Proof that the caller is the one builder.
 pub(crate) type Building<'a> = MutexGuard<'a, ()>;
@@ -94,6 +94,10 @@ impl Inner {
                 .unwrap_or_else(|| "0".to_owned()),
         };
         let live = slot.live();
+        if live.is_none() {
+            // Its postmaster may just have died and left a backend at work.
+            end_orphans(&self.paths.branch(parent.id)).await;
+        }
         let lsn = match &live {
             Some(_) => {
                 let connection = socket_connection(
@@ -142,7 +146,11 @@ impl Inner {
         parent: Option<&Branch>,
     ) -> Result<Template, BranchesError> {
         let started = self.started()?;
-        self.check_room()?;
+        let copied = match parent {
+            Some(branch) => self.paths.branch(branch.id),
+            None => self.source.layout().data,
+        };
+        self.check_room_for(&copied).await?;
         let templates = started.registry.templates()?.len() as u64;
         Limit::new(
             "branches.templates_max",
@@ -226,6 +234,8 @@ impl Inner {
             "max_prepared_transactions".to_owned(),
             facts.max_prepared_transactions.clone(),
         ));
+        // Handing objects over locks each of them, in one transaction.
+        settings.push(("max_locks_per_transaction".to_owned(), "2048".to_owned()));
         settings.push(("min_wal_size".to_owned(), "32MB".to_owned()));
         settings.push(("max_wal_size".to_owned(), "64MB".to_owned()));
         let postmaster = Postmaster::launch(&Launch {
@@ -261,19 +271,24 @@ impl Inner {
         connection: &tokio_postgres::Config,
     ) -> Result<(), BranchesError> {
         let client = pool::connect(connection).await?;
-        let databases = source::databases(&client).await?;
+        let databases = source::all_databases(&client).await?;
         if template.origin_branch.is_none() {
             prepare::roles(&client).await?;
         }
-        drop(client);
-        for database in databases {
+        for (database, open) in databases {
+            if !open {
+                source::allow_connections(&client, &database, &Admission::Open).await?;
+            }
             let mut to_database = connection.clone();
             to_database.dbname(&database);
-            let client = pool::connect(&to_database).await?;
+            let inside = pool::connect(&to_database).await?;
             if template.origin_branch.is_none() {
-                prepare::database(&client).await?;
+                prepare::database(&inside).await?;
             } else {
-                prepare::roll_back_prepared(&client).await?;
+                prepare::roll_back_prepared(&inside).await?;
+            }
+            if !open {
+                source::allow_connections(&client, &database, &Admission::Closed).await?;
             }
         }
         Ok(())

@@ -92,7 +92,7 @@ impl Branches {
         let marker_in_source = proof::schema_in_source(source, &marker).await?;
         let after = proof::source_state(source).await?;
         drop(attached);
-        let quiet = before.next_transaction == after.next_transaction;
+        let quiet = before.transactions == after.transactions;
         let checksums_equal = quiet.then(|| before.tables == after.tables);
         let catalogue_equal = quiet.then(|| before.catalogue == after.catalogue);
         let unchanged =

@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 use crate::model::{BranchName, Preset};
 
 /// Settings that a user may choose one by one.
-pub const CHOOSABLE: [&str; 17] = [
+pub const CHOOSABLE: [&str; 16] = [
     "autovacuum",
     "checkpoint_timeout",
     "deadlock_timeout",
     "effective_cache_size",
     "jit",
-    "log_min_duration_statement",
     "maintenance_work_mem",
     "max_connections",
     "max_parallel_workers",
@@ -30,10 +29,12 @@ pub const CHOOSABLE: [&str; 17] = [
 
 /// What holds for every branch, whatever its preset: nothing reaches out, nothing of the source's
 /// replication or archiving runs, nothing listens but the private socket.
-const NEUTRAL: [(&str, &str); 20] = [
+const NEUTRAL: [(&str, &str); 22] = [
     ("listen_addresses", ""),
     ("unix_socket_permissions", "0700"),
     ("ssl", "off"),
+    ("external_pid_file", ""),
+    ("superuser_reserved_connections", "3"),
     ("archive_mode", "off"),
     ("archive_command", ""),
     ("archive_library", ""),
@@ -102,6 +103,13 @@ pub fn settings(
     if postgres_major < 18 {
         settings.retain(|(name, _)| *name != "log_connections");
         settings.push(("log_connections", "off"));
+    }
+    if postgres_major >= 16 {
+        settings.push(("reserved_connections", "0"));
+    }
+    if postgres_major >= 17 {
+        // It needs more log than `wal_level=minimal` writes.
+        settings.push(("summarize_wal", "off"));
     }
     if preset != Preset::Twin {
         settings.extend(FAST);

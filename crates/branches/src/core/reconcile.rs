@@ -100,7 +100,8 @@ pub fn reconcile(branches: &[Branch], templates: &[Template], disk: &Disk) -> Ve
     repairs
 }
 
-fn of_branch(branch: &Branch, disk: &Disk) -> Option<Repair> {
+/// What to do about one branch; also for a row that was just made again from its manifest.
+pub fn of_branch(branch: &Branch, disk: &Disk) -> Option<Repair> {
     let id = branch.id;
     let runs = disk.postmasters.contains(&id);
     let exists = disk.branches.contains(&id);

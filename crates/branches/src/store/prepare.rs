@@ -2,7 +2,7 @@
 //! what it may change.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use egret_postgres::cluster::{IDENT_MAP, SUPERUSER, ident_map, write_owned};
 use egret_postgres::error::server;
@@ -45,6 +45,14 @@ const EMPTIED: [&str; 8] = [
 /// # Errors
 /// [`BranchesError::Io`].
 pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError> {
+    if let Some(link) = find_link(data).map_err(io("read", data))? {
+        return Err(BranchesError::Source {
+            reason: format!(
+                "{} is a link out of the data directory: a copy would share what it points to; move the files back",
+                link.strip_prefix(data).unwrap_or(&link).display()
+            ),
+        });
+    }
     remove_file(&pidfile::path_in(data))?;
     for name in SIGNAL_FILES {
         remove_file(&data.join(name))?;
@@ -65,13 +73,27 @@ pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError>
     Ok(())
 }
 
-/// Removes what is in a directory. A link to a directory elsewhere is removed itself: what it points
-/// to is not the copy's, and Egret may be root.
+/// The first symbolic link below a directory.
+fn find_link(directory: &Path) -> std::io::Result<Option<PathBuf>> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_symlink() {
+            return Ok(Some(entry.path()));
+        }
+        if kind.is_dir()
+            && let Some(link) = find_link(&entry.path())?
+        {
+            return Ok(Some(link));
+        }
+    }
+    Ok(None)
+}
+
+/// Removes what is in a directory, if it is there.
 fn empty(directory: &Path) -> Result<(), BranchesError> {
-    match fs::symlink_metadata(directory) {
-        Ok(metadata) if metadata.is_dir() => {}
-        Ok(_) => return remove_file(directory),
-        Err(_) => return Ok(()),
+    if !directory.exists() {
+        return Ok(());
     }
     for entry in fs::read_dir(directory).map_err(io("read", directory))? {
         let entry = entry.map_err(io("read", directory))?;

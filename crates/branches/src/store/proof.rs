@@ -18,8 +18,8 @@ pub struct SourceState {
     pub catalogue: String,
     /// How many tables were read.
     pub tables_checked: u64,
-    /// The next transaction id: unchanged when nobody wrote meanwhile.
-    pub next_transaction: String,
+    /// Which transactions are done and which are not: unchanged when nobody wrote meanwhile.
+    pub transactions: String,
 }
 
 /// Reads the source's state.
@@ -28,7 +28,7 @@ pub struct SourceState {
 /// The server's.
 pub async fn source_state(server_of: &EmbeddedServer) -> Result<SourceState, PostgresError> {
     let first = pool::connect(&server_of.connection("postgres", "branches")).await?;
-    let next_transaction = next_transaction(&first).await?;
+    let transactions = transactions(&first).await?;
     let (mut tables, mut catalogue) = (Sha256::new(), Sha256::new());
     let mut tables_checked = 0;
     for database in databases(&first).await? {
@@ -51,7 +51,7 @@ pub async fn source_state(server_of: &EmbeddedServer) -> Result<SourceState, Pos
         tables: hex(tables),
         catalogue: hex(catalogue),
         tables_checked,
-        next_transaction,
+        transactions,
     })
 }
 
@@ -62,11 +62,11 @@ fn hex(hash: Sha256) -> String {
         .collect()
 }
 
-async fn next_transaction(client: &Client) -> Result<String, PostgresError> {
+async fn transactions(client: &Client) -> Result<String, PostgresError> {
     let row = client
-        .query_one("SELECT pg_snapshot_xmax(pg_current_snapshot())::text", &[])
+        .query_one("SELECT pg_current_snapshot()::text", &[])
         .await
-        .map_err(server("read the next transaction id"))?;
+        .map_err(server("read the transactions"))?;
     Ok(row.get(0))
 }
 

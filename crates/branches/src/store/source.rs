@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use egret_postgres::cluster::write_owned;
 use egret_postgres::error::server;
+use egret_postgres::listen::quote_identifier;
 use egret_postgres::owner::Owner;
 use egret_postgres::{PostgresError, pidfile};
 use tokio_postgres::Client;
@@ -99,6 +100,50 @@ pub async fn databases(client: &Client) -> Result<Vec<String>, PostgresError> {
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
+/// Every database but the empty one, and whether it can be connected to: what is to be prepared.
+///
+/// # Errors
+/// The server's.
+pub async fn all_databases(client: &Client) -> Result<Vec<(String, bool)>, PostgresError> {
+    let sql = "SELECT datname::text, datallowconn FROM pg_database WHERE datname <> 'template0' ORDER BY 1";
+    let rows = client
+        .query(sql, &[])
+        .await
+        .map_err(server("list the databases"))?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+/// Lets sessions into a database, or keeps them out.
+///
+/// # Errors
+/// The server's.
+pub async fn allow_connections(
+    client: &Client,
+    database: &str,
+    allow: &Admission,
+) -> Result<(), PostgresError> {
+    let word = match allow {
+        Admission::Open => "true",
+        Admission::Closed => "false",
+    };
+    let command = format!(
+        "ALTER DATABASE {} ALLOW_CONNECTIONS {word}",
+        quote_identifier(database)
+    );
+    client
+        .batch_execute(&command)
+        .await
+        .map_err(server("open a database"))
+}
+
+/// Whether a database lets sessions in.
+pub enum Admission {
+    /// It does.
+    Open,
+    /// It does not.
+    Closed,
+}
+
 /// Copies the data directory of a running server, whatever the driver can do.
 ///
 /// An atomic driver takes one snapshot. The others copy file by file in backup mode: the copy then
@@ -166,10 +211,19 @@ fn copy_log(from: &Path, to: &Path) -> Result<(), BranchesError> {
         let path: PathBuf = entry.map_err(io("read", from))?.path();
         let name = path.file_name().unwrap_or_default();
         // A segment's name is 24 hexadecimal digits; what else is there belongs to the server.
-        let metadata = std::fs::symlink_metadata(&path).map_err(io("examine", &path))?;
-        if name.len() == 24 && metadata.is_file() {
-            let copied = Tree::copy().clone_file(&path, &to.join(name), &metadata);
-            copied.map_err(io("copy", &path))?;
+        if name.len() != 24 {
+            continue;
+        }
+        let copied = std::fs::symlink_metadata(&path).and_then(|metadata| {
+            if !metadata.is_file() {
+                return Ok(());
+            }
+            Tree::copy().clone_file(&path, &to.join(name), &metadata)
+        });
+        match copied {
+            // The slot keeps what the copy needs; an older segment may be gone by now.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            result => result.map_err(io("copy", &path))?,
         }
     }
     Ok(())

@@ -120,7 +120,8 @@ impl Egret {
 
     /// A superuser's session in the source.
     pub async fn source(&self, database: &str) -> Client {
-        pool::connect(&self.source.connection(database, "test"))
+        // A user's session, with the server's own defaults.
+        pool::connect(self.source.connection(database, "test").options(""))
             .await
             .expect("the source accepts connections")
     }

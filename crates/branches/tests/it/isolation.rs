@@ -1,6 +1,6 @@
 //! What a branch's role can and cannot do, and that nothing of the source goes on in a branch.
 
-use egret_branches::model::NewBranch;
+use egret_branches::model::{DEFAULT_TENANT, From, NewBranch};
 
 use crate::home::{Home, name};
 
@@ -129,6 +129,139 @@ async fn a_branch_role_owns_what_it_may_change_and_reaches_nothing_else() {
             panic!("{sql}: {error}");
         }
     }
+    egret.stop().await;
+}
+
+/// Traps for a superuser's session: names that mean something else by a database's own settings,
+/// and a function that would make the trapper a superuser when a superuser runs it.
+const TRAPS: &str = "
+    CREATE SCHEMA trap;
+    CREATE FUNCTION trap.spring() RETURNS text LANGUAGE plpgsql AS $$
+    BEGIN ALTER ROLE egret_branch SUPERUSER; RETURN 'caught'; END $$;
+    CREATE VIEW trap.pg_database AS SELECT trap.spring()::name AS datname, true AS datallowconn, false AS datistemplate;
+    CREATE VIEW trap.pg_prepared_xacts AS SELECT trap.spring() AS gid, current_database() AS database;
+    CREATE FUNCTION trap.current_database() RETURNS name LANGUAGE sql AS 'SELECT trap.spring()::name';
+    CREATE FUNCTION trap.pg_current_wal_insert_lsn() RETURNS pg_lsn LANGUAGE plpgsql AS $$
+    BEGIN PERFORM trap.spring(); RETURN '0/0'; END $$";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_trap_in_a_branch_catches_egrets_own_sessions() {
+    let home = Home::new("trap");
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    for database in ["app", "postgres"] {
+        let branches = &egret.branches;
+        let run = async |sql: &str| {
+            branches
+                .query(DEFAULT_TENANT, &name("one"), database, sql, &[], None)
+                .await
+                .unwrap()
+        };
+        run(TRAPS).await;
+        run(&format!(
+            "ALTER DATABASE {database} SET search_path = trap, pg_catalog"
+        ))
+        .await;
+        run(&format!(
+            "ALTER DATABASE {database} SET default_transaction_read_only = on"
+        ))
+        .await;
+    }
+    egret
+        .branches
+        .databases(DEFAULT_TENANT, &name("one"))
+        .await
+        .unwrap();
+    let mut child = NewBranch::named(name("two"));
+    child.from = From::Branch(name("one"));
+    egret.branches.create(child).await.unwrap();
+    for branch in ["one", "two"] {
+        let sql = "SELECT rolsuper::text FROM pg_catalog.pg_roles WHERE rolname = 'egret_branch'";
+        assert_eq!(
+            egret.ask(branch, sql).await.unwrap().as_deref(),
+            Some("false"),
+            "{branch}"
+        );
+    }
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_reaches_the_host_is_taken_away_and_event_triggers_stay_whose_they_are() {
+    let home = Home::new("reach");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let source = egret.source("app").await;
+    for sql in [
+        "CREATE ROLE helper LOGIN",
+        "GRANT EXECUTE ON FUNCTION pg_read_file(text), lo_export(oid, text) TO helper",
+        "GRANT ALTER SYSTEM ON PARAMETER archive_command TO helper",
+        "GRANT SET ON PARAMETER log_min_messages TO PUBLIC",
+        "CREATE FUNCTION native() RETURNS int LANGUAGE internal AS 'pg_backend_pid'",
+        "CREATE FUNCTION on_ddl() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'",
+        "CREATE EVENT TRIGGER watching ON ddl_command_start EXECUTE FUNCTION on_ddl()",
+        "CREATE DATABASE closed",
+        "ALTER DATABASE closed ALLOW_CONNECTIONS false",
+        "CREATE DATABASE model IS_TEMPLATE true",
+    ] {
+        source.batch_execute(sql).await.unwrap();
+    }
+    egret.branch("one").await;
+    for (sql, refusal) in [
+        (
+            "SET ROLE helper; SELECT pg_read_file('/etc/passwd')",
+            "permission denied for function pg_read_file",
+        ),
+        (
+            "SET ROLE helper; SELECT lo_export(1, '/tmp/x')",
+            "permission denied for function lo_export",
+        ),
+        (
+            "SET log_min_messages = debug1",
+            "permission denied to set parameter",
+        ),
+        ("SELECT native()", "permission denied for function native"),
+        (
+            "CREATE OR REPLACE FUNCTION on_ddl() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN RAISE NOTICE ''x''; END'",
+            "must be owner of function on_ddl",
+        ),
+    ] {
+        let error = egret.ask("one", sql).await.unwrap_err().to_string();
+        assert!(error.contains(refusal), "{sql}: {error}");
+    }
+    let may = "SELECT has_parameter_privilege('helper', 'archive_command', 'ALTER SYSTEM')::text";
+    assert_eq!(
+        egret.ask("one", may).await.unwrap().as_deref(),
+        Some("false")
+    );
+    let closed = "SELECT datallowconn::text FROM pg_database WHERE datname = 'closed'";
+    assert_eq!(
+        egret.ask("one", closed).await.unwrap().as_deref(),
+        Some("false")
+    );
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn links_out_of_the_data_directory_are_refused_by_name() {
+    let home = Home::new("link");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let link = home.directory.join("volume/source/pg_stat/elsewhere");
+    std::os::unix::fs::symlink("/etc", &link).unwrap();
+    let error = egret
+        .branches
+        .create(NewBranch::named(name("one")))
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains("pg_stat/elsewhere is a link"),
+        "{error}"
+    );
+    std::fs::remove_file(&link).unwrap();
+    egret.branch("one").await;
+    egret.assert_consistent().await;
     egret.stop().await;
 }
 

@@ -75,6 +75,13 @@ async fn tell(egret: &Egret, output: Output) -> anyhow::Result<()> {
     invite(branches, egret, output)
 }
 
+/// A session in the demo's database that means its tables.
+fn in_public(embedded: &Embedded) -> egret_postgres::tokio_postgres::Config {
+    let mut connection = embedded.postgres.connection(DATABASE, "demo");
+    connection.options("-c search_path=public");
+    connection
+}
+
 /// Makes the database and loads it, unless an earlier start has.
 async fn load_flights(embedded: &Embedded, output: Output) -> anyhow::Result<()> {
     let server = &embedded.postgres;
@@ -83,7 +90,7 @@ async fn load_flights(embedded: &Embedded, output: Output) -> anyhow::Result<()>
     if admin.query_opt(exists, &[&DATABASE]).await?.is_none() {
         admin.batch_execute("CREATE DATABASE flights").await?;
     }
-    let mut client = pool::connect(&server.connection(DATABASE, "demo")).await?;
+    let mut client = pool::connect(&in_public(embedded)).await?;
     match load(&mut client, &mut loading_bar()).await? {
         Outcome::Loaded(receipt) => output.remark(&format!(
             "loaded {} rows ({} flights out of New York in 2013) in {:.1} s",
@@ -138,7 +145,7 @@ async fn try_something(embedded: &Embedded, output: Output) -> anyhow::Result<()
         .first()
         .and_then(|row| row.first().cloned().flatten())
         .unwrap_or_default();
-    let source = pool::connect(&embedded.postgres.connection(DATABASE, "demo")).await?;
+    let source = pool::connect(&in_public(embedded)).await?;
     let kept: i64 = source.query_one(COUNT, &[]).await?.get(0);
     text.push_str(&format!(
         "\n{CHANGE};  -- on the branch: {} ({:.0} ms)\n  flights of United on the branch  {left:>6}\n  flights of United in the source  {kept:>6}\n",

@@ -68,7 +68,7 @@ impl Home {
             data,
             socket_dir: self.run_dir.join("postgres"),
             log_file: self.data_dir.join("postgres-start.log"),
-            password_file: self.data_dir.join("superuser.password"),
+            password_file: self.data_dir.join(egret_branches::PASSWORD_FILE),
         }
     }
 

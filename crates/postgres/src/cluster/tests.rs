@@ -49,14 +49,25 @@ fn links_in_a_directory_of_another_user_are_not_followed() {
 }
 
 #[test]
-fn a_complete_cluster_is_never_emptied() {
+fn only_what_an_interrupted_initdb_left_is_removed() {
     let directory = tempfile::tempdir().unwrap();
-    fs::write(directory.path().join("half"), "").unwrap();
-    empty(directory.path()).unwrap();
-    assert!(!directory.path().join("half").exists());
-    fs::write(directory.path().join("PG_VERSION"), "18\n").unwrap();
-    fs::write(directory.path().join("egret.conf"), "").unwrap();
-    assert!(is_complete(directory.path()));
-    empty(directory.path()).unwrap_err();
-    assert!(directory.path().join("PG_VERSION").exists());
+    let (data, password) = (
+        directory.path().join("data"),
+        directory.path().join("password"),
+    );
+    fs::create_dir(&data).unwrap();
+    let marker = unfinished(&data);
+    empty(&data, &marker, &password).unwrap();
+    fs::write(data.join("PG_VERSION"), "18\n").unwrap();
+    assert!(is_complete(&data));
+    let error = empty(&data, &marker, &password).unwrap_err().to_string();
+    assert!(error.contains("it holds files"), "{error}");
+    fs::write(&marker, "").unwrap();
+    assert!(!is_complete(&data));
+    empty(&data, &marker, &password).unwrap();
+    assert!(!data.join("PG_VERSION").exists());
+    fs::remove_file(&marker).unwrap();
+    fs::write(&password, "secret").unwrap();
+    let error = empty(&data, &marker, &password).unwrap_err().to_string();
+    assert!(error.contains("is a file system not mounted?"), "{error}");
 }

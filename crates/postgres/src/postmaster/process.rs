@@ -47,6 +47,9 @@ pub(super) fn freeze(postmaster: i32, data: &Path) -> Result<Frozen, PostgresErr
             let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
                 continue;
             };
+            if !runs_in(pid.as_raw_nonzero().get(), data) {
+                continue;
+            }
             rustix::process::pidfd_send_signal(&pidfd, Signal::STOP)
                 .map_err(|error| io("stop the processes of", data)(error.into()))?;
             frozen.pidfds.push(pidfd);

@@ -91,11 +91,11 @@ fn refusal(route: &Route, error: BranchesError) -> Refusal {
         .with_hint(
             "`egret branch show` tells more; a failed branch may be helped by `egret branch reset`",
         ),
-        BranchesError::VolumeFull { free, free_min } => Refusal::new(
+        BranchesError::VolumeFull { free, needed } => Refusal::new(
             "53100",
             format!(
-                "branch \"{branch}\" cannot be woken: the volume has {free} free, and \
-                 branches.free_min keeps {free_min} for the source"
+                "branch \"{branch}\" cannot be woken: the volume has {free} free, but \
+                 {needed} are needed"
             ),
         )
         .with_hint("destroy branches or enlarge the volume"),

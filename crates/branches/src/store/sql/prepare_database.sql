@@ -8,6 +8,8 @@ BEGIN
     FOR command IN
         SELECT unnest(ARRAY[
             format('ALTER SUBSCRIPTION %I DISABLE', subname),
+            -- DROP would connect to remove the slots of tables that are still being copied.
+            format('ALTER SUBSCRIPTION %I CONNECTION %L', subname, 'host=/nonexistent dbname=none'),
             format('ALTER SUBSCRIPTION %I SET (slot_name = NONE)', subname),
             format('DROP SUBSCRIPTION %I', subname)])
         FROM pg_catalog.pg_subscription
@@ -21,6 +23,35 @@ BEGIN
         SELECT format('DROP USER MAPPING FOR %s SERVER %I',
                       CASE WHEN umuser = 0 THEN 'PUBLIC' ELSE quote_ident(usename) END, srvname)
         FROM pg_catalog.pg_user_mappings
+    LOOP
+        EXECUTE command;
+    END LOOP;
+
+    -- What runs on the host or as whoever caused it: functions in untrusted languages, and those of
+    -- event triggers. They stay the superuser's, and of the former nobody else may use any.
+    FOR command IN
+        SELECT format('REVOKE EXECUTE ON ROUTINE %s FROM %s CASCADE', p.oid::regprocedure,
+                      CASE WHEN grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END)
+        FROM pg_catalog.pg_proc p
+        JOIN pg_catalog.pg_language l ON l.oid = prolang
+        CROSS JOIN LATERAL aclexplode(coalesce(proacl, acldefault('f', proowner)))
+        WHERE NOT lanpltrusted AND p.oid >= 16384 AND grantee <> 10
+          AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend
+                          WHERE classid = 'pg_catalog.pg_proc'::regclass AND objid = p.oid AND deptype = 'e')
+    LOOP
+        EXECUTE command;
+    END LOOP;
+
+    -- Rights on the system's and extensions' functions that somebody added to what they came with,
+    -- such as lo_export or pg_read_file.
+    FOR command IN
+        SELECT format('REVOKE EXECUTE ON ROUTINE %s FROM %s CASCADE', p.oid::regprocedure,
+                      CASE WHEN added.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(added.grantee)) END)
+        FROM pg_catalog.pg_proc p
+        JOIN pg_catalog.pg_init_privs i ON i.objoid = p.oid AND i.classoid = 'pg_catalog.pg_proc'::regclass
+        CROSS JOIN LATERAL aclexplode(p.proacl) AS added
+        WHERE added.grantee <> p.proowner
+          AND NOT EXISTS (SELECT FROM aclexplode(i.initprivs) AS initial WHERE initial.grantee = added.grantee)
     LOOP
         EXECUTE command;
     END LOOP;
@@ -48,6 +79,8 @@ BEGIN
           UNION ALL
             SELECT 'pg_catalog.pg_proc'::regclass, p.oid, nspname, proowner, format('ROUTINE %s', p.oid::regprocedure)
             FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = pronamespace
+            JOIN pg_catalog.pg_language l ON l.oid = prolang
+            WHERE (lanpltrusted OR lanname = 'sql') AND prorettype <> 'pg_catalog.event_trigger'::regtype
           UNION ALL
             SELECT 'pg_catalog.pg_type'::regclass, t.oid, nspname, typowner,
                    format('%s %I.%I', CASE typtype WHEN 'd' THEN 'DOMAIN' ELSE 'TYPE' END, nspname, typname)
@@ -103,7 +136,8 @@ BEGIN
     END LOOP;
 
     -- Schema public belongs to the database's owner.
-    IF (SELECT datdba FROM pg_catalog.pg_database WHERE datname = current_database()) = 10 THEN
+    IF EXISTS (SELECT FROM pg_catalog.pg_database
+               WHERE datname = current_database() AND datdba = 10 AND NOT datistemplate) THEN
         EXECUTE format('ALTER DATABASE %I OWNER TO egret_branch', current_database());
     END IF;
 END

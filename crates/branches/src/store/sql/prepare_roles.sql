@@ -37,6 +37,15 @@ BEGIN
         EXECUTE format('REVOKE %I FROM %I%s CASCADE', found.role, found.member, granted_by);
     END LOOP;
 
+    -- ALTER SYSTEM and settings of the superuser that were granted one by one.
+    FOR found IN
+        SELECT parname, grantee FROM pg_parameter_acl CROSS JOIN LATERAL aclexplode(paracl)
+        WHERE grantee <> 10
+    LOOP
+        EXECUTE format('REVOKE ALL ON PARAMETER %s FROM %s', found.parname,
+                       CASE WHEN found.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(found.grantee)) END);
+    END LOOP;
+
     FOR found IN
         SELECT rolname FROM pg_roles
         WHERE oid >= 16384 AND rolname <> 'egret_branch' AND rolname !~ '^pg_'

@@ -30,6 +30,12 @@ impl Volume for Btrfs {
     }
 
     fn clone_tree(&self, from: &Path, to: &Path) -> io::Result<()> {
+        if !subvolume::is_subvolume(from)? {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "it is a plain directory and no btrfs subvolume: stop egret, make a subvolume, move the files into it, and give it the directory's name",
+            ));
+        }
         subvolume::snapshot(from, to)
     }
 

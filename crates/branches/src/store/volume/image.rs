@@ -55,8 +55,12 @@ pub fn create(image: &Path, root: &Path, size: Size) -> Result<(), BranchesError
         crate::store::files::remove_file(&new)?;
         return Err(error);
     }
+    if let Err(error) = mount(image, root) {
+        crate::store::files::remove_file(image)?;
+        return Err(error);
+    }
     tracing::info!(image = %image.display(), size = %Size(size), "made a btrfs volume");
-    mount(image, root)
+    Ok(())
 }
 
 fn format(image: &Path, size: u64) -> Result<(), BranchesError> {

@@ -103,6 +103,9 @@ pub trait Volume: Send + Sync {
     fn diverged_bytes(&self, path: &Path, cloned_at: Timestamp) -> std::io::Result<u64>;
 }
 
+/// The superuser's password in the data directory: there as soon as a server has been made.
+pub const PASSWORD_FILE: &str = "superuser.password";
+
 /// A volume in use.
 #[derive(Clone)]
 pub struct Mounted {
@@ -140,10 +143,21 @@ impl Mounted {
 /// # Errors
 /// [`BranchesError::Volume`] when the configured driver cannot work here.
 pub fn open(data_dir: &Path, config: &BranchesConfig) -> Result<Mounted, BranchesError> {
-    relocation::finish_interrupted_move(data_dir)?;
+    relocation::undo_interrupted_move(data_dir)?;
     let root = data_dir.join("volume");
     let image = data_dir.join("volume.img");
     let fresh = !root.join("source").exists() && !image.exists();
+    let password = data_dir.join(PASSWORD_FILE);
+    if fresh && password.exists() {
+        return Err(BranchesError::Volume {
+            reason: format!(
+                "{} says that a server was made, but neither {} nor {} is there: is a file system not mounted? Remove that file to start anew",
+                password.display(),
+                root.join("source").display(),
+                image.display(),
+            ),
+        });
+    }
     fs::create_dir_all(&root).map_err(crate::error::io("create", &root))?;
     let open_mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
     fs::set_permissions(&root, open_mode).map_err(crate::error::io("change the mode of", &root))?;
@@ -177,6 +191,7 @@ pub fn open(data_dir: &Path, config: &BranchesConfig) -> Result<Mounted, Branche
         let made = mounted.volume.create(&source);
         made.map_err(crate::error::io("create", &source))?;
     }
+    relocation::finish_interrupted_move(data_dir, &source)?;
     tracing::info!(driver = driver.name(), root = %mounted.root.display(), "the volume is open");
     Ok(mounted)
 }

@@ -38,10 +38,28 @@ pub fn relocate(data_dir: &Path, from: &Path, size: Size) -> Result<PathBuf, Bra
     }
     remove_directory(&trial_root)?;
     fs::rename(&root, &old).map_err(io("rename", &root))?;
-    fs::rename(&trial, image_path(data_dir)).map_err(io("rename", &trial))?;
-    image::mount(&image_path(data_dir), &root)?;
+    let placed = fs::rename(&trial, image_path(data_dir))
+        .map_err(io("rename", &trial))
+        .and_then(|()| image::mount(&image_path(data_dir), &root));
+    if let Err(error) = placed {
+        remove_file(&image_path(data_dir))?;
+        remove_file(&trial)?;
+        remove_mount_point(&root)?;
+        fs::rename(&old, &root).map_err(io("rename", &old))?;
+        return Err(error);
+    }
     remove_directory(&old)?;
     Ok(root.join("source"))
+}
+
+/// Removes the empty directory that a file system was mounted on; a missing one is fine.
+fn remove_mount_point(root: &Path) -> Result<(), BranchesError> {
+    match fs::remove_dir(root) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(io("remove", root)(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn copy_onto(trial_root: &Path, from: &Path) -> Result<(), BranchesError> {
@@ -64,19 +82,31 @@ fn copy_onto(trial_root: &Path, from: &Path) -> Result<(), BranchesError> {
     rustix::fs::syncfs(directory).map_err(|error| io("flush", trial_root)(error.into()))
 }
 
-/// Finishes or undoes a move that a crash interrupted. Called before the volume is opened.
+/// Undoes a move that a crash interrupted before the image was in place. Called before the volume
+/// is opened.
 ///
 /// # Errors
 /// [`BranchesError::Io`].
-pub fn finish_interrupted_move(data_dir: &Path) -> Result<(), BranchesError> {
+pub fn undo_interrupted_move(data_dir: &Path) -> Result<(), BranchesError> {
     let (root, old) = (data_dir.join("volume"), data_dir.join("volume.old"));
-    image::unmount(&data_dir.join("volume.new"))?;
+    let trial_root = data_dir.join("volume.new");
+    image::unmount(&trial_root)?;
     if old.exists() && !image_path(data_dir).exists() {
-        // Renamed away, but the image was not in place yet.
-        remove_directory(&root)?;
+        remove_mount_point(&root)?;
         fs::rename(&old, &root).map_err(io("rename", &old))?;
     }
-    remove_directory(&old)?;
-    remove_directory(&data_dir.join("volume.new"))?;
+    remove_mount_point(&trial_root)?;
     remove_file(&data_dir.join("volume-trial.img"))
+}
+
+/// Removes what a move left behind, once the image it made is mounted and holds the server.
+///
+/// # Errors
+/// [`BranchesError::Io`].
+pub fn finish_interrupted_move(data_dir: &Path, source: &Path) -> Result<(), BranchesError> {
+    let old = data_dir.join("volume.old");
+    if old.exists() && egret_postgres::cluster::is_complete(source) {
+        remove_directory(&old)?;
+    }
+    Ok(())
 }

@@ -168,6 +168,10 @@ impl Volume for Tree {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        // Made before the driver was changed in the configuration.
+        if egret_linux::subvolume::is_subvolume(path)? {
+            return egret_linux::subvolume::delete(path);
+        }
         match fs::remove_dir_all(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result,

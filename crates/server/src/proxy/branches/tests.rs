@@ -77,7 +77,7 @@ fn each_error_has_its_sqlstate() {
     check(
         BranchesError::VolumeFull {
             free: Size::mib(100),
-            free_min: Size::mib(512),
+            needed: Size::mib(512),
         },
         expect![[
             r#"53100 branch "pr-42.acme" cannot be woken: the volume has 100MB free, and branches.free_min keeps 512MB for the source | destroy branches or enlarge the volume"#

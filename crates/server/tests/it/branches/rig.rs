@@ -330,7 +330,9 @@ pub fn psql(url: &str) -> Command {
 }
 
 async fn superuser(source: &EmbeddedServer, database: &str) -> Client {
-    let connection = source.connection(database, "test");
+    let mut connection = source.connection(database, "test");
+    // A user's session, with the server's own defaults.
+    connection.options("");
     pool::connect(&connection).await.unwrap()
 }
 
