@@ -74,7 +74,7 @@ impl Inner {
     ) -> Result<Template, BranchesError> {
         let mut watch = Stopwatch::start();
         let slot = self.slot(parent.id);
-        let _held = slot.lock.lock().await;
+        let held = slot.lock.lock().await;
         let parent = self.find(&parent.tenant, &parent.name)?;
         if !matches!(parent.state, BranchState::Running | BranchState::Suspended) {
             return Err(BranchesError::WrongState {
@@ -83,35 +83,8 @@ impl Inner {
                 hint: "only a running or suspended branch can be branched".to_owned(),
             });
         }
-        let origin = self.template_of(&parent)?;
-        let facts = SourceFacts {
-            identity: origin.source.clone(),
-            preload_libraries: origin.preload_libraries.clone(),
-            max_prepared_transactions: parent
-                .settings
-                .get("max_prepared_transactions")
-                .cloned()
-                .unwrap_or_else(|| "0".to_owned()),
-        };
         let live = slot.live();
-        if live.is_none() {
-            // Its postmaster may just have died and left a backend at work.
-            end_orphans(&self.paths.branch(parent.id)).await;
-        }
-        let lsn = match &live {
-            Some(_) => {
-                let connection = socket_connection(
-                    &self.paths.socket(parent.id),
-                    SOCKET_PORT,
-                    "postgres",
-                    "branches",
-                );
-                let client = pool::connect(&connection).await?;
-                source::checkpoint(&client).await?;
-                source::wal_position(&client).await?
-            }
-            None => origin.lsn.clone(),
-        };
+        let (facts, lsn) = self.examine_branch(&parent, live.is_some()).await?;
         watch.phase("checkpoint");
         let mut template = self.announce(&facts, Some(&parent)).await?;
         template.lsn = lsn;
@@ -130,6 +103,8 @@ impl Inner {
             volume.clone_tree(&from, &to).map_err(io("snapshot", &from))
         })
         .await;
+        // What follows is done to the copy; the parent is free for others.
+        drop(held);
         let result = async {
             copied?;
             watch.phase("snapshot");
@@ -137,6 +112,34 @@ impl Inner {
         }
         .await;
         self.settle(template, result).await
+    }
+
+    /// What a copy of a branch needs to know, and where its log stands; a running one is
+    /// checkpointed, so that there is little to recover.
+    async fn examine_branch(
+        &self,
+        branch: &Branch,
+        runs: bool,
+    ) -> Result<(SourceFacts, String), BranchesError> {
+        let origin = self.template_of(branch)?;
+        let lsn = if runs {
+            let socket_dir = self.paths.socket(branch.id);
+            let connection = socket_connection(&socket_dir, SOCKET_PORT, "postgres", "branches");
+            let client = pool::connect(&connection).await?;
+            source::checkpoint(&client).await?;
+            source::wal_position(&client).await?
+        } else {
+            // Its postmaster may just have died and left a backend at work.
+            end_orphans(&self.paths.branch(branch.id)).await;
+            origin.lsn
+        };
+        let prepared = branch.settings.get("max_prepared_transactions").cloned();
+        let facts = SourceFacts {
+            identity: origin.source,
+            preload_libraries: origin.preload_libraries,
+            max_prepared_transactions: prepared.unwrap_or_else(|| "0".to_owned()),
+        };
+        Ok((facts, lsn))
     }
 
     /// Writes the intent.
