@@ -78,7 +78,7 @@ pub enum BranchesError {
     Limit(#[from] LimitExceeded),
     /// The volume has too little room.
     #[error(
-        "the volume has {free} free, but {needed} are needed (branches.free_min and, where every byte is copied, the size of the copy): destroy branches or enlarge the volume"
+        "the volume has {free} free, but {needed} are needed (branches.free_min and, where every byte is copied, the size of the copy): destroy branches"
     )]
     VolumeFull {
         /// What is free.

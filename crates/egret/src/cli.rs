@@ -1,5 +1,6 @@
 //! The command line as a tree of types: what a user may type, and the help that says so.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
@@ -8,6 +9,29 @@ use egret_base::settings::{Size, Span, Value};
 /// The command tree, for completions and for the test that checks the documentation.
 pub fn command() -> clap::Command {
     Cli::command()
+}
+
+/// The arguments with every `--set` behind the command: of a repeated option before and behind it,
+/// the parser would keep only those behind.
+pub fn settings_last(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments = arguments.into_iter();
+    let (mut kept, mut settings) = (Vec::new(), Vec::new());
+    for argument in arguments.by_ref().take_while(|argument| argument != "--") {
+        let follows = settings.last().is_some_and(|last| last == "--set");
+        let starts = argument == "--set" || argument.as_encoded_bytes().starts_with(b"--set=");
+        if follows || starts {
+            settings.push(argument);
+        } else {
+            kept.push(argument);
+        }
+    }
+    kept.extend(settings);
+    let rest: Vec<OsString> = arguments.collect();
+    if !rest.is_empty() {
+        kept.push(OsString::from("--"));
+        kept.extend(rest);
+    }
+    kept
 }
 
 /// Everything on the command line.
@@ -183,7 +207,7 @@ pub enum Branch {
 pub enum Volume {
     /// Make a copy-on-write volume and move the embedded server onto it (needs root)
     Create {
-        /// How large it may grow; space is taken as it is used
+        /// How large it is; the space is taken at once, at most a third of what is free
         #[arg(long, default_value = "20GB", value_parser = value::<Size>)]
         size: Size,
     },

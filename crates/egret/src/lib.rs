@@ -17,7 +17,7 @@ use clap::Parser;
 /// Runs the program and returns its exit code: 0 done, 1 failed, 2 wrong usage or configuration,
 /// 3 server unreachable.
 pub fn run() -> ExitCode {
-    let cli = match cli::Cli::try_parse() {
+    let cli = match cli::Cli::try_parse_from(cli::settings_last(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };

@@ -10,7 +10,6 @@ use anyhow::Context;
 use egret_base::lifecycle::Stack;
 use egret_base::{Clock, Entropy, SystemClock, SystemEntropy};
 use egret_branches::{Branches, BranchesConfig, VolumeService};
-use egret_postgres::external::ManagedLock;
 use egret_postgres::{EmbeddedServer, PostgresConfig};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -28,7 +27,6 @@ pub struct Egret {
     pub embedded: Option<Embedded>,
     /// What to tell whoever started it.
     pub greeting: Greeting,
-    _managed: Option<ManagedLock>,
 }
 
 /// The parts that need the embedded server.
@@ -68,10 +66,11 @@ impl Egret {
         let postgres: PostgresConfig = configuration.section()?;
         let parts = parts::Parts::new(configuration, clock, entropy)?;
         let mut stack = Stack::default();
-        let (embedded, managed, underneath) = match &postgres.url {
+        let (embedded, underneath) = match &postgres.url {
             Some(url) => {
-                let (lock, found) = parts::examine_external(url).await?;
-                (None, Some(lock), found)
+                let (server, found) = parts::examine_external(url).await?;
+                stack.push(Arc::new(server));
+                (None, found)
             }
             None => {
                 let branches: BranchesConfig = configuration.section()?;
@@ -80,7 +79,7 @@ impl Egret {
                 let embedded = parts.embedded(&home, postgres, branches).await?;
                 stack.push(embedded.postgres.clone());
                 stack.push(Arc::new(embedded.branches.clone()));
-                (Some(embedded), None, format!("embedded, 127.0.0.1:{port}"))
+                (Some(embedded), format!("embedded, 127.0.0.1:{port}"))
             }
         };
         let admin_token = match parts.doors(&home, &mut stack, embedded.clone()) {
@@ -105,7 +104,6 @@ impl Egret {
             stack,
             home,
             embedded,
-            _managed: managed,
         })
     }
 
@@ -119,6 +117,7 @@ impl Egret {
 pub struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Signal,
 }
 
 impl StopSignals {
@@ -130,6 +129,7 @@ impl StopSignals {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).context("listen for SIGINT")?,
             terminate: signal(SignalKind::terminate()).context("listen for SIGTERM")?,
+            hangup: signal(SignalKind::hangup()).context("listen for SIGHUP")?,
         })
     }
 
@@ -138,6 +138,8 @@ impl StopSignals {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+            // The terminal is gone.
+            _ = self.hangup.recv() => {}
         }
     }
 }

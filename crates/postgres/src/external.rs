@@ -216,13 +216,18 @@ async fn check_pooling(
 
 /// A lock on a managed database, held for as long as this value is kept.
 pub struct ManagedLock {
-    _client: Client,
+    client: Client,
 }
 
 /// The first eight bytes of SHA-256("egret/managed").
 const MANAGED_KEY: i64 = 0x6b1e_04d7_c2f9_8a53;
 
 impl ManagedLock {
+    /// Whether the session that holds the lock still answers.
+    pub async fn is_held(&self) -> bool {
+        self.client.batch_execute("").await.is_ok()
+    }
+
     /// Takes the lock.
     ///
     /// # Errors
@@ -235,7 +240,7 @@ impl ManagedLock {
             .map_err(server("take the lock"))?
             .get(0);
         if taken {
-            return Ok(Self { _client: client });
+            return Ok(Self { client });
         }
         let holder = client
             .query_opt(include_str!("external/lock_holder.sql"), &[&MANAGED_KEY])

@@ -10,6 +10,7 @@ pub mod embedded;
 pub mod error;
 pub mod external;
 pub mod listen;
+pub mod managed;
 pub mod migrate;
 pub mod owner;
 pub mod pidfile;

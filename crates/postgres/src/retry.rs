@@ -31,7 +31,7 @@ fn is_transient_code(code: &SqlState) -> bool {
         SqlState::TOO_MANY_CONNECTIONS,
     ]
     .contains(code)
-        || code.code().starts_with("08")
+        || (code.code().starts_with("08") && *code != SqlState::PROTOCOL_VIOLATION)
 }
 
 /// How often and how long to try.

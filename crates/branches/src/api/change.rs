@@ -256,6 +256,11 @@ impl Inner {
         if let Some(id) = to {
             let template = self.template(id, &branch.tenant)?;
             branch.template = template.id;
+            if let Some(receipt) = &mut branch.receipt {
+                receipt.template = template.id;
+                receipt.template_lsn = template.lsn;
+                receipt.template_taken_at = template.taken_at;
+            }
             branch.parent_branch = template.origin_branch_name;
         }
         branch.state = BranchState::Resetting;

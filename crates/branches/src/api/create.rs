@@ -8,6 +8,8 @@ use egret_base::Limit;
 use egret_base::Timestamp;
 use egret_base::settings::Size;
 
+use egret_postgres::PostgresError;
+
 use super::{Branches, Inner, Stopwatch};
 use crate::core::request;
 use crate::error::{BranchesError, io};
@@ -91,7 +93,7 @@ impl Inner {
             Err(error) => {
                 self.metrics.failed();
                 self.bury(branch)?;
-                Err(error)
+                Err(blame(error, &asked))
             }
         }
     }
@@ -269,5 +271,21 @@ impl Inner {
                 self.build_from_branch(&parent, &building).await
             }
         }
+    }
+}
+
+/// A server that does not start with settings of the user's is refused for them, in its own words.
+fn blame(error: BranchesError, asked: &NewBranch) -> BranchesError {
+    match error {
+        BranchesError::Postgres(PostgresError::StartFailed { log, .. })
+            if !asked.settings.is_empty() =>
+        {
+            let (_, said) = log.split_once("FATAL:").unwrap_or(("", &log));
+            BranchesError::Invalid {
+                what: "settings",
+                reason: format!("PostgreSQL does not start with them: {}", said.trim()),
+            }
+        }
+        other => other,
     }
 }

@@ -34,6 +34,12 @@ impl Branches {
         if size < image::SIZE_MIN {
             return refuse(&format!("a volume needs at least {}", image::SIZE_MIN));
         }
+        let third = Size((inner.mounted().space()?.free / 3) >> 20 << 20);
+        if size > third {
+            return refuse(&format!(
+                "{size} is more than a third of the free space, which is {third}: ask for less"
+            ));
+        }
         if !registry.branches()?.is_empty() {
             return refuse("branches exist: destroy them first, they do not move");
         }

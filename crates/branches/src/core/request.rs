@@ -115,6 +115,12 @@ pub fn same(existing: &Branch, request: &NewBranch) -> Result<(), BranchesError>
         "durability"
     } else if existing.settings != request.settings {
         "settings"
+    } else if request.ttl_ms.is_some() && existing.ttl_ms != request.ttl_ms {
+        "lifetime"
+    } else if !request.labels.is_empty() && existing.labels != request.labels {
+        "labels"
+    } else if request.protected && !existing.protected {
+        "protection"
     } else {
         return Ok(());
     };

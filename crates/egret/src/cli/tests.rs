@@ -55,3 +55,14 @@ fn what_is_wrong_is_said() {
         "{message}"
     );
 }
+
+#[test]
+fn settings_may_stand_before_and_behind_the_command() {
+    let typed = "egret --set a.b=1 branch connect x --set=c.d=2 --set e.f=3 -- --set";
+    let sorted = settings_last(typed.split(' ').map(Into::into));
+    let shown: Vec<_> = sorted.iter().map(|word| word.to_string_lossy()).collect();
+    assert_eq!(
+        shown.join(" "),
+        "egret branch connect x --set a.b=1 --set=c.d=2 --set e.f=3 -- --set"
+    );
+}

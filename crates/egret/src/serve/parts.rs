@@ -8,7 +8,8 @@ use egret_base::lifecycle::{Readiness, Service, Stack};
 use egret_base::{Clock, Entropy};
 use egret_branches::{Branches, BranchesConfig, Mounted, Options};
 use egret_postgres::embedded::check_port;
-use egret_postgres::external::{ManagedLock, Verdict, check, parse};
+use egret_postgres::external::{Verdict, check, parse};
+use egret_postgres::managed::ManagedServer;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
@@ -154,8 +155,8 @@ async fn open_volume(data_dir: &Path, config: &BranchesConfig) -> anyhow::Result
     Ok(opened.await??)
 }
 
-/// Examines a server of the user's own and takes the lock that keeps other Egrets away.
-pub(super) async fn examine_external(url: &str) -> anyhow::Result<(ManagedLock, String)> {
+/// Examines a server of the user's own; started, it holds the lock that keeps other Egrets away.
+pub(super) async fn examine_external(url: &str) -> anyhow::Result<(ManagedServer, String)> {
     let connection = parse(url, "serve")?;
     let report = check(&connection).await?;
     for finding in &report.findings {
@@ -179,9 +180,8 @@ pub(super) async fn examine_external(url: &str) -> anyhow::Result<(ManagedLock, 
             missing.join("; ")
         );
     }
-    let lock = ManagedLock::acquire(&connection).await?;
     Ok((
-        lock,
+        ManagedServer::new(connection),
         format!(
             "external, PostgreSQL {}; branches need the embedded server",
             report.version

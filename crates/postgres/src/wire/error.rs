@@ -52,6 +52,8 @@ impl ServerError {
     fn kind(&self) -> Kind {
         match self.sqlstate.as_str() {
             "42501" => Kind::Denied,
+            // A wrong number of parameters, for example: it stays wrong.
+            "08P01" => Kind::Invalid,
             "3D000" => Kind::NotFound,
             "57014" => Kind::TimedOut,
             "40001" | "40P01" | "55P03" => Kind::Conflict,

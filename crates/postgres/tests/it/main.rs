@@ -3,6 +3,7 @@
 mod embedded;
 mod external;
 mod listening;
+mod managed;
 mod migrating;
 mod postmaster;
 mod wire;

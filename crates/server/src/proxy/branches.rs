@@ -98,7 +98,7 @@ fn refusal(route: &Route, error: BranchesError) -> Refusal {
                  {needed} are needed"
             ),
         )
-        .with_hint("destroy branches or enlarge the volume"),
+        .with_hint("destroy branches"),
         BranchesError::Stopping => Refusal::new("57P03", "egret is stopping")
             .with_hint("connect again when it has started"),
         error => Refusal::new(

@@ -54,7 +54,7 @@ pub(super) struct Connection {
     /// Its password.
     password: String,
     /// All of it as libpq takes it.
-    #[schema(example = "postgresql://egret_branch:secret@127.0.0.1:7432/flights%40pr-42")]
+    #[schema(example = "postgresql://egret_branch:secret@127.0.0.1:7432/flights@pr-42")]
     url: String,
 }
 
@@ -128,7 +128,8 @@ fn connection(host: String, port: u16, database: String, credentials: Credential
         "postgresql://{}:{}@{bracketed}:{port}/{}",
         escape(&user),
         escape(&password),
-        escape(&database)
+        // Allowed in a path (RFC 3986), and some drivers do not decode it.
+        escape(&database).replace("%40", "@")
     );
     Connection {
         host,

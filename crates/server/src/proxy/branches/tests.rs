@@ -80,7 +80,7 @@ fn each_error_has_its_sqlstate() {
             needed: Size::mib(512),
         },
         expect![[
-            r#"53100 branch "pr-42.acme" cannot be woken: the volume has 100MB free, but 512MB are needed | destroy branches or enlarge the volume"#
+            r#"53100 branch "pr-42.acme" cannot be woken: the volume has 100MB free, but 512MB are needed | destroy branches"#
         ]],
     );
     check(

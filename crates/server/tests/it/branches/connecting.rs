@@ -76,10 +76,10 @@ async fn who_may_not_enter_is_told_why() {
             "is not a branch name: use 1 to 63 lower-case letters",
         ),
     ] {
-        let text = told(url.replace("%40closed", &format!("%40{branch}"))).await;
+        let text = told(url.replace("@closed", &format!("@{branch}"))).await;
         assert!(text.contains(says), "{text}");
     }
-    let text = told(url.replace("/app%40", "/nowhere%40")).await;
+    let text = told(url.replace("/app@", "/nowhere@")).await;
     assert!(
         text.contains("database \"nowhere\" does not exist"),
         "{text}"

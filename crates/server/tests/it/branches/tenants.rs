@@ -162,7 +162,7 @@ async fn tenants_do_not_see_each_others_branches() {
         connection["url"].as_str().unwrap().to_owned()
     };
     let (our_url, their_url) = (url(&ours).await, url(&theirs).await);
-    assert!(our_url.ends_with("/app%40secret.acme"), "{our_url}");
+    assert!(our_url.ends_with("/app@secret.acme"), "{our_url}");
     printed(rig.psql(&our_url, "CREATE TABLE ours ()").await);
     let seen = rig
         .psql(&their_url, "SELECT to_regclass('ours') IS NULL")

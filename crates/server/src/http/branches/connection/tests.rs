@@ -25,13 +25,13 @@ fn the_string_leads_to_the_proxy() {
         "127.0.0.1:7432",
         Some("elsewhere:7070"),
         "flights@pr-42",
-        expect!["127.0.0.1 postgresql://egret_branch:a-b_c@127.0.0.1:7432/flights%40pr-42"],
+        expect!["127.0.0.1 postgresql://egret_branch:a-b_c@127.0.0.1:7432/flights@pr-42"],
     );
     check(
         "[::1]:7432",
         None,
         "my data/ü@pr-42.acme",
-        expect!["::1 postgresql://egret_branch:a-b_c@[::1]:7432/my%20data%2F%C3%BC%40pr-42.acme"],
+        expect!["::1 postgresql://egret_branch:a-b_c@[::1]:7432/my%20data%2F%C3%BC@pr-42.acme"],
     );
 }
 
@@ -41,18 +41,18 @@ fn a_proxy_on_every_address_has_the_name_the_caller_used() {
         "0.0.0.0:7432",
         Some("db.example:7070"),
         "a@b",
-        expect!["db.example postgresql://egret_branch:a-b_c@db.example:7432/a%40b"],
+        expect!["db.example postgresql://egret_branch:a-b_c@db.example:7432/a@b"],
     );
     check(
         "[::]:7432",
         Some("[fd00::1]:7070"),
         "a@b",
-        expect!["fd00::1 postgresql://egret_branch:a-b_c@[fd00::1]:7432/a%40b"],
+        expect!["fd00::1 postgresql://egret_branch:a-b_c@[fd00::1]:7432/a@b"],
     );
     check(
         "0.0.0.0:7432",
         Some("not a host"),
         "a@b",
-        expect!["localhost postgresql://egret_branch:a-b_c@localhost:7432/a%40b"],
+        expect!["localhost postgresql://egret_branch:a-b_c@localhost:7432/a@b"],
     );
 }

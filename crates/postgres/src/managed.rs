@@ -1,0 +1,112 @@
+//! A server that somebody else runs, as a service: its lock is held, and taken again after a restart
+//! or failover.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use tokio::sync::watch;
+
+use crate::error::PostgresError;
+use crate::external::ManagedLock;
+
+/// How often the connection that holds the lock is tried.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The user's own server.
+pub struct ManagedServer {
+    connection: tokio_postgres::Config,
+    state: Arc<watch::Sender<Readiness>>,
+    task: Mutex<Option<tokio::task::JoinHandle<()>>>,
+}
+
+impl ManagedServer {
+    /// A server whose lock is not taken yet.
+    pub fn new(connection: tokio_postgres::Config) -> Self {
+        let stopped = Readiness::NotReady("stopped".to_owned());
+        Self {
+            connection,
+            state: Arc::new(watch::Sender::new(stopped)),
+            task: Mutex::new(None),
+        }
+    }
+
+    fn set_task(&self, task: Option<tokio::task::JoinHandle<()>>) {
+        let mut slot = self.task.lock().expect("no holder of this lock panics");
+        if let Some(old) = std::mem::replace(&mut *slot, task) {
+            old.abort();
+        }
+    }
+}
+
+impl Service for ManagedServer {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            let lock = ManagedLock::acquire(&self.connection).await;
+            let lock = lock.map_err(|error| StartError {
+                service: "postgres",
+                message: error.to_string(),
+            })?;
+            self.state.send_replace(Readiness::Ready);
+            let (connection, state) = (self.connection.clone(), self.state.clone());
+            self.set_task(Some(tokio::spawn(async move {
+                keep(lock, &connection, &state).await;
+            })));
+            Ok(())
+        })
+    }
+
+    fn ready(&self) -> Readiness {
+        self.state.borrow().clone()
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move { self.set_task(None) })
+    }
+}
+
+/// Looks after the lock for as long as the service runs.
+async fn keep(
+    mut lock: ManagedLock,
+    connection: &tokio_postgres::Config,
+    state: &watch::Sender<Readiness>,
+) {
+    loop {
+        tokio::time::sleep(CHECK_INTERVAL).await;
+        if lock.is_held().await {
+            continue;
+        }
+        let lost = "the connection to the server is lost";
+        tracing::warn!("{lost}, and with it the lock that keeps other egrets away");
+        state.send_replace(Readiness::NotReady(lost.to_owned()));
+        lock = take_again(connection, state).await;
+        tracing::info!("the server is back, and the lock is taken again");
+        state.send_replace(Readiness::Ready);
+    }
+}
+
+/// Tries until the lock is taken; another Egret that has it meanwhile is named.
+async fn take_again(
+    connection: &tokio_postgres::Config,
+    state: &watch::Sender<Readiness>,
+) -> ManagedLock {
+    loop {
+        match ManagedLock::acquire(connection).await {
+            Ok(lock) => return lock,
+            Err(error @ PostgresError::ManagedElsewhere { .. }) => {
+                let said = error.to_string();
+                if state.send_replace(Readiness::NotReady(said.clone()))
+                    != Readiness::NotReady(said)
+                {
+                    tracing::error!(%error, "another egret took this server over");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the server is not back yet"),
+        }
+        tokio::time::sleep(CHECK_INTERVAL).await;
+    }
+}
