@@ -209,7 +209,7 @@ async fn child_of_the_cycle_test() {
     }
     egret.assert_consistent().await;
     let before = usage();
-    for number in 20..120 {
+    for number in 20..1_020 {
         cycle(number).await;
     }
     egret.assert_consistent().await;
@@ -251,7 +251,7 @@ fn usage() -> (usize, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_hundred_cycles_leave_nothing() {
+async fn a_thousand_cycles_leave_nothing() {
     let home = Home::new("cycle");
     let output = tokio::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "faults::child_of_the_cycle_test", "--nocapture"])

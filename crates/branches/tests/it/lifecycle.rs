@@ -406,3 +406,88 @@ async fn limits_are_named() {
     assert!(error.to_string().contains("branches.ttl_max"), "{error}");
     egret.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lifetime_ends_in_the_middle_of_a_transaction() {
+    let home = Home::new("ttl");
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    let asking = egret.ask(
+        "one",
+        "BEGIN; UPDATE item SET name = 'x'; SELECT pg_sleep(600)",
+    );
+    let expiring = async {
+        while egret
+            .branches
+            .show(DEFAULT_TENANT, &name("one"))
+            .await
+            .unwrap()
+            .sessions
+            == 0
+        {
+            tokio::task::yield_now().await;
+        }
+        let soon = Change {
+            ttl_ms: Some(Some(1)),
+            ..Change::default()
+        };
+        egret
+            .branches
+            .change(DEFAULT_TENANT, &name("one"), &soon)
+            .unwrap();
+    };
+    let (asked, ()) = tokio::join!(asking, expiring);
+    asked.unwrap_err();
+    egret.assert_consistent().await;
+    assert!(
+        egret
+            .branches
+            .list(DEFAULT_TENANT)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_against_connections_ends_them_or_makes_them_wait() {
+    let home = Home::new("reset-connect");
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.branch("one").await;
+    egret.ask("one", "DELETE FROM item").await.unwrap();
+    let (stop, mut stopped) = tokio::sync::watch::channel(());
+    let (branches, one) = (egret.branches.clone(), name("one"));
+    let asking = tokio::spawn(async move {
+        let mut answered = 0;
+        while !stopped.has_changed().unwrap() {
+            let sql = "SELECT count(*) FROM item";
+            let answer = branches
+                .query(DEFAULT_TENANT, &one, "app", sql, &[], None)
+                .await;
+            // Either state of the branch, or the end of its server; never half of one.
+            if let Ok(answer) = answer {
+                let count = answer.rows[0][0].as_deref();
+                assert!(matches!(count, Some("0" | "1000")), "{count:?}");
+                answered += 1;
+            }
+        }
+        stopped.borrow_and_update();
+        answered
+    });
+    for _ in 0..5 {
+        egret
+            .branches
+            .reset(DEFAULT_TENANT, &name("one"), None)
+            .await
+            .unwrap();
+        let rows = egret.ask("one", "SELECT count(*) FROM item").await.unwrap();
+        assert_eq!(rows.as_deref(), Some("1000"));
+    }
+    stop.send(()).unwrap();
+    assert!(asking.await.unwrap() > 0);
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
