@@ -423,5 +423,8 @@ pub(crate) fn last_lines(path: &Path, count: usize) -> String {
         .lines()
         .filter(|line| !line.trim().is_empty())
         .collect();
+    if lines.is_empty() {
+        return "its log is empty, as on a full disk".to_owned();
+    }
     lines[lines.len().saturating_sub(count)..].join("; ")
 }

@@ -294,3 +294,30 @@ async fn a_branch_without_files_says_so_and_can_be_destroyed() {
     egret.assert_consistent().await;
     egret.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_backend_costs_sessions_and_nothing_else() {
+    let home = Home::new("backend");
+    let egret = home.start().await;
+    egret.make_app().await;
+    let mut request = NewBranch::named(name("one"));
+    request.durable = true;
+    egret.branches.create(request).await.unwrap();
+    egret
+        .ask("one", "UPDATE item SET name = 'kept' WHERE id = 1")
+        .await
+        .unwrap();
+    let checkpointer = "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'checkpointer'";
+    let pid = egret.ask("one", checkpointer).await.unwrap().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    // The postmaster restarts its own children; meanwhile sessions are refused.
+    let found = loop {
+        if let Ok(found) = egret.ask("one", "SELECT name FROM item WHERE id = 1").await {
+            break found;
+        }
+    };
+    assert_eq!(found.as_deref(), Some("kept"));
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
