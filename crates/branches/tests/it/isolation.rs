@@ -201,6 +201,10 @@ async fn what_reaches_the_host_is_taken_away_and_event_triggers_stay_whose_they_
         "CREATE FUNCTION native() RETURNS int LANGUAGE internal AS 'pg_backend_pid'",
         "CREATE FUNCTION on_ddl() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'",
         "CREATE EVENT TRIGGER watching ON ddl_command_start EXECUTE FUNCTION on_ddl()",
+        "CREATE EXTENSION file_fdw",
+        "CREATE SERVER host FOREIGN DATA WRAPPER file_fdw",
+        "CREATE FOREIGN TABLE ran (line text) SERVER host OPTIONS (program 'id')",
+        "GRANT SELECT ON ran TO PUBLIC",
         "CREATE DATABASE closed",
         "ALTER DATABASE closed ALLOW_CONNECTIONS false",
         "CREATE DATABASE model IS_TEMPLATE true",
@@ -221,6 +225,7 @@ async fn what_reaches_the_host_is_taken_away_and_event_triggers_stay_whose_they_
             "SET log_min_messages = debug1",
             "permission denied to set parameter",
         ),
+        ("SELECT * FROM ran", "relation \"ran\" does not exist"),
         ("SELECT native()", "permission denied for function native"),
         (
             "CREATE OR REPLACE FUNCTION on_ddl() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN RAISE NOTICE ''x''; END'",

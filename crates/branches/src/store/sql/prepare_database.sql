@@ -27,6 +27,18 @@ BEGIN
         EXECUTE command;
     END LOOP;
 
+    -- Files and programs of the host, read through file_fdw.
+    FOR command IN
+        SELECT format('DROP FOREIGN TABLE IF EXISTS %s CASCADE', ftrelid::regclass)
+        FROM pg_catalog.pg_foreign_table
+        JOIN pg_catalog.pg_foreign_server s ON s.oid = ftserver
+        JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid = srvfdw
+        JOIN pg_catalog.pg_proc p ON p.oid = fdwhandler
+        WHERE proname = 'file_fdw_handler'
+    LOOP
+        EXECUTE command;
+    END LOOP;
+
     -- What runs on the host or as whoever caused it: functions in untrusted languages, and those of
     -- event triggers. They stay the superuser's, and of the former nobody else may use any.
     FOR command IN
