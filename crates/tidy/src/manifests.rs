@@ -26,6 +26,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-branches",
         ],
     ),
+    ("egret-bench", &[]),
     (
         "egret",
         &[
@@ -35,6 +36,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-postgres",
             "egret-branches",
             "egret-server",
+            "egret-bench",
             "egret-tidy",
         ],
     ),

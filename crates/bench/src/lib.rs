@@ -1,0 +1,6 @@
+//! The load harness: every number that Egret publishes, and what users measure on their own systems.
+//!
+//! It reaches a system only through public doors (HTTP, gRPC, the PostgreSQL wire), like a user's
+//! program. A run ends as one [`result::ResultFile`].
+
+pub mod result;

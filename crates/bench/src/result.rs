@@ -1,0 +1,268 @@
+//! The result file: one run of one scenario, or several runs of it with the median one on top.
+//!
+//! Its JSON Schema is `crates/bench/schema/result-1.schema.json`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The version of the format that this program writes and reads.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// Everything that is known about a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResultFile {
+    /// [`SCHEMA_VERSION`].
+    pub schema: u32,
+    /// The scenario's name, e.g. `branches`.
+    pub scenario: String,
+    /// The full command line, without secrets.
+    pub command: String,
+    /// The scenario's parameters after defaults, by option name.
+    pub parameters: BTreeMap<String, Value>,
+    /// The machine and the programs.
+    pub environment: Environment,
+    /// When the measured window began (RFC 3339).
+    pub started_at: jiff::Timestamp,
+    /// By metric name; of several runs those of the median run.
+    pub metrics: BTreeMap<String, Metric>,
+    /// Failed operations by cause.
+    pub errors: BTreeMap<String, u64>,
+    /// One entry per second of the window.
+    pub timeline: Vec<Second>,
+    /// How the warm-up went; `None` for a scenario without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<Warmup>,
+    /// The first operations and, where a scenario is made of cycles, every single one; apart from
+    /// the steady window.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cycles: Vec<Cycle>,
+    /// Time by named phase.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub phases: BTreeMap<String, Phase>,
+    /// Every run of a repeated measurement, in order; empty for a single one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs: Vec<Run>,
+    /// What a reader must know before trusting the numbers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Files kept beside this one, by kind: `profile`, `flamegraph`, `explain`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub attachments: BTreeMap<String, String>,
+}
+
+/// Whether a smaller or a larger value is the better one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Better {
+    /// Latencies, cost.
+    Lower,
+    /// Rates.
+    Higher,
+    /// Neither: a description.
+    Neither,
+}
+
+/// One measured quantity: a latency distribution or a single value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Metric {
+    /// `ms`, `1/s`, `bytes`, `ratio` or `count`.
+    pub unit: String,
+    /// Which direction is an improvement.
+    pub better: Better,
+    /// A scalar's value; of a latency the mean.
+    pub value: f64,
+    /// Percentiles, each only with enough samples to mean something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50: Option<f64>,
+    /// The 90th percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p90: Option<f64>,
+    /// The 95th percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p95: Option<f64>,
+    /// The 99th percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99: Option<f64>,
+    /// The 99.9th percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p999: Option<f64>,
+    /// The largest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<f64>,
+    /// How many measurements.
+    pub samples: u64,
+    /// The whole distribution: HdrHistogram V2, base64, values in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<String>,
+}
+
+/// One second of the measured window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Second {
+    /// Seconds since the window began.
+    pub second: u64,
+    /// By operation.
+    pub operations: BTreeMap<String, SecondOfOperation>,
+    /// Failed operations.
+    pub errors: u64,
+}
+
+/// What one operation did in one second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecondOfOperation {
+    /// Completed.
+    pub count: u64,
+    /// Median latency in milliseconds.
+    pub p50: f64,
+    /// 95th percentile in milliseconds.
+    pub p95: f64,
+    /// Largest in milliseconds.
+    pub max: f64,
+}
+
+/// The warm-up before the window.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Warmup {
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Whether the rate was steady at its end; else the cap ended it.
+    pub steady: bool,
+    /// The relative slope per second at its end.
+    pub slope: f64,
+}
+
+/// One operation by itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cycle {
+    /// Which one: the index of the cycle, burst or operation.
+    pub index: u64,
+    /// The group it belongs to, e.g. the burst; 0 where there is one group.
+    #[serde(default)]
+    pub group: u64,
+    /// Milliseconds since the window began at its intended start.
+    pub at_ms: f64,
+    /// Latency in milliseconds by operation.
+    pub latencies_ms: BTreeMap<String, f64>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Time spent in one named phase, summed over the workers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// The operation it is part of.
+    pub operation: String,
+    /// How often it was measured.
+    pub count: u64,
+    /// Sum in milliseconds.
+    pub total_ms: f64,
+    /// Median in milliseconds.
+    pub p50: f64,
+    /// 95th percentile in milliseconds.
+    pub p95: f64,
+}
+
+/// One run of several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// When it began.
+    pub started_at: jiff::Timestamp,
+    /// Its metrics, without histograms.
+    pub metrics: BTreeMap<String, Metric>,
+    /// Its errors by cause.
+    pub errors: BTreeMap<String, u64>,
+}
+
+/// The machine and the programs under test.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Environment {
+    /// The processor's model name.
+    pub cpu_model: String,
+    /// Logical processors that the process may use.
+    pub cpus: u64,
+    /// Memory of the machine.
+    pub memory_bytes: u64,
+    /// Kernel release.
+    pub kernel: String,
+    /// Operating system, e.g. `Debian GNU/Linux 12`.
+    pub os: String,
+    /// Type of the file system that holds the data.
+    pub file_system: String,
+    /// Its mount options.
+    pub mount_options: String,
+    /// Median time of a 4 KiB write and fdatasync there, in milliseconds; measured on the spot.
+    pub fsync_ms: f64,
+    /// `server_version`, where a PostgreSQL is part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub postgres_version: Option<String>,
+    /// Every setting of that PostgreSQL that differs from its default.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub postgres_settings: BTreeMap<String, String>,
+    /// Version of Egret.
+    pub egret_version: String,
+    /// Git commit that Egret was built from; ends in `+dirty` for a changed tree.
+    pub egret_commit: String,
+    /// SHA-256 of the running binary.
+    pub binary_sha256: String,
+    /// `dev`, `release` or the name of another build profile.
+    pub build_profile: String,
+    /// What identifies the data: a hash, or its generator and size.
+    pub data_set: String,
+    /// The seed of schedules and values.
+    pub seed: u64,
+    /// Share of the machine that other processes used, in cores.
+    pub other_cpu: f64,
+    /// The largest of those processes by name, with its share in cores.
+    pub other_processes: BTreeMap<String, f64>,
+    /// The generator's own share, in cores.
+    pub generator_cpu: f64,
+}
+
+impl ResultFile {
+    /// Reads a result file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is cut off, is not a result file or has another version.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let value: Value = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is not whole JSON", path.display()))?;
+        let version = &value["schema"];
+        ensure!(
+            *version == SCHEMA_VERSION,
+            "{}: format {version} is not {SCHEMA_VERSION}, the one that this egret reads",
+            path.display()
+        );
+        serde_json::from_value(value)
+            .with_context(|| format!("{} is not a result file", path.display()))
+    }
+
+    /// Writes a result file, whole or not at all.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let mut text = serde_json::to_vec_pretty(self)?;
+        text.push(b'\n');
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let new = Path::new(&new);
+        fs::write(new, text).with_context(|| format!("cannot write {}", new.display()))?;
+        fs::rename(new, path).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
