@@ -26,7 +26,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-branches",
         ],
     ),
-    ("egret-bench", &[]),
+    ("egret-bench", &["egret-tidy"]),
     (
         "egret",
         &[
