@@ -1,9 +1,11 @@
 //! The few things Egret asks of Linux that no safe, well-kept crate offers: btrfs subvolume
-//! ioctls, starting a child in its own session, and waiting on a descriptor.
+//! ioctls, starting a child in its own session, waiting on a descriptor, and working below an open
+//! directory.
 //!
 //! This is the only crate of the workspace that holds `unsafe` code. Each use is a few lines with
 //! the reason why it is sound; nothing here makes decisions.
 
+pub mod directory;
 pub mod extents;
 pub mod readable;
 pub mod session;

@@ -20,11 +20,7 @@ pub const IDENT_MAP: &str = "egret";
 
 /// The major version of the cluster in `data`, or `None` when there is none.
 pub fn major(data: &Path) -> Option<u32> {
-    fs::read_to_string(data.join("PG_VERSION"))
-        .ok()?
-        .trim()
-        .parse()
-        .ok()
+    read_own(&data.join("PG_VERSION")).ok()?.trim().parse().ok()
 }
 
 /// Makes a cluster in the empty directory `data`, with data checksums and SCRAM passwords, and
@@ -220,8 +216,7 @@ pub fn ident_map(roles: &[&str]) -> String {
 /// [`PostgresError::Io`].
 pub fn write_owned(path: &Path, text: &str, owner: &Owner) -> Result<(), PostgresError> {
     let new = path.with_extension("egret-new");
-    write_private(&new, text)?;
-    owner.own(&new)?;
+    replace(&new, text, Some(owner))?;
     fs::rename(&new, path).map_err(io("write", path))
 }
 
@@ -231,6 +226,10 @@ pub fn write_owned(path: &Path, text: &str, owner: &Owner) -> Result<(), Postgre
 /// # Errors
 /// [`PostgresError::Io`].
 pub fn write_private(path: &Path, text: &str) -> Result<(), PostgresError> {
+    replace(path, text, None)
+}
+
+fn replace(path: &Path, text: &str, owner: Option<&Owner>) -> Result<(), PostgresError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
@@ -247,12 +246,17 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), PostgresError> {
         .open(&new)
         .map_err(io("write", &new))?;
     file.write_all(text.as_bytes()).map_err(io("write", &new))?;
+    if let Some(owner) = owner {
+        owner
+            .own_open(&file)
+            .map_err(io("change the owner of", &new))?;
+    }
     file.sync_all().map_err(io("flush", &new))?;
     fs::rename(&new, path).map_err(io("write", path))
 }
 
-/// Reads a file of a data directory without following a link.
-fn read_own(path: &Path) -> Result<String, PostgresError> {
+/// Reads a file of a data directory without following a link or waiting for a pipe.
+pub(crate) fn read_own(path: &Path) -> Result<String, PostgresError> {
     let mut file = fs::OpenOptions::new()
         .read(true)
         .custom_flags(NO_FOLLOW)

@@ -86,6 +86,14 @@ impl Owner {
         std::os::unix::fs::lchown(path, Some(self.uid), Some(self.gid))
             .map_err(io("change the owner of", path))
     }
+
+    /// Gives an open file to this user, whatever has its name by now.
+    pub(crate) fn own_open(&self, file: &std::fs::File) -> std::io::Result<()> {
+        if self.switch {
+            std::os::unix::fs::fchown(file, Some(self.uid), Some(self.gid))?;
+        }
+        Ok(())
+    }
 }
 
 /// Whether the working directory of another user's process can be read, by which Egret knows its

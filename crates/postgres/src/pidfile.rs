@@ -48,7 +48,7 @@ impl PidFile {
 
     /// Reads the file of a data directory; `None` when there is none or it is incomplete.
     pub fn read(data: &Path) -> Option<Self> {
-        let text = std::fs::read_to_string(path_in(data)).ok()?;
+        let text = crate::cluster::read_own(&path_in(data)).ok()?;
         Self::parse(&text)
     }
 }

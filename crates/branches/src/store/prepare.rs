@@ -1,24 +1,25 @@
 //! What makes a copy of a source a template: nothing of it reaches out, and the branch role owns
 //! what it may change.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use egret_linux::directory::{Directory, Kind};
+use egret_postgres::PostgresError;
 use egret_postgres::cluster::{IDENT_MAP, SUPERUSER, ident_map, write_owned};
 use egret_postgres::error::server;
 use egret_postgres::listen::quote_literal;
 use egret_postgres::owner::Owner;
-use egret_postgres::{PostgresError, pidfile};
 use tokio_postgres::Client;
 
-use super::files::{remove_directory, remove_file};
 use crate::error::{BranchesError, io};
 
 /// The role by which users work on a branch; never a superuser.
 pub const ROLE: &str = "egret_branch";
 
-/// Files of a running server or of its role in a cluster of servers.
-const SIGNAL_FILES: [&str; 6] = [
+/// What tells of a running server or of its role in a cluster of servers.
+const FILES: [&str; 7] = [
+    "postmaster.pid",
     "postmaster.opts",
     "standby.signal",
     "recovery.signal",
@@ -42,23 +43,26 @@ const EMPTIED: [&str; 8] = [
 
 /// Makes a fresh copy of a data directory startable as a stranger to its source.
 ///
+/// The copy belongs to the server's user, and Egret may be root: no link in it is followed.
+///
 /// # Errors
 /// [`BranchesError::Io`].
 pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError> {
-    if let Some(link) = find_link(data).map_err(io("read", data))? {
+    let top = Directory::open(data).map_err(io("open", data))?;
+    if let Some(link) = find_link(&top, Path::new("")).map_err(io("read", data))? {
         return Err(BranchesError::Source {
             reason: format!(
                 "{} is a link out of the data directory: a copy would share what it points to; move the files back",
-                link.strip_prefix(data).unwrap_or(&link).display()
+                link.display()
             ),
         });
     }
-    remove_file(&pidfile::path_in(data))?;
-    for name in SIGNAL_FILES {
-        remove_file(&data.join(name))?;
+    for name in FILES {
+        top.remove(OsStr::new(name))
+            .map_err(io("remove", &data.join(name)))?;
     }
     for name in EMPTIED {
-        empty(&data.join(name))?;
+        empty(&top, name).map_err(io("empty", &data.join(name)))?;
     }
     let hba = format!(
         "# Written by Egret: a branch is reached through Egret's own sessions alone.\n\
@@ -73,38 +77,34 @@ pub fn neutralise_files(data: &Path, owner: &Owner) -> Result<(), BranchesError>
     Ok(())
 }
 
-/// The first symbolic link below a directory.
-fn find_link(directory: &Path) -> std::io::Result<Option<PathBuf>> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let kind = entry.file_type()?;
-        if kind.is_symlink() {
-            return Ok(Some(entry.path()));
-        }
-        if kind.is_dir()
-            && let Some(link) = find_link(&entry.path())?
-        {
-            return Ok(Some(link));
+/// The first symbolic link below a directory; `path` is how it is called.
+fn find_link(directory: &Directory, path: &Path) -> std::io::Result<Option<PathBuf>> {
+    for name in directory.names()? {
+        let path = path.join(&name);
+        match directory.kind(&name)? {
+            Kind::Link => return Ok(Some(path)),
+            Kind::Directory => {
+                if let Some(link) = find_link(&directory.enter(&name)?, &path)? {
+                    return Ok(Some(link));
+                }
+            }
+            Kind::File | Kind::Other => {}
         }
     }
     Ok(None)
 }
 
 /// Removes what is in a directory, if it is there.
-fn empty(directory: &Path) -> Result<(), BranchesError> {
-    if !directory.exists() {
-        return Ok(());
+fn empty(top: &Directory, path: &str) -> std::io::Result<()> {
+    let mut steps = path.split('/').map(OsStr::new);
+    let first = steps.next().expect("splitting gives at least one part");
+    let opened = top
+        .enter(first)
+        .and_then(|directory| steps.try_fold(directory, |directory, step| directory.enter(step)));
+    match opened {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        opened => opened?.clear(),
     }
-    for entry in fs::read_dir(directory).map_err(io("read", directory))? {
-        let entry = entry.map_err(io("read", directory))?;
-        let path = entry.path();
-        if entry.file_type().map_err(io("examine", &path))?.is_dir() {
-            remove_directory(&path)?;
-        } else {
-            remove_file(&path)?;
-        }
-    }
-    Ok(())
 }
 
 /// Rolls back what the source had prepared, for its locks would be held in every branch.

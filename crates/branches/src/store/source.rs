@@ -1,7 +1,9 @@
 //! What is asked of a source: whether it can be branched, where its log stands, a consistent copy.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::path::Path;
 
+use egret_linux::directory::{Directory, Kind};
 use egret_postgres::cluster::write_owned;
 use egret_postgres::error::server;
 use egret_postgres::listen::quote_identifier;
@@ -176,11 +178,10 @@ pub async fn copy(
         _ => Tree::copy(),
     };
     let (from, target) = (data.to_owned(), to.to_owned());
-    let wal = data.join("pg_wal");
-    let (pid_file, wal_in_copy) = (pidfile::path_in(data), wal.clone());
+    let (pid_file, log) = (pidfile::path_in(data), data.join("pg_wal"));
     blocking(move || {
         // The log is copied last, when it is complete.
-        let skip = |path: &Path| path == pid_file || path.parent() == Some(&wal_in_copy);
+        let skip = |path: &Path| path == pid_file || path.parent() == Some(&log);
         tree.clone_except(&from, &target, &skip)
             .map_err(io("copy", &from))
     })
@@ -193,10 +194,10 @@ pub async fn copy(
         .await
         .map_err(server("finish the copy of the source"))?;
     let label: String = row.get(0);
-    let (target, owner) = (to.to_owned(), owner.clone());
+    let (from, target, owner) = (data.to_owned(), to.to_owned(), owner.clone());
     blocking(move || {
         write_owned(&target.join("backup_label"), &label, &owner)?;
-        copy_log(&wal, &target.join("pg_wal"))
+        copy_log(&from, &target).map_err(io("copy the log of", &from))
     })
     .await?;
     client
@@ -206,24 +207,20 @@ pub async fn copy(
     Ok(())
 }
 
-fn copy_log(from: &Path, to: &Path) -> Result<(), BranchesError> {
-    for entry in std::fs::read_dir(from).map_err(io("read", from))? {
-        let path: PathBuf = entry.map_err(io("read", from))?.path();
-        let name = path.file_name().unwrap_or_default();
+/// Copies the segments of the log. Both directories belong to the server's user.
+fn copy_log(from: &Path, to: &Path) -> std::io::Result<()> {
+    let log = OsStr::new("pg_wal");
+    let source = Directory::open(from)?.enter(log)?;
+    let target = Directory::open(to)?.enter(log)?;
+    for name in source.names()? {
         // A segment's name is 24 hexadecimal digits; what else is there belongs to the server.
-        if name.len() != 24 {
+        if name.len() != 24 || source.kind(&name).ok() != Some(Kind::File) {
             continue;
         }
-        let copied = std::fs::symlink_metadata(&path).and_then(|metadata| {
-            if !metadata.is_file() {
-                return Ok(());
-            }
-            Tree::copy().clone_file(&path, &to.join(name), &metadata)
-        });
-        match copied {
+        match Tree::copy().clone_file(&source, &target, &name) {
             // The slot keeps what the copy needs; an older segment may be gone by now.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            result => result.map_err(io("copy", &path))?,
+            result => result?,
         }
     }
     Ok(())

@@ -3,14 +3,16 @@
 //! `btrfs` snapshots a subvolume in one atomic step whatever its size; `reflink` clones every file
 //! of a stopped server by sharing its blocks; `copy` copies every byte and works everywhere.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egret_base::Timestamp;
+use egret_linux::directory::{Directory, Kind, kind_of};
 use egret_linux::extents::unshared_bytes;
 use egret_linux::subvolume;
+use rustix::fs::Stat;
 
 use crate::config::BranchesConfig;
 use crate::error::BranchesError;
@@ -244,38 +246,37 @@ fn unshared_below(path: &Path, cloned_at: Timestamp) -> std::io::Result<u64> {
     // One second earlier, for the file system's coarse clock.
     let since_s = cloned_at.as_micros().div_euclid(1_000_000) - 1;
     let mut total = 0;
-    walk(path, &mut |file, metadata| {
-        if metadata.is_file() && metadata.ctime() >= since_s && metadata.mtime() >= since_s {
-            match fs::File::open(file).and_then(|opened| unshared_bytes(&opened)) {
-                Ok(bytes) => total += bytes,
-                // Files come and go under a running server.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-            }
+    walk(path, &mut |directory, name, stat| {
+        if kind_of(stat) == Kind::File && stat.st_ctime >= since_s && stat.st_mtime >= since_s {
+            total += unshared_bytes(&directory.read(name)?.0)?;
         }
         Ok(())
     })?;
     Ok(total)
 }
 
-/// Calls `visit` for everything below a directory that may be changing.
-fn walk(
-    directory: &Path,
-    visit: &mut dyn FnMut(&Path, &fs::Metadata) -> std::io::Result<()>,
-) -> std::io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let path = entry.path();
-        let metadata = match fs::symlink_metadata(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            result => result?,
-        };
-        visit(&path, &metadata)?;
-        if metadata.is_dir() {
-            match walk(&path, visit) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                result => result?,
+/// What is called for each entry: where it is, its name, its numbers.
+type Visit<'a> = dyn FnMut(&Directory, &OsStr, &Stat) -> std::io::Result<()> + 'a;
+
+/// Calls `visit` for everything below a directory that may be changing. It belongs to the server's
+/// user: no link is followed.
+fn walk(path: &Path, visit: &mut Visit<'_>) -> std::io::Result<()> {
+    walk_open(&Directory::open(path)?, visit)
+}
+
+fn walk_open(directory: &Directory, visit: &mut Visit<'_>) -> std::io::Result<()> {
+    for name in directory.names()? {
+        let visited = directory.stat(&name).and_then(|stat| {
+            visit(directory, &name, &stat)?;
+            if kind_of(&stat) == Kind::Directory {
+                walk_open(&directory.enter(&name)?, visit)?;
             }
+            Ok(())
+        });
+        match visited {
+            // Files come and go under a running server.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            result => result?,
         }
     }
     Ok(())

@@ -67,14 +67,6 @@ fn copy_onto(trial_root: &Path, from: &Path) -> Result<(), BranchesError> {
     driver_for(Driver::Btrfs)
         .create(&to)
         .map_err(io("create", &to))?;
-    let metadata = fs::metadata(from).map_err(io("examine", from))?;
-    fs::set_permissions(&to, metadata.permissions()).map_err(io("change the mode of", &to))?;
-    std::os::unix::fs::chown(
-        &to,
-        Some(std::os::unix::fs::MetadataExt::uid(&metadata)),
-        Some(std::os::unix::fs::MetadataExt::gid(&metadata)),
-    )
-    .map_err(io("change the owner of", &to))?;
     Tree::copy()
         .fill(from, &to, &|_| false)
         .map_err(io("copy", from))?;

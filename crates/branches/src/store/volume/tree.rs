@@ -1,11 +1,13 @@
 //! Copies file by file: sharing blocks where the file system can (FICLONE), else byte by byte.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use egret_base::Timestamp;
+use egret_linux::directory::{self, Directory, Kind};
 
 use super::{Driver, Volume, walk};
 
@@ -39,6 +41,10 @@ impl Tree {
     /// Copies a directory that somebody may be writing to: files that vanish on the way are left
     /// out, and `skip` (a path below `from`) keeps others out with all below them.
     ///
+    /// Only the parents of `from` and `to` are trusted. What is below belongs to the server's user,
+    /// who may replace a directory with a link while root works in it: so each step starts from an
+    /// open directory, and a copied directory is given away when it is complete, the top one last.
+    ///
     /// # Errors
     /// The file system's.
     pub fn clone_except(
@@ -47,72 +53,83 @@ impl Tree {
         to: &Path,
         skip: &dyn Fn(&Path) -> bool,
     ) -> io::Result<()> {
-        make_directory(from, to)?;
+        fs::create_dir(to)?;
+        fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
         self.fill(from, to, skip)
     }
 
-    /// Copies what is in `from` into the directory `to`, as [`Tree::clone_except`] does.
+    /// Copies what is in `from` into the directory `to`, as [`Tree::clone_except`] does, and gives
+    /// `to` the rights of `from`.
     ///
     /// # Errors
     /// The file system's.
     pub fn fill(&self, from: &Path, to: &Path, skip: &dyn Fn(&Path) -> bool) -> io::Result<()> {
-        for entry in fs::read_dir(from)? {
-            let path = entry?.path();
-            let target = to.join(
-                path.file_name()
-                    .expect("an entry of a directory has a name"),
-            );
+        let (source, target) = (Directory::open(from)?, Directory::open(to)?);
+        self.fill_open(&source, &target, from, skip)
+    }
+
+    /// `path` is what `source` was called when it was opened: for `skip` alone.
+    fn fill_open(
+        &self,
+        source: &Directory,
+        target: &Directory,
+        path: &Path,
+        skip: &dyn Fn(&Path) -> bool,
+    ) -> io::Result<()> {
+        for name in source.names()? {
+            let path = path.join(&name);
             if skip(&path) {
                 continue;
             }
-            let result = fs::symlink_metadata(&path).and_then(|metadata| {
-                if metadata.is_dir() {
-                    self.clone_except(&path, &target, skip)
-                } else if metadata.is_symlink() {
-                    std::os::unix::fs::symlink(fs::read_link(&path)?, &target)
-                } else if metadata.is_file() {
-                    self.clone_file(&path, &target, &metadata)
-                } else {
-                    // A socket or pipe belongs to a process and is no data.
-                    Ok(())
-                }
-            });
-            match result {
+            match self.copy_entry(source, target, &name, &path, skip) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 result => result?,
             }
         }
-        Ok(())
+        target.give(source.rights()?)
+    }
+
+    fn copy_entry(
+        &self,
+        source: &Directory,
+        target: &Directory,
+        name: &OsStr,
+        path: &Path,
+        skip: &dyn Fn(&Path) -> bool,
+    ) -> io::Result<()> {
+        match source.kind(name)? {
+            Kind::Directory => {
+                self.fill_open(&source.enter(name)?, &target.make(name)?, path, skip)
+            }
+            Kind::Link => target.copy_link(name, source),
+            Kind::File => self.clone_file(source, target, name),
+            // A socket or pipe belongs to a process and is no data.
+            Kind::Other => Ok(()),
+        }
     }
 
     /// Copies one file with its mode and owner.
     ///
     /// # Errors
     /// The file system's.
-    pub fn clone_file(&self, from: &Path, to: &Path, metadata: &fs::Metadata) -> io::Result<()> {
-        // Looked at and opened are two steps: a file replaced by a link in between is not followed.
-        let mut source = File::options()
-            .read(true)
-            .custom_flags(NO_FOLLOW)
-            .open(from)?;
-        let mut target = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(metadata.mode() & 0o7777)
-            .open(to)?;
+    pub fn clone_file(
+        &self,
+        source: &Directory,
+        target: &Directory,
+        name: &OsStr,
+    ) -> io::Result<()> {
+        let (mut original, rights) = source.read(name)?;
+        let mut copy = target.write_new(name)?;
         match self.content {
-            Content::Shared => share(&source, &target)?,
+            Content::Shared => share(&original, &copy)?,
             // The kernel copies between the files (copy_file_range) where it can.
             Content::Copied => {
-                io::copy(&mut source, &mut target)?;
+                io::copy(&mut original, &mut copy)?;
             }
         }
-        own_like(to, metadata)
+        directory::give(&copy, rights)
     }
 }
-
-/// `O_NOFOLLOW`.
-const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Shares all blocks of `source` with the empty file `target`.
 fn share(source: &File, target: &File) -> io::Result<()> {
@@ -125,21 +142,6 @@ fn share(source: &File, target: &File) -> io::Result<()> {
         rustix::fs::ioctl_setflags(target, own | rustix::fs::IFlags::NOCOW)?;
     }
     Ok(rustix::fs::ioctl_ficlone(target, source)?)
-}
-
-fn make_directory(from: &Path, to: &Path) -> io::Result<()> {
-    let metadata = fs::metadata(from)?;
-    fs::create_dir(to)?;
-    fs::set_permissions(to, fs::Permissions::from_mode(metadata.mode() & 0o7777))?;
-    own_like(to, &metadata)
-}
-
-/// Gives a copy the owner of its original, where Egret may.
-fn own_like(path: &Path, metadata: &fs::Metadata) -> io::Result<()> {
-    if rustix::process::geteuid().is_root() {
-        std::os::unix::fs::lchown(path, Some(metadata.uid()), Some(metadata.gid()))?;
-    }
-    Ok(())
 }
 
 impl Volume for Tree {
@@ -183,8 +185,9 @@ impl Volume for Tree {
             return super::unshared_below(path, cloned_at);
         }
         let mut total = 0;
-        walk(path, &mut |_, metadata| {
-            total += metadata.blocks() * 512;
+        walk(path, &mut |_, _, stat| {
+            // `st_blocks` counts 512 bytes whatever the block size (stat(2)).
+            total += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
             Ok(())
         })?;
         Ok(total)
@@ -207,3 +210,6 @@ pub(super) fn can_reflink(root: &Path) -> bool {
     }
     works
 }
+
+#[cfg(test)]
+mod tests;
