@@ -420,7 +420,10 @@ async fn supervise(shared: &Shared) {
                         postmaster.stop(StopMode::Fast, shared.config.stop_timeout.duration()).await;
                         continue;
                     }
-                    () = postmaster.exited() => "it ended by itself".to_owned(),
+                    () = postmaster.exited() => format!(
+                        "it ended by itself: its log in {} may say why",
+                        shared.layout().data.join("log").display()
+                    ),
                 }
             }
             Err(error) => egret_base::error::chain(&error),
@@ -428,7 +431,11 @@ async fn supervise(shared: &Shared) {
         let decision = restarts.ended(shared.clock.now());
         tracing::error!(%reason, wait_ms = decision.wait.as_millis(), "the embedded server is not running");
         shared.state.send_replace(if decision.crash_loop {
-            State::CrashLoop(reason)
+            State::CrashLoop(format!(
+                "{} ends within five minutes, next attempt after {:.1} s; the last one: {reason}",
+                decision.ends,
+                decision.wait.as_secs_f64(),
+            ))
         } else {
             State::Failed(reason)
         });

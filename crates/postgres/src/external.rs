@@ -1,9 +1,11 @@
 //! A server that somebody else runs: what Egret needs of it, checked and reported line by line.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio_postgres::Client;
+use tokio_postgres::config::TargetSessionAttrs;
 
 use crate::error::{PostgresError, server};
 use crate::pool;
@@ -49,7 +51,18 @@ impl Report {
     }
 }
 
+/// How long one address may take to answer before the next is tried, unless the string says.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a silent connection is believed before the kernel asks whether the other side is there;
+/// its own default is two hours.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+/// How long sent bytes may stay unacknowledged before the connection is given up.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(30);
+
 /// Reads a connection string, as libpq does (URL or keywords).
+///
+/// What a failover needs is set where the string does not: of several hosts the one that accepts
+/// writes, and bounds on how long one that is gone is waited for.
 ///
 /// # Errors
 /// [`PostgresError::Url`]; the message never repeats the string, which may hold a password.
@@ -60,6 +73,20 @@ pub fn parse(url: &str, engine: &str) -> Result<tokio_postgres::Config, Postgres
                 reason: egret_base::error::chain(&error),
             })?;
     connection.application_name(format!("egret/{engine}"));
+    let hosts = connection
+        .get_hosts()
+        .len()
+        .max(connection.get_hostaddrs().len());
+    if hosts > 1 && connection.get_target_session_attrs() == TargetSessionAttrs::Any {
+        connection.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
+    if connection.get_connect_timeout().is_none() {
+        connection.connect_timeout(CONNECT_TIMEOUT);
+    }
+    if connection.get_tcp_user_timeout().is_none() {
+        connection.tcp_user_timeout(UNACKNOWLEDGED_MAX);
+    }
+    connection.keepalives_idle(connection.get_keepalives_idle().min(KEEPALIVE_IDLE));
     Ok(connection)
 }
 
@@ -219,13 +246,17 @@ pub struct ManagedLock {
     client: Client,
 }
 
+/// How long a server may take to answer an empty command.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
 /// The first eight bytes of SHA-256("egret/managed").
 const MANAGED_KEY: i64 = 0x6b1e_04d7_c2f9_8a53;
 
 impl ManagedLock {
-    /// Whether the session that holds the lock still answers.
+    /// Whether the session that holds the lock still answers, within ten seconds.
     pub async fn is_held(&self) -> bool {
-        self.client.batch_execute("").await.is_ok()
+        let answered = tokio::time::timeout(ANSWER_MAX, self.client.batch_execute(""));
+        matches!(answered.await, Ok(Ok(())))
     }
 
     /// Takes the lock.

@@ -24,6 +24,8 @@ pub struct Restarts {
 pub struct Decision {
     /// How long to wait before starting again.
     pub wait: Duration,
+    /// How often it ended within the last five minutes.
+    pub ends: usize,
     /// Whether the server is in a crash loop, which is reported while the attempts go on.
     pub crash_loop: bool,
 }
@@ -38,6 +40,7 @@ impl Restarts {
             .min(16);
         Decision {
             wait: (FIRST_WAIT * 2_u32.pow(doublings)).min(LONGEST_WAIT),
+            ends: self.ends.len(),
             crash_loop: self.ends.len() >= CRASH_LOOP_ENDS,
         }
     }

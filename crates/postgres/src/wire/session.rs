@@ -129,6 +129,21 @@ impl Session {
         })
     }
 
+    /// Whether it waits for a statement, outside of a transaction.
+    pub fn is_idle(&self) -> bool {
+        self.ready == Some(Transaction::Idle)
+    }
+
+    /// Whether it is idle and nothing has come from the server since: neither its end nor news
+    /// that nobody has asked for. Looks at the socket and does not wait.
+    pub fn is_quiet(&self) -> bool {
+        let mut byte = [0];
+        let nothing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        self.is_idle()
+            && self.connection.inbound.is_empty()
+            && self.connection.stream.try_read(&mut byte).is_err_and(|error| nothing(&error))
+    }
+
     /// Says goodbye, so that the server does not log a lost connection.
     pub async fn close(mut self) {
         let mut bye = BytesMut::new();

@@ -7,7 +7,9 @@ use egret_base::lifecycle::{Readiness, Service};
 use egret_base::{SystemClock, SystemEntropy};
 use egret_postgres::embedded::Layout;
 use egret_postgres::pidfile::PidFile;
+use egret_postgres::postmaster::in_directory;
 use egret_postgres::retry::{Policy, over_restart};
+use egret_postgres::supervise::CRASH_LOOP_ENDS;
 use egret_postgres::test_support::{Guardian, free_port, test_directory};
 use egret_postgres::{EmbeddedServer, PostgresConfig, PostgresError, pool};
 
@@ -116,6 +118,53 @@ async fn starts_configured_restarts_after_a_crash_and_stops_cleanly() {
     server.stop().await;
     assert_eq!(PidFile::read(&home.directory.join("data")), None);
     assert!(matches!(server.ready(), Readiness::NotReady(_)));
+}
+
+/// Returns when the readiness is as `wanted` says.
+async fn until(server: &EmbeddedServer, wanted: impl Fn(&Readiness) -> bool) -> Readiness {
+    loop {
+        let readiness = server.ready();
+        if wanted(&readiness) {
+            return readiness;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_loop_is_reported_while_the_attempts_go_on() {
+    let home = Home::new("crashloop");
+    let server = home.server();
+    server.start().await.unwrap();
+    for end in 1..=CRASH_LOOP_ENDS + 1 {
+        let pid = home.pid();
+        kill(pid);
+        let state = until(&server, |state| *state != Readiness::Ready).await;
+        let Readiness::NotReady(reason) = state else {
+            unreachable!("it was waited for");
+        };
+        assert!(reason.contains("ended by itself"), "{reason}");
+        let looping = end >= CRASH_LOOP_ENDS;
+        assert_eq!(
+            reason.starts_with("crash loop: "),
+            looping,
+            "{end}: {reason}"
+        );
+        if looping {
+            assert!(reason.contains(&format!("{end} ends within five minutes")));
+        }
+        // The attempts go on: it is back each time, but for the last, when it is stopped waiting.
+        if end <= CRASH_LOOP_ENDS {
+            until(&server, |state| *state == Readiness::Ready).await;
+            assert_ne!(home.pid(), pid);
+        }
+    }
+    server.stop().await;
+    assert_eq!(server.ready(), Readiness::NotReady("stopped".to_owned()));
+    assert_eq!(
+        in_directory(&home.directory.join("data")),
+        Vec::<i32>::new()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,6 +2,7 @@
 
 mod embedded;
 mod external;
+mod failover;
 mod listening;
 mod managed;
 mod migrating;
