@@ -1,0 +1,359 @@
+//! `egret bench compare`: is B worse than A, and how sure is that?
+//!
+//! A run is the unit. What happens inside one run (thousands of operations) shares its machine, its
+//! cache and its neighbours, so it says nothing about how much another run would differ.
+
+pub mod args;
+pub mod environment;
+mod pairs;
+mod row;
+pub mod select;
+pub mod statistics;
+pub mod verdict;
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use serde::Serialize;
+use serde_json::json;
+
+pub use args::CompareArgs;
+use environment::Difference;
+pub use row::Row;
+use select::{Figure, Runs};
+use statistics::Resampling;
+pub use verdict::Verdict;
+
+use crate::result::{Metric, ResultFile, Run};
+
+/// What a comparison that cannot be made exits with.
+pub const EXIT_CANNOT_COMPARE: u8 = 3;
+/// The confidence of every interval.
+pub const CONFIDENCE: f64 = 0.95;
+/// How much the share of failed operations may grow before speed says nothing any more.
+const FAILED_SHARE_MAX: f64 = 0.01;
+
+/// One side of a comparison.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Side {
+    /// The file's name or the command.
+    pub label: String,
+    /// Egret's commit.
+    pub commit: String,
+    /// How many runs.
+    pub runs: usize,
+    /// Failed operations of all runs.
+    pub errors: u64,
+}
+
+/// A comparison that could be made.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// The worst verdict of all figures.
+    pub verdict: Verdict,
+    /// The scenario of A.
+    pub scenario: String,
+    /// What was there before.
+    pub a: Side,
+    /// What is new.
+    pub b: Side,
+    /// Whether each run of A has its run of B.
+    pub paired: bool,
+    /// The margin as a share, 0.05.
+    pub margin: f64,
+    /// The confidence of the intervals.
+    pub confidence: f64,
+    /// The compared figures.
+    pub rows: Vec<Row>,
+    /// What differs and was allowed to.
+    pub allowed: Vec<Difference>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+/// How to compare.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Named figures; empty for all.
+    pub figures: Vec<String>,
+    /// The margin as a share.
+    pub margin: f64,
+    /// Whether run i of A belongs to run i of B.
+    pub paired: bool,
+    /// What may differ.
+    pub allow_different: Vec<String>,
+    /// How intervals are found.
+    pub resampling: Resampling,
+}
+
+/// Why two results are not compared: what differs.
+#[derive(Clone, Debug)]
+pub struct Mismatch {
+    /// All of it.
+    pub differences: Vec<Difference>,
+}
+
+impl fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "A and B were not measured under the same conditions:")?;
+        for Difference { name, a, b } in &self.differences {
+            write!(f, "\n  {name}: {a} in A, {b} in B")?;
+        }
+        let first = self.differences.first().map_or("", |first| &first.name);
+        write!(f, "\nuse --allow-different {first} where that is meant")
+    }
+}
+
+impl std::error::Error for Mismatch {}
+
+/// What `egret bench compare` prints and exits with.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// For standard output.
+    pub text: String,
+    /// For standard error, after `error: `; `None` when the comparison could be made.
+    pub error: Option<String>,
+    /// The exit code.
+    pub code: u8,
+}
+
+/// Does what `args` ask for. `progress` is told of each pair that was run.
+pub fn run(args: &CompareArgs, json: bool, progress: &mut dyn FnMut(&str)) -> Answer {
+    match attempt(args, progress) {
+        Ok(comparison) => Answer {
+            text: if json {
+                pretty(&comparison)
+            } else {
+                crate::terminal::comparison(&comparison)
+            },
+            error: None,
+            code: comparison.verdict.exit_code(),
+        },
+        Err(error) => {
+            let reason = format!("cannot compare: {error:#}");
+            let differences = error
+                .downcast_ref::<Mismatch>()
+                .map(|refusal| refusal.differences.clone())
+                .unwrap_or_default();
+            let refused = json!({
+                "verdict": "cannot_compare",
+                "reason": reason,
+                "differences": differences,
+            });
+            Answer {
+                text: if json {
+                    pretty(&refused)
+                } else {
+                    String::new()
+                },
+                error: Some(reason),
+                code: EXIT_CANNOT_COMPARE,
+            }
+        }
+    }
+}
+
+fn pretty(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("text for keys and finite numbers") + "\n"
+}
+
+fn attempt(args: &CompareArgs, progress: &mut dyn FnMut(&str)) -> Result<Comparison> {
+    let unknown = args
+        .allow_different
+        .iter()
+        .find(|name| !environment::is_known(name));
+    if let Some(name) = unknown {
+        anyhow::bail!(
+            "--allow-different {name}: not something that is looked at; known are {}, \
+             parameters.NAME and postgres_settings.NAME",
+            environment::NAMES.join(", ")
+        );
+    }
+    let mut options = Options {
+        figures: args.metric.clone(),
+        margin: args.margin,
+        paired: args.paired,
+        allow_different: args.allow_different.clone(),
+        resampling: Resampling::seeded(args.seed),
+    };
+    if let [a, b] = args.files.as_slice() {
+        let labels = [a, b].map(|path| file_name(path));
+        return compare(
+            &ResultFile::read(a)?,
+            &ResultFile::read(b)?,
+            labels,
+            &options,
+        );
+    }
+    let [a, b] = pairs::measure(args, progress)?;
+    let of = |files: &[ResultFile]| files.iter().map(|file| file.metrics.clone()).collect();
+    let (of_a, of_b): (Vec<_>, Vec<_>) = (of(&a), of(&b));
+    let figures = select::figures(
+        &options.figures,
+        &of_a.iter().collect(),
+        &of_b.iter().collect(),
+    )?;
+    let (a, b) = (together(a, &figures[0])?, together(b, &figures[0])?);
+    if let Some(keep) = &args.keep {
+        a.write(&keep.join("a.json"))?;
+        b.write(&keep.join("b.json"))?;
+    }
+    options.paired = true;
+    let labels = [args.run[0].clone(), args.run[1].clone()];
+    compare(&a, &b, labels, &options)
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or(path.as_os_str());
+    name.to_string_lossy().into_owned()
+}
+
+/// The runs of one side as one result: the median run by `figure`, with all of them in it.
+///
+/// # Errors
+/// When there is none.
+fn together(files: Vec<ResultFile>, figure: &Figure) -> Result<ResultFile> {
+    let mut ranked: Vec<&ResultFile> = files.iter().collect();
+    ranked.sort_by(|one, other| {
+        let value = |file: &ResultFile| figure.in_metrics(&file.metrics).unwrap_or_default();
+        value(one).total_cmp(&value(other))
+    });
+    let median = ranked.get((ranked.len().max(1) - 1) / 2);
+    let mut whole = (*median.context("no run was made")?).clone();
+    whole.runs = files
+        .into_iter()
+        .map(|file| {
+            let without_histogram = |(name, metric): (String, Metric)| {
+                let metric = Metric {
+                    histogram: None,
+                    ..metric
+                };
+                (name, metric)
+            };
+            Run {
+                started_at: file.started_at,
+                metrics: file.metrics.into_iter().map(without_histogram).collect(),
+                errors: file.errors,
+            }
+        })
+        .collect();
+    Ok(whole)
+}
+
+/// Compares two results; `labels` say what A and B are.
+///
+/// # Errors
+/// A [`Mismatch`] when they were measured under different conditions; or when a named figure cannot
+/// be compared or the runs cannot be paired.
+pub fn compare(
+    a: &ResultFile,
+    b: &ResultFile,
+    labels: [String; 2],
+    options: &Options,
+) -> Result<Comparison> {
+    let (allowed, differences): (Vec<_>, Vec<_>) = environment::differences(a, b)
+        .into_iter()
+        .partition(|difference| {
+            environment::is_allowed(&difference.name, &options.allow_different)
+        });
+    if !differences.is_empty() {
+        return Err(Mismatch { differences }.into());
+    }
+    let (runs_a, runs_b) = (select::runs(a), select::runs(b));
+    ensure!(
+        !options.paired || runs_a.len() == runs_b.len(),
+        "{} runs of A and {} of B cannot be paired",
+        runs_a.len(),
+        runs_b.len()
+    );
+    let figures = select::figures(&options.figures, &runs_a, &runs_b)?;
+    let joint_confidence = 1.0 - (1.0 - CONFIDENCE) / figures.len() as f64;
+    let rows: Vec<Row> = figures
+        .iter()
+        .map(|figure| {
+            let metric = &runs_a[0][&figure.metric];
+            let values = |runs: &Runs<'_>| -> Vec<f64> {
+                let value = |metrics| {
+                    figure
+                        .in_metrics(metrics)
+                        .expect("chosen because it is there")
+                };
+                runs.iter().map(|metrics| value(metrics)).collect()
+            };
+            let row = Row::new(figure, metric, [&values(&runs_a), &values(&runs_b)]);
+            row.judged(
+                [&values(&runs_a), &values(&runs_b)],
+                joint_confidence,
+                options,
+            )
+        })
+        .collect();
+    let mut notes = environment::notes(&a.environment, &b.environment);
+    let worst = rows.iter().map(|row| row.verdict).max();
+    let mut verdict = worst.context("nothing was compared")?;
+    if let Some(note) = more_failures(a, b) {
+        verdict = verdict.max(Verdict::Inconclusive);
+        notes.push(note);
+    }
+    let [label_a, label_b] = labels;
+    let side = |label, file: &ResultFile, runs: &Runs<'_>| Side {
+        label,
+        commit: file.environment.egret_commit.clone(),
+        runs: runs.len(),
+        errors: failures(file).0,
+    };
+    Ok(Comparison {
+        verdict,
+        scenario: a.scenario.clone(),
+        a: side(label_a, a, &runs_a),
+        b: side(label_b, b, &runs_b),
+        paired: options.paired,
+        margin: options.margin,
+        confidence: CONFIDENCE,
+        rows,
+        allowed,
+        notes,
+    })
+}
+
+/// Failed operations and all operations, over all runs.
+fn failures(file: &ResultFile) -> (u64, u64) {
+    let of = |metrics: &std::collections::BTreeMap<String, Metric>,
+              errors: &std::collections::BTreeMap<String, u64>| {
+        let done = metrics.values().map(|metric| metric.samples).max();
+        let failed: u64 = errors.values().sum();
+        (failed, failed + done.unwrap_or_default())
+    };
+    if file.runs.is_empty() {
+        return of(&file.metrics, &file.errors);
+    }
+    let of_runs = file.runs.iter().map(|run| of(&run.metrics, &run.errors));
+    of_runs.fold((0, 0), |sum, run| (sum.0 + run.0, sum.1 + run.1))
+}
+
+/// Latencies are those of successes: a side that fails where the other succeeds looks fast.
+fn more_failures(a: &ResultFile, b: &ResultFile) -> Option<String> {
+    let (of_a, of_b) = (failures(a), failures(b));
+    let share = |(failed, all): (u64, u64)| failed as f64 / all.max(1) as f64;
+    (share(of_b) > share(of_a) + FAILED_SHARE_MAX).then(|| {
+        format!(
+            "B failed {} of {} operations and A {} of {}: figures of the others decide nothing",
+            of_b.0, of_b.1, of_a.0, of_a.1
+        )
+    })
+}
+
+/// The median; of none 0.
+pub(crate) fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.len(), sorted.len() / 2) {
+        (0, _) => 0.0,
+        (count, middle) if count % 2 == 1 => sorted[middle],
+        (_, middle) => f64::midpoint(sorted[middle - 1], sorted[middle]),
+    }
+}
+
+#[cfg(test)]
+mod tests;

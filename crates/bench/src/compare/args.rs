@@ -1,0 +1,57 @@
+//! The options of `egret bench compare`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Runs of each side without `--pairs`.
+pub const PAIRS: u32 = 20;
+/// More pairs than this sharpen nothing that a margin in percent could see.
+pub const PAIRS_MAX: u32 = 500;
+
+/// Compare two results, or two commands run in turn
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Exit codes: 0 better or equivalent, 1 worse, 2 inconclusive, 3 cannot be compared.
+A is what was there before, B what is new. Ratios are B/A.")]
+pub struct CompareArgs {
+    /// The result files A and B
+    #[arg(value_names = ["A", "B"], num_args = 2, required_unless_present = "run", conflicts_with = "run")]
+    pub files: Vec<PathBuf>,
+    /// A command that writes a result file; given twice, for A and for B. No shell runs it. It gets
+    /// `--out FILE` appended, or FILE in place of `{out}`
+    #[arg(long, value_name = "COMMAND")]
+    pub run: Vec<String>,
+    /// How often both commands run
+    #[arg(long, value_name = "N", default_value_t = PAIRS, value_parser = clap::value_parser!(u32).range(1..=i64::from(PAIRS_MAX)), requires = "run")]
+    pub pairs: u32,
+    /// A metric to judge, e.g. create or create.p95; may be repeated [default: all that can be
+    /// better or worse, a latency by its median]
+    #[arg(long, value_name = "NAME[.STATISTIC]")]
+    pub metric: Vec<String>,
+    /// How much worse still counts as the same, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percent)]
+    pub margin: f64,
+    /// The files' runs were made in turn: the first of A goes with the first of B, and so on
+    #[arg(long, conflicts_with = "run")]
+    pub paired: bool,
+    /// What may differ between A and B, e.g. kernel or parameters.clients; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub allow_different: Vec<String>,
+    /// Keep the result files and outputs of all runs in this directory, and `a.json` and `b.json`
+    /// with all runs of a side
+    #[arg(long, value_name = "DIR", requires = "run")]
+    pub keep: Option<PathBuf>,
+    /// Seed of the order within pairs and of the resampling
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// `5%` or `5` as 0.05.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim();
+    match number.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),
+        _ => Err("a percentage above 0 and below 100, e.g. 5%".to_owned()),
+    }
+}

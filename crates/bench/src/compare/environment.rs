@@ -1,0 +1,223 @@
+//! What must be the same for two results to be comparable, and what only has to be said.
+//!
+//! Egret's version, commit and binary are not looked at: they are what one compares.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::result::{Environment, ResultFile};
+
+/// One thing that differs between A and B.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What `--allow-different` calls it.
+    pub name: String,
+    /// In A.
+    pub a: String,
+    /// In B.
+    pub b: String,
+}
+
+impl Difference {
+    fn new(name: impl Into<String>, a: impl ToString, b: impl ToString) -> Self {
+        Self {
+            name: name.into(),
+            a: a.to_string(),
+            b: b.to_string(),
+        }
+    }
+}
+
+/// Names without a member; `parameters` and `postgres_settings` have one behind a dot.
+pub const NAMES: [&str; 12] = [
+    "scenario",
+    "parameters",
+    "data_set",
+    "build_profile",
+    "cpu_model",
+    "cpus",
+    "memory",
+    "kernel",
+    "file_system",
+    "mount_options",
+    "postgres_version",
+    "postgres_settings",
+];
+
+/// Where a result goes and how often it is repeated is no property of what was measured.
+const PARAMETERS_OF_NO_MATTER: [&str; 5] = ["out", "repeat", "json", "profile", "explain"];
+
+/// Settings that name an instance: they differ between any two servers.
+const SETTINGS_OF_AN_INSTANCE: [&str; 14] = [
+    "cluster_name",
+    "config_file",
+    "data_directory",
+    "event_source",
+    "external_pid_file",
+    "hba_file",
+    "ident_file",
+    "listen_addresses",
+    "log_directory",
+    "log_filename",
+    "port",
+    "primary_conninfo",
+    "primary_slot_name",
+    "unix_socket_directories",
+];
+
+/// Machines of one size report a little more or less memory, by firmware and kernel.
+const MEMORY_TOLERANCE: f64 = 0.1;
+/// Fsync is measured in a moment: only a factor says that the disk is another one.
+const FSYNC_FACTOR: f64 = 3.0;
+/// Cores that somebody else may use before it is worth a line.
+const OTHER_CPU_MAX: f64 = 0.5;
+
+/// Whether `name` is something that [`differences`] can report.
+pub fn is_known(name: &str) -> bool {
+    let whole = NAMES.contains(&name);
+    let member = name.split_once('.').is_some_and(|(group, member)| {
+        matches!(group, "parameters" | "postgres_settings") && !member.is_empty()
+    });
+    whole || member
+}
+
+/// Whether one of `allowed` covers `name`, by itself or as the group it belongs to.
+pub fn is_allowed(name: &str, allowed: &[String]) -> bool {
+    let group = name.split_once('.').map(|(group, _)| group);
+    allowed
+        .iter()
+        .any(|allowed| allowed == name || Some(allowed.as_str()) == group)
+}
+
+/// Everything that differs in a way that matters.
+pub fn differences(a: &ResultFile, b: &ResultFile) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut text = |name: &str, a: &str, b: &str| {
+        if a != b {
+            found.push(Difference::new(name, a, b));
+        }
+    };
+    let (of_a, of_b) = (&a.environment, &b.environment);
+    text("scenario", &a.scenario, &b.scenario);
+    text("data_set", &of_a.data_set, &of_b.data_set);
+    text("build_profile", &of_a.build_profile, &of_b.build_profile);
+    text("cpu_model", &of_a.cpu_model, &of_b.cpu_model);
+    text("cpus", &of_a.cpus.to_string(), &of_b.cpus.to_string());
+    text("file_system", &of_a.file_system, &of_b.file_system);
+    text(
+        "mount_options",
+        &mount_options(&of_a.mount_options),
+        &mount_options(&of_b.mount_options),
+    );
+    text(
+        "postgres_version",
+        of_a.postgres_version.as_deref().unwrap_or("none"),
+        of_b.postgres_version.as_deref().unwrap_or("none"),
+    );
+    if release(&of_a.kernel) != release(&of_b.kernel) {
+        text("kernel", &of_a.kernel, &of_b.kernel);
+    }
+    if !is_same_memory(of_a.memory_bytes, of_b.memory_bytes) {
+        let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+        let (of_a, of_b) = (gigabytes(of_a.memory_bytes), gigabytes(of_b.memory_bytes));
+        found.push(Difference::new("memory", of_a, of_b));
+    }
+    found.extend(members(
+        "parameters",
+        &a.parameters,
+        &b.parameters,
+        &PARAMETERS_OF_NO_MATTER,
+        Value::to_string,
+    ));
+    found.extend(members(
+        "postgres_settings",
+        &of_a.postgres_settings,
+        &of_b.postgres_settings,
+        &SETTINGS_OF_AN_INSTANCE,
+        Clone::clone,
+    ));
+    found
+}
+
+/// What a reader should know although it does not keep the two from being compared.
+pub fn notes(a: &Environment, b: &Environment) -> Vec<String> {
+    let mut notes = Vec::new();
+    if a.seed != b.seed {
+        notes.push(format!(
+            "the seeds differ ({} and {}): arrivals and values are others",
+            a.seed, b.seed
+        ));
+    }
+    if a.kernel != b.kernel && release(&a.kernel) == release(&b.kernel) {
+        notes.push(format!("kernel {} in A, {} in B", a.kernel, b.kernel));
+    }
+    let (slow, fast) = (a.fsync_ms.max(b.fsync_ms), a.fsync_ms.min(b.fsync_ms));
+    if slow > fast * FSYNC_FACTOR {
+        notes.push(format!(
+            "fsync took {:.2} ms at A and {:.2} ms at B",
+            a.fsync_ms, b.fsync_ms
+        ));
+    }
+    for (side, environment) in [("A", a), ("B", b)] {
+        if environment.other_cpu > OTHER_CPU_MAX {
+            notes.push(format!(
+                "other processes used {:.1} cores during {side}",
+                environment.other_cpu
+            ));
+        }
+    }
+    if a.binary_sha256 == b.binary_sha256 {
+        notes.push("both were measured with the same binary".to_owned());
+    }
+    notes
+}
+
+fn members<V: PartialEq>(
+    group: &str,
+    a: &BTreeMap<String, V>,
+    b: &BTreeMap<String, V>,
+    ignored: &[&str],
+    text: impl Fn(&V) -> String,
+) -> Vec<Difference> {
+    let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    let shown = |value: Option<&V>| value.map_or("not set".to_owned(), &text);
+    names
+        .into_iter()
+        .filter(|name| !ignored.contains(&name.as_str()))
+        .map(|name| (name, a.get(name), b.get(name)))
+        .filter(|(_, of_a, of_b)| of_a != of_b)
+        .map(|(name, of_a, of_b)| {
+            Difference::new(format!("{group}.{name}"), shown(of_a), shown(of_b))
+        })
+        .collect()
+}
+
+/// Major and minor version: patch releases of a kernel are taken for the same.
+fn release(kernel: &str) -> (&str, &str) {
+    let mut parts = kernel.split(['.', '-', '+']);
+    (
+        parts.next().unwrap_or_default(),
+        parts.next().unwrap_or_default(),
+    )
+}
+
+fn is_same_memory(a: u64, b: u64) -> bool {
+    let (more, less) = (a.max(b) as f64, a.min(b) as f64);
+    more - less <= more * MEMORY_TOLERANCE
+}
+
+/// Options in one order, without those that say which subvolume is mounted.
+fn mount_options(options: &str) -> String {
+    let mut options: Vec<&str> = options
+        .split(',')
+        .map(str::trim)
+        .filter(|option| !option.starts_with("subvol=") && !option.starts_with("subvolid="))
+        .collect();
+    options.sort_unstable();
+    options.join(",")
+}
+
+#[cfg(test)]
+mod tests;

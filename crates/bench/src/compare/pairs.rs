@@ -1,0 +1,229 @@
+//! Two commands run in turn, again and again: what changes on the machine meets both alike.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail, ensure};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use super::environment::{differences, is_allowed};
+use super::{CompareArgs, Mismatch};
+use crate::result::ResultFile;
+
+const PLACEHOLDER: &str = "{out}";
+const LAST_LINES: usize = 12;
+
+/// A command split into words, ready to be given the file to write.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Program {
+    words: Vec<String>,
+}
+
+impl Program {
+    /// Splits a command as a shell would, quotes and backslashes included. Nothing else of a shell
+    /// exists: no variables, no pipes.
+    ///
+    /// # Errors
+    /// When a quote is not closed or nothing is left.
+    pub fn parse(command: &str) -> Result<Self> {
+        let words = shlex::split(command)
+            .with_context(|| format!("`{command}`: a quote or a backslash has no end"))?;
+        ensure!(!words.is_empty(), "an empty command cannot be run");
+        Ok(Self { words })
+    }
+
+    /// The words with the file put in: in place of `{out}`, else behind as `--out FILE`.
+    pub fn with_out(&self, file: &str) -> Vec<String> {
+        let takes_place = self.words.iter().any(|word| word.contains(PLACEHOLDER));
+        let mut words: Vec<String> = self
+            .words
+            .iter()
+            .map(|word| word.replace(PLACEHOLDER, file))
+            .collect();
+        if !takes_place {
+            words.extend(["--out".to_owned(), file.to_owned()]);
+        }
+        words
+    }
+}
+
+/// Which side runs first in each pair. Every two pairs hold both orders, and which comes first is
+/// drawn: neither side profits from a machine that warms up or tires.
+pub fn orders(pairs: usize, seed: u64) -> Vec<[usize; 2]> {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut orders = Vec::with_capacity(pairs + 1);
+    while orders.len() < pairs {
+        let order = if random.random() { [0, 1] } else { [1, 0] };
+        orders.extend([order, [order[1], order[0]]]);
+    }
+    orders.truncate(pairs);
+    orders
+}
+
+/// Runs both commands of `args` and returns the results of A and of B.
+///
+/// # Errors
+/// When a command cannot be run, fails, or writes no result file that fits the others.
+pub fn measure(args: &CompareArgs, progress: &mut dyn FnMut(&str)) -> Result<[Vec<ResultFile>; 2]> {
+    let [a, b] = args.run.as_slice() else {
+        bail!(
+            "--run is needed twice, for A and for B; it was given {} times",
+            args.run.len()
+        );
+    };
+    let programs = [Program::parse(a)?, Program::parse(b)?];
+    let temporary = tempfile::tempdir().context("cannot make a temporary directory")?;
+    let directory = match &args.keep {
+        Some(keep) => {
+            prepare(keep)?;
+            keep.clone()
+        }
+        None => temporary.path().to_owned(),
+    };
+    let pairs = args.pairs as usize;
+    let mut results: [Vec<ResultFile>; 2] = [Vec::new(), Vec::new()];
+    for (index, order) in orders(pairs, args.seed).into_iter().enumerate() {
+        let mut seconds = [0.0; 2];
+        for side in order {
+            let started = Instant::now();
+            let result = Attempt {
+                program: &programs[side],
+                side: ["A", "B"][side],
+                number: index + 1,
+                directory: &directory,
+            }
+            .run()?;
+            seconds[side] = started.elapsed().as_secs_f64();
+            fits(&results, &result, index + 1, side, &args.allow_different)?;
+            results[side].push(result);
+        }
+        progress(&format!(
+            "pair {} of {pairs}: A took {:.1} s, B {:.1} s",
+            index + 1,
+            seconds[0],
+            seconds[1]
+        ));
+    }
+    Ok(results)
+}
+
+/// A directory for the results of this comparison alone.
+fn prepare(keep: &Path) -> Result<()> {
+    fs::create_dir_all(keep).with_context(|| format!("cannot make {}", keep.display()))?;
+    let mut entries =
+        fs::read_dir(keep).with_context(|| format!("cannot read {}", keep.display()))?;
+    ensure!(
+        entries.next().is_none(),
+        "{} is not empty: name a new directory to keep the results in",
+        keep.display()
+    );
+    Ok(())
+}
+
+/// Refuses at the first pair what would be refused after the last.
+fn fits(
+    results: &[Vec<ResultFile>; 2],
+    result: &ResultFile,
+    number: usize,
+    side: usize,
+    allowed: &[String],
+) -> Result<()> {
+    if let Some(first) = results[side].first() {
+        let changed = differences(first, result);
+        if let Some(difference) = changed.first() {
+            bail!(
+                "{} changed while side {} was measured: {} in its first run, {} in pair {number}",
+                difference.name,
+                ["A", "B"][side],
+                difference.a,
+                difference.b
+            );
+        }
+    }
+    if let (Some(other), true) = (results[1 - side].first(), number == 1) {
+        let (a, b) = if side == 1 {
+            (other, result)
+        } else {
+            (result, other)
+        };
+        let mut differences = differences(a, b);
+        differences.retain(|difference| !is_allowed(&difference.name, allowed));
+        if !differences.is_empty() {
+            return Err(Mismatch { differences }.into());
+        }
+    }
+    Ok(())
+}
+
+/// One run of one side.
+struct Attempt<'a> {
+    program: &'a Program,
+    side: &'static str,
+    number: usize,
+    directory: &'a Path,
+}
+
+impl Attempt<'_> {
+    fn run(&self) -> Result<ResultFile> {
+        let out = self.file("json");
+        let log = self.file("log");
+        let words = self
+            .program
+            .with_out(out.to_str().context("a path that is no text")?);
+        let output =
+            File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        let errors = output.try_clone().context("cannot share the log")?;
+        let status = Command::new(&words[0])
+            .args(&words[1..])
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .status()
+            .with_context(|| format!("cannot run `{}` of side {}", words[0], self.side))?;
+        let command = || shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
+        if !status.success() {
+            bail!(
+                "run {} of {} failed with {status}\n  {}\n{}",
+                self.number,
+                self.side,
+                command(),
+                last_lines(&log)
+            );
+        }
+        if !out.exists() {
+            bail!(
+                "run {} of {} ended well but wrote no result file\n  {}\nput {PLACEHOLDER} where the \
+                 command wants the file's name",
+                self.number,
+                self.side,
+                command()
+            );
+        }
+        ResultFile::read(&out)
+    }
+
+    fn file(&self, extension: &str) -> PathBuf {
+        let mut name = OsString::from(format!("{:03}-", self.number));
+        name.push(self.side.to_lowercase());
+        self.directory.join(name).with_extension(extension)
+    }
+}
+
+fn last_lines(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let start = lines.len().saturating_sub(LAST_LINES);
+    let shown: Vec<String> = lines[start..]
+        .iter()
+        .map(|line| format!("  | {line}"))
+        .collect();
+    shown.join("\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,135 @@
+//! Commands taken apart, their order, and real runs of them.
+
+use std::path::Path;
+
+use clap::Parser;
+
+use super::*;
+use crate::sample;
+
+fn words(command: &str) -> Vec<String> {
+    Program::parse(command).unwrap().with_out("r.json")
+}
+
+#[test]
+fn a_command_is_split_as_a_shell_would_and_nothing_more() {
+    assert_eq!(
+        words(r#"egret bench sql --set 'a b' "c d" e\ f $HOME | cat; *"#),
+        [
+            "egret", "bench", "sql", "--set", "a b", "c d", "e f", "$HOME", "|", "cat;", "*",
+            "--out", "r.json"
+        ]
+    );
+}
+
+#[test]
+fn the_file_takes_its_place_or_goes_last() {
+    assert_eq!(words("p --to={out} x"), ["p", "--to=r.json", "x"]);
+    assert_eq!(words("p x"), ["p", "x", "--out", "r.json"]);
+}
+
+#[test]
+fn what_is_no_command_is_refused() {
+    assert!(Program::parse("egret 'bench").is_err());
+    assert!(Program::parse("   ").is_err());
+}
+
+#[test]
+fn each_side_is_first_in_half_of_the_pairs() {
+    for seed in 0..20 {
+        let orders = orders(10, seed);
+        assert_eq!(orders.iter().filter(|order| order[0] == 0).count(), 5);
+        for two in orders.chunks(2) {
+            assert_ne!(two[0], two[1]);
+        }
+    }
+    assert_ne!(orders(20, 1), orders(20, 2));
+    assert_eq!(orders(3, 1).len(), 3);
+}
+
+/// `compare` with two commands.
+fn measured(a: &str, b: &str, more: &[&str]) -> Result<[Vec<ResultFile>; 2], String> {
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        compare: CompareArgs,
+    }
+    let line = [&["compare", "--run", a, "--run", b, "--pairs", "3"], more].concat();
+    let line = Line::try_parse_from(line).unwrap();
+    measure(&line.compare, &mut |_| {}).map_err(|error| format!("{error:#}"))
+}
+
+/// A command that writes `file` as its result.
+fn copying(directory: &Path, name: &str, file: &ResultFile) -> String {
+    let path = directory.join(name);
+    file.write(&path).unwrap();
+    format!("cp {} {{out}}", path.display())
+}
+
+#[test]
+fn both_commands_run_as_often_as_asked_and_their_files_are_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let command = copying(directory.path(), "sample.json", &sample::file());
+    let keep = directory.path().join("kept");
+    let keep_text = keep.to_str().unwrap();
+    let [a, b] = measured(&command, &command, &["--keep", keep_text]).unwrap();
+    assert_eq!((a.len(), b.len()), (3, 3));
+    assert_eq!(a[0], sample::file());
+    assert!(keep.join("001-a.json").exists() && keep.join("003-b.log").exists());
+    let again = measured(&command, &command, &["--keep", keep_text]).unwrap_err();
+    assert!(again.contains("is not empty"), "{again}");
+}
+
+#[test]
+fn a_command_that_fails_ends_the_comparison_with_its_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = copying(directory.path(), "sample.json", &sample::file());
+    for (command, reason) in [
+        ("ls --no-such-option {out}", "no-such-option"),
+        (
+            "no-such-program-anywhere",
+            "cannot run `no-such-program-anywhere`",
+        ),
+        ("true", "wrote no result file"),
+        ("cp /dev/null {out}", "is not whole JSON"),
+    ] {
+        let error = measured(&good, command, &[]).unwrap_err();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn other_conditions_end_it_at_the_first_pair() {
+    let directory = tempfile::tempdir().unwrap();
+    let a = copying(directory.path(), "a.json", &sample::file());
+    let mut other = sample::file();
+    other.parameters.insert("branches".to_owned(), 25.into());
+    let b = copying(directory.path(), "b.json", &other);
+    let error = measured(&a, &b, &[]).unwrap_err();
+    assert!(
+        error.contains("parameters.branches: 100 in A, 25 in B"),
+        "{error}"
+    );
+    assert!(measured(&a, &b, &["--allow-different", "parameters"]).is_ok());
+}
+
+#[test]
+fn one_command_is_not_enough() {
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        compare: CompareArgs,
+    }
+    let line = Line::try_parse_from(["compare", "--run", "true"]).unwrap();
+    let error = measure(&line.compare, &mut |_| {}).unwrap_err();
+    assert!(error.to_string().contains("given 1 times"));
+    for wrong in [
+        &["compare"][..],
+        &["compare", "a.json"],
+        &["compare", "a.json", "b.json", "--run", "true"],
+        &["compare", "a.json", "b.json", "--margin", "0"],
+        &["compare", "--run", "a", "--run", "b", "--pairs", "0"],
+    ] {
+        assert!(Line::try_parse_from(wrong).is_err(), "{wrong:?}");
+    }
+}

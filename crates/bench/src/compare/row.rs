@@ -1,0 +1,153 @@
+//! One figure of a comparison: its values on both sides, its interval, its verdict.
+
+use serde::Serialize;
+
+use super::select::Figure;
+use super::statistics::{Estimate, Outliers};
+use super::verdict::{Interval, Verdict, judge, runs_needed};
+use super::{CONFIDENCE, Options, median};
+use crate::result::{Better, Metric};
+
+/// Fewer runs of a side cannot contradict chance at that confidence, however far apart they are.
+const RUNS_MIN: usize = 5;
+/// The same for pairs: the chance that five of them agree in sign is above 5%.
+const PAIRS_MIN: usize = 6;
+/// A hint that asks for more than this is no help.
+const RUNS_HINT_MAX: f64 = 500.0;
+/// So many more outliers on the worse side are no accident: five coins agree once in 32 times. A
+/// side that is slow now and then is not equivalent to one that never is.
+const OUTLIERS_TORN: usize = 5;
+
+/// One compared figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// `create.p50`, `success`.
+    pub figure: String,
+    /// The metric's unit.
+    pub unit: String,
+    /// Which direction is an improvement.
+    pub better: Better,
+    /// Median over the runs of A.
+    pub a: f64,
+    /// Median over the runs of B.
+    pub b: f64,
+    /// B/A; `None` where zeros leave no ratio.
+    pub ratio: Option<f64>,
+    /// The 95% interval of the ratio.
+    pub interval: Option<(f64, f64)>,
+    /// The interval that holds for all compared figures together at 95% (Bonferroni).
+    pub joint_interval: Option<(f64, f64)>,
+    /// What they say about the margin.
+    pub verdict: Verdict,
+    /// About how many runs or pairs in all would decide it.
+    pub runs_needed: Option<u64>,
+    /// Why there is no interval.
+    pub note: Option<String>,
+    /// Runs or pairs that lie so far out that they do not count.
+    pub outliers: usize,
+    /// The ratio of each pair, where runs are paired.
+    pub ratios: Vec<f64>,
+}
+
+impl Row {
+    /// The row before anything is said about it.
+    pub fn new(figure: &Figure, metric: &Metric, [a, b]: [&[f64]; 2]) -> Self {
+        Self {
+            figure: figure.to_string(),
+            unit: metric.unit.clone(),
+            better: metric.better,
+            a: median(a),
+            b: median(b),
+            ratio: None,
+            interval: None,
+            joint_interval: None,
+            verdict: Verdict::Inconclusive,
+            runs_needed: None,
+            note: None,
+            outliers: 0,
+            ratios: Vec::new(),
+        }
+    }
+
+    /// The row with its interval and verdict, from one value per run of A and of B.
+    pub fn judged(mut self, [a, b]: [&[f64]; 2], joint_confidence: f64, options: &Options) -> Self {
+        if a.iter()
+            .chain(b)
+            .any(|value| *value <= 0.0 || !value.is_finite())
+        {
+            return self.without_ratio([a, b]);
+        }
+        let logs = |values: &[f64]| values.iter().map(|value| value.ln()).collect::<Vec<_>>();
+        let (log_a, log_b) = (logs(a), logs(b));
+        if options.paired {
+            self.ratios = a.iter().zip(b).map(|(a, b)| b / a).collect();
+        }
+        let runs = a.len().min(b.len());
+        let (needed, unit) = if options.paired {
+            (PAIRS_MIN, "pairs")
+        } else {
+            (RUNS_MIN, "runs of each side")
+        };
+        if runs < needed {
+            self.ratio = Some(median(b) / median(a));
+            self.runs_needed = Some(needed as u64);
+            self.note = Some(format!("{runs} of at least {needed} {unit}"));
+            return self;
+        }
+        let estimate = if options.paired {
+            let differences: Vec<f64> = log_a.iter().zip(&log_b).map(|(a, b)| b - a).collect();
+            Estimate::paired(&differences, options.resampling)
+        } else {
+            Estimate::unpaired(&log_a, &log_b, options.resampling)
+        };
+        let (plain, joint) = (
+            estimate.interval(CONFIDENCE),
+            estimate.interval(joint_confidence),
+        );
+        let turned = Interval::towards_worse(plain, self.better);
+        let joint_turned = Interval::towards_worse(joint, self.better);
+        self.ratio = Some(estimate.log_ratio.exp());
+        self.interval = Some((plain.0.exp(), plain.1.exp()));
+        self.joint_interval = Some((joint.0.exp(), joint.1.exp()));
+        self.verdict = judge(turned, joint_turned, options.margin);
+        self.outliers = estimate.outliers.below + estimate.outliers.above;
+        if self.verdict <= Verdict::Equivalent && self.is_torn(estimate.outliers) {
+            self.verdict = Verdict::Inconclusive;
+            self.note = Some("outliers of B are worse than those of A".to_owned());
+            return self;
+        }
+        if self.verdict == Verdict::Inconclusive {
+            let needed = runs_needed(turned, options.margin, runs).max(runs as f64 + 1.0);
+            self.runs_needed = (needed <= RUNS_HINT_MAX).then_some(needed.ceil() as u64);
+        }
+        self
+    }
+
+    /// Whether what was set aside lies on the worse side too often for chance.
+    fn is_torn(&self, outliers: Outliers) -> bool {
+        let (worse, better) = match self.better {
+            Better::Higher => (outliers.below, outliers.above),
+            Better::Lower | Better::Neither => (outliers.above, outliers.below),
+        };
+        worse >= better + OUTLIERS_TORN
+    }
+
+    /// Zeros have no ratio. What can be said without one: nothing changed at all, or the figure
+    /// left zero (or came to it) in every run.
+    fn without_ratio(mut self, [a, b]: [&[f64]; 2]) -> Self {
+        let is_zero = |values: &[f64]| values.iter().all(|value| *value == 0.0);
+        let is_positive = |values: &[f64]| values.iter().all(|value| *value > 0.0);
+        let grew = is_zero(a) && is_positive(b);
+        let vanished = is_positive(a) && is_zero(b);
+        self.note = Some("zeros have no ratio".to_owned());
+        self.verdict = match self.better {
+            _ if is_zero(a) && is_zero(b) => Verdict::Equivalent,
+            Better::Lower if grew => Verdict::Worse,
+            Better::Higher if vanished => Verdict::Worse,
+            Better::Lower if vanished => Verdict::Better,
+            Better::Higher if grew => Verdict::Better,
+            _ => Verdict::Inconclusive,
+        };
+        self
+    }
+}

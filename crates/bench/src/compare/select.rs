@@ -1,0 +1,221 @@
+//! Which figures are compared: `NAME` or `NAME.STATISTIC`, one value per run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use anyhow::{Result, bail, ensure};
+
+use crate::result::{Better, Metric, ResultFile};
+
+/// What of a metric is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Statistic {
+    /// The value of a scalar, the mean of a latency.
+    Value,
+    /// The median.
+    P50,
+    /// The 90th percentile.
+    P90,
+    /// The 95th percentile.
+    P95,
+    /// The 99th percentile.
+    P99,
+    /// The 99.9th percentile.
+    P999,
+    /// The largest.
+    Max,
+}
+
+const STATISTICS: [(&str, Statistic); 9] = [
+    ("value", Statistic::Value),
+    ("mean", Statistic::Value),
+    ("p50", Statistic::P50),
+    ("p90", Statistic::P90),
+    ("p95", Statistic::P95),
+    ("p99", Statistic::P99),
+    ("p999", Statistic::P999),
+    ("p99.9", Statistic::P999),
+    ("max", Statistic::Max),
+];
+
+impl Statistic {
+    /// The statistic of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        let found = STATISTICS.iter().find(|(known, _)| *known == name);
+        found.map(|(_, statistic)| *statistic)
+    }
+
+    /// The metric's value of this statistic, where it has one.
+    pub fn of(self, metric: &Metric) -> Option<f64> {
+        match self {
+            Self::Value => Some(metric.value),
+            Self::P50 => metric.p50,
+            Self::P90 => metric.p90,
+            Self::P95 => metric.p95,
+            Self::P99 => metric.p99,
+            Self::P999 => metric.p999,
+            Self::Max => metric.max,
+        }
+    }
+}
+
+/// A metric and the statistic of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// The metric's name.
+    pub metric: String,
+    /// What of it.
+    pub statistic: Statistic,
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = STATISTICS
+            .iter()
+            .find(|(_, statistic)| *statistic == self.statistic);
+        match name {
+            Some((name, statistic)) if *statistic != Statistic::Value => {
+                write!(f, "{}.{name}", self.metric)
+            }
+            _ => f.write_str(&self.metric),
+        }
+    }
+}
+
+impl Figure {
+    /// `create`, `create.p95`, `create.mean`. Without a statistic the one that a latency is usually
+    /// told by, the median, and of a scalar its value.
+    ///
+    /// # Errors
+    /// When the statistic is not known.
+    pub fn parse(text: &str, metrics: &BTreeMap<String, Metric>) -> Result<Self> {
+        let (metric, statistic) = match text.split_once('.') {
+            None => (text, metrics.get(text).map_or(Statistic::Value, usual)),
+            Some((metric, name)) => match Statistic::parse(name) {
+                Some(statistic) => (metric, statistic),
+                None => bail!(
+                    "metric {text}: {name} is no statistic: use p50, p90, p95, p99, p999, max or mean"
+                ),
+            },
+        };
+        Ok(Self {
+            metric: metric.to_owned(),
+            statistic,
+        })
+    }
+
+    /// The figure in a set of metrics.
+    pub fn in_metrics(&self, metrics: &BTreeMap<String, Metric>) -> Option<f64> {
+        metrics
+            .get(&self.metric)
+            .and_then(|metric| self.statistic.of(metric))
+    }
+}
+
+/// The statistic of a metric that was named without one.
+pub fn usual(metric: &Metric) -> Statistic {
+    if metric.p50.is_some() {
+        Statistic::P50
+    } else {
+        Statistic::Value
+    }
+}
+
+/// The runs of a side, each with its metrics.
+pub type Runs<'a> = Vec<&'a BTreeMap<String, Metric>>;
+
+/// The runs of one file: itself when it holds no others.
+pub fn runs(file: &ResultFile) -> Runs<'_> {
+    if file.runs.is_empty() {
+        vec![&file.metrics]
+    } else {
+        file.runs.iter().map(|run| &run.metrics).collect()
+    }
+}
+
+/// The figures to compare: those named, else all that have a direction and that every run has.
+///
+/// # Errors
+/// When a named one cannot be compared, or nothing is left to compare.
+pub fn figures(named: &[String], a: &Runs<'_>, b: &Runs<'_>) -> Result<Vec<Figure>> {
+    let (Some(first_a), Some(first_b)) = (a.first(), b.first()) else {
+        bail!("there are no runs to compare");
+    };
+    if named.is_empty() {
+        return headline(a, b, first_a);
+    }
+    let mut figures: Vec<Figure> = Vec::new();
+    for text in named {
+        let figure = Figure::parse(text, first_a)?;
+        let (of_a, of_b) = (first_a.get(&figure.metric), first_b.get(&figure.metric));
+        let (Some(of_a), Some(of_b)) = (of_a, of_b) else {
+            let side = if of_a.is_none() { "A" } else { "B" };
+            let names: Vec<&str> = first_a.keys().map(String::as_str).collect();
+            let names = names.join(", ");
+            bail!("{side} has no metric {}; A has {names}", figure.metric);
+        };
+        is_comparable(&figure.metric, of_a, of_b)?;
+        ensure!(
+            of_a.better != Better::Neither,
+            "{}: no value of it is better than another, so there is no verdict on it",
+            figure.metric
+        );
+        for (side, runs) in [("A", a), ("B", b)] {
+            let missing = runs
+                .iter()
+                .position(|metrics| figure.in_metrics(metrics).is_none());
+            if let Some(position) = missing {
+                let run = position + 1;
+                bail!("run {run} of {side} has no {figure}: too few samples, or all of it failed");
+            }
+        }
+        if !figures.contains(&figure) {
+            figures.push(figure);
+        }
+    }
+    Ok(figures)
+}
+
+fn headline(a: &Runs<'_>, b: &Runs<'_>, first: &BTreeMap<String, Metric>) -> Result<Vec<Figure>> {
+    let mut figures = Vec::new();
+    for (name, metric) in first {
+        let everywhere = |figure: &Figure| {
+            let mut runs = a.iter().chain(b);
+            runs.all(|metrics| figure.in_metrics(metrics).is_some())
+        };
+        let mut candidates = [usual(metric), Statistic::Value].map(|statistic| Figure {
+            metric: name.clone(),
+            statistic,
+        });
+        let Some(figure) = candidates.iter_mut().find(|figure| everywhere(figure)) else {
+            continue;
+        };
+        if metric.better == Better::Neither {
+            continue;
+        }
+        if let Some(of_b) = b.first().and_then(|metrics| metrics.get(name)) {
+            is_comparable(name, metric, of_b)?;
+        }
+        figures.push(figure.clone());
+    }
+    ensure!(
+        !figures.is_empty(),
+        "A and B have no metric in common that could be better or worse"
+    );
+    Ok(figures)
+}
+
+fn is_comparable(name: &str, a: &Metric, b: &Metric) -> Result<()> {
+    ensure!(
+        a.unit == b.unit && a.better == b.better,
+        "{name} is not the same metric in both: {} ({:?} is better) in A, {} ({:?} is better) in B",
+        a.unit,
+        a.better,
+        b.unit,
+        b.better
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

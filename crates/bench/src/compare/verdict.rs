@@ -1,0 +1,96 @@
+//! What an interval says about a margin.
+
+use serde::Serialize;
+
+use crate::result::Better;
+
+/// The answer to "is B worse than A?", best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Surely an improvement, and not surely a negligible one.
+    Better,
+    /// Surely within the margin.
+    Equivalent,
+    /// The interval allows more than one of the others.
+    Inconclusive,
+    /// Surely worse by more than the margin.
+    Worse,
+}
+
+impl Verdict {
+    /// What the process exits with.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Better | Self::Equivalent => 0,
+            Self::Worse => 1,
+            Self::Inconclusive => 2,
+        }
+    }
+
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Better => "better",
+            Self::Equivalent => "equivalent",
+            Self::Inconclusive => "inconclusive",
+            Self::Worse => "worse",
+        }
+    }
+}
+
+/// An interval of log ratios turned so that positive is always worse.
+#[derive(Clone, Copy, Debug)]
+pub struct Interval {
+    low: f64,
+    high: f64,
+}
+
+impl Interval {
+    /// Turns the interval `(low, high)` of ln(B/A).
+    pub fn towards_worse((low, high): (f64, f64), better: Better) -> Self {
+        match better {
+            Better::Higher => Self {
+                low: -high,
+                high: -low,
+            },
+            Better::Lower | Better::Neither => Self { low, high },
+        }
+    }
+}
+
+/// Judges one metric.
+///
+/// `plain` is its interval at the stated confidence, `wide` the one that holds for all compared
+/// metrics together. A difference has to be seen in `wide`: with twenty metrics one of twenty plain
+/// intervals errs. That nothing differs is seen in `plain`: "all are equivalent" is wrong only if
+/// one that differs passes, and that chance does not grow with the others.
+pub fn judge(plain: Interval, wide: Interval, margin: f64) -> Verdict {
+    let margin = margin.ln_1p();
+    if plain.low > -margin && plain.high < margin {
+        Verdict::Equivalent
+    } else if wide.low > margin {
+        Verdict::Worse
+    } else if wide.high < 0.0 {
+        Verdict::Better
+    } else {
+        Verdict::Inconclusive
+    }
+}
+
+/// How many pairs or runs in all would probably decide it, from the half width of the interval of
+/// `runs` of them: a width shrinks with the square root of the number.
+pub fn runs_needed(plain: Interval, margin: f64, runs: usize) -> f64 {
+    let half_width = (plain.high - plain.low) / 2.0;
+    let centre = f64::midpoint(plain.low, plain.high);
+    let to_margin = (margin.ln_1p() - centre.abs()).abs();
+    // An improvement is also decided once the interval leaves zero.
+    let room = to_margin.max(-centre);
+    runs as f64 * (half_width / room).powi(2) * RESERVE
+}
+
+/// The estimate itself will move: a little more than the bare number.
+const RESERVE: f64 = 1.2;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! How a value with its unit is written for people: three digits that matter, and the prefix that
+//! keeps them few.
+
+/// A value of a metric's unit, e.g. `4.21 ms`, `312 µs`, `1,240/s`, `41.7 MB`.
+pub fn show(value: f64, unit: &str) -> String {
+    if !value.is_finite() {
+        return "–".to_owned();
+    }
+    match unit {
+        "ms" => scaled(
+            value,
+            &[(1e3, " s"), (1.0, " ms"), (1e-3, " µs"), (1e-6, " ns")],
+        ),
+        "bytes" => scaled(
+            value,
+            &[
+                (1e12, " TB"),
+                (1e9, " GB"),
+                (1e6, " MB"),
+                (1e3, " kB"),
+                (1.0, " B"),
+            ],
+        ),
+        "1/s" => format!("{}/s", digits(value)),
+        "ratio" => format!("{value:.3}"),
+        "count" => digits(value),
+        other => format!("{} {}", digits(value), printable(other)),
+    }
+}
+
+/// With the largest prefix that leaves at least one before the point; zero with the unit itself.
+fn scaled(value: f64, prefixes: &[(f64, &str)]) -> String {
+    // What rounds up to a full thousand belongs to the next prefix.
+    let fits = |(size, _): &&(f64, &str)| value.abs() >= size * 0.9995;
+    let bare = prefixes.iter().find(|(size, _)| *size == 1.0);
+    let prefix = if value == 0.0 {
+        bare
+    } else {
+        prefixes.iter().find(fits).or(prefixes.last())
+    };
+    let (size, name) = prefix.unwrap_or(&(1.0, ""));
+    match value / size {
+        0.0 => format!("0{name}"),
+        bytes if *name == " B" => format!("{}{name}", grouped(bytes)),
+        number => format!("{}{name}", significant(number)),
+    }
+}
+
+/// Three digits, more before the point, with commas between thousands; whole numbers stay whole.
+pub fn digits(value: f64) -> String {
+    if value == value.trunc() {
+        grouped(value)
+    } else {
+        significant(value)
+    }
+}
+
+/// Three digits, more before the point.
+fn significant(value: f64) -> String {
+    match value.abs() {
+        size if size >= 99.95 => grouped(value.round()),
+        size if size >= 9.995 => format!("{value:.1}"),
+        size if size >= 0.0995 => format!("{value:.2}"),
+        size if size >= 0.00095 => format!("{value:.4}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
+fn grouped(value: f64) -> String {
+    let bare = format!("{:.0}", value.abs());
+    let mut text = String::with_capacity(bare.len() + bare.len() / 3 + 1);
+    if value < 0.0 {
+        text.push('-');
+    }
+    for (index, digit) in bare.chars().enumerate() {
+        if index > 0 && (bare.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A ratio as a change: `+9.8%`, `−0.4%`; as a factor where a percentage would be hard to read.
+pub fn change(ratio: f64) -> String {
+    if !ratio.is_finite() || ratio <= 0.0 {
+        return "–".to_owned();
+    }
+    if !(0.2..5.0).contains(&ratio) {
+        return format!("×{}", digits(ratio));
+    }
+    let percent = (ratio - 1.0) * 100.0;
+    let text = format!("{:.1}%", percent.abs());
+    match percent {
+        _ if text == "0.0%" => text,
+        percent if percent < 0.0 => format!("−{text}"),
+        _ => format!("+{text}"),
+    }
+}
+
+/// Text of a file without what a terminal would take for a command.
+pub fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+/// At most `width` characters, the last one `…` where something is missing.
+pub fn cut(text: &str, width: usize) -> String {
+    let text = printable(text);
+    if text.chars().count() <= width {
+        return text;
+    }
+    let mut shorter: String = text.chars().take(width.saturating_sub(1)).collect();
+    shorter.push('…');
+    shorter
+}
+
+#[cfg(test)]
+mod tests;
