@@ -1,11 +1,87 @@
 //! The load harness: every number that Egret publishes, and what users measure on their own systems.
 //!
 //! It reaches a system only through public doors (HTTP, gRPC, the PostgreSQL wire), like a user's
-//! program. A run ends as one [`result::ResultFile`].
+//! program. A run ends as one [`result::ResultFile`]. To add a scenario, read [`scenario`].
 
+mod attach;
+pub mod cli;
 pub mod compare;
+pub mod environment;
+pub mod load;
+pub mod postgres;
+pub mod private;
+pub mod process;
+pub mod progress;
 pub mod quantity;
+pub mod record;
+mod refusal;
 pub mod result;
+mod runner;
 #[cfg(test)]
 pub(crate) mod sample;
+pub mod scenario;
+pub mod scenarios;
+pub mod schedule;
+pub mod server;
+pub mod stage;
+pub mod steady;
 pub mod terminal;
+pub mod window;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+pub use refusal::Refusal;
+pub use server::Door;
+
+use cli::BenchCommand;
+use scenarios::sql::Sql;
+
+/// What holds for every command.
+#[derive(Clone, Debug)]
+pub struct Global {
+    /// Print JSON instead of text for people.
+    pub json: bool,
+    /// The Egret named on the command line, where one is.
+    pub door: Option<Door>,
+    /// The program to start as a private Egret.
+    pub program: PathBuf,
+}
+
+/// Runs a command and says what to exit with.
+///
+/// # Errors
+/// What failed; [`Refusal`] where that has an exit code of its own.
+pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
+    match command {
+        BenchCommand::Sql(args) => {
+            let scenario = Sql::new(&args)?;
+            runner::run(scenario, &args.run, global).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        BenchCommand::Compare(args) => {
+            // It waits for the commands that it runs.
+            let json = global.json;
+            let compared = tokio::task::spawn_blocking(move || compare_in_turn(&args, json));
+            compared.await?
+        }
+    }
+}
+
+fn compare_in_turn(args: &compare::CompareArgs, json: bool) -> Result<ExitCode> {
+    let progress = match json {
+        true => progress::Progress::silent(),
+        false => progress::Progress::new(),
+    };
+    let answer = compare::run(args, json, &mut |what| progress.say(what));
+    progress.finish();
+    runner::print(&answer.text)?;
+    if let Some(error) = answer.error {
+        // Nothing sensible is left to do when standard error is gone.
+        let _ = writeln!(std::io::stderr(), "error: {error}");
+    }
+    Ok(ExitCode::from(answer.code))
+}

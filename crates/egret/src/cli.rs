@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use egret_base::settings::{Size, Span, Value};
+use egret_bench::cli::{BenchCommand, EXIT_CODES};
 
 /// The command tree, for completions and for the test that checks the documentation.
 pub fn command() -> clap::Command {
@@ -110,6 +111,9 @@ pub enum Command {
     /// Tokens that open the doors
     #[command(subcommand)]
     Token(Token),
+    /// Measure: scenarios, comparisons, reports
+    #[command(subcommand, after_help = EXIT_CODES)]
+    Bench(BenchCommand),
     /// Examine a PostgreSQL of your own: version, rights, pooling
     Check {
         /// Its connection string [default: postgres.url as configured]

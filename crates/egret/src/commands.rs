@@ -1,6 +1,7 @@
 //! From a parsed command line to the work: what needs the server gets a client, what does not runs
 //! without one.
 
+mod bench;
 mod branch;
 mod configuration;
 mod connect;
@@ -11,6 +12,7 @@ mod token;
 mod volume;
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use clap::CommandFactory;
 use reqwest::Url;
@@ -24,22 +26,31 @@ use crate::output::Output;
 /// Where the first start leaves the admin token, below the data directory.
 const ADMIN_TOKEN_FILE: &str = "admin.token";
 
-/// Does what the command line says.
-pub(crate) fn run(cli: Cli, output: Output) -> Result<(), Failure> {
+/// Does what the command line says, and returns what to exit with.
+pub(crate) fn run(cli: Cli, output: Output) -> Result<ExitCode, Failure> {
     if let Command::Completions { shell } = cli.command {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut Cli::command(), "egret", &mut script);
-        return output.text(&String::from_utf8_lossy(&script));
+        output.text(&String::from_utf8_lossy(&script))?;
+        return Ok(ExitCode::SUCCESS);
     }
     if let Command::Config { reference: true } = cli.command {
-        return output.text(&crate::configuration::reference());
+        output.text(&crate::configuration::reference())?;
+        return Ok(ExitCode::SUCCESS);
     }
     let configuration = load(&cli.global)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::failed("runtime", format!("no threads to run on: {error}")))?;
-    runtime.block_on(dispatch(cli.command, &cli.global, &configuration, output))
+    runtime.block_on(async {
+        // Whose answer may be an exit code of its own.
+        if let Command::Bench(command) = cli.command {
+            return bench::run(command, &cli.global, &configuration).await;
+        }
+        dispatch(cli.command, &cli.global, &configuration, output).await?;
+        Ok(ExitCode::SUCCESS)
+    })
 }
 
 fn load(global: &Global) -> Result<Configuration, Failure> {
@@ -73,7 +84,7 @@ async fn dispatch(
         Command::Branch(command) => branch::run(command, &connect()?, output).await,
         Command::Token(command) => token::run(command, &connect()?, output).await,
         Command::Config { .. } => configuration::show(configuration, output),
-        Command::Completions { .. } => Ok(()),
+        Command::Completions { .. } | Command::Bench(_) => Ok(()),
     }
 }
 

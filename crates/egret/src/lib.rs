@@ -23,7 +23,7 @@ pub fn run() -> ExitCode {
     };
     let output = output::Output::new(cli.global.json, cli.global.color);
     match commands::run(cli, output) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             output.failure(&failure);
             ExitCode::from(failure.exit as u8)

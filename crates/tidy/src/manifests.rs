@@ -26,7 +26,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-branches",
         ],
     ),
-    ("egret-bench", &["egret-tidy"]),
+    // Only its tests start a server themselves.
+    ("egret-bench", &["egret-postgres", "egret-tidy"]),
     (
         "egret",
         &[

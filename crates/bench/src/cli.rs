@@ -1,0 +1,160 @@
+//! What may be typed behind `egret bench`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::compare::CompareArgs;
+
+/// Printed at the end of `egret bench --help`.
+pub const EXIT_CODES: &str = "\
+Exit codes of a scenario: 0 measured, 1 failed, 2 wrong usage or workload file, 3 server unreachable.
+Exit codes of compare: 0 better or equivalent, 1 worse, 2 inconclusive, 3 cannot compare.";
+
+/// `egret bench …`
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Load any PostgreSQL with the transactions of a workload file
+    Sql(SqlArgs),
+    /// Compare two results, or two commands run in turn
+    Compare(CompareArgs),
+}
+
+impl BenchCommand {
+    /// The server that the command line names with `--server`.
+    pub fn server(&self) -> Option<&str> {
+        match self {
+            Self::Sql(args) => args.run.server.as_deref(),
+            Self::Compare(_) => None,
+        }
+    }
+}
+
+/// `egret bench sql …`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct SqlArgs {
+    /// The workload: a file, or one that is built in: tpcb-like.toml, select-only.toml
+    #[arg(long, value_name = "FILE")]
+    pub file: PathBuf,
+    /// The PostgreSQL to load: its connection string
+    #[arg(
+        long = "url",
+        id = "url",
+        value_name = "URL",
+        required_unless_present = "private"
+    )]
+    pub postgres: Option<String>,
+    /// Override a variable of the workload, e.g. --variable scale=10; may be repeated
+    #[arg(long = "variable", value_name = "NAME=VALUE", value_parser = variable)]
+    pub variables: Vec<(String, String)>,
+    /// How much load.
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// How it is run.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// How much load, for scenarios that run steadily for some time.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Load")]
+pub struct LoadArgs {
+    /// Connections; without --rate each begins its next operation when the last one ends [default: 1,
+    /// with --rate 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub clients: Option<u32>,
+    /// Operations per second, begun by a schedule that waits for nobody
+    #[arg(long, value_name = "R", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// How the schedule spaces them
+    #[arg(long, value_enum, default_value_t, requires = "rate")]
+    pub arrivals: Arrivals,
+    /// How long to measure, after the warm-up
+    #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = duration)]
+    pub duration: Duration,
+    /// End the warm-up after this time even if the rate is not steady
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub warmup_max: Duration,
+    /// Threads that generate load; each is a processor taken from the server on the same machine
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub threads: u32,
+}
+
+/// How arrivals are spaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Arrivals {
+    /// At random and independently, as many users do
+    #[default]
+    Poisson,
+    /// Evenly
+    Constant,
+}
+
+/// How a scenario is run, whatever it does.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Run")]
+pub struct RunArgs {
+    /// Start an Egret in a temporary directory for this measurement, and remove it afterwards
+    #[arg(long, conflicts_with = "server")]
+    pub private: bool,
+    /// The running Egret to measure or to profile, with the token of --token-file or EGRET_TOKEN
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+    /// Measure this often; the result holds the median run and the spread
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub repeat: u32,
+    /// Where schedules and values come from: the same seed makes the same load
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the result to this file
+    #[arg(long, short, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Keep a CPU profile of the Egret server over the window beside the result
+    #[arg(long, requires = "out")]
+    pub profile: bool,
+    /// Keep EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) of the scenario's statements beside the result
+    #[arg(long, requires = "out")]
+    pub explain: bool,
+}
+
+/// Reads a duration such as 500ms, 30s or 5min.
+fn duration(text: &str) -> Result<Duration, String> {
+    let refused = || format!("`{text}` is not a duration such as 500ms, 30s or 5min");
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.');
+    let (number, unit) = text.split_at(digits.ok_or_else(refused)?);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "s" => 1.0,
+        "min" => 60.0,
+        "h" => 3_600.0,
+        _ => return Err(refused()),
+    };
+    let number: f64 = number.parse().map_err(|_| refused())?;
+    match number * seconds {
+        seconds if seconds > 0.0 && seconds <= 86_400.0 => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(format!("`{text}` is not between 1ms and 24h")),
+    }
+}
+
+/// Reads a rate per second.
+fn rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate <= 1e6 => Ok(rate),
+        _ => Err(format!(
+            "`{text}` is not a number of operations per second between 0 and 1000000"
+        )),
+    }
+}
+
+/// Reads `name=value`.
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is not of the form NAME=VALUE")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

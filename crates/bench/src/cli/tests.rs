@@ -1,0 +1,1 @@
+//! Durations and rates as they are typed.

@@ -1,0 +1,204 @@
+//! What a measurement depends on besides the program: machine, file system, PostgreSQL, neighbours.
+
+mod machine;
+mod postgres;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sha2::{Digest, Sha256};
+
+use crate::result::Environment;
+use crate::stage::Subject;
+use crate::window::Observed;
+
+pub use postgres::PostgresFacts;
+
+/// The generator's processor time per core given to it, above which it may be what is measured.
+const GENERATOR_SHARE_MAX: f64 = 0.7;
+
+/// Processor time of strangers, as share of the machine, above which they may be what is measured.
+const OTHER_SHARE_MAX: f64 = 0.1;
+
+/// What does not change from run to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    environment: Environment,
+    warnings: Vec<String>,
+}
+
+impl Machine {
+    /// Looks at machine, programs and subject; measures the fsync latency.
+    ///
+    /// # Errors
+    /// When the running binary cannot be read.
+    pub(crate) fn examine(subject: &Subject, seed: u64) -> Result<Self> {
+        let mut warnings = Vec::new();
+        let mount = subject.data_dir.as_deref().and_then(machine::mount_of);
+        let fsync = match &subject.data_dir {
+            None => Err(anyhow::anyhow!(
+                "the data is on no directory of this machine"
+            )),
+            Some(data_dir) => machine::fsync_latency(data_dir),
+        };
+        let fsync_ms = match fsync {
+            Ok(latency) => crate::record::millis(latency),
+            Err(error) => {
+                warnings.push(format!(
+                    "the fsync latency is not known, 0 stands for it: {error:#}"
+                ));
+                0.0
+            }
+        };
+        if env!("EGRET_BUILD_PROFILE") == "dev" {
+            warnings.push(
+                "this is a dev build: publish only what a release build has measured".to_owned(),
+            );
+        }
+        let (file_system, mount_options) =
+            mount.unwrap_or_else(|| ("unknown".to_owned(), String::new()));
+        let postgres = subject.postgres.clone();
+        let environment = Environment {
+            cpu_model: machine::cpu_model(),
+            cpus: std::thread::available_parallelism().map_or(0, |count| count.get() as u64),
+            memory_bytes: machine::memory_bytes(),
+            kernel: machine::kernel(),
+            os: machine::os(),
+            file_system,
+            mount_options,
+            fsync_ms,
+            postgres_version: postgres.as_ref().map(|facts| facts.version.clone()),
+            postgres_settings: postgres.map(|facts| facts.settings).unwrap_or_default(),
+            egret_version: env!("CARGO_PKG_VERSION").to_owned(),
+            egret_commit: env!("EGRET_COMMIT").to_owned(),
+            binary_sha256: binary_sha256()?,
+            build_profile: env!("EGRET_BUILD_PROFILE").to_owned(),
+            data_set: subject.data_set.clone(),
+            seed,
+            other_cpu: 0.0,
+            other_processes: Default::default(),
+            generator_cpu: 0.0,
+        };
+        Ok(Self {
+            environment,
+            warnings,
+        })
+    }
+
+    /// With what was seen during one run, and the warnings that follow.
+    pub(crate) fn during(
+        &self,
+        observed: &Observed,
+        generator_cores: u32,
+    ) -> (Environment, Vec<String>) {
+        let cores = |time: Duration| time.as_secs_f64() / observed.wall.as_secs_f64().max(1e-9);
+        let mut environment = self.environment.clone();
+        environment.generator_cpu = cores(observed.usage.own);
+        environment.other_cpu = cores(observed.usage.other);
+        environment.other_processes = observed.usage.shares(observed.wall);
+        let mut warnings = self.warnings.clone();
+        let allowed = GENERATOR_SHARE_MAX * f64::from(generator_cores);
+        if environment.generator_cpu > allowed {
+            warnings.push(format!(
+                "the generator used {:.2} of the {generator_cores} cores given to it: it may be what limits, give it more threads or another machine",
+                environment.generator_cpu
+            ));
+        }
+        if environment.other_cpu > OTHER_SHARE_MAX * environment.cpus as f64 {
+            warnings.push(format!(
+                "other processes used {:.2} cores meanwhile: measure on a quiet machine",
+                environment.other_cpu
+            ));
+        }
+        (environment, warnings)
+    }
+}
+
+fn binary_sha256() -> Result<String> {
+    let path = Path::new("/proc/self/exe");
+    let mut file = fs::File::open(path).context("open the running binary")?;
+    let mut hasher = HashWriter(Sha256::new());
+    std::io::copy(&mut file, &mut hasher).context("read the running binary")?;
+    Ok(hex(&hasher.0.finalize()))
+}
+
+struct HashWriter(Sha256);
+
+impl std::io::Write for HashWriter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.update(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The command line of this process with what may be secret masked.
+pub(crate) fn command_line() -> String {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let mut words: Vec<String> = words.collect();
+    if let Some(program) = words.first_mut() {
+        // Where the program is says nothing about what it measured.
+        *program = "egret".to_owned();
+    }
+    redact(&words)
+}
+
+/// Masks passwords in connection strings, of URL or keyword form, and quotes as a shell wants it.
+fn redact(words: &[String]) -> String {
+    let masked: Vec<String> = words.iter().map(|word| redact_word(word)).collect();
+    shlex::try_join(masked.iter().map(String::as_str)).unwrap_or_else(|_| masked.join(" "))
+}
+
+fn redact_word(word: &str) -> String {
+    let mut word = word.to_owned();
+    if let Some(scheme) = word.find("://") {
+        let rest = &word[scheme + 3..];
+        let authority = rest.find(['/', '?']).unwrap_or(rest.len());
+        if let Some(at) = rest[..authority].rfind('@')
+            && let Some(colon) = rest[..at].find(':')
+        {
+            let (from, to) = (scheme + 3 + colon + 1, scheme + 3 + at);
+            word.replace_range(from..to, "***");
+        }
+    }
+    for key in ["password=", "passwd=", "token=", "secret="] {
+        let mut from = 0;
+        while let Some(found) = word[from..].to_ascii_lowercase().find(key) {
+            let begin = from + found + key.len();
+            let end = value_end(&word, begin);
+            word.replace_range(begin..end, "***");
+            from = begin + 3;
+        }
+    }
+    word
+}
+
+/// Where the value that begins at `begin` ends: at a blank or `&`, or with its closing quote.
+fn value_end(word: &str, begin: usize) -> usize {
+    let value = &word[begin..];
+    if !value.starts_with('\'') {
+        return begin + value.find([' ', '&']).unwrap_or(value.len());
+    }
+    let mut escaped = false;
+    for (offset, character) in value.char_indices().skip(1) {
+        match character {
+            '\\' if !escaped => escaped = true,
+            '\'' if !escaped => return begin + offset + 1,
+            _ => escaped = false,
+        }
+    }
+    word.len()
+}
+
+#[cfg(test)]
+mod tests;

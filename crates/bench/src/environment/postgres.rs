@@ -1,0 +1,105 @@
+//! Version and settings of the PostgreSQL that is measured.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use tokio_postgres::Client;
+
+use crate::process::Snapshot;
+use crate::stage::Subject;
+
+/// What a PostgreSQL says about itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PostgresFacts {
+    /// `server_version`.
+    pub version: String,
+    /// Every setting that differs from its default, without those that say where it is.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// Settings that hold for this session alone are left out, as are those that say where the server
+/// is: they are another for every private server and change no speed. Some may hold a secret.
+const SETTINGS: &str = "
+    SELECT name,
+           CASE WHEN name IN ('primary_conninfo', 'archive_command', 'archive_cleanup_command',
+                              'restore_command', 'recovery_end_command', 'ssl_passphrase_command')
+                THEN '(set)'
+                ELSE setting || coalesce(' ' || unit, '') END
+    FROM pg_catalog.pg_settings
+    WHERE setting IS DISTINCT FROM boot_val
+      AND source NOT IN ('default', 'client', 'session')
+      AND context <> 'internal'
+      AND name NOT IN ('config_file', 'data_directory', 'hba_file', 'ident_file', 'external_pid_file',
+                       'port', 'listen_addresses', 'unix_socket_directories', 'unix_socket_group',
+                       'unix_socket_permissions', 'cluster_name', 'application_name',
+                       'log_directory', 'log_filename', 'log_file_mode', 'log_destination',
+                       'ssl_cert_file', 'ssl_key_file', 'ssl_ca_file', 'krb_server_keyfile')
+    ORDER BY name";
+
+impl PostgresFacts {
+    /// Asks a server.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn ask(client: &Client) -> Result<Self> {
+        let rows = client.query(SETTINGS, &[]).await;
+        let rows = rows.context("read the settings of the PostgreSQL")?;
+        let settings = rows.iter().map(|row| (row.get(0), row.get(1)));
+        let version = client
+            .query_one("SELECT pg_catalog.current_setting('server_version')", &[])
+            .await
+            .context("read the version of the PostgreSQL")?;
+        Ok(Self {
+            version: version.get(0),
+            settings: settings.collect(),
+        })
+    }
+}
+
+impl Subject {
+    /// Fills in what a connection tells: version, settings, and where the server runs on this
+    /// machine: `local` says that it does.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub async fn ask(&mut self, client: &Client, local: bool) -> Result<()> {
+        self.postgres = Some(PostgresFacts::ask(client).await?);
+        if !local {
+            return Ok(());
+        }
+        let backend: i32 = client
+            .query_one("SELECT pg_catalog.pg_backend_pid()", &[])
+            .await
+            .context("read the backend's pid")?
+            .get(0);
+        let backend = u32::try_from(backend).unwrap_or_default();
+        let snapshot = Snapshot::take()?;
+        // A port of this machine may lead into a container, where pids are others.
+        if snapshot
+            .name(backend)
+            .is_some_and(|name| name.starts_with("postgres"))
+            && let Some(postmaster) = snapshot.parent(backend)
+            && snapshot
+                .name(postmaster)
+                .is_some_and(|name| name.starts_with("postgres"))
+            && !snapshot.tree(&self.processes).contains(&postmaster)
+        {
+            self.processes.push(postmaster);
+        }
+        // Not shown to everybody.
+        let shown = client
+            .query_opt(
+                "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'data_directory'",
+                &[],
+            )
+            .await
+            .context("read the data directory")?;
+        if let Some(row) = shown {
+            let path = std::path::PathBuf::from(row.get::<_, String>(0));
+            if path.exists() {
+                self.data_dir = Some(path);
+            }
+        }
+        Ok(())
+    }
+}

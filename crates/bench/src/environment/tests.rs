@@ -1,0 +1,101 @@
+//! Nothing secret gets into a result; mounts and latencies are found.
+
+use super::*;
+
+fn check(word: &str, expected: &str) {
+    assert_eq!(redact_word(word), expected);
+}
+
+#[test]
+fn passwords_are_masked() {
+    check("postgres://a:secret@h/db", "postgres://a:***@h/db");
+    check(
+        "--url=postgres://a:se:c@ret@h:5432/db?x=1",
+        "--url=postgres://a:***@h:5432/db?x=1",
+    );
+    check(
+        "postgres://a@h/db?password=secret&x=1",
+        "postgres://a@h/db?password=***&x=1",
+    );
+    check(
+        "host=h password=secret dbname=x",
+        "host=h password=*** dbname=x",
+    );
+    check(
+        "host=h PassWord='se cr\\'et' dbname=x",
+        "host=h PassWord=*** dbname=x",
+    );
+    check("password='never closed", "password=***");
+    check("postgres://h/db", "postgres://h/db");
+    check(
+        "postgres.url=postgres://a:b@h",
+        "postgres.url=postgres://a:***@h",
+    );
+    check("--file", "--file");
+    let words = ["egret".to_owned(), "host=h password=x".to_owned()];
+    assert_eq!(redact(&words), "egret 'host=h password=***'");
+}
+
+#[test]
+fn the_innermost_mount_counts() {
+    let text = "\
+22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw,errors=remount-ro
+30 22 0:26 / /var rw,noatime shared:5 - xfs /dev/sdb1 rw,attr2
+31 30 7:0 / /var/with\\040blank ro - btrfs /dev/loop0 rw,compress=zstd
+nonsense
+";
+    let check = |path: &str, kind: &str, options: &str| {
+        let found = machine::parse_mounts(text, Path::new(path)).unwrap();
+        assert_eq!(found, (kind.to_owned(), options.to_owned()), "{path}");
+    };
+    check("/srv/x", "ext4", "rw,relatime,errors=remount-ro");
+    check("/var/lib", "xfs", "rw,noatime,attr2");
+    check("/variable", "ext4", "rw,relatime,errors=remount-ro");
+    check("/var/with blank/x", "btrfs", "ro,rw,compress=zstd");
+}
+
+#[test]
+fn the_machine_describes_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let inner = directory.path().join("data");
+    fs::create_dir(&inner).unwrap();
+    let subject = Subject {
+        data_dir: Some(inner),
+        ..Subject::default()
+    };
+    let environment = Machine::examine(&subject, 7).unwrap().environment;
+    assert!(environment.fsync_ms > 0.0);
+    assert!(environment.memory_bytes > 1 << 26);
+    assert!(environment.cpus > 0);
+    assert!(!environment.kernel.is_empty() && !environment.cpu_model.is_empty());
+    assert_ne!(environment.file_system, "unknown");
+    assert_eq!(environment.binary_sha256.len(), 64);
+    assert_eq!(environment.seed, 7);
+}
+
+#[test]
+fn a_busy_generator_and_busy_neighbours_are_warned_about() {
+    let machine = Machine::examine(&Subject::default(), 1).unwrap();
+    let mut observed = Observed {
+        started_at: jiff::Timestamp::UNIX_EPOCH,
+        wall: Duration::from_secs(10),
+        clock_jump: None,
+        usage: Default::default(),
+        profile: None,
+    };
+    observed.usage.own = Duration::from_secs(8);
+    observed.usage.other = Duration::from_secs(100_000);
+    let (environment, warnings) = machine.during(&observed, 1);
+    assert_eq!(environment.generator_cpu, 0.8);
+    let text = warnings.join("\n");
+    assert!(
+        text.contains("the generator used 0.80 of the 1 cores"),
+        "{text}"
+    );
+    assert!(
+        text.contains("other processes used 10000.00 cores"),
+        "{text}"
+    );
+    let (_, warnings) = machine.during(&observed, 2);
+    assert!(!warnings.join("\n").contains("generator used"));
+}

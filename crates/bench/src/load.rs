@@ -1,0 +1,287 @@
+//! Steady load: workers on threads of their own, a warm-up, and the measured window.
+//!
+//! *Closed loop*: each worker begins its next operation when the last one ended; the rate is what
+//! the server makes of it, its capacity. *Open loop*: operations are due by a schedule that waits
+//! for nobody, and wait in a queue while all workers are busy.
+
+mod arrivals;
+mod crew;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rand::rngs::Xoshiro256PlusPlus;
+
+use crate::cli;
+use crate::record::{LATENCY_MAX, Recording, scalar};
+use crate::result::{Better, Cycle, Warmup};
+use crate::scenario::Measurement;
+use crate::schedule::Spacing;
+use crate::stage::Stage;
+use crate::steady::{Detector, WINDOW};
+use arrivals::Dispatch;
+use crew::Crew;
+
+/// What does operations, one at a time, e.g. one connection.
+pub trait Worker: 'static {
+    /// Does one operation and returns its name, or the cause of its failure.
+    fn operate(&mut self, turn: &mut Turn) -> impl Future<Output = Result<String, String>>;
+}
+
+/// One operation to be done.
+pub struct Turn {
+    /// Counts operations; unique within a run, the same in every run.
+    pub index: u64,
+    /// Random values for this operation: the same in every run, whichever worker takes it.
+    pub random: Xoshiro256PlusPlus,
+    phases: Vec<(&'static str, Duration)>,
+}
+
+impl Turn {
+    /// Notes how long a part of the operation took.
+    pub fn phase(&mut self, name: &'static str, took: Duration) {
+        self.phases.push((name, took));
+    }
+}
+
+/// How much load.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// How operations begin.
+    pub pace: Pace,
+    /// How many workers.
+    pub clients: u32,
+    /// Length of the window.
+    pub duration: Duration,
+    /// The warm-up ends after this time at the latest.
+    pub warmup_max: Duration,
+    /// Threads for the workers.
+    pub threads: u32,
+}
+
+/// How operations begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    /// When the last one of the worker ended.
+    Closed,
+    /// By a schedule.
+    Open {
+        /// Operations per second.
+        rate: f64,
+        /// How they are spaced.
+        spacing: Spacing,
+    },
+}
+
+/// Workers of an open loop that is not told how many.
+const CLIENTS_OPEN: u32 = 16;
+
+/// Operations that are due when the window ends are done for this long; those left are dropped.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// More late operations than this share: the latencies are of a queue, not of the server.
+const LATE_SHARE_MAX: f64 = 0.01;
+
+impl Load {
+    /// As the command line has it.
+    pub fn new(args: &cli::LoadArgs) -> Self {
+        let pace = args.rate.map_or(Pace::Closed, |rate| Pace::Open {
+            rate,
+            spacing: match args.arrivals {
+                cli::Arrivals::Constant => Spacing::Constant,
+                cli::Arrivals::Poisson => Spacing::Poisson,
+            },
+        });
+        let default = match pace {
+            Pace::Closed => 1,
+            Pace::Open { .. } => CLIENTS_OPEN,
+        };
+        Self {
+            pace,
+            clients: args.clients.unwrap_or(default),
+            duration: args.duration,
+            warmup_max: args.warmup_max,
+            threads: args.threads,
+        }
+    }
+
+    /// The name of the rate that comes out.
+    pub fn rate_metric(&self) -> &'static str {
+        match self.pace {
+            Pace::Closed => "capacity",
+            Pace::Open { .. } => "throughput",
+        }
+    }
+
+    /// As results have it.
+    pub fn parameters(&self) -> Vec<(&'static str, serde_json::Value)> {
+        let mut all = vec![
+            ("clients", self.clients.into()),
+            ("duration_s", self.duration.as_secs_f64().into()),
+            ("threads", self.threads.into()),
+        ];
+        match self.pace {
+            Pace::Closed => all.push(("loop", "closed".into())),
+            Pace::Open { rate, spacing } => {
+                all.push(("loop", "open".into()));
+                all.push(("rate", rate.into()));
+                let spacing = format!("{spacing:?}").to_lowercase();
+                all.push(("arrivals", spacing.into()));
+            }
+        }
+        all
+    }
+}
+
+/// Makes workers (`make` gets their number), warms up, measures, and adds up.
+///
+/// # Errors
+/// When a worker cannot be made.
+pub async fn drive<W, M, F>(stage: &Stage, load: &Load, make: M) -> Result<Measurement>
+where
+    W: Worker,
+    M: Fn(u32) -> F + Clone + Send + 'static,
+    F: Future<Output = Result<W>>,
+{
+    stage.progress.say("connecting");
+    let completed = Arc::new(AtomicU64::new(0));
+    let mut crew = Crew::hire(load, stage.seed, make, completed.clone()).await?;
+    let warmup = warm_up(stage, load, &mut crew, &completed).await?;
+
+    stage.progress.say(format!(
+        "measuring for {:.0} s",
+        load.duration.as_secs_f64()
+    ));
+    let window = stage.open_window(Some(load.duration))?;
+    let dispatch = Dispatch::new(load, window.origin(), load.duration, stage.seed);
+    let done = crew
+        .work(
+            &dispatch,
+            window.origin() + load.duration + DRAIN_MAX + LATENCY_MAX,
+        )
+        .await?;
+    let observed = window.close().await?;
+    let mut recording = Recording::merge(done);
+    recording.dropped = dispatch.dropped(recording.successes_of_all() + recording.failures());
+    let mut measurement = Measurement::new(observed, recording);
+    measurement.cycles = crew.cold_operations();
+    measurement.warmup = Some(warmup);
+    measurement.workers = u64::from(load.clients);
+    summarize(load, &mut measurement);
+    Ok(measurement)
+}
+
+/// Runs the load unmeasured until its rate is steady, or the cap ends it.
+async fn warm_up(
+    stage: &Stage,
+    load: &Load,
+    crew: &mut Crew,
+    completed: &AtomicU64,
+) -> Result<Warmup> {
+    stage.progress.say("warming up");
+    let begun = Instant::now();
+    // Another seed than the window's: what the warm-up brings into caches is not what is measured.
+    let dispatch = Dispatch::new(load, begun, load.warmup_max, !stage.seed);
+    let mut detector = Detector::default();
+    let mut steady = false;
+    {
+        let work = crew.work(&dispatch, begun + load.warmup_max + LATENCY_MAX);
+        let mut work = std::pin::pin!(work);
+        let mut ticks = tokio::time::interval(WINDOW);
+        ticks.tick().await;
+        let mut before = 0;
+        loop {
+            tokio::select! {
+                done = &mut work => {
+                    done.context("warm up")?;
+                    break;
+                }
+                _ = ticks.tick() => {
+                    let now = completed.load(Ordering::Relaxed);
+                    steady |= detector.push(now - before);
+                    before = now;
+                    if steady || begun.elapsed() >= load.warmup_max {
+                        dispatch.stop();
+                    }
+                }
+            }
+        }
+    }
+    Ok(Warmup {
+        seconds: begun.elapsed().as_secs_f64(),
+        steady,
+        slope: detector.slope().map_or(0.0, |slope| slope.relative),
+    })
+}
+
+/// Adds the figures of a loop, and what casts doubt on them.
+fn summarize(load: &Load, measurement: &mut Measurement) {
+    let recording = &measurement.recording;
+    let (succeeded, failed) = (recording.successes_of_all(), recording.failures());
+    let begun = succeeded + failed;
+    // Operations that began in the window and ended after it count, and so does the time they took.
+    let wall = load.duration.max(recording.last).as_secs_f64();
+    let rate = scalar("1/s", Better::Higher, succeeded as f64 / wall, succeeded);
+    let mut metrics = vec![(load.rate_metric(), rate)];
+    let count = |value: u64| scalar("count", Better::Lower, value as f64, begun);
+    let mut warnings = Vec::new();
+    if let Pace::Open { .. } = load.pace {
+        metrics.push(("late", count(recording.late)));
+        let share = recording.late as f64 / begun.max(1) as f64;
+        if share > LATE_SHARE_MAX {
+            warnings.push(format!(
+                "{:.1}% of the operations began late: the rate is more than {} clients, the server or this generator could do, and the latencies are of the queue before them",
+                share * 100.0,
+                load.clients
+            ));
+        }
+    }
+    metrics.push(("dropped", count(recording.dropped)));
+    let attempted = begun + recording.dropped;
+    let success = succeeded as f64 / attempted.max(1) as f64;
+    metrics.push((
+        "success",
+        scalar("ratio", Better::Higher, success, attempted),
+    ));
+    if succeeded == 0 {
+        warnings.push("no operation succeeded: there is no latency to speak of".to_owned());
+    }
+    let names: Vec<(String, _)> = metrics
+        .into_iter()
+        .map(|(name, metric)| (name.to_owned(), metric))
+        .collect();
+    measurement.metrics.extend(names);
+    measurement.warnings.extend(warnings);
+}
+
+/// The first operation of a worker, with the time it took to make it.
+fn cold(
+    worker: u32,
+    at: Duration,
+    made: Duration,
+    took: Duration,
+    done: Result<String, String>,
+) -> Cycle {
+    let millis = crate::record::millis;
+    let mut latencies_ms = std::collections::BTreeMap::from([("connect".to_owned(), millis(made))]);
+    let error = match done {
+        Ok(operation) => {
+            latencies_ms.insert(operation, millis(took));
+            None
+        }
+        Err(cause) => Some(cause),
+    };
+    Cycle {
+        index: u64::from(worker),
+        group: 0,
+        at_ms: millis(at),
+        latencies_ms,
+        error,
+    }
+}
+
+#[cfg(test)]
+mod tests;

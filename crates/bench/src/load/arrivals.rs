@@ -1,0 +1,151 @@
+//! Who begins the next operation, and when.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+
+use super::{DRAIN_MAX, Load, Pace};
+use crate::schedule::arrivals;
+
+/// An operation to begin: its index, and when it was to begin, counted from the origin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Due {
+    pub(super) index: u64,
+    pub(super) intended: Duration,
+}
+
+/// The operations of a warm-up or a window, handed out to whoever asks.
+#[derive(Clone)]
+pub(super) struct Dispatch {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    origin: Instant,
+    end: Duration,
+    stopped: AtomicBool,
+    next: AtomicUsize,
+    plan: Plan,
+}
+
+enum Plan {
+    Closed,
+    Open {
+        schedule: Vec<Duration>,
+        /// One permit per operation that is due and not taken.
+        due: Semaphore,
+        workers: usize,
+    },
+}
+
+impl Dispatch {
+    /// Hands out operations from `origin` on for `window`.
+    pub(super) fn new(load: &Load, origin: Instant, window: Duration, seed: u64) -> Self {
+        let plan = match load.pace {
+            Pace::Closed => Plan::Closed,
+            Pace::Open { rate, spacing } => Plan::Open {
+                schedule: arrivals(spacing, rate, window, seed),
+                due: Semaphore::new(0),
+                workers: load.clients as usize,
+            },
+        };
+        let dispatch = Self {
+            shared: Arc::new(Shared {
+                origin,
+                end: window,
+                stopped: AtomicBool::new(false),
+                next: AtomicUsize::new(0),
+                plan,
+            }),
+        };
+        if dispatch.queues() {
+            let clock = dispatch.clone();
+            // A thread, as timers of an event loop are exact to a millisecond only.
+            std::thread::spawn(move || clock.release());
+        }
+        dispatch
+    }
+
+    pub(super) fn origin(&self) -> Instant {
+        self.shared.origin
+    }
+
+    /// Whether an operation may be due before a worker takes it.
+    pub(super) fn queues(&self) -> bool {
+        matches!(self.shared.plan, Plan::Open { .. })
+    }
+
+    /// The next operation, once it is due; `None` when there are no more.
+    pub(super) async fn next(&self) -> Option<Due> {
+        let shared = &*self.shared;
+        match &shared.plan {
+            Plan::Closed => {
+                let now = shared.origin.elapsed();
+                if now >= shared.end || shared.stopped.load(Ordering::Relaxed) {
+                    return None;
+                }
+                let index = shared.next.fetch_add(1, Ordering::Relaxed);
+                Some(Due {
+                    index: index as u64,
+                    intended: now,
+                })
+            }
+            Plan::Open { schedule, due, .. } => {
+                due.acquire().await.ok()?.forget();
+                let late = shared.origin.elapsed() > shared.end + DRAIN_MAX;
+                if late || shared.stopped.load(Ordering::Relaxed) {
+                    return None;
+                }
+                let index = shared.next.fetch_add(1, Ordering::Relaxed);
+                schedule.get(index).map(|intended| Due {
+                    index: index as u64,
+                    intended: *intended,
+                })
+            }
+        }
+    }
+
+    /// Hands out no more.
+    pub(super) fn stop(&self) {
+        self.shared.stopped.store(true, Ordering::Relaxed);
+        self.wake_all();
+    }
+
+    /// How many operations were due and are not among the `ended` ones.
+    pub(super) fn dropped(&self, ended: u64) -> u64 {
+        let due = match &self.shared.plan {
+            Plan::Closed => self.shared.next.load(Ordering::Relaxed),
+            Plan::Open { schedule, .. } => schedule.len(),
+        };
+        (due as u64).saturating_sub(ended)
+    }
+
+    /// Releases each operation at its time.
+    fn release(&self) {
+        let Plan::Open { schedule, due, .. } = &self.shared.plan else {
+            return;
+        };
+        // Without it the kernel wakes up to 50 µs late, to save power. Where it refuses, it does.
+        let _ = rustix::thread::set_current_timer_slack(Some(
+            std::num::NonZeroU64::new(1).expect("one is not zero"),
+        ));
+        for intended in schedule {
+            if self.shared.stopped.load(Ordering::Relaxed) {
+                return;
+            }
+            let at = self.shared.origin + *intended;
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
+            due.add_permits(1);
+        }
+        // Each worker asks once more and finds that there are no more.
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        if let Plan::Open { due, workers, .. } = &self.shared.plan {
+            due.add_permits(*workers);
+        }
+    }
+}

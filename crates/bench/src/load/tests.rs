@@ -1,0 +1,1 @@
+//! Loops with workers made up.

@@ -1,0 +1,195 @@
+//! An Egret of the measurement's own: started in a temporary directory on free ports, ended with it.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::server::{Door, Server};
+
+/// A first start makes a cluster, and may fetch PostgreSQL before that.
+const START_MAX: Duration = Duration::from_secs(300);
+
+/// An orderly stop ends branches and the embedded server; after this time it is killed.
+const STOP_MAX: Duration = Duration::from_secs(60);
+
+const POLL: Duration = Duration::from_millis(25);
+
+/// A running private Egret. Dropping it ends it, waits for its end and removes its files.
+pub struct Private {
+    child: Child,
+    server: Server,
+    postgres_port: u16,
+    proxy_port: u16,
+    directory: TempDir,
+}
+
+impl Private {
+    /// Starts `program` as `egret serve` with these settings (`section.key`, value) and waits until
+    /// it is ready.
+    ///
+    /// # Errors
+    /// When it does not start: with the end of its log.
+    pub async fn start(program: &Path, settings: &[(String, String)]) -> Result<Self> {
+        let directory = tempfile::Builder::new()
+            .prefix("egret-bench-")
+            .tempdir()
+            .context("make a temporary directory")?;
+        // PostgreSQL runs as another user where Egret is root, and has to pass through.
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
+        let data_dir = directory.path().join("data");
+        let [server_port, proxy_port, postgres_port] = free_ports()?;
+        let log = File::create(directory.path().join("log")).context("make the server's log")?;
+        let mut command = Command::new(program);
+        command
+            .arg("serve")
+            .arg("--json")
+            .args(["--set", "server.access_log=false"])
+            .arg("--set")
+            .arg(format!("egret.data_dir={}", data_dir.display()))
+            .args(["--set", &format!("server.port={server_port}")])
+            .args(["--set", &format!("proxy.port={proxy_port}")])
+            .args(["--set", &format!("postgres.port={postgres_port}")]);
+        for (key, value) in settings {
+            command.args(["--set", &format!("{key}={value}")]);
+        }
+        command
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().context("share the server's log")?)
+            .stderr(log)
+            // Ctrl-C reaches this process, which ends the server in its own time.
+            .process_group(0);
+        let child = command
+            .spawn()
+            .with_context(|| format!("start {}", program.display()))?;
+        let door = Door {
+            url: format!("http://127.0.0.1:{server_port}"),
+            token: None,
+            certificate: None,
+            data_dir: Some(data_dir),
+        };
+        // Ends the child however the rest goes.
+        let mut private = Self {
+            child,
+            server: Server::new(door.clone())?,
+            postgres_port,
+            proxy_port,
+            directory,
+        };
+        private.wait_until_ready().await?;
+        private.server = Server::new(Door {
+            token: Some(private.secret("admin.token")?),
+            ..door
+        })?;
+        Ok(private)
+    }
+
+    /// A client for it, as administrator.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The port of the PostgreSQL door.
+    pub fn proxy_port(&self) -> u16 {
+        self.proxy_port
+    }
+
+    /// The superuser's connection string of its embedded server.
+    ///
+    /// # Errors
+    /// When the password cannot be read.
+    pub fn postgres_url(&self) -> Result<String> {
+        Ok(format!(
+            "postgres://egret:{}@127.0.0.1:{}/postgres?sslmode=disable",
+            self.secret("superuser.password")?,
+            self.postgres_port
+        ))
+    }
+
+    fn secret(&self, name: &str) -> Result<String> {
+        let path = self.directory.path().join("data").join(name);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+        Ok(text.trim().to_owned())
+    }
+
+    async fn wait_until_ready(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().context("wait for the server")? {
+                bail!("the private egret ended ({status}): {}", self.end_of_log());
+            }
+            if self.server.check().await.is_ok() {
+                return Ok(());
+            }
+            if begun.elapsed() > START_MAX {
+                bail!(
+                    "the private egret was not ready after {} s: {}",
+                    START_MAX.as_secs(),
+                    self.end_of_log()
+                );
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    fn end_of_log(&self) -> String {
+        let text = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+
+    /// Whether it has ended in this time.
+    fn wait(&mut self, at_most: Duration) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < at_most {
+            // An error means that it is no child any more.
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return true;
+            }
+            std::thread::sleep(POLL);
+        }
+        false
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        let pid = Pid::from_child(&self.child);
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
+        // Fails only when it has just ended.
+        let _ = kill_process(pid, Signal::TERM);
+        if !self.wait(STOP_MAX) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Three ports that are free at this moment, all different because held at the same time.
+fn free_ports() -> Result<[u16; 3]> {
+    let listeners = [bind()?, bind()?, bind()?];
+    let mut ports = [0; 3];
+    for (port, listener) in ports.iter_mut().zip(&listeners) {
+        *port = listener.local_addr().context("look at a port")?.port();
+    }
+    Ok(ports)
+}
+
+fn bind() -> Result<TcpListener> {
+    TcpListener::bind("127.0.0.1:0").context("find a free port")
+}

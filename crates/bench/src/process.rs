@@ -1,0 +1,198 @@
+//! Processor time of processes, from `/proc`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+/// A process is worth naming when it used this share of a core.
+const SHARE_MIN: f64 = 0.01;
+
+/// How many of them are named.
+const NAMED_MAX: usize = 5;
+
+/// Every process of the machine at one moment, as far as this one sees them.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    processes: BTreeMap<u32, Process>,
+    /// Ticks that processors were not idle.
+    busy: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Process {
+    name: String,
+    parent: u32,
+    /// Tells a process from a later one with the same pid.
+    started: u64,
+    ticks: u64,
+    /// Of children that have ended and were waited for.
+    ticks_of_children: u64,
+}
+
+/// What happened between two snapshots.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// Processor time of this process.
+    pub own: Duration,
+    /// Of the measured system.
+    pub system: Duration,
+    /// Of all others.
+    pub other: Duration,
+    /// The largest others by name, with their time.
+    pub named: BTreeMap<String, Duration>,
+}
+
+impl Snapshot {
+    /// Looks at every process.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read.
+    pub fn take() -> Result<Self> {
+        let mut processes = BTreeMap::new();
+        for entry in fs::read_dir("/proc").context("read /proc")?.flatten() {
+            let Some(pid) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
+            // A process that ended meanwhile is none of this moment.
+            if let Ok(stat) = fs::read_to_string(entry.path().join("stat"))
+                && let Some(process) = parse(&stat)
+            {
+                processes.insert(pid, process);
+            }
+        }
+        let stat = fs::read_to_string("/proc/stat").context("read /proc/stat")?;
+        Ok(Self {
+            processes,
+            busy: busy(&stat),
+        })
+    }
+
+    /// The processes `roots` and all that descend from them.
+    pub fn tree(&self, roots: &[u32]) -> BTreeSet<u32> {
+        let mut tree: BTreeSet<u32> = roots.iter().copied().collect();
+        loop {
+            let more: Vec<u32> = self
+                .processes
+                .iter()
+                .filter(|(pid, process)| tree.contains(&process.parent) && !tree.contains(*pid))
+                .map(|(pid, _)| *pid)
+                .collect();
+            if more.is_empty() {
+                return tree;
+            }
+            tree.extend(more);
+        }
+    }
+
+    /// The parent of a process.
+    pub fn parent(&self, pid: u32) -> Option<u32> {
+        self.processes.get(&pid).map(|process| process.parent)
+    }
+
+    /// The name of a process.
+    pub fn name(&self, pid: u32) -> Option<&str> {
+        self.processes
+            .get(&pid)
+            .map(|process| process.name.as_str())
+    }
+
+    /// What was used since `before`, `roots` being the measured system's first processes.
+    pub fn since(&self, before: &Self, roots: &[u32]) -> Usage {
+        let own_pid = std::process::id();
+        let of_tree = |snapshot: &Self| -> u64 {
+            snapshot
+                .tree(roots)
+                .iter()
+                .filter_map(|pid| snapshot.processes.get(pid))
+                // The time of ended children is with their parent, so nothing is lost with them.
+                .map(|process| process.ticks + process.ticks_of_children)
+                .sum()
+        };
+        let of_self = |snapshot: &Self| snapshot.processes.get(&own_pid).map_or(0, |own| own.ticks);
+        let system = of_tree(self).saturating_sub(of_tree(before));
+        let own = of_self(self).saturating_sub(of_self(before));
+        let busy = self.busy.saturating_sub(before.busy);
+        let tree = self.tree(roots);
+        let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
+        for (pid, process) in &self.processes {
+            if *pid == own_pid || tree.contains(pid) {
+                continue;
+            }
+            let earlier = before
+                .processes
+                .get(pid)
+                .filter(|earlier| earlier.started == process.started)
+                .map_or(0, |earlier| earlier.ticks);
+            *by_name.entry(process.name.clone()).or_default() +=
+                process.ticks - earlier.min(process.ticks);
+        }
+        let mut named: Vec<_> = by_name
+            .into_iter()
+            .filter(|(_, ticks)| *ticks > 0)
+            .collect();
+        named.sort_by_key(|(_, ticks)| std::cmp::Reverse(*ticks));
+        named.truncate(NAMED_MAX);
+        Usage {
+            own: time(own),
+            system: time(system),
+            other: time(busy.saturating_sub(system + own)),
+            named: named
+                .into_iter()
+                .map(|(name, ticks)| (name, time(ticks)))
+                .collect(),
+        }
+    }
+}
+
+impl Usage {
+    /// The named processes with their share in cores, those worth naming.
+    pub fn shares(&self, wall: Duration) -> BTreeMap<String, f64> {
+        self.named
+            .iter()
+            .map(|(name, time)| (name.clone(), time.as_secs_f64() / wall.as_secs_f64()))
+            .filter(|(_, share)| *share >= SHARE_MIN)
+            .collect()
+    }
+}
+
+/// Reads `/proc/PID/stat`; see proc_pid_stat(5). The name is in parentheses and may hold any.
+fn parse(stat: &str) -> Option<Process> {
+    let (head, tail) = stat.rsplit_once(')')?;
+    let name = head.split_once('(')?.1.to_owned();
+    // From here on fields are counted from the third, the state.
+    let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    // Those of children are signed there, and never negative.
+    Some(Process {
+        name,
+        parent: u32::try_from(number(4)?).ok()?,
+        ticks: number(14)? + number(15)?,
+        ticks_of_children: number(16)? + number(17)?,
+        started: number(22)?,
+    })
+}
+
+/// User, nice and system time of the first line of `/proc/stat`. Interrupts are nobody's.
+fn busy(stat: &str) -> u64 {
+    let fields = stat.lines().next().unwrap_or_default();
+    let times: Vec<u64> = fields
+        .split_ascii_whitespace()
+        .skip(1)
+        .take(3)
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    times.iter().sum()
+}
+
+fn time(ticks: u64) -> Duration {
+    Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,450 @@
+//! What is written down about operations while they run, and what it adds up to.
+//!
+//! Every worker has a [`Recorder`] of its own, so nothing is locked while load runs; they are merged
+//! into one [`Recording`] at the end. Time is an argument: offsets from the begin of the window.
+//!
+//! A latency counts from the *intended* start of its operation. When a server stalls, the operations
+//! that should have begun meanwhile have waited too, and say so ("coordinated omission" is the name
+//! of the mistake of counting from when they were at last sent).
+
+use std::collections::BTreeMap;
+use std::io::Cursor;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+
+use crate::result::{Better, Metric, Phase, Second, SecondOfOperation};
+
+/// The largest latency that is told from larger ones.
+pub const LATENCY_MAX: Duration = Duration::from_secs(60);
+
+/// Significant decimal digits of a histogram.
+const DIGITS: u8 = 3;
+
+/// An operation is late when it began this long after its intended start.
+pub const LATE: Duration = Duration::from_millis(1);
+
+/// What one worker has done.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    operations: Vec<(String, Latencies)>,
+    phases: Vec<(String, String, Latencies)>,
+    errors: BTreeMap<String, u64>,
+    errors_by_second: BTreeMap<u64, u64>,
+    late: u64,
+    seconds: Vec<PastSecond>,
+    second: u64,
+    last: Duration,
+}
+
+/// A histogram in microseconds, with what it rounds away.
+#[derive(Clone, Debug)]
+struct Latencies {
+    histogram: Histogram<u64>,
+    total: Duration,
+    largest: Duration,
+    /// Those of the current second.
+    current: Histogram<u64>,
+}
+
+/// The latencies of one operation in one second. Encoded, a histogram of a second is a few hundred
+/// bytes instead of 140 kB, which matters when a hundred workers run for an hour.
+#[derive(Debug)]
+struct PastSecond {
+    second: u64,
+    operation: usize,
+    encoded: Vec<u8>,
+}
+
+/// What all workers have done.
+#[derive(Debug, Default)]
+pub struct Recording {
+    operations: BTreeMap<String, Latencies>,
+    phases: BTreeMap<(String, String), Latencies>,
+    /// Failed operations by cause.
+    pub errors: BTreeMap<String, u64>,
+    errors_by_second: BTreeMap<u64, u64>,
+    /// Operations that began more than [`LATE`] after their intended start.
+    pub late: u64,
+    /// Operations that were due and never ended.
+    pub dropped: u64,
+    seconds: BTreeMap<u64, BTreeMap<String, SecondOfOperation>>,
+    /// When the last operation ended.
+    pub last: Duration,
+}
+
+impl Recorder {
+    /// An operation that was to begin at `intended` began at `started` and succeeded at `ended`.
+    pub fn success(
+        &mut self,
+        operation: &str,
+        intended: Duration,
+        started: Duration,
+        ended: Duration,
+    ) {
+        self.turn_to(ended);
+        self.begun(intended, started);
+        let latency = ended.saturating_sub(intended);
+        let known = self
+            .operations
+            .iter()
+            .position(|(name, _)| name == operation);
+        let index = known.unwrap_or_else(|| {
+            self.operations
+                .push((operation.to_owned(), Latencies::new()));
+            self.operations.len() - 1
+        });
+        let latencies = &mut self.operations[index].1;
+        latencies.add(latency);
+        latencies.current.saturating_record(micros(latency));
+    }
+
+    /// An operation failed; its time counts in no latency.
+    pub fn failure(&mut self, cause: &str, intended: Duration, started: Duration, ended: Duration) {
+        self.turn_to(ended);
+        self.begun(intended, started);
+        match self.errors.get_mut(cause) {
+            Some(count) => *count += 1,
+            None => {
+                self.errors.insert(cause.to_owned(), 1);
+            }
+        }
+        *self.errors_by_second.entry(ended.as_secs()).or_default() += 1;
+    }
+
+    /// A part of an operation took some time.
+    pub fn phase(&mut self, operation: &str, phase: &str, took: Duration) {
+        let known = self
+            .phases
+            .iter_mut()
+            .find(|(of, name, _)| of == operation && name == phase);
+        if let Some((_, _, latencies)) = known {
+            latencies.add(took);
+            return;
+        }
+        let mut latencies = Latencies::new();
+        latencies.add(took);
+        self.phases
+            .push((operation.to_owned(), phase.to_owned(), latencies));
+    }
+
+    /// Operations that ended, well or not.
+    pub fn count(&self) -> u64 {
+        let succeeded: u64 = self
+            .operations
+            .iter()
+            .map(|(_, latencies)| latencies.histogram.len())
+            .sum();
+        succeeded + self.errors.values().sum::<u64>()
+    }
+
+    fn begun(&mut self, intended: Duration, started: Duration) {
+        if started.saturating_sub(intended) > LATE {
+            self.late += 1;
+        }
+    }
+
+    /// Puts the current second away when time has gone on.
+    fn turn_to(&mut self, now: Duration) {
+        self.last = self.last.max(now);
+        if now.as_secs() == self.second {
+            return;
+        }
+        let mut serializer = V2Serializer::new();
+        for (operation, (_, latencies)) in self.operations.iter_mut().enumerate() {
+            if latencies.current.is_empty() {
+                continue;
+            }
+            let mut encoded = Vec::new();
+            serializer
+                .serialize(&latencies.current, &mut encoded)
+                .expect("memory takes what is written to it");
+            self.seconds.push(PastSecond {
+                second: self.second,
+                operation,
+                encoded,
+            });
+            latencies.current.reset();
+        }
+        self.second = now.as_secs();
+    }
+}
+
+impl Recording {
+    /// Adds up what the workers have done.
+    pub fn merge(recorders: impl IntoIterator<Item = Recorder>) -> Self {
+        let mut merged = Self::default();
+        let mut seconds: Vec<(u64, String, Vec<u8>)> = Vec::new();
+        for mut recorder in recorders {
+            // Any other second puts the current one away.
+            let last = recorder.last;
+            recorder.turn_to(Duration::from_secs(recorder.second + 1));
+            for past in recorder.seconds.drain(..) {
+                let name = recorder.operations[past.operation].0.clone();
+                seconds.push((past.second, name, past.encoded));
+            }
+            for (name, latencies) in recorder.operations {
+                add_to(&mut merged.operations, name, latencies);
+            }
+            for (operation, phase, latencies) in recorder.phases {
+                add_to(&mut merged.phases, (operation, phase), latencies);
+            }
+            for (cause, count) in recorder.errors {
+                *merged.errors.entry(cause).or_default() += count;
+            }
+            for (second, count) in recorder.errors_by_second {
+                *merged.errors_by_second.entry(second).or_default() += count;
+            }
+            merged.late += recorder.late;
+            merged.last = merged.last.max(last);
+        }
+        seconds.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        for group in seconds.chunk_by(|a, b| (a.0, &a.1) == (b.0, &b.1)) {
+            let summary = summarize(group.iter().map(|(_, _, encoded)| encoded.as_slice()));
+            let (second, name, _) = &group[0];
+            merged
+                .seconds
+                .entry(*second)
+                .or_default()
+                .insert(name.clone(), summary);
+        }
+        merged
+    }
+
+    /// How often an operation succeeded.
+    pub fn successes(&self, operation: &str) -> u64 {
+        self.operations
+            .get(operation)
+            .map_or(0, |latencies| latencies.histogram.len())
+    }
+
+    /// How many operations succeeded.
+    pub fn successes_of_all(&self) -> u64 {
+        self.operations
+            .values()
+            .map(|latencies| latencies.histogram.len())
+            .sum()
+    }
+
+    /// How many operations failed.
+    pub fn failures(&self) -> u64 {
+        self.errors.values().sum()
+    }
+
+    /// The latency metric of each operation, by its name.
+    pub fn metrics(&self) -> BTreeMap<String, Metric> {
+        self.operations
+            .iter()
+            .map(|(name, latencies)| (name.clone(), latencies.metric()))
+            .collect()
+    }
+
+    /// The latency metric of all operations as if they were one.
+    pub fn metric_of_all(&self) -> Option<Metric> {
+        let mut all = self.operations.values();
+        let mut sum = all.next()?.clone();
+        all.for_each(|latencies| sum.absorb(latencies));
+        Some(sum.metric())
+    }
+
+    /// One entry per second from the first to the last one, those without any operation too.
+    pub fn timeline(&self) -> Vec<Second> {
+        let last = self
+            .seconds
+            .keys()
+            .chain(self.errors_by_second.keys())
+            .max();
+        let Some(last) = last else {
+            return Vec::new();
+        };
+        (0..=*last)
+            .map(|second| Second {
+                second,
+                operations: self.seconds.get(&second).cloned().unwrap_or_default(),
+                errors: self.errors_by_second.get(&second).copied().unwrap_or(0),
+            })
+            .collect()
+    }
+
+    /// The phases, named `operation/phase` where several operations have phases of one name.
+    pub fn phases(&self) -> BTreeMap<String, Phase> {
+        let shared = |phase: &str| {
+            self.phases
+                .keys()
+                .filter(|(_, other)| other == phase)
+                .count()
+                > 1
+        };
+        self.phases
+            .iter()
+            .map(|((operation, phase), latencies)| {
+                let name = if shared(phase) {
+                    format!("{operation}/{phase}")
+                } else {
+                    phase.clone()
+                };
+                (name, latencies.phase(operation))
+            })
+            .collect()
+    }
+
+    /// Time in phases cannot exceed what the workers had; says so when it does.
+    pub fn check_phases(&self, workers: u64, wall: Duration) -> Option<String> {
+        let spent: Duration = self
+            .phases
+            .iter()
+            // Waiting in the queue happens outside the workers.
+            .filter(|((_, phase), _)| phase != QUEUE)
+            .map(|(_, latencies)| latencies.total)
+            .sum();
+        let had = wall * u32::try_from(workers).unwrap_or(u32::MAX);
+        // One part in a thousand and a millisecond for what the clock is read apart.
+        let allowed = had + had / 1_000 + Duration::from_millis(1);
+        (spent > allowed).then(|| {
+            format!(
+                "the phases add up to {:.3} s, more than {workers} workers had in {:.3} s: do not trust the phases",
+                spent.as_secs_f64(),
+                wall.as_secs_f64()
+            )
+        })
+    }
+}
+
+/// The phase in which an operation is due and no worker has taken it.
+pub const QUEUE: &str = "queue";
+
+impl Latencies {
+    fn new() -> Self {
+        let histogram = || {
+            Histogram::new_with_bounds(1, micros(LATENCY_MAX), DIGITS)
+                .expect("the bounds are constants that are valid")
+        };
+        Self {
+            histogram: histogram(),
+            total: Duration::ZERO,
+            largest: Duration::ZERO,
+            current: histogram(),
+        }
+    }
+
+    fn add(&mut self, latency: Duration) {
+        self.histogram.saturating_record(micros(latency));
+        self.total += latency;
+        self.largest = self.largest.max(latency);
+    }
+
+    fn absorb(&mut self, other: &Self) {
+        self.histogram
+            .add(&other.histogram)
+            .expect("all histograms have the same bounds");
+        self.total += other.total;
+        self.largest = self.largest.max(other.largest);
+    }
+
+    fn metric(&self) -> Metric {
+        let samples = self.histogram.len();
+        let at = |quantile| percentile(&self.histogram, quantile);
+        Metric {
+            unit: "ms".to_owned(),
+            better: Better::Lower,
+            value: millis(self.total) / samples.max(1) as f64,
+            p50: at(0.5),
+            p90: at(0.9),
+            p95: at(0.95),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: Some(millis(self.largest)),
+            samples,
+            histogram: Some(encode(&self.histogram)),
+        }
+    }
+
+    fn phase(&self, operation: &str) -> Phase {
+        let at = |quantile| self.histogram.value_at_quantile(quantile) as f64 / 1_000.0;
+        Phase {
+            operation: operation.to_owned(),
+            count: self.histogram.len(),
+            total_ms: millis(self.total),
+            p50: at(0.5),
+            p95: at(0.95),
+        }
+    }
+}
+
+fn add_to<K: Ord>(sums: &mut BTreeMap<K, Latencies>, key: K, latencies: Latencies) {
+    match sums.get_mut(&key) {
+        Some(sum) => sum.absorb(&latencies),
+        None => {
+            sums.insert(key, latencies);
+        }
+    }
+}
+
+/// A percentile in milliseconds, where at least one sample is expected beyond it: p50 of 2 samples,
+/// p90 of 10, p95 of 20, p99 of 100, p99.9 of 1,000. With fewer it would be the largest by another
+/// name.
+fn percentile(histogram: &Histogram<u64>, quantile: f64) -> Option<f64> {
+    let beyond = histogram.len() as f64 * (1.0 - quantile);
+    // Rounded: 1,000 × (1 − 0.999) is a little less than one in binary.
+    (beyond > 0.999_999).then(|| histogram.value_at_quantile(quantile) as f64 / 1_000.0)
+}
+
+fn summarize<'a>(encoded: impl Iterator<Item = &'a [u8]>) -> SecondOfOperation {
+    let mut deserializer = Deserializer::new();
+    let mut sum: Histogram<u64> = Latencies::new().histogram;
+    for encoded in encoded {
+        let one: Histogram<u64> = deserializer
+            .deserialize(&mut Cursor::new(encoded))
+            .expect("it was written by this process");
+        sum.add(one).expect("all histograms have the same bounds");
+    }
+    let at = |quantile| sum.value_at_quantile(quantile) as f64 / 1_000.0;
+    SecondOfOperation {
+        count: sum.len(),
+        p50: at(0.5),
+        p95: at(0.95),
+        max: sum.max() as f64 / 1_000.0,
+    }
+}
+
+fn encode(histogram: &Histogram<u64>) -> String {
+    use base64::Engine;
+    let mut bytes = Vec::new();
+    V2Serializer::new()
+        .serialize(histogram, &mut bytes)
+        .expect("memory takes what is written to it");
+    base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+/// Rounded, not cut off: cutting would make every latency half a microsecond too short.
+fn micros(duration: Duration) -> u64 {
+    u64::try_from((duration.as_nanos() + 500) / 1_000)
+        .unwrap_or(u64::MAX)
+        .max(1)
+}
+
+/// As results have it.
+pub fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1_000.0
+}
+
+/// A metric that is one number.
+pub fn scalar(unit: &str, better: Better, value: f64, samples: u64) -> Metric {
+    Metric {
+        unit: unit.to_owned(),
+        better,
+        value,
+        p50: None,
+        p90: None,
+        p95: None,
+        p99: None,
+        p999: None,
+        max: None,
+        samples,
+        histogram: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! The recorder on injected time: nobody waits, every stall is charged.
+
+use super::*;
+use crate::schedule::{Spacing, arrivals};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// Runs a schedule through one worker whose server takes `service` each, and stands still while
+/// `stalled`.
+fn serve(
+    schedule: &[Duration],
+    service: Duration,
+    stalled: std::ops::Range<Duration>,
+) -> Recording {
+    let mut recorder = Recorder::default();
+    let mut free = Duration::ZERO;
+    for intended in schedule {
+        let started = free.max(*intended);
+        let served = if stalled.contains(&started) {
+            stalled.end
+        } else {
+            started
+        };
+        free = served + service;
+        recorder.success("read", *intended, started, free);
+    }
+    Recording::merge([recorder])
+}
+
+#[test]
+fn a_stall_is_charged_to_everyone_who_waited() {
+    let schedule = arrivals(Spacing::Constant, 1_000.0, ms(60_000), 1);
+    let stalled = ms(10_000)..ms(11_000);
+    let recording = serve(&schedule, Duration::from_micros(100), stalled);
+    let read = &recording.metrics()["read"];
+    assert!(read.p999.unwrap() >= 900.0, "{:?}", read.p999);
+    assert!(read.p50.unwrap() < 1.0);
+    assert!(
+        (999.0..1_002.0).contains(&read.max.unwrap()),
+        "{:?}",
+        read.max
+    );
+    // Those of the stalled second, and those that caught up after it.
+    assert!(
+        (1_000..1_200).contains(&recording.late),
+        "{}",
+        recording.late
+    );
+    let timeline = recording.timeline();
+    assert_eq!(timeline[9].operations["read"].count, 1_000);
+    assert!(timeline[10].operations.is_empty(), "{:?}", timeline[10]);
+    assert!(timeline[11].operations["read"].count > 1_900);
+}
+
+#[test]
+fn without_a_stall_nothing_is_late() {
+    let schedule = arrivals(Spacing::Constant, 1_000.0, ms(10_000), 1);
+    let recording = serve(&schedule, Duration::from_micros(100), ms(0)..ms(0));
+    assert_eq!(recording.late, 0);
+    assert_eq!(recording.metrics()["read"].max, Some(0.1));
+}
+
+#[test]
+fn percentiles_need_samples_beyond_them() {
+    let shown = |samples: u64| {
+        let mut recorder = Recorder::default();
+        for index in 0..samples {
+            recorder.success("x", ms(0), ms(0), ms(index + 1));
+        }
+        let metric = Recording::merge([recorder]).metrics()["x"].clone();
+        let all = [metric.p50, metric.p90, metric.p95, metric.p99, metric.p999];
+        assert!(metric.max.is_some());
+        all.iter().filter(|one| one.is_some()).count()
+    };
+    let found: Vec<_> = [1, 2, 10, 20, 99, 100, 999, 1_000].map(shown).to_vec();
+    assert_eq!(found, [0, 1, 2, 3, 3, 4, 4, 5]);
+}
+
+#[test]
+fn failures_are_counted_by_cause_and_in_no_latency() {
+    let mut recorder = Recorder::default();
+    recorder.success("x", ms(0), ms(0), ms(5));
+    recorder.failure("40001 serialization_failure", ms(5), ms(5), ms(900));
+    recorder.failure("40001 serialization_failure", ms(5), ms(5), ms(1_900));
+    let recording = Recording::merge([recorder, Recorder::default()]);
+    assert_eq!(recording.errors["40001 serialization_failure"], 2);
+    assert_eq!(recording.metrics()["x"].max, Some(5.0));
+    let errors: Vec<u64> = recording
+        .timeline()
+        .iter()
+        .map(|second| second.errors)
+        .collect();
+    assert_eq!(errors, [1, 1]);
+}
+
+#[test]
+fn workers_add_up() {
+    let worker = |shift: u64| {
+        let mut recorder = Recorder::default();
+        for index in 0..3_000 {
+            let at = ms(index + shift);
+            recorder.success("x", at, at, at + ms(2));
+            recorder.phase("x", "execute", ms(2));
+        }
+        recorder
+    };
+    let recording = Recording::merge([worker(0), worker(500)]);
+    let metric = &recording.metrics()["x"];
+    assert_eq!((metric.samples, metric.value), (6_000, 2.0));
+    let counts: Vec<u64> = recording
+        .timeline()
+        .iter()
+        .map(|second| second.operations["x"].count)
+        .collect();
+    assert_eq!(counts.iter().sum::<u64>(), 6_000);
+    assert_eq!(counts[1], 2_000);
+    assert_eq!(recording.phases()["execute"].total_ms, 12_000.0);
+    assert_eq!(recording.check_phases(4, Duration::from_secs(3)), None);
+    let complaint = recording.check_phases(3, Duration::from_secs(3)).unwrap();
+    assert!(complaint.contains("add up to 12.000 s"), "{complaint}");
+}
+
+#[test]
+fn the_histogram_in_a_result_holds_every_sample() {
+    use base64::Engine;
+    let mut recorder = Recorder::default();
+    for latency in [Duration::from_micros(3), ms(7), Duration::from_secs(59)] {
+        recorder.success("x", ms(0), ms(0), latency);
+    }
+    // Beyond the range: counted at its end, and exact as the maximum.
+    recorder.success("x", ms(0), ms(0), Duration::from_secs(90));
+    let metric = Recording::merge([recorder]).metrics()["x"].clone();
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(metric.histogram.unwrap())
+        .unwrap();
+    let read: Histogram<u64> = Deserializer::new()
+        .deserialize(&mut Cursor::new(bytes))
+        .unwrap();
+    assert_eq!(read.len(), 4);
+    assert_eq!(read.min(), 3);
+    assert!(read.max() >= 60_000_000, "{}", read.max());
+    assert_eq!(metric.max, Some(90_000.0));
+}

@@ -1,0 +1,309 @@
+//! Runs a scenario: surroundings, repetition, the choice of the median run, the result file.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::attach::Attachments;
+use crate::cli::RunArgs;
+use crate::environment::{Machine, command_line};
+use crate::private::Private;
+use crate::progress::Progress;
+use crate::result::{Metric, ResultFile, Run, SCHEMA_VERSION};
+use crate::scenario::{Measurement, Scenario};
+use crate::server::Server;
+use crate::stage::{Stage, Subject};
+use crate::{Global, refusal, terminal};
+
+/// A run that a clock jump has voided is made again this often.
+const VOID_MAX: u32 = 2;
+
+/// How long removing what a scenario made may take after an interruption.
+const CLEAN_MAX: Duration = Duration::from_secs(30);
+
+/// One run, with where its profile is not yet written.
+struct Done {
+    /// As if it were the only one, without attachments.
+    result: ResultFile,
+    profile: Option<String>,
+}
+
+/// Measures, writes the result file, prints the table.
+///
+/// A private Egret is ended however this goes.
+///
+/// # Errors
+/// What failed; [`Refusal`](crate::Refusal) where that has an exit code of its own.
+pub async fn run<S: Scenario>(mut scenario: S, args: &RunArgs, global: &Global) -> Result<()> {
+    if let Some(out) = &args.out {
+        check_out(out)?;
+    }
+    let progress = match global.json {
+        true => Progress::silent(),
+        false => Progress::new(),
+    };
+    let mut private = None;
+    let mut stage = None;
+    let measured = tokio::select! {
+        measured = measure_all(&mut scenario, args, global, progress.clone(), &mut private, &mut stage) => measured,
+        name = interruption() => name.and_then(|name| bail!("interrupted by {name}: nothing was written")),
+    };
+    progress.say("cleaning up");
+    if let Some(mut stage) = stage {
+        let cleaned = tokio::time::timeout(CLEAN_MAX, scenario.clean(&mut stage)).await;
+        let cleaned = cleaned
+            .unwrap_or_else(|_| bail!("cleaning up took longer than {} s", CLEAN_MAX.as_secs()));
+        if let Err(error) = cleaned {
+            // The measurement stands; what is left behind must be known.
+            let _ = writeln!(
+                std::io::stderr(),
+                "warning: the scenario left something behind: {error:#}"
+            );
+        }
+    }
+    drop(private);
+    progress.finish();
+    let (runs, plans) = measured?;
+    let mut result = finish(runs, scenario.headline(), args)?;
+    if let (Some(out), Some(plans)) = (&args.out, plans) {
+        let mut attachments = Attachments::beside(out);
+        attachments.explain(&plans)?;
+        result.attachments.extend(attachments.kept());
+    }
+    if let Some(out) = &args.out {
+        result.write(out)?;
+    }
+    print(&match global.json {
+        true => serde_json::to_string_pretty(&result)? + "\n",
+        false => terminal::table(&result),
+    })
+}
+
+/// The runs in order, and the plans where they were asked for.
+async fn measure_all<S: Scenario>(
+    scenario: &mut S,
+    args: &RunArgs,
+    global: &Global,
+    progress: Progress,
+    private: &mut Option<Private>,
+    kept_stage: &mut Option<Stage>,
+) -> Result<(Vec<Done>, Option<Value>)> {
+    let mut subject = Subject::default();
+    let server = if args.private {
+        progress.say("starting a private egret");
+        let settings = scenario.private_settings();
+        let started = private.insert(Private::start(&global.program, &settings).await?);
+        subject.processes.push(started.pid());
+        Some(started.server().clone())
+    } else if let Some(door) = &global.door {
+        let server = Server::new(door.clone())?;
+        server.check().await?;
+        subject.processes.extend(server.pid());
+        Some(server)
+    } else {
+        None
+    };
+    if let Some(server) = &server {
+        subject.data_dir.clone_from(&server.door().data_dir);
+    }
+    let stage = kept_stage.insert(Stage {
+        server,
+        private_postgres: private.as_ref().map(Private::postgres_url).transpose()?,
+        private_proxy_port: private.as_ref().map(Private::proxy_port),
+        seed: args.seed,
+        progress,
+        subject,
+        generator_cores: 1,
+        profile: args.profile,
+    });
+    stage.progress.say("preparing");
+    scenario.prepare(stage).await?;
+    if args.profile {
+        stage.server()?;
+    }
+    let machine = Machine::examine(&stage.subject, args.seed)?;
+    let mut runs = Vec::new();
+    let mut voided = Vec::new();
+    while runs.len() < args.repeat as usize {
+        let measurement = scenario.measure(stage).await?;
+        if let Some(jump) = measurement.observed.clock_jump {
+            voided.push(format!(
+                "a run was discarded: the wall clock jumped by {jump:+.3} s"
+            ));
+            if voided.len() > VOID_MAX as usize {
+                bail!(
+                    "the wall clock jumped in {} runs: stop what sets it, then measure again",
+                    voided.len()
+                );
+            }
+            continue;
+        }
+        let mut done = describe(scenario, stage, &machine, measurement);
+        done.result.warnings.append(&mut voided);
+        runs.push(done);
+    }
+    let plans = match args.explain {
+        true => {
+            stage.progress.say("explaining the statements");
+            scenario.explain(stage).await?
+        }
+        false => None,
+    };
+    Ok((runs, plans))
+}
+
+/// One run as a result.
+fn describe<S: Scenario>(
+    scenario: &S,
+    stage: &Stage,
+    machine: &Machine,
+    measurement: Measurement,
+) -> Done {
+    let Measurement {
+        observed,
+        recording,
+        metrics: added,
+        warmup,
+        cycles,
+        mut warnings,
+        workers,
+    } = measurement;
+    let (environment, more) = machine.during(&observed, stage.generator_cores);
+    warnings.extend(more);
+    if let Some(warmup) = warmup.as_ref().filter(|warmup| !warmup.steady) {
+        warnings.push(format!(
+            "the rate was not steady when the warm-up was cut off after {:.1} s: it changed by {:+.1}% per second",
+            warmup.seconds,
+            warmup.slope * 100.0
+        ));
+    }
+    if workers > 0 {
+        let wall = observed.wall.max(recording.last);
+        warnings.extend(recording.check_phases(workers, wall));
+    }
+    let mut metrics = recording.metrics();
+    metrics.extend(added);
+    Done {
+        profile: observed.profile,
+        result: ResultFile {
+            schema: SCHEMA_VERSION,
+            scenario: S::NAME.to_owned(),
+            command: command_line(),
+            parameters: scenario.parameters(),
+            environment,
+            started_at: observed.started_at,
+            metrics,
+            timeline: recording.timeline(),
+            phases: recording.phases(),
+            errors: recording.errors,
+            warmup,
+            cycles,
+            runs: Vec::new(),
+            warnings,
+            attachments: Default::default(),
+        },
+    }
+}
+
+/// The median run with all runs in it; its profile is written.
+fn finish(mut runs: Vec<Done>, headline: &str, args: &RunArgs) -> Result<ResultFile> {
+    let all: Vec<Run> = runs
+        .iter()
+        .map(|done| Run {
+            started_at: done.result.started_at,
+            metrics: without_histograms(&done.result),
+            errors: done.result.errors.clone(),
+        })
+        .collect();
+    let median = median(&all, headline).context("there was no run")?;
+    let chosen = runs.swap_remove(median);
+    let mut result = chosen.result;
+    if all.len() > 1 {
+        for done in &runs {
+            for warning in &done.result.warnings {
+                if !result.warnings.contains(warning) {
+                    result.warnings.push(warning.clone());
+                }
+            }
+        }
+        result.runs = all;
+    }
+    if let (Some(out), Some(profile)) = (&args.out, &chosen.profile) {
+        let mut attachments = Attachments::beside(out);
+        attachments.profile(profile)?;
+        result.attachments.extend(attachments.kept());
+    }
+    Ok(result)
+}
+
+/// The index of the run whose headline is the median; of an even number, the lower of the two in the
+/// middle, so that it is a run and not an average of runs.
+fn median(runs: &[Run], headline: &str) -> Option<usize> {
+    let value = |run: &Run| run.metrics.get(headline).map_or(0.0, figure);
+    let mut order: Vec<usize> = (0..runs.len()).collect();
+    order.sort_by(|a, b| value(&runs[*a]).total_cmp(&value(&runs[*b])));
+    order.get(runs.len().saturating_sub(1) / 2).copied()
+}
+
+/// What stands for a metric: the median of a latency, the value of a scalar.
+fn figure(metric: &Metric) -> f64 {
+    metric.p50.unwrap_or(metric.value)
+}
+
+fn without_histograms(result: &ResultFile) -> std::collections::BTreeMap<String, Metric> {
+    let mut metrics = result.metrics.clone();
+    for metric in metrics.values_mut() {
+        metric.histogram = None;
+    }
+    metrics
+}
+
+/// Writes to standard output.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("write to standard output")
+        }
+        // A reader that has had enough is no failure.
+        _ => Ok(()),
+    }
+}
+
+/// A result that cannot be written must not be found out after a minute of measuring.
+fn check_out(out: &Path) -> Result<()> {
+    let parent = match out.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    if !parent.is_dir() || out.is_dir() {
+        return Err(refusal::usage(format!(
+            "--out {}: {} is no directory that a file can be written to",
+            out.display(),
+            parent.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Waits for a signal that asks for an end.
+async fn interruption() -> Result<&'static str> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut hangup = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
+    Ok(tokio::select! {
+        _ = interrupt.recv() => "SIGINT",
+        _ = terminate.recv() => "SIGTERM",
+        _ = hangup.recv() => "SIGHUP",
+    })
+}
+
+#[cfg(test)]
+mod tests;

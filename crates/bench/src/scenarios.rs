@@ -1,0 +1,3 @@
+//! The scenarios, one file each.
+
+pub mod sql;

@@ -1,0 +1,210 @@
+//! `egret bench sql`: the transactions of a workload file against any PostgreSQL.
+
+mod causes;
+mod connection;
+mod draw;
+mod expression;
+mod statement;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::cli::SqlArgs;
+use crate::environment::hex;
+use crate::load::{self, Load};
+use crate::postgres::Target;
+use crate::refusal;
+use crate::scenario::{Measurement, Scenario};
+use crate::stage::Stage;
+use connection::{Connection, Job};
+use expression::Variables;
+use statement::Statement;
+use workload::{Variable, Workload};
+
+/// The scenario.
+pub struct Sql {
+    workload: Workload,
+    load: Load,
+    /// The server of the command line; without it the private one.
+    target: Option<Target>,
+    job: Option<Arc<Job>>,
+    variables: Variables,
+    hash: String,
+    file: String,
+    is_set_up: bool,
+}
+
+impl Sql {
+    /// Reads the workload and the connection string.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn new(args: &SqlArgs) -> Result<Self> {
+        let mut workload = Workload::load(&args.file)?;
+        for (name, value) in &args.variables {
+            workload
+                .set(name, value)
+                .map_err(|reason| refusal::usage(format!("--variable {name}={value}: {reason}")))?;
+        }
+        if args.run.private && args.postgres.is_some() {
+            return Err(refusal::usage(
+                "--private starts a PostgreSQL of its own: leave --url away",
+            ));
+        }
+        let file = args.file.file_name().unwrap_or_default();
+        Ok(Self {
+            hash: hex(&Sha256::digest(workload.text.as_bytes())),
+            workload,
+            load: Load::new(&args.load),
+            target: args.postgres.as_deref().map(Target::parse).transpose()?,
+            job: None,
+            variables: Variables::new(),
+            file: file.to_string_lossy().into_owned(),
+            is_set_up: false,
+        })
+    }
+
+    fn target(&self) -> Result<&Target> {
+        self.target
+            .as_ref()
+            .ok_or_else(|| refusal::usage("no PostgreSQL is named: give --url or --private"))
+    }
+
+    /// Runs statements of the file, in order, each by itself.
+    async fn execute(&self, statements: &[Statement], what: &str) -> Result<()> {
+        if statements.is_empty() {
+            return Ok(());
+        }
+        let values: BTreeMap<&str, String> = self
+            .variables
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_string()))
+            .collect();
+        let client = self.target()?.client().await?;
+        for statement in statements {
+            let sql = statement.filled(|name| values.get(name).map_or("", String::as_str));
+            client
+                .batch_execute(&sql)
+                .await
+                .map_err(|error| anyhow!("{what}: `{sql}`: {}", crate::postgres::chain(&error)))?;
+        }
+        Ok(())
+    }
+
+    async fn ask_variables(&self) -> Result<Variables> {
+        let client = self.target()?.client().await?;
+        let mut asked = Variables::new();
+        for (name, variable) in &self.workload.variables {
+            let Variable::Query(query) = variable else {
+                continue;
+            };
+            let refuse = |reason: String| anyhow!("variable `{name}`: `{query}`: {reason}");
+            let rows = client.simple_query(query).await;
+            let rows = rows.map_err(|error| refuse(crate::postgres::chain(&error)))?;
+            let first = rows.iter().find_map(|message| match message {
+                tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0),
+                _ => None,
+            });
+            let value = first
+                .and_then(|text| text.parse().ok())
+                .ok_or_else(|| refuse(format!("{first:?} is not a number")))?;
+            asked.insert(name.clone(), value);
+        }
+        self.workload
+            .evaluate(&asked)
+            .map_err(|reason| anyhow!(reason))
+    }
+}
+
+impl Scenario for Sql {
+    const NAME: &'static str = "sql";
+
+    fn parameters(&self) -> BTreeMap<String, Value> {
+        let mut all: BTreeMap<String, Value> = self
+            .load
+            .parameters()
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        all.insert("file".to_owned(), self.file.clone().into());
+        all.insert("workload_sha256".to_owned(), self.hash.clone().into());
+        all.insert("variables".to_owned(), json!(self.variables));
+        all
+    }
+
+    fn private_settings(&self) -> Vec<(String, String)> {
+        // Nobody makes branches here, so no volume for them is made either.
+        vec![("branches.volume".to_owned(), "copy".to_owned())]
+    }
+
+    fn headline(&self) -> &str {
+        self.load.rate_metric()
+    }
+
+    async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
+        let is_private = stage.private_postgres.is_some();
+        if let Some(url) = &stage.private_postgres {
+            self.target = Some(Target::parse(url)?);
+        }
+        stage.generator_cores = self.load.threads;
+        let target = self.target()?.clone();
+        let client = target.client().await?;
+        stage.subject.ask(&client, target.is_local()).await?;
+        if is_private {
+            stage.progress.say("making the tables");
+            self.execute(&self.workload.private_setup, "private_setup")
+                .await?;
+        }
+        self.variables = self.ask_variables().await?;
+        let draws = self
+            .workload
+            .draws(&self.variables)
+            .map_err(|reason| refusal::usage(format!("workload {}: {reason}", self.file)))?;
+        let variables: Vec<String> = self
+            .variables
+            .iter()
+            .map(|(name, value)| format!(" {name}={value}"))
+            .collect();
+        stage.subject.data_set = format!("{}{}", self.workload.name, variables.concat());
+        self.is_set_up = true;
+        self.execute(&self.workload.setup, "setup").await?;
+        self.job = Some(Arc::new(Job::new(target, &self.workload, draws)));
+        Ok(())
+    }
+
+    async fn measure(&mut self, stage: &mut Stage) -> Result<Measurement> {
+        let job = self.job.clone().context("the scenario is not prepared")?;
+        let make = move |_: u32| {
+            let job = job.clone();
+            async move { Connection::open(job).await }
+        };
+        let mut measurement = load::drive(stage, &self.load, make).await?;
+        if self.workload.transactions.len() > 1
+            && let Some(all) = measurement.recording.metric_of_all()
+        {
+            measurement.metrics.insert("all".to_owned(), all);
+        }
+        Ok(measurement)
+    }
+
+    async fn explain(&mut self, stage: &mut Stage) -> Result<Option<Value>> {
+        let job = self.job.clone().context("the scenario is not prepared")?;
+        connection::explain(&job, stage.seed).await.map(Some)
+    }
+
+    async fn clean(&mut self, _stage: &mut Stage) -> Result<()> {
+        // What was never set up is not torn down.
+        if !self.is_set_up {
+            return Ok(());
+        }
+        self.execute(&self.workload.teardown, "teardown").await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! Numbers in a workload file: literals, variables, `+ - * /` and parentheses.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, Visitor};
+
+/// Nesting beyond this is a mistake, and would otherwise end in a full stack.
+const DEPTH_MAX: usize = 64;
+
+/// An arithmetic expression over variables.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expression {
+    /// A literal.
+    Number(f64),
+    /// The value of a variable.
+    Variable(String),
+    /// Two operands.
+    Binary(Box<Self>, Operator, Box<Self>),
+    /// A sign.
+    Negative(Box<Self>),
+}
+
+/// What stands between two operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// `+`
+    Plus,
+    /// `-`
+    Minus,
+    /// `*`
+    Times,
+    /// `/`, without rounding
+    Over,
+}
+
+/// Values of variables by name.
+pub type Variables = BTreeMap<String, f64>;
+
+impl Expression {
+    /// Reads an expression.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parser = Parser { text, at: 0 };
+        let expression = parser.sum(0)?;
+        match parser.peek() {
+            None => Ok(expression),
+            Some(_) => Err(parser.complain("an operator")),
+        }
+    }
+
+    /// The value.
+    ///
+    /// # Errors
+    /// When a variable is not known, or the value is no finite number.
+    pub fn evaluate(&self, variables: &Variables) -> Result<f64, String> {
+        let value = match self {
+            Self::Number(number) => *number,
+            Self::Variable(name) => *variables
+                .get(name)
+                .ok_or_else(|| unknown("variable", name, variables.keys().map(String::as_str)))?,
+            Self::Negative(inner) => -inner.evaluate(variables)?,
+            Self::Binary(left, operator, right) => {
+                let (left, right) = (left.evaluate(variables)?, right.evaluate(variables)?);
+                match operator {
+                    Operator::Plus => left + right,
+                    Operator::Minus => left - right,
+                    Operator::Times => left * right,
+                    Operator::Over => left / right,
+                }
+            }
+        };
+        if value.is_finite() {
+            return Ok(value);
+        }
+        Err("the value is not a finite number".to_owned())
+    }
+
+    /// The variables in it.
+    pub fn variables(&self) -> Vec<&str> {
+        match self {
+            Self::Number(_) => Vec::new(),
+            Self::Variable(name) => vec![name],
+            Self::Negative(inner) => inner.variables(),
+            Self::Binary(left, _, right) => [left.variables(), right.variables()].concat(),
+        }
+    }
+}
+
+/// Says that a name is not known, and which one may have been meant.
+pub(super) fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.collect();
+    let near = known
+        .iter()
+        .map(|other| (strsim::jaro_winkler(name, other), *other))
+        .filter(|(likeness, _)| *likeness > 0.7)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match near {
+        Some((_, near)) => format!("there is no {what} `{name}`: did you mean `{near}`?"),
+        None if known.is_empty() => format!("there is no {what} `{name}`: none is declared"),
+        None => format!(
+            "there is no {what} `{name}`: declared are {}",
+            known.join(", ")
+        ),
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn sum(&mut self, depth: usize) -> Result<Expression, String> {
+        let mut left = self.product(depth)?;
+        while let Some(operator) = self.operator(&[('+', Operator::Plus), ('-', Operator::Minus)]) {
+            let right = self.product(depth)?;
+            left = Expression::Binary(Box::new(left), operator, Box::new(right));
+        }
+        Ok(left)
+    }
+
+    fn product(&mut self, depth: usize) -> Result<Expression, String> {
+        let mut left = self.factor(depth)?;
+        while let Some(operator) = self.operator(&[('*', Operator::Times), ('/', Operator::Over)]) {
+            let right = self.factor(depth)?;
+            left = Expression::Binary(Box::new(left), operator, Box::new(right));
+        }
+        Ok(left)
+    }
+
+    fn factor(&mut self, depth: usize) -> Result<Expression, String> {
+        if depth > DEPTH_MAX {
+            return Err(format!("it is nested more than {DEPTH_MAX} deep"));
+        }
+        match self.peek() {
+            Some('-') => {
+                self.at += 1;
+                Ok(Expression::Negative(Box::new(self.factor(depth + 1)?)))
+            }
+            Some('(') => {
+                self.at += 1;
+                let inner = self.sum(depth + 1)?;
+                if self.peek() != Some(')') {
+                    return Err(self.complain("`)`"));
+                }
+                self.at += 1;
+                Ok(inner)
+            }
+            Some(first) if first.is_ascii_digit() || first == '.' => self.number(),
+            Some(first) if first.is_ascii_alphabetic() || first == '_' => {
+                let name = self.take(|c| c.is_ascii_alphanumeric() || c == '_');
+                Ok(Expression::Variable(name.to_owned()))
+            }
+            _ => Err(self.complain("a number, a variable or `(`")),
+        }
+    }
+
+    fn number(&mut self) -> Result<Expression, String> {
+        let begin = self.at;
+        let digits = self.take(|c| c.is_ascii_digit() || c == '.' || c == '_');
+        let digits = digits.replace('_', "");
+        digits.parse().map(Expression::Number).map_err(|_| {
+            self.at = begin;
+            self.complain("a number")
+        })
+    }
+
+    fn operator(&mut self, known: &[(char, Operator)]) -> Option<Operator> {
+        let next = self.peek()?;
+        let (_, operator) = known.iter().find(|(sign, _)| *sign == next)?;
+        self.at += 1;
+        Some(*operator)
+    }
+
+    /// The next character that is no blank, which is skipped to.
+    fn peek(&mut self) -> Option<char> {
+        self.take(char::is_whitespace);
+        self.text[self.at..].chars().next()
+    }
+
+    fn take(&mut self, wanted: impl Fn(char) -> bool) -> &str {
+        let rest = &self.text[self.at..];
+        let end = rest.find(|c| !wanted(c)).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn complain(&self, expected: &str) -> String {
+        let rest = &self.text[self.at..];
+        let found = match rest.chars().next() {
+            Some(found) => format!("`{found}`"),
+            None => "the end".to_owned(),
+        };
+        let column = self.text[..self.at].chars().count() + 1;
+        format!(
+            "`{}`: expected {expected} at character {column}, found {found}",
+            self.text
+        )
+    }
+}
+
+impl<'de> Deserialize<'de> for Expression {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Reader;
+
+        impl Visitor<'_> for Reader {
+            type Value = Expression;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number or an expression such as \"100000 * scale\"")
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Expression, E> {
+                Ok(Expression::Number(number as f64))
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Expression, E> {
+                Ok(Expression::Number(number))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Expression, E> {
+                Expression::parse(text).map_err(E::custom)
+            }
+        }
+
+        deserializer.deserialize_any(Reader)
+    }
+}

@@ -1,0 +1,1 @@
+//! Workload files, statements, expressions and distributions.

@@ -1,0 +1,59 @@
+//! Same seed, same schedule; the spacing is what its name says.
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[test]
+fn the_same_seed_makes_the_same_schedule() {
+    let one = arrivals(Spacing::Poisson, 500.0, MINUTE, 7);
+    assert_eq!(one, arrivals(Spacing::Poisson, 500.0, MINUTE, 7));
+    assert_ne!(one, arrivals(Spacing::Poisson, 500.0, MINUTE, 8));
+}
+
+#[test]
+fn a_schedule_is_portable() {
+    let first = &arrivals(Spacing::Poisson, 1_000.0, MINUTE, 1)[..3];
+    expect_test::expect![[r#"
+        [
+            1.096794ms,
+            2.22677ms,
+            2.588157ms,
+        ]
+    "#]]
+    .assert_debug_eq(&first);
+}
+
+#[test]
+fn constant_arrivals_do_not_drift() {
+    let all = arrivals(Spacing::Constant, 3_000.0, MINUTE, 1);
+    assert_eq!(all.len(), 180_000);
+    assert_eq!(all[0], Duration::ZERO);
+    assert_eq!(all[90_000], Duration::from_secs(30));
+}
+
+#[test]
+fn poisson_gaps_are_exponential() {
+    let all = arrivals(Spacing::Poisson, 1_000.0, MINUTE, 3);
+    // Standard deviation of a Poisson count of 60,000 is 245.
+    assert!((59_000..61_000).contains(&all.len()), "{}", all.len());
+    let gaps: Vec<f64> = all
+        .windows(2)
+        .map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1_000.0)
+        .collect();
+    let longer = |than: f64| gaps.iter().filter(|gap| **gap > than).count() as f64;
+    // P(gap > t means) = e^-t.
+    for (means, share) in [(1.0, 0.3679), (3.0, 0.0498)] {
+        let found = longer(means) / gaps.len() as f64;
+        assert!((found - share).abs() < 0.01, "{means}: {found}");
+    }
+}
+
+#[test]
+fn operations_draw_from_unrelated_streams() {
+    use rand::RngExt;
+    let drawn: std::collections::HashSet<u64> = (0..10_000)
+        .map(|index| random(1, index).random::<u64>())
+        .collect();
+    assert_eq!(drawn.len(), 10_000);
+}

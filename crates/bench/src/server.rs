@@ -1,0 +1,175 @@
+//! The Egret that is measured, through its HTTP door.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use reqwest::{Certificate, Client, Method, RequestBuilder};
+use serde_json::Value;
+
+use crate::refusal;
+
+/// Long enough for a server far away, short enough to notice one that is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A running Egret and how it was found.
+#[derive(Clone, Debug)]
+pub struct Door {
+    /// Its address, e.g. `http://127.0.0.1:7070`.
+    pub url: String,
+    /// The token.
+    pub token: Option<String>,
+    /// A certificate (PEM) to trust besides those the system trusts.
+    pub certificate: Option<Vec<u8>>,
+    /// Its data directory, where it is known to be on this machine.
+    pub data_dir: Option<PathBuf>,
+}
+
+/// A client of one Egret. Clones share connections.
+#[derive(Clone, Debug)]
+pub struct Server {
+    http: Client,
+    door: Arc<Door>,
+    /// Its process, where that is on this machine.
+    pid: Option<u32>,
+}
+
+impl Server {
+    /// A client for the Egret behind `door`, which need not answer yet.
+    ///
+    /// # Errors
+    /// When the certificate cannot be read.
+    pub fn new(door: Door) -> Result<Self> {
+        // Fails only when a provider is installed already, which serves as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = Client::builder()
+            .user_agent(concat!("egret-bench/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT);
+        if door.data_dir.is_some() {
+            builder = builder.no_proxy();
+        }
+        if let Some(pem) = &door.certificate {
+            let certificates =
+                Certificate::from_pem_bundle(pem).context("the server's certificate")?;
+            builder = builder.tls_certs_merge(certificates);
+        }
+        // The lock file holds the pid of whoever runs on that directory.
+        let pid = door.data_dir.as_ref().and_then(|data_dir| {
+            let text = std::fs::read_to_string(data_dir.join("egret.lock")).ok()?;
+            text.trim().parse().ok()
+        });
+        Ok(Self {
+            http: builder
+                .build()
+                .context("the HTTP client could not be set up")?,
+            door: Arc::new(door),
+            pid,
+        })
+    }
+
+    /// Its process, where that is on this machine.
+    pub fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// How it was found.
+    pub fn door(&self) -> &Door {
+        &self.door
+    }
+
+    /// A request with the token, for what the methods below do not do; `path` has no leading slash.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let url = format!("{}/{path}", self.door.url.trim_end_matches('/'));
+        let request = self.http.request(method, url);
+        match &self.door.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    /// GET of a JSON document.
+    ///
+    /// # Errors
+    /// [`Refusal::Unreachable`](crate::Refusal), or what the server refused with.
+    pub async fn get(&self, path: &str) -> Result<Value> {
+        let text = self.send(self.request(Method::GET, path)).await?;
+        serde_json::from_str(&text).with_context(|| format!("{path}: the answer is no JSON"))
+    }
+
+    /// GET of a text.
+    ///
+    /// # Errors
+    /// As [`Server::get`].
+    pub async fn text(&self, path: &str) -> Result<String> {
+        self.send(self.request(Method::GET, path)).await
+    }
+
+    /// POST of a JSON document; `Null` where the answer is empty.
+    ///
+    /// # Errors
+    /// As [`Server::get`].
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        let text = self
+            .send(self.request(Method::POST, path).json(body))
+            .await?;
+        json_or_null(path, &text)
+    }
+
+    /// DELETE; `Null` where the answer is empty.
+    ///
+    /// # Errors
+    /// As [`Server::get`].
+    pub async fn delete(&self, path: &str) -> Result<Value> {
+        let text = self.send(self.request(Method::DELETE, path)).await?;
+        json_or_null(path, &text)
+    }
+
+    /// Sends a request and returns the body of its answer.
+    ///
+    /// # Errors
+    /// As [`Server::get`].
+    pub async fn send(&self, request: RequestBuilder) -> Result<String> {
+        let response = request.send().await.map_err(|error| self.lost(&error))?;
+        let status = response.status();
+        let text = response.text().await.map_err(|error| self.lost(&error))?;
+        if status.is_success() {
+            return Ok(text);
+        }
+        let problem: Value = serde_json::from_str(&text).unwrap_or_default();
+        let detail = problem["detail"].as_str().or(problem["title"].as_str());
+        let code = problem["code"].as_str().unwrap_or("no code");
+        bail!(
+            "the server answered {} ({code}): {}",
+            status.as_u16(),
+            detail.unwrap_or("no reason given")
+        )
+    }
+
+    /// Fails when nobody answers at the address.
+    ///
+    /// # Errors
+    /// [`Refusal::Unreachable`](crate::Refusal).
+    pub async fn check(&self) -> Result<()> {
+        self.text("readyz").await.map(drop)
+    }
+
+    fn lost(&self, error: &reqwest::Error) -> anyhow::Error {
+        let reason = std::iter::successors(Some(error as &dyn std::error::Error), |error| {
+            error.source()
+        })
+        .last()
+        .map_or_else(String::new, ToString::to_string);
+        refusal::unreachable(format!(
+            "no egret answers at {}: {reason}: start it with `egret serve`, or give --private",
+            self.door.url
+        ))
+    }
+}
+
+fn json_or_null(path: &str, text: &str) -> Result<Value> {
+    if text.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_str(text).with_context(|| format!("{path}: the answer is no JSON"))
+}

@@ -1,0 +1,72 @@
+//! What the runner gives a scenario to work with.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::attach::Profiler;
+use crate::environment::PostgresFacts;
+use crate::progress::Progress;
+use crate::refusal;
+use crate::server::Server;
+use crate::window::Window;
+
+/// The surroundings of a measurement.
+pub struct Stage {
+    /// The Egret to measure, private or running; `None` where the scenario was given neither.
+    pub server: Option<Server>,
+    /// The superuser's connection string of a private Egret's embedded server.
+    pub private_postgres: Option<String>,
+    /// The port of a private Egret's PostgreSQL door.
+    pub private_proxy_port: Option<u16>,
+    /// Where schedules and values come from; the same for every run.
+    pub seed: u64,
+    /// What to show whoever waits.
+    pub progress: Progress,
+    /// What is measured, filled in by [`Scenario::prepare`](crate::scenario::Scenario::prepare).
+    pub subject: Subject,
+    /// Cores that the generator may use: its threads.
+    pub generator_cores: u32,
+    pub(crate) profile: bool,
+}
+
+/// What is measured.
+#[derive(Clone, Debug, Default)]
+pub struct Subject {
+    /// Its first processes on this machine, so that its processor time is not taken for a
+    /// stranger's. Of a [`Server`] on this machine known beforehand.
+    pub processes: Vec<u32>,
+    /// Where its data is on this machine, for file system and fsync latency. Of a [`Server`] on this
+    /// machine known beforehand.
+    pub data_dir: Option<PathBuf>,
+    /// Its PostgreSQL.
+    pub postgres: Option<PostgresFacts>,
+    /// What identifies the data: a hash, or its generator and size.
+    pub data_set: String,
+}
+
+impl Stage {
+    /// The Egret to measure.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn server(&self) -> Result<&Server> {
+        self.server.as_ref().ok_or_else(|| {
+            refusal::usage("no egret server is named: give --private or --server URL")
+        })
+    }
+
+    /// Begins the measured window. `expected` is its length where that is known, so that a profile
+    /// can end with it.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read, or a profile is wanted and there is no Egret.
+    pub fn open_window(&self, expected: Option<Duration>) -> Result<Window> {
+        let profiler = match self.profile {
+            true => Some(Profiler::start(self.server()?.clone(), expected)),
+            false => None,
+        };
+        Window::open(self.subject.processes.clone(), profiler)
+    }
+}

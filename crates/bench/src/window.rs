@@ -1,0 +1,97 @@
+//! The measured window: its clocks, and what used the processors meanwhile.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Result;
+
+use crate::attach::Profiler;
+use crate::process::{Snapshot, Usage};
+
+/// Wall clock and monotonic clock may differ by this much…
+const DRIFT_MAX: Duration = Duration::from_millis(100);
+
+/// …and by this share of the window: what a clock that is being corrected gently may do.
+const DRIFT_SHARE_MAX: f64 = 0.001;
+
+/// An open window. Offsets in recorders count from [`Window::origin`].
+pub struct Window {
+    origin: Instant,
+    wall: SystemTime,
+    before: Snapshot,
+    roots: Vec<u32>,
+    profiler: Option<Profiler>,
+}
+
+/// What was seen around the load of one window.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// When it began.
+    pub started_at: jiff::Timestamp,
+    /// How long it was.
+    pub wall: Duration,
+    /// How far the wall clock jumped against the monotonic one, in seconds, where that voids the
+    /// window.
+    pub clock_jump: Option<f64>,
+    /// Processor time.
+    pub usage: Usage,
+    /// Stacks of the server's profile, one per line with its count.
+    pub profile: Option<String>,
+}
+
+impl Window {
+    pub(crate) fn open(roots: Vec<u32>, profiler: Option<Profiler>) -> Result<Self> {
+        let before = Snapshot::take()?;
+        Ok(Self {
+            before,
+            roots,
+            profiler,
+            wall: SystemTime::now(),
+            origin: Instant::now(),
+        })
+    }
+
+    /// From where offsets count.
+    pub fn origin(&self) -> Instant {
+        self.origin
+    }
+
+    /// How long it has been open.
+    pub fn elapsed(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be read, or the profile could not be had.
+    pub async fn close(self) -> Result<Observed> {
+        let wall = self.origin.elapsed();
+        let clock_jump = jump(self.wall, SystemTime::now(), wall);
+        let usage = Snapshot::take()?.since(&self.before, &self.roots);
+        let profile = match self.profiler {
+            Some(profiler) => Some(profiler.finish().await?),
+            None => None,
+        };
+        Ok(Observed {
+            started_at: jiff::Timestamp::try_from(self.wall)?,
+            wall,
+            clock_jump,
+            usage,
+            profile,
+        })
+    }
+}
+
+/// How far the wall clock went more or less than the monotonic one, where that is too far.
+fn jump(before: SystemTime, after: SystemTime, monotonic: Duration) -> Option<f64> {
+    let wall = match after.duration_since(before) {
+        Ok(forward) => forward.as_secs_f64(),
+        Err(backward) => -backward.duration().as_secs_f64(),
+    };
+    let jump = wall - monotonic.as_secs_f64();
+    let allowed = DRIFT_MAX.as_secs_f64() + monotonic.as_secs_f64() * DRIFT_SHARE_MAX;
+    (jump.abs() > allowed).then_some(jump)
+}
+
+#[cfg(test)]
+mod tests;

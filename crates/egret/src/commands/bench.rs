@@ -1,0 +1,63 @@
+//! `egret bench …`: gives the harness what the command line, environment and configuration say.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use egret_bench::cli::BenchCommand;
+use egret_bench::{Door, Refusal};
+
+use super::{parse_url, token};
+use crate::api::Address;
+use crate::cli::Global;
+use crate::configuration::Configuration;
+use crate::failure::{Exit, Failure};
+
+pub(super) async fn run(
+    command: BenchCommand,
+    global: &Global,
+    configuration: &Configuration,
+) -> Result<ExitCode, Failure> {
+    let door = match command.server() {
+        Some(url) => Some(door(url, global, configuration)?),
+        None => None,
+    };
+    let harness = egret_bench::Global {
+        json: global.json,
+        door,
+        program: std::env::current_exe().context("find this program")?,
+    };
+    egret_bench::run(command, &harness).await.map_err(failure)
+}
+
+/// The Egret that `--server` names, with the token that other commands would use.
+fn door(url: &str, global: &Global, configuration: &Configuration) -> Result<Door, Failure> {
+    let address = Address {
+        url: parse_url(url)?,
+        certificate: None,
+    };
+    let token = token(global, configuration, &address)?;
+    // The configured server is the one whose files and processes are known.
+    let configured = configuration.address()?;
+    let same_port = configured.url.port_or_known_default() == address.url.port_or_known_default();
+    let data_dir = match address.is_loopback() && configured.is_loopback() && same_port {
+        true => Some(configuration.data_dir()?),
+        false => None,
+    };
+    Ok(Door {
+        url: address.url.to_string(),
+        token,
+        certificate: configured.certificate,
+        data_dir,
+    })
+}
+
+fn failure(error: anyhow::Error) -> Failure {
+    match error.downcast_ref::<Refusal>() {
+        Some(Refusal::Usage(message)) => Failure::usage(message),
+        Some(Refusal::Unreachable(message)) => Failure {
+            exit: Exit::Unreachable,
+            ..Failure::failed("server_unreachable", message)
+        },
+        None => Failure::failed("bench_failed", format!("{error:#}")),
+    }
+}
