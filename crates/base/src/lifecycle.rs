@@ -73,7 +73,13 @@ impl Stack {
 
     /// Stops every service in reverse order.
     pub async fn stop(&self) {
+        self.stop_telling(|_| {}).await;
+    }
+
+    /// Stops every service in reverse order and tells the name of each before.
+    pub async fn stop_telling(&self, mut stopping: impl FnMut(&'static str)) {
         for service in self.services.iter().rev() {
+            stopping(service.name());
             service.stop().await;
         }
     }

@@ -109,8 +109,11 @@ pub(crate) struct Service {
 #[derive(Debug, Deserialize)]
 pub(crate) struct Postgres {
     pub(crate) version: String,
-    pub(crate) port: u16,
     pub(crate) state: String,
+    /// Of the embedded server.
+    pub(crate) port: Option<u16>,
+    /// Of an external one.
+    pub(crate) hosts: Option<Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]

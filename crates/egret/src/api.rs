@@ -1,11 +1,13 @@
 //! The HTTP client: one call each, the server's problem+json turned into a [`Failure`] with advice.
 
+mod own_certificate;
+
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use reqwest::{Certificate, Method, Response, Url, header};
+use reqwest::{Method, Response, Url, header};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -22,12 +24,16 @@ pub struct Api {
     token: Option<String>,
 }
 
+/// How the TLS library calls a refusal by [`own_certificate`].
+const ANOTHER_CERTIFICATE: &str = "ApplicationVerificationFailure";
+
 /// What to reach and with which rights.
 #[derive(Debug)]
 pub struct Address {
     /// The server's address.
     pub url: Url,
-    /// A certificate (PEM) to trust besides those the system trusts.
+    /// The server's own certificate (PEM), where its configuration is at hand: it alone is
+    /// trusted then, whatever host it names.
     pub certificate: Option<Vec<u8>>,
 }
 
@@ -66,9 +72,7 @@ impl Api {
             builder = builder.no_proxy();
         }
         if let Some(pem) = &address.certificate {
-            let certificates =
-                Certificate::from_pem_bundle(pem).context("the server's certificate")?;
-            builder = builder.tls_certs_merge(certificates);
+            builder = builder.tls_backend_preconfigured(own_certificate::trusting(pem)?);
         }
         Ok(Self {
             http: builder
@@ -162,7 +166,10 @@ impl Api {
         })
         .last()
         .map_or_else(String::new, ToString::to_string);
-        let message = if error.is_connect() {
+        let is_another = reason.contains(ANOTHER_CERTIFICATE);
+        let message = if is_another {
+            own_certificate::ANOTHER
+        } else if error.is_connect() {
             "server not running: start it with `egret serve`"
         } else {
             "the server's answer was cut off"

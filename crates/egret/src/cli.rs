@@ -35,6 +35,14 @@ pub fn settings_last(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsStr
     kept
 }
 
+/// Whether the arguments ask for JSON, as far as that can be told of a line that does not parse.
+pub fn wants_json(arguments: impl IntoIterator<Item = OsString>) -> bool {
+    let mut arguments = arguments
+        .into_iter()
+        .take_while(|argument| argument != "--");
+    arguments.any(|argument| argument == "--json")
+}
+
 /// Everything on the command line.
 #[derive(Debug, Parser)]
 #[command(

@@ -81,11 +81,26 @@ async fn dispatch(
             external::uninstall(postgres_url, configuration, output).await
         }
         Command::Status => status::show(&connect()?, output).await,
-        Command::Branch(command) => branch::run(command, &connect()?, output).await,
+        Command::Branch(command) => branch::run(command, &connect()?, output)
+            .await
+            .map_err(without_branches),
         Command::Token(command) => token::run(command, &connect()?, output).await,
         Command::Config { .. } => configuration::show(configuration, output),
         Command::Completions { .. } | Command::Bench(_) => Ok(()),
     }
+}
+
+/// A server that stands on an external PostgreSQL has no paths for branches at all.
+fn without_branches(failure: Failure) -> Failure {
+    if failure.code != "route_not_found" {
+        return failure;
+    }
+    let message = "this server has no branches: they need the embedded server, and it stands on an external one (postgres.url)";
+    Failure {
+        request_id: failure.request_id,
+        ..Failure::failed("branches_unavailable", message)
+    }
+    .with_hint("unset postgres.url to run the embedded server; `egret status` shows what this one stands on")
 }
 
 /// The client for the server that the flags, the environment or the configuration name.

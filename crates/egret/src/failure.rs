@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use clap::error::ErrorKind;
 use serde_json::{Value as Json, json};
 
 /// A command's failure.
@@ -83,6 +84,24 @@ impl std::error::Error for Failure {}
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
         Self::failed("failed", format!("{error:#}"))
+    }
+}
+
+impl From<clap::Error> for Failure {
+    fn from(error: clap::Error) -> Self {
+        let missing = [
+            ErrorKind::MissingSubcommand,
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand,
+        ];
+        if missing.contains(&error.kind()) {
+            return Self::usage("a command is missing").with_hint("`egret help` lists them");
+        }
+        let text = error.render().to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+        match text.split_once("\n\n") {
+            Some((message, rest)) => Self::usage(message).with_hint(rest.trim()),
+            None => Self::usage(text),
+        }
     }
 }
 

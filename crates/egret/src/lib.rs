@@ -19,6 +19,12 @@ use clap::Parser;
 pub fn run() -> ExitCode {
     let cli = match cli::Cli::try_parse_from(cli::settings_last(std::env::args_os())) {
         Ok(cli) => cli,
+        Err(error) if error.exit_code() == 2 && cli::wants_json(std::env::args_os()) => {
+            let output = output::Output::new(true, cli::Color::Never);
+            let failure = failure::Failure::from(error);
+            output.failure(&failure);
+            return ExitCode::from(failure.exit as u8);
+        }
         Err(error) => error.exit(),
     };
     let output = output::Output::new(cli.global.json, cli.global.color);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anstyle::{AnsiColor, Style};
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentLineStyle, LineStyle, Table, TableStyle};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use serde::Serialize;
 use serde_json::Value as Json;
 
@@ -83,10 +83,26 @@ impl Output {
         }
     }
 
+    /// Prints a part of a story as it happens: text for people on standard output; with `--json`
+    /// a remark, for one answer is all that a program expects there.
+    ///
+    /// # Errors
+    /// When standard output fails.
+    pub fn story(&self, text: &str) -> Result<(), Failure> {
+        if self.json {
+            self.remark(text);
+            return Ok(());
+        }
+        tracing_indicatif::suspend_tracing_indicatif(|| self.text(text))
+    }
+
     /// Prints a remark to standard error, where it does not get into a program's way.
     pub fn remark(&self, text: &str) {
-        // Nothing sensible is left to do when standard error is gone.
-        let _ = writeln!(anstream::stderr(), "{text}");
+        // A bar that is being drawn makes room.
+        tracing_indicatif::suspend_tracing_indicatif(|| {
+            // Nothing sensible is left to do when standard error is gone.
+            let _ = writeln!(anstream::stderr(), "{text}");
+        });
     }
 
     /// Prints why the command failed.
@@ -125,17 +141,24 @@ impl Output {
 
 /// A bar for the rows of a demo load, on standard error when that is a terminal.
 pub fn loading_bar() -> impl FnMut(Progress) + Send {
-    let style = ProgressStyle::with_template(
-        "loading flights {wide_bar} {human_pos}/{human_len} rows {msg}",
-    )
-    .expect("the template is a constant that parses");
-    let bar = ProgressBar::new(0).with_style(style);
+    let style =
+        ProgressStyle::with_template("loading flights {wide_bar} {human_pos} of {human_len} rows")
+            .expect("the template is a constant that parses");
+    let making_keys = ProgressStyle::with_template("{spinner} making keys and indexes {elapsed}")
+        .expect("the template is a constant that parses");
+    let bar = ProgressBar::new(0)
+        .with_style(style)
+        .with_finish(ProgressFinish::AndClear);
     move |progress| match progress {
         Progress::Rows { sent, total } => {
             bar.set_length(total);
             bar.set_position(sent);
         }
-        Progress::Keys => bar.set_message("making keys and indexes"),
+        Progress::Keys => {
+            bar.set_style(making_keys.clone());
+            // Nothing is reported until they are there: the clock shows that work goes on.
+            bar.enable_steady_tick(Duration::from_millis(100));
+        }
     }
 }
 

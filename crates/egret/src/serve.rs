@@ -4,7 +4,9 @@ mod home;
 mod logging;
 mod parts;
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use egret_base::lifecycle::Stack;
@@ -65,12 +67,16 @@ impl Egret {
         home.mend_state(clock.now())?;
         let postgres: PostgresConfig = configuration.section()?;
         let parts = parts::Parts::new(configuration, clock, entropy)?;
+        parts.check_ports(match postgres.url {
+            Some(_) => parts::Doors::Server,
+            None => parts::Doors::ServerAndProxy,
+        })?;
         let mut stack = Stack::default();
-        let (embedded, underneath) = match &postgres.url {
+        let (embedded, external, underneath) = match &postgres.url {
             Some(url) => {
                 let (server, found) = parts::examine_external(url).await?;
-                stack.push(Arc::new(server));
-                (None, found)
+                stack.push(server.clone());
+                (None, Some(server), found)
             }
             None => {
                 let branches: BranchesConfig = configuration.section()?;
@@ -79,10 +85,10 @@ impl Egret {
                 let embedded = parts.embedded(&home, postgres, branches).await?;
                 stack.push(embedded.postgres.clone());
                 stack.push(Arc::new(embedded.branches.clone()));
-                (Some(embedded), format!("embedded, 127.0.0.1:{port}"))
+                (Some(embedded), None, format!("embedded, 127.0.0.1:{port}"))
             }
         };
-        let admin_token = match parts.doors(&home, &mut stack, embedded.clone()) {
+        let admin_token = match parts.doors(&home, &mut stack, embedded.clone(), external) {
             Ok(token) => token,
             Err(error) => {
                 stack.stop().await;
@@ -110,6 +116,46 @@ impl Egret {
     /// Stops everything that was started, last first.
     pub async fn stop(self) {
         self.stack.stop().await;
+    }
+
+    /// Does the same and tells the name of each part before.
+    pub async fn stop_telling(self, stopping: impl FnMut(&'static str)) {
+        self.stack.stop_telling(stopping).await;
+    }
+}
+
+/// How long a part may take to stop before it is said what is waited for.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Stops, and says what is waited for when that takes long or the user asks again.
+pub(crate) async fn stop(egret: Egret, signals: &mut StopSignals, output: Output) {
+    output.remark("stopping (branches are kept and run again at the next start)");
+    let part = Cell::new("");
+    let mut said = "";
+    let stopping = egret.stop_telling(|name| part.set(name));
+    let mut stopping = std::pin::pin!(stopping);
+    loop {
+        let asked = tokio::select! {
+            () = &mut stopping => return,
+            () = signals.wait() => true,
+            () = tokio::time::sleep(PATIENCE) => false,
+        };
+        if asked || said != part.get() {
+            said = part.get();
+            output.remark(&format!("waiting for {}", still_to_do(said)));
+        }
+    }
+}
+
+/// What a part does while it stops.
+fn still_to_do(part: &str) -> &str {
+    match part {
+        "server" => "requests that are being answered",
+        "proxy" => "sessions through the proxy to end",
+        "branches" => "the servers of the branches to stop",
+        "postgres" => "the embedded server to write its last checkpoint",
+        "volume" => "the volume to be written to disk",
+        other => other,
     }
 }
 
@@ -150,8 +196,7 @@ pub(crate) async fn run(configuration: &Configuration, output: Output) -> anyhow
         return Ok(());
     };
     signals.wait().await;
-    output.remark("stopping (branches are kept and run again at the next start)");
-    egret.stop().await;
+    stop(egret, &mut signals, output).await;
     Ok(())
 }
 
@@ -165,16 +210,16 @@ pub(crate) async fn start(
     let starting = Egret::start(configuration);
     // A start is not given up in the middle: it is finished, then stopped.
     let mut starting = std::pin::pin!(starting);
-    let (started, stop) = tokio::select! {
+    let (started, asked) = tokio::select! {
         started = &mut starting => (started, false),
         () = signals.wait() => {
-            output.remark("stopping as soon as the start is through");
+            output.remark("stopping as soon as the start is through: what it has begun is finished first");
             (starting.await, true)
         }
     };
     let egret = started?;
-    if stop {
-        egret.stop().await;
+    if asked {
+        stop(egret, &mut signals, output).await;
         return Ok(None);
     }
     greet(&egret, output)?;

@@ -31,6 +31,11 @@ impl ManagedServer {
         }
     }
 
+    /// How it is connected to.
+    pub fn connection(&self) -> &tokio_postgres::Config {
+        &self.connection
+    }
+
     fn set_task(&self, task: Option<tokio::task::JoinHandle<()>>) {
         let mut slot = self.task.lock().expect("no holder of this lock panics");
         if let Some(old) = std::mem::replace(&mut *slot, task) {

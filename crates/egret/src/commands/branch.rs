@@ -48,10 +48,7 @@ pub(crate) async fn run(command: cli::Branch, api: &Api, output: Output) -> Resu
             let answer = api
                 .patch(&["branches", &arguments.name], json!({"ttl_ms": ttl_ms}))
                 .await?;
-            output.answer(&answer, |branch: Branch| match branch.expires_at {
-                Some(moment) => format!("branch {} expires at {moment}", branch.name),
-                None => format!("branch {} does not expire", branch.name),
-            })
+            output.answer(&answer, expiry)
         }
         cli::Branch::Destroy { name, children } => {
             let query: &[(&str, &str)] = if children {
@@ -72,6 +69,33 @@ pub(crate) async fn run(command: cli::Branch, api: &Api, output: Output) -> Resu
     }
 }
 
+fn expiry(branch: Branch) -> String {
+    let name = branch.name;
+    match branch.expires_at {
+        Some(moment) if branch.protected => format!(
+            "branch {name} expires at {moment}, but it is protected and is kept until `egret branch protect {name} --off`"
+        ),
+        Some(moment) => format!("branch {name} expires at {moment}"),
+        None => format!("branch {name} does not expire"),
+    }
+}
+
+/// Pairs by their keys; one that is given twice is a slip that would lose a value.
+fn once_each(
+    option: &str,
+    pairs: Vec<(String, String)>,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let mut by_key = BTreeMap::new();
+    for (key, value) in pairs {
+        if let Some(other) = by_key.insert(key.clone(), value.clone()) {
+            return Err(Failure::usage(format!(
+                "--{option} gives {key} twice, as `{other}` and as `{value}`"
+            )));
+        }
+    }
+    Ok(by_key)
+}
+
 async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Failure> {
     let mut body = json!({"name": branch.name, "from": branch.from});
     if let Some(Span(ttl_ms)) = branch.ttl {
@@ -86,9 +110,11 @@ async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Fa
     if let Some(preset) = branch.preset {
         body["preset"] = preset.into();
     }
-    for (name, pairs) in [("settings", branch.settings), ("labels", branch.labels)] {
+    let settings = once_each("setting", branch.settings)?;
+    let labels = once_each("label", branch.labels)?;
+    for (name, pairs) in [("settings", settings), ("labels", labels)] {
         if !pairs.is_empty() {
-            body[name] = json!(pairs.into_iter().collect::<BTreeMap<_, _>>());
+            body[name] = json!(pairs);
         }
     }
     let work = api.post(&["branches"], body);
@@ -120,7 +146,7 @@ async fn list(
     api: &Api,
     output: Output,
 ) -> Result<(), Failure> {
-    let labels: Vec<String> = labels
+    let labels: Vec<String> = once_each("label", labels)?
         .iter()
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
@@ -130,10 +156,19 @@ async fn list(
         .chain(state.iter().map(|state| ("state", state.as_str())))
         .collect();
     let answer = api.get(&["branches"], &query).await?;
-    output.answer(&answer, table)
+    let wanted = labels
+        .iter()
+        .map(|label| format!("with label {label}"))
+        .chain(state.iter().map(|state| format!("in state {state}")));
+    let wanted: Vec<String> = wanted.collect();
+    output.answer(&answer, |branches| table(branches, &wanted))
 }
 
-fn table(branches: Items<Branch>) -> String {
+/// `wanted` says which branches were asked for, when not all.
+fn table(branches: Items<Branch>, wanted: &[String]) -> String {
+    if branches.items.is_empty() && !wanted.is_empty() {
+        return format!("no branches {}", wanted.join(" and "));
+    }
     if branches.items.is_empty() {
         return "no branches: make one with `egret branch create NAME`".to_owned();
     }

@@ -33,8 +33,10 @@ pub(crate) async fn run(arguments: cli::Connect, api: &Api, output: Output) -> R
             format!("psql could not be started: {error}"),
         ));
     }
-    output.remark("psql is not installed; the connection string for another client:");
-    output.text(&connection.url)
+    Err(Failure::failed("psql", "psql is not installed").with_hint(format!(
+        "install it (Debian, Ubuntu: apt-get install postgresql-client; Fedora: dnf install postgresql; macOS: brew install libpq), or give another client what `egret branch connect {} --print` prints",
+        arguments.name
+    )))
 }
 
 /// Everything goes through the child's environment: arguments are there for every user to read.

@@ -45,10 +45,14 @@ fn text(status: Status) -> String {
 }
 
 fn postgres(postgres: Postgres) -> String {
-    format!(
-        "{}, {}, port {}",
-        postgres.version, postgres.state, postgres.port
-    )
+    let at = match (postgres.port, postgres.hosts) {
+        (Some(port), _) => format!("port {port}"),
+        (None, Some(hosts)) => format!("external, {}", hosts.join(" or ")),
+        (None, None) => String::new(),
+    };
+    let parts = [postgres.version, postgres.state, at];
+    let told: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    told.join(", ")
 }
 
 fn volume(volume: Volume) -> String {

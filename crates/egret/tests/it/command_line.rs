@@ -54,7 +54,7 @@ async fn answer(request: Request) -> Response {
         ("GET", "/v1/branches") => Json(json!({"items": []})).into_response(),
         ("DELETE", "/v1/tokens/t-1") => StatusCode::NO_CONTENT.into_response(),
         ("GET", "/v1/status") => "hello, I am another server".into_response(),
-        _ => problem(StatusCode::NOT_FOUND, "not_found", "no such path"),
+        _ => problem(StatusCode::NOT_FOUND, "route_not_found", "no such path"),
     }
 }
 
@@ -336,15 +336,70 @@ async fn rows_as_a_table_or_as_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn slips_are_told_and_nothing_found_is_told_as_such() {
+    let egret = Egret::at(serve().await);
+    let twice = ["branch", "create", "x", "--label", "k=1", "--label", "k=2"];
+    egret.check(
+        &twice,
+        expect![[r#"
+            exit 2
+            error: --label gives k twice, as `1` and as `2`
+        "#]],
+    );
+    egret.check(
+        &["branch", "list", "--state", "failed", "--label", "k=1"],
+        expect!["exit 0\nno branches with label k=1 and in state failed\n"],
+    );
+    egret.check(
+        &["branch", "resume", "x"],
+        expect![[r#"
+            exit 1
+            error: this server has no branches: they need the embedded server, and it stands on an external one (postgres.url)
+             hint: unset postgres.url to run the embedded server; `egret status` shows what this one stands on
+             request r-1
+        "#]],
+    );
+}
+
+#[test]
+fn wrong_usage_is_json_for_who_asks_for_json() {
+    let egret = Egret::new();
+    let error = |arguments: &[&str]| {
+        let output = egret.run(arguments);
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(output.stdout, b"");
+        let answer: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        assert_eq!(answer["error"]["code"], "usage");
+        answer["error"]["detail"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        error(&["--json", "branch", "creat", "x"]),
+        "unrecognized subcommand 'creat'"
+    );
+    assert_eq!(
+        error(&["branch", "create", "x", "--ttl", "soon", "--json"])
+            .lines()
+            .next(),
+        Some(
+            "invalid value 'soon' for '--ttl <DURATION>': `soon` is not a duration such as 250ms, 30s, 15min, 2h or 7d"
+        )
+    );
+    assert_eq!(error(&["--json"]), "a command is missing");
+    let people = egret.run(&["branch", "connect", "x", "--color", "--", "--json"]);
+    let text = String::from_utf8(people.stderr).unwrap();
+    assert!(text.starts_with("error: "), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connecting_keeps_the_password_off_the_command_line() {
     let address = serve().await;
     let programs = tempfile::tempdir().unwrap();
     let egret = Egret::at(address).with("PATH", programs.path().display().to_string());
     let url = "postgres://egret_branch:s3cret@127.0.0.1:7432/flights@demo";
     let missing = expect![[r#"
-        exit 0
-        postgres://egret_branch:s3cret@127.0.0.1:7432/flights@demo
-        psql is not installed; the connection string for another client:
+        exit 1
+        error: psql is not installed
+         hint: install it (Debian, Ubuntu: apt-get install postgresql-client; Fedora: dnf install postgresql; macOS: brew install libpq), or give another client what `egret branch connect demo --print` prints
     "#]];
     egret.check(&["branch", "connect", "demo"], missing);
 

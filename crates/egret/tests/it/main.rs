@@ -4,5 +4,6 @@
 mod command_line;
 mod demo;
 mod documentation;
+mod place;
 mod serve;
 mod server;

@@ -1,189 +1,11 @@
 //! The program as a user runs it: started, looked at, killed, started again, stopped.
 
-use std::io::{BufRead, BufReader};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-
-use egret_postgres::test_support::{Guardian, free_port, owner, test_directory};
+use egret_postgres::pidfile::PidFile;
+use egret_postgres::supervise::CRASH_LOOP_ENDS;
+use egret_postgres::test_support::owner;
 use rustix::process::{Pid, Signal};
-use serde_json::Value;
 
-/// A place for one Egret: directory, ports, and who runs it.
-struct Place {
-    directory: PathBuf,
-    program: PathBuf,
-    ports: [u16; 3],
-    user: Option<(u32, u32)>,
-    _guardian: Guardian,
-}
-
-/// A running `egret serve` or `egret demo`.
-struct Server {
-    child: Child,
-    output: BufReader<ChildStdout>,
-}
-
-impl Place {
-    fn new(purpose: &str) -> Self {
-        let directory = test_directory(purpose);
-        let guardian = Guardian::new(&directory);
-        Self {
-            program: PathBuf::from(env!("CARGO_BIN_EXE_egret")),
-            ports: [free_port(), free_port(), free_port()],
-            user: None,
-            directory,
-            _guardian: guardian,
-        }
-    }
-
-    fn data_dir(&self) -> PathBuf {
-        self.directory.join("data")
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command
-            .args(arguments)
-            .current_dir(&self.directory)
-            .env("EGRET_DATA_DIR", self.data_dir())
-            .env("EGRET_SERVER_PORT", self.ports[0].to_string())
-            .env("EGRET_PROXY_PORT", self.ports[1].to_string())
-            .env("EGRET_POSTGRES_PORT", self.ports[2].to_string())
-            .env("EGRET_BRANCHES_VOLUME_SIZE", "1GB")
-            .env("EGRET_BRANCHES_FREE_MIN", "64MB")
-            .env("EGRET_BRANCHES_FREE_CRITICAL", "32MB")
-            .env_remove("EGRET_TOKEN")
-            .env_remove("EGRET_URL")
-            .stdin(Stdio::null());
-        if let Some((uid, gid)) = self.user {
-            command.uid(uid).gid(gid).env("HOME", &self.directory);
-        }
-        command
-    }
-
-    /// Starts the program and waits until it says that it is ready.
-    fn start(&self, arguments: &[&str]) -> Server {
-        let log = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.directory.join("log"))
-            .unwrap();
-        let mut command = self.command(arguments);
-        command.stdout(Stdio::piped()).stderr(log);
-        let mut child = command.spawn().unwrap();
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        while !line.contains("egret is ready") {
-            line.clear();
-            if output.read_line(&mut line).unwrap() == 0 {
-                panic!("it did not start: {}", self.log());
-            }
-        }
-        Server { child, output }
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.join("log")).unwrap()
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().unwrap()
-    }
-
-    /// Runs a command that must work and returns its JSON answer.
-    fn json(&self, arguments: &[&str]) -> Value {
-        let output = self.run(&[arguments, &["--json"]].concat());
-        let (out, err) = (text(&output.stdout), text(&output.stderr));
-        assert!(output.status.success(), "{arguments:?}: {out}{err}");
-        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {out}"))
-    }
-
-    /// What a new session through the proxy answers.
-    fn psql(&self, url: &str, sql: &str) -> Result<String, String> {
-        let output = Command::new("psql")
-            .args(["-X", "-A", "-t", "-c", sql, url])
-            .env_remove("PGPASSWORD")
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        if output.status.success() {
-            return Ok(text(&output.stdout).trim().to_owned());
-        }
-        Err(text(&output.stderr))
-    }
-
-    fn connection_string(&self, branch: &str, database: &str) -> String {
-        let answer = self.json(&[
-            "branch",
-            "connect",
-            branch,
-            "--print",
-            "--database",
-            database,
-        ]);
-        answer["url"].as_str().unwrap().to_owned()
-    }
-
-    /// Processes that still have something to do with this directory.
-    fn left_behind(&self) -> Vec<String> {
-        let inside = |path: PathBuf| {
-            std::fs::read_link(path).is_ok_and(|target| target.starts_with(self.data_dir()))
-        };
-        let mut left: Vec<String> = std::fs::read_dir("/proc")
-            .unwrap()
-            .flatten()
-            .filter(|entry| inside(entry.path().join("cwd")))
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .collect();
-        let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
-        let mine = self.directory.to_str().unwrap();
-        left.extend(
-            mounts
-                .lines()
-                .filter(|line| line.contains(mine))
-                .map(str::to_owned),
-        );
-        left
-    }
-}
-
-impl Server {
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-
-    /// Asks for a stop and waits; it must be a clean one.
-    fn stop(mut self, signal: Signal) -> String {
-        self.signal(signal);
-        let mut rest = String::new();
-        std::io::Read::read_to_string(&mut self.output, &mut rest).unwrap();
-        let status = self.child.wait().unwrap();
-        assert!(status.success(), "{status}");
-        rest
-    }
-
-    fn kill(mut self) {
-        self.signal(Signal::KILL);
-        self.child.wait().unwrap();
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn run_as(place: &mut Place, uid: u32, gid: u32) {
-    // The directory that cargo builds in may be closed to others.
-    let program = place.directory.join("egret");
-    std::fs::copy(&place.program, &program).unwrap();
-    for path in [&place.directory, &program] {
-        std::os::unix::fs::chown(path, Some(uid), Some(gid)).unwrap();
-    }
-    place.program = program;
-    place.user = Some((uid, gid));
-}
+use crate::place::{Place, run_as, text};
 
 #[test]
 fn ten_branches_survive_kill_9_and_sessions_reconnect() {
@@ -237,7 +59,7 @@ fn a_second_egret_and_taken_ports_are_refused_by_name() {
     assert_eq!(second.status.code(), Some(1));
     let said = text(&second.stderr);
     assert!(
-        said.contains(&format!("another egret (pid {})", server.child.id())),
+        said.contains(&format!("another egret (pid {})", server.pid())),
         "{said}"
     );
 
@@ -255,6 +77,8 @@ fn a_second_egret_and_taken_ports_are_refused_by_name() {
             "{setting}: {said}"
         );
         assert_eq!(other.left_behind(), Vec::<String>::new());
+        // It was found before anything was made.
+        assert!(!other.data_dir().join("volume").exists(), "{setting}");
     }
     server.stop(Signal::INT);
     assert_eq!(place.left_behind(), Vec::<String>::new());
@@ -294,35 +118,107 @@ fn an_ordinary_user_gets_branches_by_copying() {
 #[test]
 fn the_demo_tells_its_story_twice() {
     let place = Place::new("demo");
-    for round in 0..2 {
-        let server = place.start(&["demo"]);
-        let pid = server.child.id();
-        wait_for(&place, "Ctrl-C stops everything", round + 1);
+    let mut told = String::new();
+    for _ in 0..2 {
+        let mut server = place.start(&["demo"]);
+        told.push_str(&server.read_until("Ctrl-C stops everything"));
         let count = place.json(&["branch", "query", "demo", "select count(*) from flights"]);
-        assert_eq!(count["rows"][0][0], 336_776 - 58_665, "{pid}");
+        assert_eq!(count["rows"][0][0], 336_776 - 58_665);
         server.stop(Signal::INT);
     }
-    let log = place.log();
-    assert!(log.contains("loaded 367687 rows (336776 flights"), "{log}");
-    assert!(log.contains("the flights are there already"), "{log}");
-    assert_eq!(
-        log.matches("source unchanged, by checksums of 5 tables: yes")
-            .count(),
-        2,
-        "{log}"
-    );
+    for line in [
+        "loaded 367687 rows (336776 flights",
+        "the flights are there already",
+    ] {
+        assert!(told.contains(line), "{told}");
+    }
+    let proofs = told.matches("source unchanged, by checksums of 5 tables: yes");
+    assert_eq!(proofs.count(), 2, "{told}");
     assert_eq!(place.left_behind(), Vec::<String>::new());
 }
 
-/// Returns when the log holds `what` as often as `times`.
-fn wait_for(place: &Place, what: &str, times: usize) {
-    let file = place.directory.join("log");
-    while read(&file).matches(what).count() < times {
-        assert!(!read(&file).contains("egret: "), "{}", place.log());
-        std::thread::yield_now();
-    }
+/// The embedded server's process now, which may have ended.
+fn postmaster(place: &Place) -> Option<Pid> {
+    let file = PidFile::read(&place.data_dir().join("volume/source"))?;
+    Pid::from_raw(file.pid)
 }
 
-fn read(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_default()
+#[test]
+fn a_crash_loop_is_told_by_status_and_readyz_and_egret_stops_all_the_same() {
+    let place = Place::new("loop");
+    let server = place.start(&["serve"]);
+    let mut last = None;
+    for _ in 0..CRASH_LOOP_ENDS {
+        while !place.get("/readyz").starts_with("HTTP/1.1 200") {}
+        let pid = postmaster(&place).expect("it is ready");
+        assert_ne!(Some(pid), last);
+        rustix::process::kill_process(pid, Signal::KILL).unwrap();
+        while place.get("/readyz").starts_with("HTTP/1.1 200") {}
+        last = Some(pid);
+    }
+    // The next attempt is 1.6 s away.
+    let answer = place.get("/readyz");
+    assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+    assert!(
+        answer.contains("crash loop: 5 ends within five minutes"),
+        "{answer}"
+    );
+    let status = place.json(&["status"]);
+    let reason = status["postgres"]["state"].as_str().unwrap();
+    assert!(reason.contains("crash loop"), "{reason}");
+    server.stop(Signal::TERM);
+    assert_eq!(place.left_behind(), Vec::<String>::new());
+}
+
+#[test]
+fn an_external_server_is_shown_without_its_password_and_has_no_branches() {
+    let postgres = crate::server::Server::start();
+    let mut place = Place::new("external");
+    place.variables.push(("EGRET_POSTGRES_URL", postgres.url()));
+    let server = place.start(&["serve"]);
+    let status = place.json(&["status"]);
+    let shown = &status["postgres"];
+    assert_eq!(shown["kind"], "external");
+    assert_eq!(shown["state"], "connected");
+    assert_eq!(shown["database"], "postgres");
+    assert!(!status.to_string().contains(crate::server::PASSWORD));
+    let said = text(&place.run(&["status"]).stdout);
+    assert!(said.contains("connected, external, /"), "{said}");
+    let refused = place.run(&["branch", "list"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(said.contains("they need the embedded server"), "{said}");
+    server.stop(Signal::INT);
+}
+
+#[test]
+fn with_tls_the_local_commands_know_the_server_by_its_certificate() {
+    let mut place = Place::new("tls");
+    let write_certificate = || {
+        let made = rcgen::generate_simple_self_signed(["egret.example.net".to_owned()]).unwrap();
+        std::fs::write(place.directory.join("cert.pem"), made.cert.pem()).unwrap();
+        let key = made.signing_key.serialize_pem();
+        std::fs::write(place.directory.join("key.pem"), key).unwrap();
+    };
+    write_certificate();
+    let path = |name: &str| place.directory.join(name).display().to_string();
+    let (certificate, key) = (path("cert.pem"), path("key.pem"));
+    place
+        .variables
+        .push(("EGRET_SERVER_TLS_CERTIFICATE", certificate));
+    place.variables.push(("EGRET_SERVER_TLS_KEY", key));
+    let server = place.start(&["serve"]);
+    let status = place.json(&["status"]);
+    assert_eq!(status["postgres"]["state"], "running");
+    // Somebody else at that address, whose certificate is another one, does not get the token.
+    let write_certificate = || {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        std::fs::write(place.directory.join("cert.pem"), made.cert.pem()).unwrap();
+    };
+    write_certificate();
+    let refused = place.run(&["status"]);
+    assert_eq!(refused.status.code(), Some(3));
+    let said = text(&refused.stderr);
+    assert!(said.contains("shows another certificate"), "{said}");
+    server.stop(Signal::INT);
 }

@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use tokio_postgres::{Client, NoTls};
 
-const PASSWORD: &str = "only-for-this-test";
+/// The superuser's.
+pub const PASSWORD: &str = "only-for-this-test";
 
 /// PostgreSQL refuses to run as root, so root runs it as the user that owns nothing.
 const UNPRIVILEGED: &str = "nobody";
@@ -73,6 +74,12 @@ impl Server {
             postmaster,
             directory,
         }
+    }
+
+    /// A superuser's connection string, by keywords.
+    pub fn url(&self) -> String {
+        let directory = self.directory.path().display();
+        format!("host='{directory}' user=postgres password={PASSWORD} dbname=postgres")
     }
 
     /// A superuser's connection to `database`.

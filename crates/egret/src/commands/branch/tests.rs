@@ -70,7 +70,7 @@ fn a_list_of_branches() {
     second["failure"] = json!("its server did not start");
     let branches = decode(&json!({"items": [first, second]})).unwrap();
     check(
-        &table(branches),
+        &table(branches, &[]),
         expect![[r#"
         NAME     STATE    PARENT                                AGE    EXPIRES IN  DIVERGED  SESSIONS  NOTES
         pr-42    running  0197a3c2-0000-7c11-9d2e-3f1c5a7b9d10  15min  1h 45min    1.5 MB    2         protected, ticket=42
