@@ -266,3 +266,6 @@ impl ResultFile {
         fs::rename(new, path).with_context(|| format!("cannot write {}", path.display()))
     }
 }
+
+#[cfg(test)]
+mod tests;

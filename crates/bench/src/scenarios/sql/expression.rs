@@ -92,19 +92,22 @@ impl Expression {
 /// Says that a name is not known, and which one may have been meant.
 pub(super) fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.collect();
-    let near = known
-        .iter()
-        .map(|other| (strsim::jaro_winkler(name, other), *other))
-        .filter(|(likeness, _)| *likeness > 0.7)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let near = nearest(name, known.iter().copied());
     match near {
-        Some((_, near)) => format!("there is no {what} `{name}`: did you mean `{near}`?"),
+        Some(near) => format!("there is no {what} `{name}`: did you mean `{near}`?"),
         None if known.is_empty() => format!("there is no {what} `{name}`: none is declared"),
         None => format!(
             "there is no {what} `{name}`: declared are {}",
             known.join(", ")
         ),
     }
+}
+
+/// The name that was meant, where one is a letter or two away.
+pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let distances = known.map(|other| (strsim::osa_distance(name, other), other));
+    let (distance, near) = distances.min_by_key(|(distance, _)| *distance)?;
+    (distance <= 2 && distance < name.chars().count()).then_some(near)
 }
 
 struct Parser<'a> {

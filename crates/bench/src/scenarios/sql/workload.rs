@@ -8,7 +8,7 @@ use anyhow::Result;
 use serde::Deserialize;
 
 use super::draw::{Distribution, Draw, Weights};
-use super::expression::{Expression, Variables, unknown};
+use super::expression::{Expression, Variables, nearest, unknown};
 use super::statement::Statement;
 use crate::refusal;
 
@@ -386,22 +386,25 @@ impl<'de> Deserialize<'de> for Variable {
     }
 }
 
-/// A TOML error with the key that may have been meant.
+/// A TOML error with the key that may have been meant. The reader says it in two ways: "unknown field
+/// `x`, expected one of `a`, `b`" and "unexpected keys in table: x, available keys: a, b".
 fn suggest(error: &toml::de::Error) -> String {
     let text = error.to_string();
     let text = text.trim_end();
-    let Some((_, rest)) = error.message().split_once("unknown field `") else {
+    let message = error.message();
+    let unknown = [
+        "unknown field `",
+        "unknown variant `",
+        "unexpected keys in table: ",
+    ];
+    let Some(rest) = unknown.iter().find_map(|start| message.strip_prefix(start)) else {
         return text.to_owned();
     };
-    let mut words = rest.split('`').step_by(2);
-    let found = words.next().unwrap_or_default();
-    let known = rest.split('`').skip(2).step_by(2);
-    let near = known
-        .map(|name| (strsim::jaro_winkler(found, name), name))
-        .filter(|(likeness, _)| *likeness > 0.7)
-        .max_by(|a, b| a.0.total_cmp(&b.0));
-    match near {
-        Some((_, near)) => format!("{text}\ndid you mean `{near}`?"),
+    let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
+    let mut names = rest.split(|c| !is_name(c)).filter(|name| !name.is_empty());
+    let found = names.next().unwrap_or_default();
+    match nearest(found, names) {
+        Some(near) => format!("{text}\ndid you mean `{near}`?"),
         None => text.to_owned(),
     }
 }

@@ -1,0 +1,112 @@
+//! What is written is what the schema says; what is no result is refused with the reason.
+
+use serde_json::json;
+
+use super::*;
+use crate::sample;
+
+fn schema() -> jsonschema::Validator {
+    let text = include_str!("../../schema/result-1.schema.json");
+    let schema: Value = serde_json::from_str(text).unwrap();
+    jsonschema::meta::validate(&schema).unwrap();
+    jsonschema::validator_for(&schema).unwrap()
+}
+
+fn complaints(value: &Value) -> Vec<String> {
+    schema()
+        .iter_errors(value)
+        .map(|error| format!("{}: {error}", error.instance_path))
+        .collect()
+}
+
+fn written() -> Value {
+    let mut file = sample::file();
+    file.environment.egret_commit = format!("{}+dirty", "0a".repeat(20));
+    file.runs = vec![Run {
+        started_at: file.started_at,
+        metrics: file.metrics.clone(),
+        errors: BTreeMap::from([("40001 serialization_failure".to_owned(), 3)]),
+    }];
+    file.attachments = BTreeMap::from([("profile".to_owned(), "x.folded.txt".to_owned())]);
+    file.cycles[0].error = Some("timeout".to_owned());
+    serde_json::to_value(file).unwrap()
+}
+
+#[test]
+fn a_written_file_is_what_the_schema_says() {
+    assert_eq!(complaints(&written()), Vec::<String>::new());
+}
+
+/// Without this a field could be added to the types and forgotten in the schema.
+#[test]
+fn the_schema_names_every_field_and_no_other() {
+    for pointer in [
+        "",
+        "/environment",
+        "/metrics/create",
+        "/timeline/0",
+        "/timeline/0/operations/create",
+        "/warmup",
+        "/cycles/0",
+        "/phases/clone",
+        "/runs/0",
+    ] {
+        let mut file = written();
+        let object = file.pointer_mut(pointer).and_then(Value::as_object_mut);
+        object.unwrap().insert("new_field".to_owned(), json!(1));
+        assert_eq!(complaints(&file).len(), 1, "{pointer}");
+        assert!(
+            serde_json::from_value::<ResultFile>(file).is_err(),
+            "{pointer}"
+        );
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_cannot_be() {
+    for (pointer, wrong) in [
+        ("/schema", json!(2)),
+        ("/metrics/create/unit", json!("parsecs")),
+        ("/metrics/create/p50", json!(-1)),
+        ("/metrics/create/histogram", json!("no base64!")),
+        ("/started_at", json!("yesterday")),
+        ("/environment/binary_sha256", json!("short")),
+        ("/timeline/0/second", json!(-1)),
+    ] {
+        let mut file = written();
+        *file.pointer_mut(pointer).unwrap() = wrong;
+        assert_eq!(complaints(&file).len(), 1, "{pointer}");
+    }
+}
+
+#[test]
+fn a_file_is_read_as_it_was_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("result.json");
+    let file = sample::file();
+    file.write(&path).unwrap();
+    assert_eq!(ResultFile::read(&path).unwrap(), file);
+    let left: Vec<_> = fs::read_dir(directory.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}
+
+#[test]
+fn what_is_no_result_is_refused_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("result.json");
+    let check = |bytes: &[u8], expected: &str| {
+        fs::write(&path, bytes).unwrap();
+        let error = format!("{:#}", ResultFile::read(&path).unwrap_err());
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains("result.json"), "{error}");
+    };
+    let whole = serde_json::to_vec(&written()).unwrap();
+    check(&whole[..whole.len() / 2], "is not whole JSON");
+    check(b"", "is not whole JSON");
+    check(b"\x00\xff", "is not whole JSON");
+    check(b"[1, 2]", "format null is not 1");
+    check(b"{\"schema\": 9}", "format 9 is not 1");
+    check(b"{\"schema\": 1}", "is not a result file: missing field");
+    let error = ResultFile::read(&directory.path().join("missing")).unwrap_err();
+    assert!(format!("{error:#}").contains("cannot read"), "{error:#}");
+}
