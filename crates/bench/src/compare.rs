@@ -50,7 +50,7 @@ pub struct Side {
 /// A comparison that could be made.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The worst verdict of all figures.
+    /// The verdict on all figures together.
     pub verdict: Verdict,
     /// The scenario of A.
     pub scenario: String,
@@ -290,8 +290,8 @@ pub fn compare(
         })
         .collect();
     let mut notes = environment::notes(&a.environment, &b.environment);
-    let worst = rows.iter().map(|row| row.verdict).max();
-    let mut verdict = worst.context("nothing was compared")?;
+    let overall = Verdict::overall(rows.iter().map(|row| row.verdict));
+    let mut verdict = overall.context("nothing was compared")?;
     if let Some(note) = more_failures(a, b) {
         verdict = verdict.max(Verdict::Inconclusive);
         notes.push(note);

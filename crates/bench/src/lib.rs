@@ -15,6 +15,7 @@ pub mod progress;
 pub mod quantity;
 pub mod record;
 mod refusal;
+pub mod report;
 pub mod result;
 mod runner;
 #[cfg(test)]

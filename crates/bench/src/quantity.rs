@@ -81,6 +81,34 @@ fn grouped(value: f64) -> String {
     text
 }
 
+/// A value as an axis names it: without the zeros that a table keeps, `2.5 s` and `10 ms`.
+pub fn tick(value: f64, unit: &str) -> String {
+    if unit == "percent" {
+        return change(value).replace(".0%", "%");
+    }
+    let text = match unit {
+        "ratio" | "count" => plain(value),
+        _ => show(value, unit),
+    };
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | ',' | '-'))
+        .unwrap_or(text.len());
+    let (number, rest) = text.split_at(end);
+    if number.contains('.') {
+        let number = number.trim_end_matches('0').trim_end_matches('.');
+        return format!("{number}{rest}");
+    }
+    text
+}
+
+/// A number with at most four digits behind the point.
+fn plain(value: f64) -> String {
+    if value.abs() >= 1_000.0 {
+        return digits(value.round());
+    }
+    format!("{value:.4}")
+}
+
 /// A ratio as a change: `+9.8%`, `−0.4%`; as a factor where a percentage would be hard to read.
 pub fn change(ratio: f64) -> String {
     if !ratio.is_finite() || ratio <= 0.0 {

@@ -48,7 +48,7 @@ pub struct CompareArgs {
 }
 
 /// `5%` or `5` as 0.05.
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     let number = text.strip_suffix('%').unwrap_or(text).trim();
     match number.parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent < 100.0 => Ok(percent / 100.0),

@@ -19,6 +19,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The verdict on several figures: the worst of them; where all are at least equivalent, better
+    /// as soon as one is. `None` of none.
+    pub fn overall(verdicts: impl Iterator<Item = Self> + Clone) -> Option<Self> {
+        match verdicts.clone().max() {
+            Some(Self::Equivalent) => verdicts.min(),
+            worst => worst,
+        }
+    }
+
     /// What the process exits with.
     pub fn exit_code(self) -> u8 {
         match self {

@@ -50,3 +50,17 @@ fn the_worst_verdict_is_the_greatest() {
     assert!(order.is_sorted());
     assert_eq!(order.map(Verdict::exit_code), [0, 0, 2, 1]);
 }
+
+#[test]
+fn the_overall_verdict_is_the_worst_and_better_where_nothing_speaks_against_it() {
+    use Verdict::{Better, Equivalent, Inconclusive, Worse};
+    for (verdicts, expected) in [
+        (&[Equivalent, Better][..], Some(Better)),
+        (&[Equivalent, Equivalent], Some(Equivalent)),
+        (&[Better, Inconclusive], Some(Inconclusive)),
+        (&[Better, Inconclusive, Worse], Some(Worse)),
+        (&[], None),
+    ] {
+        assert_eq!(Verdict::overall(verdicts.iter().copied()), expected);
+    }
+}

@@ -1,0 +1,202 @@
+//! `egret bench report`: result files as one page that opens from disk, and its plots as SVG.
+//!
+//! The plots are written by hand, not by a plotting library: their colours are CSS variables, so one
+//! drawing serves light and dark, and their texts stay text for whoever reads with other means.
+
+pub mod args;
+mod conditions;
+mod distribution;
+mod forest;
+mod headline;
+mod page;
+mod phases;
+mod plot;
+mod scale;
+mod svg;
+mod timeline;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+pub use args::ReportArgs;
+use plot::{Entry, Plot};
+
+use crate::compare::statistics::Resampling;
+use crate::compare::{Comparison, Options, compare};
+use crate::result::ResultFile;
+
+/// As many as there are colours that can be told apart.
+pub const FILES_MAX: usize = 6;
+
+/// A result file with what a report calls it.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Its name without ending; told apart by a number where two are the same.
+    pub label: String,
+    /// Which one it is, from zero: its colour.
+    pub index: usize,
+    /// What it holds.
+    pub result: ResultFile,
+}
+
+/// One file against the first.
+#[derive(Debug)]
+pub struct Contrast {
+    /// The label of the file.
+    pub label: String,
+    /// Its colour.
+    pub index: usize,
+    /// The comparison, or why there is none.
+    pub outcome: Result<Comparison, String>,
+}
+
+/// Plots that belong together.
+#[derive(Debug)]
+pub struct Section {
+    /// The anchor of its heading.
+    pub id: &'static str,
+    /// Its heading.
+    pub title: &'static str,
+    /// What it shows.
+    pub plots: Vec<Plot>,
+}
+
+/// Writes the page, and the plots where they are wanted. Returns the files that were written.
+///
+/// # Errors
+/// When a file cannot be read or is no result file, or the report cannot be written.
+pub fn run(args: &ReportArgs) -> Result<Vec<PathBuf>> {
+    ensure!(
+        args.files.len() <= FILES_MAX,
+        "a report shows at most {FILES_MAX} files, these are {}",
+        args.files.len()
+    );
+    let results = args
+        .files
+        .iter()
+        .map(|path| Ok((path, ResultFile::read(path)?)));
+    let files = load(results.collect::<Result<Vec<_>>>()?);
+    let contrasts = contrasts(&files, args);
+    let sections = sections(&files, &contrasts)?;
+    let page = page::page(args.title.as_deref(), &files, &contrasts, &sections);
+    write(&args.out, &page)?;
+    let mut written = vec![args.out.clone()];
+    if let Some(directory) = &args.svg {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        let mut names = BTreeSet::new();
+        for plot in sections.iter().flat_map(|section| &section.plots) {
+            let mut name = plot.name.clone();
+            while !names.insert(name.clone()) {
+                name.push('_');
+            }
+            let path = directory.join(name).with_extension("svg");
+            write(&path, &plot.svg("plot", Some(page::PLOT_STYLE)))?;
+            written.push(path);
+        }
+    }
+    Ok(written)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Gives every file its name and its colour.
+fn load(results: Vec<(&PathBuf, ResultFile)>) -> Vec<Loaded> {
+    let mut labels = BTreeSet::new();
+    results
+        .into_iter()
+        .enumerate()
+        .map(|(index, (path, result))| {
+            let stem = path.file_stem().unwrap_or(path.as_os_str());
+            let mut label = stem.to_string_lossy().into_owned();
+            if !labels.insert(label.clone()) {
+                label = format!("{label} ({})", index + 1);
+                labels.insert(label.clone());
+            }
+            Loaded {
+                label,
+                index,
+                result,
+            }
+        })
+        .collect()
+}
+
+fn contrasts(files: &[Loaded], args: &ReportArgs) -> Vec<Contrast> {
+    let Some((first, others)) = files.split_first() else {
+        return Vec::new();
+    };
+    let options = Options {
+        figures: Vec::new(),
+        margin: args.margin,
+        paired: args.paired,
+        allow_different: args.allow_different.clone(),
+        resampling: Resampling::seeded(1),
+    };
+    others
+        .iter()
+        .map(|other| {
+            let labels = [first.label.clone(), other.label.clone()];
+            let comparison = compare(&first.result, &other.result, labels, &options);
+            Contrast {
+                label: other.label.clone(),
+                index: other.index,
+                outcome: comparison.map_err(|error| format!("{error:#}")),
+            }
+        })
+        .collect()
+}
+
+fn sections(files: &[Loaded], contrasts: &[Contrast]) -> Result<Vec<Section>> {
+    let forests = contrasts
+        .iter()
+        .filter_map(|contrast| {
+            let comparison = contrast.outcome.as_ref().ok()?;
+            forest::plot(comparison, &format!("s{}", contrast.index))
+        })
+        .collect();
+    let sections = [
+        ("comparison", "Comparison", forests),
+        (
+            "distributions",
+            "Distributions",
+            distribution::plots(files)?,
+        ),
+        ("phases", "Phases", phases::plots(files)),
+        ("timeline", "Over time", timeline::plots(files)),
+        ("cycles", "Every cycle", timeline::cycles(files)),
+    ];
+    let made = sections
+        .into_iter()
+        .map(|(id, title, plots)| Section { id, title, plots });
+    Ok(made.collect())
+}
+
+/// The names of all metrics of all files.
+fn metric_names(files: &[Loaded]) -> BTreeSet<String> {
+    let metrics = files.iter().flat_map(|file| file.result.metrics.keys());
+    metrics.cloned().collect()
+}
+
+/// The class of a mark in a file's colour.
+fn class_of(mark: &str, file: &Loaded) -> String {
+    format!("{mark} s{}", file.index)
+}
+
+/// A legend of files.
+fn entries<'a>(files: impl Iterator<Item = &'a Loaded>, mark: &str) -> Vec<Entry> {
+    files
+        .map(|file| Entry {
+            class: class_of(mark, file),
+            text: file.label.clone(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! Under which conditions each file was measured, what went wrong, and what to know first.
+
+use std::collections::BTreeSet;
+
+use super::Loaded;
+use super::plot::Numbers;
+use crate::quantity::show;
+use crate::result::ResultFile;
+
+/// One row per condition, one column per file; a last column marks what differs.
+pub fn table(files: &[Loaded]) -> Numbers {
+    let mut rows: Vec<(String, Vec<String>)> = Vec::new();
+    let mut add = |name: &str, value: &dyn Fn(&ResultFile) -> String| {
+        let values = files.iter().map(|file| value(&file.result)).collect();
+        rows.push((name.to_owned(), values));
+    };
+    add("scenario", &|file| file.scenario.clone());
+    add("command", &|file| file.command.clone());
+    add("started", &|file| file.started_at.to_string());
+    add("runs", &|file| file.runs.len().max(1).to_string());
+    add("Egret", &|file| {
+        let environment = &file.environment;
+        format!(
+            "{} ({})",
+            environment.egret_version, environment.egret_commit
+        )
+    });
+    add("binary (SHA-256)", &|file| {
+        file.environment.binary_sha256.chars().take(16).collect()
+    });
+    add("build profile", &|file| {
+        file.environment.build_profile.clone()
+    });
+    add("processor", &|file| {
+        format!("{} × {}", file.environment.cpus, file.environment.cpu_model)
+    });
+    add("memory", &|file| {
+        show(file.environment.memory_bytes as f64, "bytes")
+    });
+    add("system", &|file| {
+        format!(
+            "{}, kernel {}",
+            file.environment.os, file.environment.kernel
+        )
+    });
+    add("file system", &|file| {
+        format!(
+            "{} ({})",
+            file.environment.file_system, file.environment.mount_options
+        )
+    });
+    add("fsync", &|file| show(file.environment.fsync_ms, "ms"));
+    add("data set", &|file| file.environment.data_set.clone());
+    add("seed", &|file| file.environment.seed.to_string());
+    add("other processes", &|file| {
+        format!("{:.2} cores", file.environment.other_cpu)
+    });
+    add("load generator", &|file| {
+        format!("{:.2} cores", file.environment.generator_cpu)
+    });
+    add("warm-up", &|file| match &file.warmup {
+        Some(warmup) if warmup.steady => format!("{:.1} s, steady", warmup.seconds),
+        Some(warmup) => format!("{:.1} s, not steady", warmup.seconds),
+        None => "none".to_owned(),
+    });
+    add("PostgreSQL", &|file| {
+        let version = file.environment.postgres_version.clone();
+        version.unwrap_or_else(|| "none".to_owned())
+    });
+    for name in names(files, |file| file.environment.postgres_settings.keys()) {
+        add(&format!("setting {name}"), &|file| {
+            let value = file.environment.postgres_settings.get(&name);
+            value.cloned().unwrap_or_else(|| "default".to_owned())
+        });
+    }
+    for name in names(files, |file| file.parameters.keys()) {
+        add(
+            &format!("parameter {name}"),
+            &|file| match file.parameters.get(&name) {
+                None => "not set".to_owned(),
+                Some(serde_json::Value::String(text)) => text.clone(),
+                Some(value) => value.to_string(),
+            },
+        );
+    }
+    into_numbers(files, rows)
+}
+
+fn names<'a, K>(files: &'a [Loaded], keys: impl Fn(&'a ResultFile) -> K) -> BTreeSet<String>
+where
+    K: Iterator<Item = &'a String>,
+{
+    let all = files.iter().flat_map(|file| keys(&file.result));
+    all.cloned().collect()
+}
+
+fn into_numbers(files: &[Loaded], rows: Vec<(String, Vec<String>)>) -> Numbers {
+    let mut numbers = Numbers::new(&["condition"]);
+    numbers
+        .head
+        .extend(files.iter().map(|file| file.label.clone()));
+    if files.len() > 1 {
+        numbers.head.push("differs".to_owned());
+    }
+    for (name, values) in rows {
+        let differs = values.iter().any(|value| *value != values[0]);
+        let mut row = vec![name];
+        row.extend(values);
+        if files.len() > 1 {
+            row.push(if differs { "≠" } else { "" }.to_owned());
+        }
+        numbers.rows.push(row);
+    }
+    numbers
+}
+
+/// Everything a reader must know before the numbers: warnings, and failures by cause.
+pub fn remarks(files: &[Loaded]) -> Vec<String> {
+    let mut remarks = Vec::new();
+    for file in files {
+        let label = &file.label;
+        let warnings = file.result.warnings.iter();
+        remarks.extend(warnings.map(|warning| format!("{label}: {warning}")));
+        for (cause, count) in &file.result.errors {
+            remarks.push(format!("{label}: {count} operations failed: {cause}"));
+        }
+    }
+    remarks
+}

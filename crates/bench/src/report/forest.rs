@@ -1,0 +1,108 @@
+//! Each file against the first: ratios with their intervals, and the margin.
+
+use super::plot::{Axis, Entry, Frame, Numbers, Plot, WIDTH};
+use super::scale::Scale;
+use super::svg::Anchor;
+use crate::compare::Comparison;
+use crate::quantity::{change, cut, show};
+
+const ROW: f64 = 22.0;
+const NAMES: f64 = 172.0;
+const NAME_LETTERS: usize = 22;
+/// Beyond these an interval is drawn to the edge: a plot about percents need not show factors.
+const RATIO_MAX: f64 = 3.0;
+
+/// The plot of one comparison; `None` when no figure has a ratio.
+pub fn plot(comparison: &Comparison, class: &str) -> Option<Plot> {
+    let drawn: Vec<_> = comparison
+        .rows
+        .iter()
+        .filter_map(|row| row.ratio.map(|ratio| (row, ratio)))
+        .collect();
+    if drawn.is_empty() {
+        return None;
+    }
+    let margin = 1.0 + comparison.margin;
+    let reach = drawn
+        .iter()
+        .flat_map(|(row, ratio)| {
+            let (low, high) = row.interval.unwrap_or((*ratio, *ratio));
+            [high, 1.0 / low, *ratio, 1.0 / ratio]
+        })
+        .fold(margin, f64::max)
+        .min(RATIO_MAX)
+        * 1.05;
+    let scale = Scale::Log {
+        from: 1.0 / reach,
+        to: reach,
+    };
+    let x = Axis::new(scale, "change from A to B (ratio, logarithmic)", "percent");
+    let title = format!("{} against {}", comparison.b.label, comparison.a.label);
+    let interval = format!("interval {class}");
+    let legend = [
+        Entry {
+            class: interval.clone(),
+            text: "95% interval".to_owned(),
+        },
+        Entry {
+            class: "band".to_owned(),
+            text: format!("margin of ±{:.1}%", comparison.margin * 100.0),
+        },
+    ];
+    let inside = ROW * drawn.len() as f64 + 8.0;
+    let mut frame = Frame::bare(&title, &legend, &x, NAMES, inside);
+    let (top, bottom) = (frame.top(), frame.bottom());
+    let band = (frame.x(1.0 / margin), frame.x(margin));
+    let size = (band.1 - band.0, bottom - top);
+    frame.drawing.rectangle("margin", (band.0, top), size);
+    let one = frame.x(1.0);
+    frame.drawing.line("axis", (one, top), (one, bottom));
+    for (index, (row, ratio)) in drawn.iter().enumerate() {
+        let y = top + 4.0 + ROW * (index as f64 + 0.5);
+        let name = cut(&row.figure, NAME_LETTERS);
+        frame
+            .drawing
+            .text("tick", (NAMES - 8.0, y + 4.0), Anchor::End, &name);
+        let x = frame.x(*ratio);
+        match row.interval {
+            Some((low, high)) => {
+                let (low, high) = (frame.x(low), frame.x(high).min(WIDTH));
+                frame.drawing.line(&interval, (low, y), (high, y));
+                for end in [low, high] {
+                    frame
+                        .drawing
+                        .line(&interval, (end, y - 4.0), (end, y + 4.0));
+                }
+                frame.drawing.dot(&format!("dot {class}"), (x, y), 4.5);
+            }
+            None => frame.drawing.dot(&format!("hollow {class}"), (x, y), 4.5),
+        }
+    }
+    let description = "Left of the line B is smaller, right of it larger. An interval that lies within \
+                       the margin is equivalent; a hollow dot has too few runs for an interval.";
+    let name = format!("comparison-{}", comparison.b.label);
+    Some(frame.finish(&name, &title, description, numbers(comparison)))
+}
+
+/// The figures of a comparison as a table.
+pub fn numbers(comparison: &Comparison) -> Numbers {
+    let mut numbers = Numbers::new(&["metric", "A", "B", "B/A", "95% interval", "verdict"]);
+    numbers.rows = comparison
+        .rows
+        .iter()
+        .map(|row| {
+            let interval = row.interval.map_or("–".to_owned(), |(low, high)| {
+                format!("{} to {}", change(low), change(high))
+            });
+            vec![
+                row.figure.clone(),
+                show(row.a, &row.unit),
+                show(row.b, &row.unit),
+                row.ratio.map_or("–".to_owned(), change),
+                interval,
+                row.verdict.word().to_owned(),
+            ]
+        })
+        .collect();
+    numbers
+}

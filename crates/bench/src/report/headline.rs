@@ -1,0 +1,72 @@
+//! The table that comes first: every metric of every file.
+
+use super::plot::Numbers;
+use super::{Loaded, metric_names};
+use crate::quantity::{digits, show};
+use crate::result::Metric;
+
+/// Latencies with their percentiles.
+pub fn latencies(files: &[Loaded]) -> Numbers {
+    let mut numbers = Numbers::new(&[
+        "metric", "file", "mean", "p50", "p90", "p95", "p99", "p99.9", "max", "samples",
+    ]);
+    numbers.rows = rows(files, is_latency, |metric| {
+        let mut cells = vec![show(metric.value, &metric.unit)];
+        for value in [
+            metric.p50,
+            metric.p90,
+            metric.p95,
+            metric.p99,
+            metric.p999,
+            metric.max,
+        ] {
+            cells.push(value.map_or("–".to_owned(), |value| show(value, &metric.unit)));
+        }
+        cells.push(digits(metric.samples as f64));
+        cells
+    });
+    numbers
+}
+
+/// Single values.
+pub fn values(files: &[Loaded]) -> Numbers {
+    let mut numbers = Numbers::new(&["metric", "file", "value", "samples"]);
+    numbers.rows = rows(
+        files,
+        |metric| !is_latency(metric),
+        |metric| {
+            vec![
+                show(metric.value, &metric.unit),
+                digits(metric.samples as f64),
+            ]
+        },
+    );
+    numbers
+}
+
+fn is_latency(metric: &Metric) -> bool {
+    metric.p50.is_some() || metric.max.is_some() || metric.histogram.is_some()
+}
+
+fn rows(
+    files: &[Loaded],
+    wanted: impl Fn(&Metric) -> bool,
+    cells: impl Fn(&Metric) -> Vec<String>,
+) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    for name in metric_names(files) {
+        for file in files {
+            if let Some(metric) = file
+                .result
+                .metrics
+                .get(&name)
+                .filter(|metric| wanted(metric))
+            {
+                let mut row = vec![name.clone(), file.label.clone()];
+                row.extend(cells(metric));
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}

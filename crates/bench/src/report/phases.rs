@@ -1,0 +1,105 @@
+//! Where the time of an operation went: its phases side by side.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::plot::{Axis, Frame, Numbers, Plot};
+use super::scale::Scale;
+use super::svg::Anchor;
+use super::{Loaded, class_of, entries};
+use crate::quantity::{cut, digits, show};
+use crate::result::Phase;
+
+const BAR: f64 = 12.0;
+const GAP: f64 = 12.0;
+const NAMES: f64 = 140.0;
+const NAME_LETTERS: usize = 19;
+
+/// One plot per operation that has phases.
+pub fn plots(files: &[Loaded]) -> Vec<Plot> {
+    let mut operations: BTreeMap<&String, BTreeSet<&String>> = BTreeMap::new();
+    for file in files {
+        for (name, phase) in &file.result.phases {
+            operations.entry(&phase.operation).or_default().insert(name);
+        }
+    }
+    operations
+        .into_iter()
+        .map(|(operation, names)| plot(operation, &names, files))
+        .collect()
+}
+
+/// The phase of this name, where it belongs to the operation.
+fn phase<'a>(file: &'a Loaded, operation: &str, name: &str) -> Option<&'a Phase> {
+    let phase = file.result.phases.get(name)?;
+    (phase.operation == operation).then_some(phase)
+}
+
+fn plot(operation: &str, names: &BTreeSet<&String>, files: &[Loaded]) -> Plot {
+    let all = || {
+        let of_file = |file| {
+            names
+                .iter()
+                .filter_map(move |name| phase(file, operation, name))
+        };
+        files.iter().flat_map(of_file)
+    };
+    let largest = all().map(|phase| phase.p95).fold(0.0, f64::max);
+    let x = Axis::new(Scale::from_zero(largest), "milliseconds", "ms");
+    let title = format!("{operation}: phases");
+    let group = BAR * files.len() as f64 + GAP;
+    let inside = group * names.len() as f64;
+    let legend = entries(files.iter(), "bar");
+    let mut frame = Frame::bare(&title, &legend, &x, NAMES, inside);
+    let mut numbers = Numbers::new(&["phase", "file", "p50", "p95", "sum", "share", "times"]);
+    let mut y = frame.top() + GAP / 2.0;
+    for name in names {
+        let middle = y + BAR * files.len() as f64 / 2.0 + 4.0;
+        let text = cut(name, NAME_LETTERS);
+        frame
+            .drawing
+            .text("tick", (NAMES - 7.0, middle), Anchor::End, &text);
+        for (row, file) in files.iter().enumerate() {
+            let Some(phase) = phase(file, operation, name) else {
+                continue;
+            };
+            let top = y + BAR * row as f64;
+            let from = frame.x(0.0);
+            let size = (frame.x(phase.p50) - from, BAR - 2.0);
+            frame
+                .drawing
+                .rectangle(&class_of("bar", file), (from, top), size);
+            let line = top + BAR / 2.0 - 1.0;
+            let ends = ((frame.x(phase.p50), line), (frame.x(phase.p95), line));
+            frame
+                .drawing
+                .line(&class_of("whisker", file), ends.0, ends.1);
+            numbers.rows.push(row_of(name, file, phase, operation));
+        }
+        y += group;
+    }
+    let description =
+        "Each bar is a phase's median; the line beyond it ends at the 95th percentile.";
+    frame.finish(&format!("phases-{operation}"), &title, description, numbers)
+}
+
+fn row_of(name: &str, file: &Loaded, phase: &Phase, operation: &str) -> Vec<String> {
+    let phases = file.result.phases.values();
+    let total: f64 = phases
+        .filter(|other| other.operation == operation)
+        .map(|other| other.total_ms)
+        .sum();
+    let share = if total > 0.0 {
+        phase.total_ms / total
+    } else {
+        0.0
+    };
+    vec![
+        name.to_owned(),
+        file.label.clone(),
+        show(phase.p50, "ms"),
+        show(phase.p95, "ms"),
+        show(phase.total_ms, "ms"),
+        format!("{:.0}%", share * 100.0),
+        digits(phase.count as f64),
+    ]
+}

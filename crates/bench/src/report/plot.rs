@@ -1,0 +1,247 @@
+//! What every plot has: a title, axes with units, a legend, and its numbers as a table.
+
+use super::scale::Scale;
+use super::svg::{Anchor, Drawing, escaped};
+use crate::quantity::cut;
+
+/// The width of every plot, in the units of its drawing.
+pub const WIDTH: f64 = 560.0;
+const LEFT: f64 = 66.0;
+const RIGHT: f64 = 26.0;
+const BOTTOM: f64 = 46.0;
+const TITLE_HEIGHT: f64 = 30.0;
+const LEGEND_LINE: f64 = 18.0;
+/// About the width of a letter at the size of a plot's text.
+const LETTER: f64 = 7.1;
+const LEGEND_TEXT_MAX: usize = 44;
+
+/// Numbers as a table.
+#[derive(Clone, Debug, Default)]
+pub struct Numbers {
+    /// Names of the columns.
+    pub head: Vec<String>,
+    /// Rows; the first cell names the row.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Numbers {
+    /// A table with these columns.
+    pub fn new(head: &[&str]) -> Self {
+        Self {
+            head: head.iter().map(|name| (*name).to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+}
+
+/// A finished plot.
+#[derive(Clone, Debug)]
+pub struct Plot {
+    /// What its file is called, without an ending.
+    pub name: String,
+    /// What it shows.
+    pub title: String,
+    /// How to read it, in a sentence.
+    pub description: String,
+    /// Its elements.
+    pub drawing: Drawing,
+    /// Its height; the width is [`WIDTH`].
+    pub height: f64,
+    /// The numbers behind it.
+    pub numbers: Numbers,
+}
+
+impl Plot {
+    /// The plot as an element of a page, or of a file where `style` is its style sheet.
+    pub fn svg(&self, id: &str, style: Option<&str>) -> String {
+        let (name_space, style) = match style {
+            Some(style) => (
+                r#" xmlns="http://www.w3.org/2000/svg""#,
+                format!("<style>{style}</style>\n"),
+            ),
+            None => ("", String::new()),
+        };
+        format!(
+            r#"<svg{name_space} class="plot" viewBox="0 0 {WIDTH:.0} {height:.0}" role="img" aria-labelledby="{id}-title {id}-text">
+<title id="{id}-title">{title}</title>
+<desc id="{id}-text">{description}</desc>
+{style}<rect class="ground" width="{WIDTH:.0}" height="{height:.0}"/>
+{body}</svg>
+"#,
+            height = self.height,
+            title = escaped(&self.title),
+            description = escaped(&self.description),
+            body = self.drawing.body()
+        )
+    }
+}
+
+/// An axis: its scale, what it measures, in which unit.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// Where values lie.
+    pub scale: Scale,
+    /// What it says.
+    pub title: String,
+    /// The unit of its ticks.
+    pub unit: String,
+}
+
+impl Axis {
+    /// An axis.
+    pub fn new(scale: Scale, title: &str, unit: &str) -> Self {
+        Self {
+            scale,
+            title: title.to_owned(),
+            unit: unit.to_owned(),
+        }
+    }
+}
+
+/// One entry of a legend: the class of its mark and what it stands for.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// A class such as `line s0` or `dot s1`.
+    pub class: String,
+    /// What it stands for.
+    pub text: String,
+}
+
+/// The area between the axes, while a plot is drawn.
+#[derive(Debug)]
+pub struct Frame {
+    /// The elements so far.
+    pub drawing: Drawing,
+    x: Scale,
+    y: Scale,
+    left: f64,
+    top: f64,
+    bottom: f64,
+    height: f64,
+}
+
+impl Frame {
+    /// Draws title, legend, grid and axes, and leaves `inside` high an area for the data.
+    pub fn new(title: &str, legend: &[Entry], x: &Axis, y: &Axis, inside: f64) -> Self {
+        let mut frame = Self::bare(title, legend, x, LEFT, inside);
+        frame.y = y.scale;
+        let right = WIDTH - RIGHT;
+        for (value, name) in y.scale.ticks(&y.unit) {
+            let at = frame.y(value);
+            frame.drawing.line("grid", (frame.left, at), (right, at));
+            let place = (frame.left - 7.0, at + 4.0);
+            frame.drawing.text("tick", place, Anchor::End, &name);
+        }
+        let middle = f64::midpoint(frame.top, frame.bottom);
+        frame.drawing.text_upwards("name", (13.0, middle), &y.title);
+        frame
+    }
+
+    /// Without an axis at the left, which begins at `left`: for plots whose rows have names.
+    pub fn bare(title: &str, legend: &[Entry], x: &Axis, left: f64, inside: f64) -> Self {
+        let mut drawing = Drawing::default();
+        drawing.text("title", (10.0, 20.0), Anchor::Start, &cut(title, 60));
+        let top = TITLE_HEIGHT + draw_legend(&mut drawing, legend) + 6.0;
+        let bottom = top + inside;
+        let mut frame = Self {
+            drawing,
+            x: x.scale,
+            y: Scale::from_zero(1.0),
+            left,
+            top,
+            bottom,
+            height: bottom + BOTTOM,
+        };
+        let mut taken = f64::MIN;
+        for (value, name) in x.scale.ticks(&x.unit) {
+            let at = frame.x(value);
+            frame.drawing.line("grid", (at, top), (at, bottom));
+            // A name that would run into the one before is left out; its line stays.
+            let half = name.chars().count() as f64 * LETTER / 2.0;
+            if at - half > taken {
+                let place = (at, bottom + 17.0);
+                frame.drawing.text("tick", place, Anchor::Middle, &name);
+                taken = at + half + 4.0;
+            }
+        }
+        let right = WIDTH - RIGHT;
+        frame.drawing.line("axis", (left, bottom), (right, bottom));
+        let place = (f64::midpoint(left, right), bottom + 37.0);
+        frame.drawing.text("name", place, Anchor::Middle, &x.title);
+        frame
+    }
+
+    /// The horizontal place of a value.
+    pub fn x(&self, value: f64) -> f64 {
+        self.left + self.x.position(value) * (WIDTH - RIGHT - self.left)
+    }
+
+    /// The vertical place of a value.
+    pub fn y(&self, value: f64) -> f64 {
+        self.bottom - self.y.position(value) * (self.bottom - self.top)
+    }
+
+    /// The place of a point.
+    pub fn at(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        (self.x(x), self.y(y))
+    }
+
+    /// The upper end of the area.
+    pub fn top(&self) -> f64 {
+        self.top
+    }
+
+    /// The lower end of the area.
+    pub fn bottom(&self) -> f64 {
+        self.bottom
+    }
+
+    /// The finished plot.
+    pub fn finish(self, name: &str, title: &str, description: &str, numbers: Numbers) -> Plot {
+        Plot {
+            name: slug(name),
+            title: title.to_owned(),
+            description: description.to_owned(),
+            drawing: self.drawing,
+            height: self.height,
+            numbers,
+        }
+    }
+}
+
+/// Draws the entries in as many lines as they need and returns their height.
+fn draw_legend(drawing: &mut Drawing, legend: &[Entry]) -> f64 {
+    let (mut x, mut line) = (10.0, 0.0);
+    for entry in legend {
+        let text = cut(&entry.text, LEGEND_TEXT_MAX);
+        let width = 30.0 + text.chars().count() as f64 * LETTER + 16.0;
+        if x > 10.0 && x + width > WIDTH {
+            (x, line) = (10.0, line + 1.0);
+        }
+        let y = TITLE_HEIGHT + line * LEGEND_LINE + 6.0;
+        if entry.class.starts_with("dot") {
+            drawing.dot(&entry.class, (x + 11.0, y), 3.5);
+        } else {
+            drawing.line(&entry.class, (x, y), (x + 22.0, y));
+        }
+        drawing.text("tick", (x + 28.0, y + 4.0), Anchor::Start, &text);
+        x += width;
+    }
+    if legend.is_empty() {
+        0.0
+    } else {
+        (line + 1.0) * LEGEND_LINE
+    }
+}
+
+/// A name that is safe for a file.
+fn slug(name: &str) -> String {
+    const LENGTH_MAX: usize = 60;
+    name.chars()
+        .take(LENGTH_MAX)
+        .map(|c| match c {
+            c if c.is_ascii_alphanumeric() || c == '_' => c.to_ascii_lowercase(),
+            _ => '-',
+        })
+        .collect()
+}

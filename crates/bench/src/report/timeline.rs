@@ -1,0 +1,209 @@
+//! What happened when: each second of the window, and every single cycle.
+
+use std::collections::BTreeSet;
+
+use super::plot::{Axis, Entry, Frame, Numbers, Plot};
+use super::scale::Scale;
+use super::{Loaded, class_of, entries};
+use crate::compare::median;
+use crate::quantity::{digits, show};
+use crate::result::{Second, SecondOfOperation};
+
+/// More dots than this hide each other; of those that share a place the slowest is drawn.
+const DOTS_MAX: usize = 800;
+
+/// Rate and latency of every operation, second by second.
+pub fn plots(files: &[Loaded]) -> Vec<Plot> {
+    let operations: BTreeSet<&String> = files
+        .iter()
+        .flat_map(|file| &file.result.timeline)
+        .flat_map(|second| second.operations.keys())
+        .collect();
+    operations
+        .into_iter()
+        .flat_map(|operation| [rate(operation, files), latency(operation, files)])
+        .collect()
+}
+
+/// The course of one quantity of an operation: points of second and value.
+fn course(
+    file: &Loaded,
+    operation: &str,
+    value: impl Fn(&SecondOfOperation) -> f64,
+) -> Vec<(f64, f64)> {
+    let of_second = |second: &Second| {
+        let found = second.operations.get(operation)?;
+        Some((second.second as f64, value(found)))
+    };
+    file.result.timeline.iter().filter_map(of_second).collect()
+}
+
+fn with_operation<'a>(files: &'a [Loaded], operation: &str) -> Vec<&'a Loaded> {
+    let has = |file: &&Loaded| {
+        let mut seconds = file.result.timeline.iter();
+        seconds.any(|second| second.operations.contains_key(operation))
+    };
+    files.iter().filter(has).collect()
+}
+
+fn seconds_axis(files: &[&Loaded]) -> Axis {
+    let seconds = files.iter().filter_map(|file| file.result.timeline.last());
+    let last = seconds.map(|second| second.second).max();
+    let scale = Scale::from_zero(last.unwrap_or_default() as f64);
+    Axis::new(scale, "seconds since the window began", "count")
+}
+
+fn rate(operation: &str, files: &[Loaded]) -> Plot {
+    let files = with_operation(files, operation);
+    let courses: Vec<_> = files
+        .iter()
+        .map(|file| course(file, operation, |second| second.count as f64))
+        .collect();
+    let y = Axis::new(
+        Scale::from_zero(largest(&courses)),
+        "operations per second",
+        "count",
+    );
+    let title = format!("{operation}: rate");
+    let legend = entries(files.iter().copied(), "line");
+    let mut frame = Frame::new(&title, &legend, &seconds_axis(&files), &y, 150.0);
+    let mut numbers = Numbers::new(&["file", "seconds", "lowest", "median", "highest"]);
+    for (file, course) in files.iter().zip(&courses) {
+        draw(&mut frame, "line", file, course);
+        numbers.rows.push(summary(file, course, digits));
+    }
+    let description = "Operations that ended in each second.";
+    frame.finish(&format!("rate-{operation}"), &title, description, numbers)
+}
+
+fn latency(operation: &str, files: &[Loaded]) -> Plot {
+    let files = with_operation(files, operation);
+    let of = |value: fn(&SecondOfOperation) -> f64| -> Vec<Vec<(f64, f64)>> {
+        let courses = files.iter().map(|file| course(file, operation, value));
+        courses.collect()
+    };
+    let (middle, high) = (of(|second| second.p50), of(|second| second.p95));
+    let y = Axis::new(Scale::from_zero(largest(&high)), "latency (ms)", "ms");
+    let title = format!("{operation}: latency over time");
+    let legend: Vec<Entry> = files
+        .iter()
+        .flat_map(|file| {
+            ["p50", "p95"].map(|statistic| Entry {
+                class: class_of(if statistic == "p50" { "solid" } else { "thin" }, file),
+                text: format!("{statistic} {}", file.label),
+            })
+        })
+        .collect();
+    let mut frame = Frame::new(&title, &legend, &seconds_axis(&files), &y, 170.0);
+    let mut numbers = Numbers::new(&["file", "seconds", "lowest", "median", "highest"]);
+    for (index, file) in files.iter().enumerate() {
+        draw(&mut frame, "thin", file, &high[index]);
+        draw(&mut frame, "solid", file, &middle[index]);
+        for (statistic, course) in [("p50", &middle[index]), ("p95", &high[index])] {
+            let mut row = summary(file, course, |value| show(value, "ms"));
+            row[0] = format!("{statistic} {}", row[0]);
+            numbers.rows.push(row);
+        }
+    }
+    let description = "Median (whole line) and 95th percentile (broken line) of each second.";
+    frame.finish(
+        &format!("latency-{operation}"),
+        &title,
+        description,
+        numbers,
+    )
+}
+
+/// Points joined where seconds follow each other: a second without any is a gap, not a slope.
+fn draw(frame: &mut Frame, mark: &str, file: &Loaded, course: &[(f64, f64)]) {
+    for part in course.chunk_by(|one, next| next.0 - one.0 <= 1.0) {
+        if let [alone] = part {
+            let place = frame.at(*alone);
+            frame.drawing.dot(&class_of("dot", file), place, 2.0);
+        }
+        let points: Vec<(f64, f64)> = part.iter().map(|point| frame.at(*point)).collect();
+        frame.drawing.path(&class_of(mark, file), &points);
+    }
+}
+
+fn largest(courses: &[Vec<(f64, f64)>]) -> f64 {
+    let values = courses.iter().flatten().map(|(_, value)| *value);
+    values.fold(0.0, f64::max)
+}
+
+fn summary(file: &Loaded, course: &[(f64, f64)], show: impl Fn(f64) -> String) -> Vec<String> {
+    let values: Vec<f64> = course.iter().map(|(_, value)| *value).collect();
+    let lowest = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let highest = values.iter().copied().fold(0.0, f64::max);
+    vec![
+        file.label.clone(),
+        values.len().to_string(),
+        show(lowest),
+        show(median(&values)),
+        show(highest),
+    ]
+}
+
+/// Every single operation of the cycles, one plot per operation.
+pub fn cycles(files: &[Loaded]) -> Vec<Plot> {
+    let operations: BTreeSet<&String> = files
+        .iter()
+        .flat_map(|file| &file.result.cycles)
+        .flat_map(|cycle| cycle.latencies_ms.keys())
+        .collect();
+    operations
+        .into_iter()
+        .map(|operation| cycles_of(operation, files))
+        .collect()
+}
+
+fn cycles_of(operation: &str, files: &[Loaded]) -> Plot {
+    let courses: Vec<(&Loaded, Vec<(f64, f64)>)> = files
+        .iter()
+        .map(|file| {
+            let latencies = file.result.cycles.iter().enumerate();
+            let course = latencies
+                .filter_map(|(number, cycle)| {
+                    let latency = cycle.latencies_ms.get(operation)?;
+                    Some((number as f64 + 1.0, *latency))
+                })
+                .collect();
+            (file, course)
+        })
+        .filter(|(_, course): &(_, Vec<_>)| !course.is_empty())
+        .collect();
+    let points = || courses.iter().flat_map(|(_, course)| course);
+    let last = points().map(|(number, _)| *number).fold(0.0, f64::max);
+    let x = Axis::new(Scale::from_zero(last), "cycle", "count");
+    let scale = Scale::log_around(points().map(|(_, latency)| *latency));
+    let y = Axis::new(scale, "latency (ms, log.)", "ms");
+    let title = format!("{operation}: every cycle");
+    let legend = entries(courses.iter().map(|(file, _)| *file), "dot");
+    let mut frame = Frame::new(&title, &legend, &x, &y, 190.0);
+    let mut numbers = Numbers::new(&["file", "cycles", "lowest", "median", "highest"]);
+    for (file, course) in &courses {
+        for point in thinned(course) {
+            let place = frame.at(point);
+            frame.drawing.dot(&class_of("dot", file), place, 2.2);
+        }
+        numbers
+            .rows
+            .push(summary(file, course, |value| show(value, "ms")));
+    }
+    let description = "Each cycle as one dot, in the order they were begun; those before the window \
+                       was steady included.";
+    frame.finish(&format!("cycles-{operation}"), &title, description, numbers)
+}
+
+/// At most [`DOTS_MAX`] points: of neighbours the slowest.
+fn thinned(course: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let share = course.len().div_ceil(DOTS_MAX).max(1);
+    course
+        .chunks(share)
+        .filter_map(|part| {
+            part.iter()
+                .copied()
+                .max_by(|one, other| one.1.total_cmp(&other.1))
+        })
+        .collect()
+}
