@@ -30,6 +30,27 @@ egret_base::settings! {
         ttl_max: Span = Span::secs(365 * 86_400),
         /// Time without a session after which a branch is suspended; empty: never.
         idle_suspend: Option<Span> = None,
+        /// Branches of preset `small` that are kept ready, started and with sessions connected, so
+        /// that a create takes one from this pool; recent demand raises the number. 0: none. Where
+        /// every byte is copied, only `egret branch pool resize` fills a pool.
+        pool_min: u32 = 2,
+        /// Largest number of ready branches of one preset that recent demand alone asks for.
+        pool_demand_max: u32 = 16,
+        /// Largest number of branches in all pools together.
+        pool_max: u32 = 200,
+        /// Sessions that each branch in a pool keeps connected for clients of the proxy; one more
+        /// answers queries through the API. 0: neither.
+        pool_sessions: u32 = 1,
+        /// Time without a request after which pools are filled and files are deleted, so that this
+        /// work does not compete with a burst of requests.
+        pool_quiet: Span = Span::ms(100),
+        /// How long that work is put off at most.
+        pool_patience: Span = Span::secs(2),
+        /// How a pool is filled: `phased` (all clones, then all starts, then all sessions) or
+        /// `interleaved` (one branch after the other).
+        pool_refill: String = "phased".to_owned(),
+        /// How long a session that nobody uses is kept connected once its branch is leased.
+        session_idle: Span = Span::secs(30),
         /// How long a branch may take to start.
         start_timeout: Span = Span::secs(60),
         /// How long a branch may take to stop cleanly.

@@ -1,5 +1,6 @@
 //! Metrics of the branches engine: `egret_branches_<noun>_<unit>`.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -10,7 +11,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use crate::api::Stopwatch;
-use crate::model::{Branch, BranchState};
+use crate::core::pool::{Entry, Stage};
+use crate::model::{Branch, BranchState, Preset};
 use crate::store::volume::Space;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -23,9 +25,25 @@ struct StateLabel {
     state: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PresetLabel {
+    preset: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PoolLabel {
+    preset: &'static str,
+    stage: &'static str,
+}
+
 /// What the engine counts.
 pub(crate) struct Metrics {
     creates: Counter,
+    leases: Counter,
+    misses: Counter,
+    pool_phases: Family<PhaseLabel, Histogram>,
+    pool: Family<PoolLabel, Gauge>,
+    pool_targets: Family<PresetLabel, Gauge>,
     create_failures: Counter,
     destroys: Counter,
     ends: Counter,
@@ -46,6 +64,11 @@ impl Metrics {
     pub(crate) fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             creates: Counter::default(),
+            leases: Counter::default(),
+            misses: Counter::default(),
+            pool_phases: Family::new_with_constructor(seconds),
+            pool: Family::default(),
+            pool_targets: Family::default(),
             create_failures: Counter::default(),
             destroys: Counter::default(),
             ends: Counter::default(),
@@ -79,6 +102,31 @@ impl Metrics {
             "Queries through the API",
             metrics.queries.clone(),
         );
+        registry.register(
+            "pool_leases",
+            "Creations that the pool served",
+            metrics.leases.clone(),
+        );
+        registry.register(
+            "pool_misses",
+            "Creations that the pool would have served, had it not been empty",
+            metrics.misses.clone(),
+        );
+        registry.register(
+            "pool_phase_seconds",
+            "Time of each phase of filling the pools",
+            metrics.pool_phases.clone(),
+        );
+        registry.register(
+            "pool_count",
+            "Branches in the pools by preset and stage",
+            metrics.pool.clone(),
+        );
+        registry.register(
+            "pool_target",
+            "Branches that each pool should have",
+            metrics.pool_targets.clone(),
+        );
         registry.register("count", "Branches by state", metrics.states.clone());
         registry.register("templates_count", "Templates", metrics.templates.clone());
         registry.register(
@@ -101,6 +149,47 @@ impl Metrics {
                 phase: phase.name.clone(),
             };
             self.phases.get_or_create(&label).observe(phase.ms / 1e3);
+        }
+    }
+
+    /// A creation that took its branch from the pool.
+    pub(crate) fn leased(&self, watch: &Stopwatch) {
+        self.leases.inc();
+        self.created(watch);
+    }
+
+    /// A creation that found its pool empty.
+    pub(crate) fn missed(&self) {
+        self.misses.inc();
+    }
+
+    pub(crate) fn pool_phase(&self, phase: &str, elapsed: Duration) {
+        let label = PhaseLabel {
+            phase: phase.to_owned(),
+        };
+        let time = elapsed.as_secs_f64();
+        self.pool_phases.get_or_create(&label).observe(time);
+    }
+
+    /// Takes over how the pools stand.
+    pub(crate) fn observe_pools(&self, entries: &[Entry], targets: &BTreeMap<Preset, u32>) {
+        for (preset, target) in targets {
+            let preset = preset.as_str();
+            let label = PresetLabel { preset };
+            self.pool_targets
+                .get_or_create(&label)
+                .set(i64::from(*target));
+            for (stage, name) in Stage::ALL {
+                let at = |entry: &&Entry| entry.preset.as_str() == preset && entry.stage == stage;
+                let count = entries.iter().filter(at).count();
+                let label = PoolLabel {
+                    preset,
+                    stage: name,
+                };
+                self.pool
+                    .get_or_create(&label)
+                    .set(i64::try_from(count).unwrap_or(i64::MAX));
+            }
         }
     }
 

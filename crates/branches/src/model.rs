@@ -7,6 +7,8 @@ use std::str::FromStr;
 use egret_base::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::api::Stopwatch;
+
 egret_base::define_id!(
     /// Names a branch for good; a name may be used again after a branch is destroyed.
     BranchId
@@ -66,12 +68,15 @@ impl<'de> Deserialize<'de> for BranchName {
 macro_rules! text_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
         pub enum $name {
             $( $(#[$variant_doc])* #[serde(rename = $text)] $variant, )*
         }
 
         impl $name {
+            /// Every value.
+            pub const ALL: &'static [$name] = &[$(Self::$variant),*];
+
             /// Every value's text.
             pub const TEXTS: &'static [&'static str] = &[$($text),*];
 
@@ -113,6 +118,8 @@ text_enum!(
         Resetting = "resetting",
         /// It cannot run; `failure` says why. A reset may help.
         Failed = "failed",
+        /// Made beforehand and waiting, in the pool, for somebody to ask for it; it has no name yet.
+        Pooled = "pooled",
         /// A tombstone: its name is free again, its files wait for deletion.
         Destroying = "destroying",
     }
@@ -156,7 +163,7 @@ pub struct Phase {
 /// What a creation did and how long each part took.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Receipt {
-    /// `cold`: cloned and started for this request.
+    /// `cold`: cloned and started for this request; `pooled`: made beforehand.
     pub kind: String,
     /// The template it was made from.
     pub template: TemplateId,
@@ -170,6 +177,21 @@ pub struct Receipt {
     pub phases: Vec<Phase>,
     /// The server that the template was taken from.
     pub source: SourceIdentity,
+}
+
+impl Receipt {
+    /// What has been measured until now of a creation from a template.
+    pub(crate) fn new(kind: &str, template: &Template, watch: &Stopwatch) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            template: template.id,
+            template_lsn: template.lsn.clone(),
+            template_taken_at: template.taken_at,
+            total_ms: watch.total_ms(),
+            phases: watch.phases().to_vec(),
+            source: template.source.clone(),
+        }
+    }
 }
 
 /// Which server a template was taken from.

@@ -66,17 +66,19 @@ impl Inner {
         if self.started.set(started).is_err() {
             return Err(BranchesError::Stopping);
         }
+        self.recall_pool_sizes()?;
         let to_start = self.recover().await?;
-        let (starter, planner) = (self.clone(), self.clone());
+        let (starter, planner, filler) = (self.clone(), self.clone(), self.clone());
         let mut tasks = lock(&self.tasks);
         tasks.push(tokio::spawn(async move {
             starter.bring_all_back(to_start).await
         }));
         tasks.push(tokio::spawn(async move { planner.keep_planning().await }));
+        tasks.push(tokio::spawn(async move { filler.keep_pools().await }));
         Ok(())
     }
 
-    fn start_concurrency(&self) -> usize {
+    pub(crate) fn start_concurrency(&self) -> usize {
         match self.config.start_concurrency {
             0 => std::thread::available_parallelism().map_or(2, |cores| cores.get() * 2),
             configured => configured as usize,
@@ -107,7 +109,7 @@ impl Inner {
 
     async fn plan_once(self: &Arc<Self>) -> Result<(), BranchesError> {
         let registry = &self.started()?.registry;
-        let (branches, templates) = (registry.branches()?, registry.templates()?);
+        let (branches, templates) = (registry.branches(), registry.templates());
         let space = self.mounted().space()?;
         self.metrics.observe(&branches, templates.len(), space);
         let facts = branches.iter().map(|branch| self.facts(branch)).collect();
@@ -118,14 +120,26 @@ impl Inner {
             has_source: true,
         };
         let commands = plan(&view, &self.config, self.now());
+        self.close_idle_sessions(&branches);
         stream::iter(commands)
             .for_each_concurrent(self.start_concurrency(), async |command| {
-                if let Err(error) = self.carry_out(&command, &branches).await {
+                if let Err(error) = self.carry_out(&command).await {
                     tracing::warn!(?command, %error, "something due was not done and is tried again");
                 }
             })
             .await;
         Ok(())
+    }
+
+    /// Closes sessions that wait for nobody in branches that have been leased.
+    fn close_idle_sessions(&self, branches: &[Branch]) {
+        let patience = self.config.session_idle.duration();
+        for branch in branches {
+            if branch.state == BranchState::Running {
+                let idle = |_: &str, since: std::time::Instant| since.elapsed() >= patience;
+                self.slot(branch.id).close_residents(idle);
+            }
+        }
     }
 
     fn facts<'a>(&self, branch: &'a Branch) -> BranchFacts<'a> {
@@ -137,20 +151,10 @@ impl Inner {
         }
     }
 
-    async fn carry_out(
-        self: &Arc<Self>,
-        command: &Command,
-        branches: &[Branch],
-    ) -> Result<(), BranchesError> {
-        let find = |id: &BranchId| branches.iter().find(|branch| branch.id == *id).cloned();
+    async fn carry_out(self: &Arc<Self>, command: &Command) -> Result<(), BranchesError> {
         match command {
             Command::Expire(id) => self.expire(*id).await?,
             Command::Suspend(id, why) => self.suspend_due(*id, *why).await?,
-            Command::Purge(id) => {
-                if let Some(branch) = find(id) {
-                    self.purge(branch).await?;
-                }
-            }
             Command::PurgeTemplate(id) => self.purge_template(*id).await?,
             // A build takes its time, and what else is due must not wait for it.
             Command::RefreshTemplate => {
@@ -175,20 +179,18 @@ impl Inner {
         };
         self.stopping.store(true, Ordering::Release);
         self.due.notify_one();
+        self.pool.due.notify_one();
         let tasks = std::mem::take(&mut *lock(&self.tasks));
         for task in tasks {
             if let Err(error) = task.await {
                 tracing::error!(%error, "a task of the branches engine ended badly");
             }
         }
+        // From here on a postmaster that ends is no loss to the pool.
+        self.pool.forget();
         // A build at work comes to its end, or notices that Egret is stopping.
         let _building = self.building.lock().await;
-        let recorded = || {
-            started.registry.branches().unwrap_or_else(|error| {
-                tracing::error!(%error, "the registry does not answer");
-                Vec::new()
-            })
-        };
+        let recorded = || started.registry.branches();
         stream::iter(&recorded())
             .for_each_concurrent(self.start_concurrency(), async |branch| {
                 if let Err(error) = self.put_to_sleep(branch).await {
@@ -200,11 +202,13 @@ impl Inner {
             tracing::warn!(%error, "the volume was not flushed");
             return;
         }
-        for mut branch in recorded()
-            .into_iter()
-            .filter(|branch| branch.state == BranchState::Running)
-        {
-            branch.boot_id = None;
+        for mut branch in recorded() {
+            match branch.state {
+                BranchState::Running => branch.boot_id = None,
+                // What its sessions made it worth is gone with them.
+                BranchState::Pooled => branch.state = BranchState::Destroying,
+                _ => continue,
+            }
             branch.postmaster = None;
             if let Err(error) = started.registry.update_branch(&branch) {
                 tracing::warn!(branch = %branch.name, %error, "a clean stop was not recorded");

@@ -33,7 +33,7 @@ pub(crate) struct Branch {
     pub(crate) expires_at: Option<Timestamp>,
     pub(crate) age_ms: u64,
     pub(crate) sessions: u64,
-    pub(crate) diverged_bytes: u64,
+    pub(crate) diverged_bytes: Option<u64>,
     pub(crate) failure: Option<String>,
     pub(crate) receipt: Option<Receipt>,
 }
@@ -74,6 +74,16 @@ pub(crate) struct Template {
 pub(crate) struct Origin {
     pub(crate) source: String,
     pub(crate) branch: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Pool {
+    pub(crate) preset: String,
+    pub(crate) target: u32,
+    pub(crate) chosen: bool,
+    pub(crate) hot: usize,
+    pub(crate) filling: usize,
+    pub(crate) template: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -99,6 +99,14 @@ impl Api {
         self.call(Method::POST, path, &[], Some(body)).await
     }
 
+    /// PUT with a JSON body.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn put(&self, path: &[&str], body: Json) -> Result<Json, Failure> {
+        self.call(Method::PUT, path, &[], Some(body)).await
+    }
+
     /// PATCH with a JSON body.
     ///
     /// # Errors

@@ -145,6 +145,9 @@ pub enum Branch {
     /// The volume that holds the source and its branches
     #[command(subcommand)]
     Volume(Volume),
+    /// Branches that are ready before anybody asks for them
+    #[command(subcommand)]
+    Pool(Pool),
     /// The snapshots that branches are made of
     #[command(subcommand)]
     Template(Template),
@@ -225,6 +228,45 @@ pub enum Volume {
     },
     /// Show the volume, what is free on it, and what branches cost there
     Show,
+}
+
+/// `egret branch pool …`
+#[derive(Debug, Subcommand)]
+pub enum Pool {
+    /// Show how many branches are ready
+    Status {
+        /// Wait until every pool has what it should have
+        #[arg(long)]
+        filled: bool,
+    },
+    /// Say how many branches of a preset are to be ready; holds over a restart
+    Resize {
+        /// small, medium or large
+        preset: String,
+        /// How many, or `demand` to leave it to recent demand
+        size: PoolSize,
+    },
+}
+
+/// How many branches a pool is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolSize {
+    /// As many as recent demand asks for.
+    Demand,
+    /// This many.
+    Branches(u32),
+}
+
+impl std::str::FromStr for PoolSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "demand" {
+            return Ok(PoolSize::Demand);
+        }
+        let number = text.parse().map(PoolSize::Branches);
+        number.map_err(|_| format!("`{text}` is neither a number of branches nor `demand`"))
+    }
 }
 
 /// `egret branch template …`

@@ -6,6 +6,7 @@ mod branch;
 mod configuration;
 mod connect;
 mod external;
+mod pool;
 mod query;
 mod status;
 mod token;

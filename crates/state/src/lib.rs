@@ -1,7 +1,8 @@
 //! Egret's own metadata: one SQLite file, `state.db`, in which each part keeps its tables.
 //!
 //! A part opens the file with its own ordered, checksummed migrations and gets a connection.
-//! Commits are durable (`synchronous=FULL`): what is acknowledged has been flushed.
+//! Commits are durable (`synchronous=FULL`): what is acknowledged has been flushed. A part that has
+//! changes whose loss in a crash of the machine is harmless makes them by [`Database::relaxed`].
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -100,6 +101,22 @@ impl Database {
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.pragma_update(None, "foreign_keys", true)?;
         migrate(&mut connection, component, migrations)?;
+        Ok(Self {
+            connection: Mutex::new(connection),
+        })
+    }
+
+    /// A further connection to tables that [`Database::open`] has brought up to date, whose commits
+    /// survive the end of the process at any moment but are not flushed: a crash of the machine may
+    /// undo the last of them, in order.
+    ///
+    /// # Errors
+    /// [`StateError`] when the file cannot be opened.
+    pub fn relaxed(path: &Path) -> Result<Self, StateError> {
+        let connection = rusqlite::Connection::open(path)?;
+        connection.busy_timeout(Duration::from_secs(10))?;
+        connection.pragma_update(None, "synchronous", "NORMAL")?;
+        connection.pragma_update(None, "foreign_keys", true)?;
         Ok(Self {
             connection: Mutex::new(connection),
         })

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use egret_postgres::postmaster::StopMode;
+use futures_util::{StreamExt, stream};
 
 use super::{Branches, Inner, Slot};
 use crate::core::plan::Why;
@@ -126,7 +127,7 @@ impl Inner {
     /// Living branches made from templates of this one, and theirs, deepest first.
     pub(crate) fn descendants(&self, branch: &Branch) -> Result<Vec<Branch>, BranchesError> {
         let registry = &self.started()?.registry;
-        let (branches, templates) = (registry.branches()?, registry.templates()?);
+        let templates = registry.templates();
         let mut found: Vec<Branch> = Vec::new();
         let mut parents = vec![branch.id];
         while let Some(parent) = parents.pop() {
@@ -135,22 +136,26 @@ impl Inner {
                 .filter(|template| template.origin_branch == Some(parent))
                 .map(|template| template.id)
                 .collect();
-            for child in &branches {
-                if child.state != BranchState::Destroying && origins.contains(&child.template) {
-                    parents.push(child.id);
-                    found.push(child.clone());
-                }
+            if origins.is_empty() {
+                continue;
+            }
+            let children = registry.branches_where(|child| {
+                child.state != BranchState::Destroying && origins.contains(&child.template)
+            });
+            for child in children {
+                parents.push(child.id);
+                found.push(child);
             }
         }
         found.reverse();
         Ok(found)
     }
 
-    /// Makes a tombstone and tells the postmaster to go; the worker waits for it and cleans up.
+    /// Makes a tombstone; the worker stops the postmaster and deletes the files.
     pub(crate) async fn destroy(&self, branch: Branch) -> Result<Branch, BranchesError> {
         let slot = self.slot(branch.id);
         let held = slot.lock.lock().await;
-        let found = self.started()?.registry.branch(branch.id)?;
+        let found = self.started()?.registry.branch(branch.id);
         let Some(living) = found.filter(|found| found.state != BranchState::Destroying) else {
             return Err(BranchesError::NotFound {
                 name: branch.name.to_string(),
@@ -169,12 +174,10 @@ impl Inner {
         branch.state = BranchState::Destroying;
         self.steps.before("destroy.intent");
         self.started()?.registry.update_branch(&branch)?;
-        self.steps.before("destroy.signal");
-        if let Some(postmaster) = slot.take_live() {
-            postmaster.tell(StopMode::Immediate);
-        }
+        *super::lock(&slot.doomed) = slot.take_live();
         self.metrics.destroyed();
-        self.due.notify_one();
+        self.pool.note_activity();
+        self.pool.due.notify_one();
         Ok(branch)
     }
 
@@ -182,7 +185,7 @@ impl Inner {
     pub(crate) async fn expire(&self, id: BranchId) -> Result<(), BranchesError> {
         let slot = self.slot(id);
         let held = slot.lock.lock().await;
-        let found = self.started()?.registry.branch(id)?;
+        let found = self.started()?.registry.branch(id);
         let over = |branch: &Branch| {
             !branch.protected && branch.expires_at.is_some_and(|at| at <= self.now())
         };
@@ -203,7 +206,7 @@ impl Inner {
         let slot = self.slot(id);
         let held = slot.lock.lock().await;
         let used = why == Why::Idle && slot.sessions.load(Ordering::Acquire) > 0;
-        let found = self.started()?.registry.branch(id)?;
+        let found = self.started()?.registry.branch(id);
         let Some(branch) = found.filter(|branch| branch.state == BranchState::Running && !used)
         else {
             return Ok(());
@@ -211,6 +214,24 @@ impl Inner {
         tracing::info!(branch = %branch.name, ?why, "suspending");
         self.put_down(branch, &held).await?;
         Ok(())
+    }
+
+    /// Deletes what is behind every tombstone; what fails is tried again.
+    pub(crate) async fn purge_tombstones(&self) {
+        let Ok(started) = self.started() else {
+            return;
+        };
+        let leaving = |branch: &Branch| branch.state == BranchState::Destroying;
+        stream::iter(started.registry.branches_where(leaving))
+            .for_each_concurrent(self.start_concurrency(), async |branch| {
+                let (id, name) = (branch.id, branch.name.clone());
+                if let Err(error) = self.purge(branch).await
+                    && !self.stopping.load(Ordering::Acquire)
+                {
+                    tracing::warn!(%id, %name, %error, "the files of a destroyed branch were not deleted yet");
+                }
+            })
+            .await;
     }
 
     /// Deletes what is behind a tombstone, then the row.

@@ -45,6 +45,9 @@ impl Branches {
     /// # Errors
     /// [`BranchesError`]; a failed creation leaves a tombstone that is cleaned up behind.
     pub async fn create(&self, request: NewBranch) -> Result<Created, BranchesError> {
+        if let Some(branch) = self.inner.create_at_once(&request)? {
+            return Ok(Created::New(branch));
+        }
         // A caller that goes away must not leave the work half done.
         let inner = self.inner.clone();
         tokio::spawn(async move { inner.create(request).await })
@@ -54,22 +57,49 @@ impl Branches {
 }
 
 impl Inner {
+    /// A branch of the pool, where there is one for the request and its name is free.
+    fn create_at_once(
+        self: &Arc<Self>,
+        asked: &NewBranch,
+    ) -> Result<Option<Branch>, BranchesError> {
+        let mut watch = Stopwatch::start();
+        request::validate(asked, &self.config)?;
+        let registry = &self.started()?.registry;
+        if registry.branch_named(&asked.tenant, &asked.name).is_some() {
+            return Ok(None);
+        }
+        self.check_count()?;
+        self.check_room()?;
+        let leased = self.lease(asked, &mut watch)?;
+        if leased.is_some() {
+            self.metrics.leased(&watch);
+        }
+        Ok(leased)
+    }
+
+    /// Refuses when there are as many branches as there may be; those in the pool do not count.
+    fn check_count(&self) -> Result<(), BranchesError> {
+        let counts = |branch: &Branch| {
+            !matches!(branch.state, BranchState::Destroying | BranchState::Pooled)
+        };
+        let count = self.started()?.registry.count_where(counts);
+        let limit = Limit::new("branches.branches_max", u64::from(self.config.branches_max));
+        Ok(limit.check(count as u64 + 1)?)
+    }
+
     async fn create(self: &Arc<Self>, asked: NewBranch) -> Result<Created, BranchesError> {
         let started = self.started()?;
-        request::validate(&asked, &self.config)?;
         let mut watch = Stopwatch::start();
         if let Some(existing) = self.existing(&asked).await? {
             return Ok(Created::Existing(existing));
         }
-        let mut branches = started.registry.branches()?;
-        branches.retain(|branch| branch.state != BranchState::Destroying);
-        let limit = Limit::new("branches.branches_max", u64::from(self.config.branches_max));
-        limit.check(branches.len() as u64 + 1)?;
+        self.check_count()?;
         let template = self.template_for(&asked).await?;
         // From here until the row is there the template may not be removed.
         let gate = self.templates_gate.read().await;
         self.template(template.id, &asked.tenant)?;
-        let branch = self.intent(&asked, &template);
+        let id = BranchId::new(self.now(), self.entropy.ten());
+        let branch = self.row(id, &asked, &template);
         self.check_room_for(&self.paths.template(template.id))
             .await?;
         watch.phase("template");
@@ -101,21 +131,21 @@ impl Inner {
     /// The living branch of that name, when the request fits it; waits for one that is just made.
     async fn existing(&self, asked: &NewBranch) -> Result<Option<Branch>, BranchesError> {
         let registry = &self.started()?.registry;
-        let Some(found) = registry.branch_named(&asked.tenant, &asked.name)? else {
+        let Some(found) = registry.branch_named(&asked.tenant, &asked.name) else {
             return Ok(None);
         };
         request::same(&found, asked)?;
         let slot = self.slot(found.id);
         let _held = slot.lock.lock().await;
-        Ok(registry.branch_named(&asked.tenant, &asked.name)?)
+        Ok(registry.branch_named(&asked.tenant, &asked.name))
     }
 
     /// The row as it stands before anything is done.
-    fn intent(&self, asked: &NewBranch, template: &Template) -> Branch {
+    pub(super) fn row(&self, id: BranchId, asked: &NewBranch, template: &Template) -> Branch {
         let now = self.now();
         let ttl_ms = asked.ttl_ms.or(self.config.ttl_default.map(|span| span.0));
         Branch {
-            id: BranchId::new(now, self.entropy.ten()),
+            id,
             tenant: asked.tenant.clone(),
             name: asked.name.clone(),
             state: BranchState::Creating,
@@ -152,15 +182,7 @@ impl Inner {
         self.start_postmaster(&mut branch, template).await?;
         watch.phase("start");
         branch.state = BranchState::Running;
-        branch.receipt = Some(Receipt {
-            kind: "cold".to_owned(),
-            template: template.id,
-            template_lsn: template.lsn.clone(),
-            template_taken_at: template.taken_at,
-            total_ms: watch.total_ms(),
-            phases: watch.phases().to_vec(),
-            source: template.source.clone(),
-        });
+        branch.receipt = Some(Receipt::new("cold", template, watch));
         self.steps.before("create.manifest");
         write_manifest(&self.paths.branch(branch.id), &branch)?;
         self.steps.before("create.record");
@@ -205,11 +227,8 @@ impl Inner {
 
     /// A template that is ready and that the tenant may use.
     pub(crate) fn template(&self, id: TemplateId, tenant: &str) -> Result<Template, BranchesError> {
-        let templates = self.started()?.registry.templates()?;
-        let usable = |found: &Template| {
-            found.id == id && found.state == TemplateState::Ready && found.is_for(tenant)
-        };
-        let found = templates.into_iter().find(usable);
+        let usable = |found: &Template| found.state == TemplateState::Ready && found.is_for(tenant);
+        let found = self.started()?.registry.template(id).filter(usable);
         found.ok_or_else(|| BranchesError::TemplateNotFound { id: id.to_string() })
     }
 
@@ -242,19 +261,13 @@ impl Inner {
 
     /// The template that a request names, built now where it has to be.
     async fn template_for(self: &Arc<Self>, asked: &NewBranch) -> Result<Template, BranchesError> {
-        let newest = |templates: Vec<Template>| {
-            templates
-                .into_iter()
-                .rfind(|found| found.state == TemplateState::Ready && found.origin_branch.is_none())
-        };
-        let registry = &self.started()?.registry;
         match &asked.from {
-            From::NewestTemplate => match newest(registry.templates()?) {
+            From::NewestTemplate => match self.newest_template()? {
                 Some(template) => Ok(template),
                 None => {
                     // Of several first requests one builds and the others use what it built.
                     let building = self.building.lock().await;
-                    match newest(registry.templates()?) {
+                    match self.newest_template()? {
                         Some(template) => Ok(template),
                         None => self.build_from_head(&building).await,
                     }

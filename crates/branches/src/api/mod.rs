@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 use std::time::Instant;
 
@@ -27,11 +27,15 @@ use crate::store::files::Paths;
 use crate::store::registry::Registry as Rows;
 use crate::store::secret::Secret;
 use crate::store::volume::Mounted;
+use pool::Pool;
+use resident::Resident;
 
 pub mod change;
 pub mod create;
+pub mod pool;
 mod postmaster;
 pub(crate) mod recover;
+pub(crate) mod resident;
 pub mod session;
 pub mod template;
 pub mod verify;
@@ -96,7 +100,10 @@ pub(crate) struct Inner {
     pub(crate) templates_gate: tokio::sync::RwLock<()>,
     /// One template is built at a time.
     pub(crate) building: tokio::sync::Mutex<()>,
+    /// Held by whoever fills or empties the pools.
+    pub(crate) filling: tokio::sync::Mutex<()>,
     pub(crate) due: Notify,
+    pub(crate) pool: Pool,
     pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
 }
 
@@ -114,6 +121,12 @@ pub(crate) struct Slot {
     /// Held by whoever changes the branch's files or postmaster.
     pub(crate) lock: tokio::sync::Mutex<()>,
     live: Mutex<Option<Arc<Postmaster>>>,
+    /// The postmaster of a tombstone, to be stopped when its files are deleted.
+    pub(crate) doomed: Mutex<Option<Arc<Postmaster>>>,
+    /// Connected sessions that wait for somebody.
+    residents: Mutex<Vec<Resident>>,
+    /// How often somebody began to work in the branch.
+    uses: AtomicU64,
     pub(crate) sessions: AtomicU32,
     pub(crate) idle_since: Mutex<Option<Timestamp>>,
     /// The ends that nobody asked for.
@@ -127,6 +140,9 @@ impl Slot {
         Self {
             lock: tokio::sync::Mutex::new(()),
             live: Mutex::new(None),
+            doomed: Mutex::new(None),
+            residents: Mutex::default(),
+            uses: AtomicU64::new(0),
             sessions: AtomicU32::new(0),
             idle_since: Mutex::new(Some(now)),
             restarts: Mutex::default(),
@@ -148,6 +164,8 @@ impl Slot {
         let taken = lock(&self.live).take();
         if taken.is_some() {
             self.ends.send_modify(|ends| *ends += 1);
+            // Their sockets close with them; the server ends anyway.
+            lock(&self.residents).clear();
         }
         taken
     }
@@ -189,7 +207,9 @@ impl Branches {
                 verifiers: Mutex::default(),
                 templates_gate: tokio::sync::RwLock::default(),
                 building: tokio::sync::Mutex::default(),
+                filling: tokio::sync::Mutex::default(),
                 due: Notify::new(),
+                pool: Pool::default(),
                 tasks: Mutex::default(),
             }),
         }
@@ -231,7 +251,7 @@ impl Inner {
 
     /// The living branch of this name, or an error that names it.
     pub(crate) fn find(&self, tenant: &str, name: &BranchName) -> Result<Branch, BranchesError> {
-        let found = self.started()?.registry.branch_named(tenant, name)?;
+        let found = self.started()?.registry.branch_named(tenant, name);
         found.ok_or_else(|| BranchesError::NotFound {
             name: name.to_string(),
         })

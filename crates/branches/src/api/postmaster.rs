@@ -70,6 +70,10 @@ impl Inner {
         let inner = self.clone();
         tokio::spawn(async move {
             postmaster.exited().await;
+            if inner.pool_lost(id) {
+                inner.metrics.postmaster_ended();
+                return;
+            }
             let surprised = slot
                 .live()
                 .is_some_and(|live| Arc::ptr_eq(&live, &postmaster));
@@ -91,13 +95,7 @@ impl Inner {
             let Ok(started) = self.started() else {
                 return;
             };
-            let found = match started.registry.branch(id) {
-                Ok(found) => found,
-                Err(error) => {
-                    tracing::error!(branch = %id, %error, "the registry does not answer");
-                    continue;
-                }
-            };
+            let found = started.registry.branch(id);
             let Some(mut branch) = found.filter(|branch| branch.state == BranchState::Running)
             else {
                 return;
@@ -157,7 +155,8 @@ impl Inner {
     ) -> Result<(), BranchesError> {
         let data = self.paths.branch(id);
         let slot = self.slot(id);
-        let running = match slot.take_live() {
+        let doomed = lock(&slot.doomed).take();
+        let running = match slot.take_live().or(doomed) {
             Some(postmaster) => Some(postmaster),
             None => Postmaster::adopt(&data)?.map(Arc::new),
         };
@@ -182,10 +181,7 @@ impl Inner {
 
     /// The template that a branch was made from.
     pub(super) fn template_of(&self, branch: &Branch) -> Result<Template, BranchesError> {
-        let templates = self.started()?.registry.templates()?;
-        let found = templates
-            .into_iter()
-            .find(|template| template.id == branch.template);
+        let found = self.started()?.registry.template(branch.template);
         found.ok_or_else(|| BranchesError::TemplateNotFound {
             id: branch.template.to_string(),
         })

@@ -19,8 +19,8 @@ impl Inner {
         let paths = self.paths.clone();
         let disk = blocking(move || files::survey(&paths)).await?;
         let repairs = reconcile(
-            &started.registry.branches()?,
-            &started.registry.templates()?,
+            &started.registry.branches(),
+            &started.registry.templates(),
             &disk,
         );
         let mut to_start = Vec::new();
@@ -50,7 +50,7 @@ impl Inner {
             Repair::Start(id) | Repair::FinishReset(id) => return Ok(Some(id)),
             Repair::StopStray(id) => self.stop_postmaster(id, StopMode::Fast).await?,
             Repair::Discard(id) => {
-                if let Some(branch) = self.started()?.registry.branch(id)? {
+                if let Some(branch) = self.started()?.registry.branch(id) {
                     self.bury(branch)?;
                 }
             }
@@ -78,7 +78,7 @@ impl Inner {
     /// Takes over the postmaster that an earlier Egret left running.
     async fn adopt(self: &Arc<Self>, id: BranchId) -> Result<bool, BranchesError> {
         let started = self.started()?;
-        let Some(mut branch) = started.registry.branch(id)? else {
+        let Some(mut branch) = started.registry.branch(id) else {
             return Ok(false);
         };
         let Some(postmaster) = Postmaster::adopt(&self.paths.branch(id))? else {
@@ -102,7 +102,7 @@ impl Inner {
 
     fn mark_failed(&self, id: BranchId, reason: &str) -> Result<(), BranchesError> {
         let registry = &self.started()?.registry;
-        if let Some(mut branch) = registry.branch(id)? {
+        if let Some(mut branch) = registry.branch(id) {
             tracing::warn!(branch = %branch.name, reason, "a branch cannot run");
             branch.state = BranchState::Failed;
             branch.failure = Some(reason.to_owned());
@@ -133,7 +133,7 @@ impl Inner {
     pub(crate) async fn bring_back(self: &Arc<Self>, id: BranchId) -> Result<(), BranchesError> {
         let slot = self.slot(id);
         let _held = slot.lock.lock().await;
-        let Some(mut branch) = self.started()?.registry.branch(id)? else {
+        let Some(mut branch) = self.started()?.registry.branch(id) else {
             return Ok(());
         };
         if slot.live().is_some() {

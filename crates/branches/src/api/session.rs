@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use egret_base::lifecycle::BoxFuture;
 use egret_postgres::wire::scram::Verifier;
-use egret_postgres::wire::{Answer, Session, Startup, WireError, cancel};
+use egret_postgres::wire::{Answer, RawSession, Session, Startup, WireError, cancel};
 
 use super::postmaster::SOCKET_PORT;
 use super::{Branches, Inner, Slot, milliseconds};
 use crate::error::BranchesError;
-use crate::model::{Branch, BranchName, BranchState, Credentials};
+use crate::model::{Branch, BranchId, BranchName, BranchState, Credentials};
 use crate::store::prepare::ROLE;
 
 /// SCRAM iterations of a branch's password: what clients accept as the least (RFC 7677).
@@ -20,6 +20,10 @@ const SCRAM_ITERATIONS: u32 = 4_096;
 
 /// A branch's server, ready for a session.
 pub struct Attached {
+    /// The branch.
+    pub branch: BranchId,
+    /// A session that waited for just this client; without one it gets a fresh one.
+    pub resident: Option<RawSession>,
     /// The directory of its socket.
     pub socket_dir: PathBuf,
     /// The number in the socket's name.
@@ -39,6 +43,10 @@ pub struct SessionGuard {
 }
 
 impl SessionGuard {
+    pub(crate) fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
     fn new(slot: Arc<Slot>, inner: Arc<Inner>) -> Self {
         slot.sessions.fetch_add(1, Ordering::AcqRel);
         *super::lock(&slot.idle_since) = None;
@@ -104,20 +112,7 @@ impl Branches {
     ) -> Result<Arc<Verifier>, BranchesError> {
         let branch = self.inner.find(tenant, name)?;
         self.inner.check_lifetime(&branch)?;
-        if let Some(known) = super::lock(&self.inner.verifiers).get(&branch.id) {
-            return Ok(known.clone());
-        }
-        let secret = &self.inner.started()?.secret;
-        let (password, salt) = (secret.password(branch.id), secret.salt(branch.id));
-        // Thousands of hashes: not on a thread that serves sessions.
-        let derived = tokio::task::spawn_blocking(move || {
-            Verifier::derive(&password, &salt, SCRAM_ITERATIONS)
-        })
-        .await
-        .expect("deriving a key does not panic");
-        let verifier = Arc::new(derived.expect("a generated password is plain ASCII"));
-        super::lock(&self.inner.verifiers).insert(branch.id, verifier.clone());
-        Ok(verifier)
+        self.inner.verifier_of(branch.id).await
     }
 
     /// The server of a branch: wakes it when it is suspended, waits while it starts or is reset.
@@ -137,7 +132,10 @@ impl Branches {
             self.make_live(&branch, &slot).await?;
             ends.mark_unchanged();
         }
+        inner.pool.note_activity();
         Ok(Attached {
+            branch: branch.id,
+            resident: None,
             socket_dir: inner.paths.socket(branch.id),
             port: SOCKET_PORT,
             role: ROLE,
@@ -147,6 +145,23 @@ impl Branches {
                 let _ = ends.changed().await;
             }),
         })
+    }
+
+    /// The server of a branch for a client with these startup parameters.
+    ///
+    /// # Errors
+    /// As [`Branches::attach`].
+    pub async fn attach_client(
+        &self,
+        tenant: &str,
+        name: &BranchName,
+        database: &str,
+        parameters: &[(String, String)],
+    ) -> Result<Attached, BranchesError> {
+        let mut attached = self.attach(tenant, name).await?;
+        let slot = attached.guard.slot();
+        attached.resident = self.inner.client_session(slot, database, parameters).await;
+        Ok(attached)
     }
 
     /// Waits for whoever is at work on the branch, then starts it if that is still needed.
@@ -191,15 +206,11 @@ impl Branches {
     ) -> Result<QueryAnswer, BranchesError> {
         let started = Instant::now();
         let attached = self.attach(tenant, name).await?;
-        let startup = Startup {
-            user: ROLE.to_owned(),
-            database: database.to_owned(),
-            parameters: vec![
-                ("application_name".to_owned(), "egret/query".to_owned()),
-                ("client_encoding".to_owned(), "UTF8".to_owned()),
-            ],
-        };
-        let mut session = Session::connect(&attached.socket_dir, attached.port, &startup).await?;
+        let mut resident = self
+            .inner
+            .query_session(attached.branch, attached.guard.slot(), database)
+            .await?;
+        let session = resident.session();
         let config = &self.inner.config;
         let rows_max = rows_max
             .unwrap_or(config.query_rows_max)
@@ -216,7 +227,9 @@ impl Branches {
                 });
             }
         };
-        session.close().await;
+        self.inner
+            .keep_query_session(attached.guard.slot(), resident)
+            .await;
         let elapsed = started.elapsed();
         self.inner.metrics.queried(elapsed);
         Ok(answered(answer, elapsed))
@@ -240,6 +253,24 @@ fn answered(answer: Answer, elapsed: Duration) -> QueryAnswer {
 }
 
 impl Inner {
+    /// What checks the password of a branch's role, derived once.
+    pub(crate) async fn verifier_of(&self, id: BranchId) -> Result<Arc<Verifier>, BranchesError> {
+        if let Some(known) = super::lock(&self.verifiers).get(&id) {
+            return Ok(known.clone());
+        }
+        let secret = &self.started()?.secret;
+        let (password, salt) = (secret.password(id), secret.salt(id));
+        // Thousands of hashes: not on a thread that serves sessions.
+        let derived = tokio::task::spawn_blocking(move || {
+            Verifier::derive(&password, &salt, SCRAM_ITERATIONS)
+        })
+        .await
+        .expect("deriving a key does not panic");
+        let verifier = Arc::new(derived.expect("a generated password is plain ASCII"));
+        super::lock(&self.verifiers).insert(id, verifier.clone());
+        Ok(verifier)
+    }
+
     /// Refuses a branch whose time is over, though the worker has not destroyed it yet.
     fn check_lifetime(&self, branch: &Branch) -> Result<(), BranchesError> {
         match branch.expires_at {

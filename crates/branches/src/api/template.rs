@@ -154,7 +154,7 @@ impl Inner {
             None => self.source.layout().data,
         };
         self.check_room_for(&copied).await?;
-        let templates = started.registry.templates()?.len() as u64;
+        let templates = started.registry.templates().len() as u64;
         Limit::new(
             "branches.templates_max",
             u64::from(self.config.templates_max),
@@ -341,18 +341,10 @@ impl Inner {
     pub(crate) async fn purge_template(&self, id: TemplateId) -> Result<(), BranchesError> {
         let registry = &self.started()?.registry;
         let gate = self.templates_gate.write().await;
-        if registry
-            .branches()?
-            .iter()
-            .any(|branch| branch.template == id)
-        {
+        if registry.count_where(|branch| branch.template == id) > 0 {
             return Ok(());
         }
-        let found = registry
-            .templates()?
-            .into_iter()
-            .find(|template| template.id == id);
-        let Some(mut template) = found else {
+        let Some(mut template) = registry.template(id) else {
             return Ok(());
         };
         template.state = TemplateState::Removing;

@@ -120,10 +120,10 @@ impl Branches {
         let registry = &self.inner.started()?.registry;
         let mut looks = 0;
         loop {
-            let before = (registry.branches()?, registry.templates()?);
+            let before = (registry.branches(), registry.templates());
             let paths = self.inner.paths.clone();
             let disk = crate::store::source::blocking(move || files::survey(&paths)).await?;
-            let after = (registry.branches()?, registry.templates()?);
+            let after = (registry.branches(), registry.templates());
             looks += 1;
             if before == after || looks == LOOKS_MAX {
                 return Ok(self.compare(&after.0, &after.1, &disk));

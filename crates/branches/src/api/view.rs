@@ -7,10 +7,11 @@ use egret_postgres::embedded::socket_connection;
 use egret_postgres::pool;
 use serde::Serialize;
 
+use super::postmaster::SOCKET_PORT;
 use super::{Branches, Inner};
 use crate::error::{BranchesError, io};
 use crate::model::{
-    Branch, BranchName, BranchState, Phase, Receipt, Template, TemplateId, TemplateState,
+    Branch, BranchId, BranchName, BranchState, Phase, Receipt, Template, TemplateId, TemplateState,
 };
 use crate::store::source::{self, blocking};
 
@@ -24,8 +25,8 @@ pub struct BranchView {
     pub age_ms: u64,
     /// Sessions connected now.
     pub sessions: u32,
-    /// Bytes that are its own.
-    pub diverged_bytes: u64,
+    /// Bytes that are its own, where they were asked for: every file has to be looked at.
+    pub diverged_bytes: Option<u64>,
 }
 
 /// The recorded part of a [`BranchView`].
@@ -129,12 +130,11 @@ impl Branches {
     /// # Errors
     /// [`BranchesError`].
     pub async fn list(&self, tenant: &str) -> Result<Vec<BranchView>, BranchesError> {
-        let branches = self.inner.started()?.registry.branches()?;
+        let living =
+            |branch: &Branch| branch.tenant == tenant && branch.state != BranchState::Destroying;
         let mut shown = Vec::new();
-        for branch in branches {
-            if branch.tenant == tenant && branch.state != BranchState::Destroying {
-                shown.push(self.view(branch).await?);
-            }
+        for branch in self.inner.started()?.registry.branches_where(living) {
+            shown.push(self.measured(branch).await?);
         }
         Ok(shown)
     }
@@ -144,19 +144,23 @@ impl Branches {
     /// # Errors
     /// [`BranchesError::NotFound`].
     pub async fn show(&self, tenant: &str, name: &BranchName) -> Result<BranchView, BranchesError> {
-        self.view(self.inner.find(tenant, name)?).await
+        self.measured(self.inner.find(tenant, name)?).await
     }
 
-    /// A branch with what is not recorded but looked up.
-    ///
-    /// # Errors
-    /// [`BranchesError::Io`] when its files cannot be measured.
-    pub async fn view(&self, branch: Branch) -> Result<BranchView, BranchesError> {
+    async fn measured(&self, branch: Branch) -> Result<BranchView, BranchesError> {
         let diverged_bytes = self.inner.diverged(&branch).await?;
         Ok(BranchView {
+            diverged_bytes: Some(diverged_bytes),
+            ..self.view(branch)
+        })
+    }
+
+    /// A branch with what is known of it without looking at its files.
+    pub fn view(&self, branch: Branch) -> BranchView {
+        BranchView {
             age_ms: age_ms(self.inner.now(), branch.created_at),
             sessions: self.sessions(&branch),
-            diverged_bytes,
+            diverged_bytes: None,
             branch: ShownBranch {
                 id: branch.id.to_string(),
                 name: branch.name.to_string(),
@@ -177,7 +181,7 @@ impl Branches {
                 failure: branch.failure,
                 receipt: branch.receipt,
             },
-        })
+        }
     }
 
     /// Names of a branch's databases that can be connected to, templates left out. Wakes the branch.
@@ -190,10 +194,14 @@ impl Branches {
         name: &BranchName,
     ) -> Result<Vec<String>, BranchesError> {
         let attached = self.attach(tenant, name).await?;
-        let connection =
-            socket_connection(&attached.socket_dir, attached.port, "postgres", "branches");
-        let client = pool::connect(&connection).await?;
-        Ok(source::databases(&client).await?)
+        if let Some(known) = self
+            .inner
+            .databases_by_resident(attached.guard.slot())
+            .await
+        {
+            return Ok(known);
+        }
+        self.inner.databases_of(attached.branch).await
     }
 
     /// The templates that a tenant may use, oldest first: those of the source and of its branches.
@@ -202,14 +210,11 @@ impl Branches {
     /// [`BranchesError`].
     pub fn templates(&self, tenant: &str) -> Result<Vec<TemplateView>, BranchesError> {
         let registry = &self.inner.started()?.registry;
-        let branches = registry.branches()?;
         let used = |id: TemplateId| {
-            branches
-                .iter()
-                .filter(|branch| branch.template == id)
-                .count()
+            registry
+                .count_where(|branch| branch.template == id && branch.state != BranchState::Pooled)
         };
-        let templates = registry.templates()?;
+        let templates = registry.templates();
         Ok(templates
             .iter()
             .filter(|template| template.is_for(tenant))
@@ -257,13 +262,14 @@ impl Branches {
         })
     }
 
-    /// How many branches are in each state, tombstones included.
+    /// How many branches are in each state, tombstones included and those in pools left out.
     ///
     /// # Errors
     /// [`BranchesError`].
     pub fn count_by_state(&self) -> Result<BTreeMap<&'static str, usize>, BranchesError> {
         let mut counts = BTreeMap::new();
-        for branch in self.inner.started()?.registry.branches()? {
+        let named = |branch: &Branch| branch.state != BranchState::Pooled;
+        for branch in self.inner.started()?.registry.branches_where(named) {
             *counts.entry(branch.state.as_str()).or_default() += 1;
         }
         Ok(counts)
@@ -275,6 +281,14 @@ fn age_ms(now: Timestamp, then: Timestamp) -> u64 {
 }
 
 impl Inner {
+    /// Names of the databases of a branch that runs.
+    pub(crate) async fn databases_of(&self, id: BranchId) -> Result<Vec<String>, BranchesError> {
+        let connection =
+            socket_connection(&self.paths.socket(id), SOCKET_PORT, "postgres", "branches");
+        let client = pool::connect(&connection).await?;
+        Ok(source::databases(&client).await?)
+    }
+
     /// Bytes of a branch that are its own; nothing while its files come or go.
     async fn diverged(&self, branch: &Branch) -> Result<u64, BranchesError> {
         if !matches!(branch.state, BranchState::Running | BranchState::Suspended) {

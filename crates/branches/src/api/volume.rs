@@ -21,6 +21,7 @@ impl Branches {
     pub async fn create_volume(&self, size: Size) -> Result<VolumeView, BranchesError> {
         let inner = &self.inner;
         let registry = &inner.started()?.registry;
+        let _filling = inner.filling.lock().await;
         let _building = inner.building.lock().await;
         let _gate = inner.templates_gate.write().await;
         let refuse = |reason: &str| {
@@ -40,10 +41,11 @@ impl Branches {
                 "{size} is more than a third of the free space, which is {third}: ask for less"
             ));
         }
-        if !registry.branches()?.is_empty() {
+        inner.empty_pools().await?;
+        if !registry.branches().is_empty() {
             return refuse("branches exist: destroy them first, they do not move");
         }
-        for template in registry.templates()? {
+        for template in registry.templates() {
             inner.remove_template(template.id).await?;
         }
         let data_dir = inner.data_dir.clone();

@@ -1,6 +1,7 @@
 //! Pure decisions: no clock, no I/O, no tokio.
 
 pub mod plan;
+pub mod pool;
 pub mod preset;
 pub mod reconcile;
 pub mod request;

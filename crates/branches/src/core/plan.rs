@@ -1,4 +1,4 @@
-//! What is due: expiry, idle suspend, room on the volume, files behind tombstones, old templates.
+//! What is due: expiry, idle suspend, room on the volume, old templates.
 //!
 //! A pure function of the registry, the sessions, the free space and the time. It may be asked as
 //! often as one likes: what has been done is no longer due.
@@ -41,8 +41,6 @@ pub enum Command {
     Expire(BranchId),
     /// Nobody has used it for long, or the volume is nearly full: stop its postmaster.
     Suspend(BranchId, Why),
-    /// Delete the files behind a tombstone, then the row.
-    Purge(BranchId),
     /// Delete a template that nobody uses.
     PurgeTemplate(TemplateId),
     /// The newest template is too old: make a new one.
@@ -79,8 +77,10 @@ fn of_branch(
 ) -> Option<Command> {
     let branch = facts.branch;
     match branch.state {
-        BranchState::Destroying => return Some(Command::Purge(branch.id)),
-        BranchState::Creating | BranchState::Resetting => return None,
+        BranchState::Destroying
+        | BranchState::Creating
+        | BranchState::Resetting
+        | BranchState::Pooled => return None,
         BranchState::Running | BranchState::Suspended | BranchState::Failed => {}
     }
     let over = branch.expires_at.is_some_and(|at| at <= now);

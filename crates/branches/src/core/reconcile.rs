@@ -106,7 +106,8 @@ pub fn of_branch(branch: &Branch, disk: &Disk) -> Option<Repair> {
     let runs = disk.postmasters.contains(&id);
     let exists = disk.branches.contains(&id);
     match branch.state {
-        BranchState::Creating => Some(Repair::Discard(id)),
+        // A pool of an earlier Egret: its sessions are gone and its settings may be others.
+        BranchState::Creating | BranchState::Pooled => Some(Repair::Discard(id)),
         BranchState::Resetting => Some(Repair::FinishReset(id)),
         // The plan purges it.
         BranchState::Destroying => None,

@@ -1,25 +1,71 @@
 //! The registry: branches and templates in `state.db`, intent before action.
+//!
+//! Nobody else writes these tables while Egret runs (it holds the data directory's lock), so they
+//! are read once and looked up in memory after. A change is written to `state.db` first and to
+//! memory after, both under one lock, so that the two agree.
 
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use egret_state::rusqlite::{self, OptionalExtension, Row, params};
+use egret_state::rusqlite::{self, params};
 use egret_state::{Database, Migration, StateError};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use crate::model::{
-    Branch, BranchId, BranchName, BranchState, Change, SourceIdentity, Template, TemplateId,
-    TemplateState,
-};
+use crate::model::{Branch, BranchId, BranchName, BranchState, Change, Template, TemplateId};
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    name: "branches",
-    sql: include_str!("sql/registry.sql"),
-}];
+mod rows;
+
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        name: "branches",
+        sql: include_str!("sql/registry.sql"),
+    },
+    Migration {
+        name: "pool",
+        sql: include_str!("sql/registry_pool.sql"),
+    },
+];
 
 /// The tables of this engine in `state.db`.
 pub struct Registry {
-    database: Database,
+    /// Commits here are flushed.
+    flushed: Database,
+    /// For what may be lost with the machine: of a branch that is not durable only its files'
+    /// existence matters then, and that was flushed before they were made.
+    relaxed: Database,
+    known: RwLock<Known>,
+}
+
+/// What the tables hold.
+#[derive(Default)]
+struct Known {
+    branches: HashMap<BranchId, Branch>,
+    /// The living by tenant and name.
+    names: HashMap<String, HashMap<BranchName, BranchId>>,
+    templates: BTreeMap<TemplateId, Template>,
+}
+
+impl Known {
+    fn put(&mut self, branch: Branch) {
+        if branch.state == BranchState::Destroying {
+            self.free_name(&branch);
+        } else {
+            self.names
+                .entry(branch.tenant.clone())
+                .or_default()
+                .insert(branch.name.clone(), branch.id);
+        }
+        self.branches.insert(branch.id, branch);
+    }
+
+    /// Frees a name that is still this branch's: a tombstone's may be another's already.
+    fn free_name(&mut self, branch: &Branch) {
+        if let Some(names) = self.names.get_mut(&branch.tenant)
+            && names.get(&branch.name) == Some(&branch.id)
+        {
+            names.remove(&branch.name);
+        }
+    }
 }
 
 type Answer<T> = Result<T, StateError>;
@@ -30,9 +76,28 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn open(path: &Path) -> Answer<Self> {
+        let flushed = Database::open(path, "branches", MIGRATIONS)?;
+        let mut known = Known::default();
+        for branch in rows::branches(&flushed.lock())? {
+            known.put(branch);
+        }
+        for template in rows::templates(&flushed.lock())? {
+            known.templates.insert(template.id, template);
+        }
         Ok(Self {
-            database: Database::open(path, "branches", MIGRATIONS)?,
+            flushed,
+            relaxed: Database::relaxed(path)?,
+            known: RwLock::new(known),
         })
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Known> {
+        // The maps are changed by single calls, so a panic elsewhere leaves them whole.
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Known> {
+        self.known.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a branch.
@@ -40,31 +105,24 @@ impl Registry {
     /// # Errors
     /// [`StateError`]; a second living branch of the same tenant and name is refused.
     pub fn insert_branch(&self, branch: &Branch) -> Answer<()> {
-        self.database
-            .lock()
-            .prepare_cached(include_str!("sql/insert_branch.sql"))?
-            .execute(params![
-                branch.id.to_string(),
-                branch.tenant,
-                branch.name.as_str(),
-                branch.state.as_str(),
-                branch.template.to_string(),
-                branch.parent_branch.as_ref().map(BranchName::as_str),
-                branch.from.to_string(),
-                branch.preset.as_str(),
-                branch.durable,
-                branch.protected,
-                json(&branch.settings),
-                json(&branch.labels),
-                branch.created_at.as_micros(),
-                branch.ttl_ms.map(|ms| ms as i64),
-                branch.expires_at.map(|at| at.as_micros()),
-                branch.failure,
-                branch.receipt.as_ref().map(json),
-                branch.boot_id,
-                branch.postmaster.map(|(pid, _)| pid),
-                branch.postmaster.map(|(_, ticks)| ticks as i64),
-            ])?;
+        self.insert_branches(std::slice::from_ref(branch))
+    }
+
+    /// Records several branches, all or none.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn insert_branches(&self, branches: &[Branch]) -> Answer<()> {
+        let mut known = self.write();
+        let mut connection = self.flushed.lock();
+        let transaction = connection.transaction()?;
+        for branch in branches {
+            rows::insert_branch(&transaction, branch)?;
+        }
+        transaction.commit()?;
+        for branch in branches {
+            known.put(branch.clone());
+        }
         Ok(())
     }
 
@@ -73,21 +131,45 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn update_branch(&self, branch: &Branch) -> Answer<()> {
-        self.database
-            .lock()
-            .prepare_cached(include_str!("sql/update_branch.sql"))?
-            .execute(params![
-                branch.id.to_string(),
-                branch.state.as_str(),
-                branch.template.to_string(),
-                branch.failure,
-                branch.receipt.as_ref().map(json),
-                branch.boot_id,
-                branch.postmaster.map(|(pid, _)| pid),
-                branch.postmaster.map(|(_, ticks)| ticks as i64),
-                branch.parent_branch.as_ref().map(BranchName::as_str),
-            ])?;
+        let mut known = self.write();
+        let leaves = branch.state == BranchState::Destroying && !branch.durable;
+        let database = if leaves { &self.relaxed } else { &self.flushed };
+        rows::update_branch(&database.lock(), branch)?;
+        if let Some(stored) = known.branches.get(&branch.id) {
+            let updated = Branch {
+                protected: stored.protected,
+                labels: stored.labels.clone(),
+                ttl_ms: stored.ttl_ms,
+                expires_at: stored.expires_at,
+                ..branch.clone()
+            };
+            known.put(updated);
+        }
         Ok(())
+    }
+
+    /// Gives a branch of the pool to whom it is leased to: the whole row becomes `branch`. Of a
+    /// crash of the machine right after, the pool's row is left, which is discarded.
+    ///
+    /// Returns whether it was; not when the name is taken.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn lease_branch(&self, branch: &Branch) -> Answer<bool> {
+        let mut known = self.write();
+        let taken = known
+            .names
+            .get(&branch.tenant)
+            .is_some_and(|names| names.contains_key(&branch.name));
+        if taken {
+            return Ok(false);
+        }
+        rows::lease_branch(&self.relaxed.lock(), branch)?;
+        if let Some(pooled) = known.branches.remove(&branch.id) {
+            known.free_name(&pooled);
+        }
+        known.put(branch.clone());
+        Ok(true)
     }
 
     /// Stores a change that the user asked for.
@@ -100,30 +182,23 @@ impl Registry {
         change: &Change,
         now: egret_base::Timestamp,
     ) -> Answer<()> {
-        let mut connection = self.database.lock();
-        let transaction = connection.transaction()?;
-        let id = id.to_string();
+        let mut known = self.write();
+        let Some(stored) = known.branches.get(&id) else {
+            return Ok(());
+        };
+        let mut changed = stored.clone();
         if let Some(protected) = change.protected {
-            transaction.execute(
-                "UPDATE branch SET protected = ?2 WHERE id = ?1",
-                params![id, protected],
-            )?;
+            changed.protected = protected;
         }
         if let Some(ttl_ms) = change.ttl_ms {
-            let expires =
-                ttl_ms.map(|ms| now.plus(std::time::Duration::from_millis(ms)).as_micros());
-            transaction.execute(
-                "UPDATE branch SET ttl_ms = ?2, expires_at = ?3 WHERE id = ?1",
-                params![id, ttl_ms.map(|ms| ms as i64), expires],
-            )?;
+            changed.ttl_ms = ttl_ms;
+            changed.expires_at = ttl_ms.map(|ms| now.plus(std::time::Duration::from_millis(ms)));
         }
         if let Some(labels) = &change.labels {
-            transaction.execute(
-                "UPDATE branch SET labels = ?2 WHERE id = ?1",
-                params![id, json(labels)],
-            )?;
+            changed.labels.clone_from(labels);
         }
-        transaction.commit()?;
+        rows::change_branch(&self.flushed.lock(), &changed)?;
+        known.put(changed);
         Ok(())
     }
 
@@ -132,48 +207,56 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn delete_branch(&self, id: BranchId) -> Answer<()> {
-        self.database
+        let mut known = self.write();
+        self.relaxed
             .lock()
-            .execute("DELETE FROM branch WHERE id = ?1", [id.to_string()])?;
+            .prepare_cached("DELETE FROM branch WHERE id = ?1")?
+            .execute([id.to_string()])?;
+        if let Some(branch) = known.branches.remove(&id) {
+            known.free_name(&branch);
+        }
         Ok(())
     }
 
-    /// Every branch, tombstones included, oldest first.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn branches(&self) -> Answer<Vec<Branch>> {
-        let connection = self.database.lock();
-        let mut statement =
-            connection.prepare_cached("SELECT * FROM branch ORDER BY created_at, id")?;
-        let rows = statement.query_map([], branch_from)?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    /// Every branch, tombstones and those of the pool included, oldest first.
+    pub fn branches(&self) -> Vec<Branch> {
+        self.branches_where(|_| true)
+    }
+
+    /// The branches that fit, oldest first.
+    pub fn branches_where(&self, fits: impl Fn(&Branch) -> bool) -> Vec<Branch> {
+        let known = self.read();
+        let mut found: Vec<Branch> = known
+            .branches
+            .values()
+            .filter(|branch| fits(branch))
+            .cloned()
+            .collect();
+        drop(known);
+        found.sort_by_key(|branch| (branch.created_at, branch.id));
+        found
+    }
+
+    /// How many branches fit.
+    pub fn count_where(&self, fits: impl Fn(&Branch) -> bool) -> usize {
+        let known = self.read();
+        known
+            .branches
+            .values()
+            .filter(|branch| fits(branch))
+            .count()
     }
 
     /// The living branch of this name.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn branch_named(&self, tenant: &str, name: &BranchName) -> Answer<Option<Branch>> {
-        let connection = self.database.lock();
-        let mut statement = connection.prepare_cached(
-            "SELECT * FROM branch WHERE tenant = ?1 AND name = ?2 AND state <> 'destroying'",
-        )?;
-        Ok(statement
-            .query_row([tenant, name.as_str()], branch_from)
-            .optional()?)
+    pub fn branch_named(&self, tenant: &str, name: &BranchName) -> Option<Branch> {
+        let known = self.read();
+        let id = known.names.get(tenant)?.get(name)?;
+        known.branches.get(id).cloned()
     }
 
     /// The branch of this id.
-    ///
-    /// # Errors
-    /// [`StateError`].
-    pub fn branch(&self, id: BranchId) -> Answer<Option<Branch>> {
-        let connection = self.database.lock();
-        let mut statement = connection.prepare_cached("SELECT * FROM branch WHERE id = ?1")?;
-        Ok(statement
-            .query_row([id.to_string()], branch_from)
-            .optional()?)
+    pub fn branch(&self, id: BranchId) -> Option<Branch> {
+        self.read().branches.get(&id).cloned()
     }
 
     /// Records a template or stores its present state.
@@ -181,22 +264,9 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn put_template(&self, template: &Template) -> Answer<()> {
-        self.database
-            .lock()
-            .prepare_cached(include_str!("sql/put_template.sql"))?
-            .execute(params![
-                template.id.to_string(),
-                template.state.as_str(),
-                template.origin_branch.map(|id| id.to_string()),
-                template.tenant,
-                template.origin_branch_name.as_ref().map(BranchName::as_str),
-                json(&template.source),
-                template.lsn,
-                template.taken_at.as_micros(),
-                template.postgres_major,
-                template.preload_libraries,
-                json(&template.phases),
-            ])?;
+        let mut known = self.write();
+        rows::put_template(&self.flushed.lock(), template)?;
+        known.templates.insert(template.id, template.clone());
         Ok(())
     }
 
@@ -205,109 +275,53 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn delete_template(&self, id: TemplateId) -> Answer<()> {
-        self.database
+        let mut known = self.write();
+        self.flushed
             .lock()
             .execute("DELETE FROM template WHERE id = ?1", [id.to_string()])?;
+        known.templates.remove(&id);
         Ok(())
     }
 
     /// Every template, oldest first.
+    pub fn templates(&self) -> Vec<Template> {
+        let mut templates: Vec<Template> = self.read().templates.values().cloned().collect();
+        templates.sort_by_key(|template| (template.taken_at, template.id));
+        templates
+    }
+
+    /// The template of this id.
+    pub fn template(&self, id: TemplateId) -> Option<Template> {
+        self.read().templates.get(&id).cloned()
+    }
+
+    /// The sizes of pools that a user chose, by preset.
     ///
     /// # Errors
     /// [`StateError`].
-    pub fn templates(&self) -> Answer<Vec<Template>> {
-        let connection = self.database.lock();
-        let mut statement =
-            connection.prepare_cached("SELECT * FROM template ORDER BY taken_at, id")?;
-        let rows = statement.query_map([], template_from)?;
+    pub fn pool_sizes(&self) -> Answer<BTreeMap<String, u32>> {
+        let connection = self.flushed.lock();
+        let mut statement = connection.prepare("SELECT preset, size FROM pool")?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
-}
 
-fn json<T: Serialize>(value: &T) -> String {
-    serde_json::to_string(value).expect("these values have text keys and always serialise")
-}
-
-/// A text column parsed into its type; what cannot be parsed is reported with the column's name.
-fn parsed<T: std::str::FromStr<Err = String>>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
-    let text: String = row.get(column)?;
-    text.parse()
-        .map_err(|message: String| unreadable(column, message))
-}
-
-fn parsed_option<T: std::str::FromStr<Err = String>>(
-    row: &Row<'_>,
-    column: &str,
-) -> rusqlite::Result<Option<T>> {
-    let text: Option<String> = row.get(column)?;
-    text.map(|text| {
-        text.parse()
-            .map_err(|message: String| unreadable(column, message))
-    })
-    .transpose()
-}
-
-fn from_json<T: DeserializeOwned>(row: &Row<'_>, column: &str) -> rusqlite::Result<T> {
-    let text: String = row.get(column)?;
-    serde_json::from_str(&text).map_err(|error| unreadable(column, error.to_string()))
-}
-
-fn unreadable(column: &str, message: String) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(
-        0,
-        rusqlite::types::Type::Text,
-        format!("column {column}: {message}").into(),
-    )
-}
-
-fn branch_from(row: &Row<'_>) -> rusqlite::Result<Branch> {
-    let receipt: Option<String> = row.get("receipt")?;
-    let pid: Option<i32> = row.get("pid")?;
-    let ticks: Option<i64> = row.get("start_ticks")?;
-    let ttl_ms: Option<i64> = row.get("ttl_ms")?;
-    let expires_at: Option<i64> = row.get("expires_at")?;
-    Ok(Branch {
-        id: parsed::<BranchId>(row, "id")?,
-        tenant: row.get("tenant")?,
-        name: parsed::<BranchName>(row, "name")?,
-        state: parsed::<BranchState>(row, "state")?,
-        template: parsed::<TemplateId>(row, "template")?,
-        parent_branch: parsed_option::<BranchName>(row, "parent_branch")?,
-        from: parsed(row, "origin")?,
-        preset: parsed(row, "preset")?,
-        durable: row.get("durable")?,
-        protected: row.get("protected")?,
-        settings: from_json(row, "settings")?,
-        labels: from_json(row, "labels")?,
-        created_at: egret_base::Timestamp::from_micros(row.get("created_at")?),
-        ttl_ms: ttl_ms.and_then(|ms| u64::try_from(ms).ok()),
-        expires_at: expires_at.map(egret_base::Timestamp::from_micros),
-        failure: row.get("failure")?,
-        receipt: receipt
-            .map(|text| {
-                serde_json::from_str(&text)
-                    .map_err(|error| unreadable("receipt", error.to_string()))
-            })
-            .transpose()?,
-        boot_id: row.get("boot_id")?,
-        postmaster: pid.zip(ticks.and_then(|ticks| u64::try_from(ticks).ok())),
-    })
-}
-
-fn template_from(row: &Row<'_>) -> rusqlite::Result<Template> {
-    Ok(Template {
-        id: parsed::<TemplateId>(row, "id")?,
-        state: parsed::<TemplateState>(row, "state")?,
-        origin_branch: parsed_option::<BranchId>(row, "origin_branch")?,
-        tenant: row.get("tenant")?,
-        origin_branch_name: parsed_option::<BranchName>(row, "origin_branch_name")?,
-        source: from_json::<SourceIdentity>(row, "source")?,
-        lsn: row.get("lsn")?,
-        taken_at: egret_base::Timestamp::from_micros(row.get("taken_at")?),
-        postgres_major: row.get("postgres_major")?,
-        preload_libraries: row.get("preload_libraries")?,
-        phases: from_json(row, "phases")?,
-    })
+    /// Stores the size that a user chose for the pool of a preset; `None` leaves it to the
+    /// configuration again.
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn set_pool_size(&self, preset: &str, size: Option<u32>) -> Answer<()> {
+        let connection = self.flushed.lock();
+        match size {
+            Some(size) => connection.execute(
+                "INSERT OR REPLACE INTO pool (preset, size) VALUES (?1, ?2)",
+                params![preset, size],
+            )?,
+            None => connection.execute("DELETE FROM pool WHERE preset = ?1", [preset])?,
+        };
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,14 @@ use super::volume::tree::Tree;
 use crate::error::{BranchesError, io};
 use crate::model::SourceIdentity;
 
+/// Databases that can be connected to, templates left out.
+pub const CONNECTABLE_DATABASES: &str = "SELECT datname::text FROM pg_catalog.pg_database \
+     WHERE datallowconn AND NOT datistemplate ORDER BY 1";
+
+/// What a session of this role in this database starts with, other than its own parameters.
+pub const SESSION_DEFAULTS: &str = "SELECT setdatabase, setrole, setconfig \
+     FROM pg_catalog.pg_db_role_setting";
+
 /// What the server says of itself.
 #[derive(Clone, Debug)]
 pub struct SourceFacts {
@@ -93,10 +101,8 @@ pub async fn wal_position(client: &Client) -> Result<String, PostgresError> {
 /// # Errors
 /// The server's.
 pub async fn databases(client: &Client) -> Result<Vec<String>, PostgresError> {
-    let sql =
-        "SELECT datname::text FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY 1";
     let rows = client
-        .query(sql, &[])
+        .query(CONNECTABLE_DATABASES, &[])
         .await
         .map_err(server("list the databases"))?;
     Ok(rows.iter().map(|row| row.get(0)).collect())

@@ -48,6 +48,8 @@ impl Home {
                 volume_size: Size::gib(1),
                 free_min: Size::mib(64),
                 free_critical: Size::mib(32),
+                // Tests of the pool ask for one.
+                pool_min: 0,
                 ..BranchesConfig::default()
             },
             postgres: PostgresConfig {

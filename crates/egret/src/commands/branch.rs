@@ -8,13 +8,14 @@ use serde_json::{Value as Json, json};
 use crate::answers::{Branch, Check, Items, Phase, Proof};
 use crate::api::Api;
 use crate::cli;
-use crate::commands::{connect, query, volume};
+use crate::commands::{connect, pool, query, volume};
 use crate::failure::Failure;
 use crate::output::{Output, bytes, decode, duration, facts, listing};
 
 pub(crate) async fn run(command: cli::Branch, api: &Api, output: Output) -> Result<(), Failure> {
     match command {
         cli::Branch::Volume(command) => volume::volume(command, api, output).await,
+        cli::Branch::Pool(command) => pool::run(command, api, output).await,
         cli::Branch::Template(command) => volume::template(command, api, output).await,
         cli::Branch::Create(branch) => create(branch, api, output).await,
         cli::Branch::List { labels, state } => list(labels, state, api, output).await,
@@ -210,7 +211,7 @@ fn row(branch: Branch) -> Vec<String> {
             .map_or(branch.parent.template, |name| format!("branch {name}")),
         duration(branch.age_ms),
         expires_in,
-        bytes(branch.diverged_bytes),
+        branch.diverged_bytes.map_or_else(String::new, bytes),
         branch.sessions.to_string(),
         notes.join(", "),
     ]
@@ -254,7 +255,10 @@ fn describe(branch: Branch) -> String {
         ),
         ("expires", expires),
         ("sessions", branch.sessions.to_string()),
-        ("diverged", bytes(branch.diverged_bytes)),
+        (
+            "diverged",
+            branch.diverged_bytes.map_or_else(String::new, bytes),
+        ),
     ];
     let Some(receipt) = branch.receipt else {
         return facts(&lines);

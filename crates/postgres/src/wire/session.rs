@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use bytes::{Bytes, BytesMut};
 use postgres_protocol::message::backend::{self, Message};
 use postgres_protocol::message::frontend;
+use rustix::net::RecvFlags;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
 
@@ -137,11 +138,12 @@ impl Session {
     /// Whether it is idle and nothing has come from the server since: neither its end nor news
     /// that nobody has asked for. Looks at the socket and does not wait.
     pub fn is_quiet(&self) -> bool {
-        let mut byte = [0];
-        let nothing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        let mut byte = [0; 1];
+        let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         self.is_idle()
             && self.connection.inbound.is_empty()
-            && self.connection.stream.try_read(&mut byte).is_err_and(|error| nothing(&error))
+            && rustix::net::recv(&self.connection.stream, &mut byte[..], look)
+                .is_err_and(|error| error == rustix::io::Errno::AGAIN)
     }
 
     /// Says goodbye, so that the server does not log a lost connection.

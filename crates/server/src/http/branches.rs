@@ -21,6 +21,7 @@ use crate::problem::Problem;
 mod answer;
 mod connection;
 mod database;
+mod pool;
 mod query;
 mod request;
 mod volume;
@@ -42,6 +43,7 @@ pub fn routes(branches: Branches, proxy: ProxyAddress) -> OpenApiRouter {
         .routes(routes!(resume_branch))
         .routes(routes!(verify_branch))
         .routes(routes!(query::run_query))
+        .merge(pool::routes())
         .merge(volume::routes())
         .with_state(branches)
         .merge(connection)
@@ -75,7 +77,7 @@ async fn create_branch(
         Created::New(_) => StatusCode::CREATED,
         Created::Existing(_) => StatusCode::OK,
     };
-    let view = branches.view(created.into_branch()).await?;
+    let view = branches.view(created.into_branch());
     Ok((status, Json(view.into())))
 }
 
@@ -191,7 +193,7 @@ async fn change_branch(
     let (engine, tenant) = (branches.clone(), caller.tenant().to_owned());
     let changing = tokio::task::spawn_blocking(move || engine.change(&tenant, &name, &change));
     let branch = joined(changing.await)?;
-    Ok(Json(branches.view(branch).await?.into()))
+    Ok(Json(branches.view(branch).into()))
 }
 
 /// What a destruction takes with it.
@@ -231,7 +233,7 @@ async fn destroy_branch(
     let (engine, tenant) = (branches.clone(), caller.tenant().to_owned());
     // A family is destroyed as a whole, even if the caller leaves.
     let branch = finished(async move { engine.destroy(&tenant, &name, children).await }).await?;
-    let view = branches.view(branch).await?;
+    let view = branches.view(branch);
     Ok((StatusCode::ACCEPTED, Json(view.into())))
 }
 
@@ -257,7 +259,7 @@ async fn reset_branch(
 ) -> Result<Json<Branch>, Problem> {
     let to = request.and_then(|Json(request)| request.to);
     let branch = branches.reset(caller.tenant(), &name, to).await?;
-    Ok(Json(branches.view(branch).await?.into()))
+    Ok(Json(branches.view(branch).into()))
 }
 
 /// Suspend a branch
@@ -281,7 +283,7 @@ async fn suspend_branch(
     _: Option<Json<Nothing>>,
 ) -> Result<Json<Branch>, Problem> {
     let branch = branches.suspend(caller.tenant(), &name).await?;
-    Ok(Json(branches.view(branch).await?.into()))
+    Ok(Json(branches.view(branch).into()))
 }
 
 /// Resume a branch
@@ -305,7 +307,7 @@ async fn resume_branch(
     _: Option<Json<Nothing>>,
 ) -> Result<Json<Branch>, Problem> {
     let branch = branches.resume(caller.tenant(), &name).await?;
-    Ok(Json(branches.view(branch).await?.into()))
+    Ok(Json(branches.view(branch).into()))
 }
 
 /// Prove that a branch is apart from its source

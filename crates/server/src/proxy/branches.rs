@@ -56,15 +56,21 @@ impl Directory for BranchDirectory {
         })
     }
 
-    fn attach<'a>(&'a self, route: &'a Route) -> BoxFuture<'a, Result<Backend, Refusal>> {
+    fn attach<'a>(
+        &'a self,
+        route: &'a Route,
+        parameters: &'a [(String, String)],
+    ) -> BoxFuture<'a, Result<Backend, Refusal>> {
         Box::pin(async move {
             let (tenant, name) = named(route)?;
-            let attached = self.0.attach(tenant, &name).await;
-            let attached = attached.map_err(|error| refusal(route, error))?;
+            let database = &route.database;
+            let attaching = self.0.attach_client(tenant, &name, database, parameters);
+            let attached = attaching.await.map_err(|error| refusal(route, error))?;
             Ok(Backend {
                 socket_dir: attached.socket_dir,
                 port: attached.port,
                 role: attached.role.to_owned(),
+                resident: attached.resident,
                 guard: Box::new(attached.guard),
                 closed: attached.closed,
             })

@@ -177,8 +177,11 @@ async fn attach(shared: &Shared, wish: Wish) -> Result<(Backend, RawSession), St
         route, parameters, ..
     } = wish;
     let attaching = async {
-        let backend = shared.directory.attach(&route).await;
-        let backend = backend.map_err(|refusal| Stop::refused(Cause::Attach, refusal))?;
+        let backend = shared.directory.attach(&route, &parameters).await;
+        let mut backend = backend.map_err(|refusal| Stop::refused(Cause::Attach, refusal))?;
+        if let Some(session) = backend.resident.take() {
+            return Ok((backend, session));
+        }
         let startup = Startup {
             user: backend.role.clone(),
             database: route.database.clone(),

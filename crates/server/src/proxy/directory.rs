@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use egret_base::lifecycle::BoxFuture;
+use egret_postgres::wire::RawSession;
 use egret_postgres::wire::scram::Verifier;
 
 use super::route::Route;
@@ -18,11 +19,15 @@ pub trait Directory: Send + Sync + 'static {
 
     /// Where the branch's server listens. Called after authentication: wakes a suspended branch
     /// and waits, within bounds, while it starts or is reset. The session counts until the guard
-    /// is dropped. The future is dropped when the client leaves meanwhile.
+    /// is dropped. `parameters` are the client's own settings. The future is dropped when the client leaves meanwhile.
     ///
     /// # Errors
     /// A [`Refusal`] the client sees.
-    fn attach<'a>(&'a self, route: &'a Route) -> BoxFuture<'a, Result<Backend, Refusal>>;
+    fn attach<'a>(
+        &'a self,
+        route: &'a Route,
+        parameters: &'a [(String, String)],
+    ) -> BoxFuture<'a, Result<Backend, Refusal>>;
 }
 
 /// Who may enter a branch.
@@ -42,6 +47,8 @@ pub struct Backend {
     pub port: u16,
     /// The role to connect as.
     pub role: String,
+    /// A session that was connected beforehand with just these parameters, where there is one.
+    pub resident: Option<RawSession>,
     /// Counts the session while it lives.
     pub guard: Box<dyn Send>,
     /// Completes when the branch goes away; the session ends then.

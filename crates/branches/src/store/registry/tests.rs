@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use egret_base::Timestamp;
 
 use super::*;
-use crate::model::{From, Phase, Preset, Receipt};
+use crate::model::{From, Phase, Preset, Receipt, SourceIdentity, TemplateState};
 
 fn template() -> Template {
     Template {
@@ -70,15 +70,18 @@ fn registry() -> (tempfile::TempDir, Registry) {
 
 #[test]
 fn what_is_stored_comes_back() {
-    let (_directory, registry) = registry();
+    let (directory, registry) = registry();
     registry.put_template(&template()).unwrap();
     registry.insert_branch(&branch(1)).unwrap();
-    assert_eq!(registry.templates().unwrap(), vec![template()]);
-    assert_eq!(registry.branches().unwrap(), vec![branch(1)]);
-    assert_eq!(registry.branch(branch(1).id).unwrap(), Some(branch(1)));
+    assert_eq!(registry.templates(), vec![template()]);
+    assert_eq!(registry.branches(), vec![branch(1)]);
+    assert_eq!(registry.branch(branch(1).id), Some(branch(1)));
+    let again = Registry::open(&directory.path().join("state.db")).unwrap();
+    assert_eq!(again.templates(), vec![template()]);
+    assert_eq!(again.branches(), vec![branch(1)]);
     registry.delete_template(template().id).unwrap();
     registry.delete_branch(branch(1).id).unwrap();
-    assert!(registry.templates().unwrap().is_empty() && registry.branches().unwrap().is_empty());
+    assert!(registry.templates().is_empty() && registry.branches().is_empty());
 }
 
 #[test]
@@ -90,12 +93,9 @@ fn a_name_is_unique_among_the_living() {
     tombstone.state = BranchState::Destroying;
     registry.update_branch(&tombstone).unwrap();
     registry.insert_branch(&branch(2)).unwrap();
-    let found = registry.branch_named("default", &branch(2).name).unwrap();
+    let found = registry.branch_named("default", &branch(2).name);
     assert_eq!(found.map(|branch| branch.id), Some(branch(2).id));
-    assert_eq!(
-        registry.branch_named("other", &branch(2).name).unwrap(),
-        None
-    );
+    assert_eq!(registry.branch_named("other", &branch(2).name), None);
 }
 
 #[test]
@@ -109,10 +109,48 @@ fn changes_touch_only_what_was_asked_for() {
     registry
         .change_branch(branch(1).id, &change, Timestamp::from_micros(9))
         .unwrap();
-    let found = registry.branch(branch(1).id).unwrap().unwrap();
+    let found = registry.branch(branch(1).id).unwrap();
     assert_eq!(
         (found.ttl_ms, found.expires_at, found.protected),
         (None, None, true)
     );
     assert_eq!(found.labels, branch(1).labels);
+}
+
+#[test]
+fn a_lease_makes_a_pooled_row_its_holders_or_nobodys() {
+    let (directory, registry) = registry();
+    let pooled = |number: u8| Branch {
+        tenant: String::new(),
+        name: format!("pool-{number}").parse().unwrap(),
+        state: BranchState::Pooled,
+        durable: false,
+        ..branch(number)
+    };
+    registry.insert_branches(&[pooled(1), pooled(2)]).unwrap();
+    let lease = |number: u8| Branch {
+        durable: false,
+        settings: pooled(number).settings,
+        parent_branch: pooled(number).parent_branch,
+        ..branch(number)
+    };
+    assert!(registry.lease_branch(&lease(1)).unwrap());
+    assert!(!registry.lease_branch(&lease(2)).unwrap());
+    assert_eq!(registry.branch_named("", &pooled(1).name), None);
+    let named = registry.branch_named("default", &branch(1).name);
+    assert_eq!(named, Some(lease(1)));
+    let again = Registry::open(&directory.path().join("state.db")).unwrap();
+    assert_eq!(again.branch(branch(1).id), Some(lease(1)));
+    assert_eq!(again.branch(branch(2).id), Some(pooled(2)));
+}
+
+#[test]
+fn the_sizes_of_pools_stay() {
+    let (directory, registry) = registry();
+    registry.set_pool_size("small", Some(7)).unwrap();
+    registry.set_pool_size("large", Some(3)).unwrap();
+    registry.set_pool_size("large", None).unwrap();
+    let again = Registry::open(&directory.path().join("state.db")).unwrap();
+    let sizes = again.pool_sizes().unwrap();
+    assert_eq!(sizes, BTreeMap::from([("small".to_owned(), 7)]));
 }

@@ -49,7 +49,7 @@ pub(super) struct Branch {
     /// Sessions connected now.
     sessions: u32,
     /// Bytes on the volume that are its own.
-    diverged_bytes: u64,
+    diverged_bytes: Option<u64>,
     /// Why it failed.
     failure: Option<String>,
     /// What its creation did.

@@ -102,7 +102,11 @@ impl Directory for Shared {
         })
     }
 
-    fn attach<'a>(&'a self, _: &'a Route) -> BoxFuture<'a, Result<Backend, Refusal>> {
+    fn attach<'a>(
+        &'a self,
+        _: &'a Route,
+        _: &'a [(String, String)],
+    ) -> BoxFuture<'a, Result<Backend, Refusal>> {
         Box::pin(async move {
             let branches = &self.0;
             branches.guards.send_modify(|guards| *guards += 1);
@@ -121,6 +125,7 @@ impl Directory for Shared {
                 port: branches.port,
                 // The test server lets this process in as its superuser.
                 role: "egret".to_owned(),
+                resident: None,
                 guard: Box::new(guard),
                 closed: Box::pin(async move {
                     present.wait_for(|present| !*present).await.unwrap();

@@ -1,0 +1,301 @@
+//! Resident sessions: connected before anybody asks, as the branch's own role.
+//!
+//! One answers queries through the API, again and again; the others each wait for a client of the
+//! proxy, serve that one and are closed. A session is used only if its user could not tell it from
+//! a fresh one: the startup parameters are the same, what an earlier query left is discarded, and
+//! the defaults of role and database are still those that the session started with.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use egret_postgres::wire::{RawSession, Session, Startup, WireError};
+
+use super::postmaster::SOCKET_PORT;
+use super::{Inner, Slot, lock};
+use crate::model::BranchId;
+use crate::store::prepare::ROLE;
+use crate::store::source::{CONNECTABLE_DATABASES, SESSION_DEFAULTS};
+
+/// Rows that one of Egret's own questions may answer with.
+const ROWS_MAX: u64 = 10_000;
+/// And their bytes.
+const BYTES_MAX: u64 = 4 << 20;
+
+/// Settings that a client's parameters may name if sessions are to be made for them beforehand:
+/// what drivers send. Anything else is its client's own affair.
+const COMMON_PARAMETERS: [&str; 7] = [
+    "application_name",
+    "client_encoding",
+    "datestyle",
+    "extra_float_digits",
+    "intervalstyle",
+    "search_path",
+    "timezone",
+];
+
+/// Whom a session waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A query through the API.
+    Query,
+    /// A client of the proxy.
+    Client,
+}
+
+/// A connected session that nobody uses.
+pub(crate) struct Resident {
+    purpose: Purpose,
+    startup: Startup,
+    session: Session,
+    /// Defaults of role and database when it was connected.
+    defaults: Vec<Vec<Option<String>>>,
+    /// The slot's count of uses when it was connected: as long as it stands, nobody has changed
+    /// anything in the branch.
+    uses: u64,
+    served: bool,
+    idle_since: Instant,
+}
+
+/// What a client of the proxy is likely to ask for: what the last one did.
+#[derive(Clone, Debug)]
+pub(crate) struct Profile {
+    /// The database; `None` for the only one that a branch has.
+    database: Option<String>,
+    /// Startup parameters by name.
+    parameters: Vec<(String, String)>,
+}
+
+impl Default for Profile {
+    /// psql on a UTF-8 terminal.
+    fn default() -> Self {
+        Self {
+            database: None,
+            parameters: vec![
+                ("application_name".to_owned(), "psql".to_owned()),
+                ("client_encoding".to_owned(), "UTF8".to_owned()),
+            ],
+        }
+    }
+}
+
+/// What sessions for queries through the API start with.
+fn query_startup(database: &str) -> Startup {
+    Startup {
+        user: ROLE.to_owned(),
+        database: database.to_owned(),
+        parameters: vec![
+            ("application_name".to_owned(), "egret/query".to_owned()),
+            ("client_encoding".to_owned(), "UTF8".to_owned()),
+        ],
+    }
+}
+
+async fn defaults(session: &mut Session) -> Result<Vec<Vec<Option<String>>>, WireError> {
+    let answer = session.query(SESSION_DEFAULTS, &[], ROWS_MAX, BYTES_MAX);
+    Ok(answer.await?.rows)
+}
+
+impl Resident {
+    async fn connect(
+        inner: &Inner,
+        id: BranchId,
+        slot: &Slot,
+        purpose: Purpose,
+        startup: Startup,
+    ) -> Result<Self, WireError> {
+        let uses = slot.uses.load(Ordering::Acquire);
+        let mut session = Session::connect(&inner.paths.socket(id), SOCKET_PORT, &startup).await?;
+        Ok(Self {
+            purpose,
+            defaults: defaults(&mut session).await?,
+            startup,
+            session,
+            uses,
+            served: false,
+            idle_since: Instant::now(),
+        })
+    }
+
+    /// Makes it like a fresh session; `false` when it cannot be.
+    async fn freshen(&mut self, uses: u64) -> Result<bool, WireError> {
+        if !self.session.is_quiet() {
+            return Ok(false);
+        }
+        if self.served {
+            self.session
+                .query("DISCARD ALL", &[], ROWS_MAX, BYTES_MAX)
+                .await?;
+        }
+        // Nobody has been in the branch since it was connected.
+        if uses == self.uses {
+            return Ok(true);
+        }
+        Ok(defaults(&mut self.session).await? == self.defaults)
+    }
+
+    /// Runs a statement for a user.
+    pub(crate) fn session(&mut self) -> &mut Session {
+        self.served = true;
+        &mut self.session
+    }
+
+    pub(crate) async fn close(self) {
+        self.session.close().await;
+    }
+}
+
+impl Slot {
+    /// Notes that somebody is about to work in the branch; returns how often that was so before.
+    pub(crate) fn note_use(&self) -> u64 {
+        self.uses.fetch_add(1, Ordering::AcqRel)
+    }
+
+    fn take_resident(&self, purpose: Purpose, startup: &Startup) -> Option<Resident> {
+        let mut residents = lock(&self.residents);
+        let fits =
+            |resident: &Resident| resident.purpose == purpose && resident.startup == *startup;
+        let at = residents.iter().position(fits)?;
+        Some(residents.swap_remove(at))
+    }
+
+    /// Closes the sessions that fit: what waits in a database keeps others from dropping it.
+    pub(crate) fn close_residents(&self, fits: impl Fn(&str, Instant) -> bool) {
+        let mut residents = lock(&self.residents);
+        let (leaving, staying) = std::mem::take(&mut *residents)
+            .into_iter()
+            .partition(|resident: &Resident| fits(&resident.startup.database, resident.idle_since));
+        *residents = staying;
+        drop(residents);
+        for resident in leaving {
+            tokio::spawn(resident.close());
+        }
+    }
+}
+
+impl Inner {
+    /// A session for a query through the API: the resident one, else a new one.
+    pub(crate) async fn query_session(
+        &self,
+        id: BranchId,
+        slot: &Slot,
+        database: &str,
+    ) -> Result<Resident, WireError> {
+        let uses = slot.note_use();
+        let startup = query_startup(database);
+        if let Some(mut resident) = slot.take_resident(Purpose::Query, &startup)
+            && let Ok(true) = resident.freshen(uses).await
+        {
+            return Ok(resident);
+        }
+        slot.close_residents(|other, _| other != database);
+        Resident::connect(self, id, slot, Purpose::Query, startup).await
+    }
+
+    /// Keeps a session for the next query, unless one waits already or the branch has ended.
+    pub(crate) async fn keep_query_session(&self, slot: &Slot, mut resident: Resident) {
+        resident.idle_since = Instant::now();
+        let refused = {
+            let mut residents = lock(&slot.residents);
+            let waits = residents
+                .iter()
+                .any(|other| other.purpose == Purpose::Query);
+            if waits || slot.live().is_none() || !resident.session.is_idle() {
+                Some(resident)
+            } else {
+                residents.push(resident);
+                None
+            }
+        };
+        if let Some(resident) = refused {
+            resident.close().await;
+        }
+    }
+
+    /// A session that waits for just such a client.
+    pub(crate) async fn client_session(
+        &self,
+        slot: &Slot,
+        database: &str,
+        parameters: &[(String, String)],
+    ) -> Option<RawSession> {
+        let uses = slot.note_use();
+        self.learn(database, parameters);
+        slot.close_residents(|other, _| other != database);
+        let startup = Startup {
+            user: ROLE.to_owned(),
+            database: database.to_owned(),
+            parameters: parameters.to_vec(),
+        };
+        let mut resident = slot.take_resident(Purpose::Client, &startup)?;
+        match resident.freshen(uses).await {
+            Ok(true) => resident.session.into_raw().ok(),
+            _ => {
+                tokio::spawn(resident.close());
+                None
+            }
+        }
+    }
+
+    /// Remembers what a client asked for, so that sessions are made for the next one like it.
+    fn learn(&self, database: &str, parameters: &[(String, String)]) {
+        let common = |(name, _): &(String, String)| {
+            COMMON_PARAMETERS.contains(&name.to_ascii_lowercase().as_str())
+        };
+        if parameters.iter().all(common) {
+            *lock(&self.pool.profile) = Profile {
+                database: Some(database.to_owned()),
+                parameters: parameters.to_vec(),
+            };
+        }
+    }
+
+    /// Connects what a branch of the pool keeps ready.
+    pub(crate) async fn connect_residents(
+        self: &Arc<Self>,
+        id: BranchId,
+        slot: &Slot,
+        database: &str,
+    ) -> Result<(), WireError> {
+        let profile = lock(&self.pool.profile).clone();
+        let client = Startup {
+            user: ROLE.to_owned(),
+            database: profile.database.unwrap_or_else(|| database.to_owned()),
+            parameters: profile.parameters,
+        };
+        let mut wanted = vec![(Purpose::Query, query_startup(database))];
+        for _ in 0..self.config.pool_sessions {
+            wanted.push((Purpose::Client, client.clone()));
+        }
+        for (purpose, startup) in wanted {
+            let resident = Resident::connect(self, id, slot, purpose, startup).await;
+            match resident {
+                Ok(resident) => lock(&slot.residents).push(resident),
+                // A database that this template does not have: its clients get fresh sessions.
+                Err(WireError::Server(_)) if purpose == Purpose::Client => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The databases of a branch, asked on the session that waits for queries; `None` without one.
+    pub(crate) async fn databases_by_resident(&self, slot: &Slot) -> Option<Vec<String>> {
+        let mut resident = {
+            let mut residents = lock(&slot.residents);
+            let waits = |resident: &Resident| resident.purpose == Purpose::Query;
+            let at = residents.iter().position(waits)?;
+            residents.swap_remove(at)
+        };
+        if !resident.session.is_quiet() {
+            return None;
+        }
+        let asked = resident
+            .session
+            .query(CONNECTABLE_DATABASES, &[], ROWS_MAX, BYTES_MAX);
+        let answer = asked.await.ok()?;
+        self.keep_query_session(slot, resident).await;
+        let names = answer.rows.into_iter();
+        Some(names.filter_map(|row| row.into_iter().next()?).collect())
+    }
+}

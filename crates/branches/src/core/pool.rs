@@ -1,0 +1,196 @@
+//! The pool: branches made beforehand, started, with sessions connected, waiting for a lease.
+//!
+//! What is to be done is a pure function of the entries, the wanted sizes and the newest template.
+//! A refill goes in phases: all rows, then all snapshots, then all starts, then all sessions. Each
+//! phase keeps the machine busy with one kind of work; mixing them makes every snapshot wait for
+//! starts and every start for snapshots, which is where long tails come from.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use egret_base::Timestamp;
+
+use crate::model::{BranchId, Preset, TemplateId};
+
+/// How far an entry of the pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Its row is in the registry.
+    Planned,
+    /// Its files are cloned.
+    Cold,
+    /// Its postmaster accepts connections.
+    Started,
+    /// Its sessions are connected: it can be leased.
+    Hot,
+}
+
+impl Stage {
+    /// Every stage with its name, in order.
+    pub const ALL: [(Stage, &'static str); 4] = [
+        (Stage::Planned, "planned"),
+        (Stage::Cold, "cold"),
+        (Stage::Started, "started"),
+        (Stage::Hot, "hot"),
+    ];
+}
+
+/// One entry of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its branch.
+    pub id: BranchId,
+    /// Settings by purpose; with the template its class.
+    pub preset: Preset,
+    /// The template that it is a clone of.
+    pub template: TemplateId,
+    /// How far it is.
+    pub stage: Stage,
+}
+
+/// What the plan depends on.
+#[derive(Clone, Debug)]
+pub struct PoolView<'a> {
+    /// Every entry.
+    pub entries: &'a [Entry],
+    /// The newest template of the source; entries of an older one are of no use any more.
+    pub template: Option<TemplateId>,
+    /// How many entries each preset should have.
+    pub targets: &'a BTreeMap<Preset, u32>,
+    /// How many entries may be added, as far as the volume and the limits go.
+    pub room: u32,
+}
+
+/// The next phase of a refill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PoolCommand {
+    /// Throw these away: their template is old, or there are too many.
+    Retire(Vec<BranchId>),
+    /// Clone these.
+    Clone(Vec<BranchId>),
+    /// Start these.
+    Start(Vec<BranchId>),
+    /// Connect the sessions of these.
+    Connect(Vec<BranchId>),
+    /// Write rows for this many new entries.
+    Plan(Preset, TemplateId, u32),
+}
+
+/// What is to be done next; `None` when the pool is as it should be. Asked again when that is done.
+pub fn plan(view: &PoolView<'_>) -> Option<PoolCommand> {
+    let useless: Vec<BranchId> = view
+        .entries
+        .iter()
+        .filter(|entry| Some(entry.template) != view.template)
+        .map(|entry| entry.id)
+        .chain(surplus(view))
+        .collect();
+    if !useless.is_empty() {
+        return Some(PoolCommand::Retire(useless));
+    }
+    let at = |stage: Stage| -> Vec<BranchId> {
+        view.entries
+            .iter()
+            .filter(|entry| entry.stage == stage)
+            .map(|entry| entry.id)
+            .collect()
+    };
+    let phases: [(Stage, fn(Vec<BranchId>) -> PoolCommand); 3] = [
+        (Stage::Planned, PoolCommand::Clone),
+        (Stage::Cold, PoolCommand::Start),
+        (Stage::Started, PoolCommand::Connect),
+    ];
+    for (stage, command) in phases {
+        let entries = at(stage);
+        if !entries.is_empty() {
+            return Some(command(entries));
+        }
+    }
+    deficit(view)
+}
+
+/// Entries beyond the target of their preset, the least advanced first.
+fn surplus(view: &PoolView<'_>) -> Vec<BranchId> {
+    let mut found = Vec::new();
+    for preset in Preset::ALL {
+        let target = view.targets.get(preset).copied().unwrap_or(0) as usize;
+        let mut entries: Vec<&Entry> = current(view, *preset).collect();
+        entries.sort_by_key(|entry| (entry.stage, entry.id));
+        let over = entries.len().saturating_sub(target);
+        found.extend(entries[..over].iter().map(|entry| entry.id));
+    }
+    found
+}
+
+fn deficit(view: &PoolView<'_>) -> Option<PoolCommand> {
+    let template = view.template?;
+    view.targets.iter().find_map(|(preset, target)| {
+        let there = u32::try_from(current(view, *preset).count()).unwrap_or(u32::MAX);
+        let missing = target.saturating_sub(there).min(view.room);
+        (missing > 0).then_some(PoolCommand::Plan(*preset, template, missing))
+    })
+}
+
+/// Entries of a preset that a create could still get.
+fn current<'a>(view: &'a PoolView<'_>, preset: Preset) -> impl Iterator<Item = &'a Entry> {
+    view.entries
+        .iter()
+        .filter(move |entry| entry.preset == preset && Some(entry.template) == view.template)
+}
+
+/// How far back demand is remembered.
+const DEMAND_MEMORY: Duration = Duration::from_secs(600);
+
+/// Requests that come within this time have to be served from the pool as it is, for a refill takes
+/// about as long.
+const DEMAND_WINDOW: Duration = Duration::from_secs(10);
+
+/// The most requests that are remembered of one preset.
+const DEMAND_REQUESTS_MAX: usize = 4_096;
+
+/// When branches that a pool could have served were asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Demand {
+    requests: BTreeMap<Preset, VecDeque<Timestamp>>,
+}
+
+impl Demand {
+    /// Notes a request, whether the pool could serve it or not.
+    pub fn note(&mut self, preset: Preset, now: Timestamp) {
+        let requests = self.requests.entry(preset).or_default();
+        if requests.len() == DEMAND_REQUESTS_MAX {
+            requests.pop_front();
+        }
+        requests.push_back(now);
+    }
+
+    /// The most requests that came within [`DEMAND_WINDOW`] during [`DEMAND_MEMORY`].
+    pub fn peak(&mut self, preset: Preset, now: Timestamp) -> u32 {
+        let Some(requests) = self.requests.get_mut(&preset) else {
+            return 0;
+        };
+        while requests
+            .front()
+            .is_some_and(|first| now.since(*first) > DEMAND_MEMORY)
+        {
+            requests.pop_front();
+        }
+        let (mut first, mut peak) = (0, 0);
+        for last in 0..requests.len() {
+            while requests[last].since(requests[first]) > DEMAND_WINDOW {
+                first += 1;
+            }
+            peak = peak.max(last - first + 1);
+        }
+        u32::try_from(peak).unwrap_or(u32::MAX)
+    }
+}
+
+/// How many entries a preset should have: what the user chose, else what recent demand asks for,
+/// between the floor and the ceiling.
+pub fn target(chosen: Option<u32>, peak: u32, floor: u32, ceiling: u32) -> u32 {
+    chosen.unwrap_or_else(|| peak.min(ceiling).max(floor))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,4 @@
+CREATE TABLE pool (
+    preset TEXT PRIMARY KEY,
+    size   INTEGER NOT NULL
+) STRICT;
