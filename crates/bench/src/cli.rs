@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::compare::CompareArgs;
+use crate::report::ReportArgs;
 
 /// Printed at the end of `egret bench --help`.
 pub const EXIT_CODES: &str = "\
@@ -19,6 +20,8 @@ pub enum BenchCommand {
     Sql(SqlArgs),
     /// Compare two results, or two commands run in turn
     Compare(CompareArgs),
+    /// Make a page with tables and plots of result files
+    Report(ReportArgs),
 }
 
 impl BenchCommand {
@@ -26,7 +29,7 @@ impl BenchCommand {
     pub fn server(&self) -> Option<&str> {
         match self {
             Self::Sql(args) => args.run.server.as_deref(),
-            Self::Compare(_) => None,
+            Self::Compare(_) | Self::Report(_) => None,
         }
     }
 }

@@ -12,6 +12,8 @@ pub mod postgres;
 pub mod private;
 pub mod process;
 pub mod progress;
+#[cfg(test)]
+mod published;
 pub mod quantity;
 pub mod record;
 mod refusal;
@@ -68,6 +70,11 @@ pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
             let json = global.json;
             let compared = tokio::task::spawn_blocking(move || compare_in_turn(&args, json));
             compared.await?
+        }
+        BenchCommand::Report(args) => {
+            let written = report::run(&args)?;
+            runner::print(&report::answer(&written, global.json))?;
+            Ok(ExitCode::SUCCESS)
         }
     }
 }

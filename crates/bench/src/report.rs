@@ -101,6 +101,18 @@ pub fn run(args: &ReportArgs) -> Result<Vec<PathBuf>> {
     Ok(written)
 }
 
+/// What is said of the files that were written, the page first.
+pub fn answer(written: &[PathBuf], json: bool) -> String {
+    let names = written.iter().map(|path| path.display().to_string());
+    if json {
+        let names: Vec<String> = names.collect();
+        let answer = serde_json::json!({ "written": names });
+        return format!("{answer:#}\n");
+    }
+    let lines: Vec<String> = names.map(|name| format!("wrote {name}\n")).collect();
+    lines.concat()
+}
+
 fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }

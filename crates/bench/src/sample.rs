@@ -43,16 +43,17 @@ pub fn environment() -> Environment {
 
 /// A latency whose distribution is a scale of `median_ms`.
 pub fn latency(median_ms: f64, samples: u64) -> Metric {
-    let mut histogram = Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).unwrap();
+    let mut histogram =
+        Histogram::<u64>::new_with_bounds(1, 60_000_000, 3).expect("bounds that make sense");
     let mut random = Xoshiro256PlusPlus::seed_from_u64(7);
     for _ in 0..samples {
         let value = median_ms * 1_000.0 * (0.25 * normal(&mut random)).exp();
-        histogram.record(value as u64).unwrap();
+        histogram.record(value as u64).expect("within the bounds");
     }
     let mut bytes = Vec::new();
     V2Serializer::new()
         .serialize(&histogram, &mut bytes)
-        .unwrap();
+        .expect("memory takes every byte");
     let at = |quantile: f64| Some(histogram.value_at_quantile(quantile) as f64 / 1_000.0);
     Metric {
         unit: "ms".to_owned(),
@@ -114,7 +115,7 @@ pub fn file() -> ResultFile {
         command: "egret bench branches --branches 100".to_owned(),
         parameters: BTreeMap::from([("branches".to_owned(), json!(100))]),
         environment: environment(),
-        started_at: "2026-01-02T03:04:05Z".parse().unwrap(),
+        started_at: "2026-01-02T03:04:05Z".parse().expect("a time"),
         metrics: BTreeMap::from([
             ("create".to_owned(), latency(4.2, 1_000)),
             ("rate".to_owned(), scalar(1_234.5, "1/s", Better::Higher)),

@@ -7,62 +7,18 @@ use super::plot::Numbers;
 use crate::quantity::show;
 use crate::result::ResultFile;
 
+/// What a condition is in one file.
+type Value<'a> = &'a dyn Fn(&ResultFile) -> String;
+
 /// One row per condition, one column per file; a last column marks what differs.
 pub fn table(files: &[Loaded]) -> Numbers {
     let mut rows: Vec<(String, Vec<String>)> = Vec::new();
-    let mut add = |name: &str, value: &dyn Fn(&ResultFile) -> String| {
+    let mut add = |name: &str, value: Value<'_>| {
         let values = files.iter().map(|file| value(&file.result)).collect();
         rows.push((name.to_owned(), values));
     };
-    add("scenario", &|file| file.scenario.clone());
-    add("command", &|file| file.command.clone());
-    add("started", &|file| file.started_at.to_string());
-    add("runs", &|file| file.runs.len().max(1).to_string());
-    add("Egret", &|file| {
-        let environment = &file.environment;
-        format!(
-            "{} ({})",
-            environment.egret_version, environment.egret_commit
-        )
-    });
-    add("binary (SHA-256)", &|file| {
-        file.environment.binary_sha256.chars().take(16).collect()
-    });
-    add("build profile", &|file| {
-        file.environment.build_profile.clone()
-    });
-    add("processor", &|file| {
-        format!("{} × {}", file.environment.cpus, file.environment.cpu_model)
-    });
-    add("memory", &|file| {
-        show(file.environment.memory_bytes as f64, "bytes")
-    });
-    add("system", &|file| {
-        format!(
-            "{}, kernel {}",
-            file.environment.os, file.environment.kernel
-        )
-    });
-    add("file system", &|file| {
-        format!(
-            "{} ({})",
-            file.environment.file_system, file.environment.mount_options
-        )
-    });
-    add("fsync", &|file| show(file.environment.fsync_ms, "ms"));
-    add("data set", &|file| file.environment.data_set.clone());
-    add("seed", &|file| file.environment.seed.to_string());
-    add("other processes", &|file| {
-        format!("{:.2} cores", file.environment.other_cpu)
-    });
-    add("load generator", &|file| {
-        format!("{:.2} cores", file.environment.generator_cpu)
-    });
-    add("warm-up", &|file| match &file.warmup {
-        Some(warmup) if warmup.steady => format!("{:.1} s, steady", warmup.seconds),
-        Some(warmup) => format!("{:.1} s, not steady", warmup.seconds),
-        None => "none".to_owned(),
-    });
+    measurement(&mut add);
+    machine(&mut add);
     add("PostgreSQL", &|file| {
         let version = file.environment.postgres_version.clone();
         version.unwrap_or_else(|| "none".to_owned())
@@ -84,6 +40,64 @@ pub fn table(files: &[Loaded]) -> Numbers {
         );
     }
     into_numbers(files, rows)
+}
+
+/// What was run, when, of which program.
+fn measurement(add: &mut dyn FnMut(&str, Value<'_>)) {
+    add("scenario", &|file| file.scenario.clone());
+    add("command", &|file| file.command.clone());
+    add("started", &|file| file.started_at.to_string());
+    add("runs", &|file| file.runs.len().max(1).to_string());
+    add("warm-up", &|file| match &file.warmup {
+        Some(warmup) if warmup.steady => format!("{:.1} s, steady", warmup.seconds),
+        Some(warmup) => format!("{:.1} s, not steady", warmup.seconds),
+        None => "none".to_owned(),
+    });
+    add("data set", &|file| file.environment.data_set.clone());
+    add("seed", &|file| file.environment.seed.to_string());
+    add("Egret", &|file| {
+        let environment = &file.environment;
+        format!(
+            "{} ({})",
+            environment.egret_version, environment.egret_commit
+        )
+    });
+    add("binary (SHA-256)", &|file| {
+        file.environment.binary_sha256.chars().take(16).collect()
+    });
+    add("build profile", &|file| {
+        file.environment.build_profile.clone()
+    });
+}
+
+/// Where it was run.
+fn machine(add: &mut dyn FnMut(&str, Value<'_>)) {
+    add("processor", &|file| {
+        format!("{} × {}", file.environment.cpus, file.environment.cpu_model)
+    });
+    add("memory", &|file| {
+        show(file.environment.memory_bytes as f64, "bytes")
+    });
+    add("system", &|file| {
+        format!(
+            "{}, kernel {}",
+            file.environment.os, file.environment.kernel
+        )
+    });
+    add("file system", &|file| {
+        let environment = &file.environment;
+        format!(
+            "{} ({})",
+            environment.file_system, environment.mount_options
+        )
+    });
+    add("fsync", &|file| show(file.environment.fsync_ms, "ms"));
+    add("other processes", &|file| {
+        format!("{:.2} cores", file.environment.other_cpu)
+    });
+    add("load generator", &|file| {
+        format!("{:.2} cores", file.environment.generator_cpu)
+    });
 }
 
 fn names<'a, K>(files: &'a [Loaded], keys: impl Fn(&'a ResultFile) -> K) -> BTreeSet<String>

@@ -1,0 +1,190 @@
+//! The docs against `results/`: a number that claims a result file must be what the file says.
+//!
+//! A claim is a comment right behind a number, which readers do not see:
+//! `4.2 ms<!-- result: branches-event-100.json create.p95 -->`. A factor claims two figures:
+//! `12×<!-- result: a.json create / b.json create -->`. How to write them is in `results/README.md`.
+
+use std::collections::BTreeMap;
+
+use egret_tidy::Finding;
+use egret_tidy::tree::File;
+
+use crate::compare::select::Figure;
+use crate::result::ResultFile;
+
+const RULE: &str = "result-claim";
+const OPENING: &str = "<!--";
+const CLOSING: &str = "-->";
+
+/// The published results by file name; of one that cannot be read, why.
+pub type Published = BTreeMap<String, Result<ResultFile, String>>;
+
+/// A number as a page shows it.
+#[derive(Clone, Debug, PartialEq)]
+struct Shown {
+    /// Number and unit as they stand there.
+    text: String,
+    value: f64,
+    /// What the last digit stands for.
+    precision: f64,
+    dimension: Dimension,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dimension {
+    /// In milliseconds.
+    Time,
+    /// In bytes.
+    Size,
+    /// Per second.
+    Rate,
+    /// Without a unit.
+    Bare,
+}
+
+/// Every claim of a page that its result file does not bear out.
+pub fn check(page: &File, published: &Published) -> Vec<Finding> {
+    claims(&page.text)
+        .into_iter()
+        .filter_map(|(line, before, claim)| {
+            let wrong = judge(before, claim, published).err()?;
+            Some(Finding::new(RULE, &page.path, line, wrong))
+        })
+        .collect()
+}
+
+/// The claims of a page outside code: line, text before on that line, what is claimed.
+fn claims(text: &str) -> Vec<(usize, &str, &str)> {
+    let mut found = Vec::new();
+    let mut in_block = false;
+    for (index, line) in text.lines().enumerate() {
+        let start = line.trim_start();
+        if start.starts_with("```") || start.starts_with("~~~") {
+            in_block = !in_block;
+        }
+        if in_block {
+            continue;
+        }
+        for (at, _) in line.match_indices(OPENING) {
+            let (before, comment) = (&line[..at], line[at + OPENING.len()..].trim_start());
+            let is_code = before.matches('`').count() % 2 == 1;
+            if !is_code && let Some(claim) = comment.strip_prefix("result") {
+                found.push((index + 1, before, claim));
+            }
+        }
+    }
+    found
+}
+
+/// Whether the number at the end of `before` is what `claim` says.
+fn judge(before: &str, claim: &str, published: &Published) -> Result<(), String> {
+    let claim = claim
+        .strip_prefix(':')
+        .and_then(|claim| claim.split_once(CLOSING))
+        .map(|(claim, _)| claim.trim())
+        .ok_or("write it as <!-- result: FILE METRIC --> on one line")?;
+    let (actual, dimension) = match claim.split_once(" / ") {
+        None => figure(claim, published)?,
+        Some((above, below)) => {
+            let ((above, dimension), (below, other)) =
+                (figure(above, published)?, figure(below, published)?);
+            if dimension != other {
+                return Err(format!("{claim}: two different units have no ratio"));
+            }
+            (above / below, Dimension::Bare)
+        }
+    };
+    let shown = Shown::at_end_of(before).ok_or("there is no number before the claim")?;
+    if shown.dimension != dimension {
+        return Err(format!(
+            "{claim} is in {dimension:?}, not in {:?}",
+            shown.dimension
+        ));
+    }
+    // Half of the last digit either way, and a little for what binary fractions cannot hold.
+    let tolerance = shown.precision * 0.500_001;
+    if (actual - shown.value).abs() <= tolerance {
+        return Ok(());
+    }
+    Err(format!(
+        "{claim} is {}, the page says {}",
+        rounded(actual),
+        shown.text
+    ))
+}
+
+/// The value of `FILE METRIC`.
+fn figure(claim: &str, published: &Published) -> Result<(f64, Dimension), String> {
+    let (name, figure) = claim
+        .trim()
+        .split_once(' ')
+        .ok_or_else(|| format!("`{claim}`: write a file and a metric"))?;
+    let file = published
+        .get(name)
+        .ok_or_else(|| format!("results/{name} does not exist"))?
+        .as_ref()
+        .map_err(Clone::clone)?;
+    let figure = Figure::parse(figure.trim(), &file.metrics).map_err(|error| error.to_string())?;
+    let metric = file.metrics.get(&figure.metric);
+    let (Some(metric), Some(value)) = (metric, figure.in_metrics(&file.metrics)) else {
+        return Err(format!("results/{name} has no {figure}"));
+    };
+    let dimension = match metric.unit.as_str() {
+        "ms" => Dimension::Time,
+        "bytes" => Dimension::Size,
+        "1/s" => Dimension::Rate,
+        _ => Dimension::Bare,
+    };
+    Ok((value, dimension))
+}
+
+impl Shown {
+    /// The number and unit that `text` ends with; emphasis around them does not matter.
+    fn at_end_of(text: &str) -> Option<Self> {
+        let text = text.trim_end().trim_end_matches(['*', '_', '`']).trim_end();
+        let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, '.' | ',');
+        let unit_at = text.rfind(is_of_number)? + 1;
+        let (before, unit) = text.split_at(unit_at);
+        let number_at = before
+            .char_indices()
+            .rev()
+            .take_while(|(_, c)| is_of_number(*c))
+            .last()?
+            .0;
+        let number = before[number_at..].replace(',', "");
+        let (dimension, size) = unit_named(unit.trim_start())?;
+        let decimals = number.split_once('.').map_or(0, |(_, behind)| behind.len());
+        Some(Self {
+            text: text[number_at..].to_owned(),
+            value: number.parse::<f64>().ok()? * size,
+            precision: 10_f64.powi(-i32::try_from(decimals).ok()?) * size,
+            dimension,
+        })
+    }
+}
+
+/// Enough digits to correct a page by.
+fn rounded(value: f64) -> f64 {
+    let digits = format!("{value:.6}");
+    digits.parse().unwrap_or(value)
+}
+
+fn unit_named(name: &str) -> Option<(Dimension, f64)> {
+    let found = match name {
+        "ns" => (Dimension::Time, 1e-6),
+        "µs" => (Dimension::Time, 1e-3),
+        "ms" => (Dimension::Time, 1.0),
+        "s" => (Dimension::Time, 1e3),
+        "B" => (Dimension::Size, 1.0),
+        "kB" => (Dimension::Size, 1e3),
+        "MB" => (Dimension::Size, 1e6),
+        "GB" => (Dimension::Size, 1e9),
+        "/s" => (Dimension::Rate, 1.0),
+        "%" => (Dimension::Bare, 0.01),
+        "" | "×" | "times" => (Dimension::Bare, 1.0),
+        _ => return None,
+    };
+    Some(found)
+}
+
+mod tests;
