@@ -16,6 +16,8 @@ Exit codes of compare: 0 better or equivalent, 1 worse, 2 inconclusive, 3 cannot
 /// `egret bench …`
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
+    /// Bursts of users who each make a branch, work in it and destroy it
+    Branches(BranchesArgs),
     /// Load any PostgreSQL with the transactions of a workload file
     Sql(SqlArgs),
     /// Compare two results, or two commands run in turn
@@ -28,10 +30,65 @@ impl BenchCommand {
     /// The server that the command line names with `--server`.
     pub fn server(&self) -> Option<&str> {
         match self {
+            Self::Branches(args) => args.run.server.as_deref(),
             Self::Sql(args) => args.run.server.as_deref(),
             Self::Compare(_) | Self::Report(_) => None,
         }
     }
+}
+
+/// `egret bench branches …`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct BranchesArgs {
+    /// Users at once in each burst
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub branches: u32,
+    /// Bursts; before each the pool is full
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub bursts: u32,
+    /// What each user writes
+    #[arg(long, value_enum, default_value_t)]
+    pub mode: BranchMode,
+    /// The source's size: rows are added until it has this
+    #[arg(long, value_name = "SIZE", default_value = "100MB", value_parser = size)]
+    pub source_size: u64,
+    /// Branches that the pool has at the begin of a burst [default: one for each user]
+    #[arg(long, value_name = "N")]
+    pub pool: Option<u32>,
+    /// The preset of the branches
+    #[arg(long, value_name = "PRESET", default_value = "small")]
+    pub preset: String,
+    /// The source's database; made if it is not there
+    #[arg(long, value_name = "NAME", default_value = "bench")]
+    pub database: String,
+    /// Measure the first query of fresh drivers through the PostgreSQL door too, in bursts of their own
+    #[arg(long)]
+    pub proxy: bool,
+    /// Measure the first query of psql processes too, in bursts of their own
+    #[arg(long)]
+    pub psql: bool,
+    /// Copies made one by one, with Egret and without; 0 leaves these arms out
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub arms: u32,
+    /// A setting of the private Egret, e.g. --setting branches.pool_refill=interleaved; may be repeated
+    #[arg(long = "setting", value_name = "SECTION.KEY=VALUE", value_parser = variable)]
+    pub settings: Vec<(String, String)>,
+    /// How it is run.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// What a user does in its branch besides two queries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum BranchMode {
+    /// Inserts one row into a table that is there
+    #[default]
+    Event,
+    /// Makes a table with an index, alters it, and inserts a row
+    Ddl,
+    /// Nothing
+    Read,
 }
 
 /// `egret bench sql …`
@@ -138,6 +195,21 @@ fn duration(text: &str) -> Result<Duration, String> {
     match number * seconds {
         seconds if seconds > 0.0 && seconds <= 86_400.0 => Ok(Duration::from_secs_f64(seconds)),
         _ => Err(format!("`{text}` is not between 1ms and 24h")),
+    }
+}
+
+/// Reads a size such as 100MB or 10GB, in bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let refused = || format!("`{text}` is not a size such as 100MB or 10GB");
+    let (number, shift) = match text {
+        text if text.ends_with("MB") => (text.trim_end_matches("MB"), 20),
+        text if text.ends_with("GB") => (text.trim_end_matches("GB"), 30),
+        _ => return Err(refused()),
+    };
+    let number: f64 = number.parse().map_err(|_| refused())?;
+    match number * f64::from(1_u32 << shift) {
+        bytes if (0.0..=1e13).contains(&bytes) => Ok(bytes as u64),
+        _ => Err(refused()),
     }
 }
 

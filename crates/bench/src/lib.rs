@@ -41,6 +41,7 @@ pub use refusal::Refusal;
 pub use server::Door;
 
 use cli::BenchCommand;
+use scenarios::branches::Branches;
 use scenarios::sql::Sql;
 
 /// What holds for every command.
@@ -50,6 +51,8 @@ pub struct Global {
     pub json: bool,
     /// The Egret named on the command line, where one is.
     pub door: Option<Door>,
+    /// Settings (`section.key`, value) of the command line, for a private Egret.
+    pub settings: Vec<(String, String)>,
     /// The program to start as a private Egret.
     pub program: PathBuf,
 }
@@ -60,6 +63,11 @@ pub struct Global {
 /// What failed; [`Refusal`] where that has an exit code of its own.
 pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
     match command {
+        BenchCommand::Branches(args) => {
+            let scenario = Branches::new(&args)?;
+            runner::run(scenario, &args.run, global).await?;
+            Ok(ExitCode::SUCCESS)
+        }
         BenchCommand::Sql(args) => {
             let scenario = Sql::new(&args)?;
             runner::run(scenario, &args.run, global).await?;

@@ -1,3 +1,4 @@
 //! The scenarios, one file each.
 
+pub mod branches;
 pub mod sql;

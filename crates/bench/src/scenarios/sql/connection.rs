@@ -27,7 +27,7 @@ pub(super) struct Job {
 }
 
 struct Transaction {
-    name: String,
+    name: Arc<str>,
     draws: Vec<Draw>,
     steps: Vec<Step>,
     has_begin: bool,
@@ -66,7 +66,7 @@ impl Job {
                     })
                     .collect();
                 Transaction {
-                    name: transaction.name.clone(),
+                    name: transaction.name.as_str().into(),
                     has_begin: steps.iter().any(|step| step.role == Role::Begin),
                     draws: drawn.draws.into_iter().map(|(_, draw)| draw).collect(),
                     steps,
@@ -184,7 +184,7 @@ impl Open {
 }
 
 impl Worker for Connection {
-    async fn operate(&mut self, turn: &mut Turn) -> Result<String, String> {
+    async fn operate(&mut self, turn: &mut Turn) -> Result<Arc<str>, String> {
         let which = self.job.weights.draw(&mut turn.random);
         let job = self.job.clone();
         let transaction = &job.transactions[which];
@@ -273,7 +273,7 @@ pub(super) async fn explain(job: &Job, seed: u64) -> Result<Value> {
                 .map_err(|error| anyhow!("explain `{}`: {}", step.numbered, chain(&error)))?;
             let parameters: Vec<&str> = step.values.iter().map(|at| values[*at].as_str()).collect();
             plans.push(json!({
-                "transaction": transaction.name,
+                "transaction": &*transaction.name,
                 "statement": step.numbered,
                 "parameters": parameters,
                 "plan": plan,

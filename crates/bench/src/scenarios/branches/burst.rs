@@ -1,0 +1,315 @@
+//! A burst: so many users at once, each of whom makes a branch, works in it and destroys it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::{Value, json};
+use tokio::sync::Barrier;
+use tokio::task::{JoinSet, LocalSet};
+
+use super::lane::{Lane, timed};
+use crate::cli::BranchMode;
+use crate::postgres::Target;
+use crate::record::Recorder;
+use crate::result::Cycle;
+use crate::server::Server;
+
+/// What a burst does.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Users at once.
+    pub branches: u32,
+    /// What each does in its branch.
+    pub mode: BranchMode,
+    /// The database.
+    pub database: String,
+    /// What every write carries, so that it would be found in the source.
+    pub marker: String,
+    /// Unique among the bursts of this measurement.
+    pub number: u64,
+    /// How branches are wished for, besides their names.
+    pub preset: String,
+    /// Whether the first query goes through the PostgreSQL door, and by what.
+    pub client: Option<Client>,
+}
+
+/// Who asks through the PostgreSQL door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Client {
+    /// A driver in this process.
+    Driver,
+    /// A psql process: libpq.
+    Psql,
+}
+
+/// What came of a burst.
+pub struct Outcome {
+    /// Latencies, without those of failed operations.
+    pub recorder: Recorder,
+    /// One entry per user.
+    pub cycles: Vec<Cycle>,
+    /// From the begin to the last answer.
+    pub wall: Duration,
+    /// When the last destruction was acknowledged.
+    pub ended: Instant,
+}
+
+/// What one user saw.
+struct Seen {
+    steps: Vec<(&'static str, Duration)>,
+    began: Duration,
+    error: Option<String>,
+}
+
+/// Runs a burst on a thread of its own, all of whose users begin at the same moment.
+///
+/// # Errors
+/// When the users cannot connect.
+pub async fn run(server: &Server, plan: &Plan, origin: Instant) -> Result<Outcome> {
+    let (server, plan) = (server.clone(), Arc::new(plan.clone()));
+    let (done, waiting) = tokio::sync::oneshot::channel();
+    std::thread::Builder::new()
+        .name("burst".to_owned())
+        .spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let outcome = runtime.context("a runtime").and_then(|runtime| {
+                LocalSet::new().block_on(&runtime, burst(&server, &plan, origin))
+            });
+            // Nobody waits any more when the measurement was interrupted.
+            let _ = done.send(outcome);
+        })
+        .context("start a thread for the burst")?;
+    waiting.await.context("the burst's thread ended")?
+}
+
+async fn burst(server: &Server, plan: &Arc<Plan>, origin: Instant) -> Result<Outcome> {
+    let mut lanes = Vec::new();
+    for _ in 0..plan.branches {
+        lanes.push(Lane::open(server).await?);
+    }
+    let barrier = Arc::new(Barrier::new(lanes.len()));
+    let mut users = JoinSet::new();
+    let intended = Instant::now();
+    for (index, lane) in lanes.into_iter().enumerate() {
+        let (plan, barrier) = (plan.clone(), barrier.clone());
+        users.spawn_local(async move {
+            let seen = match plan.client {
+                None => by_api(lane, &plan, index, intended).await,
+                Some(client) => by_proxy(lane, &plan, index, client, &barrier).await,
+            };
+            (index, seen)
+        });
+    }
+    let mut all: Vec<(usize, Seen)> = Vec::new();
+    while let Some(user) = users.join_next().await {
+        all.push(user.context("a user's task ended")?);
+    }
+    let ended = Instant::now();
+    all.sort_by_key(|(index, _)| *index);
+    let begin = intended.saturating_duration_since(origin);
+    Ok(summarize(all, plan, begin, ended - intended, ended))
+}
+
+fn summarize(
+    all: Vec<(usize, Seen)>,
+    plan: &Plan,
+    begin: Duration,
+    wall: Duration,
+    ended: Instant,
+) -> Outcome {
+    let mut recorder = Recorder::default();
+    let mut cycles = Vec::new();
+    for (index, seen) in all {
+        let mut at = begin + seen.began;
+        let mut latencies_ms = BTreeMap::new();
+        for (step, took) in seen.steps {
+            // Its steps follow one another; what is told by the server alone takes no time here.
+            let lasts = if step == "write_server" {
+                Duration::ZERO
+            } else {
+                took
+            };
+            recorder.success(step, at, at, at + took);
+            latencies_ms.insert(step.to_owned(), crate::record::millis(took));
+            at += lasts;
+        }
+        if let Some(cause) = &seen.error {
+            recorder.failure(cause, at, at, at);
+        }
+        cycles.push(Cycle {
+            index: index as u64,
+            group: plan.number,
+            at_ms: crate::record::millis(begin + seen.began),
+            latencies_ms,
+            error: seen.error,
+        });
+    }
+    Outcome {
+        recorder,
+        cycles,
+        wall,
+        ended,
+    }
+}
+
+/// The write of a mode: its SQL and parameters.
+fn write(plan: &Plan, index: usize) -> Option<(String, Vec<String>)> {
+    match plan.mode {
+        BranchMode::Read => None,
+        BranchMode::Event => Some((
+            "INSERT INTO event (kind, marker, payload) VALUES ($1, $2, $3)".to_owned(),
+            vec![
+                "order".to_owned(),
+                plan.marker.clone(),
+                json!({"user": index, "burst": plan.number, "total": "129.90"}).to_string(),
+            ],
+        )),
+        BranchMode::Ddl => Some((
+            format!(
+                "CREATE TABLE feature (id bigint PRIMARY KEY, name text NOT NULL, made timestamptz DEFAULT now());
+                 CREATE INDEX feature_name ON feature (name);
+                 ALTER TABLE feature ADD COLUMN note text;
+                 INSERT INTO feature (id, name, note) VALUES ({index}, 'new', '{}')",
+                plan.marker
+            ),
+            Vec::new(),
+        )),
+    }
+}
+
+/// Everything through the API.
+async fn by_api(mut lane: Lane, plan: &Plan, index: usize, intended: Instant) -> Seen {
+    let name = format!("bench-{}-{index}", plan.number);
+    let mut steps = Vec::new();
+    let worked = async {
+        let wishes = json!({"preset": plan.preset});
+        lane.create(&name, &wishes).await?;
+        // All of them were meant to begin at the same moment, also those that had to wait for a turn.
+        steps.push(("create", intended.elapsed()));
+        for step in ["first_query", "second_query"] {
+            let (answer, took) = timed(lane.query(&name, &plan.database, "SELECT 1", &[])).await;
+            answer?;
+            steps.push((step, took));
+        }
+        if let Some((sql, params)) = write(plan, index) {
+            let params: Vec<&str> = params.iter().map(String::as_str).collect();
+            let (answer, took) = timed(lane.query(&name, &plan.database, &sql, &params)).await;
+            steps.push(("write", took));
+            let server = Duration::from_secs_f64(answer?.elapsed_ms / 1e3);
+            steps.push(("write_server", server));
+        }
+        anyhow::Ok(())
+    };
+    let mut error = worked.await.err();
+    let (destroyed, took) = timed(lane.destroy(&name)).await;
+    match destroyed {
+        Ok(()) => steps.push(("destroy", took)),
+        Err(failed) => error = error.or(Some(failed)),
+    }
+    Seen {
+        steps,
+        began: Duration::ZERO,
+        error: error.map(|error| cause(&error)),
+    }
+}
+
+/// A fresh client of the PostgreSQL door, all of them at the same moment; the branch is made before.
+async fn by_proxy(
+    mut lane: Lane,
+    plan: &Plan,
+    index: usize,
+    client: Client,
+    barrier: &Barrier,
+) -> Seen {
+    let name = format!("bench-{}-{index}", plan.number);
+    let made = async {
+        lane.create(&name, &json!({"preset": plan.preset})).await?;
+        lane.connection(&name, &plan.database).await
+    };
+    let made = made.await;
+    barrier.wait().await;
+    let begun = Instant::now();
+    let asked = async {
+        let url = made?;
+        match client {
+            Client::Driver => {
+                let target = Target::parse(&format!("{url}?sslmode=disable"))?;
+                let mut session = target.session().await?;
+                session
+                    .with(async |client| client.simple_query("SELECT 1").await)
+                    .await?;
+            }
+            Client::Psql => psql(&url).await?,
+        }
+        anyhow::Ok(())
+    };
+    let step = match client {
+        Client::Driver => "first_query_proxy",
+        Client::Psql => "first_query_psql",
+    };
+    let asked = asked.await;
+    let took = begun.elapsed();
+    // Nobody destroys before everybody has had an answer.
+    barrier.wait().await;
+    let destroyed = lane.destroy(&name).await;
+    let error = asked.as_ref().err().or(destroyed.as_ref().err()).map(cause);
+    Seen {
+        steps: asked.map_or_else(|_| Vec::new(), |()| vec![(step, took)]),
+        began: Duration::ZERO,
+        error,
+    }
+}
+
+async fn psql(url: &str) -> Result<()> {
+    let password = url
+        .split(':')
+        .nth(2)
+        .and_then(|rest| rest.split('@').next());
+    let without = url.replacen(&format!(":{}@", password.unwrap_or_default()), "@", 1);
+    let output = tokio::process::Command::new("psql")
+        .args(["-XAtq", "-c", "SELECT 1", &without])
+        .env("PGPASSWORD", password.unwrap_or_default())
+        .env("PGSSLMODE", "disable")
+        .output()
+        .await
+        .context("run psql")?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(anyhow!(
+            "psql: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        )),
+    }
+}
+
+/// A cause that is the same for failures of the same kind: without the branch's name.
+fn cause(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    let words = text.split_whitespace().map(|word| {
+        if word.trim_matches('`').starts_with("bench-") {
+            "…"
+        } else {
+            word
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Whether the failures of a burst say that backends blocked one another.
+pub fn deadlocks(errors: &BTreeMap<String, u64>) -> u64 {
+    let deadlock = |cause: &&String| cause.starts_with("SQLSTATE 40P01");
+    errors
+        .keys()
+        .filter(deadlock)
+        .map(|cause| errors[cause])
+        .sum()
+}
+
+/// Wishes that no pool serves: the branch is made for this request.
+pub fn cold_wishes() -> Value {
+    json!({"settings": {"work_mem": "4MB"}})
+}

@@ -1,0 +1,209 @@
+//! The source's data: what branches are copies of, and proof that bursts left it alone.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use tokio_postgres::Client;
+
+use crate::postgres::Target;
+use crate::server::Server;
+
+/// Rows of `filler` are about this long, so that a size is a number of rows.
+const FILLER_ROW_BYTES: u64 = 1_024;
+
+/// Rows of `filler` made by one statement.
+const FILLER_CHUNK: u64 = 500_000;
+
+/// Tables up to this size are read whole for the proof.
+const CHECKED_BYTES_MAX: i64 = 64 << 20;
+
+/// The table that events go to, with some in it already.
+const EVENT_TABLE: &str = "
+    CREATE TABLE IF NOT EXISTS event (
+        id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        at timestamptz NOT NULL DEFAULT now(),
+        kind text NOT NULL,
+        marker text NOT NULL,
+        payload jsonb NOT NULL);
+    CREATE INDEX IF NOT EXISTS event_kind_at ON event (kind, at);
+    INSERT INTO event (kind, marker, payload)
+    SELECT 'order', 'made', jsonb_build_object('user', n, 'total', n % 500)
+    FROM generate_series(1, 20000) AS n
+    WHERE NOT EXISTS (SELECT FROM event)";
+
+/// What the source says of itself: if two of these are equal, nobody has written to it.
+#[derive(Debug, PartialEq)]
+pub struct Fingerprint {
+    /// Every definition there is.
+    catalogue: String,
+    /// Rows written to each table.
+    writes: Vec<(String, i64)>,
+    /// The rows of small tables.
+    rows: Vec<(String, Option<String>)>,
+}
+
+/// The source's superuser on this machine.
+pub struct Source {
+    target: Target,
+    admin: Target,
+}
+
+impl Source {
+    /// Connects to a database of the embedded server of an Egret whose data directory is here, making
+    /// the database if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be reached or its password not read.
+    pub async fn open(server: &Server, database: &str) -> Result<Self> {
+        let Some(data_dir) = &server.door().data_dir else {
+            bail!(
+                "the source can only be prepared and checked where Egret's data directory is: run this on Egret's machine, as its user"
+            );
+        };
+        let url = superuser_url(server, data_dir).await?;
+        let admin = Target::parse(&format!("{url}/postgres?sslmode=disable"))?;
+        let maintenance = admin.client().await?;
+        let known = maintenance
+            .query_opt("SELECT FROM pg_database WHERE datname = $1", &[&database])
+            .await?;
+        if known.is_none() {
+            let quoted = database.replace('"', "\"\"");
+            maintenance
+                .batch_execute(&format!("CREATE DATABASE \"{quoted}\""))
+                .await?;
+        }
+        let target = Target::parse(&format!("{url}/{database}?sslmode=disable"))?;
+        Ok(Self { target, admin })
+    }
+
+    /// A session in the maintenance database.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn maintenance(&self) -> Result<Client> {
+        self.admin.client().await
+    }
+
+    /// A session in it. None is kept: it would keep the database from being copied.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn client(&self) -> Result<Client> {
+        self.target.client().await
+    }
+
+    /// Makes the table of events, and as many bytes of other rows as are missing to `bytes`.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn fill(&self, bytes: u64, say: impl Fn(String)) -> Result<()> {
+        let client = self.client().await?;
+        client.batch_execute(EVENT_TABLE).await?;
+        client
+            .batch_execute(
+                "CREATE TABLE IF NOT EXISTS filler (id bigint NOT NULL, body text NOT NULL)
+                 WITH (autovacuum_enabled = off);
+                 ALTER TABLE filler ALTER COLUMN body SET STORAGE PLAIN",
+            )
+            .await?;
+        loop {
+            let there: i64 = client
+                .query_one("SELECT pg_database_size(current_database())", &[])
+                .await?
+                .get(0);
+            let missing = bytes.saturating_sub(u64::try_from(there).unwrap_or_default());
+            let rows = (missing / FILLER_ROW_BYTES).min(FILLER_CHUNK);
+            if rows == 0 {
+                break;
+            }
+            say(format!("making the source: {} MB to go", missing >> 20));
+            let insert = format!(
+                "INSERT INTO filler SELECT n, repeat(md5(n::text), 30) FROM generate_series(1, {rows}) AS n"
+            );
+            client.batch_execute(&insert).await?;
+        }
+        // Neither this nor a checkpoint of it is to fall into a burst.
+        client.batch_execute("VACUUM (ANALYZE)").await?;
+        client.batch_execute("CHECKPOINT").await?;
+        Ok(())
+    }
+
+    /// Looks at everything that a stray write would change.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn fingerprint(&self) -> Result<Fingerprint> {
+        // Counters are written by a session when it ends or after a second: a new one sees them all.
+        let client = self.client().await?;
+        let catalogue = client
+            .query_one(
+                "SELECT md5(string_agg(line, ',' ORDER BY line)) FROM (
+                     SELECT attrelid::regclass::text || '.' || attname || ':' || atttypid AS line
+                     FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+                     WHERE relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace)
+                       AND relnamespace::regnamespace::text NOT LIKE 'pg_%'
+                     UNION ALL SELECT indexrelid::regclass::text FROM pg_index
+                     UNION ALL SELECT datname FROM pg_database
+                     UNION ALL SELECT rolname FROM pg_roles) AS definitions",
+                &[],
+            )
+            .await?
+            .get::<_, Option<String>>(0);
+        let tables = client
+            .query(
+                "SELECT relid::regclass::text, n_tup_ins + n_tup_upd + n_tup_del, pg_table_size(relid)
+                 FROM pg_stat_user_tables ORDER BY relid",
+                &[],
+            )
+            .await?;
+        let (mut writes, mut rows) = (Vec::new(), Vec::new());
+        for table in tables {
+            let name: String = table.get(0);
+            writes.push((name.clone(), table.get(1)));
+            if table.get::<_, i64>(2) <= CHECKED_BYTES_MAX {
+                let sql = format!(
+                    "SELECT md5(string_agg(one, ',' ORDER BY one)) FROM (SELECT r::text AS one FROM {name} AS r) AS rows"
+                );
+                rows.push((name, client.query_one(&sql, &[]).await?.get(0)));
+            }
+        }
+        Ok(Fingerprint {
+            catalogue: catalogue.unwrap_or_default(),
+            writes,
+            rows,
+        })
+    }
+
+    /// How many rows of the source carry the mark of a branch's write.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn marked(&self, marker: &str) -> Result<i64> {
+        let sql = "SELECT count(*) FROM event WHERE marker = $1";
+        Ok(self
+            .client()
+            .await?
+            .query_one(sql, &[&marker])
+            .await?
+            .get(0))
+    }
+}
+
+/// The superuser's connection string without a database.
+async fn superuser_url(server: &Server, data_dir: &Path) -> Result<String> {
+    let path = data_dir.join("superuser.password");
+    let password = std::fs::read_to_string(&path).with_context(|| {
+        format!(
+            "read {}: bursts are prepared by the source's superuser",
+            path.display()
+        )
+    })?;
+    let status = server.get("v1/status").await?;
+    let port = status["postgres"]["port"]
+        .as_u64()
+        .context("the status of Egret names no port of an embedded server")?;
+    Ok(format!(
+        "postgres://egret:{}@127.0.0.1:{port}",
+        password.trim()
+    ))
+}
