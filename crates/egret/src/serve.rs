@@ -129,7 +129,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Stops, and says what is waited for when that takes long or the user asks again.
 pub(crate) async fn stop(egret: Egret, signals: &mut StopSignals, output: Output) {
-    output.remark("stopping (branches are kept and run again at the next start)");
+    output.remark(match egret.embedded {
+        Some(_) => "stopping (branches are kept and run again at the next start)",
+        None => "stopping",
+    });
     let part = Cell::new("");
     let mut said = "";
     let stopping = egret.stop_telling(|name| part.set(name));
