@@ -200,7 +200,8 @@ fn attempt(args: &CompareArgs, progress: &mut dyn FnMut(&str)) -> Result<Compari
         b.write(&keep.join("b.json"))?;
     }
     options.paired = true;
-    let labels = [args.run[0].clone(), args.run[1].clone()];
+    let shown = |command: &str| anyhow::Ok(pairs::Program::parse(command)?.shown());
+    let labels = [shown(&args.run[0])?, shown(&args.run[1])?];
     compare(&a, &b, labels, &options)
 }
 

@@ -154,7 +154,7 @@ pub(crate) fn command_line() -> String {
 }
 
 /// Masks passwords in connection strings, of URL or keyword form, and quotes as a shell wants it.
-fn redact(words: &[String]) -> String {
+pub(crate) fn redact(words: &[String]) -> String {
     let masked: Vec<String> = words.iter().map(|word| redact_word(word)).collect();
     shlex::try_join(masked.iter().map(String::as_str)).unwrap_or_else(|_| masked.join(" "))
 }

@@ -12,6 +12,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::environment::{differences, is_allowed};
 use super::{CompareArgs, Mismatch};
+use crate::environment::redact;
 use crate::result::ResultFile;
 
 const PLACEHOLDER: &str = "{out}";
@@ -30,10 +31,15 @@ impl Program {
     /// # Errors
     /// When a quote is not closed or nothing is left.
     pub fn parse(command: &str) -> Result<Self> {
-        let words = shlex::split(command)
-            .with_context(|| format!("`{command}`: a quote or a backslash has no end"))?;
+        let words =
+            shlex::split(command).context("a quote or a backslash of a command has no end")?;
         ensure!(!words.is_empty(), "an empty command cannot be run");
         Ok(Self { words })
+    }
+
+    /// The command as it may be shown: passwords are masked.
+    pub fn shown(&self) -> String {
+        redact(&self.words)
     }
 
     /// The words with the file put in: in place of `{out}`, else behind as `--out FILE`.
@@ -184,7 +190,7 @@ impl Attempt<'_> {
             .stderr(errors)
             .status()
             .with_context(|| format!("cannot run `{}` of side {}", words[0], self.side))?;
-        let command = || shlex::try_join(words.iter().map(String::as_str)).unwrap_or_default();
+        let command = || redact(&words);
         if !status.success() {
             bail!(
                 "run {} of {} failed with {status}\n  {}\n{}",

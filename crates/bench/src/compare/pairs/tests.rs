@@ -35,6 +35,18 @@ fn what_is_no_command_is_refused() {
 }
 
 #[test]
+fn a_password_is_not_shown() {
+    let program = Program::parse("egret bench sql --url postgres://me:hidden@h/db").unwrap();
+    assert!(!program.shown().contains("hidden"), "{}", program.shown());
+    let command = "ls --no-such-option --url=postgres://me:hidden@h/db";
+    let error = measured(command, command, &[]).unwrap_err();
+    assert!(
+        error.contains("no-such-option") && !error.contains("hidden"),
+        "{error}"
+    );
+}
+
+#[test]
 fn each_side_is_first_in_half_of_the_pairs() {
     for seed in 0..20 {
         let orders = orders(10, seed);
