@@ -52,7 +52,7 @@ fn the_printed_string_works_in_drivers_as_it_stands() {
         password.trim(),
         place.ports[2]
     );
-    // (node-postgres does not decode reserved characters such as a slash in a name.)
+    // No slash: node-postgres leaves reserved characters of a name encoded.
     let odd = "odd name@x %41";
     place
         .psql(&source, &format!("CREATE DATABASE \"{odd}\""))

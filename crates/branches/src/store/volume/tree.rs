@@ -54,7 +54,6 @@ impl Tree {
         skip: &dyn Fn(&Path) -> bool,
     ) -> io::Result<()> {
         fs::create_dir(to)?;
-        fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
         self.fill(from, to, skip)
     }
 
@@ -64,6 +63,7 @@ impl Tree {
     /// # Errors
     /// The file system's.
     pub fn fill(&self, from: &Path, to: &Path, skip: &dyn Fn(&Path) -> bool) -> io::Result<()> {
+        fs::set_permissions(to, fs::Permissions::from_mode(0o700))?;
         let (source, target) = (Directory::open(from)?, Directory::open(to)?);
         self.fill_open(&source, &target, from, skip)
     }
