@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use egret_base::Limit;
 use egret_base::settings::Size;
+use egret_postgres::postmaster::Postmaster;
 use futures_util::{StreamExt, stream};
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -118,6 +119,7 @@ impl Pool {
     /// Forgets every entry; their rows tell the next start what to clean up.
     pub(crate) fn forget(&self) {
         lock(&self.entries).clear();
+        self.changed.send_replace(());
     }
 
     fn advance(&self, id: BranchId, stage: Stage) {
@@ -180,16 +182,7 @@ impl Branches {
                 reason: format!("branches of preset {preset} are not pooled"),
             });
         }
-        let registry = &inner.started()?.registry;
-        let mut chosen = lock(&inner.pool.chosen).clone();
-        match size {
-            Some(size) => chosen.insert(preset, size),
-            None => chosen.remove(&preset),
-        };
-        let sum: u64 = chosen.values().map(|size| u64::from(*size)).sum();
-        Limit::new("branches.pool_max", u64::from(inner.config.pool_max)).check(sum)?;
-        registry.set_pool_size(preset.as_str(), size)?;
-        *lock(&inner.pool.chosen) = chosen;
+        inner.choose_pool_size(preset, size)?;
         if size.is_some_and(|size| size > 0) && inner.newest_template()?.is_none() {
             self.refresh_template().await?;
         }
@@ -197,13 +190,17 @@ impl Branches {
         self.pools()
     }
 
-    /// Waits until every pool has what it should have.
+    /// Waits until every pool has what it should have. Without a template none can have anything,
+    /// and nothing is waited for.
     pub async fn pools_filled(&self) -> Result<Vec<PoolStatus>, BranchesError> {
         let mut changed = self.inner.pool.changed.subscribe();
         loop {
             changed.mark_unchanged();
             let pools = self.pools()?;
-            let full = |pool: &PoolStatus| pool.hot >= pool.target as usize && pool.filling == 0;
+            let full = |pool: &PoolStatus| {
+                let settled = pool.hot == pool.target as usize && pool.filling == 0;
+                settled || pool.template.is_none()
+            };
             if pools.iter().all(full) {
                 return Ok(pools);
             }
@@ -226,6 +223,24 @@ impl Inner {
             .into_iter()
             .filter_map(|(preset, size)| Some((preset.parse().ok()?, size)));
         *lock(&self.pool.chosen) = known.collect();
+        Ok(())
+    }
+
+    /// Notes what a user chose, where all pools together stay within their limit.
+    fn choose_pool_size(&self, preset: Preset, size: Option<u32>) -> Result<(), BranchesError> {
+        let registry = &self.started()?.registry;
+        let mut known = lock(&self.pool.chosen);
+        let mut chosen = known.clone();
+        match size {
+            Some(size) => chosen.insert(preset, size),
+            None => chosen.remove(&preset),
+        };
+        let sum: u64 = chosen.values().map(|size| u64::from(*size)).sum();
+        Limit::new("branches.pool_max", u64::from(self.config.pool_max)).check(sum)?;
+        registry.set_pool_size(preset.as_str(), size)?;
+        *known = chosen;
+        drop(known);
+        self.pool.changed.send_replace(());
         Ok(())
     }
 
@@ -289,8 +304,9 @@ impl Inner {
         };
         while let Some(entry) = self.pool.take(asked.preset, template.id) {
             let slot = self.slot(entry.id);
-            let Some(postmaster) = slot.live() else {
-                // It has just ended; whoever watches it finds the entry gone.
+            let sound = |found: &Arc<Postmaster>| found.is_running() && slot.residents_wait();
+            let Some(postmaster) = slot.live().filter(sound) else {
+                // It has just ended, or a session of it has; whoever watches finds the entry gone.
                 self.discard(entry.id)?;
                 continue;
             };
@@ -302,9 +318,11 @@ impl Inner {
             branch.receipt = Some(Receipt::new("pooled", &template, watch));
             *lock(&slot.idle_since) = Some(self.now());
             self.steps.before("lease.record");
-            if !self.started()?.registry.lease_branch(&branch)? {
+            let leased = self.started()?.registry.lease_branch(&branch);
+            if !matches!(leased, Ok(true)) {
                 // Another request for the name was faster; the caller looks again.
                 lock(&self.pool.entries).insert(entry.id, entry);
+                leased?;
                 return Ok(None);
             }
             self.steps.before("lease.done");

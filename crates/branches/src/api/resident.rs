@@ -50,8 +50,8 @@ pub(crate) struct Resident {
     session: Session,
     /// Defaults of role and database when it was connected.
     defaults: Vec<Vec<Option<String>>>,
-    /// The slot's count of uses when it was connected: as long as it stands, nobody has changed
-    /// anything in the branch.
+    /// The slot's count of uses before it was connected: as long as it stands, nobody has changed
+    /// anything in the branch. Whoever it was connected for counts as one that may have.
     uses: u64,
     served: bool,
     idle_since: Instant,
@@ -97,14 +97,14 @@ async fn defaults(session: &mut Session) -> Result<Vec<Vec<Option<String>>>, Wir
 }
 
 impl Resident {
+    /// Connects; `uses` counts those that began before.
     async fn connect(
         inner: &Inner,
         id: BranchId,
-        slot: &Slot,
+        uses: u64,
         purpose: Purpose,
         startup: Startup,
     ) -> Result<Self, WireError> {
-        let uses = slot.uses.load(Ordering::Acquire);
         let mut session = Session::connect(&inner.paths.socket(id), SOCKET_PORT, &startup).await?;
         Ok(Self {
             purpose,
@@ -159,6 +159,12 @@ impl Slot {
         Some(residents.swap_remove(at))
     }
 
+    /// Whether nothing has happened to any waiting session, its end above all.
+    pub(crate) fn residents_wait(&self) -> bool {
+        let residents = lock(&self.residents);
+        residents.iter().all(|resident| resident.session.is_quiet())
+    }
+
     /// Closes the sessions that fit: what waits in a database keeps others from dropping it.
     pub(crate) fn close_residents(&self, fits: impl Fn(&str, Instant) -> bool) {
         let mut residents = lock(&self.residents);
@@ -182,14 +188,14 @@ impl Inner {
         database: &str,
     ) -> Result<Resident, WireError> {
         let uses = slot.note_use();
+        slot.close_residents(|other, _| other != database);
         let startup = query_startup(database);
         if let Some(mut resident) = slot.take_resident(Purpose::Query, &startup)
             && let Ok(true) = resident.freshen(uses).await
         {
             return Ok(resident);
         }
-        slot.close_residents(|other, _| other != database);
-        Resident::connect(self, id, slot, Purpose::Query, startup).await
+        Resident::connect(self, id, uses, Purpose::Query, startup).await
     }
 
     /// Keeps a session for the next query, unless one waits already or the branch has ended.
@@ -267,8 +273,9 @@ impl Inner {
         for _ in 0..self.config.pool_sessions {
             wanted.push((Purpose::Client, client.clone()));
         }
+        let uses = slot.uses.load(Ordering::Acquire);
         for (purpose, startup) in wanted {
-            let resident = Resident::connect(self, id, slot, purpose, startup).await;
+            let resident = Resident::connect(self, id, uses, purpose, startup).await;
             match resident {
                 Ok(resident) => lock(&slot.residents).push(resident),
                 // A database that this template does not have: its clients get fresh sessions.

@@ -1,16 +1,21 @@
 //! An Egret without doors: volume, embedded server and engine in a directory of one test.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use egret_base::lifecycle::Stack;
 use egret_base::settings::Size;
-use egret_base::{SystemClock, SystemEntropy};
-use egret_branches::model::{BranchName, DEFAULT_TENANT, NewBranch};
+use egret_base::{Clock, SystemClock, SystemEntropy, Timestamp};
+use egret_branches::model::{BranchName, DEFAULT_TENANT, NewBranch, Preset};
 use egret_branches::{
-    Branches, BranchesConfig, BranchesError, Children, Options, Steps, VolumeService, open_volume,
+    Branches, BranchesConfig, BranchesError, Children, Options, PoolStatus, Steps, VolumeService,
+    open_volume,
 };
 use egret_postgres::embedded::Layout;
+use egret_postgres::pidfile::PidFile;
 use egret_postgres::test_support::{Guardian, free_port, test_directory};
 use egret_postgres::tokio_postgres::Client;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
@@ -21,7 +26,25 @@ pub struct Home {
     pub directory: PathBuf,
     pub config: BranchesConfig,
     pub postgres: PostgresConfig,
+    pub clock: Arc<JumpingClock>,
     _guardian: Option<Guardian>,
+}
+
+/// The system's clock, which a test may set forward.
+#[derive(Default)]
+pub struct JumpingClock(AtomicU64);
+
+impl JumpingClock {
+    pub fn jump(&self, seconds: u64) {
+        self.0.fetch_add(seconds, Ordering::SeqCst);
+    }
+}
+
+impl Clock for JumpingClock {
+    fn now(&self) -> Timestamp {
+        let ahead = Duration::from_secs(self.0.load(Ordering::SeqCst));
+        SystemClock.now().plus(ahead)
+    }
 }
 
 /// A running engine with what is under it.
@@ -57,6 +80,7 @@ impl Home {
                 sessions_max: 20,
                 ..PostgresConfig::default()
             },
+            clock: Arc::default(),
             _guardian: None,
         }
     }
@@ -74,7 +98,7 @@ impl Home {
     fn build(&self, steps: Option<Arc<dyn Steps>>) -> Egret {
         crate::logs::watch();
         let mounted = open_volume(&self.directory, &self.config).expect("the volume opens");
-        let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let (clock, entropy) = (self.clock.clone(), Arc::new(SystemEntropy));
         let layout = Layout {
             data: mounted.source(),
             socket_dir: self.directory.join("run/source"),
@@ -113,7 +137,145 @@ impl Home {
     }
 }
 
+impl Home {
+    /// The postmasters of branches that run, those in pools included, by the branch's id.
+    pub fn postmasters(&self) -> BTreeMap<String, i32> {
+        let branches = self.directory.join("volume/branches");
+        directories(&branches)
+            .into_iter()
+            .filter_map(|id| Some((PidFile::read(&branches.join(&id))?.pid, id)))
+            .filter(|(pid, _)| alive(*pid))
+            .map(|(pid, id)| (id, pid))
+            .collect()
+    }
+
+    /// The postmasters of branches that nobody has a name for.
+    pub async fn pooled(&self, egret: &Egret) -> BTreeMap<String, i32> {
+        let named = egret.named().await;
+        let mut all = self.postmasters();
+        all.retain(|id, _| !named.contains(id));
+        all
+    }
+
+    /// Waits until the pools are full and nothing is under way, then checks that no directory,
+    /// socket directory or process is there but those of the named branches and of the pools.
+    pub async fn assert_nothing_leaks(&self, egret: &Egret) {
+        let pools = egret.branches.pools_filled().await.unwrap();
+        egret.assert_consistent().await;
+        let hot: usize = pools.iter().map(|pool| pool.hot).sum();
+        let expected = egret.named().await.len() + hot;
+        for place in ["volume/branches", "run/branches"] {
+            let found = directories(&self.directory.join(place));
+            assert_eq!(found.len(), expected, "{place}: {found:?}, pools {pools:?}");
+        }
+        let processes = self.processes("volume/branches");
+        let postmasters: BTreeSet<i32> = self.postmasters().into_values().collect();
+        let stray: Vec<&(i32, i32)> = processes
+            .iter()
+            .filter(|(pid, parent)| !postmasters.contains(pid) && !postmasters.contains(parent))
+            .collect();
+        assert!(stray.is_empty(), "{stray:?} belong to no branch");
+        assert_eq!(postmasters.len(), expected, "{pools:?}");
+    }
+
+    /// Every process that works in a place of this home, and its parent.
+    pub fn processes(&self, place: &str) -> Vec<(i32, i32)> {
+        let place = self.directory.join(place);
+        let place = place.canonicalize().unwrap_or(place);
+        processes()
+            .into_iter()
+            .filter(|pid| {
+                std::fs::read_link(format!("/proc/{pid}/cwd"))
+                    .is_ok_and(|cwd| cwd.starts_with(&place))
+            })
+            .filter_map(|pid| Some((pid, parent(pid)?)))
+            .collect()
+    }
+}
+
+/// The names of the directories in a directory.
+fn directories(place: &Path) -> BTreeSet<String> {
+    let entries = std::fs::read_dir(place).unwrap();
+    entries
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.file_type().unwrap().is_dir())
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect()
+}
+
+fn processes() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").unwrap();
+    entries
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// The parent of a process that has not ended.
+fn parent(pid: i32) -> Option<i32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let (state, rest) = rest.split_once(' ')?;
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    rest.split(' ').next()?.parse().ok()
+}
+
+/// Whether a process has not ended.
+pub fn alive(pid: i32) -> bool {
+    parent(pid).is_some()
+}
+
+/// The backends of a postmaster that serve the branches' role, as their titles call them.
+pub fn backends(postmaster: i32) -> BTreeMap<i32, String> {
+    processes()
+        .into_iter()
+        .filter(|pid| parent(*pid) == Some(postmaster))
+        .filter_map(|pid| {
+            let title = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+            let title = title.trim_end_matches('\0').to_owned();
+            title.contains(": egret_branch ").then_some((pid, title))
+        })
+        .collect()
+}
+
+/// Ends a process as kill -9 does, and returns when it has ended.
+pub fn kill(pid: i32) {
+    let process = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+    while alive(pid) {
+        std::thread::yield_now();
+    }
+}
+
 impl Egret {
+    /// Sets the size of the pool of preset `small` and waits until it is full.
+    pub async fn fill(&self, size: u32) -> PoolStatus {
+        self.branches
+            .resize_pool(Preset::Small, Some(size))
+            .await
+            .unwrap();
+        self.filled().await
+    }
+
+    /// The pool of preset `small` once every pool is full.
+    pub async fn filled(&self) -> PoolStatus {
+        let pools = self.branches.pools_filled().await.unwrap();
+        of_preset(pools, Preset::Small)
+    }
+
+    /// The pool of preset `small` now.
+    pub fn pool(&self) -> PoolStatus {
+        of_preset(self.branches.pools().unwrap(), Preset::Small)
+    }
+
+    /// The ids of the branches that have a name.
+    async fn named(&self) -> BTreeSet<String> {
+        let branches = self.branches.list(DEFAULT_TENANT).await.unwrap();
+        let id = |view: egret_branches::BranchView| view.branch.id.replace('-', "");
+        branches.into_iter().map(id).collect()
+    }
+
     /// Stops everything; whatever was logged until then must have been expected.
     pub async fn stop(&self) {
         self.stack.stop().await;
@@ -186,6 +348,13 @@ impl Egret {
             tokio::task::yield_now().await;
         }
     }
+}
+
+fn of_preset(pools: Vec<PoolStatus>, preset: Preset) -> PoolStatus {
+    pools
+        .into_iter()
+        .find(|pool| pool.preset == preset)
+        .unwrap()
 }
 
 pub fn name(text: &str) -> BranchName {

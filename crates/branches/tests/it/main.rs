@@ -6,4 +6,5 @@ mod home;
 mod isolation;
 mod lifecycle;
 mod logs;
+mod pool;
 mod volumes;
