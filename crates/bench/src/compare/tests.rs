@@ -238,7 +238,7 @@ fn other_conditions_are_refused_each_by_name() {
           build_profile: release in A, dev in B
           cpus: 2 in A, 4 in B
           parameters.branches: 100 in A, 25 in B
-        use --allow-different build_profile where that is meant"#]]
+        use --allow-different NAME for what is meant to differ"#]]
     .assert_eq(&refused.to_string());
     let allow_different = ["build_profile", "cpus", "parameters"].map(str::to_owned);
     let options = Options {
