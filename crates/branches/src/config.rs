@@ -41,6 +41,9 @@ egret_base::settings! {
         /// Sessions that each branch in a pool keeps connected for clients of the proxy; one more
         /// answers queries through the API. 0: neither.
         pool_sessions: u32 = 1,
+        /// Whether sessions in a pool rehearse: load what first statements need, so that these find it
+        /// in memory. Costs processor time of the refill and some memory of each branch.
+        pool_rehearsal: bool = true,
         /// Time without a request after which pools are filled and files are deleted, so that this
         /// work does not compete with a burst of requests.
         pool_quiet: Span = Span::ms(100),
@@ -67,5 +70,8 @@ egret_base::settings! {
         labels_max: u32 = 32,
         /// `oom_score_adj` of a branch's processes: the kernel takes them before the source.
         oom_score_adj: u16 = 500,
+        /// By how much a branch's processes yield to the source and to Egret (nice(1), 0 to 19); those
+        /// of preset `twin` do not.
+        nice: u16 = 5,
     }
 }

@@ -335,6 +335,7 @@ impl Shared {
             owner,
             log_file: layout.log_file.clone(),
             oom_score_adj: 0,
+            nice: 0,
         })
         .await?;
         self.until_ready(&postmaster, &layout).await?;

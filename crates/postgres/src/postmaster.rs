@@ -48,6 +48,8 @@ pub struct Launch {
     pub log_file: PathBuf,
     /// Its `oom_score_adj`: positive values offer it to the kernel before others.
     pub oom_score_adj: i16,
+    /// By how much its processes yield to others: nice(1), 0 to 19.
+    pub nice: u16,
 }
 
 /// How a postmaster is told to stop (`pg_ctl stop -m`).
@@ -82,6 +84,13 @@ impl Postmaster {
             .await
             .expect("starting a process does not panic")?;
         let postmaster = Self::watch_process(pid, &launch.data)?;
+        if launch.nice != 0 {
+            // Before it has children, which inherit it.
+            let yielding = rustix::process::setpriority_process(Some(pid), launch.nice.into());
+            if let Err(error) = yielding {
+                tracing::debug!(%error, %pid, "the priority was not lowered");
+            }
+        }
         if launch.oom_score_adj != 0 {
             let path = PathBuf::from(format!("/proc/{pid}/oom_score_adj"));
             // A hint to the kernel; a server without it is as good.

@@ -164,6 +164,7 @@ async fn start(major: u32) -> Arc<TestServer> {
         owner,
         log_file: log_file.clone(),
         oom_score_adj: 0,
+        nice: 0,
     })
     .await
     .expect("the server can be launched");

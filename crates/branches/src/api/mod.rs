@@ -32,9 +32,11 @@ use resident::Resident;
 
 pub mod change;
 pub mod create;
+mod fill;
 pub mod pool;
 mod postmaster;
 pub(crate) mod recover;
+mod rehearsal;
 pub(crate) mod resident;
 pub mod session;
 pub mod template;
@@ -128,6 +130,8 @@ pub(crate) struct Slot {
     /// How often somebody began to work in the branch.
     uses: AtomicU64,
     pub(crate) sessions: AtomicU32,
+    /// The database of each of them, where it is known.
+    databases: Mutex<Vec<String>>,
     pub(crate) idle_since: Mutex<Option<Timestamp>>,
     /// The ends that nobody asked for.
     pub(crate) restarts: Mutex<Restarts>,
@@ -144,6 +148,7 @@ impl Slot {
             residents: Mutex::default(),
             uses: AtomicU64::new(0),
             sessions: AtomicU32::new(0),
+            databases: Mutex::default(),
             idle_since: Mutex::new(Some(now)),
             restarts: Mutex::default(),
             ends: watch::Sender::new(0),

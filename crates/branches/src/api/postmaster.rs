@@ -9,7 +9,7 @@ use egret_postgres::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use super::{Inner, Slot, lock};
 use crate::core::preset;
 use crate::error::{BranchesError, io};
-use crate::model::{Branch, BranchId, BranchState, Template};
+use crate::model::{Branch, BranchId, BranchState, Preset, Template};
 use crate::store::files::remove_file;
 
 /// The number in the socket's name of every branch; its directory is private.
@@ -44,6 +44,10 @@ impl Inner {
             ),
             owner: started.owner.clone(),
             log_file: log_file.clone(),
+            nice: match branch.preset {
+                Preset::Twin => 0,
+                _ => self.config.nice.min(19),
+            },
             oom_score_adj: i16::try_from(self.config.oom_score_adj)
                 .unwrap_or(1_000)
                 .min(1_000),

@@ -12,8 +12,9 @@ use std::time::Instant;
 use egret_postgres::wire::{RawSession, Session, Startup, WireError};
 
 use super::postmaster::SOCKET_PORT;
+use super::rehearsal::Part;
 use super::{Inner, Slot, lock};
-use crate::model::BranchId;
+use crate::model::{BranchId, TemplateId};
 use crate::store::prepare::ROLE;
 use crate::store::source::{CONNECTABLE_DATABASES, SESSION_DEFAULTS};
 
@@ -92,8 +93,10 @@ fn query_startup(database: &str) -> Startup {
 }
 
 async fn defaults(session: &mut Session) -> Result<Vec<Vec<Option<String>>>, WireError> {
-    let answer = session.query(SESSION_DEFAULTS, &[], ROWS_MAX, BYTES_MAX);
-    Ok(answer.await?.rows)
+    let mut answers = session
+        .batch(&[SESSION_DEFAULTS], ROWS_MAX, BYTES_MAX)
+        .await?;
+    Ok(answers.pop().unwrap_or_default().rows)
 }
 
 impl Resident {
@@ -122,16 +125,17 @@ impl Resident {
         if !self.session.is_quiet() {
             return Ok(false);
         }
-        if self.served {
-            self.session
-                .query("DISCARD ALL", &[], ROWS_MAX, BYTES_MAX)
-                .await?;
-        }
         // Nobody has been in the branch since it was connected.
         if uses == self.uses {
             return Ok(true);
         }
-        Ok(defaults(&mut self.session).await? == self.defaults)
+        let questions: &[&str] = match self.served {
+            true => &["DISCARD ALL", SESSION_DEFAULTS],
+            false => &[SESSION_DEFAULTS],
+        };
+        let mut answers = self.session.batch(questions, ROWS_MAX, BYTES_MAX).await?;
+        let defaults = answers.pop().unwrap_or_default();
+        Ok(defaults.rows == self.defaults)
     }
 
     /// Runs a statement for a user.
@@ -198,7 +202,8 @@ impl Inner {
         Resident::connect(self, id, uses, Purpose::Query, startup).await
     }
 
-    /// Keeps a session for the next query, unless one waits already or the branch has ended.
+    /// Keeps a session for the next query, unless one waits already or the branch has ended, or
+    /// somebody is in another database, who may want to drop or copy the one it would wait in.
     pub(crate) async fn keep_query_session(&self, slot: &Slot, mut resident: Resident) {
         resident.idle_since = Instant::now();
         let refused = {
@@ -206,7 +211,10 @@ impl Inner {
             let waits = residents
                 .iter()
                 .any(|other| other.purpose == Purpose::Query);
-            if waits || slot.live().is_none() || !resident.session.is_idle() {
+            let database = &resident.startup.database;
+            let elsewhere = lock(&slot.databases).iter().any(|other| other != database);
+            let ended = slot.live().is_none() || !resident.session.is_idle();
+            if waits || elsewhere || ended {
                 Some(resident)
             } else {
                 residents.push(resident);
@@ -260,6 +268,7 @@ impl Inner {
     pub(crate) async fn connect_residents(
         self: &Arc<Self>,
         id: BranchId,
+        template: TemplateId,
         slot: &Slot,
         database: &str,
     ) -> Result<(), WireError> {
@@ -277,7 +286,18 @@ impl Inner {
         for (purpose, startup) in wanted {
             let resident = Resident::connect(self, id, uses, purpose, startup).await;
             match resident {
-                Ok(resident) => lock(&slot.residents).push(resident),
+                Ok(mut resident) => {
+                    if self.config.pool_rehearsal {
+                        let database = &resident.startup.database;
+                        let part = match purpose {
+                            Purpose::Query => Part::First,
+                            Purpose::Client => Part::Further,
+                        };
+                        let session = &mut resident.session;
+                        self.rehearse(session, template, database, part).await?;
+                    }
+                    lock(&slot.residents).push(resident);
+                }
                 // A database that this template does not have: its clients get fresh sessions.
                 Err(WireError::Server(_)) if purpose == Purpose::Client => {}
                 Err(error) => return Err(error),

@@ -40,6 +40,8 @@ pub struct Attached {
 pub struct SessionGuard {
     slot: Arc<Slot>,
     inner: Arc<Inner>,
+    /// Where it is, once that is known.
+    database: Option<String>,
 }
 
 impl SessionGuard {
@@ -50,12 +52,28 @@ impl SessionGuard {
     fn new(slot: Arc<Slot>, inner: Arc<Inner>) -> Self {
         slot.sessions.fetch_add(1, Ordering::AcqRel);
         *super::lock(&slot.idle_since) = None;
-        Self { slot, inner }
+        Self {
+            slot,
+            inner,
+            database: None,
+        }
+    }
+
+    /// Notes the database that it is in.
+    fn enter(&mut self, database: &str) {
+        super::lock(&self.slot.databases).push(database.to_owned());
+        self.database = Some(database.to_owned());
     }
 }
 
 impl Drop for SessionGuard {
     fn drop(&mut self) {
+        if let Some(left) = self.database.take() {
+            let mut databases = super::lock(&self.slot.databases);
+            if let Some(at) = databases.iter().position(|database| *database == left) {
+                databases.swap_remove(at);
+            }
+        }
         if self.slot.sessions.fetch_sub(1, Ordering::AcqRel) == 1 {
             *super::lock(&self.slot.idle_since) = Some(self.inner.now());
         }
@@ -159,6 +177,7 @@ impl Branches {
         parameters: &[(String, String)],
     ) -> Result<Attached, BranchesError> {
         let mut attached = self.attach(tenant, name).await?;
+        attached.guard.enter(database);
         let slot = attached.guard.slot();
         attached.resident = self.inner.client_session(slot, database, parameters).await;
         Ok(attached)
@@ -205,7 +224,8 @@ impl Branches {
         rows_max: Option<u64>,
     ) -> Result<QueryAnswer, BranchesError> {
         let started = Instant::now();
-        let attached = self.attach(tenant, name).await?;
+        let mut attached = self.attach(tenant, name).await?;
+        attached.guard.enter(database);
         let mut resident = self
             .inner
             .query_session(attached.branch, attached.guard.slot(), database)

@@ -250,6 +250,7 @@ impl Inner {
             owner: started.owner.clone(),
             log_file: log_file.clone(),
             oom_score_adj: 0,
+            nice: 0,
         })
         .await?;
         let ready = postmaster

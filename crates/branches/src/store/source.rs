@@ -24,6 +24,16 @@ pub const CONNECTABLE_DATABASES: &str = "SELECT datname::text FROM pg_catalog.pg
 pub const SESSION_DEFAULTS: &str = "SELECT setdatabase, setrole, setconfig \
      FROM pg_catalog.pg_db_role_setting";
 
+/// Tables of the user that are worth planning for, the most written and read first.
+pub const BUSY_TABLES: &str = "SELECT pg_catalog.format('%I.%I', schemaname, relname) \
+     FROM pg_catalog.pg_stat_user_tables \
+     WHERE pg_catalog.has_table_privilege(relid, 'SELECT') \
+     ORDER BY n_tup_ins + n_tup_upd + n_tup_del + coalesce(idx_scan, 0) + seq_scan DESC, relid \
+     LIMIT 32";
+
+/// Whether definitions run code of the user's.
+pub const HAS_EVENT_TRIGGERS: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_event_trigger)";
+
 /// What the server says of itself.
 #[derive(Clone, Debug)]
 pub struct SourceFacts {

@@ -100,6 +100,41 @@ impl Session {
         }
     }
 
+    /// Runs texts through the simple protocol, each by itself, all sent at once: one wait for all of
+    /// them. The limits hold for each.
+    ///
+    /// # Errors
+    /// As [`Session::query`]; the first of several.
+    pub async fn batch(
+        &mut self,
+        texts: &[&str],
+        rows_max: u64,
+        bytes_max: u64,
+    ) -> Result<Vec<Answer>, WireError> {
+        let allowed = Allowed {
+            rows: Limit::new("query_rows_max", rows_max),
+            bytes: Limit::new("query_bytes_max", bytes_max),
+        };
+        self.ready.ok_or(WireError::Broken)?;
+        let mut messages = BytesMut::new();
+        for text in texts {
+            frontend::query(text, &mut messages).map_err(zero_byte)?;
+        }
+        self.ready = None;
+        self.connection.send(&messages).await?;
+        let mut answers = Vec::with_capacity(texts.len());
+        let mut failure = None;
+        for _ in texts {
+            self.ready = None;
+            match self.finish_simple(allowed).await {
+                Ok(answer) => answers.push(answer),
+                Err(error) if self.ready.is_some() => failure = failure.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        failure.map_or(Ok(answers), Err)
+    }
+
     /// The error comes with whether the text had been parsed when it occurred.
     async fn run_extended(
         &mut self,
@@ -139,6 +174,11 @@ impl Session {
     ) -> Result<Answer, WireError> {
         self.ready = None;
         self.connection.send(message).await?;
+        self.finish_simple(allowed).await
+    }
+
+    /// Reads the answer to a text that was sent.
+    async fn finish_simple(&mut self, allowed: Allowed) -> Result<Answer, WireError> {
         let mut collected = Collected::default();
         let mut failure = None;
         while self.ready.is_none() {

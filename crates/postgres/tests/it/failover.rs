@@ -64,6 +64,7 @@ impl Node {
             owner: owner(),
             log_file: log_file.clone(),
             oom_score_adj: 0,
+            nice: 0,
         };
         let postmaster = Postmaster::launch(&launch).await.unwrap();
         let ready = postmaster.ready(Duration::from_secs(60), &log_file).await;

@@ -66,6 +66,7 @@ async fn launch(
         owner,
         log_file: log_file.clone(),
         oom_score_adj: 500,
+        nice: 5,
     })
     .await?;
     postmaster.ready(Duration::from_secs(60), &log_file).await?;

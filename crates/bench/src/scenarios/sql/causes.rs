@@ -1,6 +1,6 @@
 //! Why a transaction failed, in few enough words to count by.
 
-use tokio_postgres::Error;
+use crate::postgres::Fault;
 
 /// SQLSTATEs that a load meets, by the names of PostgreSQL's appendix A.
 const NAMES: [(&str, &str); 16] = [
@@ -23,15 +23,11 @@ const NAMES: [(&str, &str); 16] = [
 ];
 
 /// The cause: its SQLSTATE with the name, or what happened to the connection.
-pub(super) fn cause(error: &Error) -> String {
-    let Some(code) = error.code() else {
-        return match error.is_closed() {
-            true => "connection lost".to_owned(),
-            false => crate::postgres::chain(error),
-        };
+pub(super) fn cause(fault: &Fault) -> String {
+    let Some(code) = &fault.code else {
+        return fault.message.clone();
     };
-    let code = code.code();
-    match NAMES.iter().find(|(known, _)| *known == code) {
+    match NAMES.iter().find(|(known, _)| known == code) {
         Some((_, name)) => format!("{code} {name}"),
         None => format!("SQLSTATE {code}"),
     }

@@ -7,14 +7,14 @@ use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{Format, IsNull, ToSql, Type};
-use tokio_postgres::{Client, Error, Statement as Prepared};
+use tokio_postgres::{Client, Error};
 
 use super::causes::cause;
 use super::draw::Draw;
 use super::statement::{Role, Statement};
 use super::workload::{Drawn, Protocol, Workload};
 use crate::load::{Turn, Worker};
-use crate::postgres::{Session, Target, chain};
+use crate::postgres::{Fault, Target, Wire, chain};
 use crate::schedule::random;
 
 /// What all connections do.
@@ -34,6 +34,8 @@ struct Transaction {
 }
 
 struct Step {
+    /// Under which it is prepared.
+    name: String,
     statement: Statement,
     role: Role,
     numbered: String,
@@ -49,7 +51,8 @@ impl Job {
             .transactions
             .iter()
             .zip(drawn)
-            .map(|(transaction, drawn)| {
+            .enumerate()
+            .map(|(number, (transaction, drawn))| {
                 let place = |name: &str| {
                     let found = drawn.draws.iter().position(|(known, _)| known == name);
                     found.expect("the workload was checked: every name is declared")
@@ -57,7 +60,9 @@ impl Job {
                 let steps: Vec<Step> = transaction
                     .statements
                     .iter()
-                    .map(|statement| Step {
+                    .enumerate()
+                    .map(|(at, statement)| Step {
+                        name: format!("bench_{number}_{at}"),
                         role: statement.role(),
                         numbered: statement.numbered(),
                         values: statement.names().into_iter().map(place).collect(),
@@ -86,15 +91,9 @@ impl Job {
 /// A client.
 pub(super) struct Connection {
     job: Arc<Job>,
-    open: Option<Open>,
+    wire: Option<Wire>,
     /// The values of one transaction, kept for their memory.
     values: Vec<String>,
-}
-
-struct Open {
-    session: Session,
-    /// By transaction and statement.
-    prepared: Vec<Vec<Prepared>>,
 }
 
 /// A value as text: the server reads it as the type it wants, as it does for pgbench.
@@ -125,129 +124,122 @@ impl ToSql for Text<'_> {
 impl Connection {
     /// Connects and prepares.
     pub(super) async fn open(job: Arc<Job>) -> Result<Self> {
-        let open = match job.reconnect {
-            true => None,
-            false => Some(
-                Open::new(&job)
-                    .await
-                    .map_err(|error| job.target.lost(&error))?,
-            ),
-        };
-        Ok(Self {
-            open,
+        let wire = open(&job).await.map_err(|error| match error {
+            Opening::Lost(fault) => job.target.lost(&fault),
+            Opening::Refused(sql, fault) => anyhow!("prepare `{sql}`: {}", fault.message),
+        })?;
+        if job.reconnect {
+            // That was to see that it works.
+            wire.close().await;
+            return Ok(Self::new(job, None));
+        }
+        Ok(Self::new(job, Some(wire)))
+    }
+
+    fn new(job: Arc<Job>, wire: Option<Wire>) -> Self {
+        Self {
             job,
+            wire,
             values: Vec::new(),
-        })
+        }
     }
 }
 
-impl Open {
-    async fn new(job: &Job) -> Result<Self, Error> {
-        let mut session = job.target.session().await?;
-        let mut prepared = Vec::new();
-        if job.protocol == Protocol::Prepared {
-            for transaction in &job.transactions {
-                let mut of_transaction = Vec::new();
-                for step in &transaction.steps {
-                    let statement = session
-                        .with(|client| client.prepare(&step.numbered))
-                        .await?;
-                    of_transaction.push(statement);
-                }
-                prepared.push(of_transaction);
-            }
-        }
-        Ok(Self { session, prepared })
-    }
+/// Why there is no connection.
+enum Opening {
+    Lost(Fault),
+    Refused(String, Fault),
+}
 
-    async fn step(
-        &mut self,
-        transaction: usize,
-        at: usize,
-        step: &Step,
-        values: &[String],
-    ) -> Result<(), Error> {
-        let Some(prepared) = self.prepared.get(transaction).map(|all| &all[at]) else {
-            let value = |name: &str| {
-                let found = step.names.iter().position(|known| known == name);
-                found.map_or("", |found| values[step.values[found]].as_str())
-            };
-            let sql = step.statement.filled(value);
-            return self.session.with(|client| client.batch_execute(&sql)).await;
+async fn open(job: &Job) -> Result<Wire, Opening> {
+    let mut wire = job.target.wire().await.map_err(Opening::Lost)?;
+    if job.protocol == Protocol::Prepared {
+        for step in job.transactions.iter().flat_map(|one| &one.steps) {
+            let prepared = wire.prepare(&step.name, &step.numbered).await;
+            prepared.map_err(|fault| Opening::Refused(step.numbered.clone(), fault))?;
+        }
+    }
+    Ok(wire)
+}
+
+impl Step {
+    async fn run(&self, job: &Job, wire: &mut Wire, values: &[String]) -> Result<(), Fault> {
+        if job.protocol == Protocol::Prepared {
+            let values = self.values.iter().map(|at| values[*at].as_str());
+            return wire.execute(&self.name, values).await;
+        }
+        let value = |name: &str| {
+            let found = self.names.iter().position(|known| known == name);
+            found.map_or("", |found| values[self.values[found]].as_str())
         };
-        let parameters = step.values.iter().map(|at| Text(&values[*at]));
-        self.session
-            .with(|client| client.execute_raw(prepared, parameters))
-            .await
-            .map(drop)
+        wire.simple(&self.statement.filled(value)).await
     }
 }
 
 impl Worker for Connection {
     async fn operate(&mut self, turn: &mut Turn) -> Result<Arc<str>, String> {
-        let which = self.job.weights.draw(&mut turn.random);
-        let job = self.job.clone();
+        let job = &*self.job;
+        let which = job.weights.draw(&mut turn.random);
         let transaction = &job.transactions[which];
-        self.values.resize(
-            transaction.draws.len().max(self.values.len()),
-            String::new(),
-        );
+        let room = transaction.draws.len().max(self.values.len());
+        self.values.resize(room, String::new());
         for (draw, value) in transaction.draws.iter().zip(&mut self.values) {
             draw.value(turn.index, &mut turn.random, value);
         }
-        let mut open = match self.open.take() {
-            Some(open) if !open.session.is_closed() => open,
+        let mut wire = match self.wire.take() {
+            Some(wire) if !wire.is_broken() => wire,
             _ => {
                 let begun = Instant::now();
-                let open = Open::new(&job).await.map_err(|error| cause(&error))?;
+                let opened = open(job).await;
+                let wire = opened.map_err(|error| match error {
+                    Opening::Lost(fault) | Opening::Refused(_, fault) => cause(&fault),
+                })?;
                 turn.phase("connect", begun.elapsed());
-                open
+                wire
             }
         };
-        let done = run(&mut open, which, transaction, &self.values, turn).await;
-        if let Err(error) = done {
-            let keep = !open.session.is_closed()
-                && (!transaction.has_begin
-                    || open
-                        .session
-                        .with(|client| client.batch_execute("ROLLBACK"))
-                        .await
-                        .is_ok());
-            if keep && !job.reconnect {
-                self.open = Some(open);
-            }
-            return Err(cause(&error));
+        let done = transaction.run(job, &mut wire, &self.values, turn).await;
+        if done.is_err() && transaction.has_begin && !wire.is_broken() {
+            // What cannot be undone leaves the connection broken, and the next one opens another.
+            let _ = wire.simple("ROLLBACK").await;
         }
-        if !job.reconnect {
-            self.open = Some(open);
+        if job.reconnect {
+            wire.close().await;
+        } else {
+            self.wire = Some(wire);
         }
-        Ok(transaction.name.clone())
+        match done {
+            Ok(()) => Ok(transaction.name.clone()),
+            Err(fault) => Err(cause(&fault)),
+        }
     }
 }
 
-async fn run(
-    open: &mut Open,
-    which: usize,
-    transaction: &Transaction,
-    values: &[String],
-    turn: &mut Turn,
-) -> Result<(), Error> {
-    let begun = Instant::now();
-    let mut commit = Duration::ZERO;
-    for (at, step) in transaction.steps.iter().enumerate() {
-        if step.role == Role::End {
-            let ending = Instant::now();
-            open.step(which, at, step, values).await?;
-            commit += ending.elapsed();
-        } else {
-            open.step(which, at, step, values).await?;
+impl Transaction {
+    async fn run(
+        &self,
+        job: &Job,
+        wire: &mut Wire,
+        values: &[String],
+        turn: &mut Turn,
+    ) -> Result<(), Fault> {
+        let begun = Instant::now();
+        let mut commit = Duration::ZERO;
+        for step in &self.steps {
+            if step.role == Role::End {
+                let ending = Instant::now();
+                step.run(job, wire, values).await?;
+                commit += ending.elapsed();
+            } else {
+                step.run(job, wire, values).await?;
+            }
         }
+        turn.phase("execute", begun.elapsed().saturating_sub(commit));
+        if self.has_begin {
+            turn.phase("commit", commit);
+        }
+        Ok(())
     }
-    turn.phase("execute", begun.elapsed().saturating_sub(commit));
-    if transaction.has_begin {
-        turn.phase("commit", commit);
-    }
-    Ok(())
 }
 
 /// The plan of every statement, executed once with drawn values in a transaction that is undone.

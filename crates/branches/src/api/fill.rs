@@ -1,0 +1,333 @@
+//! Making the branches of the pools, phase by phase, in quiet moments.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use egret_base::settings::Size;
+use futures_util::{StreamExt, stream};
+
+use super::{Inner, lock};
+use crate::core::pool::{Entry, PoolCommand, PoolView, Stage, plan};
+use crate::error::BranchesError;
+use crate::model::{Branch, BranchId, BranchState, NewBranch, Preset, Template, TemplateId};
+use crate::store::files::write_manifest;
+
+/// Whom rows of the pool belong to; no token has this tenant.
+const NOBODY: &str = "";
+
+/// After a failure, before the pool is looked at again.
+const FAILURE_PAUSE: Duration = Duration::from_secs(5);
+
+/// How often the pool is looked at when nobody asks for it.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Snapshots at a time: they serialise in the file system.
+const CLONE_CONCURRENCY: usize = 2;
+
+/// One step with one entry.
+#[derive(Clone, Copy)]
+enum Step {
+    Clone,
+    Start,
+    Connect,
+    /// One after the other, for comparison: see `branches.pool_refill`.
+    All,
+}
+
+impl Step {
+    /// The phase that it makes up.
+    fn name(self) -> &'static str {
+        match self {
+            Step::Clone => "clone",
+            Step::Start => "start",
+            Step::Connect => "connect",
+            Step::All => "make",
+        }
+    }
+}
+
+impl Inner {
+    /// Fills the pools and deletes what is behind tombstones, in quiet moments, until Egret stops.
+    pub(crate) async fn keep_pools(self: &Arc<Self>) {
+        while !self.stopping.load(Ordering::Acquire) {
+            let begun = Instant::now();
+            self.await_quiet(begun).await;
+            self.write_manifests().await;
+            self.purge_tombstones().await;
+            let filling = self.filling.lock().await;
+            let filled = self.fill_pools(begun).await;
+            drop(filling);
+            if let Err(error) = filled
+                && !self.stopping.load(Ordering::Acquire)
+            {
+                tracing::warn!(%error, "the pool was not filled and is tried again");
+                tokio::time::sleep(FAILURE_PAUSE).await;
+            }
+            tokio::select! {
+                () = self.pool.due.notified() => {}
+                () = tokio::time::sleep(IDLE_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// Waits until nobody has asked for anything for a while, or patience is over.
+    async fn await_quiet(&self, since: Instant) {
+        let (quiet, patience) = (
+            self.config.pool_quiet.duration(),
+            self.config.pool_patience.duration(),
+        );
+        loop {
+            let missing = quiet.saturating_sub(self.pool.quiet_for());
+            let left = patience.saturating_sub(since.elapsed());
+            if missing.is_zero() || left.is_zero() || self.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            tokio::time::sleep(missing.min(left)).await;
+        }
+    }
+
+    /// Writes the manifests of branches that were leased meanwhile.
+    async fn write_manifests(&self) {
+        for id in std::mem::take(&mut *lock(&self.pool.unwritten)) {
+            let Some(branch) = self.started.get().and_then(|it| it.registry.branch(id)) else {
+                continue;
+            };
+            if branch.state == BranchState::Destroying {
+                continue;
+            }
+            if let Err(error) = write_manifest(&self.paths.branch(id), &branch) {
+                tracing::warn!(branch = %branch.name, %error, "a manifest was not written");
+            }
+        }
+    }
+
+    /// Carries out phase after phase until the pools are as they should be.
+    async fn fill_pools(self: &Arc<Self>, begun: Instant) -> Result<(), BranchesError> {
+        while !self.stopping.load(Ordering::Acquire) {
+            let template = self.newest_template()?;
+            let entries = self.pool.snapshot();
+            let view = PoolView {
+                entries: &entries,
+                template: template.as_ref().map(|template| template.id),
+                targets: &self.pool_targets(),
+                room: self.pool_room(entries.len())?,
+            };
+            self.metrics.observe_pools(&entries, view.targets);
+            let Some(command) = plan(&view) else {
+                return Ok(());
+            };
+            self.await_quiet(begun).await;
+            let started = Instant::now();
+            let phase = self.carry_out_pool(command, template).await?;
+            self.metrics.pool_phase(phase, started.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Throws away every entry, files included. The caller keeps others from filling.
+    pub(crate) async fn empty_pools(&self) -> Result<(), BranchesError> {
+        for entry in self.pool.snapshot() {
+            if self.pool.remove(entry.id).is_some() {
+                self.discard(entry.id)?;
+            }
+        }
+        self.purge_tombstones().await;
+        Ok(())
+    }
+
+    /// How many entries may be added.
+    fn pool_room(&self, entries: usize) -> Result<u32, BranchesError> {
+        if Size(self.mounted().space()?.free) < self.config.free_min {
+            return Ok(0);
+        }
+        let there = u32::try_from(entries).unwrap_or(u32::MAX);
+        Ok(self.config.pool_max.saturating_sub(there))
+    }
+
+    async fn carry_out_pool(
+        self: &Arc<Self>,
+        command: PoolCommand,
+        template: Option<Template>,
+    ) -> Result<&'static str, BranchesError> {
+        let interleaved = self.config.pool_refill == "interleaved";
+        let (ids, step, concurrency) = match command {
+            PoolCommand::Retire(ids) => {
+                for id in ids {
+                    if self.pool.remove(id).is_some() {
+                        self.discard(id)?;
+                    }
+                }
+                self.purge_tombstones().await;
+                return Ok("retire");
+            }
+            PoolCommand::Plan(preset, id, count) => {
+                self.plan_entries(preset, id, count).await?;
+                return Ok("plan");
+            }
+            PoolCommand::Clone(ids) if interleaved => (ids, Step::All, self.start_concurrency()),
+            PoolCommand::Clone(ids) => (ids, Step::Clone, CLONE_CONCURRENCY),
+            PoolCommand::Start(ids) => (ids, Step::Start, self.start_concurrency()),
+            PoolCommand::Connect(ids) => (ids, Step::Connect, self.start_concurrency()),
+        };
+        self.each(ids, step, concurrency, template).await?;
+        Ok(step.name())
+    }
+
+    /// Takes one step with each entry; one that fails is thrown away, and the first error returned.
+    async fn each(
+        self: &Arc<Self>,
+        ids: Vec<BranchId>,
+        step: Step,
+        concurrency: usize,
+        template: Option<Template>,
+    ) -> Result<(), BranchesError> {
+        let template = template.ok_or(BranchesError::Stopping)?;
+        let template = &template;
+        let first_error = Mutex::new(None);
+        stream::iter(ids)
+            .for_each_concurrent(concurrency, async |id| {
+                if self.stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                let Err(error) = self.take_step(step, id, template).await else {
+                    return;
+                };
+                // Stopping takes care of whatever is in the pool.
+                if self.stopping.load(Ordering::Acquire) {
+                    return;
+                }
+                if self.pool.remove(id).is_some()
+                    && let Err(error) = self.discard(id)
+                {
+                    tracing::warn!(branch = %id, %error, "a failed entry of the pool stays until a restart");
+                }
+                lock(&first_error).get_or_insert(error);
+            })
+            .await;
+        let first = lock(&first_error).take();
+        first.map_or(Ok(()), Err)
+    }
+
+    async fn take_step(
+        self: &Arc<Self>,
+        step: Step,
+        id: BranchId,
+        template: &Template,
+    ) -> Result<(), BranchesError> {
+        match step {
+            Step::Clone => self.clone_entry(id).await,
+            Step::Start => self.start_entry(id, template).await,
+            Step::Connect => self.connect_entry(id, template).await,
+            Step::All => {
+                self.clone_entry(id).await?;
+                self.start_entry(id, template).await?;
+                self.connect_entry(id, template).await
+            }
+        }
+    }
+
+    /// Intent: rows for new entries, flushed once.
+    async fn plan_entries(
+        &self,
+        preset: Preset,
+        template: TemplateId,
+        count: u32,
+    ) -> Result<(), BranchesError> {
+        let _gate = self.templates_gate.read().await;
+        let template = self.template(template, NOBODY)?;
+        let rows: Vec<Branch> = (0..count)
+            .map(|_| {
+                let id = BranchId::new(self.now(), self.entropy.ten());
+                let name = format!("pool-{}", id.hex());
+                let mut asked = NewBranch::named(name.parse().expect("hexadecimal is a name"));
+                asked.tenant = NOBODY.to_owned();
+                asked.preset = preset;
+                let mut row = self.row(id, &asked, &template);
+                row.state = BranchState::Pooled;
+                // It has no lifetime before it is leased.
+                (row.ttl_ms, row.expires_at) = (None, None);
+                row
+            })
+            .collect();
+        self.steps.before("pool.intent");
+        self.started()?.registry.insert_branches(&rows)?;
+        let mut entries = lock(&self.pool.entries);
+        for row in rows {
+            let entry = Entry {
+                id: row.id,
+                preset,
+                template: template.id,
+                stage: Stage::Planned,
+            };
+            entries.insert(row.id, entry);
+        }
+        Ok(())
+    }
+
+    async fn clone_entry(&self, id: BranchId) -> Result<(), BranchesError> {
+        let row = self.pooled(id)?;
+        self.clone_template(row.template, id).await?;
+        self.pool.advance(id, Stage::Cold);
+        Ok(())
+    }
+
+    async fn start_entry(
+        self: &Arc<Self>,
+        id: BranchId,
+        template: &Template,
+    ) -> Result<(), BranchesError> {
+        let mut row = self.pooled(id)?;
+        let slot = self.slot(id);
+        let _held = slot.lock.lock().await;
+        self.start_postmaster(&mut row, template).await?;
+        self.pool.advance(id, Stage::Started);
+        Ok(())
+    }
+
+    async fn connect_entry(
+        self: &Arc<Self>,
+        id: BranchId,
+        template: &Template,
+    ) -> Result<(), BranchesError> {
+        self.steps.before("pool.connect");
+        if self.config.pool_sessions > 0
+            && let Some(database) = self.pool_database(id, template.id).await?
+        {
+            let slot = self.slot(id);
+            self.connect_residents(id, template.id, &slot, &database)
+                .await?;
+        }
+        self.verifier_of(id).await?;
+        write_manifest(&self.paths.branch(id), &self.pooled(id)?)?;
+        self.pool.advance(id, Stage::Hot);
+        Ok(())
+    }
+
+    /// The database that users of a template's branches work in: the only one beside the
+    /// maintenance database, if there is one.
+    async fn pool_database(
+        &self,
+        id: BranchId,
+        template: TemplateId,
+    ) -> Result<Option<String>, BranchesError> {
+        if let Some(known) = lock(&self.pool.databases).get(&template) {
+            return Ok(known.clone());
+        }
+        let mut users = self.databases_of(id).await?;
+        users.retain(|name| name != "postgres");
+        let only = (users.len() == 1).then(|| users.remove(0));
+        let mut databases = lock(&self.pool.databases);
+        databases.clear();
+        databases.insert(template, only.clone());
+        Ok(only)
+    }
+
+    /// The row of an entry that is still in the pool.
+    fn pooled(&self, id: BranchId) -> Result<Branch, BranchesError> {
+        let found = self.started()?.registry.branch(id);
+        found
+            .filter(|branch| branch.state == BranchState::Pooled)
+            .ok_or(BranchesError::Stopping)
+    }
+}

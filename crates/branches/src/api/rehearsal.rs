@@ -1,0 +1,120 @@
+//! Rehearsal: what a session of the pool does before anybody has it, so that its first statements
+//! find in memory what they need.
+//!
+//! A fresh session knows nothing of the catalogue, and a fresh clone has no page in memory: a first
+//! INSERT then reads some 35 pages, one after the other, and a CREATE TABLE four times as many. So
+//! each session plans a query of every busy table, which changes nothing and runs no code of the
+//! user's, and the first one makes a table and rolls that back. Where event triggers would see that
+//! table, it is left out.
+
+use egret_postgres::wire::{Session, WireError};
+
+use super::{Inner, lock};
+use crate::model::TemplateId;
+use crate::store::source::{BUSY_TABLES, HAS_EVENT_TRIGGERS};
+
+/// The longest answer that is of interest here, in rows and bytes.
+const ROWS_MAX: u64 = 1_000;
+const BYTES_MAX: u64 = 1 << 20;
+
+/// A table with what most tables have, changed once, gone at the end.
+const TABLE: &str = "BEGIN;
+    CREATE TABLE egret_rehearsal (id bigint PRIMARY KEY, name text NOT NULL, at timestamptz DEFAULT now());
+    CREATE INDEX ON egret_rehearsal (name);
+    ALTER TABLE egret_rehearsal ADD COLUMN note text;
+    INSERT INTO egret_rehearsal (id, name, note) VALUES (1, 'egret', 'rehearsal');
+    ROLLBACK";
+
+/// What sessions of one database of a template's branches rehearse.
+#[derive(Clone, Debug)]
+pub(crate) struct Rehearsal {
+    template: TemplateId,
+    database: String,
+    /// Plans of every busy table, as one text; empty without tables.
+    plans: String,
+    /// Whether a table is made and rolled back.
+    table: bool,
+}
+
+/// Which part a session plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The first session of a branch: what it reads is in memory for the others.
+    First,
+    /// A further one.
+    Further,
+}
+
+impl Inner {
+    /// Rehearses; what the server refuses is left out, since it is the user's own affair.
+    pub(crate) async fn rehearse(
+        &self,
+        session: &mut Session,
+        template: TemplateId,
+        database: &str,
+        part: Part,
+    ) -> Result<(), WireError> {
+        let known = lock(&self.pool.rehearsal).clone();
+        let known = known.filter(|one| one.template == template && one.database == database);
+        let rehearsal = match known {
+            Some(rehearsal) => rehearsal,
+            None => {
+                let asked = ask(session, template, database).await?;
+                *lock(&self.pool.rehearsal) = Some(asked.clone());
+                asked
+            }
+        };
+        if part == Part::First && rehearsal.table {
+            tolerate(session.query(TABLE, &[], ROWS_MAX, BYTES_MAX).await)?;
+            if !session.is_idle() {
+                tolerate(session.query("ROLLBACK", &[], ROWS_MAX, BYTES_MAX).await)?;
+            }
+        }
+        if !rehearsal.plans.is_empty() {
+            let plans = session.query(&rehearsal.plans, &[], ROWS_MAX, BYTES_MAX);
+            tolerate(plans.await)?;
+        }
+        Ok(())
+    }
+}
+
+/// A statement that the server refused did no harm.
+fn tolerate<T>(result: Result<T, WireError>) -> Result<(), WireError> {
+    match result {
+        Err(WireError::Server(refused)) => {
+            tracing::debug!(
+                sqlstate = refused.sqlstate,
+                message = refused.message,
+                "a rehearsal"
+            );
+            Ok(())
+        }
+        Err(error) => Err(error),
+        Ok(_) => Ok(()),
+    }
+}
+
+async fn ask(
+    session: &mut Session,
+    template: TemplateId,
+    database: &str,
+) -> Result<Rehearsal, WireError> {
+    let tables = session.query(BUSY_TABLES, &[], ROWS_MAX, BYTES_MAX).await?;
+    let names = tables
+        .rows
+        .into_iter()
+        .filter_map(|row| row.into_iter().next()?);
+    let plans: Vec<String> = names
+        .map(|name| format!("EXPLAIN SELECT * FROM ONLY {name}"))
+        .collect();
+    let triggers = session
+        .query(HAS_EVENT_TRIGGERS, &[], ROWS_MAX, BYTES_MAX)
+        .await?;
+    let has_triggers = triggers.rows.first().and_then(|row| row.first().cloned()?);
+    Ok(Rehearsal {
+        template,
+        database: database.to_owned(),
+        plans: plans.join("; "),
+        table: has_triggers.as_deref() == Some("f"),
+    })
+}
