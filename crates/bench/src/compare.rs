@@ -31,6 +31,8 @@ use crate::result::{Metric, ResultFile, Run};
 pub const EXIT_CANNOT_COMPARE: u8 = 3;
 /// The confidence of every interval.
 pub const CONFIDENCE: f64 = 0.95;
+/// What histograms resolve, in the unit of latencies.
+const MICROSECOND_MS: f64 = 0.001;
 /// How much the share of failed operations may grow before speed says nothing any more.
 const FAILED_SHARE_MAX: f64 = 0.01;
 
@@ -100,7 +102,10 @@ impl fmt::Display for Mismatch {
         for Difference { name, a, b } in &self.differences {
             write!(f, "\n  {name}: {a} in A, {b} in B")?;
         }
-        write!(f, "\nuse --allow-different NAME for what is meant to differ")
+        write!(
+            f,
+            "\nuse --allow-different NAME for what is meant to differ"
+        )
     }
 }
 
@@ -290,6 +295,7 @@ pub fn compare(
         })
         .collect();
     let mut notes = environment::notes(&a.environment, &b.environment);
+    notes.extend(rows.iter().filter_map(|row| coarse(row, options.margin)));
     let overall = Verdict::overall(rows.iter().map(|row| row.verdict));
     let mut verdict = overall.context("nothing was compared")?;
     if let Some(note) = more_failures(a, b) {
@@ -314,6 +320,20 @@ pub fn compare(
         rows,
         allowed,
         notes,
+    })
+}
+
+/// Percentiles are whole microseconds: of short latencies one of them is a large share.
+fn coarse(row: &Row, margin: f64) -> Option<String> {
+    let (metric, statistic) = row.figure.split_once('.')?;
+    let share = MICROSECOND_MS / row.a.min(row.b);
+    let is_coarse = row.unit == "ms" && share.is_finite() && share > margin / 2.0;
+    is_coarse.then(|| {
+        format!(
+            "{metric}.{statistic} is counted in whole microseconds, each of them {:.1}% of it: \
+             --metric {metric}.mean is finer",
+            share * 100.0
+        )
     })
 }
 

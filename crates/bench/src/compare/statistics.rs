@@ -24,6 +24,8 @@ const RESAMPLES: usize = 10_000;
 const CUTOFF: f64 = 3.44;
 /// Makes the median absolute deviation of normal values their standard deviation.
 const DEVIATION_OF_NORMAL: f64 = 1.4826;
+/// The same for the mean absolute deviation.
+const MEAN_DEVIATION_OF_NORMAL: f64 = 1.2533;
 const STEPS_MAX: usize = 50;
 const STEP_MIN: f64 = 1e-7;
 
@@ -158,7 +160,12 @@ impl Group {
         values.sort_by(f64::total_cmp);
         let middle = super::median(&values);
         let deviations: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-        let scale = DEVIATION_OF_NORMAL * super::median(&deviations);
+        let mean = deviations.iter().sum::<f64>() / deviations.len() as f64;
+        let scale = match super::median(&deviations) {
+            // More than half of the runs agree to the last digit, as whole microseconds do.
+            0.0 => MEAN_DEVIATION_OF_NORMAL * mean,
+            median => DEVIATION_OF_NORMAL * median,
+        };
         Self { values, scale }
     }
 
@@ -167,7 +174,7 @@ impl Group {
     fn centre(&self, counts: &[u32]) -> f64 {
         let mut centre = self.middle(counts);
         if self.scale == 0.0 {
-            // More than half of the runs agree to the last digit: they are the centre.
+            // All runs agree.
             return centre;
         }
         for _ in 0..STEPS_MAX {

@@ -42,9 +42,12 @@ fn an_outlier_of_a_makes_the_ratio_smaller() {
 }
 
 #[test]
-fn where_most_runs_agree_they_are_the_centre() {
-    let values = [1.0, 1.0, 1.0, 1.0, 0.5, 0.7];
-    assert_eq!(Estimate::paired(&values, FEW).log_ratio, 1.0);
+fn where_most_runs_agree_their_neighbours_are_no_outliers() {
+    let microseconds = [18.0, 18.0, 18.0, 18.0, 18.0, 18.0, 19.0, 19.0, 17.0_f64];
+    let estimate = Estimate::paired(&microseconds.map(f64::ln), FEW);
+    assert_eq!(estimate.outliers, Outliers::default());
+    assert!((estimate.log_ratio.exp() - 18.1).abs() < 0.1);
+    assert_eq!(Estimate::paired(&[1.0; 6], FEW).log_ratio, 1.0);
 }
 
 #[test]
