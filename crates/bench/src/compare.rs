@@ -273,27 +273,7 @@ pub fn compare(
         runs_b.len()
     );
     let figures = select::figures(&options.figures, &runs_a, &runs_b)?;
-    let joint_confidence = 1.0 - (1.0 - CONFIDENCE) / figures.len() as f64;
-    let rows: Vec<Row> = figures
-        .iter()
-        .map(|figure| {
-            let metric = &runs_a[0][&figure.metric];
-            let values = |runs: &Runs<'_>| -> Vec<f64> {
-                let value = |metrics| {
-                    figure
-                        .in_metrics(metrics)
-                        .expect("chosen because it is there")
-                };
-                runs.iter().map(|metrics| value(metrics)).collect()
-            };
-            let row = Row::new(figure, metric, [&values(&runs_a), &values(&runs_b)]);
-            row.judged(
-                [&values(&runs_a), &values(&runs_b)],
-                joint_confidence,
-                options,
-            )
-        })
-        .collect();
+    let rows = rows(&figures, &runs_a, &runs_b, options);
     let mut notes = environment::notes(&a.environment, &b.environment);
     notes.extend(rows.iter().filter_map(|row| coarse(row, options.margin)));
     let overall = Verdict::overall(rows.iter().map(|row| row.verdict));
@@ -321,6 +301,27 @@ pub fn compare(
         allowed,
         notes,
     })
+}
+
+/// Each figure judged at its own confidence and at that of all together.
+fn rows(figures: &[Figure], a: &Runs<'_>, b: &Runs<'_>, options: &Options) -> Vec<Row> {
+    let joint_confidence = 1.0 - (1.0 - CONFIDENCE) / figures.len() as f64;
+    figures
+        .iter()
+        .map(|figure| {
+            let metric = &a[0][&figure.metric];
+            let values = |runs: &Runs<'_>| -> Vec<f64> {
+                let value = |metrics| {
+                    figure
+                        .in_metrics(metrics)
+                        .expect("chosen because it is there")
+                };
+                runs.iter().map(|metrics| value(metrics)).collect()
+            };
+            let row = Row::new(figure, metric, [&values(a), &values(b)]);
+            row.judged([&values(a), &values(b)], joint_confidence, options)
+        })
+        .collect()
 }
 
 /// Percentiles are whole microseconds: of short latencies one of them is a large share.
