@@ -26,9 +26,10 @@ use arrivals::Dispatch;
 use crew::Crew;
 
 /// What does operations, one at a time, e.g. one connection.
-pub trait Worker: 'static {
+pub trait Worker: Send + 'static {
     /// Does one operation and returns its name, or the cause of its failure.
-    fn operate(&mut self, turn: &mut Turn) -> impl Future<Output = Result<String, String>>;
+    fn operate(&mut self, turn: &mut Turn)
+    -> impl Future<Output = Result<Arc<str>, String>> + Send;
 }
 
 /// One operation to be done.
@@ -263,16 +264,16 @@ fn cold(
     at: Duration,
     made: Duration,
     took: Duration,
-    done: Result<String, String>,
+    done: &Result<Arc<str>, String>,
 ) -> Cycle {
     let millis = crate::record::millis;
     let mut latencies_ms = std::collections::BTreeMap::from([("connect".to_owned(), millis(made))]);
     let error = match done {
         Ok(operation) => {
-            latencies_ms.insert(operation, millis(took));
+            latencies_ms.insert(operation.to_string(), millis(took));
             None
         }
-        Err(cause) => Some(cause),
+        Err(cause) => Some(cause.clone()),
     };
     Cycle {
         index: u64::from(worker),

@@ -1,30 +1,20 @@
-//! A connection that is driven by whoever uses it.
-//!
-//! tokio-postgres wants a task of its own for what is read and written. Then every statement crosses
-//! between two tasks four times, which at tens of microseconds per statement is a good part of what
-//! is measured. Here the one future polls both.
+//! Connections to the PostgreSQL that is measured: for load and for preparation.
 
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+mod session;
+mod wire;
+
 use std::sync::Arc;
-use std::task::Poll;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Result, anyhow};
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio_postgres::config::{Host, SslMode};
-use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio_postgres::{Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::refusal;
 
-/// One connection.
-pub struct Session {
-    client: Client,
-    driver: Driver,
-}
-
-/// What reads and writes; ends when the connection does.
-type Driver = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
+pub use session::Session;
+pub use wire::{Fault, Wire};
 
 /// How to connect: read once, used for every connection.
 #[derive(Clone)]
@@ -67,18 +57,8 @@ impl Target {
     ///
     /// # Errors
     /// The server's, or that it cannot be reached.
-    pub async fn session(&self) -> Result<Session, Error> {
-        let (client, driver): (Client, Driver) = match &self.tls {
-            None => {
-                let (client, driver) = self.config.connect(NoTls).await?;
-                (client, Box::pin(driver))
-            }
-            Some(tls) => {
-                let (client, driver) = self.config.connect(tls.clone()).await?;
-                (client, Box::pin(driver))
-            }
-        };
-        Ok(Session { client, driver })
+    pub async fn wire(&self) -> Result<Wire, Fault> {
+        Wire::connect(&self.config, self.tls.as_ref()).await
     }
 
     /// Connects for preparation, with a task that drives the connection.
@@ -86,57 +66,17 @@ impl Target {
     /// # Errors
     /// [`Refusal::Unreachable`](crate::Refusal), or the server's refusal.
     pub async fn client(&self) -> Result<Client> {
-        let session = self.session().await.map_err(|error| self.lost(&error))?;
-        // How it ended is told to the client.
-        tokio::spawn(session.driver);
-        Ok(session.client)
+        let session = self.session().await;
+        Ok(session.map_err(|error| self.lost(&error.into()))?.detach())
     }
 
     /// Why there is no connection, with an exit code of its own for a server that does not answer.
-    pub fn lost(&self, error: &Error) -> anyhow::Error {
-        let place = place(&self.config);
-        match error.as_db_error() {
-            Some(refused) => anyhow!("the PostgreSQL at {place} refuses: {}", refused.message()),
-            None => refusal::unreachable(format!(
-                "no PostgreSQL answers at {place}: {}",
-                chain(error)
-            )),
+    pub fn lost(&self, fault: &Fault) -> anyhow::Error {
+        let (place, message) = (place(&self.config), &fault.message);
+        match fault.code {
+            Some(_) => anyhow!("the PostgreSQL at {place} refuses: {message}"),
+            None => refusal::unreachable(format!("no PostgreSQL answers at {place}: {message}")),
         }
-    }
-}
-
-impl Session {
-    /// Does something with the client while the connection is driven.
-    ///
-    /// # Errors
-    /// What the work says; an end of the connection is told to the work by the client.
-    pub async fn with<'a, T, F>(
-        &'a mut self,
-        work: impl FnOnce(&'a Client) -> F,
-    ) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>> + 'a,
-    {
-        let Self { client, driver } = self;
-        let mut work = pin!(work(client));
-        let mut ended = false;
-        poll_fn(|context| {
-            // First the work, which may have something to send, then the connection, which sends it and
-            // may have an answer, and then the work once more to take that.
-            if let Poll::Ready(done) = work.as_mut().poll(context) {
-                return Poll::Ready(done);
-            }
-            if !ended {
-                ended = driver.as_mut().poll(context).is_ready();
-            }
-            work.as_mut().poll(context)
-        })
-        .await
-    }
-
-    /// Whether the server has gone away.
-    pub fn is_closed(&self) -> bool {
-        self.client.is_closed()
     }
 }
 
@@ -186,6 +126,6 @@ fn tls() -> Result<MakeRustlsConnect> {
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_platform_verifier())
-        .context("TLS is not usable")?;
+        .map_err(|error| anyhow!("TLS is not usable: {error}"))?;
     Ok(MakeRustlsConnect::new(config.with_no_client_auth()))
 }

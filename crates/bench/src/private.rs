@@ -20,6 +20,13 @@ const START_MAX: Duration = Duration::from_secs(300);
 /// An orderly stop ends branches and the embedded server; after this time it is killed.
 const STOP_MAX: Duration = Duration::from_secs(60);
 
+/// Variables that say how this machine is, not how the caller's Egret is.
+const INHERITED: [&str; 3] = [
+    "EGRET_POSTGRES_BIN",
+    "EGRET_POSTGRES_CACHE_DIR",
+    "EGRET_POSTGRES_RUN_AS",
+];
+
 const POLL: Duration = Duration::from_millis(25);
 
 /// A running private Egret. Dropping it ends it, waits for its end and removes its files.
@@ -59,6 +66,13 @@ impl Private {
             .args(["--set", &format!("postgres.port={postgres_port}")]);
         for (key, value) in settings {
             command.args(["--set", &format!("{key}={value}")]);
+        }
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            // The caller's Egret may stand on another server, ask for TLS, or have a token.
+            if text.starts_with("EGRET_") && !INHERITED.contains(&text.as_ref()) {
+                command.env_remove(&name);
+            }
         }
         command
             .current_dir(directory.path())

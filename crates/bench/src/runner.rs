@@ -95,7 +95,9 @@ async fn measure_all<S: Scenario>(
     let mut subject = Subject::default();
     let server = if args.private {
         progress.say("starting a private egret");
-        let settings = scenario.private_settings();
+        let mut settings = scenario.private_settings();
+        // The last one holds.
+        settings.extend(global.settings.iter().cloned());
         let started = private.insert(Private::start(&global.program, &settings).await?);
         subject.processes.push(started.pid());
         Some(started.server().clone())
@@ -143,6 +145,11 @@ async fn measure_all<S: Scenario>(
             continue;
         }
         let mut done = describe(scenario, stage, &machine, measurement);
+        if args.private && !global.settings.is_empty() {
+            let settings = global.settings.iter().cloned().collect();
+            let parameters = &mut done.result.parameters;
+            parameters.insert("set".to_owned(), Value::Object(settings_of(settings)));
+        }
         done.result.warnings.append(&mut voided);
         runs.push(done);
     }
@@ -154,6 +161,15 @@ async fn measure_all<S: Scenario>(
         false => None,
     };
     Ok((runs, plans))
+}
+
+fn settings_of(
+    settings: std::collections::BTreeMap<String, String>,
+) -> serde_json::Map<String, Value> {
+    settings
+        .into_iter()
+        .map(|(key, value)| (key, Value::String(value)))
+        .collect()
 }
 
 /// One run as a result.

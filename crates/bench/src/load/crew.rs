@@ -1,16 +1,13 @@
 //! The threads that workers live on. A worker stays on its thread, so nothing it does crosses to
 //! another one, and the generator takes no more cores than it was given.
 
-use std::cell::RefCell;
 use std::future::Future;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::LocalSet;
 
 use super::arrivals::{Dispatch, Due};
 use super::{Load, Turn, Worker, cold};
@@ -42,7 +39,12 @@ struct Place<W> {
     worker: W,
     made: Duration,
     is_cold: bool,
+    /// Kept for its memory.
+    phases: Vec<(&'static str, Duration)>,
 }
+
+/// Where a worker is when it does not work.
+type Seat<W> = Arc<Mutex<Option<Place<W>>>>;
 
 impl Crew {
     /// Starts the threads; each makes its workers.
@@ -144,9 +146,8 @@ fn live<W, M, F>(
         }
     };
     runtime.block_on(async move {
-        let local = LocalSet::new();
-        let places = match local.run_until(make_all(numbers, make)).await {
-            Ok(places) => places,
+        let seats = match make_all(numbers, make).await {
+            Ok(seats) => seats,
             Err(error) => {
                 let _ = made.send(Err(error));
                 return;
@@ -154,58 +155,55 @@ fn live<W, M, F>(
         };
         let _ = made.send(Ok(()));
         while let Some(order) = orders.recv().await {
-            let done = obey(&local, seed, &places, &order, completed).await;
+            let done = obey(seed, &seats, &order, completed).await;
             let _ = order.answer.send(done);
         }
     });
 }
 
-async fn make_all<W, M, F>(numbers: &[u32], make: M) -> Result<Vec<Rc<RefCell<Option<Place<W>>>>>>
+async fn make_all<W, M, F>(numbers: &[u32], make: M) -> Result<Vec<Seat<W>>>
 where
     M: Fn(u32) -> F,
     F: Future<Output = Result<W>>,
 {
-    let mut places = Vec::new();
+    let mut seats = Vec::new();
     for number in numbers {
         let begun = Instant::now();
         let worker = make(*number).await?;
-        places.push(Rc::new(RefCell::new(Some(Place {
+        seats.push(Arc::new(Mutex::new(Some(Place {
             number: *number,
             worker,
             made: begun.elapsed(),
             is_cold: true,
+            phases: Vec::new(),
         }))));
     }
-    Ok(places)
+    Ok(seats)
 }
 
 /// Sets every worker to work and waits for all of them, or until it is too late.
 async fn obey<W: Worker>(
-    local: &LocalSet,
     seed: u64,
-    places: &[Rc<RefCell<Option<Place<W>>>>],
+    seats: &[Seat<W>],
     order: &Order,
     completed: &Arc<AtomicU64>,
 ) -> Done {
     // Shared with the tasks, so that what a task wrote down outlives its abortion.
-    let notes: Vec<_> = places
-        .iter()
-        .map(|_| Rc::new(RefCell::new(Notes::default())))
-        .collect();
+    let notes: Vec<Arc<Mutex<Notes>>> = seats.iter().map(|_| Arc::default()).collect();
     let mut tasks = Vec::new();
-    for (place, notes) in places.iter().zip(&notes) {
-        let (place, notes) = (place.clone(), notes.clone());
+    for (seat, notes) in seats.iter().zip(&notes) {
+        let (seat, notes) = (seat.clone(), notes.clone());
         let (dispatch, completed) = (order.dispatch.clone(), completed.clone());
-        tasks.push(local.spawn_local(async move {
+        tasks.push(tokio::spawn(async move {
             // Empty when an earlier order gave the worker up in the middle of an operation.
-            let Some(mut mine) = place.take() else {
+            let Some(mut place) = lock(&seat).take() else {
                 return;
             };
             while let Some(due) = dispatch.next().await {
-                serve(seed, &dispatch, due, &mut mine, &notes).await;
+                serve(seed, &dispatch, due, &mut place, &notes).await;
                 completed.fetch_add(1, Ordering::Relaxed);
             }
-            place.replace(Some(mine));
+            *lock(&seat) = Some(place);
         }));
     }
     let all = async {
@@ -214,7 +212,7 @@ async fn obey<W: Worker>(
             let _ = task.await;
         }
     };
-    let in_time = tokio::time::timeout_at(order.until.into(), local.run_until(all)).await;
+    let in_time = tokio::time::timeout_at(order.until.into(), all).await;
     if in_time.is_err() {
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
     }
@@ -223,11 +221,16 @@ async fn obey<W: Worker>(
         cold: Vec::new(),
     };
     for notes in notes {
-        let notes = notes.take();
+        let notes = std::mem::take(&mut *lock(&notes));
         done.recorders.push(notes.recorder);
         done.cold.extend(notes.cold);
     }
     done
+}
+
+/// What is locked here is whole even when a worker panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Default)]
@@ -241,21 +244,21 @@ async fn serve<W: Worker>(
     dispatch: &Dispatch,
     due: Due,
     place: &mut Place<W>,
-    notes: &RefCell<Notes>,
+    notes: &Mutex<Notes>,
 ) {
     let origin = dispatch.origin();
     let started = origin.elapsed();
     let mut turn = Turn {
         index: due.index,
         random: random(seed, due.index),
-        phases: Vec::new(),
+        phases: std::mem::take(&mut place.phases),
     };
     let done = place.worker.operate(&mut turn).await;
     let ended = origin.elapsed();
-    let notes = &mut *notes.borrow_mut();
+    let notes = &mut *lock(notes);
     if std::mem::take(&mut place.is_cold) {
         let took = ended.saturating_sub(started);
-        notes.cold = Some(cold(place.number, started, place.made, took, done.clone()));
+        notes.cold = Some(cold(place.number, started, place.made, took, &done));
     }
     match done {
         Ok(operation) => {
@@ -264,10 +267,12 @@ async fn serve<W: Worker>(
             if dispatch.queues() {
                 recorder.phase(&operation, QUEUE, started.saturating_sub(due.intended));
             }
-            for (phase, took) in turn.phases {
-                recorder.phase(&operation, phase, took);
+            for (phase, took) in &turn.phases {
+                recorder.phase(&operation, phase, *took);
             }
         }
         Err(cause) => notes.recorder.failure(&cause, due.intended, started, ended),
     }
+    turn.phases.clear();
+    place.phases = turn.phases;
 }

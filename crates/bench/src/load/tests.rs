@@ -43,15 +43,16 @@ struct Sleeper {
 }
 
 impl Worker for Sleeper {
-    async fn operate(&mut self, turn: &mut Turn) -> Result<String, String> {
+    async fn operate(&mut self, turn: &mut Turn) -> Result<Arc<str>, String> {
         use rand::RngExt;
         self.seen.lock().unwrap().push(turn.index);
         let begun = Instant::now();
-        tokio::time::sleep(self.takes).await;
+        // A server that takes its time.
+        let _ = tokio::time::timeout(self.takes, std::future::pending::<()>()).await;
         turn.phase("sleep", begun.elapsed());
         match turn.random.random_range(0..10) {
             0 => Err("unlucky".to_owned()),
-            _ => Ok("nap".to_owned()),
+            _ => Ok("nap".into()),
         }
     }
 }

@@ -24,6 +24,7 @@ pub(super) async fn run(
     let harness = egret_bench::Global {
         json: global.json,
         door,
+        settings: global.set.clone(),
         program: std::env::current_exe().context("find this program")?,
     };
     egret_bench::run(command, &harness).await.map_err(failure)

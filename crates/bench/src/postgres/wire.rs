@@ -1,0 +1,357 @@
+//! A connection for load: one statement, one round trip, no task beside it.
+//!
+//! tokio-postgres connects and logs in; then its stream is taken over. Its own way of running a
+//! statement goes through two channels and several allocations, which costs as much as half of what
+//! a short statement takes, and would be measured as the server's.
+//! See the chapter "Frontend/Backend Protocol" of PostgreSQL's manual.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_postgres::config::Host;
+use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
+use tokio_postgres::types::private::BytesMut;
+use tokio_postgres::{Config, NoTls, config::SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// Room for an answer; longer ones come in pieces.
+const READ_BYTES: usize = 16 << 10;
+
+/// What bytes go through.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A logged-in connection.
+pub struct Wire {
+    stream: Box<dyn Stream>,
+    out: Vec<u8>,
+    input: BytesMut,
+    is_broken: bool,
+}
+
+/// Why a statement or a connection failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The server's SQLSTATE; `None` when it was not the server that refused.
+    pub code: Option<String>,
+    /// What it says.
+    pub message: String,
+}
+
+impl Fault {
+    fn lost(error: &io::Error) -> Self {
+        Self {
+            code: None,
+            message: format!("connection lost: {}", error.kind()),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            Some(refused) => Self {
+                code: Some(refused.code().code().to_owned()),
+                message: refused.message().to_owned(),
+            },
+            None => Self {
+                code: None,
+                message: super::chain(&error),
+            },
+        }
+    }
+}
+
+impl Wire {
+    /// Connects to the first host that answers, and logs in.
+    ///
+    /// # Errors
+    /// Why the last one did not.
+    pub(super) async fn connect(
+        config: &Config,
+        tls: Option<&MakeRustlsConnect>,
+    ) -> Result<Self, Fault> {
+        let mut fault = Fault {
+            code: None,
+            message: "the connection string names no host".to_owned(),
+        };
+        for (index, host) in config.get_hosts().iter().enumerate() {
+            // One port stands for all hosts.
+            let ports = config.get_ports();
+            let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+            match open(host, port, tls).await {
+                Ok(stream) => return log_in(config, stream).await,
+                Err(error) => fault = error,
+            }
+        }
+        Err(fault)
+    }
+
+    /// Whether it can be used no more.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Parses a statement under a name.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn prepare(&mut self, name: &str, sql: &str) -> Result<(), Fault> {
+        self.message(b'P', |out| {
+            text(out, name);
+            text(out, sql);
+            out.extend_from_slice(&0_i16.to_be_bytes());
+        });
+        self.message(b'S', |_| {});
+        self.round_trip().await
+    }
+
+    /// Executes a prepared statement with values as text and throws its rows away.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn execute<'a>(
+        &mut self,
+        name: &str,
+        values: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Result<(), Fault> {
+        self.message(b'B', |out| {
+            text(out, "");
+            text(out, name);
+            // No format codes: everything is text.
+            out.extend_from_slice(&0_i16.to_be_bytes());
+            let count = i16::try_from(values.len()).expect("a statement has few parameters");
+            out.extend_from_slice(&count.to_be_bytes());
+            for value in values {
+                let length = i32::try_from(value.len()).expect("values are short");
+                out.extend_from_slice(&length.to_be_bytes());
+                out.extend_from_slice(value.as_bytes());
+            }
+            out.extend_from_slice(&0_i16.to_be_bytes());
+        });
+        self.message(b'E', |out| {
+            text(out, "");
+            out.extend_from_slice(&0_i32.to_be_bytes());
+        });
+        self.message(b'S', |_| {});
+        self.round_trip().await
+    }
+
+    /// Runs a text of one statement.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn simple(&mut self, sql: &str) -> Result<(), Fault> {
+        self.message(b'Q', |out| text(out, sql));
+        self.round_trip().await
+    }
+
+    /// Says goodbye.
+    pub async fn close(mut self) {
+        self.message(b'X', |_| {});
+        // A server that is gone already needs no goodbye.
+        let _ = self.stream.write_all(&self.out).await;
+        let _ = self.stream.shutdown().await;
+    }
+
+    fn message(&mut self, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
+        self.out.push(tag);
+        let at = self.out.len();
+        self.out.extend_from_slice(&[0; 4]);
+        body(&mut self.out);
+        let length = i32::try_from(self.out.len() - at).expect("statements are below 2 GB");
+        self.out[at..at + 4].copy_from_slice(&length.to_be_bytes());
+    }
+
+    /// Sends what was put together, and reads until the server is ready again.
+    async fn round_trip(&mut self) -> Result<(), Fault> {
+        // Until the end is reached: a caller that gives up in between leaves it broken.
+        self.is_broken = true;
+        let sent = self.stream.write_all(&self.out).await;
+        self.out.clear();
+        sent.map_err(|error| Fault::lost(&error))?;
+        let mut fault = None;
+        loop {
+            while let Some((tag, body)) = next_message(&mut self.input) {
+                match tag {
+                    b'Z' => {
+                        self.is_broken = false;
+                        return fault.map_or(Ok(()), Err);
+                    }
+                    // The first one counts; a fatal one is the last message.
+                    b'E' if fault.is_none() => fault = Some(refusal(&body)),
+                    b'G' => {
+                        // COPY FROM STDIN would wait for ever.
+                        self.message(b'f', |out| text(out, "a load has nothing to copy"));
+                        let sent = self.stream.write_all(&self.out).await;
+                        self.out.clear();
+                        sent.map_err(|error| Fault::lost(&error))?;
+                    }
+                    _ => {}
+                }
+            }
+            self.input.reserve(READ_BYTES);
+            match self.stream.read_buf(&mut self.input).await {
+                Ok(1..) => {}
+                Ok(0) => {
+                    let end = io::Error::from(io::ErrorKind::UnexpectedEof);
+                    return Err(fault.unwrap_or_else(|| Fault::lost(&end)));
+                }
+                Err(error) => return Err(fault.unwrap_or_else(|| Fault::lost(&error))),
+            }
+        }
+    }
+}
+
+/// A string with its end.
+fn text(out: &mut Vec<u8>, text: &str) {
+    out.extend_from_slice(text.as_bytes());
+    out.push(0);
+}
+
+/// Takes a whole message off the input.
+fn next_message(input: &mut BytesMut) -> Option<(u8, BytesMut)> {
+    let head: [u8; 5] = input.get(..5)?.try_into().ok()?;
+    let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+    if input.len() < 1 + length {
+        return None;
+    }
+    let mut message = input.split_to(1 + length.max(4));
+    let body = message.split_off(5);
+    Some((head[0], body))
+}
+
+/// Reads an ErrorResponse: fields of a type byte and a string each.
+fn refusal(body: &[u8]) -> Fault {
+    let mut fault = Fault {
+        code: None,
+        message: String::new(),
+    };
+    for field in body.split(|byte| *byte == 0) {
+        match field.split_first() {
+            Some((b'C', code)) => fault.code = Some(String::from_utf8_lossy(code).into_owned()),
+            Some((b'M', text)) => fault.message = String::from_utf8_lossy(text).into_owned(),
+            _ => {}
+        }
+    }
+    fault
+}
+
+async fn open(
+    host: &Host,
+    port: u16,
+    tls: Option<&MakeRustlsConnect>,
+) -> Result<Box<dyn Stream>, Fault> {
+    let name = match host {
+        Host::Unix(directory) => {
+            let path = directory.join(format!(".s.PGSQL.{port}"));
+            let stream = UnixStream::connect(path).await;
+            return Ok(Box::new(stream.map_err(|error| unreachable(&error))?));
+        }
+        Host::Tcp(name) => name,
+    };
+    let stream = TcpStream::connect((name.as_str(), port)).await;
+    let mut stream = stream.map_err(|error| unreachable(&error))?;
+    stream
+        .set_nodelay(true)
+        .map_err(|error| Fault::lost(&error))?;
+    let Some(tls) = tls else {
+        return Ok(Box::new(stream));
+    };
+    // SSLRequest: eight bytes, answered by one.
+    let request = [8_i32.to_be_bytes(), 80_877_103_i32.to_be_bytes()].concat();
+    let mut answer = [0];
+    let asked = async {
+        stream.write_all(&request).await?;
+        stream.read_exact(&mut answer).await
+    };
+    asked.await.map_err(|error| Fault::lost(&error))?;
+    let failed = |message: String| Fault {
+        code: None,
+        message,
+    };
+    if answer != *b"S" {
+        return Err(failed("the server does not speak TLS".to_owned()));
+    }
+    let mut make = tls.clone();
+    let connect = MakeTlsConnect::<TcpStream>::make_tls_connect(&mut make, name)
+        .map_err(|error| failed(error.to_string()))?;
+    let stream = connect.connect(stream).await;
+    Ok(Box::new(stream.map_err(|error| failed(error.to_string()))?))
+}
+
+fn unreachable(error: &io::Error) -> Fault {
+    Fault {
+        code: None,
+        message: error.to_string(),
+    }
+}
+
+async fn log_in(config: &Config, stream: Box<dyn Stream>) -> Result<Wire, Fault> {
+    let lent = Lent(Arc::new(Mutex::new(Some(stream))));
+    let mut config = config.clone();
+    // It is encrypted already, where it is.
+    config.ssl_mode(SslMode::Disable);
+    // Neither is used: nothing was sent that they would have to answer.
+    let _unused = config.connect_raw(lent.clone(), NoTls).await?;
+    let stream = lent.take_back().expect("it was put there above");
+    Ok(Wire {
+        stream,
+        out: Vec::new(),
+        input: BytesMut::new(),
+        is_broken: false,
+    })
+}
+
+/// A stream that can be taken back.
+#[derive(Clone)]
+struct Lent(Arc<Mutex<Option<Box<dyn Stream>>>>);
+
+impl Lent {
+    fn take_back(&self) -> Option<Box<dyn Stream>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn with<T>(
+        &self,
+        work: impl FnOnce(Pin<&mut dyn Stream>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let mut stream = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match stream.as_mut() {
+            Some(stream) => work(Pin::new(stream.as_mut())),
+            None => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
+        }
+    }
+}
+
+impl AsyncRead for Lent {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.with(|stream| stream.poll_read(context, buffer))
+    }
+}
+
+impl AsyncWrite for Lent {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.with(|stream| stream.poll_write(context, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|stream| stream.poll_flush(context))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.with(|stream| stream.poll_shutdown(context))
+    }
+}

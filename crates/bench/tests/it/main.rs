@@ -1,0 +1,3 @@
+//! The harness as its callers use it: against a real PostgreSQL, with the result file as the answer.
+
+mod sql;
