@@ -64,6 +64,10 @@ egret_base::settings! {
         query_rows_max: u64 = 10_000,
         /// Largest size of that answer.
         query_bytes_max: Size = Size::mib(16),
+        /// Queries through the API that begin at the same time, over all branches; 0: twice the cores.
+        /// The others wait in line, since many at once only slow each other down. One that takes
+        /// longer than 10 ms makes room for the next.
+        query_concurrency: u32 = 0,
         /// How long such a query may run.
         query_timeout: Span = Span::secs(60),
         /// Labels that a branch may carry.

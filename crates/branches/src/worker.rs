@@ -111,6 +111,7 @@ impl Inner {
         let registry = &self.started()?.registry;
         let (branches, templates) = (registry.branches(), registry.templates());
         let space = self.mounted().space()?;
+        self.pool.note_free(space.free);
         self.metrics.observe(&branches, templates.len(), space);
         let facts = branches.iter().map(|branch| self.facts(branch)).collect();
         let view = View {

@@ -10,9 +10,11 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use egret_linux::readable::Readable;
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
@@ -68,6 +70,10 @@ pub struct Postmaster {
     start_ticks: u64,
     data: PathBuf,
     pidfd: Readable,
+    /// Whether a process of it may outlive an orderly end: the log collector does.
+    collects_log: bool,
+    /// Whether it ended by itself, which it does after the last of its children.
+    ended_orderly: AtomicBool,
 }
 
 impl Postmaster {
@@ -83,7 +89,9 @@ impl Postmaster {
         let pid = tokio::task::spawn_blocking(move || spawn(&owned))
             .await
             .expect("starting a process does not panic")?;
-        let postmaster = Self::watch_process(pid, &launch.data)?;
+        let mut postmaster = Self::watch_process(pid, &launch.data)?;
+        let off = |(name, value): &(String, String)| name == "logging_collector" && value == "off";
+        postmaster.collects_log = !launch.settings.iter().any(off);
         if launch.nice != 0 {
             // Before it has children, which inherit it.
             let yielding = rustix::process::setpriority_process(Some(pid), launch.nice.into());
@@ -144,6 +152,8 @@ impl Postmaster {
             start_ticks: process::start_ticks(pid.as_raw_nonzero().get()).unwrap_or(0),
             data: data.to_owned(),
             pidfd,
+            collects_log: true,
+            ended_orderly: AtomicBool::new(false),
         })
     }
 
@@ -199,6 +209,14 @@ impl Postmaster {
         self.reap();
     }
 
+    /// Whether the process has ended, reaped or not: one look, without waiting.
+    pub fn has_ended(&self) -> bool {
+        let mut looks = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        // An error says nothing; whoever needs the process will find out.
+        let look = rustix::event::poll(&mut looks, Some(&rustix::time::Timespec::default()));
+        look.is_ok_and(|ready| ready > 0)
+    }
+
     /// Whether the process is still running.
     pub fn is_running(&self) -> bool {
         process::start_ticks(self.pid()) == Some(self.start_ticks)
@@ -208,11 +226,15 @@ impl Postmaster {
     /// Collects the exit status when the process is a child of this Egret; an adopted one is not.
     fn reap(&self) {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let answer = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
-        if let Err(error) = answer
-            && error != rustix::io::Errno::CHILD
-        {
-            tracing::debug!(%error, pid = self.pid(), "a postmaster was not reaped");
+        match rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
+            Ok(Some(status)) => {
+                let orderly = status.exited();
+                self.ended_orderly.store(orderly, Ordering::Release);
+            }
+            Ok(None) | Err(Errno::CHILD) => {}
+            Err(error) => {
+                tracing::debug!(%error, pid = self.pid(), "a postmaster was not reaped");
+            }
         }
     }
 
@@ -233,11 +255,20 @@ impl Postmaster {
             tracing::warn!(pid = self.pid(), ?signal, data = %self.data.display(), "postgres did not stop in time");
         }
         self.exited().await;
+        if self.left_nobody() {
+            return;
+        }
         // The log collector, or a backend in the middle of something, ends a moment later.
         let last_ones = await_ends(&self.data);
         if tokio::time::timeout(timeout, last_ones).await.is_err() {
             end_orphans(&self.data).await;
         }
+    }
+
+    /// Whether it has ended and no process of its data directory can be left; `false` also where that
+    /// is not known.
+    pub fn left_nobody(&self) -> bool {
+        self.ended_orderly.load(Ordering::Acquire) && !self.collects_log
     }
 
     /// Tells the server to stop and does not wait.

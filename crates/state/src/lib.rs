@@ -108,7 +108,8 @@ impl Database {
 
     /// A further connection to tables that [`Database::open`] has brought up to date, whose commits
     /// survive the end of the process at any moment but are not flushed: a crash of the machine may
-    /// undo the last of them, in order.
+    /// undo the last of them, in order. The caller sees to it that [`Database::checkpoint`] is called
+    /// now and then, or the log grows.
     ///
     /// # Errors
     /// [`StateError`] when the file cannot be opened.
@@ -116,10 +117,23 @@ impl Database {
         let connection = rusqlite::Connection::open(path)?;
         connection.busy_timeout(Duration::from_secs(10))?;
         connection.pragma_update(None, "synchronous", "NORMAL")?;
+        // A checkpoint flushes; it is made when there is time, by `checkpoint`.
+        connection.pragma_update(None, "wal_autocheckpoint", 0)?;
         connection.pragma_update(None, "foreign_keys", true)?;
         Ok(Self {
             connection: Mutex::new(connection),
         })
+    }
+
+    /// Moves what is in the write-ahead log to the file, as far as no reader is in the way, and
+    /// flushes both.
+    ///
+    /// # Errors
+    /// [`StateError::Sqlite`].
+    pub fn checkpoint(&self) -> Result<(), StateError> {
+        self.lock()
+            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+        Ok(())
     }
 
     /// The connection, held for the duration of the guard.

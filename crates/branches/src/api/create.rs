@@ -69,7 +69,7 @@ impl Inner {
             return Ok(None);
         }
         self.check_count()?;
-        self.check_room()?;
+        self.check_free(self.free_lately()?)?;
         let leased = self.lease(asked, &mut watch)?;
         if leased.is_some() {
             self.metrics.leased(&watch);
@@ -215,7 +215,20 @@ impl Inner {
 
     /// Refuses when the volume has too little room for anything new.
     pub(crate) fn check_room(&self) -> Result<(), BranchesError> {
-        let free = Size(self.mounted().space()?.free);
+        self.check_free(Size(self.mounted().space()?.free))
+    }
+
+    /// Free room of the volume a moment ago: a lease takes none, and asking takes its time.
+    fn free_lately(&self) -> Result<Size, BranchesError> {
+        if let Some(free) = self.pool.free() {
+            return Ok(free);
+        }
+        let free = self.mounted().space()?.free;
+        self.pool.note_free(free);
+        Ok(Size(free))
+    }
+
+    fn check_free(&self, free: Size) -> Result<(), BranchesError> {
         if free < self.config.free_min {
             return Err(BranchesError::VolumeFull {
                 free: Size(free.0 >> 20 << 20),
@@ -263,12 +276,12 @@ impl Inner {
     async fn template_for(self: &Arc<Self>, asked: &NewBranch) -> Result<Template, BranchesError> {
         match &asked.from {
             From::NewestTemplate => match self.newest_template()? {
-                Some(template) => Ok(template),
+                Some(template) => Ok(Template::clone(&template)),
                 None => {
                     // Of several first requests one builds and the others use what it built.
                     let building = self.building.lock().await;
                     match self.newest_template()? {
-                        Some(template) => Ok(template),
+                        Some(template) => Ok(Template::clone(&template)),
                         None => self.build_from_head(&building).await,
                     }
                 }

@@ -12,6 +12,7 @@ use crate::core::pool::{Entry, PoolCommand, PoolView, Stage, plan};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, NewBranch, Preset, Template, TemplateId};
 use crate::store::files::write_manifest;
+use crate::store::source::blocking;
 
 /// Whom rows of the pool belong to; no token has this tenant.
 const NOBODY: &str = "";
@@ -64,10 +65,25 @@ impl Inner {
                 tracing::warn!(%error, "the pool was not filled and is tried again");
                 tokio::time::sleep(FAILURE_PAUSE).await;
             }
+            self.checkpoint().await;
             tokio::select! {
                 () = self.pool.due.notified() => {}
                 () = tokio::time::sleep(IDLE_INTERVAL) => {}
             }
+        }
+    }
+
+    /// Flushes what leases and destructions have only written, when there were any.
+    async fn checkpoint(self: &Arc<Self>) {
+        if !self.pool.unflushed.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let inner = self.clone();
+        let flushed = blocking(move || Ok(inner.started()?.registry.checkpoint()?)).await;
+        if let Err(error) = flushed
+            && !self.stopping.load(Ordering::Acquire)
+        {
+            tracing::warn!(%error, "the registry was not flushed");
         }
     }
 
@@ -148,7 +164,7 @@ impl Inner {
     async fn carry_out_pool(
         self: &Arc<Self>,
         command: PoolCommand,
-        template: Option<Template>,
+        template: Option<Arc<Template>>,
     ) -> Result<&'static str, BranchesError> {
         let interleaved = self.config.pool_refill == "interleaved";
         let (ids, step, concurrency) = match command {
@@ -180,7 +196,7 @@ impl Inner {
         ids: Vec<BranchId>,
         step: Step,
         concurrency: usize,
-        template: Option<Template>,
+        template: Option<Arc<Template>>,
     ) -> Result<(), BranchesError> {
         let template = template.ok_or(BranchesError::Stopping)?;
         let template = &template;
@@ -295,6 +311,9 @@ impl Inner {
             && let Some(database) = self.pool_database(id, template.id).await?
         {
             let slot = self.slot(id);
+            if self.config.pool_rehearsal {
+                self.read_ahead(id, template.id).await;
+            }
             self.connect_residents(id, template.id, &slot, &database)
                 .await?;
         }

@@ -17,7 +17,7 @@ use egret_postgres::provision::Binaries;
 use egret_postgres::supervise::Restarts;
 use egret_postgres::wire::scram::Verifier;
 use prometheus_client::registry::Registry;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 
 use crate::config::BranchesConfig;
 use crate::error::BranchesError;
@@ -104,6 +104,8 @@ pub(crate) struct Inner {
     pub(crate) building: tokio::sync::Mutex<()>,
     /// Held by whoever fills or empties the pools.
     pub(crate) filling: tokio::sync::Mutex<()>,
+    /// One for each query through the API that may begin.
+    pub(crate) turns: Semaphore,
     pub(crate) due: Notify,
     pub(crate) pool: Pool,
     pub(crate) tasks: Mutex<Vec<tokio::task::JoinHandle<()>>>,
@@ -169,10 +171,13 @@ impl Slot {
         let taken = lock(&self.live).take();
         if taken.is_some() {
             self.ends.send_modify(|ends| *ends += 1);
-            // Their sockets close with them; the server ends anyway.
-            lock(&self.residents).clear();
         }
         taken
+    }
+
+    /// Drops the sessions that wait; their server is gone or about to go.
+    pub(crate) fn forget_residents(&self) {
+        lock(&self.residents).clear();
     }
 }
 
@@ -192,6 +197,10 @@ impl Branches {
     /// An engine that tells `steps` what it is about to do.
     pub fn with_steps(options: Options, registry: &mut Registry, steps: Arc<dyn Steps>) -> Self {
         let metrics = Metrics::register(registry);
+        let turns = match options.config.query_concurrency {
+            0 => std::thread::available_parallelism().map_or(2, |cores| cores.get() * 2),
+            configured => configured as usize,
+        };
         Self {
             inner: Arc::new(Inner {
                 paths: Paths {
@@ -213,6 +222,7 @@ impl Branches {
                 templates_gate: tokio::sync::RwLock::default(),
                 building: tokio::sync::Mutex::default(),
                 filling: tokio::sync::Mutex::default(),
+                turns: Semaphore::new(turns),
                 due: Notify::new(),
                 pool: Pool::default(),
                 tasks: Mutex::default(),

@@ -4,10 +4,12 @@
 //! up after a crash. Whoever takes an entry out of the map owns its branch from then on.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use egret_base::Limit;
+use egret_base::settings::Size;
 use egret_postgres::postmaster::Postmaster;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
@@ -19,9 +21,11 @@ use crate::core::pool::{Demand, Entry, Stage, target};
 use crate::error::BranchesError;
 use crate::model::{
     Branch, BranchId, BranchState, From, NewBranch, Preset, Receipt, Template, TemplateId,
-    TemplateState,
 };
 use crate::store::volume::Driver;
+
+/// How long the volume's free room is taken to be what it was.
+const FREE_KNOWN_FOR: Duration = Duration::from_millis(20);
 
 /// The pool's place in the engine.
 #[derive(Default)]
@@ -37,6 +41,10 @@ pub(crate) struct Pool {
     /// What sessions of the newest template's branches rehearse.
     pub(crate) rehearsal: Mutex<Option<Rehearsal>>,
     active_at: Mutex<Option<Instant>>,
+    /// Free bytes of the volume and when somebody looked.
+    free: Mutex<Option<(u64, Instant)>>,
+    /// Whether the registry may hold commits that are not flushed.
+    pub(super) unflushed: AtomicBool,
     /// Leased branches whose manifests still say that they are in the pool.
     pub(super) unwritten: Mutex<Vec<BranchId>>,
     /// Something may have to be done.
@@ -65,7 +73,18 @@ pub struct PoolStatus {
 impl Pool {
     /// Notes that somebody is at work, so that background work waits.
     pub(crate) fn note_activity(&self) {
+        self.unflushed.store(true, Ordering::Release);
         *lock(&self.active_at) = Some(Instant::now());
+    }
+
+    pub(crate) fn note_free(&self, bytes: u64) {
+        *lock(&self.free) = Some((bytes, Instant::now()));
+    }
+
+    /// Free room of the volume, if somebody looked just now.
+    pub(super) fn free(&self) -> Option<Size> {
+        let (bytes, at) = (*lock(&self.free))?;
+        (at.elapsed() < FREE_KNOWN_FOR).then_some(Size(bytes))
     }
 
     /// How long nobody has been at work.
@@ -218,21 +237,15 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn newest_template(&self) -> Result<Option<Template>, BranchesError> {
-        let ready =
-            |found: &Template| found.state == TemplateState::Ready && found.origin_branch.is_none();
-        Ok(self
-            .started()?
-            .registry
-            .templates()
-            .into_iter()
-            .rfind(ready))
+    /// The newest template of the source that branches can be made from.
+    pub(crate) fn newest_template(&self) -> Result<Option<Arc<Template>>, BranchesError> {
+        Ok(self.started()?.registry.newest_template())
     }
 
     pub(super) fn pool_targets(&self) -> BTreeMap<Preset, u32> {
         let shares = self.mounted().volume.driver() != Driver::Copy;
         let chosen = lock(&self.pool.chosen).clone();
-        let mut demand = lock(&self.pool.demand);
+        let demand = lock(&self.pool.demand);
         let (now, config) = (self.now(), &self.config);
         let of = |preset: &Preset| {
             let floor = if *preset == Preset::Small {
@@ -278,7 +291,7 @@ impl Inner {
         };
         while let Some(entry) = self.pool.take(asked.preset, template.id) {
             let slot = self.slot(entry.id);
-            let sound = |found: &Arc<Postmaster>| found.is_running() && slot.residents_wait();
+            let sound = |found: &Arc<Postmaster>| !found.has_ended() && slot.residents_wait();
             let Some(postmaster) = slot.live().filter(sound) else {
                 // It has just ended, or a session of it has; whoever watches finds the entry gone.
                 self.discard(entry.id)?;
@@ -291,6 +304,7 @@ impl Inner {
             watch.phase("lease");
             branch.receipt = Some(Receipt::new("pooled", &template, watch));
             *lock(&slot.idle_since) = Some(self.now());
+            slot.begin_idling();
             self.steps.before("lease.record");
             let leased = self.started()?.registry.lease_branch(&branch);
             if !matches!(leased, Ok(true)) {

@@ -83,6 +83,7 @@ impl Inner {
                 .is_some_and(|live| Arc::ptr_eq(&live, &postmaster));
             if surprised {
                 slot.take_live();
+                slot.forget_residents();
                 inner.revive(id, &slot).await;
             }
         });
@@ -160,6 +161,8 @@ impl Inner {
         let data = self.paths.branch(id);
         let slot = self.slot(id);
         let doomed = lock(&slot.doomed).take();
+        // Only now, and not when a branch is destroyed: each ends a process, which takes its time.
+        slot.forget_residents();
         let running = match slot.take_live().or(doomed) {
             Some(postmaster) => Some(postmaster),
             None => Postmaster::adopt(&data)?.map(Arc::new),
@@ -168,6 +171,9 @@ impl Inner {
             postmaster
                 .stop(mode, self.config.stop_timeout.duration())
                 .await;
+            if postmaster.left_nobody() {
+                return Ok(());
+            }
         }
         end_orphans(&data).await;
         Ok(())

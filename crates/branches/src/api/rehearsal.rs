@@ -3,15 +3,19 @@
 //!
 //! A fresh session knows nothing of the catalogue, and a fresh clone has no page in memory: a first
 //! INSERT then reads some 35 pages, one after the other, and a CREATE TABLE four times as many. So
-//! each session plans a query of every busy table, which changes nothing and runs no code of the
-//! user's, and the first one makes a table and rolls that back. Where event triggers would see that
-//! table, it is left out.
+//! the kernel is asked to read ahead where rows will go, each session plans a query of every busy
+//! table, which changes nothing and runs no code of the user's, and the first one makes a table and
+//! rolls that back. Where event triggers would see that table, it is left out.
+
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use egret_postgres::wire::{Session, WireError};
 
 use super::{Inner, lock};
-use crate::model::TemplateId;
-use crate::store::source::{BUSY_TABLES, HAS_EVENT_TRIGGERS};
+use crate::model::{BranchId, TemplateId};
+use crate::store::ahead::{Range, ranges, read_ahead};
+use crate::store::source::{BUSY_FILES, BUSY_TABLES, HAS_EVENT_TRIGGERS, blocking};
 
 /// The longest answer that is of interest here, in rows and bytes.
 const ROWS_MAX: u64 = 1_000;
@@ -34,6 +38,8 @@ pub(crate) struct Rehearsal {
     plans: String,
     /// Whether a table is made and rolled back.
     table: bool,
+    /// Where statements on busy tables will read.
+    ranges: Arc<Vec<Range>>,
 }
 
 /// Which part a session plays.
@@ -46,6 +52,20 @@ pub(crate) enum Part {
 }
 
 impl Inner {
+    /// Has the kernel read ahead, as far as is known where.
+    pub(crate) async fn read_ahead(&self, id: BranchId, template: TemplateId) {
+        let known = lock(&self.pool.rehearsal).clone();
+        if let Some(known) = known.filter(|one| one.template == template) {
+            let data = self.paths.branch(id);
+            let done = blocking(move || {
+                read_ahead(&data, &known.ranges);
+                Ok(())
+            });
+            // It is advice: without it pages are read when they are needed.
+            let _ = done.await;
+        }
+    }
+
     /// Rehearses; what the server refuses is left out, since it is the user's own affair.
     pub(crate) async fn rehearse(
         &self,
@@ -59,7 +79,8 @@ impl Inner {
         let rehearsal = match known {
             Some(rehearsal) => rehearsal,
             None => {
-                let asked = ask(session, template, database).await?;
+                let data = self.paths.template(template);
+                let asked = ask(session, template, database, data).await?;
                 *lock(&self.pool.rehearsal) = Some(asked.clone());
                 asked
             }
@@ -98,6 +119,7 @@ async fn ask(
     session: &mut Session,
     template: TemplateId,
     database: &str,
+    data: PathBuf,
 ) -> Result<Rehearsal, WireError> {
     let tables = session.query(BUSY_TABLES, &[], ROWS_MAX, BYTES_MAX).await?;
     let names = tables
@@ -107,6 +129,13 @@ async fn ask(
     let plans: Vec<String> = names
         .map(|name| format!("EXPLAIN SELECT * FROM ONLY {name}"))
         .collect();
+    let files = session.query(BUSY_FILES, &[], ROWS_MAX, BYTES_MAX).await?;
+    let files: Vec<String> = files
+        .rows
+        .into_iter()
+        .filter_map(|row| row.into_iter().next()?)
+        .collect();
+    let looking = blocking(move || Ok(ranges(&data, &files)));
     let triggers = session
         .query(HAS_EVENT_TRIGGERS, &[], ROWS_MAX, BYTES_MAX)
         .await?;
@@ -116,5 +145,6 @@ async fn ask(
         database: database.to_owned(),
         plans: plans.join("; "),
         table: has_triggers.as_deref() == Some("f"),
+        ranges: Arc::new(looking.await.unwrap_or_default()),
     })
 }

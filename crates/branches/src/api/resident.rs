@@ -99,6 +99,24 @@ async fn defaults(session: &mut Session) -> Result<Vec<Vec<Option<String>>>, Wir
     Ok(answers.pop().unwrap_or_default().rows)
 }
 
+/// Whether a text may set a parameter of the user's own, such as `app.tenant`. DISCARD ALL leaves
+/// such a parameter defined: `current_setting('app.tenant', true)` is empty then, and not NULL.
+/// What functions and triggers define is not seen here.
+pub(crate) fn may_define_parameters(sql: &str) -> bool {
+    let sql = sql.to_ascii_lowercase();
+    let words: Vec<&str> = sql
+        .split(|c: char| c.is_whitespace() || matches!(c, ';' | '=' | ','))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let after_set = |at: usize| {
+        let mut rest = words[at + 1..].iter();
+        rest.find(|word| !matches!(**word, "session" | "local"))
+    };
+    sql.contains("set_config")
+        || (0..words.len())
+            .any(|at| words[at] == "set" && after_set(at).is_some_and(|name| name.contains('.')))
+}
+
 impl Resident {
     /// Connects; `uses` counts those that began before.
     async fn connect(
@@ -161,6 +179,14 @@ impl Slot {
             |resident: &Resident| resident.purpose == purpose && resident.startup == *startup;
         let at = residents.iter().position(fits)?;
         Some(residents.swap_remove(at))
+    }
+
+    /// From now on sessions that nobody comes for are idle; in the pool waiting was their work.
+    pub(crate) fn begin_idling(&self) {
+        let now = Instant::now();
+        for resident in lock(&self.residents).iter_mut() {
+            resident.idle_since = now;
+        }
     }
 
     /// Whether nothing has happened to any waiting session, its end above all.
@@ -326,3 +352,6 @@ impl Inner {
         Some(names.filter_map(|row| row.into_iter().next()?).collect())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,10 +10,14 @@ use egret_postgres::wire::scram::Verifier;
 use egret_postgres::wire::{Answer, RawSession, Session, Startup, WireError, cancel};
 
 use super::postmaster::SOCKET_PORT;
+use super::resident::may_define_parameters;
 use super::{Branches, Inner, Slot, milliseconds};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchName, BranchState, Credentials};
 use crate::store::prepare::ROLE;
+
+/// How long a query keeps others from beginning.
+const TURN_TIME: Duration = Duration::from_millis(10);
 
 /// SCRAM iterations of a branch's password: what clients accept as the least (RFC 7677).
 const SCRAM_ITERATIONS: u32 = 4_096;
@@ -226,30 +230,19 @@ impl Branches {
         let started = Instant::now();
         let mut attached = self.attach(tenant, name).await?;
         attached.guard.enter(database);
-        let mut resident = self
-            .inner
-            .query_session(attached.branch, attached.guard.slot(), database)
-            .await?;
-        let session = resident.session();
         let config = &self.inner.config;
         let rows_max = rows_max
             .unwrap_or(config.query_rows_max)
             .min(config.query_rows_max);
-        let timeout = config.query_timeout.duration();
-        let key = session.key();
-        let asked = session.query(sql, params, rows_max, config.query_bytes_max.bytes());
-        let answer = match tokio::time::timeout(timeout, asked).await {
-            Ok(answer) => answer?,
-            Err(_) => {
-                cancel(&attached.socket_dir, attached.port, key).await?;
-                return Err(BranchesError::QueryTimeout {
-                    timeout_ms: config.query_timeout.0,
-                });
-            }
-        };
-        self.inner
-            .keep_query_session(attached.guard.slot(), resident)
-            .await;
+        let asked = self.inner.run_query(
+            attached.branch,
+            attached.guard.slot(),
+            database,
+            sql,
+            params,
+            rows_max,
+        );
+        let answer = self.inner.in_turn(asked).await?;
         let elapsed = started.elapsed();
         self.inner.metrics.queried(elapsed);
         Ok(answered(answer, elapsed))
@@ -273,6 +266,48 @@ fn answered(answer: Answer, elapsed: Duration) -> QueryAnswer {
 }
 
 impl Inner {
+    /// Does work when it is its turn. Work that takes longer than a turn goes on beside the next.
+    async fn in_turn<T>(&self, work: impl Future<Output = T>) -> T {
+        let turn = self.turns.acquire().await;
+        let mut work = std::pin::pin!(work);
+        match tokio::time::timeout(TURN_TIME, &mut work).await {
+            Ok(done) => done,
+            Err(_) => {
+                drop(turn);
+                work.await
+            }
+        }
+    }
+
+    async fn run_query(
+        &self,
+        id: BranchId,
+        slot: &Slot,
+        database: &str,
+        sql: &str,
+        params: &[Option<String>],
+        rows_max: u64,
+    ) -> Result<Answer, BranchesError> {
+        let mut resident = self.query_session(id, slot, database).await?;
+        let (timeout, bytes_max) = (self.config.query_timeout, self.config.query_bytes_max);
+        let session = resident.session();
+        let key = session.key();
+        let asked = session.query(sql, params, rows_max, bytes_max.bytes());
+        let Ok(answer) = tokio::time::timeout(timeout.duration(), asked).await else {
+            cancel(&self.paths.socket(id), SOCKET_PORT, key).await?;
+            return Err(BranchesError::QueryTimeout {
+                timeout_ms: timeout.0,
+            });
+        };
+        let answer = answer?;
+        if may_define_parameters(sql) {
+            resident.close().await;
+        } else {
+            self.keep_query_session(slot, resident).await;
+        }
+        Ok(answer)
+    }
+
     /// What checks the password of a branch's role, derived once.
     pub(crate) async fn verifier_of(&self, id: BranchId) -> Result<Arc<Verifier>, BranchesError> {
         if let Some(known) = super::lock(&self.verifiers).get(&id) {

@@ -145,44 +145,46 @@ const DEMAND_MEMORY: Duration = Duration::from_secs(600);
 /// about as long.
 const DEMAND_WINDOW: Duration = Duration::from_secs(10);
 
-/// The most requests that are remembered of one preset.
-const DEMAND_REQUESTS_MAX: usize = 4_096;
-
-/// When branches that a pool could have served were asked for.
+/// When branches that a pool could have served were asked for: requests by second, oldest first.
 #[derive(Clone, Debug, Default)]
 pub struct Demand {
-    requests: BTreeMap<Preset, VecDeque<Timestamp>>,
+    requests: BTreeMap<Preset, VecDeque<(Timestamp, u32)>>,
 }
 
 impl Demand {
     /// Notes a request, whether the pool could serve it or not.
     pub fn note(&mut self, preset: Preset, now: Timestamp) {
         let requests = self.requests.entry(preset).or_default();
-        if requests.len() == DEMAND_REQUESTS_MAX {
+        match requests.back_mut() {
+            Some((second, count)) if now.since(*second) < Duration::from_secs(1) => *count += 1,
+            _ => requests.push_back((now, 1)),
+        }
+        let old = |first: &(Timestamp, u32)| now.since(first.0) > DEMAND_MEMORY;
+        while requests.front().is_some_and(old) {
             requests.pop_front();
         }
-        requests.push_back(now);
     }
 
     /// The most requests that came within [`DEMAND_WINDOW`] during [`DEMAND_MEMORY`].
-    pub fn peak(&mut self, preset: Preset, now: Timestamp) -> u32 {
-        let Some(requests) = self.requests.get_mut(&preset) else {
+    pub fn peak(&self, preset: Preset, now: Timestamp) -> u32 {
+        let Some(requests) = self.requests.get(&preset) else {
             return 0;
         };
-        while requests
-            .front()
-            .is_some_and(|first| now.since(*first) > DEMAND_MEMORY)
-        {
-            requests.pop_front();
-        }
-        let (mut first, mut peak) = (0, 0);
-        for last in 0..requests.len() {
-            while requests[last].since(requests[first]) > DEMAND_WINDOW {
-                first += 1;
+        let recent = |request: &&(Timestamp, u32)| now.since(request.0) <= DEMAND_MEMORY;
+        let mut window: VecDeque<(Timestamp, u32)> = VecDeque::new();
+        let (mut sum, mut peak) = (0_u32, 0);
+        for (second, count) in requests.iter().filter(recent) {
+            while let Some((first, gone)) = window.front()
+                && second.since(*first) > DEMAND_WINDOW
+            {
+                sum -= gone;
+                window.pop_front();
             }
-            peak = peak.max(last - first + 1);
+            window.push_back((*second, *count));
+            sum = sum.saturating_add(*count);
+            peak = peak.max(sum);
         }
-        u32::try_from(peak).unwrap_or(u32::MAX)
+        peak
     }
 }
 

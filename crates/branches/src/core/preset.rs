@@ -57,12 +57,14 @@ const NEUTRAL: [(&str, &str); 22] = [
 
 /// What the fast presets save: memory, background work and flushes that a throw-away copy of a
 /// clean template does not need.
-const FAST: [(&str, &str); 16] = [
+const FAST: [(&str, &str); 17] = [
     ("wal_level", "minimal"),
     ("max_wal_senders", "0"),
     ("wal_init_zero", "off"),
     ("wal_recycle", "off"),
     ("wal_buffers", "1MB"),
+    // What is not flushed costs less whole than compressed.
+    ("wal_compression", "off"),
     ("checkpoint_timeout", "1h"),
     ("bgwriter_lru_maxpages", "0"),
     ("autovacuum", "off"),
@@ -77,16 +79,20 @@ const FAST: [(&str, &str); 16] = [
 ];
 
 /// What makes a branch fast and not safe from a crash of the machine.
-const NOT_DURABLE: [(&str, &str); 3] = [
+const NOT_DURABLE: [(&str, &str); 4] = [
     ("fsync", "off"),
     ("full_page_writes", "off"),
     ("synchronous_commit", "off"),
+    // A new table's pages go to its file when its transaction commits; nothing is gained by writing
+    // them to the log as well.
+    ("wal_skip_threshold", "0"),
 ];
 
-const DURABLE: [(&str, &str); 3] = [
+const DURABLE: [(&str, &str); 4] = [
     ("fsync", "on"),
     ("full_page_writes", "on"),
     ("synchronous_commit", "on"),
+    ("wal_skip_threshold", "2MB"),
 ];
 
 /// Everything given on the command line of a branch's postmaster, later ones winning.

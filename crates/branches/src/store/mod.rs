@@ -1,5 +1,6 @@
 //! The only place of this engine that touches disk or SQL.
 
+pub mod ahead;
 pub mod files;
 pub mod prepare;
 pub mod proof;

@@ -6,12 +6,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use egret_state::rusqlite::{self, params};
 use egret_state::{Database, Migration, StateError};
 
-use crate::model::{Branch, BranchId, BranchName, BranchState, Change, Template, TemplateId};
+use crate::model::{
+    Branch, BranchId, BranchName, BranchState, Change, Template, TemplateId, TemplateState,
+};
 
 mod rows;
 
@@ -43,6 +45,8 @@ struct Known {
     /// The living by tenant and name.
     names: HashMap<String, HashMap<BranchName, BranchId>>,
     templates: BTreeMap<TemplateId, Template>,
+    /// The newest one of the source that is ready.
+    newest: Option<Arc<Template>>,
 }
 
 impl Known {
@@ -56,6 +60,15 @@ impl Known {
                 .insert(branch.name.clone(), branch.id);
         }
         self.branches.insert(branch.id, branch);
+    }
+
+    fn find_newest(&mut self) {
+        let ready = |found: &&Template| {
+            found.state == TemplateState::Ready && found.origin_branch.is_none()
+        };
+        let heads = self.templates.values().filter(ready);
+        let newest = heads.max_by_key(|template| (template.taken_at, template.id));
+        self.newest = newest.cloned().map(Arc::new);
     }
 
     /// Frees a name that is still this branch's: a tombstone's may be another's already.
@@ -84,6 +97,7 @@ impl Registry {
         for template in rows::templates(&flushed.lock())? {
             known.templates.insert(template.id, template);
         }
+        known.find_newest();
         Ok(Self {
             flushed,
             relaxed: Database::relaxed(path)?,
@@ -267,6 +281,7 @@ impl Registry {
         let mut known = self.write();
         rows::put_template(&self.flushed.lock(), template)?;
         known.templates.insert(template.id, template.clone());
+        known.find_newest();
         Ok(())
     }
 
@@ -280,6 +295,7 @@ impl Registry {
             .lock()
             .execute("DELETE FROM template WHERE id = ?1", [id.to_string()])?;
         known.templates.remove(&id);
+        known.find_newest();
         Ok(())
     }
 
@@ -290,9 +306,22 @@ impl Registry {
         templates
     }
 
+    /// The newest template of the source that is ready.
+    pub fn newest_template(&self) -> Option<Arc<Template>> {
+        self.read().newest.clone()
+    }
+
     /// The template of this id.
     pub fn template(&self, id: TemplateId) -> Option<Template> {
         self.read().templates.get(&id).cloned()
+    }
+
+    /// Flushes what was only written; see [`Database::checkpoint`].
+    ///
+    /// # Errors
+    /// [`StateError`].
+    pub fn checkpoint(&self) -> Answer<()> {
+        self.relaxed.checkpoint()
     }
 
     /// The sizes of pools that a user chose, by preset.

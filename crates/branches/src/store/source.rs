@@ -31,6 +31,19 @@ pub const BUSY_TABLES: &str = "SELECT pg_catalog.format('%I.%I', schemaname, rel
      ORDER BY n_tup_ins + n_tup_upd + n_tup_del + coalesce(idx_scan, 0) + seq_scan DESC, relid \
      LIMIT 32";
 
+/// The files of those tables, their indexes and their sequences, relative to the data directory.
+pub const BUSY_FILES: &str = "WITH busy AS (
+         SELECT relid FROM pg_catalog.pg_stat_user_tables
+         ORDER BY n_tup_ins + n_tup_upd + n_tup_del + coalesce(idx_scan, 0) + seq_scan DESC, relid
+         LIMIT 32)
+     SELECT pg_catalog.pg_relation_filepath(relid) FROM busy
+     UNION ALL SELECT pg_catalog.pg_relation_filepath(indexrelid)
+     FROM pg_catalog.pg_index JOIN busy ON indrelid = relid
+     UNION ALL SELECT pg_catalog.pg_relation_filepath(sequence.oid)
+     FROM pg_catalog.pg_depend JOIN busy ON refobjid = relid
+     JOIN pg_catalog.pg_class AS sequence ON sequence.oid = objid AND sequence.relkind = 'S'
+     WHERE deptype IN ('a', 'i')";
+
 /// Whether definitions run code of the user's.
 pub const HAS_EVENT_TRIGGERS: &str = "SELECT EXISTS (SELECT FROM pg_catalog.pg_event_trigger)";
 
