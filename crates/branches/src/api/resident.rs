@@ -101,6 +101,7 @@ async fn defaults(session: &mut Session) -> Result<Vec<Vec<Option<String>>>, Wir
 
 /// Whether a text may set a parameter of the user's own, such as `app.tenant`. DISCARD ALL leaves
 /// such a parameter defined: `current_setting('app.tenant', true)` is empty then, and not NULL.
+/// It leaves the seed of `random()` as well.
 /// What functions and triggers define is not seen here.
 pub(crate) fn may_define_parameters(sql: &str) -> bool {
     let sql = sql.to_ascii_lowercase();
@@ -113,6 +114,7 @@ pub(crate) fn may_define_parameters(sql: &str) -> bool {
         rest.find(|word| !matches!(**word, "session" | "local"))
     };
     sql.contains("set_config")
+        || sql.contains("setseed")
         || (0..words.len())
             .any(|at| words[at] == "set" && after_set(at).is_some_and(|name| name.contains('.')))
 }

@@ -7,4 +7,5 @@ mod isolation;
 mod lifecycle;
 mod logs;
 mod pool;
+mod resident;
 mod volumes;
