@@ -68,6 +68,7 @@ impl Inner {
         }
         self.recall_pool_sizes()?;
         let to_start = self.recover().await?;
+        self.recall_leases()?;
         let (starter, planner, filler) = (self.clone(), self.clone(), self.clone());
         let mut tasks = lock(&self.tasks);
         tasks.push(tokio::spawn(async move {
@@ -187,6 +188,7 @@ impl Inner {
                 tracing::error!(%error, "a task of the branches engine ended badly");
             }
         }
+        self.write_manifests().await;
         // From here on a postmaster that ends is no loss to the pool.
         self.pool.forget();
         // A build at work comes to its end, or notices that Egret is stopping.

@@ -11,7 +11,7 @@ use super::{Inner, lock};
 use crate::core::pool::{Entry, PoolCommand, PoolView, Stage, plan};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, NewBranch, Preset, Template, TemplateId};
-use crate::store::files::write_manifest;
+use crate::store::files::{read_manifest, write_manifest};
 use crate::store::source::blocking;
 
 /// Whom rows of the pool belong to; no token has this tenant.
@@ -103,8 +103,24 @@ impl Inner {
         }
     }
 
+    /// Finds the leased branches whose manifests an earlier Egret did not come to write: were the
+    /// registry lost, they would be thrown away as the pool's.
+    pub(crate) fn recall_leases(&self) -> Result<(), BranchesError> {
+        let leased = |branch: &Branch| {
+            !matches!(branch.state, BranchState::Pooled | BranchState::Destroying)
+        };
+        let stale = |branch: &Branch| {
+            read_manifest::<Branch>(&self.paths.branch(branch.id))
+                .is_some_and(|written| written.state == BranchState::Pooled)
+        };
+        let branches = self.started()?.registry.branches_where(leased);
+        let found = branches.iter().filter(|branch| stale(branch));
+        lock(&self.pool.unwritten).extend(found.map(|branch| branch.id));
+        Ok(())
+    }
+
     /// Writes the manifests of branches that were leased meanwhile.
-    async fn write_manifests(&self) {
+    pub(crate) async fn write_manifests(&self) {
         for id in std::mem::take(&mut *lock(&self.pool.unwritten)) {
             let Some(branch) = self.started.get().and_then(|it| it.registry.branch(id)) else {
                 continue;

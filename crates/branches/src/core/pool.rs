@@ -88,25 +88,30 @@ pub fn plan(view: &PoolView<'_>) -> Option<PoolCommand> {
     if !useless.is_empty() {
         return Some(PoolCommand::Retire(useless));
     }
-    let at = |stage: Stage| -> Vec<BranchId> {
-        view.entries
-            .iter()
-            .filter(|entry| entry.stage == stage)
-            .map(|entry| entry.id)
-            .collect()
-    };
-    let phases: [(Stage, fn(Vec<BranchId>) -> PoolCommand); 3] = [
-        (Stage::Planned, PoolCommand::Clone),
-        (Stage::Cold, PoolCommand::Start),
-        (Stage::Started, PoolCommand::Connect),
-    ];
-    for (stage, command) in phases {
-        let entries = at(stage);
+    for (stage, command) in PHASES {
+        let entries = at(view, stage);
         if !entries.is_empty() {
             return Some(command(entries));
         }
     }
     deficit(view)
+}
+
+/// What entries at each stage wait for; all of one stage go on together.
+const PHASES: [(Stage, Phase); 3] = [
+    (Stage::Planned, PoolCommand::Clone),
+    (Stage::Cold, PoolCommand::Start),
+    (Stage::Started, PoolCommand::Connect),
+];
+
+type Phase = fn(Vec<BranchId>) -> PoolCommand;
+
+fn at(view: &PoolView<'_>, stage: Stage) -> Vec<BranchId> {
+    view.entries
+        .iter()
+        .filter(|entry| entry.stage == stage)
+        .map(|entry| entry.id)
+        .collect()
 }
 
 /// Entries beyond the target of their preset, the least advanced first.

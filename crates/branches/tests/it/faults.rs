@@ -1,9 +1,11 @@
 //! Strangers on the volume, a lost registry, stale files, and that nothing is left over.
 
+use egret_base::settings::Span;
 use egret_branches::model::{BranchState, DEFAULT_TENANT, From, NewBranch};
 
-use crate::crashes::{DIRECTORY, SCENE};
-use crate::home::{Home, name};
+use crate::crashes::{DIRECTORY, SCENE, crash};
+use crate::home::{Egret, Home, name};
+use crate::pool::brisk;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_or_corrupt_registry_is_made_again_from_the_manifests() {
@@ -61,6 +63,32 @@ async fn a_lost_or_corrupt_registry_is_made_again_from_the_manifests() {
         .await
         .unwrap();
     assert_eq!(mine.as_deref(), Some("mine"));
+    egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+/// What the manifest of a leased branch says is written in a quiet moment, which may never come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leased_branch_is_found_again_without_the_registry() {
+    let mut home = brisk("lease-lost");
+    home.config.pool_quiet = Span::secs(600);
+    home.config.pool_patience = Span::secs(600);
+    assert!(crash(&home, "leased", "none").await);
+    let adopted = home.start().await;
+    assert_eq!(
+        adopted.ask("new", "SELECT 1").await.unwrap().as_deref(),
+        Some("1")
+    );
+    adopted.stop().await;
+    for suffix in ["", "-wal", "-shm"] {
+        let path = home.directory.join(format!("state.db{suffix}"));
+        if path.exists() {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let egret = home.start().await;
+    let rows = egret.ask("new", "SELECT count(*) FROM item").await;
+    assert_eq!(rows.unwrap().as_deref(), Some("1000"));
     egret.assert_consistent().await;
     egret.stop().await;
 }
@@ -198,21 +226,53 @@ async fn child_of_the_cycle_test() {
     let home = Home::at(directory.as_ref());
     let egret = home.start().await;
     egret.make_app().await;
+    cycle(&home, &egret, 0, 1_000).await;
+    egret.stop().await;
+}
+
+/// The same with branches of the pool.
+#[tokio::test(flavor = "multi_thread")]
+async fn child_of_the_pooled_cycle_test() {
+    let Ok(directory) = std::env::var(DIRECTORY) else {
+        return;
+    };
+    if std::env::var(SCENE).as_deref() != Ok("pooled-cycle") {
+        return;
+    }
+    let mut home = Home::at(directory.as_ref());
+    home.config.pool_quiet = Span::ms(1);
+    home.config.pool_patience = Span::ms(20);
+    let egret = home.start().await;
+    egret.make_app().await;
+    egret.fill(4).await;
+    cycle(&home, &egret, 4, 300).await;
+    egret.stop().await;
+}
+
+/// Creates, asks and destroys, again and again, while the pool is to hold `pooled` branches.
+async fn cycle(home: &Home, egret: &Egret, pooled: usize, cycles: u32) {
     let cycle = async |number: u32| {
         let branch = format!("b{number}");
-        egret.branch(&branch).await;
+        let made = egret.branch(&branch).await;
         egret.ask(&branch, "SELECT 1").await.unwrap();
         egret.destroy(&branch).await;
+        u32::from(made.receipt.unwrap().kind == "pooled")
     };
     for number in 0..20 {
         cycle(number).await;
     }
-    egret.assert_consistent().await;
+    home.assert_nothing_leaks(egret).await;
     let before = usage();
-    for number in 20..1_020 {
-        cycle(number).await;
+    let mut leased = 0;
+    for number in 20..20 + cycles {
+        leased += cycle(number).await;
     }
-    egret.assert_consistent().await;
+    assert_eq!(
+        leased > cycles / 2,
+        pooled > 0,
+        "{leased} of {cycles} were pooled"
+    );
+    home.assert_nothing_leaks(egret).await;
     let after = usage();
     assert!(
         after.0 <= before.0 + 5,
@@ -226,14 +286,7 @@ async fn child_of_the_cycle_test() {
         before.1,
         after.1
     );
-    let kept = std::fs::read_dir(home.directory.join("volume/branches"))
-        .unwrap()
-        .count();
-    let sockets = std::fs::read_dir(home.directory.join("run/branches"))
-        .unwrap()
-        .count();
-    assert_eq!((kept, sockets), (0, 0), "files are left over");
-    egret.stop().await;
+    assert_eq!(egret.pool().hot, pooled);
 }
 
 /// Open descriptors, and resident memory in kB.
@@ -252,11 +305,20 @@ fn usage() -> (usize, usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_cycles_leave_nothing() {
-    let home = Home::new("cycle");
+    in_a_process_of_its_own("cycle", "faults::child_of_the_cycle_test").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_pooled_cycles_leave_nothing() {
+    in_a_process_of_its_own("pooled-cycle", "faults::child_of_the_pooled_cycle_test").await;
+}
+
+async fn in_a_process_of_its_own(scene: &str, test: &str) {
+    let home = Home::new(scene);
     let output = tokio::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "faults::child_of_the_cycle_test", "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(DIRECTORY, &home.directory)
-        .env(SCENE, "cycle")
+        .env(SCENE, scene)
         .output()
         .await
         .unwrap();

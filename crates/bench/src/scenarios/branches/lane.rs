@@ -64,7 +64,7 @@ impl Lane {
             host: host.to_owned(),
             authorization: format!("Bearer {}", door.token.as_deref().unwrap_or_default()),
         };
-        lane.send(Method::GET, "/v1/pools", None).await?;
+        lane.send(Method::GET, "/healthz", None).await?;
         Ok(lane)
     }
 

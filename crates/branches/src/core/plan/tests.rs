@@ -171,7 +171,7 @@ fn a_template_is_refreshed_by_age_when_asked_for() {
 }
 
 /// Carries out a command as the engine would, on the values alone.
-fn apply(command: &Command, branches: &mut Vec<Branch>, templates: &mut Vec<Template>) {
+fn apply(command: &Command, branches: &mut [Branch], templates: &mut Vec<Template>) {
     match command {
         Command::Expire(id) => find(branches, *id).state = BranchState::Destroying,
         Command::Suspend(id, _) => find(branches, *id).state = BranchState::Suspended,

@@ -76,6 +76,10 @@ fn format(image: &Path, size: u64) -> Result<(), BranchesError> {
             OsStr::new("--quiet"),
             OsStr::new("--label"),
             OsStr::new("egret"),
+            // A clone shares its tree with the template, and what it changes it copies by nodes; and
+            // room is reserved by nodes too, for which many writers at once have to wait.
+            OsStr::new("--nodesize"),
+            OsStr::new("4096"),
             image.as_os_str(),
         ],
     )?;
