@@ -63,7 +63,7 @@ impl Inner {
                 && !self.stopping.load(Ordering::Acquire)
             {
                 tracing::warn!(%error, "the pool was not filled and is tried again");
-                tokio::time::sleep(FAILURE_PAUSE).await;
+                self.pause(FAILURE_PAUSE).await;
             }
             self.checkpoint().await;
             tokio::select! {
@@ -99,7 +99,21 @@ impl Inner {
             if missing.is_zero() || left.is_zero() || self.stopping.load(Ordering::Acquire) {
                 return;
             }
-            tokio::time::sleep(missing.min(left)).await;
+            tokio::select! {
+                () = self.pool.due.notified() => {}
+                () = tokio::time::sleep(missing.min(left)) => {}
+            }
+        }
+    }
+
+    /// Does nothing for a while, unless Egret stops.
+    async fn pause(&self, time: Duration) {
+        let begun = Instant::now();
+        while !self.stopping.load(Ordering::Acquire) && begun.elapsed() < time {
+            tokio::select! {
+                () = self.pool.due.notified() => {}
+                () = tokio::time::sleep(time.saturating_sub(begun.elapsed())) => {}
+            }
         }
     }
 

@@ -4,10 +4,14 @@
 //! just before the step it is told; the parent then starts an Egret on what is left.
 
 use std::collections::BTreeSet;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use egret_base::settings::Span;
+use egret_base::{Entropy, SeededEntropy};
 use egret_branches::model::{DEFAULT_TENANT, From, NewBranch};
 use egret_branches::{Children, Steps};
 
@@ -108,6 +112,108 @@ async fn play(egret: &Egret, scene: &str, pid_note: &Path) {
     }
 }
 
+/// Ends the process before the step that is taken when the count is down, once it is armed.
+struct Countdown {
+    armed: AtomicBool,
+    left: AtomicU32,
+}
+
+impl Steps for Countdown {
+    fn before(&self, _: &'static str) {
+        if self.armed.load(Ordering::SeqCst) && self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            end();
+        }
+    }
+}
+
+/// Names the number of steps after which the child of the storm ends itself.
+const STORM: &str = "EGRET_TEST_CRASH_STORM";
+
+/// How many branches the pool of the storm holds.
+const STORM_POOL: u32 = 3;
+
+fn storm_home(directory: &Path) -> Home {
+    let mut home = Home::at(directory);
+    home.config.pool_quiet = Span::ms(5);
+    home.config.pool_patience = Span::ms(20);
+    home
+}
+
+/// Runs in the child: checks what the crash before left, then leases and destroys until it dies
+/// of a step; of an even number of steps they are counted from the start on, recovery included.
+#[tokio::test(flavor = "multi_thread")]
+async fn child_of_the_storm() {
+    let (Ok(directory), Ok(steps)) = (std::env::var(DIRECTORY), std::env::var(STORM)) else {
+        return;
+    };
+    let steps: u32 = steps.parse().unwrap();
+    let countdown = Arc::new(Countdown {
+        armed: AtomicBool::new(steps.is_multiple_of(2)),
+        left: AtomicU32::new(steps),
+    });
+    let home = storm_home(directory.as_ref());
+    let egret = home.start_with(Some(countdown.clone())).await;
+    assert_whole(&home, &egret).await;
+    countdown.armed.store(true, Ordering::SeqCst);
+    for number in 0.. {
+        let branch = format!("b{number}");
+        egret.branch(&branch).await;
+        if number >= 2 {
+            egret.destroy(&format!("b{}", number - 2)).await;
+        }
+    }
+}
+
+/// The pool is at its target, nothing is left over, and every branch that is there works.
+async fn assert_whole(home: &Home, egret: &Egret) {
+    let pool = egret.filled().await;
+    assert_eq!((pool.target, pool.hot), (STORM_POOL, STORM_POOL as usize));
+    home.assert_nothing_leaks(egret).await;
+    for view in egret.branches.list(DEFAULT_TENANT).await.unwrap() {
+        let branch = view.branch.name;
+        let rows = egret.ask(&branch, "SELECT count(*) FROM item").await;
+        assert_eq!(rows.unwrap().as_deref(), Some("1000"), "{branch}");
+        egret.destroy(&branch).await;
+    }
+    home.assert_nothing_leaks(egret).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_crashes_in_mid_refill_and_mid_lease_leave_nothing() {
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    let entropy = SeededEntropy::new(seed);
+    let home = Home::new("storm");
+    let egret = storm_home(&home.directory).start().await;
+    egret.make_app().await;
+    egret.fill(STORM_POOL).await;
+    egret.stop().await;
+    for round in 0..50 {
+        let steps = u32::from(entropy.ten()[0]) % 48;
+        let child = tokio::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "crashes::child_of_the_storm", "--nocapture"])
+            .env(DIRECTORY, &home.directory)
+            .env(STORM, steps.to_string())
+            .output();
+        let output = child.await.unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            output.status.signal(),
+            Some(9),
+            "seed {seed}, round {round}, {steps} steps: {text}"
+        );
+    }
+    let egret = storm_home(&home.directory).start().await;
+    assert_whole(&home, &egret).await;
+    let source = egret.source("app").await;
+    let rows = source.query_one("SELECT count(*) FROM item", &[]);
+    assert_eq!(rows.await.unwrap().get::<_, i64>(0), 1_000);
+    drop(source);
+    egret.fill(0).await;
+    home.assert_nothing_leaks(&egret).await;
+    egret.stop().await;
+}
+
 /// Runs in the child: starts, plays the scene and dies in it.
 #[tokio::test(flavor = "multi_thread")]
 async fn child_of_the_crash_tests() {
@@ -173,8 +279,14 @@ async fn steps_of(home: &Home, scene: &str) -> BTreeSet<&'static str> {
     }
     crash.seen.lock().unwrap().clear();
     play(&egret, scene, &home.directory.join("pid")).await;
-    let seen = crash.seen.lock().unwrap().clone();
+    let mut seen = crash.seen.lock().unwrap().clone();
+    if scene == "lease" {
+        // The refill that follows is a scene of its own, of which more or less is seen here.
+        seen.retain(|step| step.starts_with("lease."));
+    }
     clear(&egret).await;
+    // Every crash finds an empty pool.
+    egret.fill(0).await;
     egret.stop().await;
     seen
 }
@@ -250,8 +362,24 @@ async fn survives_a_crash_before_every_step_of(scene: &str) {
         drop(source);
         egret.branch("new").await;
         clear(&egret).await;
+        home.assert_nothing_leaks(&egret).await;
         egret.stop().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refill_survives_a_crash_before_every_step() {
+    survives_a_crash_before_every_step_of("refill").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_survives_a_crash_before_every_step() {
+    survives_a_crash_before_every_step_of("lease").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn throwing_a_pool_away_survives_a_crash_before_every_step() {
+    survives_a_crash_before_every_step_of("retire").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
