@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
-.PHONY: help run test build fix verify clean toolchain
+.PHONY: help run test bench build fix verify clean toolchain
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,13 @@ test: toolchain ## install what the tests need, then check and test everything
 	else \
 		cargo test --workspace --locked; \
 	fi
+
+bench: toolchain ## run every benchmark scenario at small size, results in target/bench
+	cargo build --locked --profile quick-release -p egret
+	@mkdir -p target/bench
+	target/quick-release/egret bench sql --private --file select-only.toml --duration 5s --out target/bench/select-only.json
+	target/quick-release/egret bench sql --private --file tpcb-like.toml --rate 200 --duration 5s --out target/bench/tpcb-like.json
+	target/quick-release/egret bench branches --private --branches 5 --bursts 2 --out target/bench/branches.json
 
 build: toolchain ## build the release binary, target/release/egret
 	cargo build --locked --release -p egret

@@ -8,19 +8,18 @@ fn main() {
     let profile = profile();
     println!("cargo::rustc-env=EGRET_BUILD_PROFILE={profile}");
     println!("cargo::rerun-if-changed=build.rs");
+    // Also where git fails now: it may answer the next time. The log grows with each commit.
+    for name in [".git/HEAD", ".git/logs/HEAD"] {
+        let path = root.join(name);
+        if path.exists() {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
+    }
     let Some(commit) = git(root, &["rev-parse", "HEAD"]) else {
         // A source archive has no commit.
         println!("cargo::rustc-env=EGRET_COMMIT=unknown");
         return;
     };
-    for name in ["HEAD", "logs/HEAD"] {
-        if let Some(path) = git(root, &["rev-parse", "--git-path", name]) {
-            let path = root.join(path);
-            if path.exists() {
-                println!("cargo::rerun-if-changed={}", path.display());
-            }
-        }
-    }
     // What a daily build measures is published nowhere, and looking at every source file after each
     // change would make such builds slow; so it does not vouch for being the commit.
     let dirty = if profile == "dev" {

@@ -76,6 +76,8 @@ impl Private {
         }
         command
             .current_dir(directory.path())
+            // The profiler leaves a file there.
+            .env("TMPDIR", directory.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("share the server's log")?)
             .stderr(log)

@@ -92,36 +92,8 @@ async fn measure_all<S: Scenario>(
     private: &mut Option<Private>,
     kept_stage: &mut Option<Stage>,
 ) -> Result<(Vec<Done>, Option<Value>)> {
-    let mut subject = Subject::default();
-    let server = if args.private {
-        progress.say("starting a private egret");
-        let mut settings = scenario.private_settings();
-        // The last one holds.
-        settings.extend(global.settings.iter().cloned());
-        let started = private.insert(Private::start(&global.program, &settings).await?);
-        subject.processes.push(started.pid());
-        Some(started.server().clone())
-    } else if let Some(door) = &global.door {
-        let server = Server::new(door.clone())?;
-        server.check().await?;
-        subject.processes.extend(server.pid());
-        Some(server)
-    } else {
-        None
-    };
-    if let Some(server) = &server {
-        subject.data_dir.clone_from(&server.door().data_dir);
-    }
-    let stage = kept_stage.insert(Stage {
-        server,
-        private_postgres: private.as_ref().map(Private::postgres_url).transpose()?,
-        private_proxy_port: private.as_ref().map(Private::proxy_port),
-        seed: args.seed,
-        progress,
-        subject,
-        generator_cores: 1,
-        profile: args.profile,
-    });
+    let set_up = set_the_stage(scenario, args, global, progress, private);
+    let stage = kept_stage.insert(set_up.await?);
     stage.progress.say("preparing");
     scenario.prepare(stage).await?;
     if args.profile {
@@ -161,6 +133,46 @@ async fn measure_all<S: Scenario>(
         false => None,
     };
     Ok((runs, plans))
+}
+
+/// Finds or starts the Egret to measure.
+async fn set_the_stage<S: Scenario>(
+    scenario: &S,
+    args: &RunArgs,
+    global: &Global,
+    progress: Progress,
+    private: &mut Option<Private>,
+) -> Result<Stage> {
+    let mut subject = Subject::default();
+    let server = if args.private {
+        progress.say("starting a private egret");
+        let mut settings = scenario.private_settings();
+        // The last one holds.
+        settings.extend(global.settings.iter().cloned());
+        let started = private.insert(Private::start(&global.program, &settings).await?);
+        subject.processes.push(started.pid());
+        Some(started.server().clone())
+    } else if let Some(door) = &global.door {
+        let server = Server::new(door.clone())?;
+        server.check().await?;
+        subject.processes.extend(server.pid());
+        Some(server)
+    } else {
+        None
+    };
+    if let Some(server) = &server {
+        subject.data_dir.clone_from(&server.door().data_dir);
+    }
+    Ok(Stage {
+        server,
+        private_postgres: private.as_ref().map(Private::postgres_url).transpose()?,
+        private_proxy_port: private.as_ref().map(Private::proxy_port),
+        seed: args.seed,
+        progress,
+        subject,
+        generator_cores: 1,
+        profile: args.profile,
+    })
 }
 
 fn settings_of(

@@ -1,6 +1,7 @@
 //! The binary's integration tests: the demo against a real PostgreSQL, the command line as a user
 //! meets it, and the commands that the documentation shows.
 
+mod bench;
 mod clients;
 mod command_line;
 mod demo;
