@@ -56,7 +56,7 @@ pub struct Finding {
 pub struct RegistryCheck {
     /// No finding.
     pub consistent: bool,
-    /// Living branches.
+    /// Living branches, those in pools left out.
     pub branches: usize,
     /// Templates.
     pub templates: usize,
@@ -174,13 +174,14 @@ impl Branches {
                 .iter()
                 .map(|name| finding("file", name.clone(), "it is not Egret's")),
         );
-        let tombstones = branches
-            .iter()
-            .filter(|branch| branch.state == BranchState::Destroying)
-            .count();
+        let count = |state: BranchState| {
+            let counted = branches.iter().filter(|branch| branch.state == state);
+            counted.count()
+        };
+        let tombstones = count(BranchState::Destroying);
         RegistryCheck {
             consistent: findings.is_empty(),
-            branches: branches.len() - tombstones,
+            branches: branches.len() - tombstones - count(BranchState::Pooled),
             templates: templates.len(),
             tombstones,
             findings,

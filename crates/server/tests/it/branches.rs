@@ -4,6 +4,7 @@ mod changing;
 mod connecting;
 mod faults;
 mod making;
+mod pools;
 mod querying;
 mod rig;
 mod tenants;

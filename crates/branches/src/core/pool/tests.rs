@@ -203,11 +203,12 @@ impl World {
 
     /// Carries out what the plan says, as the engine does it; `false` when nothing is to be done.
     fn refill(&mut self) -> Result<bool, Crash> {
+        let room = self.room.saturating_sub(self.entries.len() as u32);
         let command = plan(&PoolView {
             entries: &self.entries,
             template: Some(self.newest()),
             targets: &self.targets,
-            room: self.room.saturating_sub(self.entries.len() as u32),
+            room,
         });
         let Some(command) = command else {
             return Ok(false);
@@ -221,6 +222,7 @@ impl World {
                 }
             }
             PoolCommand::Plan(preset, template, count) => {
+                assert!(count <= room, "more than there is room for");
                 self.step()?;
                 for _ in 0..count {
                     let row = self.row(preset, template);
@@ -333,6 +335,7 @@ impl World {
                 self.targets.insert(Preset::Small, size);
             }
             9 => self.kill(),
+            10 if self.below(5) == 0 => self.room = self.below(u64::from(ROOM) + 1) as u32,
             _ => {
                 self.refill()?;
             }
@@ -389,6 +392,7 @@ impl World {
 
     /// Without further crashes the pool gets what it should have and nothing is left behind.
     fn settle(&mut self) {
+        self.room = ROOM;
         for _ in 0..1_000 {
             if self.purge().is_err() || self.refill().is_err() {
                 self.restart();

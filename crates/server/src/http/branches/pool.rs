@@ -104,7 +104,9 @@ async fn list_pools(
 #[serde(deny_unknown_fields)]
 struct PoolRequest {
     /// How many branches it should have; null leaves it to recent demand.
-    #[schema(example = 10)]
+    #[schema(example = 10, required)]
+    // An empty object is a slip and no wish.
+    #[serde(deserialize_with = "Option::deserialize")]
     size: Option<u32>,
 }
 

@@ -19,6 +19,7 @@ async fn each_operation_needs_its_scope() {
         (Method::GET, one.to_owned(), "branches:read"),
         (Method::GET, "/v1/volume".to_owned(), "branches:read"),
         (Method::GET, "/v1/templates".to_owned(), "branches:read"),
+        (Method::GET, "/v1/pools".to_owned(), "branches:read"),
         (Method::POST, "/v1/branches".to_owned(), "branches:write"),
         (Method::POST, "/v1/templates".to_owned(), "branches:write"),
         (Method::PATCH, one.to_owned(), "branches:write"),
@@ -30,6 +31,7 @@ async fn each_operation_needs_its_scope() {
         (Method::POST, format!("{one}/verify"), "branches:write"),
         (Method::GET, format!("{one}/connection"), "branches:write"),
         (Method::POST, "/v1/volume".to_owned(), "admin"),
+        (Method::PUT, "/v1/pools/small".to_owned(), "admin"),
         (Method::POST, "/v1/verify".to_owned(), "admin"),
     ];
     let write = rig.token("default", &["branches:write"]);
