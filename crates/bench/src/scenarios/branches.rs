@@ -305,6 +305,11 @@ impl Branches {
                 }
             }
         }
+        // What copies every byte needs the room for it.
+        let free = server.get("v1/volume").await?["free_bytes"].as_u64();
+        if free.unwrap_or_default() < self.args.source_size + VOLUME_SPARE_BYTES / 2 {
+            return Ok(recorder);
+        }
         let took = self.template_database().await?;
         note("template_database", took);
         if let Some(arms) = arms.flatten().filter(Arms::has_base_backup) {
