@@ -128,8 +128,8 @@ async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Fa
                 .map(|phase| format!("{} {:.1}", phase.name, phase.ms))
                 .collect();
             format!(
-                ", made in {:.0} ms ({})",
-                receipt.total_ms,
+                ", made in {} ({})",
+                milliseconds(receipt.total_ms),
                 parts.join(", ")
             )
         });
@@ -275,6 +275,15 @@ fn describe(branch: Branch) -> String {
     ));
     lines.push(("made in", format!("{:.1} ms", receipt.total_ms)));
     format!("{}\n{}", facts(&lines), phases(&receipt.phases))
+}
+
+/// Whole milliseconds, and tenths where they say more.
+fn milliseconds(ms: f64) -> String {
+    if ms < 10.0 {
+        format!("{ms:.1} ms")
+    } else {
+        format!("{ms:.0} ms")
+    }
 }
 
 /// The parts of a time, one a line.

@@ -7,5 +7,6 @@ mod command_line;
 mod demo;
 mod documentation;
 mod place;
+mod pools;
 mod serve;
 mod server;
