@@ -125,10 +125,10 @@ async fn create(branch: cli::Create, api: &Api, output: Output) -> Result<(), Fa
             let parts: Vec<String> = receipt
                 .phases
                 .iter()
-                .map(|phase| format!("{} {:.1}", phase.name, phase.ms))
+                .map(|phase| format!("{} {}", phase.name, milliseconds(phase.ms)))
                 .collect();
             format!(
-                ", made in {} ({})",
+                ", made in {} ms ({})",
                 milliseconds(receipt.total_ms),
                 parts.join(", ")
             )
@@ -273,16 +273,17 @@ fn describe(branch: Branch) -> String {
             receipt.source.system_identifier
         ),
     ));
-    lines.push(("made in", format!("{:.1} ms", receipt.total_ms)));
+    let total = format!("{} ms", milliseconds(receipt.total_ms));
+    lines.push(("made in", total));
     format!("{}\n{}", facts(&lines), phases(&receipt.phases))
 }
 
-/// Whole milliseconds, and tenths where they say more.
+/// A time with as many digits as say something.
 fn milliseconds(ms: f64) -> String {
-    if ms < 10.0 {
-        format!("{ms:.1} ms")
-    } else {
-        format!("{ms:.0} ms")
+    match ms {
+        ..1.0 => format!("{ms:.2}"),
+        ..100.0 => format!("{ms:.1}"),
+        _ => format!("{ms:.0}"),
     }
 }
 
@@ -290,7 +291,7 @@ fn milliseconds(ms: f64) -> String {
 pub(crate) fn phases(phases: &[Phase]) -> String {
     let rows = phases
         .iter()
-        .map(|phase| vec![phase.name.clone(), format!("{:.1}", phase.ms)]);
+        .map(|phase| vec![phase.name.clone(), milliseconds(phase.ms)]);
     listing(&["phase", "ms"], rows)
 }
 
