@@ -102,31 +102,7 @@ impl Metrics {
             "Queries through the API",
             metrics.queries.clone(),
         );
-        registry.register(
-            "pool_leases",
-            "Creations that the pool served",
-            metrics.leases.clone(),
-        );
-        registry.register(
-            "pool_misses",
-            "Creations that the pool would have served, had it not been empty",
-            metrics.misses.clone(),
-        );
-        registry.register(
-            "pool_phase_seconds",
-            "Time of each phase of filling the pools",
-            metrics.pool_phases.clone(),
-        );
-        registry.register(
-            "pool_count",
-            "Branches in the pools by preset and stage",
-            metrics.pool.clone(),
-        );
-        registry.register(
-            "pool_target",
-            "Branches that each pool should have",
-            metrics.pool_targets.clone(),
-        );
+        metrics.register_pools(registry);
         registry.register("count", "Branches by state", metrics.states.clone());
         registry.register("templates_count", "Templates", metrics.templates.clone());
         registry.register(
@@ -140,6 +116,34 @@ impl Metrics {
             metrics.volume_free.clone(),
         );
         metrics
+    }
+
+    fn register_pools(&self, registry: &mut Registry) {
+        registry.register(
+            "pool_leases",
+            "Creations that the pool served",
+            self.leases.clone(),
+        );
+        registry.register(
+            "pool_misses",
+            "Creations that the pool would have served, had it not been empty",
+            self.misses.clone(),
+        );
+        registry.register(
+            "pool_phase_seconds",
+            "Time of each phase of filling the pools",
+            self.pool_phases.clone(),
+        );
+        registry.register(
+            "pool_count",
+            "Branches in the pools by preset and stage",
+            self.pool.clone(),
+        );
+        registry.register(
+            "pool_target",
+            "Branches that each pool should have",
+            self.pool_targets.clone(),
+        );
     }
 
     pub(crate) fn created(&self, watch: &Stopwatch) {

@@ -103,79 +103,81 @@ async fn say(session: &mut RawSession, sql: &str) -> String {
 
 const PID: &str = "SELECT pg_backend_pid()";
 
+/// What a query may leave in its session, a look at it, and what a fresh session shows.
+const LEAVINGS: &[(&str, &str, &str)] = &[
+    ("SET work_mem = '5MB'", "SHOW work_mem", "4MB"),
+    (
+        "SET search_path = nowhere",
+        "SHOW search_path",
+        "\"$user\", public",
+    ),
+    (
+        "SET application_name = 'mine'",
+        "SHOW application_name",
+        "egret/query",
+    ),
+    (
+        "SET client_encoding = 'LATIN1'",
+        "SHOW client_encoding",
+        "UTF8",
+    ),
+    ("SET ROLE other", "SELECT current_user", "egret_branch"),
+    (
+        "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
+        "SHOW transaction_read_only",
+        "off",
+    ),
+    (
+        "CREATE TEMP TABLE item (id int)",
+        "SELECT count(*) FROM item",
+        "1000",
+    ),
+    (
+        "PREPARE mine AS SELECT 1",
+        "SELECT count(*) FROM pg_prepared_statements",
+        "0",
+    ),
+    (
+        "DECLARE mine CURSOR WITH HOLD FOR SELECT 1",
+        "SELECT count(*) FROM pg_cursors WHERE name = 'mine'",
+        "0",
+    ),
+    (
+        "SELECT pg_advisory_lock(7)::text",
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
+        "0",
+    ),
+    (
+        "LISTEN news",
+        "SELECT count(*) FROM pg_listening_channels()",
+        "0",
+    ),
+    (
+        "BEGIN; DELETE FROM item",
+        "SELECT count(*) FROM item",
+        "1000",
+    ),
+    (
+        "SET app.tenant = 'mine'",
+        "SELECT current_setting('app.tenant', true)",
+        "null",
+    ),
+    (
+        "SELECT set_config('app.tenant', 'mine', false)",
+        "SELECT current_setting('app.tenant', true)",
+        "null",
+    ),
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_query_sees_what_an_earlier_one_left() {
     let (_home, egret, _) = leased("resident-query").await;
     let first = ask(&egret, PID).await;
     assert_eq!(ask(&egret, PID).await, first, "the session is used again");
     ask(&egret, "CREATE SEQUENCE counter").await;
-    let leavings = [
-        ("SET work_mem = '5MB'", "SHOW work_mem", "4MB"),
-        (
-            "SET search_path = nowhere",
-            "SHOW search_path",
-            "\"$user\", public",
-        ),
-        (
-            "SET application_name = 'mine'",
-            "SHOW application_name",
-            "egret/query",
-        ),
-        (
-            "SET client_encoding = 'LATIN1'",
-            "SHOW client_encoding",
-            "UTF8",
-        ),
-        ("SET ROLE other", "SELECT current_user", "egret_branch"),
-        (
-            "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY",
-            "SHOW transaction_read_only",
-            "off",
-        ),
-        (
-            "CREATE TEMP TABLE item (id int)",
-            "SELECT count(*) FROM item",
-            "1000",
-        ),
-        (
-            "PREPARE mine AS SELECT 1",
-            "SELECT count(*) FROM pg_prepared_statements",
-            "0",
-        ),
-        (
-            "DECLARE mine CURSOR WITH HOLD FOR SELECT 1",
-            "SELECT count(*) FROM pg_cursors WHERE name = 'mine'",
-            "0",
-        ),
-        (
-            "SELECT pg_advisory_lock(7)::text",
-            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'",
-            "0",
-        ),
-        (
-            "LISTEN news",
-            "SELECT count(*) FROM pg_listening_channels()",
-            "0",
-        ),
-        (
-            "BEGIN; DELETE FROM item",
-            "SELECT count(*) FROM item",
-            "1000",
-        ),
-        (
-            "SET app.tenant = 'mine'",
-            "SELECT current_setting('app.tenant', true)",
-            "null",
-        ),
-        (
-            "SELECT set_config('app.tenant', 'mine', false)",
-            "SELECT current_setting('app.tenant', true)",
-            "null",
-        ),
-    ];
-    for (leave, look, fresh) in leavings {
+    for (leave, look, fresh) in LEAVINGS {
         ask(&egret, leave).await;
-        assert_eq!(ask(&egret, look).await, fresh, "after {leave}");
+        assert_eq!(ask(&egret, look).await, *fresh, "after {leave}");
     }
     ask(&egret, "SELECT nextval('counter')").await;
     for look in ["SELECT currval('counter')", "SELECT lastval()"] {
@@ -265,7 +267,7 @@ async fn changed_defaults_of_role_and_database_are_in_force() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_gets_the_session_that_waits_for_just_such_a_one() {
-    let (home, egret, postmaster) = leased("resident-client").await;
+    let (_home, egret, postmaster) = leased("resident-client").await;
     let waiting = backends(postmaster);
     assert_eq!(waiting.len(), 2, "{waiting:?}");
     assert!(
@@ -321,9 +323,13 @@ async fn a_client_gets_the_session_that_waits_for_just_such_a_one() {
     while alive(pid) {
         tokio::task::yield_now().await;
     }
-    egret.destroy("one").await;
+    egret.stop().await;
+}
 
-    // The pool has learned what clients look like.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pool_learns_what_clients_look_like() {
+    let (home, egret, _) = leased("resident-learn").await;
+    egret.destroy("one").await;
     egret.fill(0).await;
     let mine = parameters(&[("application_name", "mine"), ("TimeZone", "Europe/Berlin")]);
     egret.branch("one").await;
