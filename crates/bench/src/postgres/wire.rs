@@ -133,6 +133,11 @@ impl Wire {
             }
             out.extend_from_slice(&0_i16.to_be_bytes());
         });
+        // As libpq does, and with it pgbench: the columns are described anew for each execution.
+        self.message(b'D', |out| {
+            out.push(b'P');
+            text(out, "");
+        });
         self.message(b'E', |out| {
             text(out, "");
             out.extend_from_slice(&0_i32.to_be_bytes());
