@@ -14,6 +14,7 @@ use crate::result::Environment;
 use crate::stage::Subject;
 use crate::window::Observed;
 
+use machine::Mount;
 pub use postgres::PostgresFacts;
 
 /// The generator's processor time per core given to it, above which it may be what is measured.
@@ -36,29 +37,28 @@ impl Machine {
     /// When the running binary cannot be read.
     pub(crate) fn examine(subject: &Subject, seed: u64) -> Result<Self> {
         let mut warnings = Vec::new();
-        let mount = subject.data_dir.as_deref().and_then(machine::mount_of);
+        let mount = subject
+            .data_dir
+            .as_deref()
+            .and_then(|data_dir| Mount::of(data_dir).ok());
         let fsync = match &subject.data_dir {
             None => Err(anyhow::anyhow!(
                 "the data is on no directory of this machine"
             )),
             Some(data_dir) => machine::fsync_latency(data_dir),
         };
-        let fsync_ms = match fsync {
-            Ok(latency) => crate::record::millis(latency),
-            Err(error) => {
-                warnings.push(format!(
-                    "the fsync latency is not known, 0 stands for it: {error:#}"
-                ));
-                0.0
-            }
-        };
+        if let Err(error) = &fsync {
+            warnings.push(format!("the fsync latency is not known: {error:#}"));
+        }
         if env!("EGRET_BUILD_PROFILE") == "dev" {
             warnings.push(
                 "this is a dev build: publish only what a release build has measured".to_owned(),
             );
         }
-        let (file_system, mount_options) =
-            mount.unwrap_or_else(|| ("unknown".to_owned(), String::new()));
+        let (file_system, mount_options) = mount.map_or_else(
+            || ("unknown".to_owned(), String::new()),
+            |mount| (mount.kind, mount.options),
+        );
         let postgres = subject.postgres.clone();
         let environment = Environment {
             cpu_model: machine::cpu_model(),
@@ -68,7 +68,7 @@ impl Machine {
             os: machine::os(),
             file_system,
             mount_options,
-            fsync_ms,
+            fsync_ms: fsync.ok().map(crate::record::millis),
             postgres_version: postgres.as_ref().map(|facts| facts.version.clone()),
             postgres_settings: postgres.map(|facts| facts.settings).unwrap_or_default(),
             egret_version: env!("CARGO_PKG_VERSION").to_owned(),

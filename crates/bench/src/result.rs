@@ -205,8 +205,10 @@ pub struct Environment {
     pub file_system: String,
     /// Its mount options.
     pub mount_options: String,
-    /// Median time of a 4 KiB write and fdatasync there, in milliseconds; measured on the spot.
-    pub fsync_ms: f64,
+    /// Median time of a 4 KiB write and fdatasync there, in milliseconds; measured on the spot. `None`
+    /// where it could not be, which a warning says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fsync_ms: Option<f64>,
     /// `server_version`, where a PostgreSQL is part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub postgres_version: Option<String>,

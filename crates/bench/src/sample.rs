@@ -26,7 +26,7 @@ pub fn environment() -> Environment {
         os: "Debian GNU/Linux 12".to_owned(),
         file_system: "btrfs".to_owned(),
         mount_options: "rw,noatime".to_owned(),
-        fsync_ms: 0.4,
+        fsync_ms: Some(0.4),
         postgres_version: Some("18.1".to_owned()),
         postgres_settings: BTreeMap::from([("shared_buffers".to_owned(), "128MB".to_owned())]),
         egret_version: "0.1.0".to_owned(),

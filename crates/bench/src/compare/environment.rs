@@ -153,11 +153,11 @@ pub fn notes(a: &Environment, b: &Environment) -> Vec<String> {
     if a.kernel != b.kernel && release(&a.kernel) == release(&b.kernel) {
         notes.push(format!("kernel {} in A, {} in B", a.kernel, b.kernel));
     }
-    let (slow, fast) = (a.fsync_ms.max(b.fsync_ms), a.fsync_ms.min(b.fsync_ms));
-    if slow > fast * FSYNC_FACTOR {
+    if let (Some(of_a), Some(of_b)) = (fsync_ms(a), fsync_ms(b))
+        && of_a.max(of_b) > of_a.min(of_b) * FSYNC_FACTOR
+    {
         notes.push(format!(
-            "fsync took {:.2} ms at A and {:.2} ms at B",
-            a.fsync_ms, b.fsync_ms
+            "fsync took {of_a:.2} ms at A and {of_b:.2} ms at B"
         ));
     }
     for (side, environment) in [("A", a), ("B", b)] {
@@ -172,6 +172,11 @@ pub fn notes(a: &Environment, b: &Environment) -> Vec<String> {
         notes.push("both were measured with the same binary".to_owned());
     }
     notes
+}
+
+/// The fsync latency where it is known: the first result files have 0 where it is not.
+fn fsync_ms(environment: &Environment) -> Option<f64> {
+    environment.fsync_ms.filter(|latency| *latency > 0.0)
 }
 
 fn members<V: PartialEq>(

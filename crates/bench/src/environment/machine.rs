@@ -2,8 +2,7 @@
 
 use std::fs;
 use std::io::{Seek, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -49,16 +48,49 @@ fn value(text: &str, key: &str, separator: char) -> Option<String> {
     })
 }
 
-/// Type and options of the file system that holds `path`.
-pub(super) fn mount_of(path: &Path) -> Option<(String, String)> {
-    let path = path.canonicalize().ok()?;
-    let text = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    parse_mounts(&text, &path)
+/// A mounted file system, as the kernel lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    /// Where it is mounted.
+    pub(super) point: PathBuf,
+    /// Its type, `btrfs`.
+    pub(super) kind: String,
+    /// Options of the mount, then those of the file system.
+    pub(super) options: String,
+}
+
+impl Mount {
+    /// The file system that holds `path`.
+    ///
+    /// # Errors
+    /// When the path is not there, or the mounts cannot be read.
+    pub(super) fn of(path: &Path) -> Result<Self> {
+        let path = path
+            .canonicalize()
+            .with_context(|| format!("find {}", path.display()))?;
+        let text =
+            fs::read_to_string("/proc/self/mountinfo").context("read /proc/self/mountinfo")?;
+        parse_mounts(&text, &path).with_context(|| format!("no mount holds {}", path.display()))
+    }
+
+    /// The directory beside `data_dir` on this mount. A subvolume of btrfs has a device number of its
+    /// own, but what is beside it is written to the same disk in the same way.
+    ///
+    /// # Errors
+    /// When `data_dir` is where the mount begins: what is beside it is on another one.
+    pub(super) fn beside<'a>(&self, data_dir: &'a Path) -> Result<&'a Path> {
+        ensure!(
+            self.point != data_dir,
+            "{} is a mount point of its own",
+            data_dir.display()
+        );
+        Ok(data_dir.parent().unwrap_or(data_dir))
+    }
 }
 
 /// See proc_pid_mountinfo(5): `36 35 98:0 /root /mount/point rw,noatime shared:1 - ext4 /dev/x rw,errors=x`.
-pub(super) fn parse_mounts(text: &str, path: &Path) -> Option<(String, String)> {
-    let mut best: Option<(usize, (String, String))> = None;
+pub(super) fn parse_mounts(text: &str, path: &Path) -> Option<Mount> {
+    let mut best: Option<Mount> = None;
     for line in text.lines() {
         let Some((place, kind)) = line.split_once(" - ") else {
             continue;
@@ -71,30 +103,38 @@ pub(super) fn parse_mounts(text: &str, path: &Path) -> Option<(String, String)> 
         let (Some(name), Some(of_file_system)) = (kind.first(), kind.get(2)) else {
             continue;
         };
-        let point = point.replace("\\040", " ");
+        let point = PathBuf::from(point.replace("\\040", " "));
         // A later mount on the same place hides the earlier one.
-        if path.starts_with(&point) && best.as_ref().is_none_or(|(len, _)| point.len() >= *len) {
+        let is_inner = best
+            .as_ref()
+            .is_none_or(|best| point.starts_with(&best.point));
+        if path.starts_with(&point) && is_inner {
             let mut options: Vec<&str> = of_mount.split(',').collect();
             options.extend(
                 of_file_system
                     .split(',')
                     .filter(|option| !of_mount.split(',').any(|other| other == *option)),
             );
-            best = Some((point.len(), ((*name).to_owned(), options.join(","))));
+            best = Some(Mount {
+                point,
+                kind: (*name).to_owned(),
+                options: options.join(","),
+            });
         }
     }
-    best.map(|(_, found)| found)
+    best
 }
 
 /// Median time to write 4 KiB into a file on the file system of `data_dir` and have it on disk.
+///
+/// # Errors
+/// When there is no place for that file.
 pub(super) fn fsync_latency(data_dir: &Path) -> Result<Duration> {
-    let parent = data_dir.parent().unwrap_or(data_dir);
+    let data_dir = data_dir
+        .canonicalize()
+        .with_context(|| format!("find {}", data_dir.display()))?;
     // Beside the data, not in it: a file that a server does not know is taken along by its backups.
-    ensure!(
-        fs::metadata(parent)?.dev() == fs::metadata(data_dir)?.dev(),
-        "{} is a mount point of its own",
-        data_dir.display()
-    );
+    let parent = Mount::of(&data_dir)?.beside(&data_dir)?;
     let mut file = tempfile::tempfile_in(parent)
         .with_context(|| format!("make a file in {}", parent.display()))?;
     file.write_all(&BLOCK)?;

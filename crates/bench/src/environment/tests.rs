@@ -46,12 +46,35 @@ nonsense
 ";
     let check = |path: &str, kind: &str, options: &str| {
         let found = machine::parse_mounts(text, Path::new(path)).unwrap();
-        assert_eq!(found, (kind.to_owned(), options.to_owned()), "{path}");
+        assert_eq!(
+            (found.kind.as_str(), found.options.as_str()),
+            (kind, options),
+            "{path}"
+        );
     };
     check("/srv/x", "ext4", "rw,relatime,errors=remount-ro");
     check("/var/lib", "xfs", "rw,noatime,attr2");
     check("/variable", "ext4", "rw,relatime,errors=remount-ro");
     check("/var/with blank/x", "btrfs", "ro,rw,compress=zstd");
+}
+
+#[test]
+fn a_subvolume_is_measured_on_the_mount_that_holds_it() {
+    let text = "\
+22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
+31 22 0:40 / /srv/data/volume rw,relatime - btrfs /dev/loop0 rw,subvolid=5,subvol=/
+";
+    let beside = |data_dir: &'static str| {
+        let data_dir = Path::new(data_dir);
+        let mount = machine::parse_mounts(text, data_dir).unwrap();
+        mount.beside(data_dir).map(Path::to_path_buf)
+    };
+    // A subvolume is no mount: the kernel lists none for it.
+    let source = beside("/srv/data/volume/source").unwrap();
+    assert_eq!(source, Path::new("/srv/data/volume"));
+    assert_eq!(beside("/srv/plain").unwrap(), Path::new("/srv"));
+    let refused = beside("/srv/data/volume").unwrap_err().to_string();
+    assert_eq!(refused, "/srv/data/volume is a mount point of its own");
 }
 
 #[test]
@@ -64,7 +87,7 @@ fn the_machine_describes_itself() {
         ..Subject::default()
     };
     let environment = Machine::examine(&subject, 7).unwrap().environment;
-    assert!(environment.fsync_ms > 0.0);
+    assert!(environment.fsync_ms.unwrap() > 0.0);
     assert!(environment.memory_bytes > 1 << 26);
     assert!(environment.cpus > 0);
     assert!(!environment.kernel.is_empty() && !environment.cpu_model.is_empty());
@@ -86,6 +109,7 @@ fn a_busy_generator_and_busy_neighbours_are_warned_about() {
     observed.usage.own = Duration::from_secs(8);
     observed.usage.other = Duration::from_secs(100_000);
     let (environment, warnings) = machine.during(&observed, 1);
+    assert_eq!(environment.fsync_ms, None);
     assert_eq!(environment.generator_cpu, 0.8);
     let text = warnings.join("\n");
     assert!(

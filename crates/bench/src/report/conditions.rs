@@ -91,7 +91,10 @@ fn machine(add: &mut dyn FnMut(&str, Value<'_>)) {
             environment.file_system, environment.mount_options
         )
     });
-    add("fsync", &|file| show(file.environment.fsync_ms, "ms"));
+    add("fsync", &|file| {
+        let latency = file.environment.fsync_ms;
+        latency.map_or_else(|| "unknown".to_owned(), |latency| show(latency, "ms"))
+    });
     add("other processes", &|file| {
         format!("{:.2} cores", file.environment.other_cpu)
     });

@@ -97,7 +97,7 @@ fn a_name_that_nothing_has_is_not_known() {
 fn a_slower_disk_and_busy_neighbours_are_said() {
     let (a, mut b) = (sample::environment(), sample::environment());
     b.binary_sha256 = "ff".repeat(32);
-    b.fsync_ms = 4.0;
+    b.fsync_ms = Some(4.0);
     b.other_cpu = 1.2;
     b.seed = 2;
     assert_eq!(
@@ -108,4 +108,8 @@ fn a_slower_disk_and_busy_neighbours_are_said() {
             "other processes used 1.2 cores during B",
         ]
     );
+    for unknown in [None, Some(0.0)] {
+        b.fsync_ms = unknown;
+        assert_eq!(notes(&a, &b).len(), 2, "{unknown:?}");
+    }
 }
