@@ -2,6 +2,7 @@
 
 mod machine;
 mod postgres;
+mod redact;
 
 use std::fs;
 use std::path::Path;
@@ -16,6 +17,7 @@ use crate::window::Observed;
 
 use machine::Mount;
 pub use postgres::PostgresFacts;
+pub(crate) use redact::{command_line, redact, redact_setting};
 
 /// The generator's processor time per core given to it, above which it may be what is measured.
 const GENERATOR_SHARE_MAX: f64 = 0.7;
@@ -140,64 +142,6 @@ impl std::io::Write for HashWriter {
 /// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// The command line of this process with what may be secret masked.
-pub(crate) fn command_line() -> String {
-    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    let mut words: Vec<String> = words.collect();
-    if let Some(program) = words.first_mut() {
-        // Where the program is says nothing about what it measured.
-        *program = "egret".to_owned();
-    }
-    redact(&words)
-}
-
-/// Masks passwords in connection strings, of URL or keyword form, and quotes as a shell wants it.
-pub(crate) fn redact(words: &[String]) -> String {
-    let masked: Vec<String> = words.iter().map(|word| redact_word(word)).collect();
-    shlex::try_join(masked.iter().map(String::as_str)).unwrap_or_else(|_| masked.join(" "))
-}
-
-fn redact_word(word: &str) -> String {
-    let mut word = word.to_owned();
-    if let Some(scheme) = word.find("://") {
-        let rest = &word[scheme + 3..];
-        let authority = rest.find(['/', '?']).unwrap_or(rest.len());
-        if let Some(at) = rest[..authority].rfind('@')
-            && let Some(colon) = rest[..at].find(':')
-        {
-            let (from, to) = (scheme + 3 + colon + 1, scheme + 3 + at);
-            word.replace_range(from..to, "***");
-        }
-    }
-    for key in ["password=", "passwd=", "token=", "secret="] {
-        let mut from = 0;
-        while let Some(found) = word[from..].to_ascii_lowercase().find(key) {
-            let begin = from + found + key.len();
-            let end = value_end(&word, begin);
-            word.replace_range(begin..end, "***");
-            from = begin + 3;
-        }
-    }
-    word
-}
-
-/// Where the value that begins at `begin` ends: at a blank or `&`, or with its closing quote.
-fn value_end(word: &str, begin: usize) -> usize {
-    let value = &word[begin..];
-    if !value.starts_with('\'') {
-        return begin + value.find([' ', '&']).unwrap_or(value.len());
-    }
-    let mut escaped = false;
-    for (offset, character) in value.char_indices().skip(1) {
-        match character {
-            '\\' if !escaped => escaped = true,
-            '\'' if !escaped => return begin + offset + 1,
-            _ => escaped = false,
-        }
-    }
-    word.len()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::attach::Attachments;
 use crate::cli::RunArgs;
-use crate::environment::{Machine, command_line};
+use crate::environment::{Machine, command_line, redact_setting};
 use crate::private::Private;
 use crate::progress::Progress;
 use crate::result::{Metric, ResultFile, Run, SCHEMA_VERSION};
@@ -180,7 +180,10 @@ fn settings_of(
 ) -> serde_json::Map<String, Value> {
     settings
         .into_iter()
-        .map(|(key, value)| (key, Value::String(value)))
+        .map(|(key, value)| {
+            let value = redact_setting(&key, &value);
+            (key, Value::String(value))
+        })
         .collect()
 }
 
