@@ -80,6 +80,7 @@ impl Machine {
             data_set: subject.data_set.clone(),
             seed,
             other_cpu: 0.0,
+            kernel_cpu: None,
             other_processes: Default::default(),
             generator_cpu: 0.0,
         };
@@ -98,6 +99,7 @@ impl Machine {
         let cores = |time: Duration| time.as_secs_f64() / observed.wall.as_secs_f64().max(1e-9);
         let mut environment = self.environment.clone();
         environment.generator_cpu = cores(observed.usage.own);
+        environment.kernel_cpu = Some(cores(observed.usage.kernel));
         environment.other_cpu = cores(observed.usage.other);
         environment.other_processes = observed.usage.shares(observed.wall);
         let mut warnings = self.warnings.clone();

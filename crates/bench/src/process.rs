@@ -12,6 +12,9 @@ const SHARE_MIN: f64 = 0.01;
 /// How many of them are named.
 const NAMED_MAX: usize = 5;
 
+/// `PF_KTHREAD` of the kernel's `include/linux/sched.h`: a thread of the kernel itself.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
 /// Every process of the machine at one moment, as far as this one sees them.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -24,6 +27,7 @@ pub struct Snapshot {
 struct Process {
     name: String,
     parent: u32,
+    is_kernel: bool,
     /// Tells a process from a later one with the same pid.
     started: u64,
     ticks: u64,
@@ -34,14 +38,24 @@ struct Process {
 /// What happened between two snapshots.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// Processor time of this process.
+    /// Processor time of this process and of what it started.
     pub own: Duration,
     /// Of the measured system.
     pub system: Duration,
+    /// Of the kernel's threads: write-back, file systems, loop devices. Whose work they did is not
+    /// known; on a quiet machine it is the system's.
+    pub kernel: Duration,
     /// Of all others.
     pub other: Duration,
     /// The largest others by name, with their time.
     pub named: BTreeMap<String, Duration>,
+}
+
+/// Ticks of one snapshot by whom they belong to.
+struct Shares {
+    own: u64,
+    system: u64,
+    kernel: u64,
 }
 
 impl Snapshot {
@@ -105,23 +119,52 @@ impl Snapshot {
     /// What was used since `before`, `roots` being the measured system's first processes.
     pub fn since(&self, before: &Self, roots: &[u32]) -> Usage {
         let own_pid = std::process::id();
-        let of_tree = |snapshot: &Self| -> u64 {
-            snapshot
-                .tree(roots)
-                .iter()
-                .filter_map(|pid| snapshot.processes.get(pid))
-                // The time of ended children is with their parent, so nothing is lost with them.
+        let (earlier, later) = (before.shares(own_pid, roots), self.shares(own_pid, roots));
+        let own = later.own.saturating_sub(earlier.own);
+        let system = later.system.saturating_sub(earlier.system);
+        let kernel = later.kernel.saturating_sub(earlier.kernel);
+        let busy = self.busy.saturating_sub(before.busy);
+        Usage {
+            own: time(own),
+            system: time(system),
+            kernel: time(kernel),
+            other: time(busy.saturating_sub(system + own + kernel)),
+            named: self.named_since(before, own_pid, roots),
+        }
+    }
+
+    /// Ticks by whom they belong to. The system may have been started by this process, and is not its
+    /// own then.
+    fn shares(&self, own_pid: u32, roots: &[u32]) -> Shares {
+        let system = self.tree(roots);
+        let mut own = self.tree(&[own_pid]);
+        own.retain(|pid| !system.contains(pid));
+        // The time of ended children is with their parent, so nothing is lost with them.
+        let of = |tree: &BTreeSet<u32>| {
+            let processes = tree.iter().filter_map(|pid| self.processes.get(pid));
+            processes
                 .map(|process| process.ticks + process.ticks_of_children)
                 .sum()
         };
-        let of_self = |snapshot: &Self| snapshot.processes.get(&own_pid).map_or(0, |own| own.ticks);
-        let system = of_tree(self).saturating_sub(of_tree(before));
-        let own = of_self(self).saturating_sub(of_self(before));
-        let busy = self.busy.saturating_sub(before.busy);
-        let tree = self.tree(roots);
+        let kernel = self.processes.values().filter(|process| process.is_kernel);
+        Shares {
+            own: of(&own),
+            system: of(&system),
+            kernel: kernel.map(|thread| thread.ticks).sum(),
+        }
+    }
+
+    /// The largest of those that belong to nobody here, by name.
+    fn named_since(
+        &self,
+        before: &Self,
+        own_pid: u32,
+        roots: &[u32],
+    ) -> BTreeMap<String, Duration> {
+        let known = self.tree(&[&[own_pid], roots].concat());
         let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
         for (pid, process) in &self.processes {
-            if *pid == own_pid || tree.contains(pid) {
+            if process.is_kernel || known.contains(pid) {
                 continue;
             }
             let earlier = before
@@ -138,15 +181,10 @@ impl Snapshot {
             .collect();
         named.sort_by_key(|(_, ticks)| std::cmp::Reverse(*ticks));
         named.truncate(NAMED_MAX);
-        Usage {
-            own: time(own),
-            system: time(system),
-            other: time(busy.saturating_sub(system + own)),
-            named: named
-                .into_iter()
-                .map(|(name, ticks)| (name, time(ticks)))
-                .collect(),
-        }
+        named
+            .into_iter()
+            .map(|(name, ticks)| (name, time(ticks)))
+            .collect()
     }
 }
 
@@ -172,6 +210,7 @@ fn parse(stat: &str) -> Option<Process> {
     Some(Process {
         name,
         parent: u32::try_from(number(4)?).ok()?,
+        is_kernel: number(9)? & KERNEL_THREAD != 0,
         ticks: number(14)? + number(15)?,
         ticks_of_children: number(16)? + number(17)?,
         started: number(22)?,

@@ -231,7 +231,12 @@ pub struct Environment {
     pub other_cpu: f64,
     /// The largest of those processes by name, with its share in cores.
     pub other_processes: BTreeMap<String, f64>,
-    /// The generator's own share, in cores.
+    /// Share of the machine that threads of the kernel used, in cores: the file system's and the
+    /// disk's work, the measured system's for the most part. `None` in files that count it with
+    /// `other_cpu`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel_cpu: Option<f64>,
+    /// The share of the generator and what it started, in cores.
     pub generator_cpu: f64,
 }
 

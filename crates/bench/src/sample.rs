@@ -37,6 +37,7 @@ pub fn environment() -> Environment {
         seed: 1,
         other_cpu: 0.1,
         other_processes: BTreeMap::new(),
+        kernel_cpu: Some(0.05),
         generator_cpu: 0.2,
     }
 }

@@ -1,4 +1,4 @@
-//! Time goes to whom it belongs: itself, the system, named others.
+//! Time goes to whom it belongs: itself, the system, the kernel, named others.
 
 use super::*;
 
@@ -6,6 +6,7 @@ fn process(name: &str, parent: u32, ticks: u64, ticks_of_children: u64) -> Proce
     Process {
         name: name.to_owned(),
         parent,
+        is_kernel: false,
         started: 1,
         ticks,
         ticks_of_children,
@@ -26,6 +27,9 @@ fn a_name_may_hold_parentheses_and_spaces() {
     assert_eq!(found.name, "post (x) gres");
     assert_eq!((found.parent, found.started), (7, 999));
     assert_eq!((found.ticks, found.ticks_of_children), (110, 150));
+    assert!(!found.is_kernel);
+    let thread = stat.replace("4194560", "69238880");
+    assert!(parse(&thread).unwrap().is_kernel);
     assert_eq!(parse("nonsense"), None);
 }
 
@@ -55,6 +59,46 @@ fn ended_children_of_the_system_are_counted_once() {
         usage.named,
         BTreeMap::from([("browser".to_owned(), time(100))])
     );
+}
+
+#[test]
+fn threads_of_the_kernel_are_no_strangers() {
+    let thread = |ticks| Process {
+        is_kernel: true,
+        ..process("kworker/u4:2-btrfs-endio-write", 2, ticks, 0)
+    };
+    let before = snapshot(0, vec![(30, thread(10))]);
+    let usage = snapshot(100, vec![(30, thread(90))]).since(&before, &[]);
+    assert_eq!((usage.kernel, usage.other), (time(80), time(20)));
+    assert_eq!(usage.named, BTreeMap::new());
+}
+
+#[test]
+fn what_the_generator_starts_is_its_own_but_not_the_system() {
+    let own = std::process::id();
+    let before = snapshot(
+        0,
+        vec![
+            (own, process("egret", 1, 10, 0)),
+            (own + 1, process("egret", own, 100, 0)),
+            (own + 2, process("psql", own, 5, 0)),
+        ],
+    );
+    // The psql has ended, another one came; the private Egret has a server by now.
+    let after = snapshot(
+        100,
+        vec![
+            (own, process("egret", 1, 12, 9)),
+            (own + 1, process("egret", own, 130, 0)),
+            (own + 3, process("psql", own, 6, 0)),
+            (own + 4, process("postgres", own + 1, 20, 0)),
+        ],
+    );
+    let usage = after.since(&before, &[own + 1]);
+    assert_eq!(usage.own, time(12));
+    assert_eq!(usage.system, time(50));
+    assert_eq!(usage.other, time(38));
+    assert_eq!(usage.named, BTreeMap::new());
 }
 
 #[test]

@@ -98,6 +98,10 @@ fn machine(add: &mut dyn FnMut(&str, Value<'_>)) {
     add("other processes", &|file| {
         format!("{:.2} cores", file.environment.other_cpu)
     });
+    add("kernel threads", &|file| {
+        let cores = file.environment.kernel_cpu;
+        cores.map_or_else(|| "unknown".to_owned(), |cores| format!("{cores:.2} cores"))
+    });
     add("load generator", &|file| {
         format!("{:.2} cores", file.environment.generator_cpu)
     });
