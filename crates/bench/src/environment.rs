@@ -2,18 +2,15 @@
 
 mod machine;
 mod postgres;
+mod program;
 mod redact;
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use sha2::{Digest, Sha256};
-
-use crate::result::Environment;
+use crate::result::{Environment, Program};
 use crate::stage::Subject;
 use crate::window::Observed;
+use anyhow::Result;
 
 use machine::Mount;
 pub use postgres::PostgresFacts;
@@ -52,7 +49,12 @@ impl Machine {
         if let Err(error) = &fsync {
             warnings.push(format!("the fsync latency is not known: {error:#}"));
         }
-        if env!("EGRET_BUILD_PROFILE") == "dev" {
+        let generator = Program::running()?;
+        let egret = subject.egret.clone().unwrap_or_else(|| generator.clone());
+        if [&egret, &generator]
+            .iter()
+            .any(|program| program.build_profile == "dev")
+        {
             warnings.push(
                 "this is a dev build: publish only what a release build has measured".to_owned(),
             );
@@ -73,10 +75,11 @@ impl Machine {
             fsync_ms: fsync.ok().map(crate::record::millis),
             postgres_version: postgres.as_ref().map(|facts| facts.version.clone()),
             postgres_settings: postgres.map(|facts| facts.settings).unwrap_or_default(),
-            egret_version: env!("CARGO_PKG_VERSION").to_owned(),
-            egret_commit: env!("EGRET_COMMIT").to_owned(),
-            binary_sha256: binary_sha256()?,
-            build_profile: env!("EGRET_BUILD_PROFILE").to_owned(),
+            egret_version: egret.version,
+            egret_commit: egret.commit,
+            binary_sha256: egret.binary_sha256,
+            build_profile: egret.build_profile,
+            generator: Some(generator),
             data_set: subject.data_set.clone(),
             seed,
             other_cpu: 0.0,
@@ -117,27 +120,6 @@ impl Machine {
             ));
         }
         (environment, warnings)
-    }
-}
-
-fn binary_sha256() -> Result<String> {
-    let path = Path::new("/proc/self/exe");
-    let mut file = fs::File::open(path).context("open the running binary")?;
-    let mut hasher = HashWriter(Sha256::new());
-    std::io::copy(&mut file, &mut hasher).context("read the running binary")?;
-    Ok(hex(&hasher.0.finalize()))
-}
-
-struct HashWriter(Sha256);
-
-impl std::io::Write for HashWriter {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
 

@@ -44,6 +44,13 @@ use cli::BenchCommand;
 use scenarios::branches::Branches;
 use scenarios::sql::Sql;
 
+/// The git commit that this program was built from, with `+dirty` behind it for a changed tree;
+/// `unknown` outside a checkout.
+pub const COMMIT: &str = env!("EGRET_COMMIT");
+
+/// How it was built: `release`, `dev` or the name of another build profile.
+pub const BUILD_PROFILE: &str = env!("EGRET_BUILD_PROFILE");
+
 /// What holds for every command.
 #[derive(Clone, Debug)]
 pub struct Global {

@@ -215,14 +215,18 @@ pub struct Environment {
     /// Every setting of that PostgreSQL that differs from its default.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub postgres_settings: BTreeMap<String, String>,
-    /// Version of Egret.
+    /// Version of the Egret that was measured; where none was, of the one that measured.
     pub egret_version: String,
-    /// Git commit that Egret was built from; ends in `+dirty` for a changed tree.
+    /// Git commit that it was built from; ends in `+dirty` for a changed tree.
     pub egret_commit: String,
-    /// SHA-256 of the running binary.
-    pub binary_sha256: String,
+    /// SHA-256 of its binary; `None` where that is on another machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary_sha256: Option<String>,
     /// `dev`, `release` or the name of another build profile.
     pub build_profile: String,
+    /// The program that measured; `None` in files where it was the measured one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generator: Option<Program>,
     /// What identifies the data: a hash, or its generator and size.
     pub data_set: String,
     /// The seed of schedules and values.
@@ -238,6 +242,21 @@ pub struct Environment {
     pub kernel_cpu: Option<f64>,
     /// The share of the generator and what it started, in cores.
     pub generator_cpu: f64,
+}
+
+/// One build of Egret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Program {
+    /// Its version.
+    pub version: String,
+    /// Git commit that it was built from; ends in `+dirty` for a changed tree; or `unknown`.
+    pub commit: String,
+    /// SHA-256 of its binary; `None` where that is on another machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary_sha256: Option<String>,
+    /// `dev`, `release` or the name of another build profile; or `unknown`.
+    pub build_profile: String,
 }
 
 impl ResultFile {

@@ -13,7 +13,7 @@ use crate::cli::RunArgs;
 use crate::environment::{Machine, command_line, redact_setting};
 use crate::private::Private;
 use crate::progress::Progress;
-use crate::result::{Metric, ResultFile, Run, SCHEMA_VERSION};
+use crate::result::{Metric, Program, ResultFile, Run, SCHEMA_VERSION};
 use crate::scenario::{Measurement, Scenario};
 use crate::server::Server;
 use crate::stage::{Stage, Subject};
@@ -162,6 +162,7 @@ async fn set_the_stage<S: Scenario>(
     };
     if let Some(server) = &server {
         subject.data_dir.clone_from(&server.door().data_dir);
+        subject.egret = Some(Program::of(server).await?);
     }
     Ok(Stage {
         server,

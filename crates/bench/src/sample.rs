@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::result::{
-    Better, Cycle, Environment, Metric, Phase, ResultFile, Run, SCHEMA_VERSION, Second,
+    Better, Cycle, Environment, Metric, Phase, Program, ResultFile, Run, SCHEMA_VERSION, Second,
     SecondOfOperation, Warmup,
 };
 
@@ -31,8 +31,14 @@ pub fn environment() -> Environment {
         postgres_settings: BTreeMap::from([("shared_buffers".to_owned(), "128MB".to_owned())]),
         egret_version: "0.1.0".to_owned(),
         egret_commit: "0123456789ab".to_owned(),
-        binary_sha256: "00".repeat(32),
+        binary_sha256: Some("00".repeat(32)),
         build_profile: "release".to_owned(),
+        generator: Some(Program {
+            version: "0.1.0".to_owned(),
+            commit: "0123456789ab".to_owned(),
+            binary_sha256: Some("00".repeat(32)),
+            build_profile: "release".to_owned(),
+        }),
         data_set: "flights, 336776 rows".to_owned(),
         seed: 1,
         other_cpu: 0.1,

@@ -9,6 +9,7 @@ use crate::attach::Profiler;
 use crate::environment::PostgresFacts;
 use crate::progress::Progress;
 use crate::refusal;
+use crate::result::Program;
 use crate::server::Server;
 use crate::window::Window;
 
@@ -40,6 +41,8 @@ pub struct Subject {
     /// Where its data is on this machine, for file system and fsync latency. Of a [`Server`] on this
     /// machine known beforehand.
     pub data_dir: Option<PathBuf>,
+    /// The build of the Egret that is measured, where one is.
+    pub egret: Option<Program>,
     /// Its PostgreSQL.
     pub postgres: Option<PostgresFacts>,
     /// What identifies the data: a hash, or its generator and size.

@@ -40,10 +40,21 @@ pub type ReadinessProbe = Arc<dyn Fn() -> Vec<(&'static str, Readiness)> + Send 
 /// Tells one section of `/v1/status`.
 pub type StatusSection = Arc<dyn Fn() -> BoxFuture<'static, Value> + Send + Sync>;
 
-/// What the server stands on.
-pub struct Deps {
+/// What the program was built from.
+#[derive(Clone, Copy, Debug)]
+pub struct Build {
     /// The program's version.
     pub version: &'static str,
+    /// The git commit, with `+dirty` behind it for a changed tree; `unknown` outside a checkout.
+    pub commit: &'static str,
+    /// `release`, `dev` or the name of another build profile.
+    pub profile: &'static str,
+}
+
+/// What the server stands on.
+pub struct Deps {
+    /// What the program was built from.
+    pub build: Build,
     /// Where the time comes from.
     pub clock: Arc<dyn Clock>,
     /// Where request ids come from.
@@ -58,7 +69,7 @@ pub struct Deps {
 
 /// What the server's own handlers hold.
 pub(crate) struct Doors {
-    pub(crate) version: &'static str,
+    pub(crate) build: Build,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) started_at: Timestamp,
     pub(crate) tokens: Arc<Tokens>,
@@ -120,7 +131,7 @@ impl Builder {
         }
         let deps = self.deps;
         let doors = Arc::new(Doors {
-            version: deps.version,
+            build: deps.build,
             started_at: deps.clock.now(),
             clock: deps.clock.clone(),
             tokens: deps.tokens.clone(),
@@ -166,7 +177,7 @@ fn layered(
     let Document {
         json,
         mut requirements,
-    } = Document::complete(&api, doors.version, &doors.tokens)?;
+    } = Document::complete(&api, doors.build.version, &doors.tokens)?;
     for path in routes::DOCS_ASSETS {
         requirements.insert(path, Method::GET, Requirement::Public);
     }

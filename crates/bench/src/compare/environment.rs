@@ -1,6 +1,6 @@
 //! What must be the same for two results to be comparable, and what only has to be said.
 //!
-//! Egret's version, commit and binary are not looked at: they are what one compares.
+//! Version, commit and binary of the measured Egret are not looked at: they are what one compares.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,11 +31,12 @@ impl Difference {
 }
 
 /// Names without a member; `parameters` and `postgres_settings` have one behind a dot.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     "scenario",
     "parameters",
     "data_set",
     "build_profile",
+    "generator_profile",
     "cpu_model",
     "cpus",
     "memory",
@@ -103,6 +104,11 @@ pub fn differences(a: &ResultFile, b: &ResultFile) -> Vec<Difference> {
     text("scenario", &a.scenario, &b.scenario);
     text("data_set", &of_a.data_set, &of_b.data_set);
     text("build_profile", &of_a.build_profile, &of_b.build_profile);
+    text(
+        "generator_profile",
+        generator_profile(of_a),
+        generator_profile(of_b),
+    );
     text("cpu_model", &of_a.cpu_model, &of_b.cpu_model);
     text("cpus", &of_a.cpus.to_string(), &of_b.cpus.to_string());
     text("file_system", &of_a.file_system, &of_b.file_system);
@@ -168,8 +174,16 @@ pub fn notes(a: &Environment, b: &Environment) -> Vec<String> {
             ));
         }
     }
-    if a.binary_sha256 == b.binary_sha256 {
-        notes.push("both were measured with the same binary".to_owned());
+    if a.binary_sha256.is_some() && a.binary_sha256 == b.binary_sha256 {
+        notes.push("the same binary was measured in both".to_owned());
+    }
+    if let (Some(of_a), Some(of_b)) = (&a.generator, &b.generator)
+        && of_a.binary_sha256 != of_b.binary_sha256
+    {
+        notes.push(format!(
+            "measured by another program each: {} in A, {} in B",
+            of_a.commit, of_b.commit
+        ));
     }
     notes
 }
@@ -177,6 +191,12 @@ pub fn notes(a: &Environment, b: &Environment) -> Vec<String> {
 /// The fsync latency where it is known: the first result files have 0 where it is not.
 fn fsync_ms(environment: &Environment) -> Option<f64> {
     environment.fsync_ms.filter(|latency| *latency > 0.0)
+}
+
+/// How the program that measured was built; in the first result files it was the measured one.
+fn generator_profile(environment: &Environment) -> &str {
+    let generator = environment.generator.as_ref();
+    generator.map_or(&environment.build_profile, |program| &program.build_profile)
 }
 
 fn members<V: PartialEq>(

@@ -1,5 +1,8 @@
 //! Mounts and latencies are found; a machine describes itself.
 
+use std::fs;
+use std::path::Path;
+
 use super::*;
 
 #[test]
@@ -58,8 +61,33 @@ fn the_machine_describes_itself() {
     assert!(environment.cpus > 0);
     assert!(!environment.kernel.is_empty() && !environment.cpu_model.is_empty());
     assert_ne!(environment.file_system, "unknown");
-    assert_eq!(environment.binary_sha256.len(), 64);
+    // No Egret is measured: the one that measures stands for it.
+    assert_eq!(environment.binary_sha256.as_deref().map(str::len), Some(64));
+    let generator = environment.generator.unwrap();
+    assert_eq!(environment.binary_sha256, generator.binary_sha256);
     assert_eq!(environment.seed, 7);
+}
+
+#[test]
+fn the_measured_egret_is_described_and_not_the_one_that_measures() {
+    let measured = Program {
+        version: "9.9.9".to_owned(),
+        commit: "fedcba9876".to_owned(),
+        binary_sha256: None,
+        build_profile: "release".to_owned(),
+    };
+    let subject = Subject {
+        egret: Some(measured.clone()),
+        ..Subject::default()
+    };
+    let environment = Machine::examine(&subject, 7).unwrap().environment;
+    assert_eq!(environment.egret_version, measured.version);
+    assert_eq!(environment.egret_commit, measured.commit);
+    assert_eq!(environment.binary_sha256, None);
+    assert_eq!(environment.build_profile, measured.build_profile);
+    let generator = environment.generator.unwrap();
+    assert_eq!(generator, Program::running().unwrap());
+    assert_ne!(generator, measured);
 }
 
 #[test]

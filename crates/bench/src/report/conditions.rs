@@ -63,10 +63,15 @@ fn measurement(add: &mut dyn FnMut(&str, Value<'_>)) {
         )
     });
     add("binary (SHA-256)", &|file| {
-        file.environment.binary_sha256.chars().take(16).collect()
+        let hash = file.environment.binary_sha256.as_deref();
+        hash.unwrap_or("unknown").chars().take(16).collect()
     });
     add("build profile", &|file| {
         file.environment.build_profile.clone()
+    });
+    add("measured by", &|file| match &file.environment.generator {
+        Some(generator) => format!("{} ({})", generator.version, generator.commit),
+        None => "the same".to_owned(),
     });
 }
 

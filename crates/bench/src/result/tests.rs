@@ -43,6 +43,7 @@ fn the_schema_names_every_field_and_no_other() {
     for pointer in [
         "",
         "/environment",
+        "/environment/generator",
         "/metrics/create",
         "/timeline/0",
         "/timeline/0/operations/create",

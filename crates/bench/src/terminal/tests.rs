@@ -98,7 +98,7 @@ fn a_comparison_says_what_decides_it() {
 
         inconclusive: margin 5%, 6 pairs
         hint: create.p50: about 297 pairs would probably decide it (--pairs 297)
-        note: both were measured with the same binary
+        note: the same binary was measured in both
     "#]]
     .assert_eq(&text);
 }

@@ -18,7 +18,8 @@ use egret_postgres::tokio_postgres::config::Host;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
-    Deps, Metrics, ProxyAddress, Server, ServerConfig, StatusSection, Tokens, branches_routes,
+    Build, Deps, Metrics, ProxyAddress, Server, ServerConfig, StatusSection, Tokens,
+    branches_routes,
 };
 use serde_json::{Value, json};
 
@@ -133,7 +134,11 @@ impl Parts {
         let mut server = Server::builder(
             self.server.clone(),
             Deps {
-                version: VERSION,
+                build: Build {
+                    version: VERSION,
+                    commit: egret_bench::COMMIT,
+                    profile: egret_bench::BUILD_PROFILE,
+                },
                 clock: self.clock.clone(),
                 entropy: self.entropy.clone(),
                 tokens,

@@ -84,7 +84,13 @@ fn a_private_egret_is_measured_and_gone() {
     let result = bench.json("result.json");
     assert!(result["metrics"]["one"]["samples"].as_u64().unwrap() > 10);
     assert_eq!(result["parameters"]["set"]["server.access_log"], "true");
-    assert_eq!(result["environment"]["build_profile"], "dev");
+    let environment = &result["environment"];
+    assert_eq!(environment["build_profile"], "dev");
+    // What the server says of itself is what its binary, the generator's too, was built from.
+    let generator = &environment["generator"];
+    assert_eq!(environment["egret_commit"], generator["commit"]);
+    assert_eq!(environment["egret_version"], generator["version"]);
+    assert_eq!(environment["binary_sha256"], generator["binary_sha256"]);
     assert!(result["environment"]["fsync_ms"].as_f64().unwrap() > 0.0);
     let plans = bench.json(result["attachments"]["explain"].as_str().unwrap());
     assert_eq!(plans[0]["statement"], "SELECT 1");

@@ -67,6 +67,13 @@ struct StatusReport {
     /// The program's version.
     #[schema(example = "0.1.0")]
     version: &'static str,
+    /// The git commit that it was built from, with `+dirty` behind it for a changed tree; `unknown`
+    /// outside a checkout.
+    #[schema(example = "1f0c7a3be0d94f6f0a0f7b7a6a5f0d3e2b1c4d5e")]
+    commit: &'static str,
+    /// How it was built: `release`, `dev` or another profile of the build.
+    #[schema(example = "release")]
+    build_profile: &'static str,
     /// When it started, RFC 3339.
     #[schema(value_type = String, format = DateTime)]
     started_at: Timestamp,
@@ -200,7 +207,9 @@ async fn status(State(doors): State<Arc<Doors>>) -> Json<StatusReport> {
     }
     let uptime = doors.clock.now().since(doors.started_at);
     Json(StatusReport {
-        version: doors.version,
+        version: doors.build.version,
+        commit: doors.build.commit,
+        build_profile: doors.build.profile,
         started_at: doors.started_at,
         uptime_ms: u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX),
         services: service_states(&doors),

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::{ManualClock, SeededEntropy, Timestamp};
-use egret_server::{Deps, Metrics, Server, ServerConfig, TokenRequest, Tokens};
+use egret_server::{Build, Deps, Metrics, Server, ServerConfig, TokenRequest, Tokens};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use tracing::subscriber::DefaultGuard;
@@ -109,7 +109,11 @@ impl Site {
     pub fn builder(&self) -> Builder {
         let readiness = self.readiness.clone();
         let deps = Deps {
-            version: "0.0.0-test",
+            build: Build {
+                version: "0.0.0-test",
+                commit: "0123456789ab",
+                profile: "dev",
+            },
             clock: self.clock.clone(),
             entropy: Arc::new(SeededEntropy::new(4)),
             tokens: self.tokens.clone(),

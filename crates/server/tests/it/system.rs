@@ -40,6 +40,8 @@ async fn status_has_a_section_per_engine() {
     house.clock.advance(std::time::Duration::from_millis(1_234));
     let status: Value = house.get("/v1/status").await.json().await.unwrap();
     assert_eq!(status["version"], "0.0.0-test");
+    assert_eq!(status["commit"], "0123456789ab");
+    assert_eq!(status["build_profile"], "dev");
     assert_eq!(status["started_at"], "2027-01-15T08:00:00.000000Z");
     assert_eq!(status["uptime_ms"], 1_234);
     assert_eq!(status["branches"], json!({"total": 3}));

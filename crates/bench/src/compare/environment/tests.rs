@@ -16,7 +16,7 @@ fn another_egret_is_what_one_compares() {
     let found = named(|b| {
         b.environment.egret_version = "0.2.0".to_owned();
         b.environment.egret_commit = "fedcba".to_owned();
-        b.environment.binary_sha256 = "ff".repeat(32);
+        b.environment.binary_sha256 = Some("ff".repeat(32));
         b.command = "another path/egret bench".to_owned();
     });
     assert!(found.is_empty(), "{found:?}");
@@ -25,11 +25,15 @@ fn another_egret_is_what_one_compares() {
 #[test]
 fn every_condition_is_named() {
     type Change = fn(&mut ResultFile);
-    let changes: [(&str, Change); 12] = [
+    let changes: [(&str, Change); 13] = [
         ("scenario", |b| b.scenario = "queue".to_owned()),
         ("data_set", |b| b.environment.data_set = "other".to_owned()),
         ("build_profile", |b| {
             b.environment.build_profile = "dev".to_owned()
+        }),
+        ("generator_profile", |b| {
+            let generator = b.environment.generator.as_mut().unwrap();
+            generator.build_profile = "dev".to_owned();
         }),
         ("cpu_model", |b| {
             b.environment.cpu_model = "other".to_owned()
@@ -96,7 +100,7 @@ fn a_name_that_nothing_has_is_not_known() {
 #[test]
 fn a_slower_disk_and_busy_neighbours_are_said() {
     let (a, mut b) = (sample::environment(), sample::environment());
-    b.binary_sha256 = "ff".repeat(32);
+    b.binary_sha256 = Some("ff".repeat(32));
     b.fsync_ms = Some(4.0);
     b.other_cpu = 1.2;
     b.seed = 2;
@@ -108,6 +112,12 @@ fn a_slower_disk_and_busy_neighbours_are_said() {
             "other processes used 1.2 cores during B",
         ]
     );
+    let generator = b.generator.as_mut().unwrap();
+    generator.binary_sha256 = Some("ff".repeat(32));
+    generator.commit = "fedcba9876".to_owned();
+    let last = "measured by another program each: 0123456789ab in A, fedcba9876 in B";
+    assert_eq!(notes(&a, &b).last().unwrap(), last);
+    b.generator = None;
     for unknown in [None, Some(0.0)] {
         b.fsync_ms = unknown;
         assert_eq!(notes(&a, &b).len(), 2, "{unknown:?}");

@@ -18,7 +18,7 @@ use egret_postgres::tokio_postgres::Client;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
-    Deps, Metrics, ProxyAddress, Server, ServerConfig, TokenRequest, Tokens, branches_routes,
+    Build, Deps, Metrics, ProxyAddress, Server, ServerConfig, TokenRequest, Tokens, branches_routes,
 };
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
@@ -133,7 +133,11 @@ impl Rig {
         let tokens = Arc::new(tokens.unwrap());
         let admin = tokens.ensure_admin(&directory.join("admin.token"));
         let deps = Deps {
-            version: "0.0.0-test",
+            build: Build {
+                version: "0.0.0-test",
+                commit: "0123456789ab",
+                profile: "dev",
+            },
             clock,
             entropy,
             tokens: tokens.clone(),
