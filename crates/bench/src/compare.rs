@@ -20,6 +20,7 @@ use serde_json::json;
 
 pub use args::CompareArgs;
 use environment::Difference;
+pub use pairs::Interruption;
 pub use row::Row;
 use select::{Figure, Runs};
 use statistics::Resampling;
@@ -33,6 +34,8 @@ pub const EXIT_CANNOT_COMPARE: u8 = 3;
 pub const CONFIDENCE: f64 = 0.95;
 /// What histograms resolve, in the unit of latencies.
 const MICROSECOND_MS: f64 = 0.001;
+/// The metric that scenarios call the share of operations that succeeded.
+const SUCCESS: &str = "success";
 /// How much the share of failed operations may grow before speed says nothing any more.
 const FAILED_SHARE_MAX: f64 = 0.01;
 
@@ -122,9 +125,15 @@ pub struct Answer {
     pub code: u8,
 }
 
-/// Does what `args` ask for. `progress` is told of each pair that was run.
-pub fn run(args: &CompareArgs, json: bool, progress: &mut dyn FnMut(&str)) -> Answer {
-    match attempt(args, progress) {
+/// Does what `args` ask for. `progress` is told of each pair that was run; `interrupted` ends the
+/// running of pairs.
+pub fn run(
+    args: &CompareArgs,
+    json: bool,
+    progress: &mut dyn FnMut(&str),
+    interrupted: &Interruption,
+) -> Answer {
+    match attempt(args, progress, interrupted) {
         Ok(comparison) => Answer {
             text: if json {
                 pretty(&comparison)
@@ -162,7 +171,11 @@ fn pretty(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).expect("text for keys and finite numbers") + "\n"
 }
 
-fn attempt(args: &CompareArgs, progress: &mut dyn FnMut(&str)) -> Result<Comparison> {
+fn attempt(
+    args: &CompareArgs,
+    progress: &mut dyn FnMut(&str),
+    interrupted: &Interruption,
+) -> Result<Comparison> {
     let unknown = args
         .allow_different
         .iter()
@@ -190,7 +203,7 @@ fn attempt(args: &CompareArgs, progress: &mut dyn FnMut(&str)) -> Result<Compari
             &options,
         );
     }
-    let [a, b] = pairs::measure(args, progress)?;
+    let [a, b] = pairs::measure(args, progress, interrupted)?;
     let of = |files: &[ResultFile]| files.iter().map(|file| file.metrics.clone()).collect();
     let (of_a, of_b): (Vec<_>, Vec<_>) = (of(&a), of(&b));
     let figures = select::figures(
@@ -342,8 +355,12 @@ fn coarse(row: &Row, margin: f64) -> Option<String> {
 fn failures(file: &ResultFile) -> (u64, u64) {
     let of = |metrics: &std::collections::BTreeMap<String, Metric>,
               errors: &std::collections::BTreeMap<String, u64>| {
-        let done = metrics.values().map(|metric| metric.samples).max();
         let failed: u64 = errors.values().sum();
+        if let Some(success) = metrics.get(SUCCESS) {
+            // Of all that were attempted, those that failed included.
+            return (failed, success.samples);
+        }
+        let done = metrics.values().map(|metric| metric.samples).max();
         (failed, failed + done.unwrap_or_default())
     };
     if file.runs.is_empty() {

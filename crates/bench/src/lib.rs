@@ -34,6 +34,7 @@ pub mod window;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Result;
 
@@ -83,7 +84,18 @@ pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
         BenchCommand::Compare(args) => {
             // It waits for the commands that it runs.
             let json = global.json;
-            let compared = tokio::task::spawn_blocking(move || compare_in_turn(&args, json));
+            let interrupted = Arc::new(compare::Interruption::new());
+            if !args.run.is_empty() {
+                let name = interrupted.clone();
+                tokio::spawn(async move {
+                    if let Ok(signal) = runner::interruption().await {
+                        // The first one counts.
+                        let _ = name.set(signal);
+                    }
+                });
+            }
+            let compared =
+                tokio::task::spawn_blocking(move || compare_in_turn(&args, json, &interrupted));
             compared.await?
         }
         BenchCommand::Report(args) => {
@@ -94,12 +106,16 @@ pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
     }
 }
 
-fn compare_in_turn(args: &compare::CompareArgs, json: bool) -> Result<ExitCode> {
+fn compare_in_turn(
+    args: &compare::CompareArgs,
+    json: bool,
+    interrupted: &compare::Interruption,
+) -> Result<ExitCode> {
     let progress = match json {
         true => progress::Progress::silent(),
         false => progress::Progress::new(),
     };
-    let answer = compare::run(args, json, &mut |what| progress.say(what));
+    let answer = compare::run(args, json, &mut |what| progress.say(what), interrupted);
     progress.finish();
     runner::print(&answer.text)?;
     if let Some(error) = answer.error {

@@ -326,7 +326,7 @@ fn check_out(out: &Path) -> Result<()> {
 }
 
 /// Waits for a signal that asks for an end.
-async fn interruption() -> Result<&'static str> {
+pub(crate) async fn interruption() -> Result<&'static str> {
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut hangup = signal(SignalKind::hangup()).context("listen for SIGHUP")?;

@@ -3,12 +3,15 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::environment::{differences, is_allowed};
 use super::{CompareArgs, Mismatch};
@@ -17,6 +20,12 @@ use crate::result::ResultFile;
 
 const PLACEHOLDER: &str = "{out}";
 const LAST_LINES: usize = 12;
+const POLL: Duration = Duration::from_millis(25);
+/// A scenario that was interrupted removes what it made and stops its private Egret.
+const STOP_MAX: Duration = Duration::from_secs(120);
+
+/// The name of the signal that asked for an end, once one has.
+pub type Interruption = OnceLock<&'static str>;
 
 /// A command split into words, ready to be given the file to write.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,11 +79,17 @@ pub fn orders(pairs: usize, seed: u64) -> Vec<[usize; 2]> {
     orders
 }
 
-/// Runs both commands of `args` and returns the results of A and of B.
+/// Runs both commands of `args` and returns the results of A and of B. Once `interrupted` names a
+/// signal, the command that runs is asked to end and waited for.
 ///
 /// # Errors
-/// When a command cannot be run, fails, or writes no result file that fits the others.
-pub fn measure(args: &CompareArgs, progress: &mut dyn FnMut(&str)) -> Result<[Vec<ResultFile>; 2]> {
+/// When a command cannot be run, fails, or writes no result file that fits the others; or when it was
+/// interrupted.
+pub fn measure(
+    args: &CompareArgs,
+    progress: &mut dyn FnMut(&str),
+    interrupted: &Interruption,
+) -> Result<[Vec<ResultFile>; 2]> {
     let [a, b] = args.run.as_slice() else {
         bail!(
             "--run is needed twice, for A and for B; it was given {} times",
@@ -101,6 +116,7 @@ pub fn measure(args: &CompareArgs, progress: &mut dyn FnMut(&str)) -> Result<[Ve
                 side: ["A", "B"][side],
                 number: index + 1,
                 directory: &directory,
+                interrupted,
             }
             .run()?;
             seconds[side] = started.elapsed().as_secs_f64();
@@ -139,10 +155,12 @@ fn fits(
     allowed: &[String],
 ) -> Result<()> {
     if let Some(first) = results[side].first() {
-        let changed = differences(first, result);
-        if let Some(difference) = changed.first() {
+        let mut changed = differences(first, result).into_iter();
+        let refused = changed.find(|difference| !is_allowed(&difference.name, allowed));
+        if let Some(difference) = refused {
             bail!(
-                "{} changed while side {} was measured: {} in its first run, {} in pair {number}",
+                "{} changed while side {} was measured: {} in its first run, {} in pair {number}; \
+                 use --allow-different {0} if it is meant to",
                 difference.name,
                 ["A", "B"][side],
                 difference.a,
@@ -171,6 +189,7 @@ struct Attempt<'a> {
     side: &'static str,
     number: usize,
     directory: &'a Path,
+    interrupted: &'a Interruption,
 }
 
 impl Attempt<'_> {
@@ -183,13 +202,14 @@ impl Attempt<'_> {
         let output =
             File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
         let errors = output.try_clone().context("cannot share the log")?;
-        let status = Command::new(&words[0])
+        let child = Command::new(&words[0])
             .args(&words[1..])
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors)
-            .status()
+            .spawn()
             .with_context(|| format!("cannot run `{}` of side {}", words[0], self.side))?;
+        let status = self.end_of(child)?;
         let command = || redact(&words);
         if !status.success() {
             bail!(
@@ -212,11 +232,43 @@ impl Attempt<'_> {
         ResultFile::read(&out)
     }
 
+    /// Waits for the end of a command; after an interruption until it has cleaned up behind itself.
+    fn end_of(&self, mut child: Child) -> Result<ExitStatus> {
+        let status = loop {
+            if let Some(status) = child.try_wait().context("wait for the command")? {
+                break status;
+            }
+            if self.interrupted.get().is_some() {
+                // Fails only when it has just ended.
+                let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+                break end_within(child, STOP_MAX)?;
+            }
+            thread::sleep(POLL);
+        };
+        match self.interrupted.get() {
+            None => Ok(status),
+            Some(signal) => bail!("interrupted by {signal} in pair {}", self.number),
+        }
+    }
+
     fn file(&self, extension: &str) -> PathBuf {
         let mut name = OsString::from(format!("{:03}-", self.number));
         name.push(self.side.to_lowercase());
         self.directory.join(name).with_extension(extension)
     }
+}
+
+/// Waits for the end of a process that was asked to end; one that does not in this time is killed.
+fn end_within(mut child: Child, at_most: Duration) -> Result<ExitStatus> {
+    let begun = Instant::now();
+    while begun.elapsed() < at_most {
+        if let Some(status) = child.try_wait().context("wait for the command")? {
+            return Ok(status);
+        }
+        thread::sleep(POLL);
+    }
+    child.kill().context("kill the command")?;
+    child.wait().context("wait for the command")
 }
 
 fn last_lines(log: &Path) -> String {

@@ -228,6 +228,20 @@ fn a_side_that_fails_more_is_not_equivalent() {
 }
 
 #[test]
+fn failures_are_a_share_of_what_was_attempted() {
+    let (a, mut b) = (sample::file(), sample::file());
+    b.errors.insert("timeout".to_owned(), 500);
+    let mut success = sample::scalar(0.5, "ratio", Better::Higher);
+    success.samples = 1_000;
+    b.metrics.insert(SUCCESS.to_owned(), success);
+    let note = more_failures(&a, &b).unwrap();
+    assert!(
+        note.starts_with("B failed 500 of 1000 operations and A 0 of 1000"),
+        "{note}"
+    );
+}
+
+#[test]
 fn other_conditions_are_refused_each_by_name() {
     let (a, mut b) = (sample::file(), sample::file());
     b.environment.cpus = 4;
@@ -311,7 +325,7 @@ fn answer(arguments: &[&str], json: bool) -> Answer {
         compare: CompareArgs,
     }
     let line: Line = clap::Parser::try_parse_from([&["compare"], arguments].concat()).unwrap();
-    run(&line.compare, json, &mut |_| {})
+    run(&line.compare, json, &mut |_| {}, &Interruption::new())
 }
 
 #[test]

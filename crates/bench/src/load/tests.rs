@@ -97,6 +97,8 @@ async fn an_open_loop_does_the_whole_schedule_however_long_it_takes() {
     assert_eq!(recording.successes_of_all() + recording.failures(), 400);
     assert_eq!(recording.dropped, 0);
     assert!(recording.late > 300, "{}", recording.late);
+    // Two equal servers may have none and a few of them: that is no difference to judge.
+    assert_eq!(measured.metrics["late"].better, Better::Neither);
     // The last of them waited for more than half a second, which no single one of them took.
     let nap = &recording.metrics()["nap"];
     assert!(nap.max.unwrap() > 500.0, "{:?}", nap.max);

@@ -59,16 +59,23 @@ fn each_side_is_first_in_half_of_the_pairs() {
     assert_eq!(orders(3, 1).len(), 3);
 }
 
+#[derive(Parser, Debug)]
+struct Line {
+    #[command(flatten)]
+    compare: CompareArgs,
+}
+
+/// The arguments of three pairs of these commands.
+fn arguments(a: &str, b: &str, more: &[&str]) -> CompareArgs {
+    let line = [&["compare", "--run", a, "--run", b, "--pairs", "3"], more].concat();
+    Line::try_parse_from(line).unwrap().compare
+}
+
 /// `compare` with two commands.
 fn measured(a: &str, b: &str, more: &[&str]) -> Result<[Vec<ResultFile>; 2], String> {
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        compare: CompareArgs,
-    }
-    let line = [&["compare", "--run", a, "--run", b, "--pairs", "3"], more].concat();
-    let line = Line::try_parse_from(line).unwrap();
-    measure(&line.compare, &mut |_| {}).map_err(|error| format!("{error:#}"))
+    let args = arguments(a, b, more);
+    let measured = measure(&args, &mut |_| {}, &Interruption::new());
+    measured.map_err(|error| format!("{error:#}"))
 }
 
 /// A command that writes `file` as its result.
@@ -126,14 +133,47 @@ fn other_conditions_end_it_at_the_first_pair() {
 }
 
 #[test]
-fn one_command_is_not_enough() {
-    #[derive(Parser, Debug)]
-    struct Line {
-        #[command(flatten)]
-        compare: CompareArgs,
+fn what_may_differ_may_differ_from_run_to_run() {
+    let first = sample::file();
+    let mut grown = first.clone();
+    let parameters = &mut grown.parameters;
+    parameters.insert("items".to_owned(), 25.into());
+    let results = [vec![first], Vec::new()];
+    let refused = fits(&results, &grown, 2, 0, &[]).unwrap_err().to_string();
+    assert!(
+        refused.contains("--allow-different parameters.items"),
+        "{refused}"
+    );
+    for allowed in ["parameters", "parameters.items"] {
+        fits(&results, &grown, 2, 0, &[allowed.to_owned()]).unwrap();
     }
+}
+
+#[test]
+fn an_interruption_ends_the_command_that_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    let fifo = directory.path().join("fifo");
+    let made = Command::new("mkfifo").arg(&fifo).status().unwrap();
+    assert!(made.success());
+    let path = fifo.display();
+    let command = format!("sh -c 'echo $$ > {path}; exec sleep 3600' {{out}}");
+    let interrupted = Interruption::new();
+    let args = arguments(&command, &command, &[]);
+    thread::scope(|scope| {
+        let measuring = scope.spawn(|| measure(&args, &mut |_| {}, &interrupted));
+        // Opened for reading until the command runs.
+        let pid = fs::read_to_string(&fifo).unwrap();
+        interrupted.set("SIGTERM").unwrap();
+        let error = measuring.join().unwrap().unwrap_err();
+        assert_eq!(error.to_string(), "interrupted by SIGTERM in pair 1");
+        assert!(!Path::new("/proc").join(pid.trim()).exists());
+    });
+}
+
+#[test]
+fn one_command_is_not_enough() {
     let line = Line::try_parse_from(["compare", "--run", "true"]).unwrap();
-    let error = measure(&line.compare, &mut |_| {}).unwrap_err();
+    let error = measure(&line.compare, &mut |_| {}, &Interruption::new()).unwrap_err();
     assert!(error.to_string().contains("given 1 times"));
     for wrong in [
         &["compare"][..],
