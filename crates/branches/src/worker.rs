@@ -137,19 +137,23 @@ impl Inner {
     fn close_idle_sessions(&self, branches: &[Branch]) {
         let patience = self.config.session_idle.duration();
         for branch in branches {
-            if branch.state == BranchState::Running {
-                let idle = |_: &str, since: std::time::Instant| since.elapsed() >= patience;
-                self.slot(branch.id).close_residents(idle);
+            if branch.state == BranchState::Running
+                && let Some(slot) = self.known_slot(branch.id)
+            {
+                slot.close_residents(|resident| resident.idle_for() >= patience);
             }
         }
     }
 
     fn facts<'a>(&self, branch: &'a Branch) -> BranchFacts<'a> {
-        let slot = self.slot(branch.id);
+        // Looked up and not made: the branch may be gone by now, and its place with it.
+        let slot = self.known_slot(branch.id);
         BranchFacts {
             branch,
-            sessions: slot.sessions.load(Ordering::Acquire),
-            idle_since: *lock(&slot.idle_since),
+            sessions: slot
+                .as_ref()
+                .map_or(0, |slot| slot.sessions.load(Ordering::Acquire)),
+            idle_since: slot.and_then(|slot| *lock(&slot.idle_since)),
         }
     }
 
@@ -180,6 +184,7 @@ impl Inner {
             return;
         };
         self.stopping.store(true, Ordering::Release);
+        self.ended.send_replace(true);
         self.due.notify_one();
         self.pool.due.notify_one();
         let tasks = std::mem::take(&mut *lock(&self.tasks));

@@ -107,7 +107,9 @@ impl Inner {
         let _held = slot.lock.lock().await;
         self.steps.before("create.intent");
         if let Err(error) = started.registry.insert_branch(&branch) {
-            // Another request for the name was faster.
+            // Another request for the name was faster. Who is at work on that branch may wait for the
+            // gate, so it is not held while waiting for them.
+            drop(gate);
             if let Some(existing) = self.existing(&asked).await? {
                 return Ok(Created::Existing(existing));
             }

@@ -1,5 +1,6 @@
 //! Making the branches of the pools, phase by phase, in quiet moments.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use egret_base::settings::Size;
 use futures_util::{StreamExt, stream};
 
-use super::{Inner, lock};
+use super::{Inner, Slot, lock};
 use crate::core::pool::{Entry, PoolCommand, PoolView, Stage, plan};
 use crate::error::BranchesError;
 use crate::model::{Branch, BranchId, BranchState, NewBranch, Preset, Template, TemplateId};
@@ -17,14 +18,16 @@ use crate::store::source::blocking;
 /// Whom rows of the pool belong to; no token has this tenant.
 const NOBODY: &str = "";
 
-/// After a failure, before the pool is looked at again.
+/// After a failure, before the pool is filled again; twice as long after each further one.
 const FAILURE_PAUSE: Duration = Duration::from_secs(5);
+/// And at most.
+const FAILURE_PAUSE_MAX: Duration = Duration::from_secs(300);
+
+/// After a server did not let a session of the pool in, before it is asked again.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 
 /// How often the pool is looked at when nobody asks for it.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Snapshots at a time: they serialise in the file system.
-const CLONE_CONCURRENCY: usize = 2;
 
 /// One step with one entry.
 #[derive(Clone, Copy)]
@@ -48,28 +51,70 @@ impl Step {
     }
 }
 
+/// Processors: so many snapshots are made at a time.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get)
+}
+
 impl Inner {
     /// Fills the pools and deletes what is behind tombstones, in quiet moments, until Egret stops.
     pub(crate) async fn keep_pools(self: &Arc<Self>) {
+        let (mut pause, mut resume_at) = (FAILURE_PAUSE, Instant::now());
         while !self.stopping.load(Ordering::Acquire) {
             let begun = Instant::now();
             self.await_quiet(begun).await;
-            self.write_manifests().await;
-            self.purge_tombstones().await;
-            let filling = self.filling.lock().await;
-            let filled = self.fill_pools(begun).await;
-            drop(filling);
-            if let Err(error) = filled
-                && !self.stopping.load(Ordering::Acquire)
-            {
-                tracing::warn!(%error, "the pool was not filled and is tried again");
-                self.pause(FAILURE_PAUSE).await;
+            self.keep_house().await;
+            self.replace_lost_sessions();
+            if Instant::now() >= resume_at {
+                match self.fill_pools(begun).await {
+                    Ok(()) => pause = FAILURE_PAUSE,
+                    Err(_) if self.stopping.load(Ordering::Acquire) => return,
+                    Err(error) => {
+                        tracing::warn!(%error, again_in_s = pause.as_secs(), "the pool was not filled");
+                        resume_at = Instant::now() + pause;
+                        pause = (pause * 2).min(FAILURE_PAUSE_MAX);
+                    }
+                }
             }
             self.checkpoint().await;
             tokio::select! {
                 () = self.pool.due.notified() => {}
                 () = tokio::time::sleep(IDLE_INTERVAL) => {}
             }
+        }
+    }
+
+    /// What must not wait for the pools to be full, which under steady demand they never are.
+    async fn keep_house(self: &Arc<Self>) {
+        self.write_manifests().await;
+        for id in std::mem::take(&mut *lock(&self.pool.stranded)) {
+            self.discard(id);
+        }
+        self.purge_tombstones().await;
+    }
+
+    /// Connects sessions of the pool anew that have ended, or that the server has told something:
+    /// a lease does not use them.
+    fn replace_lost_sessions(&self) {
+        for entry in self.pool.snapshot() {
+            let waits = |slot: Arc<Slot>| slot.residents_wait();
+            if entry.stage == Stage::Hot && !self.known_slot(entry.id).is_none_or(waits) {
+                self.reconnect_later(entry.id);
+            }
+        }
+    }
+
+    /// Drops the sessions of a hot entry, which the next refill connects again.
+    fn reconnect_later(&self, id: BranchId) {
+        let mut entries = lock(&self.pool.entries);
+        let found = entries
+            .get_mut(&id)
+            .filter(|entry| entry.stage == Stage::Hot);
+        if let Some(entry) = found {
+            entry.stage = Stage::Started;
+            drop(entries);
+            self.slot(id).forget_residents();
+            self.pool.due.notify_one();
         }
     }
 
@@ -106,17 +151,6 @@ impl Inner {
         }
     }
 
-    /// Does nothing for a while, unless Egret stops.
-    async fn pause(&self, time: Duration) {
-        let begun = Instant::now();
-        while !self.stopping.load(Ordering::Acquire) && begun.elapsed() < time {
-            tokio::select! {
-                () = self.pool.due.notified() => {}
-                () = tokio::time::sleep(time.saturating_sub(begun.elapsed())) => {}
-            }
-        }
-    }
-
     /// Finds the leased branches whose manifests an earlier Egret did not come to write: were the
     /// registry lost, they would be thrown away as the pool's.
     pub(crate) fn recall_leases(&self) -> Result<(), BranchesError> {
@@ -135,29 +169,50 @@ impl Inner {
 
     /// Writes the manifests of branches that were leased meanwhile.
     pub(crate) async fn write_manifests(&self) {
-        for id in std::mem::take(&mut *lock(&self.pool.unwritten)) {
-            let Some(branch) = self.started.get().and_then(|it| it.registry.branch(id)) else {
-                continue;
-            };
-            if branch.state == BranchState::Destroying {
-                continue;
+        // Not in the head of the loop: whoever leases waits for this lock.
+        let ids = std::mem::take(&mut *lock(&self.pool.unwritten));
+        let found = |id| self.started.get().and_then(|it| it.registry.branch(id));
+        let mut branches: Vec<Branch> = ids.into_iter().filter_map(found).collect();
+        branches.retain(|branch| branch.state != BranchState::Destroying);
+        let paths = self.paths.clone();
+        let written = blocking(move || {
+            for branch in branches {
+                if let Err(error) = write_manifest(&paths.branch(branch.id), &branch) {
+                    tracing::warn!(branch = %branch.name, %error, "a manifest was not written");
+                }
             }
-            if let Err(error) = write_manifest(&self.paths.branch(id), &branch) {
-                tracing::warn!(branch = %branch.name, %error, "a manifest was not written");
-            }
+            Ok(())
+        });
+        if let Err(error) = written.await {
+            tracing::warn!(%error, "manifests were not written");
         }
     }
 
     /// Carries out phase after phase until the pools are as they should be.
     async fn fill_pools(self: &Arc<Self>, begun: Instant) -> Result<(), BranchesError> {
+        let _filling = self.filling.lock().await;
+        let mut house_kept = Instant::now();
         while !self.stopping.load(Ordering::Acquire) {
+            if house_kept.elapsed() >= self.config.pool_patience.duration() {
+                self.keep_house().await;
+                self.checkpoint().await;
+                house_kept = Instant::now();
+            }
             let template = self.newest_template()?;
             let entries = self.pool.snapshot();
+            let free = Size(self.mounted().space()?.free);
             let view = PoolView {
                 entries: &entries,
                 template: template.as_ref().map(|template| template.id),
-                targets: &self.pool_targets(),
-                room: self.pool_room(entries.len())?,
+                targets: &match free < self.config.free_critical {
+                    // What nobody has leased is the first to make room for the source.
+                    true => BTreeMap::new(),
+                    false => self.pool_targets(),
+                },
+                room: match free < self.config.free_min {
+                    true => 0,
+                    false => self.config.pool_max.saturating_sub(entries.len() as u32),
+                },
             };
             self.metrics.observe_pools(&entries, view.targets);
             let Some(command) = plan(&view) else {
@@ -172,23 +227,13 @@ impl Inner {
     }
 
     /// Throws away every entry, files included. The caller keeps others from filling.
-    pub(crate) async fn empty_pools(&self) -> Result<(), BranchesError> {
+    pub(crate) async fn empty_pools(&self) {
         for entry in self.pool.snapshot() {
             if self.pool.remove(entry.id).is_some() {
-                self.discard(entry.id)?;
+                self.discard(entry.id);
             }
         }
         self.purge_tombstones().await;
-        Ok(())
-    }
-
-    /// How many entries may be added.
-    fn pool_room(&self, entries: usize) -> Result<u32, BranchesError> {
-        if Size(self.mounted().space()?.free) < self.config.free_min {
-            return Ok(0);
-        }
-        let there = u32::try_from(entries).unwrap_or(u32::MAX);
-        Ok(self.config.pool_max.saturating_sub(there))
     }
 
     async fn carry_out_pool(
@@ -201,7 +246,7 @@ impl Inner {
             PoolCommand::Retire(ids) => {
                 for id in ids {
                     if self.pool.remove(id).is_some() {
-                        self.discard(id)?;
+                        self.discard(id);
                     }
                 }
                 self.purge_tombstones().await;
@@ -212,7 +257,7 @@ impl Inner {
                 return Ok("plan");
             }
             PoolCommand::Clone(ids) if interleaved => (ids, Step::All, self.start_concurrency()),
-            PoolCommand::Clone(ids) => (ids, Step::Clone, CLONE_CONCURRENCY),
+            PoolCommand::Clone(ids) => (ids, Step::Clone, cores()),
             PoolCommand::Start(ids) => (ids, Step::Start, self.start_concurrency()),
             PoolCommand::Connect(ids) => (ids, Step::Connect, self.start_concurrency()),
         };
@@ -243,10 +288,8 @@ impl Inner {
                 if self.stopping.load(Ordering::Acquire) {
                     return;
                 }
-                if self.pool.remove(id).is_some()
-                    && let Err(error) = self.discard(id)
-                {
-                    tracing::warn!(branch = %id, %error, "a failed entry of the pool stays until a restart");
+                if self.pool.remove(id).is_some() {
+                    self.discard(id);
                 }
                 lock(&first_error).get_or_insert(error);
             })
@@ -275,7 +318,7 @@ impl Inner {
 
     /// Intent: rows for new entries, flushed once.
     async fn plan_entries(
-        &self,
+        self: &Arc<Self>,
         preset: Preset,
         template: TemplateId,
         count: u32,
@@ -297,7 +340,8 @@ impl Inner {
             })
             .collect();
         self.steps.before("pool.intent");
-        self.started()?.registry.insert_branches(&rows)?;
+        let (inner, inserted) = (self.clone(), rows.clone());
+        blocking(move || Ok(inner.started()?.registry.insert_branches(&inserted)?)).await?;
         let mut entries = lock(&self.pool.entries);
         for row in rows {
             let entry = Entry {
@@ -313,6 +357,8 @@ impl Inner {
 
     async fn clone_entry(&self, id: BranchId) -> Result<(), BranchesError> {
         let row = self.pooled(id)?;
+        // First, so that files whose row is lost can be told from somebody else's.
+        write_manifest(&self.paths.branch(id), &row)?;
         self.clone_template(row.template, id).await?;
         self.pool.advance(id, Stage::Cold);
         Ok(())
@@ -337,20 +383,41 @@ impl Inner {
         template: &Template,
     ) -> Result<(), BranchesError> {
         self.steps.before("pool.connect");
-        if self.config.pool_sessions > 0
-            && let Some(database) = self.pool_database(id, template.id).await?
-        {
-            let slot = self.slot(id);
-            if self.config.pool_rehearsal {
-                self.read_ahead(id, template.id).await;
+        let within = self.config.start_timeout;
+        if self.config.pool_sessions > 0 {
+            // A login trigger of the user's may wait for anything.
+            let connecting = self.connect_sessions(id, template.id);
+            tokio::select! {
+                connected = tokio::time::timeout(within.duration(), connecting) => {
+                    connected.map_err(|_| BranchesError::QueryTimeout { timeout_ms: within.0 })??;
+                }
+                () = self.ending() => return Err(BranchesError::Stopping),
             }
-            self.connect_residents(id, template.id, &slot, &database)
-                .await?;
         }
         self.verifier_of(id).await?;
-        write_manifest(&self.paths.branch(id), &self.pooled(id)?)?;
         self.pool.advance(id, Stage::Hot);
         Ok(())
+    }
+
+    async fn connect_sessions(
+        self: &Arc<Self>,
+        id: BranchId,
+        template: TemplateId,
+    ) -> Result<(), BranchesError> {
+        let Some(database) = self.pool_database(id, template).await? else {
+            return Ok(());
+        };
+        if self.config.pool_rehearsal {
+            self.read_ahead(id, template).await;
+        }
+        let slot = self.slot(id);
+        loop {
+            match self.connect_residents(id, template, &slot, &database).await {
+                // One of its processes was killed: the server is there again in a moment.
+                Err(_) if slot.running().is_some() => tokio::time::sleep(RECONNECT_PAUSE).await,
+                connected => return Ok(connected?),
+            }
+        }
     }
 
     /// The database that users of a template's branches work in: the only one beside the
@@ -363,7 +430,15 @@ impl Inner {
         if let Some(known) = lock(&self.pool.databases).get(&template) {
             return Ok(known.clone());
         }
-        let mut users = self.databases_of(id).await?;
+        let mut users = match self.databases_of(id).await {
+            Ok(users) => users,
+            // A login trigger, say: nobody finds a session waiting then.
+            Err(error) if self.slot(id).running().is_some() => {
+                tracing::debug!(branch = %id, %error, "the databases of a branch are not known");
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
         users.retain(|name| name != "postgres");
         let only = (users.len() == 1).then(|| users.remove(0));
         let mut databases = lock(&self.pool.databases);

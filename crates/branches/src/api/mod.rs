@@ -96,6 +96,8 @@ pub(crate) struct Inner {
     pub(crate) metrics: Metrics,
     pub(crate) started: OnceLock<Started>,
     pub(crate) stopping: AtomicBool,
+    /// Becomes `true` when Egret stops, for those who wait for something else meanwhile.
+    pub(crate) ended: watch::Sender<bool>,
     pub(crate) slots: Mutex<HashMap<BranchId, Arc<Slot>>>,
     pub(crate) verifiers: Mutex<HashMap<BranchId, Arc<Verifier>>>,
     /// Held for reading while a branch takes a template, for writing while one is removed.
@@ -162,6 +164,11 @@ impl Slot {
         lock(&self.live).clone()
     }
 
+    /// The postmaster, if it has not ended this very moment.
+    pub(crate) fn running(&self) -> Option<Arc<Postmaster>> {
+        self.live().filter(|postmaster| !postmaster.has_ended())
+    }
+
     pub(crate) fn set_live(&self, postmaster: Arc<Postmaster>) {
         *lock(&self.live) = Some(postmaster);
     }
@@ -217,6 +224,7 @@ impl Branches {
                 metrics,
                 started: OnceLock::new(),
                 stopping: AtomicBool::new(false),
+                ended: watch::Sender::new(false),
                 slots: Mutex::default(),
                 verifiers: Mutex::default(),
                 templates_gate: tokio::sync::RwLock::default(),
@@ -256,6 +264,19 @@ impl Inner {
             .clone()
     }
 
+    /// Completes when Egret stops.
+    pub(crate) async fn ending(&self) {
+        let mut ended = self.ended.subscribe();
+        // The sender lives as long as the engine.
+        let _ = ended.wait_for(|ended| *ended).await;
+    }
+
+    /// A branch's place, if it has one.
+    pub(crate) fn known_slot(&self, id: BranchId) -> Option<Arc<Slot>> {
+        lock(&self.slots).get(&id).cloned()
+    }
+
+    /// A branch's place, made where it is missing.
     pub(crate) fn slot(&self, id: BranchId) -> Arc<Slot> {
         let now = self.now();
         lock(&self.slots)

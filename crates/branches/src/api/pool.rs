@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use egret_base::Limit;
 use egret_base::settings::Size;
-use egret_postgres::postmaster::Postmaster;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
 
@@ -23,6 +22,9 @@ use crate::model::{
     Branch, BranchId, BranchState, From, NewBranch, Preset, Receipt, Template, TemplateId,
 };
 use crate::store::volume::Driver;
+
+/// How often whoever waits for a pool looks whether there is room for it.
+const FREE_LOOKED_AT: Duration = Duration::from_secs(1);
 
 /// How long the volume's free room is taken to be what it was.
 const FREE_KNOWN_FOR: Duration = Duration::from_millis(20);
@@ -38,8 +40,8 @@ pub(crate) struct Pool {
     pub(crate) profile: Mutex<Profile>,
     /// The database that users of a template's branches work in, where there is one.
     pub(super) databases: Mutex<HashMap<TemplateId, Option<String>>>,
-    /// What sessions of the newest template's branches rehearse.
-    pub(crate) rehearsal: Mutex<Option<Rehearsal>>,
+    /// What sessions of the newest template's branches rehearse, by database.
+    pub(crate) rehearsals: Mutex<Vec<Rehearsal>>,
     active_at: Mutex<Option<Instant>>,
     /// Free bytes of the volume and when somebody looked.
     free: Mutex<Option<(u64, Instant)>>,
@@ -47,6 +49,8 @@ pub(crate) struct Pool {
     pub(super) unflushed: AtomicBool,
     /// Leased branches whose manifests still say that they are in the pool.
     pub(super) unwritten: Mutex<Vec<BranchId>>,
+    /// Taken out to be thrown away, which failed and is tried again.
+    pub(super) stranded: Mutex<Vec<BranchId>>,
     /// Something may have to be done.
     pub(crate) due: Notify,
     /// Sent whenever entries have changed.
@@ -100,6 +104,13 @@ impl Pool {
         };
         let id = entries.values().find(fits)?.id;
         entries.remove(&id)
+    }
+
+    /// Puts an entry back that was taken out; a lease gets it when it is hot.
+    fn put_back(&self, mut entry: Entry, stage: Stage) {
+        entry.stage = stage;
+        lock(&self.entries).insert(entry.id, entry);
+        self.due.notify_one();
     }
 
     /// Takes an entry out, unless somebody else has.
@@ -175,16 +186,20 @@ impl Branches {
                 reason: format!("branches of preset {preset} are not pooled"),
             });
         }
-        inner.choose_pool_size(preset, size)?;
+        inner.check_pool_size(preset, size)?;
         if size.is_some_and(|size| size > 0) && inner.newest_template()?.is_none() {
             self.refresh_template().await?;
         }
+        inner.choose_pool_size(preset, size)?;
         inner.pool.due.notify_one();
         self.pools()
     }
 
     /// Waits until every pool has what it should have. Without a template none can have anything,
     /// and nothing is waited for.
+    ///
+    /// # Errors
+    /// [`BranchesError::VolumeFull`] when nothing can be added to a pool that is not full.
     pub async fn pools_filled(&self) -> Result<Vec<PoolStatus>, BranchesError> {
         let mut changed = self.inner.pool.changed.subscribe();
         loop {
@@ -197,8 +212,9 @@ impl Branches {
             if pools.iter().all(full) {
                 return Ok(pools);
             }
-            // The sender lives as long as the engine.
-            let _ = changed.changed().await;
+            self.inner.check_room()?;
+            // The sender lives as long as the engine; free room changes without it.
+            let _ = tokio::time::timeout(FREE_LOOKED_AT, changed.changed()).await;
         }
     }
 }
@@ -219,17 +235,24 @@ impl Inner {
         Ok(())
     }
 
-    /// Notes what a user chose, where all pools together stay within their limit.
+    /// Refuses a size with which all pools together were above their limit.
+    fn check_pool_size(&self, preset: Preset, size: Option<u32>) -> Result<(), BranchesError> {
+        let mut chosen = lock(&self.pool.chosen).clone();
+        chosen.insert(preset, size.unwrap_or(0));
+        let sum: u64 = chosen.values().map(|size| u64::from(*size)).sum();
+        Ok(Limit::new("branches.pool_max", u64::from(self.config.pool_max)).check(sum)?)
+    }
+
+    /// Notes what a user chose.
     fn choose_pool_size(&self, preset: Preset, size: Option<u32>) -> Result<(), BranchesError> {
         let registry = &self.started()?.registry;
+        self.check_pool_size(preset, size)?;
         let mut known = lock(&self.pool.chosen);
         let mut chosen = known.clone();
         match size {
             Some(size) => chosen.insert(preset, size),
             None => chosen.remove(&preset),
         };
-        let sum: u64 = chosen.values().map(|size| u64::from(*size)).sum();
-        Limit::new("branches.pool_max", u64::from(self.config.pool_max)).check(sum)?;
         registry.set_pool_size(preset.as_str(), size)?;
         *known = chosen;
         drop(known);
@@ -247,7 +270,7 @@ impl Inner {
         let chosen = lock(&self.pool.chosen).clone();
         let demand = lock(&self.pool.demand);
         let (now, config) = (self.now(), &self.config);
-        let of = |preset: &Preset| {
+        let wanted = |preset: &Preset| {
             let floor = if *preset == Preset::Small {
                 config.pool_min
             } else {
@@ -258,16 +281,19 @@ impl Inner {
                 false => (0, 0),
             };
             let peak = demand.peak(*preset, now);
-            (
-                *preset,
-                target(chosen.get(preset).copied(), peak, floor, ceiling),
-            )
+            target(chosen.get(preset).copied(), peak, floor, ceiling)
         };
-        Preset::ALL
-            .iter()
-            .filter(|preset| poolable(**preset))
-            .map(of)
-            .collect()
+        let mut presets: Vec<Preset> = Preset::ALL.to_vec();
+        presets.retain(|preset| poolable(*preset));
+        // Together no more than their limit: what a user chose comes before what demand asks for.
+        presets.sort_by_key(|preset| !chosen.contains_key(preset));
+        let mut room = config.pool_max;
+        let within = |preset: Preset| {
+            let size = wanted(&preset).min(room);
+            room -= size;
+            (preset, size)
+        };
+        presets.into_iter().map(within).collect()
     }
 
     /// Gives a hot branch to whoever asks for one that the pool has; `None` when it has none.
@@ -291,12 +317,17 @@ impl Inner {
         };
         while let Some(entry) = self.pool.take(asked.preset, template.id) {
             let slot = self.slot(entry.id);
-            let sound = |found: &Arc<Postmaster>| !found.has_ended() && slot.residents_wait();
-            let Some(postmaster) = slot.live().filter(sound) else {
-                // It has just ended, or a session of it has; whoever watches finds the entry gone.
-                self.discard(entry.id)?;
+            let Some(postmaster) = slot.running() else {
+                // It has just ended; whoever watches finds the entry gone.
+                self.discard(entry.id);
                 continue;
             };
+            if !slot.residents_wait() {
+                self.pool.put_back(entry, Stage::Started);
+                slot.forget_residents();
+                continue;
+            }
+            slot.keep_residents_of(&asked.tenant);
             let mut branch = self.row(entry.id, asked, &template);
             branch.state = BranchState::Running;
             branch.boot_id = Some(self.started()?.boot_id.clone());
@@ -309,9 +340,16 @@ impl Inner {
             let leased = self.started()?.registry.lease_branch(&branch);
             if !matches!(leased, Ok(true)) {
                 // Another request for the name was faster; the caller looks again.
-                lock(&self.pool.entries).insert(entry.id, entry);
+                self.pool.put_back(entry, Stage::Hot);
+                if slot.running().is_none() {
+                    self.pool_lost(entry.id);
+                }
                 leased?;
                 return Ok(None);
+            }
+            if slot.live().is_none() {
+                // It ended after it was looked at, when the row did not say yet that this matters.
+                self.revive_later(branch.id);
             }
             self.steps.before("lease.done");
             watch.phase("record");
@@ -323,14 +361,23 @@ impl Inner {
         Ok(None)
     }
 
-    /// Turns an entry that was taken out of the pool into a tombstone.
-    pub(crate) fn discard(&self, id: BranchId) -> Result<(), BranchesError> {
+    /// Turns an entry that was taken out of the pool into a tombstone, later if not now.
+    pub(crate) fn discard(&self, id: BranchId) {
+        if let Err(error) = self.try_to_discard(id) {
+            tracing::warn!(branch = %id, %error, "a former entry of the pool was not thrown away yet");
+            lock(&self.pool.stranded).push(id);
+        }
+    }
+
+    fn try_to_discard(&self, id: BranchId) -> Result<(), BranchesError> {
         let registry = &self.started()?.registry;
         if let Some(branch) = registry.branch(id)
             && branch.state == BranchState::Pooled
         {
             let slot = self.slot(id);
-            *lock(&slot.doomed) = slot.take_live();
+            if let Some(postmaster) = slot.take_live() {
+                *lock(&slot.doomed) = Some(postmaster);
+            }
             self.bury(branch)?;
         }
         Ok(())
@@ -341,9 +388,7 @@ impl Inner {
         if self.pool.remove(id).is_none() {
             return false;
         }
-        if let Err(error) = self.discard(id) {
-            tracing::warn!(branch = %id, %error, "a dead entry of the pool stays until a restart");
-        }
+        self.discard(id);
         self.pool.due.notify_one();
         true
     }

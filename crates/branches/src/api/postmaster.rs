@@ -122,6 +122,13 @@ impl Inner {
         }
     }
 
+    /// Starts a branch whose postmaster ended when nobody could notice.
+    pub(super) fn revive_later(self: &Arc<Self>, id: BranchId) {
+        let (inner, slot) = (self.clone(), self.slot(id));
+        slot.forget_residents();
+        tokio::spawn(async move { inner.revive(id, &slot).await });
+    }
+
     /// Starts the postmaster of a branch whose files are there, and stores the row as running. The
     /// caller holds the slot.
     pub(super) async fn start_again(

@@ -4,8 +4,9 @@
 //! A fresh session knows nothing of the catalogue, and a fresh clone has no page in memory: a first
 //! INSERT then reads some 35 pages, one after the other, and a CREATE TABLE four times as many. So
 //! the kernel is asked to read ahead where rows will go, each session plans a query of every busy
-//! table, which changes nothing and runs no code of the user's, and the first one makes a table and
-//! rolls that back. Where event triggers would see that table, it is left out.
+//! table, which changes nothing, and the first one makes a table and rolls that back. Where event
+//! triggers would see that table, it is left out. Code of the user's may run all the same: a plan
+//! evaluates functions in row-security policies and index predicates, a connect login triggers.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -54,11 +55,14 @@ pub(crate) enum Part {
 impl Inner {
     /// Has the kernel read ahead, as far as is known where.
     pub(crate) async fn read_ahead(&self, id: BranchId, template: TemplateId) {
-        let known = lock(&self.pool.rehearsal).clone();
-        if let Some(known) = known.filter(|one| one.template == template) {
+        let mut known = lock(&self.pool.rehearsals).clone();
+        known.retain(|one| one.template == template);
+        if !known.is_empty() {
             let data = self.paths.branch(id);
             let done = blocking(move || {
-                read_ahead(&data, &known.ranges);
+                for one in &known {
+                    read_ahead(&data, &one.ranges);
+                }
                 Ok(())
             });
             // It is advice: without it pages are read when they are needed.
@@ -74,14 +78,16 @@ impl Inner {
         database: &str,
         part: Part,
     ) -> Result<(), WireError> {
-        let known = lock(&self.pool.rehearsal).clone();
-        let known = known.filter(|one| one.template == template && one.database == database);
+        let fits = |one: &&Rehearsal| one.template == template && one.database == database;
+        let known = lock(&self.pool.rehearsals).iter().find(fits).cloned();
         let rehearsal = match known {
             Some(rehearsal) => rehearsal,
             None => {
                 let data = self.paths.template(template);
                 let asked = ask(session, template, database, data).await?;
-                *lock(&self.pool.rehearsal) = Some(asked.clone());
+                let mut known = lock(&self.pool.rehearsals);
+                known.retain(|one| one.template == template && one.database != database);
+                known.push(asked.clone());
                 asked
             }
         };

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use egret_postgres::wire::{RawSession, Session, Startup, WireError};
 
@@ -54,6 +54,8 @@ pub(crate) struct Resident {
     /// The slot's count of uses before it was connected: as long as it stands, nobody has changed
     /// anything in the branch. Whoever it was connected for counts as one that may have.
     uses: u64,
+    /// The tenant whose client its parameters were learned from; others are not to see them.
+    learned_from: Option<String>,
     served: bool,
     idle_since: Instant,
 }
@@ -61,6 +63,8 @@ pub(crate) struct Resident {
 /// What a client of the proxy is likely to ask for: what the last one did.
 #[derive(Clone, Debug)]
 pub(crate) struct Profile {
+    /// Whose client it was; `None` for what Egret thinks of itself.
+    tenant: Option<String>,
     /// The database; `None` for the only one that a branch has.
     database: Option<String>,
     /// Startup parameters by name.
@@ -71,6 +75,7 @@ impl Default for Profile {
     /// psql on a UTF-8 terminal.
     fn default() -> Self {
         Self {
+            tenant: None,
             database: None,
             parameters: vec![
                 ("application_name".to_owned(), "psql".to_owned()),
@@ -92,6 +97,16 @@ fn query_startup(database: &str) -> Startup {
     }
 }
 
+/// Whether the server is gone, for a moment (class 57P: it starts, stops or recovers) or for good.
+fn nobody_is_there(error: &WireError) -> bool {
+    match error {
+        WireError::Unreachable { .. } | WireError::Lost(_) => true,
+        error => error
+            .server()
+            .is_some_and(|said| said.sqlstate.starts_with("57P")),
+    }
+}
+
 async fn defaults(session: &mut Session) -> Result<Vec<Vec<Option<String>>>, WireError> {
     let mut answers = session
         .batch(&[SESSION_DEFAULTS], ROWS_MAX, BYTES_MAX)
@@ -104,19 +119,46 @@ async fn defaults(session: &mut Session) -> Result<Vec<Vec<Option<String>>>, Wir
 /// It leaves the seed of `random()` as well.
 /// What functions and triggers define is not seen here.
 pub(crate) fn may_define_parameters(sql: &str) -> bool {
-    let sql = sql.to_ascii_lowercase();
+    // As it is, too: what looks like a comment may be within a string.
+    [sql, &without_comments(sql)]
+        .into_iter()
+        .any(names_such_parameter)
+}
+
+fn names_such_parameter(sql: &str) -> bool {
+    let sql = sql.to_ascii_lowercase().replace('.', " . ");
     let words: Vec<&str> = sql
         .split(|c: char| c.is_whitespace() || matches!(c, ';' | '=' | ','))
         .filter(|word| !word.is_empty())
         .collect();
-    let after_set = |at: usize| {
+    let names_two_parts = |at: usize| {
         let mut rest = words[at + 1..].iter();
-        rest.find(|word| !matches!(**word, "session" | "local"))
+        let name = rest.find(|word| !matches!(**word, "session" | "local"));
+        name.is_some() && rest.next() == Some(&".")
     };
     sql.contains("set_config")
         || sql.contains("setseed")
-        || (0..words.len())
-            .any(|at| words[at] == "set" && after_set(at).is_some_and(|name| name.contains('.')))
+        || (0..words.len()).any(|at| words[at] == "set" && names_two_parts(at))
+}
+
+/// A text with a blank for each comment; in strings, too.
+fn without_comments(sql: &str) -> String {
+    let mut rest = sql;
+    let mut kept = String::with_capacity(sql.len());
+    while let Some(at) = rest.find("/*").into_iter().chain(rest.find("--")).min() {
+        let end = if rest[at..].starts_with("--") {
+            "\n"
+        } else {
+            "*/"
+        };
+        kept.push_str(&rest[..at]);
+        kept.push(' ');
+        let inside = &rest[at + 2..];
+        rest = inside
+            .find(end)
+            .map_or("", |length| &inside[length + end.len()..]);
+    }
+    kept + rest
 }
 
 impl Resident {
@@ -135,9 +177,15 @@ impl Resident {
             startup,
             session,
             uses,
+            learned_from: None,
             served: false,
             idle_since: Instant::now(),
         })
+    }
+
+    /// How long it has waited for somebody.
+    pub(crate) fn idle_for(&self) -> Duration {
+        self.idle_since.elapsed()
     }
 
     /// Makes it like a fresh session; `false` when it cannot be.
@@ -198,16 +246,21 @@ impl Slot {
     }
 
     /// Closes the sessions that fit: what waits in a database keeps others from dropping it.
-    pub(crate) fn close_residents(&self, fits: impl Fn(&str, Instant) -> bool) {
-        let mut residents = lock(&self.residents);
-        let (leaving, staying) = std::mem::take(&mut *residents)
-            .into_iter()
-            .partition(|resident: &Resident| fits(&resident.startup.database, resident.idle_since));
-        *residents = staying;
-        drop(residents);
+    pub(crate) fn close_residents(&self, fits: impl Fn(&Resident) -> bool) {
+        let leaving: Vec<Resident> = lock(&self.residents)
+            .extract_if(.., |resident| fits(resident))
+            .collect();
         for resident in leaving {
             tokio::spawn(resident.close());
         }
+    }
+
+    /// Closes the sessions whose parameters were learned from clients of other tenants.
+    pub(crate) fn keep_residents_of(&self, tenant: &str) {
+        self.close_residents(|resident| {
+            let learned_from = resident.learned_from.as_deref();
+            learned_from.is_some_and(|other| other != tenant)
+        });
     }
 }
 
@@ -220,7 +273,7 @@ impl Inner {
         database: &str,
     ) -> Result<Resident, WireError> {
         let uses = slot.note_use();
-        slot.close_residents(|other, _| other != database);
+        slot.close_residents(|resident| resident.startup.database != database);
         let startup = query_startup(database);
         if let Some(mut resident) = slot.take_resident(Purpose::Query, &startup)
             && let Ok(true) = resident.freshen(uses).await
@@ -230,8 +283,8 @@ impl Inner {
         Resident::connect(self, id, uses, Purpose::Query, startup).await
     }
 
-    /// Keeps a session for the next query, unless one waits already or the branch has ended, or
-    /// somebody is in another database, who may want to drop or copy the one it would wait in.
+    /// Keeps a session for the next query, unless none are to be kept, one waits already or the
+    /// branch has ended, or somebody is in another database, who may want to drop or copy the one it would wait in.
     pub(crate) async fn keep_query_session(&self, slot: &Slot, mut resident: Resident) {
         resident.idle_since = Instant::now();
         let refused = {
@@ -242,7 +295,7 @@ impl Inner {
             let database = &resident.startup.database;
             let elsewhere = lock(&slot.databases).iter().any(|other| other != database);
             let ended = slot.live().is_none() || !resident.session.is_idle();
-            if waits || elsewhere || ended {
+            if self.config.pool_sessions == 0 || waits || elsewhere || ended {
                 Some(resident)
             } else {
                 residents.push(resident);
@@ -258,12 +311,13 @@ impl Inner {
     pub(crate) async fn client_session(
         &self,
         slot: &Slot,
+        tenant: &str,
         database: &str,
         parameters: &[(String, String)],
     ) -> Option<RawSession> {
         let uses = slot.note_use();
-        self.learn(database, parameters);
-        slot.close_residents(|other, _| other != database);
+        self.learn(tenant, database, parameters);
+        slot.close_residents(|resident| resident.startup.database != database);
         let startup = Startup {
             user: ROLE.to_owned(),
             database: database.to_owned(),
@@ -280,19 +334,25 @@ impl Inner {
     }
 
     /// Remembers what a client asked for, so that sessions are made for the next one like it.
-    fn learn(&self, database: &str, parameters: &[(String, String)]) {
+    fn learn(&self, tenant: &str, database: &str, parameters: &[(String, String)]) {
         let common = |(name, _): &(String, String)| {
             COMMON_PARAMETERS.contains(&name.to_ascii_lowercase().as_str())
         };
         if parameters.iter().all(common) {
             *lock(&self.pool.profile) = Profile {
+                tenant: Some(tenant.to_owned()),
                 database: Some(database.to_owned()),
                 parameters: parameters.to_vec(),
             };
         }
     }
 
-    /// Connects what a branch of the pool keeps ready.
+    /// Connects what a branch of the pool keeps ready. What the server refuses is left out, since it
+    /// is the user's own affair (a login trigger, a limit on connections): nobody finds a session
+    /// waiting then.
+    ///
+    /// # Errors
+    /// [`WireError`] when there is no server to talk to.
     pub(crate) async fn connect_residents(
         self: &Arc<Self>,
         id: BranchId,
@@ -300,11 +360,13 @@ impl Inner {
         slot: &Slot,
         database: &str,
     ) -> Result<(), WireError> {
+        // Of an earlier attempt, or from before they were lost.
+        slot.forget_residents();
         let profile = lock(&self.pool.profile).clone();
         let client = Startup {
             user: ROLE.to_owned(),
             database: profile.database.unwrap_or_else(|| database.to_owned()),
-            parameters: profile.parameters,
+            parameters: profile.parameters.clone(),
         };
         let mut wanted = vec![(Purpose::Query, query_startup(database))];
         for _ in 0..self.config.pool_sessions {
@@ -312,23 +374,34 @@ impl Inner {
         }
         let uses = slot.uses.load(Ordering::Acquire);
         for (purpose, startup) in wanted {
-            let resident = Resident::connect(self, id, uses, purpose, startup).await;
-            match resident {
+            let connecting = async {
+                let mut resident = Resident::connect(self, id, uses, purpose, startup).await?;
+                if self.config.pool_rehearsal {
+                    let database = &resident.startup.database;
+                    let part = match purpose {
+                        Purpose::Query => Part::First,
+                        Purpose::Client => Part::Further,
+                    };
+                    let session = &mut resident.session;
+                    self.rehearse(session, template, database, part).await?;
+                }
+                Ok(resident)
+            };
+            match connecting.await {
                 Ok(mut resident) => {
-                    if self.config.pool_rehearsal {
-                        let database = &resident.startup.database;
-                        let part = match purpose {
-                            Purpose::Query => Part::First,
-                            Purpose::Client => Part::Further,
-                        };
-                        let session = &mut resident.session;
-                        self.rehearse(session, template, database, part).await?;
+                    if purpose == Purpose::Client {
+                        resident.learned_from.clone_from(&profile.tenant);
                     }
                     lock(&slot.residents).push(resident);
                 }
-                // A database that this template does not have: its clients get fresh sessions.
-                Err(WireError::Server(_)) if purpose == Purpose::Client => {}
-                Err(error) => return Err(error),
+                Err(error) if nobody_is_there(&error) => return Err(error),
+                Err(error) => {
+                    tracing::debug!(branch = %id, ?purpose, %error, "no session waits");
+                    if purpose == Purpose::Client {
+                        // Perhaps of a database that does not exist: the next one is not.
+                        *lock(&self.pool.profile) = Profile::default();
+                    }
+                }
             }
         }
         Ok(())

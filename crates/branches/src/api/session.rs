@@ -123,7 +123,7 @@ impl Branches {
         })
     }
 
-    /// What checks the password of a branch's role; wakes nothing.
+    /// A branch, and what checks the password of its role; wakes nothing.
     ///
     /// # Errors
     /// [`BranchesError::NotFound`], [`BranchesError::Expired`].
@@ -131,10 +131,10 @@ impl Branches {
         &self,
         tenant: &str,
         name: &BranchName,
-    ) -> Result<Arc<Verifier>, BranchesError> {
+    ) -> Result<(BranchId, Arc<Verifier>), BranchesError> {
         let branch = self.inner.find(tenant, name)?;
         self.inner.check_lifetime(&branch)?;
-        self.inner.verifier_of(branch.id).await
+        Ok((branch.id, self.inner.verifier_of(branch.id).await?))
     }
 
     /// The server of a branch: wakes it when it is suspended, waits while it starts or is reset.
@@ -142,8 +142,11 @@ impl Branches {
     /// # Errors
     /// [`BranchesError`] when it cannot run.
     pub async fn attach(&self, tenant: &str, name: &BranchName) -> Result<Attached, BranchesError> {
+        self.attach_to(self.inner.find(tenant, name)?).await
+    }
+
+    async fn attach_to(&self, branch: Branch) -> Result<Attached, BranchesError> {
         let inner = &self.inner;
-        let branch = inner.find(tenant, name)?;
         inner.check_lifetime(&branch)?;
         let slot = inner.slot(branch.id);
         // Counted before it is looked at, so that the idle rule does not suspend it in between.
@@ -169,21 +172,32 @@ impl Branches {
         })
     }
 
-    /// The server of a branch for a client with these startup parameters.
+    /// The server of a branch for a client with these startup parameters, who has shown that it knows
+    /// the password of branch `id`.
     ///
     /// # Errors
-    /// As [`Branches::attach`].
+    /// As [`Branches::attach`]; [`BranchesError::NotFound`] when the name is another branch's by now.
     pub async fn attach_client(
         &self,
         tenant: &str,
         name: &BranchName,
+        id: BranchId,
         database: &str,
         parameters: &[(String, String)],
     ) -> Result<Attached, BranchesError> {
-        let mut attached = self.attach(tenant, name).await?;
+        let branch = self.inner.find(tenant, name)?;
+        if branch.id != id {
+            return Err(BranchesError::NotFound {
+                name: name.to_string(),
+            });
+        }
+        let mut attached = self.attach_to(branch).await?;
         attached.guard.enter(database);
         let slot = attached.guard.slot();
-        attached.resident = self.inner.client_session(slot, database, parameters).await;
+        let waiting = self
+            .inner
+            .client_session(slot, tenant, database, parameters);
+        attached.resident = waiting.await;
         Ok(attached)
     }
 
@@ -299,13 +313,13 @@ impl Inner {
                 timeout_ms: timeout.0,
             });
         };
-        let answer = answer?;
         if may_define_parameters(sql) {
             resident.close().await;
         } else {
+            // Also after an error of the statement's, which leaves the session as it was.
             self.keep_query_session(slot, resident).await;
         }
-        Ok(answer)
+        Ok(answer?)
     }
 
     /// What checks the password of a branch's role, derived once.
@@ -322,7 +336,10 @@ impl Inner {
         .await
         .expect("deriving a key does not panic");
         let verifier = Arc::new(derived.expect("a generated password is plain ASCII"));
-        super::lock(&self.verifiers).insert(id, verifier.clone());
+        // A branch may have been purged meanwhile, with whatever was kept of it.
+        if self.started()?.registry.branch(id).is_some() {
+            super::lock(&self.verifiers).insert(id, verifier.clone());
+        }
         Ok(verifier)
     }
 

@@ -2,11 +2,11 @@
 //!
 //! Nobody else writes these tables while Egret runs (it holds the data directory's lock), so they
 //! are read once and looked up in memory after. A change is written to `state.db` first and to
-//! memory after, both under one lock, so that the two agree.
+//! memory after, one change after the other, so that the two agree.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use egret_state::rusqlite::{self, params};
 use egret_state::{Database, Migration, StateError};
@@ -35,6 +35,9 @@ pub struct Registry {
     /// For what may be lost with the machine: of a branch that is not durable only its files'
     /// existence matters then, and that was flushed before they were made.
     relaxed: Database,
+    /// Held from before a change is written until it is known, so that changes follow one another.
+    order: Mutex<()>,
+    /// Locked for moments only, never while something is flushed: readers do not wait for a disk.
     known: RwLock<Known>,
 }
 
@@ -101,6 +104,7 @@ impl Registry {
         Ok(Self {
             flushed,
             relaxed: Database::relaxed(path)?,
+            order: Mutex::default(),
             known: RwLock::new(known),
         })
     }
@@ -112,6 +116,10 @@ impl Registry {
 
     fn write(&self) -> RwLockWriteGuard<'_, Known> {
         self.known.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn in_order(&self) -> MutexGuard<'_, ()> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records a branch.
@@ -127,13 +135,14 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn insert_branches(&self, branches: &[Branch]) -> Answer<()> {
-        let mut known = self.write();
+        let _order = self.in_order();
         let mut connection = self.flushed.lock();
         let transaction = connection.transaction()?;
         for branch in branches {
             rows::insert_branch(&transaction, branch)?;
         }
         transaction.commit()?;
+        let mut known = self.write();
         for branch in branches {
             known.put(branch.clone());
         }
@@ -145,10 +154,11 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn update_branch(&self, branch: &Branch) -> Answer<()> {
-        let mut known = self.write();
+        let _order = self.in_order();
         let leaves = branch.state == BranchState::Destroying && !branch.durable;
         let database = if leaves { &self.relaxed } else { &self.flushed };
         rows::update_branch(&database.lock(), branch)?;
+        let mut known = self.write();
         if let Some(stored) = known.branches.get(&branch.id) {
             let updated = Branch {
                 protected: stored.protected,
@@ -170,15 +180,12 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn lease_branch(&self, branch: &Branch) -> Answer<bool> {
-        let mut known = self.write();
-        let taken = known
-            .names
-            .get(&branch.tenant)
-            .is_some_and(|names| names.contains_key(&branch.name));
-        if taken {
+        let _order = self.in_order();
+        if self.branch_named(&branch.tenant, &branch.name).is_some() {
             return Ok(false);
         }
         rows::lease_branch(&self.relaxed.lock(), branch)?;
+        let mut known = self.write();
         if let Some(pooled) = known.branches.remove(&branch.id) {
             known.free_name(&pooled);
         }
@@ -196,11 +203,10 @@ impl Registry {
         change: &Change,
         now: egret_base::Timestamp,
     ) -> Answer<()> {
-        let mut known = self.write();
-        let Some(stored) = known.branches.get(&id) else {
+        let _order = self.in_order();
+        let Some(mut changed) = self.branch(id) else {
             return Ok(());
         };
-        let mut changed = stored.clone();
         if let Some(protected) = change.protected {
             changed.protected = protected;
         }
@@ -212,7 +218,7 @@ impl Registry {
             changed.labels.clone_from(labels);
         }
         rows::change_branch(&self.flushed.lock(), &changed)?;
-        known.put(changed);
+        self.write().put(changed);
         Ok(())
     }
 
@@ -221,11 +227,12 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn delete_branch(&self, id: BranchId) -> Answer<()> {
-        let mut known = self.write();
+        let _order = self.in_order();
         self.relaxed
             .lock()
             .prepare_cached("DELETE FROM branch WHERE id = ?1")?
             .execute([id.to_string()])?;
+        let mut known = self.write();
         if let Some(branch) = known.branches.remove(&id) {
             known.free_name(&branch);
         }
@@ -278,8 +285,9 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn put_template(&self, template: &Template) -> Answer<()> {
-        let mut known = self.write();
+        let _order = self.in_order();
         rows::put_template(&self.flushed.lock(), template)?;
+        let mut known = self.write();
         known.templates.insert(template.id, template.clone());
         known.find_newest();
         Ok(())
@@ -290,10 +298,11 @@ impl Registry {
     /// # Errors
     /// [`StateError`].
     pub fn delete_template(&self, id: TemplateId) -> Answer<()> {
-        let mut known = self.write();
+        let _order = self.in_order();
         self.flushed
             .lock()
             .execute("DELETE FROM template WHERE id = ?1", [id.to_string()])?;
+        let mut known = self.write();
         known.templates.remove(&id);
         known.find_newest();
         Ok(())

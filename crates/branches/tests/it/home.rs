@@ -11,8 +11,8 @@ use egret_base::settings::Size;
 use egret_base::{Clock, SystemClock, SystemEntropy, Timestamp};
 use egret_branches::model::{BranchName, DEFAULT_TENANT, NewBranch, Preset};
 use egret_branches::{
-    Branches, BranchesConfig, BranchesError, Children, Options, PoolStatus, Steps, VolumeService,
-    open_volume,
+    Attached, Branches, BranchesConfig, BranchesError, Children, Options, PoolStatus, Steps,
+    VolumeService, open_volume,
 };
 use egret_postgres::embedded::Layout;
 use egret_postgres::pidfile::PidFile;
@@ -364,4 +364,18 @@ fn of_preset(pools: Vec<PoolStatus>, preset: Preset) -> PoolStatus {
 
 pub fn name(text: &str) -> BranchName {
     text.parse().expect("a valid name")
+}
+
+/// What a client of the proxy is given that has shown it knows the branch's password.
+pub async fn attach(
+    egret: &Egret,
+    branch: &str,
+    database: &str,
+    parameters: &[(String, String)],
+) -> Result<Attached, BranchesError> {
+    let (name, branches) = (name(branch), &egret.branches);
+    let (id, _) = branches.verifier(DEFAULT_TENANT, &name).await?;
+    branches
+        .attach_client(DEFAULT_TENANT, &name, id, database, parameters)
+        .await
 }

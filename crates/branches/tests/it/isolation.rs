@@ -1,8 +1,11 @@
 //! What a branch's role can and cannot do, and that nothing of the source goes on in a branch.
 
+use egret_base::Coded;
+use egret_branches::Children;
 use egret_branches::model::{DEFAULT_TENANT, From, NewBranch};
 
-use crate::home::{Home, name};
+use crate::home::{Home, attach, name};
+use crate::resident::{leased, parameters, psql};
 
 const HOSTILE: [(&str, &str); 12] = [
     (
@@ -349,5 +352,61 @@ async fn tablespaces_are_refused_by_name() {
         .unwrap_err();
     assert!(error.to_string().contains("elsewhere"), "{error}");
     egret.assert_consistent().await;
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_knows_a_password_does_not_come_to_another_branch_of_the_name() {
+    let (_home, egret, _) = leased("resident-namesake").await;
+    let (old, _) = egret
+        .branches
+        .verifier(DEFAULT_TENANT, &name("one"))
+        .await
+        .unwrap();
+    egret.destroy("one").await;
+    egret.branch("one").await;
+    let (one, psql) = (name("one"), psql());
+    let refused = egret
+        .branches
+        .attach_client(DEFAULT_TENANT, &one, old, "app", &psql);
+    let code = refused.await.map(|_| ()).unwrap_err().code();
+    assert_eq!(code, "branch_not_found");
+    attach(&egret, "one", "app", &psql).await.unwrap();
+    egret.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenant_taught_the_pool_no_other_tenant_sees() {
+    let (home, egret, _) = leased("resident-tenants").await;
+    egret.destroy("one").await;
+    egret.fill(0).await;
+    egret.branch("one").await;
+    let mine = parameters(&[
+        ("application_name", "mine of default"),
+        ("client_encoding", "UTF8"),
+    ]);
+    attach(&egret, "one", "app", &mine).await.unwrap();
+    egret.destroy("one").await;
+    egret.fill(1).await;
+    let mut request = NewBranch::named(name("theirs"));
+    request.tenant = "acme".to_owned();
+    let theirs = egret.branches.create(request).await.unwrap().into_branch();
+    assert_eq!(theirs.receipt.as_ref().unwrap().kind, "pooled");
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%default%'";
+    loop {
+        let asked = egret
+            .branches
+            .query("acme", &theirs.name, "app", sql, &[], None);
+        // A session that was told to end may take a moment.
+        if asked.await.unwrap().rows[0][0].as_deref() == Some("0") {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let destroyed = egret
+        .branches
+        .destroy("acme", &theirs.name, Children::Refuse);
+    destroyed.await.unwrap();
+    home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }

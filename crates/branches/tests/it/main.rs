@@ -7,5 +7,6 @@ mod isolation;
 mod lifecycle;
 mod logs;
 mod pool;
+mod pool_faults;
 mod resident;
 mod volumes;

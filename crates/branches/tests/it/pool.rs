@@ -7,7 +7,7 @@ use egret_base::settings::{Size, Span};
 use egret_branches::model::{Branch, BranchState, DEFAULT_TENANT, From, NewBranch, Preset};
 use egret_branches::{BranchesError, Children, Created};
 
-use crate::home::{Egret, Home, alive, backends, kill, name};
+use crate::home::{Egret, Home, alive, attach, backends, kill, name};
 
 /// A home whose pools do not wait long for quiet.
 pub fn brisk(purpose: &str) -> Home {
@@ -16,7 +16,7 @@ pub fn brisk(purpose: &str) -> Home {
     home
 }
 
-fn kind(branch: &Branch) -> &str {
+pub fn kind(branch: &Branch) -> &str {
     &branch.receipt.as_ref().expect("a creation has one").kind
 }
 
@@ -24,7 +24,7 @@ async fn made(egret: &Egret, request: NewBranch) -> Branch {
     egret.branches.create(request).await.unwrap().into_branch()
 }
 
-async fn count(egret: &Egret, branch: &str) -> String {
+pub async fn count(egret: &Egret, branch: &str) -> String {
     let rows = egret.ask(branch, "SELECT count(*) FROM item").await;
     rows.unwrap().unwrap()
 }
@@ -377,11 +377,7 @@ async fn a_killed_backend_of_the_pool_is_not_handed_out() {
         egret.branch(&branch).await;
         let parameters = [("application_name", "psql"), ("client_encoding", "UTF8")];
         let parameters = parameters.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let one = name(&branch);
-        let attached = egret
-            .branches
-            .attach_client(DEFAULT_TENANT, &one, "app", &parameters);
-        let attached = attached.await.unwrap();
+        let attached = attach(&egret, &branch, "app", &parameters).await.unwrap();
         if let Some(resident) = &attached.resident {
             assert!(alive(resident.key.pid), "round {round}");
         }
@@ -421,9 +417,11 @@ async fn a_nearly_full_volume_stops_the_filling_and_creates() {
         .resize_pool(Preset::Small, Some(2))
         .await
         .unwrap();
-    let filling = egret.branches.pools_filled();
-    let waited = tokio::time::timeout(std::time::Duration::from_secs(3), filling).await;
-    assert!(waited.is_err(), "{waited:?}");
+    let waited = egret.branches.pools_filled().await;
+    assert!(
+        matches!(waited, Err(BranchesError::VolumeFull { .. })),
+        "{waited:?}"
+    );
     assert_eq!((egret.pool().hot, egret.pool().filling), (1, 0));
     let source = egret.source("app").await;
     source.batch_execute("DELETE FROM item").await.unwrap();

@@ -13,7 +13,7 @@ use crate::home::{Egret, Home, alive, backends, kill, name};
 use crate::pool::brisk;
 
 /// A home with one branch made by the pool, named `one`, and its postmaster's pid.
-async fn leased(purpose: &str) -> (Home, Egret, i32) {
+pub async fn leased(purpose: &str) -> (Home, Egret, i32) {
     leased_at(brisk(purpose)).await
 }
 
@@ -48,21 +48,19 @@ async fn ask(egret: &Egret, sql: &str) -> String {
 }
 
 /// What psql sends.
-fn psql() -> Vec<(String, String)> {
+pub fn psql() -> Vec<(String, String)> {
     parameters(&[("application_name", "psql"), ("client_encoding", "UTF8")])
 }
 
-fn parameters(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+pub fn parameters(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
     let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     pairs.iter().map(owned).collect()
 }
 
 async fn attach(egret: &Egret, database: &str, parameters: &[(String, String)]) -> Attached {
-    let one = name("one");
-    let attached = egret
-        .branches
-        .attach_client(DEFAULT_TENANT, &one, database, parameters);
-    attached.await.unwrap()
+    crate::home::attach(egret, "one", database, parameters)
+        .await
+        .unwrap()
 }
 
 /// The session a client of the proxy would get, fresh where none waits.

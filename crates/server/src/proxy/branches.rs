@@ -49,9 +49,11 @@ impl Directory for BranchDirectory {
         Box::pin(async move {
             let (tenant, name) = named(route)?;
             let verifier = self.0.verifier(tenant, &name).await;
+            let (branch, verifier) = verifier.map_err(|error| refusal(route, error))?;
             Ok(Entry {
+                branch,
                 role: ROLE.to_owned(),
-                verifier: verifier.map_err(|error| refusal(route, error))?,
+                verifier,
             })
         })
     }
@@ -59,12 +61,15 @@ impl Directory for BranchDirectory {
     fn attach<'a>(
         &'a self,
         route: &'a Route,
+        entry: &'a Entry,
         parameters: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<Backend, Refusal>> {
         Box::pin(async move {
             let (tenant, name) = named(route)?;
             let database = &route.database;
-            let attaching = self.0.attach_client(tenant, &name, database, parameters);
+            let branches = &self.0;
+            let attaching =
+                branches.attach_client(tenant, &name, entry.branch, database, parameters);
             let attached = attaching.await.map_err(|error| refusal(route, error))?;
             Ok(Backend {
                 socket_dir: attached.socket_dir,

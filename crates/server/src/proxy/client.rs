@@ -17,7 +17,7 @@ use tracing::Instrument;
 
 use super::authentication::authenticate;
 use super::cancels::Target;
-use super::directory::{Backend, Refusal};
+use super::directory::{Backend, Entry, Refusal};
 use super::metrics::Cause;
 use super::negotiation::{ClientStream, negotiate};
 use super::relay::{self, End};
@@ -138,7 +138,7 @@ async fn open_session(
         let wish = Wish::read(packet.parameters)
             .map_err(|refusal| Stop::refused(Cause::Route, refusal))?;
         let entering = enter(shared, stream, &wish);
-        before(deadline, entering).await.unwrap_or_else(|| {
+        let entry = before(deadline, entering).await.unwrap_or_else(|| {
             let refusal = Refusal::new("57014", "canceling authentication due to timeout");
             Err(Stop::refused(Cause::AuthenticationTimeout, refusal))
         })?;
@@ -149,7 +149,7 @@ async fn open_session(
             Stop::refused(Cause::SessionsMax, refusal)
         })?;
         let mut early = BytesMut::new();
-        let (backend, session) = attend(stream, &mut early, attach(shared, wish)).await??;
+        let (backend, session) = attend(stream, &mut early, attach(shared, wish, entry)).await??;
         Ok(Opened {
             backend,
             session,
@@ -163,21 +163,22 @@ async fn open_session(
     })
 }
 
-/// Lets the client in, if it is who it says.
-async fn enter(shared: &Shared, stream: &mut ClientStream, wish: &Wish) -> Result<(), Stop> {
+/// Lets the client in, if it is who it says; returns where it may go.
+async fn enter(shared: &Shared, stream: &mut ClientStream, wish: &Wish) -> Result<Entry, Stop> {
     let entry = shared.directory.lookup(&wish.route).await;
     let entry = entry.map_err(|refusal| Stop::refused(Cause::Lookup, refusal))?;
     let entropy = shared.entropy.as_ref();
-    authenticate(stream, &wish.user, &entry, &shared.mock_secret, entropy).await
+    authenticate(stream, &wish.user, &entry, &shared.mock_secret, entropy).await?;
+    Ok(entry)
 }
 
 /// Wakes the branch and opens a session on its server with the client's own settings.
-async fn attach(shared: &Shared, wish: Wish) -> Result<(Backend, RawSession), Stop> {
+async fn attach(shared: &Shared, wish: Wish, entry: Entry) -> Result<(Backend, RawSession), Stop> {
     let Wish {
         route, parameters, ..
     } = wish;
     let attaching = async {
-        let backend = shared.directory.attach(&route, &parameters).await;
+        let backend = shared.directory.attach(&route, &entry, &parameters).await;
         let mut backend = backend.map_err(|refusal| Stop::refused(Cause::Attach, refusal))?;
         if let Some(session) = backend.resident.take() {
             return Ok((backend, session));

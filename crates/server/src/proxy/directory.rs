@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use egret_base::lifecycle::BoxFuture;
+use egret_branches::model::BranchId;
 use egret_postgres::wire::RawSession;
 use egret_postgres::wire::scram::Verifier;
 
@@ -19,13 +20,16 @@ pub trait Directory: Send + Sync + 'static {
 
     /// Where the branch's server listens. Called after authentication: wakes a suspended branch
     /// and waits, within bounds, while it starts or is reset. The session counts until the guard
-    /// is dropped. `parameters` are the client's own settings. The future is dropped when the client leaves meanwhile.
+    /// is dropped. `entry` is what [`Directory::lookup`] said, so that who has proved to know the
+    /// password of one branch does not come to another that has its name meanwhile. `parameters` are
+    /// the client's own settings. The future is dropped when the client leaves meanwhile.
     ///
     /// # Errors
     /// A [`Refusal`] the client sees.
     fn attach<'a>(
         &'a self,
         route: &'a Route,
+        entry: &'a Entry,
         parameters: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<Backend, Refusal>>;
 }
@@ -33,6 +37,8 @@ pub trait Directory: Send + Sync + 'static {
 /// Who may enter a branch.
 #[derive(Clone, Debug)]
 pub struct Entry {
+    /// The branch; another one of the same name has another id.
+    pub branch: BranchId,
     /// The only role a client may name.
     pub role: String,
     /// What checks its password.

@@ -10,6 +10,10 @@ fn parameters_of_the_users_own_are_seen_in_the_text() {
         "BEGIN; SET LOCAL app.tenant TO 1; COMMIT",
         "SELECT pg_catalog.set_config('app.tenant', '1', false)",
         "SELECT setseed(0.5)",
+        "SET/* of mine */app.tenant = 'mine'",
+        "SET -- of mine\n app . tenant = 'mine'",
+        "SET \"app\".\"tenant\" = 'mine'",
+        "SELECT '/*'; SET app.tenant = '*/'",
     ] {
         assert!(may_define_parameters(sql), "{sql}");
     }

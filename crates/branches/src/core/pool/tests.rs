@@ -100,6 +100,8 @@ struct World {
     postmasters: BTreeSet<BranchId>,
     /// Memory: gone with the process.
     entries: Vec<Entry>,
+    /// Out of the pool, though the registry could not be told yet.
+    stranded: Vec<BranchId>,
     targets: BTreeMap<Preset, u32>,
     /// Branches whose lease was acknowledged and whose end nobody has asked for.
     leased: BTreeSet<BranchId>,
@@ -121,6 +123,7 @@ impl World {
             files: BTreeSet::new(),
             postmasters: BTreeSet::new(),
             entries: Vec::new(),
+            stranded: Vec::new(),
             targets: BTreeMap::from([(Preset::Small, 4), (Preset::Large, 2)]),
             leased: BTreeSet::new(),
             made: 0,
@@ -218,7 +221,7 @@ impl World {
                 for id in ids {
                     self.entries.retain(|entry| entry.id != id);
                     self.step()?;
-                    *self.state(id) = BranchState::Destroying;
+                    self.discard(id);
                 }
             }
             PoolCommand::Plan(preset, template, count) => {
@@ -291,7 +294,19 @@ impl World {
         Ok(())
     }
 
+    /// Now and then the registry cannot be written.
+    fn discard(&mut self, id: BranchId) {
+        if self.below(8) == 0 {
+            self.stranded.push(id);
+        } else {
+            *self.state(id) = BranchState::Destroying;
+        }
+    }
+
     fn purge(&mut self) -> Result<(), Crash> {
+        for id in std::mem::take(&mut self.stranded) {
+            self.discard(id);
+        }
         let leaving: Vec<BranchId> = self
             .rows
             .iter()
@@ -321,7 +336,15 @@ impl World {
         let id = entry.id;
         self.postmasters.remove(&id);
         self.entries.retain(|entry| entry.id != id);
-        *self.state(id) = BranchState::Destroying;
+        self.discard(id);
+    }
+
+    /// Sessions of a hot entry end.
+    fn disconnect(&mut self) {
+        let hot = |entry: &&mut Entry| entry.stage == Stage::Hot;
+        if let Some(entry) = self.entries.iter_mut().find(hot) {
+            entry.stage = Stage::Started;
+        }
     }
 
     fn act(&mut self) -> Result<(), Crash> {
@@ -334,7 +357,8 @@ impl World {
                 let size = self.below(6) as u32;
                 self.targets.insert(Preset::Small, size);
             }
-            9 => self.kill(),
+            9 if self.below(2) == 0 => self.kill(),
+            9 => self.disconnect(),
             10 if self.below(5) == 0 => self.room = self.below(u64::from(ROOM) + 1) as u32,
             _ => {
                 self.refill()?;
@@ -346,6 +370,7 @@ impl World {
     /// A new process finds what the old one left.
     fn restart(&mut self) {
         self.entries.clear();
+        self.stranded.clear();
         let disk = Disk {
             branches: self.files.clone(),
             postmasters: self.postmasters.clone(),
@@ -386,6 +411,11 @@ impl World {
                 Some(BranchState::Pooled),
                 "an entry is not in the pool"
             );
+        }
+        for row in &self.rows {
+            let owned = self.entries.iter().any(|entry| entry.id == row.id)
+                || self.stranded.contains(&row.id);
+            assert!(owned || row.state != BranchState::Pooled, "nobody has it");
         }
         assert!(self.entries.len() <= ROOM as usize);
     }

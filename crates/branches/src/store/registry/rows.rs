@@ -57,7 +57,7 @@ pub(super) fn update_branch(connection: &Connection, branch: &Branch) -> Answer<
 }
 
 pub(super) fn lease_branch(connection: &Connection, branch: &Branch) -> Answer<()> {
-    connection
+    let leased = connection
         .prepare_cached(include_str!("../sql/lease_branch.sql"))?
         .execute(params![
             branch.id.to_string(),
@@ -75,6 +75,7 @@ pub(super) fn lease_branch(connection: &Connection, branch: &Branch) -> Answer<(
             branch.postmaster.map(|(pid, _)| pid),
             branch.postmaster.map(|(_, ticks)| ticks as i64),
         ])?;
+    assert_eq!(leased, 1, "the row of branch {} is in the pool", branch.id);
     Ok(())
 }
 

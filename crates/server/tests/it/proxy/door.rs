@@ -10,7 +10,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use egret_base::lifecycle::{BoxFuture, Service};
-use egret_base::{Entropy, SystemEntropy};
+use egret_base::{Entropy, SystemEntropy, Timestamp};
+use egret_branches::model::BranchId;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::{self, NoTls};
 use egret_postgres::wire::scram::Verifier;
@@ -96,6 +97,7 @@ impl Directory for Shared {
                 );
             }
             Ok(Entry {
+                branch: BranchId::new(Timestamp::from_micros(1), [1; 10]),
                 role: ROLE.to_owned(),
                 verifier: VERIFIER.clone(),
             })
@@ -105,6 +107,7 @@ impl Directory for Shared {
     fn attach<'a>(
         &'a self,
         _: &'a Route,
+        _: &'a Entry,
         _: &'a [(String, String)],
     ) -> BoxFuture<'a, Result<Backend, Refusal>> {
         Box::pin(async move {
