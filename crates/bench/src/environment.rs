@@ -13,7 +13,7 @@ use crate::window::Observed;
 use anyhow::Result;
 
 use machine::Mount;
-pub use postgres::PostgresFacts;
+pub use postgres::{PostgresFacts, SETTINGS};
 pub(crate) use redact::{command_line, redact, redact_setting};
 
 /// The generator's processor time per core given to it, above which it may be what is measured.

@@ -5,14 +5,18 @@
 //! `12×<!-- result: a.json create / b.json create -->`. How to write them is in `results/README.md`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use anyhow::{Context, bail};
 use egret_tidy::Finding;
 use egret_tidy::tree::File;
+use serde_json::Value;
 
 use crate::compare::select::Figure;
 use crate::result::ResultFile;
 
 const RULE: &str = "result-claim";
+const SCHEMA: &str = include_str!("../schema/result-1.schema.json");
 const OPENING: &str = "<!--";
 const CLOSING: &str = "-->";
 
@@ -40,6 +44,22 @@ enum Dimension {
     Rate,
     /// Without a unit.
     Bare,
+}
+
+/// Reads a result file, and what its schema has against it.
+///
+/// # Errors
+/// When it cannot be read, or is not what the schema says.
+pub fn read(path: &Path) -> anyhow::Result<ResultFile> {
+    let text = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    let value: Value = serde_json::from_slice(&text).context("no JSON")?;
+    let schema: Value = serde_json::from_str(SCHEMA).context("the schema")?;
+    let schema = jsonschema::validator_for(&schema).context("the schema")?;
+    let mut wrong = schema.iter_errors(&value);
+    if let Some(error) = wrong.next() {
+        bail!("{}: {}: {error}", path.display(), error.instance_path);
+    }
+    ResultFile::read(path)
 }
 
 /// Every claim of a page that its result file does not bear out.

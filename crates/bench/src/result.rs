@@ -212,7 +212,8 @@ pub struct Environment {
     /// `server_version`, where a PostgreSQL is part of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub postgres_version: Option<String>,
-    /// Every setting of that PostgreSQL that differs from its default.
+    /// Every setting of that PostgreSQL that differs from its default; of a branch of it as
+    /// `branch.NAME`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub postgres_settings: BTreeMap<String, String>,
     /// Version of the Egret that was measured; where none was, of the one that measured.

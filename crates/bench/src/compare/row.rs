@@ -3,12 +3,13 @@
 use serde::Serialize;
 
 use super::select::Figure;
-use super::statistics::{Estimate, Outliers};
+use super::statistics::{Estimate, Outliers, size_min};
 use super::verdict::{Interval, Verdict, judge, runs_needed};
 use super::{CONFIDENCE, Options, median};
 use crate::result::{Better, Metric};
 
-/// Fewer runs of a side cannot contradict chance at that confidence, however far apart they are.
+/// Fewer runs of a side cannot contradict chance at that confidence, however far apart they are. For
+/// several figures together it takes more: [`size_min`].
 const RUNS_MIN: usize = 5;
 /// The same for pairs: the chance that five of them agree in sign is above 5%.
 const PAIRS_MIN: usize = 6;
@@ -35,13 +36,14 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// The 95% interval of the ratio.
     pub interval: Option<(f64, f64)>,
-    /// The interval that holds for all compared figures together at 95% (Bonferroni).
+    /// The interval that holds for all compared figures together at 95% (Bonferroni); `None` where
+    /// there are too few runs for it.
     pub joint_interval: Option<(f64, f64)>,
     /// What they say about the margin.
     pub verdict: Verdict,
     /// About how many runs or pairs in all would decide it.
     pub runs_needed: Option<u64>,
-    /// Why there is no interval.
+    /// Why there is no interval, or none that decides.
     pub note: Option<String>,
     /// Runs or pairs that lie so far out that they do not count.
     pub outliers: usize,
@@ -100,27 +102,41 @@ impl Row {
         } else {
             Estimate::unpaired(&log_a, &log_b, options.resampling)
         };
-        let (plain, joint) = (
-            estimate.interval(CONFIDENCE),
-            estimate.interval(joint_confidence),
-        );
-        let turned = Interval::towards_worse(plain, self.better);
-        let joint_turned = Interval::towards_worse(joint, self.better);
+        let needed_jointly = needed.max(size_min(joint_confidence));
+        let joint = (runs >= needed_jointly).then(|| estimate.interval(joint_confidence));
+        let alone = self.decide(&estimate, joint, options.margin);
+        if self.verdict != Verdict::Inconclusive || self.note.is_some() {
+            return self;
+        }
+        if joint.is_none() && judge(alone, Some(alone), options.margin) != self.verdict {
+            self.runs_needed = Some(needed_jointly as u64);
+            self.note = Some(format!(
+                "{runs} of at least {needed_jointly} {unit} that decide so many figures at once"
+            ));
+            return self;
+        }
+        let more = needed_jointly.max(runs + 1) as f64;
+        let needed = runs_needed(alone, options.margin, runs).max(more);
+        self.runs_needed = (needed <= RUNS_HINT_MAX).then_some(needed.ceil() as u64);
+        self
+    }
+
+    /// Fills in the intervals and their verdict; returns the interval of this figure alone.
+    fn decide(&mut self, estimate: &Estimate, joint: Option<(f64, f64)>, margin: f64) -> Interval {
+        let ratios = |(low, high): (f64, f64)| (low.exp(), high.exp());
+        let plain = estimate.interval(CONFIDENCE);
+        let alone = Interval::towards_worse(plain, self.better);
+        let together = joint.map(|joint| Interval::towards_worse(joint, self.better));
         self.ratio = Some(estimate.log_ratio.exp());
-        self.interval = Some((plain.0.exp(), plain.1.exp()));
-        self.joint_interval = Some((joint.0.exp(), joint.1.exp()));
-        self.verdict = judge(turned, joint_turned, options.margin);
+        self.interval = Some(ratios(plain));
+        self.joint_interval = joint.map(ratios);
+        self.verdict = judge(alone, together, margin);
         self.outliers = estimate.outliers.below + estimate.outliers.above;
         if self.verdict <= Verdict::Equivalent && self.is_torn(estimate.outliers) {
             self.verdict = Verdict::Inconclusive;
             self.note = Some("outliers of B are worse than those of A".to_owned());
-            return self;
         }
-        if self.verdict == Verdict::Inconclusive {
-            let needed = runs_needed(turned, options.margin, runs).max(runs as f64 + 1.0);
-            self.runs_needed = (needed <= RUNS_HINT_MAX).then_some(needed.ceil() as u64);
-        }
-        self
+        alone
     }
 
     /// Whether what was set aside lies on the worse side too often for chance.

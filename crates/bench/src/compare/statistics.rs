@@ -27,6 +27,8 @@ const DEVIATION_OF_NORMAL: f64 = 1.4826;
 /// The same for the mean absolute deviation.
 const MEAN_DEVIATION_OF_NORMAL: f64 = 1.2533;
 const STEPS_MAX: usize = 50;
+/// Where the search for enough runs ends: more are never made.
+const SIZE_MAX: usize = 1_000;
 const STEP_MIN: f64 = 1e-7;
 
 /// Where resamples come from and how many there are.
@@ -225,6 +227,16 @@ impl Group {
             above: count(&|value| *value > centre + reach),
         }
     }
+}
+
+/// With how many runs an interval can have this confidence, e.g. 0.95: enough that the percentiles it
+/// is read from are not the extremes of the usual number of resamples. Those do not move any more,
+/// however sure one wants to be, since no resample lies beyond the observations themselves.
+pub fn size_min(confidence: f64) -> usize {
+    let tail = (1.0 - confidence) / 2.0;
+    let mut sizes = 2..SIZE_MAX;
+    let enough = sizes.find(|size| expanded_tail(tail, *size) * RESAMPLES as f64 >= 1.0);
+    enough.unwrap_or(SIZE_MAX)
 }
 
 /// The share of resamples to leave out at each end for `tail` of the true distribution.

@@ -264,29 +264,55 @@ fn other_conditions_are_refused_each_by_name() {
     assert_eq!(comparison.allowed.len(), 3);
 }
 
-#[test]
-fn more_figures_make_worse_harder_to_say_and_equivalent_no_easier() {
-    let a = [4.0, 4.1, 3.9, 4.05, 3.95, 4.0, 4.02];
-    let b = a.map(|value| value * 1.2);
-    let (mut many_a, mut many_b) = (sample::file_with_runs(&a), sample::file_with_runs(&b));
-    for file in [&mut many_a, &mut many_b] {
+/// What is said of `create` when `figures` figures in all have these values, B being `factor` times A.
+fn among(figures: usize, pairs: usize, factor: f64) -> Row {
+    let a: Vec<f64> = (0..pairs)
+        .map(|pair| 4.0 + 0.05 * (pair % 3) as f64)
+        .collect();
+    let b: Vec<f64> = a.iter().rev().map(|value| value * factor).collect();
+    let sides = [a, b].map(|values| {
+        let mut file = sample::file_with_runs(&values);
         for run in &mut file.runs {
-            for name in ["one", "two", "three"] {
+            for number in 1..figures {
                 let copy = run.metrics["create"].clone();
-                run.metrics.insert(name.to_owned(), copy);
+                run.metrics.insert(format!("more-{number}"), copy);
             }
         }
-    }
+        file
+    });
     let all = Options {
         figures: Vec::new(),
+        paired: true,
         ..options()
     };
-    let comparison = compare(&many_a, &many_b, labels(), &all).unwrap();
-    let row = &comparison.rows[0];
-    let ((low, high), (joint_low, joint_high)) =
-        (row.interval.unwrap(), row.joint_interval.unwrap());
+    let mut comparison = compare(&sides[0], &sides[1], labels(), &all).unwrap();
+    assert_eq!(comparison.rows.len(), figures);
+    comparison.rows.remove(0)
+}
+
+#[test]
+fn more_figures_make_worse_harder_to_say() {
+    let row = among(4, 8, 1.2);
+    let (low, high) = row.interval.unwrap();
+    let (joint_low, joint_high) = row.joint_interval.unwrap();
     assert!(joint_low < low && joint_high > high);
-    assert_eq!(comparison.rows.len(), 4);
+    assert_eq!(row.verdict, Verdict::Worse);
+}
+
+#[test]
+fn so_many_figures_need_more_pairs() {
+    assert_eq!(among(1, 6, 1.2).verdict, Verdict::Worse);
+    let row = among(12, 6, 1.2);
+    assert_eq!(
+        (row.verdict, row.joint_interval),
+        (Verdict::Inconclusive, None)
+    );
+    assert_eq!(row.runs_needed, Some(13));
+    expect!["6 of at least 13 pairs that decide so many figures at once"]
+        .assert_eq(&row.note.unwrap());
+    assert_eq!(among(12, 13, 1.2).verdict, Verdict::Worse);
+    // That nothing differs is read from the plain interval.
+    assert_eq!(among(12, 6, 1.0).verdict, Verdict::Equivalent);
 }
 
 #[test]

@@ -71,19 +71,18 @@ impl Interval {
 /// Judges one metric.
 ///
 /// `plain` is its interval at the stated confidence, `wide` the one that holds for all compared
-/// metrics together. A difference has to be seen in `wide`: with twenty metrics one of twenty plain
-/// intervals errs. That nothing differs is seen in `plain`: "all are equivalent" is wrong only if
+/// metrics together; `None` where there are too few runs for it. A difference has to be seen in
+/// `wide`: with twenty metrics one of twenty plain intervals errs. That nothing differs is seen in `plain`: "all are equivalent" is wrong only if
 /// one that differs passes, and that chance does not grow with the others.
-pub fn judge(plain: Interval, wide: Interval, margin: f64) -> Verdict {
+pub fn judge(plain: Interval, wide: Option<Interval>, margin: f64) -> Verdict {
     let margin = margin.ln_1p();
     if plain.low > -margin && plain.high < margin {
-        Verdict::Equivalent
-    } else if wide.low > margin {
-        Verdict::Worse
-    } else if wide.high < 0.0 {
-        Verdict::Better
-    } else {
-        Verdict::Inconclusive
+        return Verdict::Equivalent;
+    }
+    match wide {
+        Some(wide) if wide.low > margin => Verdict::Worse,
+        Some(wide) if wide.high < 0.0 => Verdict::Better,
+        _ => Verdict::Inconclusive,
     }
 }
 

@@ -17,9 +17,13 @@ pub struct PostgresFacts {
     pub settings: BTreeMap<String, String>,
 }
 
+/// Stands before the names of a branch's settings, beside those of its source.
+const BRANCH: &str = "branch.";
+
 /// Settings that hold for this session alone are left out, as are those that say where the server
-/// is: they are another for every private server and change no speed. Some may hold a secret.
-const SETTINGS: &str = "
+/// is: they are another for every private server and change no speed. Some may hold a secret. Two
+/// columns of text: name and value.
+pub const SETTINGS: &str = "
     SELECT name,
            CASE WHEN name IN ('primary_conninfo', 'archive_command', 'archive_cleanup_command',
                               'restore_command', 'recovery_end_command', 'ssl_passphrase_command')
@@ -53,6 +57,15 @@ impl PostgresFacts {
             version: version.get(0),
             settings: settings.collect(),
         })
+    }
+
+    /// Adds the settings of a branch, as rows of name and value that [`SETTINGS`] gave there. They are
+    /// kept as `branch.NAME`, beside those of the source, which are others: a branch has a preset.
+    pub fn add_branch(&mut self, rows: impl IntoIterator<Item = (String, String)>) {
+        let named = rows
+            .into_iter()
+            .map(|(name, value)| (format!("{BRANCH}{name}"), value));
+        self.settings.extend(named);
     }
 }
 

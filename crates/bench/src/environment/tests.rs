@@ -69,6 +69,30 @@ fn the_machine_describes_itself() {
 }
 
 #[test]
+fn settings_of_a_branch_stand_beside_those_of_its_source() {
+    let settings = |pairs: &[(&str, &str)]| {
+        let owned = pairs
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        owned.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    let mut facts = PostgresFacts {
+        settings: settings(&[("shared_buffers", "16384 8kB")]),
+        ..PostgresFacts::default()
+    };
+    facts.add_branch(settings(&[
+        ("fsync", "off"),
+        ("shared_buffers", "2048 8kB"),
+    ]));
+    let expected = settings(&[
+        ("branch.fsync", "off"),
+        ("branch.shared_buffers", "2048 8kB"),
+        ("shared_buffers", "16384 8kB"),
+    ]);
+    assert_eq!(facts.settings, expected);
+}
+
+#[test]
 fn the_measured_egret_is_described_and_not_the_one_that_measures() {
     let measured = Program {
         version: "9.9.9".to_owned(),

@@ -125,7 +125,7 @@ fn published() -> Published {
         })
         .map(|path| {
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-            let read = ResultFile::read(&path).map_err(|error| format!("{error:#}"));
+            let read = read(&path).map_err(|error| format!("{error:#}"));
             (name, read)
         })
         .collect()
@@ -141,6 +141,20 @@ fn every_number_that_claims_a_result_is_in_it() {
         .map(|finding| finding.to_string())
         .collect();
     assert!(findings.is_empty(), "\n{}\n", findings.join("\n"));
+}
+
+#[test]
+fn what_the_schema_refuses_is_not_published() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sql-x.json");
+    let mut file = sample::file();
+    file.write(&path).unwrap();
+    assert_eq!(read(&path).unwrap(), file);
+    // Nothing but the schema knows the units.
+    file.metrics.get_mut("create").unwrap().unit = "parsecs".to_owned();
+    file.write(&path).unwrap();
+    let error = read(&path).unwrap_err().to_string();
+    assert!(error.contains("/metrics/create/unit"), "{error}");
 }
 
 #[test]

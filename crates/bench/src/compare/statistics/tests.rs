@@ -72,6 +72,23 @@ fn few_runs_leave_out_less_than_the_nominal_tail() {
 }
 
 #[test]
+fn more_confidence_takes_more_runs() {
+    let jointly = |figures: f64| size_min(1.0 - 0.05 / figures);
+    assert_eq!([1.0, 2.0, 4.0, 12.0].map(jointly), [4, 6, 8, 13]);
+    // One run less, and the interval is from the lowest to the highest resample.
+    let interval = |runs: usize| {
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+        let values: Vec<f64> = (0..runs).map(|_| normal(&mut random)).collect();
+        let estimate = Estimate::paired(&values, Resampling::seeded(1));
+        let extremes = (estimate.draws[0], estimate.draws[estimate.draws.len() - 1]);
+        (estimate.interval(1.0 - 0.05 / 12.0), extremes)
+    };
+    let ((few, extremes_of_few), (enough, extremes)) = (interval(12), interval(13));
+    assert_eq!(few, extremes_of_few);
+    assert!(enough.0 > extremes.0 && enough.1 < extremes.1);
+}
+
+#[test]
 fn equal_runs_have_an_interval_of_one_point() {
     assert_eq!(
         Estimate::paired(&[0.0; 8], Resampling::seeded(1)).interval(0.95),

@@ -4,7 +4,7 @@ use super::*;
 
 fn verdict(low: f64, high: f64) -> Verdict {
     let interval = Interval::towards_worse((low, high), Better::Lower);
-    judge(interval, interval, 0.05)
+    judge(interval, Some(interval), 0.05)
 }
 
 #[test]
@@ -22,14 +22,17 @@ fn the_place_of_the_interval_decides() {
 #[test]
 fn of_a_rate_less_is_worse() {
     let interval = Interval::towards_worse((-0.12, -0.06), Better::Higher);
-    assert_eq!(judge(interval, interval, 0.05), Verdict::Worse);
+    assert_eq!(judge(interval, Some(interval), 0.05), Verdict::Worse);
 }
 
 #[test]
 fn a_difference_must_hold_for_all_figures_together() {
     let plain = Interval::towards_worse((0.06, 0.12), Better::Lower);
     let wide = Interval::towards_worse((0.03, 0.15), Better::Lower);
-    assert_eq!(judge(plain, wide, 0.05), Verdict::Inconclusive);
+    assert_eq!(judge(plain, Some(wide), 0.05), Verdict::Inconclusive);
+    assert_eq!(judge(plain, None, 0.05), Verdict::Inconclusive);
+    let none = Interval::towards_worse((-0.01, 0.01), Better::Lower);
+    assert_eq!(judge(none, None, 0.05), Verdict::Equivalent);
 }
 
 #[test]
