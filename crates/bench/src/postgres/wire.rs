@@ -83,7 +83,7 @@ impl Wire {
             // One port stands for all hosts.
             let ports = config.get_ports();
             let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
-            match open(host, port, tls).await {
+            match open(host, port, tls, config.get_ssl_mode()).await {
                 Ok(stream) => return log_in(config, stream).await,
                 Err(error) => fault = error,
             }
@@ -246,10 +246,13 @@ fn refusal(body: &[u8]) -> Fault {
     fault
 }
 
+/// Connects, and encrypts where `tls` is given. A server without TLS is used as it is when the mode
+/// is only to prefer it; anything else that goes wrong with TLS is an error.
 async fn open(
     host: &Host,
     port: u16,
     tls: Option<&MakeRustlsConnect>,
+    mode: SslMode,
 ) -> Result<Box<dyn Stream>, Fault> {
     let name = match host {
         Host::Unix(directory) => {
@@ -279,6 +282,9 @@ async fn open(
         code: None,
         message,
     };
+    if answer == *b"N" && mode == SslMode::Prefer {
+        return Ok(Box::new(stream));
+    }
     if answer != *b"S" {
         return Err(failed("the server does not speak TLS".to_owned()));
     }
@@ -360,3 +366,6 @@ impl AsyncWrite for Lent {
         self.with(|stream| stream.poll_shutdown(context))
     }
 }
+
+#[cfg(test)]
+mod tests;
