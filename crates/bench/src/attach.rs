@@ -99,7 +99,7 @@ impl<'a> Attachments<'a> {
     }
 
     /// Keeps plans.
-    pub(crate) fn explain(&mut self, plans: &Value) -> Result<()> {
+    pub(crate) fn explain(&mut self, plans: &[Value]) -> Result<()> {
         let text = serde_json::to_vec_pretty(plans)?;
         self.keep("explain", "explain.json", &text)
     }

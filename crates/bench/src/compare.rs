@@ -239,23 +239,7 @@ fn together(files: Vec<ResultFile>, figure: &Figure) -> Result<ResultFile> {
     });
     let median = ranked.get((ranked.len().max(1) - 1) / 2);
     let mut whole = (*median.context("no run was made")?).clone();
-    whole.runs = files
-        .into_iter()
-        .map(|file| {
-            let without_histogram = |(name, metric): (String, Metric)| {
-                let metric = Metric {
-                    histogram: None,
-                    ..metric
-                };
-                (name, metric)
-            };
-            Run {
-                started_at: file.started_at,
-                metrics: file.metrics.into_iter().map(without_histogram).collect(),
-                errors: file.errors,
-            }
-        })
-        .collect();
+    whole.runs = files.iter().map(Run::of).collect();
     Ok(whole)
 }
 

@@ -9,7 +9,6 @@ mod crew;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -17,11 +16,11 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::cli;
 use crate::record::{LATENCY_MAX, Recording, scalar};
-use crate::result::{Better, Cycle, Warmup};
+use crate::result::{Better, Cycle, Warmup, Watched};
 use crate::scenario::Measurement;
 use crate::schedule::Spacing;
 use crate::stage::Stage;
-use crate::steady::{Detector, WINDOW};
+use crate::steady::{Beat, Detector, Pulse, WINDOW};
 use arrivals::Dispatch;
 use crew::Crew;
 
@@ -34,8 +33,9 @@ pub trait Worker: Send + 'static {
 
 /// One operation to be done.
 pub struct Turn {
-    /// Counts operations; unique within a run, the same in every run.
-    pub index: u64,
+    /// Its number among all operations of the measurement, those of warm-ups and of every run: no
+    /// other one has it.
+    pub number: u64,
     /// Random values for this operation: the same in every run, whichever worker takes it.
     pub random: Xoshiro256PlusPlus,
     phases: Vec<(&'static str, Duration)>,
@@ -141,23 +141,29 @@ impl Load {
 ///
 /// # Errors
 /// When a worker cannot be made.
-pub async fn drive<W, M, F>(stage: &Stage, load: &Load, make: M) -> Result<Measurement>
+pub async fn drive<W, M, F>(stage: &mut Stage, load: &Load, make: M) -> Result<Measurement>
 where
     W: Worker,
     M: Fn(u32) -> F + Clone + Send + 'static,
     F: Future<Output = Result<W>>,
 {
     stage.progress.say("connecting");
-    let completed = Arc::new(AtomicU64::new(0));
-    let mut crew = Crew::hire(load, stage.seed, make, completed.clone()).await?;
-    let warmup = warm_up(stage, load, &mut crew, &completed).await?;
+    let pulse = Arc::new(Pulse::default());
+    let mut crew = Crew::hire(load, make, pulse.clone()).await?;
+    let warmup = warm_up(stage, load, &mut crew, &pulse).await?;
 
     stage.progress.say(format!(
         "measuring for {:.0} s",
         load.duration.as_secs_f64()
     ));
     let window = stage.open_window(Some(load.duration))?;
-    let dispatch = Dispatch::new(load, window.origin(), load.duration, stage.seed);
+    let dispatch = Dispatch::new(
+        load,
+        window.origin(),
+        load.duration,
+        stage.seed,
+        stage.operations,
+    );
     let done = crew
         .work(
             &dispatch,
@@ -165,6 +171,7 @@ where
         )
         .await?;
     let observed = window.close().await?;
+    stage.operations = dispatch.begun();
     let mut recording = Recording::merge(done);
     recording.dropped = dispatch.dropped(recording.successes_of_all() + recording.failures());
     let mut measurement = Measurement::new(observed, recording);
@@ -175,25 +182,23 @@ where
     Ok(measurement)
 }
 
-/// Runs the load unmeasured until its rate is steady, or the cap ends it.
-async fn warm_up(
-    stage: &Stage,
-    load: &Load,
-    crew: &mut Crew,
-    completed: &AtomicU64,
-) -> Result<Warmup> {
+/// Runs the load unmeasured until it is steady, or the cap ends it.
+async fn warm_up(stage: &mut Stage, load: &Load, crew: &mut Crew, pulse: &Pulse) -> Result<Warmup> {
     stage.progress.say("warming up");
     let begun = Instant::now();
     // Another seed than the window's: what the warm-up brings into caches is not what is measured.
-    let dispatch = Dispatch::new(load, begun, load.warmup_max, !stage.seed);
+    let dispatch = Dispatch::new(load, begun, load.warmup_max, !stage.seed, stage.operations);
     let mut detector = Detector::default();
     let mut steady = false;
     {
         let work = crew.work(&dispatch, begun + load.warmup_max + LATENCY_MAX);
         let mut work = std::pin::pin!(work);
         let mut ticks = tokio::time::interval(WINDOW);
+        // Windows that follow one another at once would hold nothing.
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         ticks.tick().await;
-        let mut before = 0;
+        let mut before = pulse.read();
+        let mut last = begun;
         loop {
             tokio::select! {
                 done = &mut work => {
@@ -201,9 +206,12 @@ async fn warm_up(
                     break;
                 }
                 _ = ticks.tick() => {
-                    let now = completed.load(Ordering::Relaxed);
-                    steady |= detector.push(now - before);
-                    before = now;
+                    let (now, moment) = (pulse.read(), Instant::now());
+                    let watched = watched(load.pace, &now, &before, moment - last);
+                    if let Some(watched) = watched {
+                        steady |= detector.push(moment - begun, watched);
+                    }
+                    (before, last) = (now, moment);
                     if steady || begun.elapsed() >= load.warmup_max {
                         dispatch.stop();
                     }
@@ -211,11 +219,27 @@ async fn warm_up(
             }
         }
     }
+    stage.operations = dispatch.begun();
+    let slope = detector.slope();
     Ok(Warmup {
         seconds: begun.elapsed().as_secs_f64(),
         steady,
-        slope: detector.slope().map_or(0.0, |slope| slope.relative),
+        slope: slope.map_or(0.0, |slope| slope.relative),
+        standard_error: slope.map(|slope| slope.standard_error),
+        watched: Some(match load.pace {
+            Pace::Closed => Watched::Rate,
+            Pace::Open { .. } => Watched::Latency,
+        }),
     })
+}
+
+/// What must settle, of one window: the rate of a closed loop, in operations per second; the typical
+/// latency of an open one, in microseconds, where any ended.
+fn watched(pace: Pace, now: &Beat, before: &Beat, lasted: Duration) -> Option<f64> {
+    match pace {
+        Pace::Closed => Some(now.ended_since(before) as f64 / lasted.as_secs_f64()),
+        Pace::Open { .. } => now.latency_since(before),
+    }
 }
 
 /// Adds the figures of a loop, and what casts doubt on them.

@@ -1,7 +1,7 @@
 //! What is written down about operations while they run, and what it adds up to.
 //!
-//! Every worker has a [`Recorder`] of its own, so nothing is locked while load runs; they are merged
-//! into one [`Recording`] at the end. Time is an argument: offsets from the begin of the window.
+//! Every thread has a [`Recorder`] of its own, so none waits for another while load runs; they are
+//! merged into one [`Recording`] at the end. Time is an argument: offsets from the begin of the window.
 //!
 //! A latency counts from the *intended* start of its operation. When a server stalls, the operations
 //! that should have begun meanwhile have waited too, and say so ("coordinated omission" is the name
@@ -25,10 +25,10 @@ const DIGITS: u8 = 3;
 /// An operation is late when it began this long after its intended start.
 pub const LATE: Duration = Duration::from_millis(1);
 
-/// What one worker has done.
+/// What the workers of one thread have done.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    operations: Vec<(String, Latencies)>,
+    operations: Vec<Operation>,
     phases: Vec<(String, String, Latencies)>,
     errors: BTreeMap<String, u64>,
     errors_by_second: BTreeMap<u64, u64>,
@@ -38,18 +38,24 @@ pub struct Recorder {
     last: Duration,
 }
 
+/// An operation: its latencies, and those of the current second.
+#[derive(Debug)]
+struct Operation {
+    name: String,
+    latencies: Latencies,
+    current: Histogram<u64>,
+}
+
 /// A histogram in microseconds, with what it rounds away.
 #[derive(Clone, Debug)]
 struct Latencies {
     histogram: Histogram<u64>,
     total: Duration,
     largest: Duration,
-    /// Those of the current second.
-    current: Histogram<u64>,
 }
 
-/// The latencies of one operation in one second. Encoded, a histogram of a second is a few hundred
-/// bytes instead of 140 kB, which matters when a hundred workers run for an hour.
+/// The latencies of one operation in one second. Encoded, a histogram of a second is about a kilobyte
+/// instead of 140, which matters in an hour.
 #[derive(Debug)]
 struct PastSecond {
     second: u64,
@@ -57,7 +63,7 @@ struct PastSecond {
     encoded: Vec<u8>,
 }
 
-/// What all workers have done.
+/// What all threads have done.
 #[derive(Debug, Default)]
 pub struct Recording {
     operations: BTreeMap<String, Latencies>,
@@ -86,18 +92,18 @@ impl Recorder {
         self.turn_to(ended);
         self.begun(intended, started);
         let latency = ended.saturating_sub(intended);
-        let known = self
-            .operations
-            .iter()
-            .position(|(name, _)| name == operation);
+        let known = self.operations.iter().position(|one| one.name == operation);
         let index = known.unwrap_or_else(|| {
-            self.operations
-                .push((operation.to_owned(), Latencies::new()));
+            self.operations.push(Operation {
+                name: operation.to_owned(),
+                latencies: Latencies::new(),
+                current: histogram(),
+            });
             self.operations.len() - 1
         });
-        let latencies = &mut self.operations[index].1;
-        latencies.add(latency);
-        latencies.current.saturating_record(micros(latency));
+        let operation = &mut self.operations[index];
+        operation.latencies.add(latency);
+        operation.current.saturating_record(micros(latency));
     }
 
     /// An operation failed; its time counts in no latency.
@@ -134,7 +140,7 @@ impl Recorder {
         let succeeded: u64 = self
             .operations
             .iter()
-            .map(|(_, latencies)| latencies.histogram.len())
+            .map(|operation| operation.latencies.histogram.len())
             .sum();
         succeeded + self.errors.values().sum::<u64>()
     }
@@ -152,27 +158,27 @@ impl Recorder {
             return;
         }
         let mut serializer = V2Serializer::new();
-        for (operation, (_, latencies)) in self.operations.iter_mut().enumerate() {
-            if latencies.current.is_empty() {
+        for (index, operation) in self.operations.iter_mut().enumerate() {
+            if operation.current.is_empty() {
                 continue;
             }
             let mut encoded = Vec::new();
             serializer
-                .serialize(&latencies.current, &mut encoded)
+                .serialize(&operation.current, &mut encoded)
                 .expect("memory takes what is written to it");
             self.seconds.push(PastSecond {
                 second: self.second,
-                operation,
+                operation: index,
                 encoded,
             });
-            latencies.current.reset();
+            operation.current.reset();
         }
         self.second = now.as_secs();
     }
 }
 
 impl Recording {
-    /// Adds up what the workers have done.
+    /// Adds up what the threads have done.
     pub fn merge(recorders: impl IntoIterator<Item = Recorder>) -> Self {
         let mut merged = Self::default();
         let mut seconds: Vec<(u64, String, Vec<u8>)> = Vec::new();
@@ -181,11 +187,11 @@ impl Recording {
             let last = recorder.last;
             recorder.turn_to(Duration::from_secs(recorder.second + 1));
             for past in recorder.seconds.drain(..) {
-                let name = recorder.operations[past.operation].0.clone();
+                let name = recorder.operations[past.operation].name.clone();
                 seconds.push((past.second, name, past.encoded));
             }
-            for (name, latencies) in recorder.operations {
-                add_to(&mut merged.operations, name, latencies);
+            for operation in recorder.operations {
+                add_to(&mut merged.operations, operation.name, operation.latencies);
             }
             for (operation, phase, latencies) in recorder.phases {
                 add_to(&mut merged.phases, (operation, phase), latencies);
@@ -316,15 +322,10 @@ pub const QUEUE: &str = "queue";
 
 impl Latencies {
     fn new() -> Self {
-        let histogram = || {
-            Histogram::new_with_bounds(1, micros(LATENCY_MAX), DIGITS)
-                .expect("the bounds are constants that are valid")
-        };
         Self {
             histogram: histogram(),
             total: Duration::ZERO,
             largest: Duration::ZERO,
-            current: histogram(),
         }
     }
 
@@ -361,7 +362,7 @@ impl Latencies {
     }
 
     fn phase(&self, operation: &str) -> Phase {
-        let at = |quantile| self.histogram.value_at_quantile(quantile) as f64 / 1_000.0;
+        let at = |quantile| percentile(&self.histogram, quantile);
         Phase {
             operation: operation.to_owned(),
             count: self.histogram.len(),
@@ -370,6 +371,11 @@ impl Latencies {
             p95: at(0.95),
         }
     }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, micros(LATENCY_MAX), DIGITS)
+        .expect("the bounds are constants that are valid")
 }
 
 fn add_to<K: Ord>(sums: &mut BTreeMap<K, Latencies>, key: K, latencies: Latencies) {
@@ -392,19 +398,19 @@ fn percentile(histogram: &Histogram<u64>, quantile: f64) -> Option<f64> {
 
 fn summarize<'a>(encoded: impl Iterator<Item = &'a [u8]>) -> SecondOfOperation {
     let mut deserializer = Deserializer::new();
-    let mut sum: Histogram<u64> = Latencies::new().histogram;
+    let mut sum = histogram();
     for encoded in encoded {
         let one: Histogram<u64> = deserializer
             .deserialize(&mut Cursor::new(encoded))
             .expect("it was written by this process");
         sum.add(one).expect("all histograms have the same bounds");
     }
-    let at = |quantile| sum.value_at_quantile(quantile) as f64 / 1_000.0;
     SecondOfOperation {
         count: sum.len(),
-        p50: at(0.5),
-        p95: at(0.95),
+        p50: percentile(&sum, 0.5),
+        p95: percentile(&sum, 0.95),
         max: sum.max() as f64 / 1_000.0,
+        histogram: Some(encode(&sum)),
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -121,12 +121,17 @@ pub struct Second {
 pub struct SecondOfOperation {
     /// Completed.
     pub count: u64,
-    /// Median latency in milliseconds.
-    pub p50: f64,
-    /// 95th percentile in milliseconds.
-    pub p95: f64,
+    /// Median latency in milliseconds, with enough samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50: Option<f64>,
+    /// 95th percentile in milliseconds, with enough samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p95: Option<f64>,
     /// Largest in milliseconds.
     pub max: f64,
+    /// The whole distribution, as a metric has it; not in [`Run::timeline`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<String>,
 }
 
 /// The warm-up before the window.
@@ -135,10 +140,49 @@ pub struct SecondOfOperation {
 pub struct Warmup {
     /// How long it took, in seconds.
     pub seconds: f64,
-    /// Whether the rate was steady at its end; else the cap ended it.
+    /// Whether it was shown that the load was steady at its end; else the cap ended it.
     pub steady: bool,
     /// The relative slope per second at its end.
     pub slope: f64,
+    /// How uncertain the slope is; missing where there was nothing to draw a line through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standard_error: Option<f64>,
+    /// What had to be steady; missing in the first files, where it was the rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Watched>,
+}
+
+/// What had to be steady at the end of a warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Watched {
+    /// Of a closed loop: operations per second.
+    Rate,
+    /// Of an open loop: the geometric mean of the latencies.
+    Latency,
+}
+
+impl Warmup {
+    /// How it ended, in words.
+    pub fn end(&self) -> String {
+        let watched = match self.watched {
+            Some(Watched::Latency) => "latency",
+            Some(Watched::Rate) | None => "rate",
+        };
+        if self.steady {
+            return format!("the {watched} was steady");
+        }
+        if self.watched.is_some() && self.standard_error.is_none() {
+            return format!("the {watched} was not shown to be steady: that takes longer");
+        }
+        let uncertain = self.standard_error.map_or_else(String::new, |error| {
+            format!(" (standard error {:.1}%)", error * 100.0)
+        });
+        format!(
+            "the {watched} was not shown to be steady: it changed by {:+.1}% per second{uncertain}",
+            self.slope * 100.0
+        )
+    }
 }
 
 /// One operation by itself.
@@ -169,10 +213,19 @@ pub struct Phase {
     pub count: u64,
     /// Sum in milliseconds.
     pub total_ms: f64,
-    /// Median in milliseconds.
-    pub p50: f64,
-    /// 95th percentile in milliseconds.
-    pub p95: f64,
+    /// Median in milliseconds, with enough samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50: Option<f64>,
+    /// 95th percentile in milliseconds, with enough samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p95: Option<f64>,
+}
+
+impl Phase {
+    /// The mean in milliseconds.
+    pub fn mean_ms(&self) -> f64 {
+        self.total_ms / self.count.max(1) as f64
+    }
 }
 
 /// One run of several.
@@ -185,6 +238,37 @@ pub struct Run {
     pub metrics: BTreeMap<String, Metric>,
     /// Its errors by cause.
     pub errors: BTreeMap<String, u64>,
+    /// Its seconds, without histograms.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<Second>,
+    /// How its warm-up went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<Warmup>,
+    /// Its cold operations and cycles.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cycles: Vec<Cycle>,
+}
+
+impl Run {
+    /// The run on top of a result.
+    pub fn of(result: &ResultFile) -> Self {
+        let mut run = Self {
+            started_at: result.started_at,
+            metrics: result.metrics.clone(),
+            errors: result.errors.clone(),
+            timeline: result.timeline.clone(),
+            warmup: result.warmup.clone(),
+            cycles: result.cycles.clone(),
+        };
+        for metric in run.metrics.values_mut() {
+            metric.histogram = None;
+        }
+        let seconds = run.timeline.iter_mut();
+        for operation in seconds.flat_map(|second| second.operations.values_mut()) {
+            operation.histogram = None;
+        }
+        run
+    }
 }
 
 /// The machine and the programs under test.
@@ -286,12 +370,17 @@ impl ResultFile {
     pub fn write(&self, path: &Path) -> Result<()> {
         let mut text = serde_json::to_vec_pretty(self)?;
         text.push(b'\n');
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        let new = Path::new(&new);
-        fs::write(new, text).with_context(|| format!("cannot write {}", new.display()))?;
-        fs::rename(new, path).with_context(|| format!("cannot write {}", path.display()))
+        let new = new_path(path);
+        fs::write(&new, text).with_context(|| format!("cannot write {}", new.display()))?;
+        fs::rename(&new, path).with_context(|| format!("cannot write {}", path.display()))
     }
+}
+
+/// Where a file is written before it gets its name.
+pub(crate) fn new_path(path: &Path) -> PathBuf {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    PathBuf::from(new)
 }
 
 #[cfg(test)]

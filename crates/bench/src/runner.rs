@@ -14,7 +14,7 @@ use crate::environment::{Machine, command_line, redact_setting};
 use crate::private::Private;
 use crate::progress::Progress;
 use crate::result::{Metric, Program, ResultFile, Run, SCHEMA_VERSION};
-use crate::scenario::{Measurement, Scenario};
+use crate::scenario::{Measurement, Plans, Scenario};
 use crate::server::Server;
 use crate::stage::{Stage, Subject};
 use crate::{Global, refusal, terminal};
@@ -22,7 +22,7 @@ use crate::{Global, refusal, terminal};
 /// A run that a clock jump has voided is made again this often.
 const VOID_MAX: u32 = 2;
 
-/// How long removing what a scenario made may take after an interruption.
+/// How long removing what a scenario made may take.
 const CLEAN_MAX: Duration = Duration::from_secs(30);
 
 /// One run, with where its profile is not yet written.
@@ -32,77 +32,86 @@ struct Done {
     profile: Option<String>,
 }
 
-/// Measures, writes the result file, prints the table.
+/// What outlives an interruption of the measurement.
+#[derive(Default)]
+struct Kept {
+    private: Option<Private>,
+    stage: Option<Stage>,
+    runs: Vec<Done>,
+}
+
+/// Measures, writes the result file, removes what was made, prints the table.
 ///
 /// A private Egret is ended however this goes.
 ///
 /// # Errors
 /// What failed; [`Refusal`](crate::Refusal) where that has an exit code of its own.
 pub async fn run<S: Scenario>(mut scenario: S, args: &RunArgs, global: &Global) -> Result<()> {
-    if let Some(out) = &args.out {
-        check_out(out)?;
-    }
+    check::<S>(args, global)?;
     let progress = match global.json {
         true => Progress::silent(),
         false => Progress::new(),
     };
-    let mut private = None;
-    let mut stage = None;
+    let mut kept = Kept::default();
     let measured = tokio::select! {
-        measured = measure_all(&mut scenario, args, global, progress.clone(), &mut private, &mut stage) => measured,
+        measured = measure_all(&mut scenario, args, global, progress.clone(), &mut kept) => measured,
         name = interruption() => name.and_then(|name| bail!("interrupted by {name}: nothing was written")),
     };
+    let result = match measured {
+        // Before anything is removed: that can take a while, and fail.
+        Ok(()) => conclude(&mut scenario, args, &mut kept).await,
+        Err(error) => Err(error),
+    };
     progress.say("cleaning up");
-    if let Some(mut stage) = stage {
-        let cleaned = tokio::time::timeout(CLEAN_MAX, scenario.clean(&mut stage)).await;
-        let cleaned = cleaned
-            .unwrap_or_else(|_| bail!("cleaning up took longer than {} s", CLEAN_MAX.as_secs()));
-        if let Err(error) = cleaned {
-            // The measurement stands; what is left behind must be known.
-            let _ = writeln!(
-                std::io::stderr(),
-                "warning: the scenario left something behind: {error:#}"
-            );
-        }
+    if let Some(stage) = &mut kept.stage
+        && let Err(error) = clean(&mut scenario, stage).await
+    {
+        // The measurement stands; what is left behind must be known.
+        let _ = writeln!(
+            std::io::stderr(),
+            "warning: the scenario left something behind: {error:#}"
+        );
     }
-    drop(private);
+    drop(kept);
     progress.finish();
-    let (runs, plans) = measured?;
-    let mut result = finish(runs, scenario.headline(), args)?;
-    if let (Some(out), Some(plans)) = (&args.out, plans) {
-        let mut attachments = Attachments::beside(out);
-        attachments.explain(&plans)?;
-        result.attachments.extend(attachments.kept());
-    }
-    if let Some(out) = &args.out {
-        result.write(out)?;
-    }
+    let result = result?;
     print(&match global.json {
         true => serde_json::to_string_pretty(&result)? + "\n",
         false => terminal::table(&result),
     })
 }
 
-/// The runs in order, and the plans where they were asked for.
+/// Refuses what cannot be done before anything is.
+fn check<S: Scenario>(args: &RunArgs, global: &Global) -> Result<()> {
+    if args.explain && !S::EXPLAINS {
+        return Err(refusal::usage(format!(
+            "--explain: the scenario `{}` keeps no plans: leave it away",
+            S::NAME
+        )));
+    }
+    if args.profile && !args.private && global.door.is_none() {
+        return Err(refusal::usage(
+            "--profile: there is no egret to profile: give --private or --server URL",
+        ));
+    }
+    args.out.as_deref().map_or(Ok(()), check_out)
+}
+
+/// Makes every run.
 async fn measure_all<S: Scenario>(
     scenario: &mut S,
     args: &RunArgs,
     global: &Global,
     progress: Progress,
-    private: &mut Option<Private>,
-    kept_stage: &mut Option<Stage>,
-) -> Result<(Vec<Done>, Option<Value>)> {
-    let set_up = set_the_stage(scenario, args, global, progress, private);
-    let stage = kept_stage.insert(set_up.await?);
+    kept: &mut Kept,
+) -> Result<()> {
+    let set_up = set_the_stage(scenario, args, global, progress, &mut kept.private);
+    let stage = kept.stage.insert(set_up.await?);
     stage.progress.say("preparing");
     scenario.prepare(stage).await?;
-    if args.profile {
-        stage.server()?;
-    }
     let machine = Machine::examine(&stage.subject, args.seed)?;
-    let mut runs = Vec::new();
     let mut voided = Vec::new();
-    while runs.len() < args.repeat as usize {
+    while kept.runs.len() < args.repeat as usize {
         let measurement = scenario.measure(stage).await?;
         if let Some(jump) = measurement.observed.clock_jump {
             voided.push(format!(
@@ -123,16 +132,57 @@ async fn measure_all<S: Scenario>(
             parameters.insert("set".to_owned(), Value::Object(settings_of(settings)));
         }
         done.result.warnings.append(&mut voided);
-        runs.push(done);
+        kept.runs.push(done);
     }
-    let plans = match args.explain {
-        true => {
-            stage.progress.say("explaining the statements");
-            scenario.explain(stage).await?
-        }
-        false => None,
+    Ok(())
+}
+
+/// The result of all runs, written where it is wanted. Plans that cannot be had are missing in it.
+async fn conclude<S: Scenario>(
+    scenario: &mut S,
+    args: &RunArgs,
+    kept: &mut Kept,
+) -> Result<ResultFile> {
+    let plans = match &mut kept.stage {
+        Some(stage) if args.explain => Some(explain(scenario, stage).await),
+        _ => None,
     };
-    Ok((runs, plans))
+    let runs = std::mem::take(&mut kept.runs);
+    let mut result = finish(runs, scenario.headline(), args)?;
+    if let (Some(out), Some(plans)) = (&args.out, plans) {
+        if !plans.plans.is_empty() {
+            let mut attachments = Attachments::beside(out);
+            attachments.explain(&plans.plans)?;
+            result.attachments.extend(attachments.kept());
+        }
+        result.warnings.extend(plans.missing);
+    }
+    if let Some(out) = &args.out {
+        result.write(out)?;
+    }
+    Ok(result)
+}
+
+/// The plans, and what is missing among them.
+async fn explain<S: Scenario>(scenario: &mut S, stage: &mut Stage) -> Plans {
+    stage.progress.say("explaining the statements");
+    let explained = tokio::select! {
+        explained = scenario.explain(stage) => explained,
+        name = interruption() => name.and_then(|name| bail!("interrupted by {name}")),
+    };
+    explained.unwrap_or_else(|error| Plans {
+        plans: Vec::new(),
+        missing: vec![format!("there are no plans: {error:#}")],
+    })
+}
+
+/// Removes what the scenario made, until that takes too long or somebody has had enough.
+async fn clean<S: Scenario>(scenario: &mut S, stage: &mut Stage) -> Result<()> {
+    tokio::select! {
+        cleaned = scenario.clean(stage) => cleaned,
+        () = tokio::time::sleep(CLEAN_MAX) => bail!("cleaning up took longer than {} s", CLEAN_MAX.as_secs()),
+        name = interruption() => name.and_then(|name| bail!("cleaning up was interrupted by {name}")),
+    }
 }
 
 /// Finds or starts the Egret to measure.
@@ -172,6 +222,7 @@ async fn set_the_stage<S: Scenario>(
         progress,
         subject,
         generator_cores: 1,
+        operations: 0,
         profile: args.profile,
     })
 }
@@ -208,9 +259,9 @@ fn describe<S: Scenario>(
     warnings.extend(more);
     if let Some(warmup) = warmup.as_ref().filter(|warmup| !warmup.steady) {
         warnings.push(format!(
-            "the rate was not steady when the warm-up was cut off after {:.1} s: it changed by {:+.1}% per second",
+            "the warm-up was cut off after {:.1} s: {}",
             warmup.seconds,
-            warmup.slope * 100.0
+            warmup.end()
         ));
     }
     if workers > 0 {
@@ -243,14 +294,7 @@ fn describe<S: Scenario>(
 
 /// The median run with all runs in it; its profile is written.
 fn finish(mut runs: Vec<Done>, headline: &str, args: &RunArgs) -> Result<ResultFile> {
-    let all: Vec<Run> = runs
-        .iter()
-        .map(|done| Run {
-            started_at: done.result.started_at,
-            metrics: without_histograms(&done.result),
-            errors: done.result.errors.clone(),
-        })
-        .collect();
+    let all: Vec<Run> = runs.iter().map(|done| Run::of(&done.result)).collect();
     let median = median(&all, headline).context("there was no run")?;
     let chosen = runs.swap_remove(median);
     let mut result = chosen.result;
@@ -286,14 +330,6 @@ fn figure(metric: &Metric) -> f64 {
     metric.p50.unwrap_or(metric.value)
 }
 
-fn without_histograms(result: &ResultFile) -> std::collections::BTreeMap<String, Metric> {
-    let mut metrics = result.metrics.clone();
-    for metric in metrics.values_mut() {
-        metric.histogram = None;
-    }
-    metrics
-}
-
 /// Writes to standard output.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
@@ -311,18 +347,24 @@ pub(crate) fn print(text: &str) -> Result<()> {
 
 /// A result that cannot be written must not be found out after a minute of measuring.
 fn check_out(out: &Path) -> Result<()> {
-    let parent = match out.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
+    let refused = |reason: &dyn std::fmt::Display| {
+        let out = out.display();
+        refusal::usage(format!(
+            "--out {out}: no file can be written there: {reason}"
+        ))
     };
-    if !parent.is_dir() || out.is_dir() {
-        return Err(refusal::usage(format!(
-            "--out {}: {} is no directory that a file can be written to",
-            out.display(),
-            parent.display()
-        )));
+    if out.is_dir() {
+        return Err(refused(&"it is a directory"));
     }
-    Ok(())
+    // Where it is written first.
+    let new = crate::result::new_path(out);
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&new)
+        .and_then(|_| std::fs::remove_file(&new))
+        .map_err(|error| refused(&error))
 }
 
 /// Waits for a signal that asks for an end.

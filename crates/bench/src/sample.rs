@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::result::{
     Better, Cycle, Environment, Metric, Phase, Program, ResultFile, Run, SCHEMA_VERSION, Second,
-    SecondOfOperation, Warmup,
+    SecondOfOperation, Warmup, Watched,
 };
 
 /// A machine like the one these are written on.
@@ -102,9 +102,10 @@ pub fn file() -> ResultFile {
             "create".to_owned(),
             SecondOfOperation {
                 count: 100 - second,
-                p50: 4.0,
-                p95: 5.0 + second as f64,
+                p50: Some(4.0),
+                p95: Some(5.0 + second as f64),
                 max: 9.0,
+                histogram: None,
             },
         )]),
         errors: 0,
@@ -134,6 +135,8 @@ pub fn file() -> ResultFile {
             seconds: 3.0,
             steady: true,
             slope: 0.001,
+            standard_error: Some(0.002),
+            watched: Some(Watched::Rate),
         }),
         cycles: (0..4).map(cycle).collect(),
         phases: BTreeMap::from([(
@@ -142,8 +145,8 @@ pub fn file() -> ResultFile {
                 operation: "create".to_owned(),
                 count: 1_000,
                 total_ms: 1_500.0,
-                p50: 1.4,
-                p95: 2.0,
+                p50: Some(1.4),
+                p95: Some(2.0),
             },
         )]),
         runs: Vec::new(),
@@ -165,6 +168,9 @@ pub fn file_with_runs(medians_ms: &[f64]) -> ResultFile {
                 started_at: file.started_at,
                 metrics: BTreeMap::from([("create".to_owned(), create)]),
                 errors: BTreeMap::new(),
+                timeline: Vec::new(),
+                warmup: None,
+                cycles: Vec::new(),
             }
         })
         .collect();

@@ -6,7 +6,7 @@
 //! result file and prints the table.
 //!
 //! ```text
-//! prepare ── measure ── measure ── … ── explain ── clean       (clean also after a failure)
+//! prepare ── measure ── measure ── … ── explain ── (result is written) ── clean     (clean also after a failure)
 //!               │
 //!               ├ cold operations, warm-up: as the scenario likes; `load::drive` does both
 //!               ├ let window = stage.open_window(expected)
@@ -23,7 +23,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde_json::Value;
 
 use crate::record::Recording;
@@ -54,18 +54,29 @@ pub trait Scenario: Send {
     /// One run.
     fn measure(&mut self, stage: &mut Stage) -> impl Future<Output = Result<Measurement>> + Send;
 
-    /// The plans of the scenario's statements, with `--explain`.
-    fn explain(
-        &mut self,
-        _stage: &mut Stage,
-    ) -> impl Future<Output = Result<Option<Value>>> + Send {
-        async { Ok(None) }
+    /// Whether [`Scenario::explain`] does something. Where it does not, `--explain` is refused before
+    /// anything is prepared.
+    const EXPLAINS: bool = false;
+
+    /// The plans of the scenario's statements, with `--explain`. What fails here costs plans, not the
+    /// measurement.
+    fn explain(&mut self, _stage: &mut Stage) -> impl Future<Output = Result<Plans>> + Send {
+        async { bail!("this scenario has no plans") }
     }
 
     /// Called once, after the last run or a failure: removes what was made.
     fn clean(&mut self, _stage: &mut Stage) -> impl Future<Output = Result<()>> + Send {
         async { Ok(()) }
     }
+}
+
+/// The plans of a scenario's statements.
+#[derive(Debug, Default)]
+pub struct Plans {
+    /// As PostgreSQL gives them, each with its statement.
+    pub plans: Vec<Value>,
+    /// Of which statements there is none, and why.
+    pub missing: Vec<String>,
 }
 
 /// What one run has found.

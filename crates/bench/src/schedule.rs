@@ -17,32 +17,67 @@ pub enum Spacing {
     Poisson,
 }
 
-/// The arrivals of one window, ascending, each counted from the window's begin.
+/// The arrivals of one window, ascending, each counted from the window's begin. They are drawn one
+/// by one, so that a long window takes no memory.
 ///
 /// The same seed makes the same schedule on every machine.
+#[derive(Clone, Debug)]
+pub struct Arrivals {
+    rate: f64,
+    end_s: f64,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Constant {
+        index: u64,
+    },
+    Poisson {
+        at_s: f64,
+        gap: Exp<f64>,
+        random: Xoshiro256PlusPlus,
+    },
+}
+
+/// The arrivals of a window of this length.
 ///
 /// # Panics
 /// When `rate` (operations per second) is not positive.
-pub fn arrivals(spacing: Spacing, rate: f64, window: Duration, seed: u64) -> Vec<Duration> {
+pub fn arrivals(spacing: Spacing, rate: f64, window: Duration, seed: u64) -> Arrivals {
     assert!(rate > 0.0, "a rate is positive");
-    let end = window.as_secs_f64();
-    match spacing {
-        // Multiplied, not summed: rounding errors must not add up over a million arrivals.
-        Spacing::Constant => (0u64..)
-            .map(|index| index as f64 / rate)
-            .take_while(|at| *at < end)
-            .map(Duration::from_secs_f64)
-            .collect(),
-        Spacing::Poisson => {
-            let gap = Exp::new(rate).expect("a positive rate is a valid one");
-            let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let mut at = 0.0;
-            std::iter::from_fn(|| {
-                at += gap.sample(&mut random);
-                (at < end).then(|| Duration::from_secs_f64(at))
-            })
-            .collect()
-        }
+    let kind = match spacing {
+        Spacing::Constant => Kind::Constant { index: 0 },
+        Spacing::Poisson => Kind::Poisson {
+            at_s: 0.0,
+            gap: Exp::new(rate).expect("a positive rate is a valid one"),
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
+        },
+    };
+    Arrivals {
+        rate,
+        end_s: window.as_secs_f64(),
+        kind,
+    }
+}
+
+impl Iterator for Arrivals {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let at_s = match &mut self.kind {
+            // Multiplied, not summed: rounding errors must not add up over a million arrivals.
+            Kind::Constant { index } => {
+                let at_s = *index as f64 / self.rate;
+                *index += 1;
+                at_s
+            }
+            Kind::Poisson { at_s, gap, random } => {
+                *at_s += gap.sample(random);
+                *at_s
+            }
+        };
+        (at_s < self.end_s).then(|| Duration::from_secs_f64(at_s))
     }
 }
 

@@ -1,31 +1,37 @@
-//! Whether a rate has settled: a straight line through the last windows of the warm-up.
+//! Whether a load has settled: a straight line through the last windows of the warm-up.
+//!
+//! What is watched is what the server decides: in a closed loop the rate, in an open loop, whose rate
+//! is the schedule's, the latency. It has settled when the data show that it changes by little. That
+//! they do not show a change is not enough: noise would hide one.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// How long one window of the warm-up is.
 pub const WINDOW: Duration = Duration::from_millis(500);
 
-/// How many windows the line goes through: three seconds.
-const WINDOWS: usize = 6;
+/// The line goes through at least so many windows: three seconds.
+const WINDOWS_MIN: usize = 6;
 
-/// A rate that changes by less than this share per second is steady.
+/// …and through at most so many: half a minute.
+const WINDOWS_MAX: usize = 60;
+
+/// What certainly changes by less than this share per second is steady.
 const SLOPE_MAX: f64 = 0.02;
 
-/// A slope within this many standard errors of zero is noise…
+/// Certainly: with so many standard errors added to the slope.
 const STANDARD_ERRORS: f64 = 2.0;
 
-/// …unless the noise is so strong that it would hide a change of this share per second.
-const NOISE_MAX: f64 = 0.10;
-
-/// Watches a rate.
+/// Watches a quantity, one value per [`WINDOW`].
 #[derive(Debug, Default)]
 pub struct Detector {
-    rates: VecDeque<f64>,
+    /// Seconds and value.
+    points: VecDeque<(f64, f64)>,
 }
 
-/// A line through rates: its slope and the slope's standard error, both as share of the mean rate
-/// per second.
+/// A line through values: its slope and the slope's standard error, both as share of the mean per
+/// second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slope {
     /// The slope.
@@ -34,55 +40,113 @@ pub struct Slope {
     pub standard_error: f64,
 }
 
-impl Detector {
-    /// Takes the operations completed in one more [`WINDOW`] and says whether the rate is steady.
-    pub fn push(&mut self, completed: u64) -> bool {
-        if self.rates.len() == WINDOWS {
-            self.rates.pop_front();
-        }
-        self.rates
-            .push_back(completed as f64 / WINDOW.as_secs_f64());
-        self.slope().is_some_and(|slope| {
-            let quiet = slope.standard_error <= NOISE_MAX
-                && slope.relative.abs() <= STANDARD_ERRORS * slope.standard_error;
-            slope.relative.abs() <= SLOPE_MAX || quiet
-        })
+impl Slope {
+    /// The largest change per second that the values leave possible.
+    fn largest(&self) -> f64 {
+        self.relative.abs() + STANDARD_ERRORS * self.standard_error
     }
 
-    /// The line through the last windows, once there are enough of them and something happened.
-    pub fn slope(&self) -> Option<Slope> {
-        if self.rates.len() < WINDOWS {
-            return None;
-        }
-        line(self.rates.iter().copied(), WINDOW.as_secs_f64())
+    fn is_flat(&self) -> bool {
+        self.largest() <= SLOPE_MAX
     }
 }
 
-/// Ordinary least squares over equally spaced values; `None` when their mean is zero.
-fn line(values: impl ExactSizeIterator<Item = f64> + Clone, spacing_s: f64) -> Option<Slope> {
-    let count = values.len() as f64;
-    let mean = values.clone().sum::<f64>() / count;
+impl Detector {
+    /// Takes the value of the window that ended at `at` and says whether it is steady.
+    ///
+    /// The line may begin at any earlier window: the more noise, the longer it must be, and what was
+    /// before the load settled does not count.
+    pub fn push(&mut self, at: Duration, value: f64) -> bool {
+        if self.points.len() == WINDOWS_MAX {
+            self.points.pop_front();
+        }
+        self.points.push_back((at.as_secs_f64(), value));
+        self.slope().is_some_and(|slope| slope.is_flat())
+    }
+
+    /// The line that leaves the smallest change possible, once there are enough windows and
+    /// something happened in them.
+    pub fn slope(&self) -> Option<Slope> {
+        let longest = self.points.len();
+        (WINDOWS_MIN..=longest)
+            .filter_map(|length| line(self.points.range(longest - length..).copied()))
+            .min_by(|one, other| one.largest().total_cmp(&other.largest()))
+    }
+}
+
+/// Ordinary least squares; `None` when the mean of the values is zero.
+fn line(points: impl ExactSizeIterator<Item = (f64, f64)> + Clone) -> Option<Slope> {
+    let count = points.len() as f64;
+    let mean = points.clone().map(|(_, value)| value).sum::<f64>() / count;
+    let middle = points.clone().map(|(at, _)| at).sum::<f64>() / count;
     if mean <= 0.0 {
         return None;
     }
-    let middle = (count - 1.0) / 2.0;
-    let offset = |index: usize| (index as f64 - middle) * spacing_s;
-    let of_time: f64 = (0..values.len()).map(|index| offset(index).powi(2)).sum();
-    let of_both: f64 = values
+    let of_time: f64 = points.clone().map(|(at, _)| (at - middle).powi(2)).sum();
+    let of_both: f64 = points
         .clone()
-        .enumerate()
-        .map(|(index, value)| offset(index) * (value - mean))
+        .map(|(at, value)| (at - middle) * (value - mean))
         .sum();
     let slope = of_both / of_time;
-    let left: f64 = values
-        .enumerate()
-        .map(|(index, value)| (value - mean - slope * offset(index)).powi(2))
+    let left: f64 = points
+        .map(|(at, value)| (value - mean - slope * (at - middle)).powi(2))
         .sum();
     let standard_error = (left / (count - 2.0) / of_time).sqrt();
     Some(Slope {
         relative: slope / mean,
         standard_error: standard_error / mean,
     })
+}
+
+/// What the workers tell while they run: how many operations ended, and how long they took.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    ended: AtomicU64,
+    /// Sum of the logarithms of the latencies, in units of [`LOG_UNIT`] microseconds.
+    logarithms: AtomicU64,
+}
+
+/// One part in ten thousand of a latency.
+const LOG_UNIT: f64 = 1e-4;
+
+/// What a [`Pulse`] has counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Beat {
+    ended: u64,
+    logarithms: u64,
+}
+
+impl Pulse {
+    /// An operation ended, this long after its intended start.
+    pub fn add(&self, latency: Duration) {
+        let micros = (latency.as_secs_f64() * 1e6).max(1.0);
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        self.logarithms
+            .fetch_add((micros.ln() / LOG_UNIT).round() as u64, Ordering::Relaxed);
+    }
+
+    /// Counts up to now. The two need not belong together to the last operation.
+    pub fn read(&self) -> Beat {
+        Beat {
+            ended: self.ended.load(Ordering::Relaxed),
+            logarithms: self.logarithms.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Beat {
+    /// How many operations ended since `before`.
+    pub fn ended_since(&self, before: &Self) -> u64 {
+        self.ended - before.ended
+    }
+
+    /// The geometric mean of their latencies in microseconds, which a single slow one hardly moves;
+    /// `None` when none ended.
+    pub fn latency_since(&self, before: &Self) -> Option<f64> {
+        let ended = self.ended_since(before);
+        let logarithms = self.logarithms.saturating_sub(before.logarithms) as f64 * LOG_UNIT;
+        (ended > 0).then(|| (logarithms / ended as f64).exp())
+    }
 }
 
 #[cfg(test)]

@@ -124,15 +124,8 @@ fn spread(file: &ResultFile) -> String {
 fn remarks(file: &ResultFile) -> String {
     let mut text = String::new();
     if let Some(warmup) = &file.warmup {
-        let end = if warmup.steady {
-            "the rate was steady".to_owned()
-        } else {
-            format!(
-                "the rate still changed by {:+.1}% per second",
-                warmup.slope * 100.0
-            )
-        };
-        text.push_str(&format!("warm-up: {:.1} s, {end}\n", warmup.seconds));
+        let (seconds, end) = (warmup.seconds, warmup.end());
+        text.push_str(&format!("warm-up: {seconds:.1} s, {end}\n"));
     }
     for (cause, count) in &file.errors {
         text.push_str(&format!("errors: {count} × {}\n", printable(cause)));
@@ -152,7 +145,8 @@ fn course(file: &ResultFile, operation: &str) -> Vec<f64> {
         .timeline
         .iter()
         .filter_map(|second| second.operations.get(operation))
-        .map(|of_second| of_second.p95)
+        // Of few operations the slowest, so that no stall is lost.
+        .map(|of_second| of_second.p95.unwrap_or(of_second.max))
         .collect();
     if seconds.len() > 1 {
         return seconds;

@@ -1,13 +1,14 @@
 //! Who begins the next operation, and when.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rand::rngs::Xoshiro256PlusPlus;
 use tokio::sync::Semaphore;
 
 use super::{DRAIN_MAX, Load, Pace};
-use crate::schedule::arrivals;
+use crate::schedule::{Arrivals, arrivals, random};
 
 /// An operation to begin: its index, and when it was to begin, counted from the origin.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,38 +26,57 @@ pub(super) struct Dispatch {
 struct Shared {
     origin: Instant,
     end: Duration,
+    seed: u64,
+    /// Operations that were begun before this dispatch, by other ones.
+    begun_before: u64,
     stopped: AtomicBool,
-    next: AtomicUsize,
+    next: AtomicU64,
     plan: Plan,
 }
 
 enum Plan {
     Closed,
     Open {
-        schedule: Vec<Duration>,
+        schedule: Arrivals,
+        /// The same schedule from the first operation on that nobody has taken.
+        not_taken: Mutex<Arrivals>,
         /// One permit per operation that is due and not taken.
         due: Semaphore,
+        released: AtomicU64,
         workers: usize,
     },
 }
 
 impl Dispatch {
-    /// Hands out operations from `origin` on for `window`.
-    pub(super) fn new(load: &Load, origin: Instant, window: Duration, seed: u64) -> Self {
+    /// Hands out operations from `origin` on for `window`; `begun_before` were begun by earlier ones.
+    pub(super) fn new(
+        load: &Load,
+        origin: Instant,
+        window: Duration,
+        seed: u64,
+        begun_before: u64,
+    ) -> Self {
         let plan = match load.pace {
             Pace::Closed => Plan::Closed,
-            Pace::Open { rate, spacing } => Plan::Open {
-                schedule: arrivals(spacing, rate, window, seed),
-                due: Semaphore::new(0),
-                workers: load.clients as usize,
-            },
+            Pace::Open { rate, spacing } => {
+                let schedule = arrivals(spacing, rate, window, seed);
+                Plan::Open {
+                    not_taken: Mutex::new(schedule.clone()),
+                    schedule,
+                    due: Semaphore::new(0),
+                    released: AtomicU64::new(0),
+                    workers: load.clients as usize,
+                }
+            }
         };
         let dispatch = Self {
             shared: Arc::new(Shared {
                 origin,
                 end: window,
+                seed,
+                begun_before,
                 stopped: AtomicBool::new(false),
-                next: AtomicUsize::new(0),
+                next: AtomicU64::new(0),
                 plan,
             }),
         };
@@ -70,6 +90,21 @@ impl Dispatch {
 
     pub(super) fn origin(&self) -> Instant {
         self.shared.origin
+    }
+
+    /// Where an operation's random values come from.
+    pub(super) fn random(&self, due: Due) -> Xoshiro256PlusPlus {
+        random(self.shared.seed, due.index)
+    }
+
+    /// An operation's number among those of all dispatches.
+    pub(super) fn number(&self, due: Due) -> u64 {
+        self.shared.begun_before + due.index
+    }
+
+    /// How many operations were begun, with those of earlier dispatches.
+    pub(super) fn begun(&self) -> u64 {
+        self.shared.begun_before + self.shared.next.load(Ordering::Relaxed)
     }
 
     /// Whether an operation may be due before a worker takes it.
@@ -88,21 +123,21 @@ impl Dispatch {
                 }
                 let index = shared.next.fetch_add(1, Ordering::Relaxed);
                 Some(Due {
-                    index: index as u64,
+                    index,
                     intended: now,
                 })
             }
-            Plan::Open { schedule, due, .. } => {
+            Plan::Open { not_taken, due, .. } => {
                 due.acquire().await.ok()?.forget();
                 let late = shared.origin.elapsed() > shared.end + DRAIN_MAX;
                 if late || shared.stopped.load(Ordering::Relaxed) {
                     return None;
                 }
+                // The lock is held for both, so that index and moment belong together.
+                let mut not_taken = not_taken.lock().unwrap_or_else(PoisonError::into_inner);
+                let intended = not_taken.next()?;
                 let index = shared.next.fetch_add(1, Ordering::Relaxed);
-                schedule.get(index).map(|intended| Due {
-                    index: index as u64,
-                    intended: *intended,
-                })
+                Some(Due { index, intended })
             }
         }
     }
@@ -117,26 +152,33 @@ impl Dispatch {
     pub(super) fn dropped(&self, ended: u64) -> u64 {
         let due = match &self.shared.plan {
             Plan::Closed => self.shared.next.load(Ordering::Relaxed),
-            Plan::Open { schedule, .. } => schedule.len(),
+            Plan::Open { released, .. } => released.load(Ordering::Relaxed),
         };
-        (due as u64).saturating_sub(ended)
+        due.saturating_sub(ended)
     }
 
     /// Releases each operation at its time.
     fn release(&self) {
-        let Plan::Open { schedule, due, .. } = &self.shared.plan else {
+        let Plan::Open {
+            schedule,
+            due,
+            released,
+            ..
+        } = &self.shared.plan
+        else {
             return;
         };
         // Without it the kernel wakes up to 50 µs late, to save power. Where it refuses, it does.
         let _ = rustix::thread::set_current_timer_slack(Some(
             std::num::NonZeroU64::new(1).expect("one is not zero"),
         ));
-        for intended in schedule {
+        for intended in schedule.clone() {
             if self.shared.stopped.load(Ordering::Relaxed) {
                 return;
             }
-            let at = self.shared.origin + *intended;
+            let at = self.shared.origin + intended;
             std::thread::sleep(at.saturating_duration_since(Instant::now()));
+            released.fetch_add(1, Ordering::Relaxed);
             due.add_permits(1);
         }
         // Each worker asks once more and finds that there are no more.

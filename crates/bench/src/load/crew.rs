@@ -2,7 +2,6 @@
 //! another one, and the generator takes no more cores than it was given.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use super::arrivals::{Dispatch, Due};
 use super::{Load, Turn, Worker, cold};
 use crate::record::{QUEUE, Recorder};
 use crate::result::Cycle;
-use crate::schedule::random;
+use crate::steady::Pulse;
 
 /// All threads.
 pub(super) struct Crew {
@@ -25,11 +24,14 @@ pub(super) struct Crew {
 struct Order {
     dispatch: Dispatch,
     until: Instant,
-    answer: oneshot::Sender<Done>,
+    answer: oneshot::Sender<Notes>,
 }
 
-struct Done {
-    recorders: Vec<Recorder>,
+/// What the workers of a thread have written down for one order. They take turns, so there is one
+/// for all of them: histograms for each of thousands would be gigabytes.
+#[derive(Default)]
+struct Notes {
+    recorder: Recorder,
     cold: Vec<Cycle>,
 }
 
@@ -48,12 +50,7 @@ type Seat<W> = Arc<Mutex<Option<Place<W>>>>;
 
 impl Crew {
     /// Starts the threads; each makes its workers.
-    pub(super) async fn hire<W, M, F>(
-        load: &Load,
-        seed: u64,
-        make: M,
-        completed: Arc<AtomicU64>,
-    ) -> Result<Self>
+    pub(super) async fn hire<W, M, F>(load: &Load, make: M, pulse: Arc<Pulse>) -> Result<Self>
     where
         W: Worker,
         M: Fn(u32) -> F + Clone + Send + 'static,
@@ -66,10 +63,10 @@ impl Crew {
             let (orders, taken) = mpsc::unbounded_channel();
             let (made, is_made) = oneshot::channel();
             let numbers: Vec<u32> = (thread..load.clients).step_by(threads as usize).collect();
-            let (make, completed) = (make.clone(), completed.clone());
+            let (make, pulse) = (make.clone(), pulse.clone());
             std::thread::Builder::new()
                 .name(format!("load-{thread}"))
-                .spawn(move || live(seed, &numbers, make, made, taken, &completed))
+                .spawn(move || live(&numbers, make, made, taken, &pulse))
                 .context("start a thread")?;
             senders.push(orders);
             ready.push(is_made);
@@ -107,7 +104,7 @@ impl Crew {
         let mut recorders = Vec::new();
         for answered in answers {
             let done = answered.await.map_err(|_| anyhow!("a load thread ended"))?;
-            recorders.extend(done.recorders);
+            recorders.push(done.recorder);
             self.cold.extend(done.cold);
         }
         Ok(recorders)
@@ -123,12 +120,11 @@ impl Crew {
 
 /// A thread's life: makes its workers, then takes orders until there are no more.
 fn live<W, M, F>(
-    seed: u64,
     numbers: &[u32],
     make: M,
     made: oneshot::Sender<Result<()>>,
     mut orders: mpsc::UnboundedReceiver<Order>,
-    completed: &Arc<AtomicU64>,
+    pulse: &Arc<Pulse>,
 ) where
     W: Worker,
     M: Fn(u32) -> F,
@@ -155,7 +151,7 @@ fn live<W, M, F>(
         };
         let _ = made.send(Ok(()));
         while let Some(order) = orders.recv().await {
-            let done = obey(seed, &seats, &order, completed).await;
+            let done = obey(&seats, &order, pulse).await;
             let _ = order.answer.send(done);
         }
     });
@@ -182,26 +178,21 @@ where
 }
 
 /// Sets every worker to work and waits for all of them, or until it is too late.
-async fn obey<W: Worker>(
-    seed: u64,
-    seats: &[Seat<W>],
-    order: &Order,
-    completed: &Arc<AtomicU64>,
-) -> Done {
+async fn obey<W: Worker>(seats: &[Seat<W>], order: &Order, pulse: &Arc<Pulse>) -> Notes {
     // Shared with the tasks, so that what a task wrote down outlives its abortion.
-    let notes: Vec<Arc<Mutex<Notes>>> = seats.iter().map(|_| Arc::default()).collect();
+    let notes: Arc<Mutex<Notes>> = Arc::default();
     let mut tasks = Vec::new();
-    for (seat, notes) in seats.iter().zip(&notes) {
+    for seat in seats {
         let (seat, notes) = (seat.clone(), notes.clone());
-        let (dispatch, completed) = (order.dispatch.clone(), completed.clone());
+        let (dispatch, pulse) = (order.dispatch.clone(), pulse.clone());
         tasks.push(tokio::spawn(async move {
             // Empty when an earlier order gave the worker up in the middle of an operation.
             let Some(mut place) = lock(&seat).take() else {
                 return;
             };
             while let Some(due) = dispatch.next().await {
-                serve(seed, &dispatch, due, &mut place, &notes).await;
-                completed.fetch_add(1, Ordering::Relaxed);
+                let latency = serve(&dispatch, due, &mut place, &notes).await;
+                pulse.add(latency);
             }
             *lock(&seat) = Some(place);
         }));
@@ -216,16 +207,7 @@ async fn obey<W: Worker>(
     if in_time.is_err() {
         tasks.iter().for_each(tokio::task::JoinHandle::abort);
     }
-    let mut done = Done {
-        recorders: Vec::new(),
-        cold: Vec::new(),
-    };
-    for notes in notes {
-        let notes = std::mem::take(&mut *lock(&notes));
-        done.recorders.push(notes.recorder);
-        done.cold.extend(notes.cold);
-    }
-    done
+    std::mem::take(&mut *lock(&notes))
 }
 
 /// What is locked here is whole even when a worker panicked.
@@ -233,24 +215,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[derive(Default)]
-struct Notes {
-    recorder: Recorder,
-    cold: Option<Cycle>,
-}
-
+/// Does one operation, writes it down, and returns its latency from when it was to begin.
 async fn serve<W: Worker>(
-    seed: u64,
     dispatch: &Dispatch,
     due: Due,
     place: &mut Place<W>,
     notes: &Mutex<Notes>,
-) {
+) -> Duration {
     let origin = dispatch.origin();
     let started = origin.elapsed();
     let mut turn = Turn {
-        index: due.index,
-        random: random(seed, due.index),
+        number: dispatch.number(due),
+        random: dispatch.random(due),
         phases: std::mem::take(&mut place.phases),
     };
     let done = place.worker.operate(&mut turn).await;
@@ -258,7 +234,8 @@ async fn serve<W: Worker>(
     let notes = &mut *lock(notes);
     if std::mem::take(&mut place.is_cold) {
         let took = ended.saturating_sub(started);
-        notes.cold = Some(cold(place.number, started, place.made, took, &done));
+        let cold = cold(place.number, started, place.made, took, &done);
+        notes.cold.push(cold);
     }
     match done {
         Ok(operation) => {
@@ -275,4 +252,5 @@ async fn serve<W: Worker>(
     }
     turn.phases.clear();
     place.phases = turn.phases;
+    ended.saturating_sub(due.intended)
 }

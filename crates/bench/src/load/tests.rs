@@ -15,6 +15,7 @@ fn stage() -> Stage {
         progress: Progress::silent(),
         subject: Subject::default(),
         generator_cores: 1,
+        operations: 0,
         profile: false,
     }
 }
@@ -34,8 +35,8 @@ const OPEN: Pace = Pace::Open {
     spacing: Spacing::Constant,
 };
 
-/// What it was asked to do, over all workers.
-type Seen = Arc<Mutex<Vec<u64>>>;
+/// What was asked for, over all workers: each operation's number and a value drawn for it.
+type Seen = Arc<Mutex<Vec<(u64, u64)>>>;
 
 struct Sleeper {
     takes: Duration,
@@ -45,7 +46,8 @@ struct Sleeper {
 impl Worker for Sleeper {
     async fn operate(&mut self, turn: &mut Turn) -> Result<Arc<str>, String> {
         use rand::RngExt;
-        self.seen.lock().unwrap().push(turn.index);
+        let drawn = turn.random.clone().random();
+        self.seen.lock().unwrap().push((turn.number, drawn));
         let begun = Instant::now();
         // A server that takes its time.
         let _ = tokio::time::timeout(self.takes, std::future::pending::<()>()).await;
@@ -57,14 +59,23 @@ impl Worker for Sleeper {
     }
 }
 
-async fn run(pace: Pace, clients: u32, takes: Duration) -> (Measurement, Vec<u64>) {
+async fn run(pace: Pace, clients: u32, takes: Duration) -> (Measurement, Vec<(u64, u64)>) {
+    run_on(&mut stage(), pace, clients, takes).await
+}
+
+async fn run_on(
+    stage: &mut Stage,
+    pace: Pace,
+    clients: u32,
+    takes: Duration,
+) -> (Measurement, Vec<(u64, u64)>) {
     let seen = Seen::default();
     let workers = seen.clone();
     let make = move |_| {
         let seen = workers.clone();
         async move { Ok(Sleeper { takes, seen }) }
     };
-    let measured = drive(&stage(), &load(pace, clients), make).await.unwrap();
+    let measured = drive(stage, &load(pace, clients), make).await.unwrap();
     let seen = seen.lock().unwrap().clone();
     (measured, seen)
 }
@@ -87,6 +98,7 @@ async fn a_closed_loop_has_a_capacity_and_counts_all_it_began() {
     assert!(measured.cycles[0].latencies_ms.contains_key("connect"));
     let warmup = measured.warmup.unwrap();
     assert!(!warmup.steady && warmup.seconds < 5.0);
+    assert_eq!(warmup.watched, Some(Watched::Rate));
 }
 
 #[tokio::test]
@@ -102,15 +114,70 @@ async fn an_open_loop_does_the_whole_schedule_however_long_it_takes() {
     // The last of them waited for more than half a second, which no single one of them took.
     let nap = &recording.metrics()["nap"];
     assert!(nap.max.unwrap() > 500.0, "{:?}", nap.max);
-    assert!(recording.phases()["queue"].p95 > 400.0);
+    assert!(recording.phases()["queue"].p95 > Some(400.0));
     assert!(
         measured.warnings[0].contains("began late"),
         "{:?}",
         measured.warnings
     );
-    let mut indexes = seen[seen.len() - 400..].to_vec();
-    indexes.sort_unstable();
-    assert_eq!(indexes, (0..400).collect::<Vec<u64>>());
+    let before = seen.len() as u64 - 400;
+    let mut window: Vec<u64> = seen[seen.len() - 400..].iter().map(|one| one.0).collect();
+    window.sort_unstable();
+    assert_eq!(window, (before..before + 400).collect::<Vec<u64>>());
+}
+
+/// What inserts its number as a key must not meet a key of the warm-up or of an earlier run.
+#[tokio::test]
+async fn no_two_operations_of_a_measurement_have_one_number() {
+    for pace in [Pace::Closed, OPEN] {
+        let mut stage = stage();
+        let mut numbers = Vec::new();
+        for _ in 0..2 {
+            let (_, seen) = run_on(&mut stage, pace, 4, Duration::from_millis(1)).await;
+            numbers.extend(seen.iter().map(|one| one.0));
+        }
+        numbers.sort_unstable();
+        let expected: Vec<u64> = (0..numbers.len() as u64).collect();
+        assert_eq!(numbers, expected, "{pace:?}");
+        assert_eq!(stage.operations, numbers.len() as u64);
+    }
+}
+
+/// What the warm-up brings into caches would otherwise be just what the window asks for.
+#[tokio::test]
+async fn a_warm_up_draws_other_values_than_the_window_and_every_window_the_same() {
+    let mut stage = stage();
+    let mut windows = Vec::new();
+    for _ in 0..2 {
+        let (_, seen) = run_on(&mut stage, OPEN, 4, Duration::from_millis(1)).await;
+        let (warmup, window) = seen.split_at(seen.len() - 400);
+        let drawn = |part: &[(u64, u64)]| -> std::collections::BTreeSet<u64> {
+            part.iter().map(|one| one.1).collect()
+        };
+        assert!(!warmup.is_empty() && drawn(warmup).is_disjoint(&drawn(window)));
+        windows.push(drawn(window));
+    }
+    assert_eq!(windows[0], windows[1]);
+}
+
+#[tokio::test]
+async fn thousands_of_workers_share_the_histograms_of_their_threads() {
+    let load = load(Pace::Closed, 2_000);
+    let make = |_| async {
+        Ok(Sleeper {
+            takes: Duration::from_millis(1),
+            seen: Seen::default(),
+        })
+    };
+    let pulse = Arc::new(Pulse::default());
+    let mut crew = Crew::hire(&load, make, pulse).await.unwrap();
+    let dispatch = Dispatch::new(&load, Instant::now(), load.duration, 1, 0);
+    let until = Instant::now() + Duration::from_secs(60);
+    let recorders = crew.work(&dispatch, until).await.unwrap();
+    assert_eq!(recorders.len(), 2);
+    let ended: u64 = recorders.iter().map(crate::record::Recorder::count).sum();
+    assert_eq!(ended, dispatch.begun());
+    assert_eq!(crew.cold_operations().len(), 2_000);
 }
 
 #[tokio::test]
@@ -132,7 +199,7 @@ async fn a_worker_that_cannot_be_made_ends_the_measurement() {
             }),
         }
     };
-    let error = drive(&stage(), &load(Pace::Closed, 4), make)
+    let error = drive(&mut stage(), &load(Pace::Closed, 4), make)
         .await
         .unwrap_err();
     assert_eq!(error.to_string(), "no more connections");

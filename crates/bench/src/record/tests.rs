@@ -31,7 +31,7 @@ fn serve(
 
 #[test]
 fn a_stall_is_charged_to_everyone_who_waited() {
-    let schedule = arrivals(Spacing::Constant, 1_000.0, ms(60_000), 1);
+    let schedule = arrivals(Spacing::Constant, 1_000.0, ms(60_000), 1).collect::<Vec<_>>();
     let stalled = ms(10_000)..ms(11_000);
     let recording = serve(&schedule, Duration::from_micros(100), stalled);
     let read = &recording.metrics()["read"];
@@ -56,7 +56,7 @@ fn a_stall_is_charged_to_everyone_who_waited() {
 
 #[test]
 fn without_a_stall_nothing_is_late() {
-    let schedule = arrivals(Spacing::Constant, 1_000.0, ms(10_000), 1);
+    let schedule = arrivals(Spacing::Constant, 1_000.0, ms(10_000), 1).collect::<Vec<_>>();
     let recording = serve(&schedule, Duration::from_micros(100), ms(0)..ms(0));
     assert_eq!(recording.late, 0);
     assert_eq!(recording.metrics()["read"].max, Some(0.1));
@@ -76,6 +76,40 @@ fn percentiles_need_samples_beyond_them() {
     };
     let found: Vec<_> = [1, 2, 10, 20, 99, 100, 999, 1_000].map(shown).to_vec();
     assert_eq!(found, [0, 1, 2, 3, 3, 4, 4, 5]);
+}
+
+/// Of a second and of a phase as of everything else.
+#[test]
+fn percentiles_of_seconds_and_phases_need_samples_too() {
+    let mut recorder = Recorder::default();
+    recorder.success("x", ms(0), ms(0), ms(1));
+    recorder.phase("x", "execute", ms(1));
+    for index in 0..20 {
+        recorder.success("x", ms(1_000), ms(1_000), ms(1_001 + index));
+        recorder.phase("x", "commit", ms(1));
+    }
+    let recording = Recording::merge([recorder]);
+    let timeline = recording.timeline();
+    let (first, second) = (&timeline[0].operations["x"], &timeline[1].operations["x"]);
+    assert_eq!((first.p50, first.p95, first.max), (None, None, 1.0));
+    assert!(second.p50.is_some() && second.p95.is_some());
+    let phases = recording.phases();
+    assert_eq!((phases["execute"].p50, phases["execute"].p95), (None, None));
+    assert_eq!(phases["execute"].mean_ms(), 1.0);
+    assert_eq!(phases["commit"].p50, Some(1.0));
+    // Each second has its whole distribution.
+    let read = decoded(second.histogram.as_deref().unwrap());
+    assert_eq!((read.len(), read.min()), (20, 1_000));
+}
+
+fn decoded(histogram: &str) -> Histogram<u64> {
+    use base64::Engine;
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(histogram)
+        .unwrap();
+    Deserializer::new()
+        .deserialize(&mut Cursor::new(bytes))
+        .unwrap()
 }
 
 #[test]
@@ -124,7 +158,6 @@ fn workers_add_up() {
 
 #[test]
 fn the_histogram_in_a_result_holds_every_sample() {
-    use base64::Engine;
     let mut recorder = Recorder::default();
     for latency in [Duration::from_micros(3), ms(7), Duration::from_secs(59)] {
         recorder.success("x", ms(0), ms(0), latency);
@@ -132,12 +165,7 @@ fn the_histogram_in_a_result_holds_every_sample() {
     // Beyond the range: counted at its end, and exact as the maximum.
     recorder.success("x", ms(0), ms(0), Duration::from_secs(90));
     let metric = Recording::merge([recorder]).metrics()["x"].clone();
-    let bytes = base64::engine::general_purpose::STANDARD
-        .decode(metric.histogram.unwrap())
-        .unwrap();
-    let read: Histogram<u64> = Deserializer::new()
-        .deserialize(&mut Cursor::new(bytes))
-        .unwrap();
+    let read = decoded(&metric.histogram.unwrap());
     assert_eq!(read.len(), 4);
     assert_eq!(read.min(), 3);
     assert!(read.max() >= 60_000_000, "{}", read.max());

@@ -43,7 +43,9 @@ fn plot(operation: &str, names: &BTreeSet<&String>, files: &[Loaded]) -> Plot {
         };
         files.iter().flat_map(of_file)
     };
-    let largest = all().map(|phase| phase.p95).fold(0.0, f64::max);
+    let largest = all()
+        .map(|phase| phase.p95.unwrap_or(bar(phase)).max(bar(phase)))
+        .fold(0.0, f64::max);
     let x = Axis::new(Scale::from_zero(largest), "milliseconds", "ms");
     let title = format!("{operation}: phases");
     let group = BAR * files.len() as f64 + GAP;
@@ -64,22 +66,32 @@ fn plot(operation: &str, names: &BTreeSet<&String>, files: &[Loaded]) -> Plot {
             };
             let top = y + BAR * row as f64;
             let from = frame.x(0.0);
-            let size = (frame.x(phase.p50) - from, BAR - 2.0);
+            let size = (frame.x(bar(phase)) - from, BAR - 2.0);
             frame
                 .drawing
                 .rectangle(&class_of("bar", file), (from, top), size);
-            let line = top + BAR / 2.0 - 1.0;
-            let ends = ((frame.x(phase.p50), line), (frame.x(phase.p95), line));
-            frame
-                .drawing
-                .line(&class_of("whisker", file), ends.0, ends.1);
+            if let Some(p95) = phase.p95 {
+                let line = top + BAR / 2.0 - 1.0;
+                let ends = ((frame.x(bar(phase)), line), (frame.x(p95), line));
+                frame
+                    .drawing
+                    .line(&class_of("whisker", file), ends.0, ends.1);
+            }
             numbers.rows.push(row_of(name, file, phase, operation));
         }
         y += group;
     }
-    let description =
-        "Each bar is a phase's median; the line beyond it ends at the 95th percentile.";
+    let description = "Each bar is a phase's median, of a single one itself; the line beyond it ends at the 95th percentile.";
     frame.finish(&format!("phases-{operation}"), &title, description, numbers)
+}
+
+/// How long a phase's bar is: its median, and where there is none, it was measured once.
+fn bar(phase: &Phase) -> f64 {
+    phase.p50.unwrap_or_else(|| phase.mean_ms())
+}
+
+fn shown(percentile: Option<f64>) -> String {
+    percentile.map_or("–".to_owned(), |value| show(value, "ms"))
 }
 
 fn row_of(name: &str, file: &Loaded, phase: &Phase, operation: &str) -> Vec<String> {
@@ -96,8 +108,8 @@ fn row_of(name: &str, file: &Loaded, phase: &Phase, operation: &str) -> Vec<Stri
     vec![
         name.to_owned(),
         file.label.clone(),
-        show(phase.p50, "ms"),
-        show(phase.p95, "ms"),
+        shown(phase.p50),
+        shown(phase.p95),
         show(phase.total_ms, "ms"),
         format!("{:.0}%", share * 100.0),
         digits(phase.count as f64),

@@ -82,7 +82,9 @@ fn latency(operation: &str, files: &[Loaded]) -> Plot {
         let courses = files.iter().map(|file| course(file, operation, value));
         courses.collect()
     };
-    let (middle, high) = (of(|second| second.p50), of(|second| second.p95));
+    // With too few samples for them, the largest: what is slow must show.
+    let middle = of(|second| second.p50.unwrap_or(second.max));
+    let high = of(|second| second.p95.unwrap_or(second.max));
     let y = Axis::new(Scale::from_zero(largest(&high)), "latency (ms)", "ms");
     let title = format!("{operation}: latency over time");
     let legend: Vec<Entry> = files
@@ -105,7 +107,8 @@ fn latency(operation: &str, files: &[Loaded]) -> Plot {
             numbers.rows.push(row);
         }
     }
-    let description = "Median (whole line) and 95th percentile (broken line) of each second.";
+    let description = "Median (whole line) and 95th percentile (broken line) of each second; in one with \
+                       too few operations for them, its slowest.";
     frame.finish(
         &format!("latency-{operation}"),
         &title,

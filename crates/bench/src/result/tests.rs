@@ -22,10 +22,11 @@ fn complaints(value: &Value) -> Vec<String> {
 fn written() -> Value {
     let mut file = sample::file();
     file.environment.egret_commit = format!("{}+dirty", "0a".repeat(20));
+    let of_second = file.timeline[0].operations.get_mut("create").unwrap();
+    of_second.histogram = Some("HISTFAAA".to_owned());
     file.runs = vec![Run {
-        started_at: file.started_at,
-        metrics: file.metrics.clone(),
         errors: BTreeMap::from([("40001 serialization_failure".to_owned(), 3)]),
+        ..Run::of(&file)
     }];
     file.attachments = BTreeMap::from([("profile".to_owned(), "x.folded.txt".to_owned())]);
     file.cycles[0].error = Some("timeout".to_owned());
@@ -51,6 +52,9 @@ fn the_schema_names_every_field_and_no_other() {
         "/cycles/0",
         "/phases/clone",
         "/runs/0",
+        "/runs/0/warmup",
+        "/runs/0/cycles/0",
+        "/runs/0/timeline/0",
     ] {
         let mut file = written();
         let object = file.pointer_mut(pointer).and_then(Value::as_object_mut);
@@ -61,6 +65,35 @@ fn the_schema_names_every_field_and_no_other() {
             "{pointer}"
         );
     }
+}
+
+#[test]
+fn a_run_of_several_keeps_everything_but_histograms() {
+    let mut file = sample::file();
+    let of_second = file.timeline[0].operations.get_mut("create").unwrap();
+    of_second.histogram = Some("HISTFAAA".to_owned());
+    let run = Run::of(&file);
+    assert_eq!((&run.warmup, &run.cycles), (&file.warmup, &file.cycles));
+    assert_eq!(run.timeline.len(), file.timeline.len());
+    assert!(!serde_json::to_string(&run).unwrap().contains("histogram"));
+}
+
+/// Files of before a field was there, as far as this program's own tests can say it.
+#[test]
+fn what_was_written_earlier_is_read() {
+    let mut old = written();
+    for (pointer, field) in [
+        ("/warmup", "watched"),
+        ("/warmup", "standard_error"),
+        ("/runs/0", "timeline"),
+        ("/runs/0", "warmup"),
+        ("/runs/0", "cycles"),
+    ] {
+        let object = old.pointer_mut(pointer).and_then(Value::as_object_mut);
+        assert!(object.unwrap().remove(field).is_some(), "{pointer} {field}");
+    }
+    assert_eq!(complaints(&old), Vec::<String>::new());
+    serde_json::from_value::<ResultFile>(old).unwrap();
 }
 
 #[test]

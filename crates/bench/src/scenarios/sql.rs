@@ -13,18 +13,34 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio_postgres::Client;
 
 use crate::cli::SqlArgs;
 use crate::environment::hex;
 use crate::load::{self, Load};
 use crate::postgres::Target;
 use crate::refusal;
-use crate::scenario::{Measurement, Scenario};
+use crate::scenario::{Measurement, Plans, Scenario};
 use crate::stage::Stage;
 use connection::{Connection, Job};
 use expression::Variables;
 use statement::Statement;
 use workload::{Variable, Workload};
+
+/// One row per column of a table on the search path.
+const COLUMNS: &str = "
+    SELECT pg_catalog.format('%s.%s %s %s', c.relname, a.attname,
+                             pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull)
+    FROM pg_catalog.pg_class c
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+    JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid
+    WHERE c.relkind IN ('r', 'p', 'm', 'f')
+      AND n.nspname = ANY (pg_catalog.current_schemas(false))
+      AND a.attnum > 0 AND NOT a.attisdropped
+    ORDER BY n.nspname, c.relname, a.attnum";
+
+/// A hash is told from another one by so many of its digits.
+const HASH_LETTERS: usize = 16;
 
 /// The scenario.
 pub struct Sql {
@@ -80,20 +96,56 @@ impl Sql {
         if statements.is_empty() {
             return Ok(());
         }
-        let values: BTreeMap<&str, String> = self
-            .variables
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.to_string()))
-            .collect();
         let client = self.target()?.client().await?;
-        for statement in statements {
-            let sql = statement.filled(|name| values.get(name).map_or("", String::as_str));
+        for sql in self.filled(statements) {
             client
                 .batch_execute(&sql)
                 .await
                 .map_err(|error| anyhow!("{what}: `{sql}`: {}", crate::postgres::chain(&error)))?;
         }
         Ok(())
+    }
+
+    /// Statements with the variables in them.
+    fn filled(&self, statements: &[Statement]) -> Vec<String> {
+        let values: BTreeMap<&str, String> = self
+            .variables
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.to_string()))
+            .collect();
+        let fill = |statement: &Statement| {
+            statement.filled(|name| values.get(name).map_or("", String::as_str))
+        };
+        statements.iter().map(fill).collect()
+    }
+
+    /// What identifies the data: the workload's name, the variables, and a hash over what made them
+    /// and the definitions of the tables they are in. How many rows a table has is not in it: a load
+    /// that inserts would make other data of it in every run.
+    async fn data_set(&self, client: &Client, is_private: bool) -> Result<String> {
+        let mut hash = Sha256::new();
+        let mut add = |text: &str| {
+            hash.update((text.len() as u64).to_be_bytes());
+            hash.update(text.as_bytes());
+        };
+        if is_private {
+            for sql in self.filled(&self.workload.private_setup) {
+                add(&sql);
+            }
+        }
+        for sql in self.filled(&self.workload.setup) {
+            add(&sql);
+        }
+        let tables = client.query(COLUMNS, &[]).await;
+        for row in tables.context("read the definitions of the tables")? {
+            add(row.get(0));
+        }
+        let mut text = self.workload.name.clone();
+        for (name, value) in &self.variables {
+            text.push_str(&format!(" {name}={value}"));
+        }
+        let hash = hex(&hash.finalize());
+        Ok(format!("{text} sha256:{}", &hash[..HASH_LETTERS]))
     }
 
     async fn ask_variables(&self) -> Result<Variables> {
@@ -165,14 +217,9 @@ impl Scenario for Sql {
             .workload
             .draws(&self.variables)
             .map_err(|reason| refusal::usage(format!("workload {}: {reason}", self.file)))?;
-        let variables: Vec<String> = self
-            .variables
-            .iter()
-            .map(|(name, value)| format!(" {name}={value}"))
-            .collect();
-        stage.subject.data_set = format!("{}{}", self.workload.name, variables.concat());
         self.is_set_up = true;
         self.execute(&self.workload.setup, "setup").await?;
+        stage.subject.data_set = self.data_set(&client, is_private).await?;
         self.job = Some(Arc::new(Job::new(target, &self.workload, draws)));
         Ok(())
     }
@@ -192,9 +239,11 @@ impl Scenario for Sql {
         Ok(measurement)
     }
 
-    async fn explain(&mut self, stage: &mut Stage) -> Result<Option<Value>> {
+    const EXPLAINS: bool = true;
+
+    async fn explain(&mut self, stage: &mut Stage) -> Result<Plans> {
         let job = self.job.clone().context("the scenario is not prepared")?;
-        connection::explain(&job, stage.seed).await.map(Some)
+        connection::explain(&job, stage.seed, stage.operations).await
     }
 
     async fn clean(&mut self, _stage: &mut Stage) -> Result<()> {

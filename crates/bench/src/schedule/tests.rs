@@ -4,16 +4,20 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+fn all(spacing: Spacing, rate: f64, seed: u64) -> Vec<Duration> {
+    arrivals(spacing, rate, MINUTE, seed).collect()
+}
+
 #[test]
 fn the_same_seed_makes_the_same_schedule() {
-    let one = arrivals(Spacing::Poisson, 500.0, MINUTE, 7);
-    assert_eq!(one, arrivals(Spacing::Poisson, 500.0, MINUTE, 7));
-    assert_ne!(one, arrivals(Spacing::Poisson, 500.0, MINUTE, 8));
+    let one = all(Spacing::Poisson, 500.0, 7);
+    assert_eq!(one, all(Spacing::Poisson, 500.0, 7));
+    assert_ne!(one, all(Spacing::Poisson, 500.0, 8));
 }
 
 #[test]
 fn a_schedule_is_portable() {
-    let first = &arrivals(Spacing::Poisson, 1_000.0, MINUTE, 1)[..3];
+    let first = &all(Spacing::Poisson, 1_000.0, 1)[..3];
     expect_test::expect![[r#"
         [
             1.096794ms,
@@ -26,18 +30,28 @@ fn a_schedule_is_portable() {
 
 #[test]
 fn constant_arrivals_do_not_drift() {
-    let all = arrivals(Spacing::Constant, 3_000.0, MINUTE, 1);
-    assert_eq!(all.len(), 180_000);
-    assert_eq!(all[0], Duration::ZERO);
-    assert_eq!(all[90_000], Duration::from_secs(30));
+    let drawn = all(Spacing::Constant, 3_000.0, 1);
+    assert_eq!(drawn.len(), 180_000);
+    assert_eq!(drawn[0], Duration::ZERO);
+    assert_eq!(drawn[90_000], Duration::from_secs(30));
+}
+
+/// As many arrivals as this has would take a terabyte as a list.
+#[test]
+fn a_long_schedule_is_not_made_beforehand() {
+    let day = Duration::from_secs(86_400);
+    for spacing in [Spacing::Constant, Spacing::Poisson] {
+        let first: Vec<Duration> = arrivals(spacing, 1e6, day, 1).take(1_000).collect();
+        assert!(first[999] < Duration::from_millis(2), "{spacing:?}");
+    }
 }
 
 #[test]
 fn poisson_gaps_are_exponential() {
-    let all = arrivals(Spacing::Poisson, 1_000.0, MINUTE, 3);
+    let drawn = all(Spacing::Poisson, 1_000.0, 3);
     // Standard deviation of a Poisson count of 60,000 is 245.
-    assert!((59_000..61_000).contains(&all.len()), "{}", all.len());
-    let gaps: Vec<f64> = all
+    assert!((59_000..61_000).contains(&drawn.len()), "{}", drawn.len());
+    let gaps: Vec<f64> = drawn
         .windows(2)
         .map(|pair| (pair[1] - pair[0]).as_secs_f64() * 1_000.0)
         .collect();

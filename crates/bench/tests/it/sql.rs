@@ -158,8 +158,15 @@ async fn a_closed_loop_is_measured() {
     }
     assert_eq!(result.cycles.len(), 4);
     assert_eq!(result.runs.len(), 3);
+    for run in &result.runs {
+        assert_eq!(run.cycles.len(), 4);
+        assert!(!run.timeline.is_empty() && run.warmup.is_some());
+    }
     assert_eq!(result.parameters["variables"]["accounts"], 50.0);
-    assert_eq!(result.environment.data_set, "deposits accounts=50 scale=5");
+    let data_set = &result.environment.data_set;
+    let (shown, hash) = data_set.split_once(" sha256:").unwrap();
+    assert_eq!(shown, "deposits accounts=50 scale=5");
+    assert_eq!(hash.len(), 16);
     assert!(
         result
             .environment
@@ -297,14 +304,106 @@ d = {{ uniform = {{ min = -2, max = -1, decimals = 3 }} }}
                 .await,
             0
         );
-        // Unique within the warm-up and within the window.
+        // A sequence gives each value once, in warm-up and window together.
         assert_eq!(
             bench
-                .ask("SELECT max(c)::bigint FROM (SELECT count(*) c FROM t GROUP BY n) x")
+                .ask("SELECT count(*) - count(DISTINCT n) FROM t")
                 .await,
-            2
+            0
         );
     }
+}
+
+/// A sequence is what keys are made of: warm-up, runs and the explained statement use other ones.
+#[tokio::test]
+async fn a_sequence_serves_as_a_key_over_every_run() {
+    let bench = Bench::new(
+        r#"
+name = "keys"
+setup = ["CREATE TABLE t (id bigint PRIMARY KEY)"]
+[[transaction]]
+name = "insert"
+statements = ["INSERT INTO t VALUES (:id)"]
+[transaction.parameters]
+id = { sequence = { start = 1 } }
+"#,
+    )
+    .await;
+    let result = bench.measure("--clients 4 --repeat 2 --explain").await;
+    assert!(result.errors.is_empty(), "{:?}", result.errors);
+    assert_eq!(
+        bench.json("result.explain.json").as_array().unwrap().len(),
+        1
+    );
+    assert_eq!(bench.ask("SELECT max(id) - count(*) FROM t").await, 0);
+}
+
+#[tokio::test]
+async fn statements_without_a_plan_are_executed_for_those_that_need_them() {
+    let bench = Bench::new(
+        r#"
+name = "temporary"
+protocol = "simple"
+setup = ["CREATE TABLE kept (n int)"]
+[[transaction]]
+name = "copy"
+statements = [
+    "BEGIN ISOLATION LEVEL REPEATABLE READ",
+    "CREATE TEMP TABLE mine (n int) ON COMMIT DROP",
+    "INSERT INTO mine VALUES (:n::int)",
+    "INSERT INTO kept SELECT n FROM mine",
+    "COMMIT",
+]
+[transaction.parameters]
+n = { constant = 7 }
+[[transaction]]
+name = "wrong"
+statements = ["SELECT 1 / (n - 7) FROM kept", "SELECT 2"]
+[[transaction]]
+name = "right"
+statements = ["SELECT 3"]
+"#,
+    )
+    .await;
+    let result = bench.measure("--explain").await;
+    let plans = bench.json("result.explain.json");
+    let statements: Vec<&str> = plans
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|plan| plan["statement"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "INSERT INTO mine VALUES ($1::int)",
+        "INSERT INTO kept SELECT n FROM mine",
+        "SELECT 3",
+    ];
+    assert_eq!(statements, expected);
+    let missing = "no plan of `SELECT 1 / (n - 7) FROM kept`, nor of what follows it in `wrong`";
+    let told = result.warnings.iter().any(|one| one.starts_with(missing));
+    assert!(told, "{:?}", result.warnings);
+}
+
+#[tokio::test]
+async fn other_data_is_another_data_set() {
+    let mut found = std::collections::BTreeSet::new();
+    for workload in [
+        DEPOSITS.to_owned(),
+        DEPOSITS.to_owned(),
+        DEPOSITS.replace(
+            "SELECT generate_series(1, :accounts)",
+            "SELECT generate_series(1, :accounts) ORDER BY 1 DESC",
+        ),
+        DEPOSITS.replace(
+            "[\n    \"CREATE TABLE account",
+            "[\n    \"CREATE TABLE other (n int)\",\n    \"CREATE TABLE account",
+        ),
+    ] {
+        let bench = Bench::new(&workload).await;
+        let result = bench.measure("").await;
+        found.insert(result.environment.data_set);
+    }
+    assert_eq!(found.len(), 3, "{found:?}");
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use super::statement::{Role, Statement};
 use super::workload::{Drawn, Protocol, Workload};
 use crate::load::{Turn, Worker};
 use crate::postgres::{Fault, Target, Wire, chain};
+use crate::scenario::Plans;
 use crate::schedule::random;
 
 /// What all connections do.
@@ -168,11 +169,15 @@ impl Step {
             let values = self.values.iter().map(|at| values[*at].as_str());
             return wire.execute(&self.name, values).await;
         }
-        let value = |name: &str| {
+        wire.simple(&self.filled(values)).await
+    }
+
+    /// Its text with the transaction's values in it.
+    fn filled(&self, values: &[String]) -> String {
+        self.statement.filled(|name| {
             let found = self.names.iter().position(|known| known == name);
             found.map_or("", |found| values[self.values[found]].as_str())
-        };
-        wire.simple(&self.statement.filled(value)).await
+        })
     }
 }
 
@@ -184,7 +189,7 @@ impl Worker for Connection {
         let room = transaction.draws.len().max(self.values.len());
         self.values.resize(room, String::new());
         for (draw, value) in transaction.draws.iter().zip(&mut self.values) {
-            draw.value(turn.index, &mut turn.random, value);
+            draw.value(turn.number, &mut turn.random, value);
         }
         let mut wire = match self.wire.take() {
             Some(wire) if !wire.is_broken() => wire,
@@ -243,40 +248,67 @@ impl Transaction {
 }
 
 /// The plan of every statement, executed once with drawn values in a transaction that is undone.
-pub(super) async fn explain(job: &Job, seed: u64) -> Result<Value> {
+/// `number` is that of the first operation that nobody has done.
+pub(super) async fn explain(job: &Job, seed: u64, number: u64) -> Result<Plans> {
     let client = job.target.client().await?;
-    let mut plans = Vec::new();
-    for (index, transaction) in job.transactions.iter().enumerate() {
-        let mut random = random(seed, index as u64);
+    let mut found = Plans::default();
+    for (number, transaction) in (number..).zip(&job.transactions) {
+        let mut random = random(seed, number);
         let mut values = vec![String::new(); transaction.draws.len()];
         for (draw, value) in transaction.draws.iter().zip(&mut values) {
-            draw.value(0, &mut random, value);
+            draw.value(number, &mut random, value);
         }
         client
             .batch_execute("BEGIN")
             .await
             .context("begin a transaction")?;
         for step in &transaction.steps {
-            if !step.statement.is_explainable() {
-                continue;
+            let explained = explain_step(&client, &transaction.name, step, &values).await;
+            match explained {
+                Ok(plan) => found.plans.extend(plan),
+                Err(error) => {
+                    found.missing.push(format!(
+                        "no plan of `{}`, nor of what follows it in `{}`: {}",
+                        step.numbered,
+                        transaction.name,
+                        chain(&error)
+                    ));
+                    break;
+                }
             }
-            let plan = plan(&client, step, &values)
-                .await
-                .map_err(|error| anyhow!("explain `{}`: {}", step.numbered, chain(&error)))?;
-            let parameters: Vec<&str> = step.values.iter().map(|at| values[*at].as_str()).collect();
-            plans.push(json!({
-                "transaction": &*transaction.name,
-                "statement": step.numbered,
-                "parameters": parameters,
-                "plan": plan,
-            }));
         }
         client
             .batch_execute("ROLLBACK")
             .await
             .context("undo the transaction")?;
     }
-    Ok(Value::Array(plans))
+    Ok(found)
+}
+
+/// Executes a statement, and returns its plan where it has one. What ends the transaction is not
+/// executed: it is undone later.
+async fn explain_step(
+    client: &Client,
+    transaction: &str,
+    step: &Step,
+    values: &[String],
+) -> Result<Option<Value>, Error> {
+    if step.role == Role::End {
+        return Ok(None);
+    }
+    if !step.statement.is_explainable() {
+        // Later statements may need what it does, e.g. a temporary table or a setting.
+        client.batch_execute(&step.filled(values)).await?;
+        return Ok(None);
+    }
+    let plan = plan(client, step, values).await?;
+    let parameters: Vec<&str> = step.values.iter().map(|at| values[*at].as_str()).collect();
+    Ok(Some(json!({
+        "transaction": transaction,
+        "statement": step.numbered,
+        "parameters": parameters,
+        "plan": plan,
+    })))
 }
 
 async fn plan(client: &Client, step: &Step, values: &[String]) -> Result<Value, Error> {

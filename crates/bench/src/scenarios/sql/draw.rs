@@ -57,7 +57,7 @@ pub enum Distribution {
         /// How steep: above 0.
         parameter: Expression,
     },
-    /// Each value once: the operation's number times `step`, from `start` on.
+    /// Each value once in a measurement: the operation's number times `step`, from `start` on.
     Sequence {
         /// The first value.
         start: Expression,
@@ -284,8 +284,9 @@ fn whole(value: f64) -> Result<i64, String> {
 }
 
 impl Draw {
-    /// Writes a value, as PostgreSQL reads it, in place of what `text` holds.
-    pub fn value(&self, index: u64, random: &mut Xoshiro256PlusPlus, text: &mut String) {
+    /// Writes a value, as PostgreSQL reads it, in place of what `text` holds. `number` is the
+    /// operation's, which no other one of the measurement has.
+    pub fn value(&self, number: u64, random: &mut Xoshiro256PlusPlus, text: &mut String) {
         text.clear();
         let written = match self {
             Self::Constant(value) => text.write_str(value),
@@ -297,7 +298,7 @@ impl Draw {
                 write!(text, "{value:.decimals$}")
             }
             Self::Sequence { start, step } => {
-                let offset = (index as i64).wrapping_mul(*step);
+                let offset = (number as i64).wrapping_mul(*step);
                 write!(text, "{}", start.wrapping_add(offset))
             }
             Self::Choice { values, weights } => text.write_str(&values[weights.draw(random)]),

@@ -17,7 +17,7 @@ enum Piece {
 pub enum Role {
     /// `BEGIN`, `START TRANSACTION`
     Begin,
-    /// `COMMIT`, `END`, `ROLLBACK`, `ABORT`
+    /// `COMMIT`, `END`, `ROLLBACK`, `ABORT`, `PREPARE TRANSACTION`
     End,
     /// Anything else
     Work,
@@ -116,6 +116,14 @@ impl Statement {
             // Not `ROLLBACK TO`: it stays in the transaction.
             "ROLLBACK" if self.words().any(|word| word.eq_ignore_ascii_case("TO")) => Role::Work,
             "COMMIT" | "END" | "ROLLBACK" | "ABORT" => Role::End,
+            "PREPARE"
+                if self
+                    .words()
+                    .nth(1)
+                    .is_some_and(|word| word.eq_ignore_ascii_case("TRANSACTION")) =>
+            {
+                Role::End
+            }
             _ => Role::Work,
         }
     }

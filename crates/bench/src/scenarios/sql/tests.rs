@@ -118,6 +118,8 @@ fn transactions_are_recognised() {
     check("END;", Role::End);
     check("ROLLBACK", Role::End);
     check("ROLLBACK TO SAVEPOINT x", Role::Work);
+    check("PREPARE TRANSACTION 'x'", Role::End);
+    check("PREPARE x AS SELECT 1", Role::Work);
     check("SELECT 1", Role::Work);
     check("ENDPOINT", Role::Work);
 }
