@@ -36,15 +36,17 @@ struct Shared {
 
 enum Plan {
     Closed,
-    Open {
-        schedule: Arrivals,
-        /// The same schedule from the first operation on that nobody has taken.
-        not_taken: Mutex<Arrivals>,
-        /// One permit per operation that is due and not taken.
-        due: Semaphore,
-        released: AtomicU64,
-        workers: usize,
-    },
+    Open(Box<Timetable>),
+}
+
+struct Timetable {
+    schedule: Arrivals,
+    /// The same schedule from the first operation on that nobody has taken.
+    not_taken: Mutex<Arrivals>,
+    /// One permit per operation that is due and not taken.
+    due: Semaphore,
+    released: AtomicU64,
+    workers: usize,
 }
 
 impl Dispatch {
@@ -60,13 +62,13 @@ impl Dispatch {
             Pace::Closed => Plan::Closed,
             Pace::Open { rate, spacing } => {
                 let schedule = arrivals(spacing, rate, window, seed);
-                Plan::Open {
+                Plan::Open(Box::new(Timetable {
                     not_taken: Mutex::new(schedule.clone()),
                     schedule,
                     due: Semaphore::new(0),
                     released: AtomicU64::new(0),
                     workers: load.clients as usize,
-                }
+                }))
             }
         };
         let dispatch = Self {
@@ -109,7 +111,7 @@ impl Dispatch {
 
     /// Whether an operation may be due before a worker takes it.
     pub(super) fn queues(&self) -> bool {
-        matches!(self.shared.plan, Plan::Open { .. })
+        matches!(self.shared.plan, Plan::Open(_))
     }
 
     /// The next operation, once it is due; `None` when there are no more.
@@ -127,14 +129,17 @@ impl Dispatch {
                     intended: now,
                 })
             }
-            Plan::Open { not_taken, due, .. } => {
-                due.acquire().await.ok()?.forget();
+            Plan::Open(table) => {
+                table.due.acquire().await.ok()?.forget();
                 let late = shared.origin.elapsed() > shared.end + DRAIN_MAX;
                 if late || shared.stopped.load(Ordering::Relaxed) {
                     return None;
                 }
                 // The lock is held for both, so that index and moment belong together.
-                let mut not_taken = not_taken.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut not_taken = table
+                    .not_taken
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 let intended = not_taken.next()?;
                 let index = shared.next.fetch_add(1, Ordering::Relaxed);
                 Some(Due { index, intended })
@@ -152,42 +157,36 @@ impl Dispatch {
     pub(super) fn dropped(&self, ended: u64) -> u64 {
         let due = match &self.shared.plan {
             Plan::Closed => self.shared.next.load(Ordering::Relaxed),
-            Plan::Open { released, .. } => released.load(Ordering::Relaxed),
+            Plan::Open(table) => table.released.load(Ordering::Relaxed),
         };
         due.saturating_sub(ended)
     }
 
     /// Releases each operation at its time.
     fn release(&self) {
-        let Plan::Open {
-            schedule,
-            due,
-            released,
-            ..
-        } = &self.shared.plan
-        else {
+        let Plan::Open(table) = &self.shared.plan else {
             return;
         };
         // Without it the kernel wakes up to 50 µs late, to save power. Where it refuses, it does.
         let _ = rustix::thread::set_current_timer_slack(Some(
             std::num::NonZeroU64::new(1).expect("one is not zero"),
         ));
-        for intended in schedule.clone() {
+        for intended in table.schedule.clone() {
             if self.shared.stopped.load(Ordering::Relaxed) {
                 return;
             }
             let at = self.shared.origin + intended;
             std::thread::sleep(at.saturating_duration_since(Instant::now()));
-            released.fetch_add(1, Ordering::Relaxed);
-            due.add_permits(1);
+            table.released.fetch_add(1, Ordering::Relaxed);
+            table.due.add_permits(1);
         }
         // Each worker asks once more and finds that there are no more.
         self.wake_all();
     }
 
     fn wake_all(&self) {
-        if let Plan::Open { due, workers, .. } = &self.shared.plan {
-            due.add_permits(*workers);
+        if let Plan::Open(table) = &self.shared.plan {
+            table.due.add_permits(table.workers);
         }
     }
 }
