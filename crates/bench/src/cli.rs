@@ -134,7 +134,7 @@ pub struct LoadArgs {
     /// How long to measure, after the warm-up
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = duration)]
     pub duration: Duration,
-    /// End the warm-up after this time even if the rate is not steady
+    /// End the warm-up after this time even if the load is not steady
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub warmup_max: Duration,
     /// Threads that generate load; each is a processor taken from the server on the same machine
