@@ -68,6 +68,9 @@ const SETTINGS_OF_AN_INSTANCE: [&str; 14] = [
     "unix_socket_directories",
 ];
 
+/// Stands before the names of a branch's settings.
+const BRANCH: &str = "branch.";
+
 /// Machines of one size report a little more or less memory, by firmware and kernel.
 const MEMORY_TOLERANCE: f64 = 0.1;
 /// Fsync is measured in a moment: only a factor says that the disk is another one.
@@ -210,7 +213,7 @@ fn members<V: PartialEq>(
     let shown = |value: Option<&V>| value.map_or("not set".to_owned(), &text);
     names
         .into_iter()
-        .filter(|name| !ignored.contains(&name.as_str()))
+        .filter(|name| !ignored.contains(&name.strip_prefix(BRANCH).unwrap_or(name)))
         .map(|name| (name, a.get(name), b.get(name)))
         .filter(|(_, of_a, of_b)| of_a != of_b)
         .map(|(name, of_a, of_b)| {

@@ -83,6 +83,61 @@ fn equal_sides_are_equivalent() {
     }
 }
 
+/// All that an open loop measures: some runs have late operations, nothing is dropped.
+#[test]
+fn equal_open_loops_are_equivalent_in_all_they_measure() {
+    const TRIALS: usize = 40;
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(2_027);
+    let steady = Noise {
+        deviation: 0.001,
+        ..CALM
+    };
+    let mut side = || {
+        let mut file = sample::file_with_runs(&CALM.runs(4.0, 10, &mut random));
+        let rates = steady.runs(500.0, 10, &mut random);
+        for (number, (run, rate)) in file.runs.iter_mut().zip(rates).enumerate() {
+            let late = (number % 3) as f64 * rate.fract();
+            run.metrics.extend([
+                (
+                    "throughput".to_owned(),
+                    sample::scalar(rate, "1/s", Better::Higher),
+                ),
+                (
+                    "late".to_owned(),
+                    sample::scalar(late, "count", Better::Neither),
+                ),
+                (
+                    "dropped".to_owned(),
+                    sample::scalar(0.0, "count", Better::Lower),
+                ),
+                (
+                    "success".to_owned(),
+                    sample::scalar(1.0, "ratio", Better::Higher),
+                ),
+            ]);
+        }
+        file
+    };
+    let options = Options {
+        figures: Vec::new(),
+        paired: true,
+        resampling: Resampling {
+            seed: 1,
+            resamples: 2_000,
+        },
+        ..options()
+    };
+    let verdicts = (0..TRIALS).map(|_| {
+        let (a, b) = (side(), side());
+        let comparison = compare(&a, &b, labels(), &options).unwrap();
+        assert_eq!(comparison.rows.len(), 4, "all but `late`");
+        comparison.verdict
+    });
+    let equivalent = verdicts.filter(|verdict| *verdict == Verdict::Equivalent);
+    let rate = equivalent.count() as f64 / TRIALS as f64;
+    assert!(report("A/A of open loops, 10 pairs", rate) >= 0.9);
+}
+
 #[test]
 fn equal_sides_are_never_worse() {
     for pairs in [6, 10, 20] {

@@ -23,6 +23,19 @@ fn another_egret_is_what_one_compares() {
 }
 
 #[test]
+fn a_branch_has_settings_of_an_instance_too() {
+    let with = |name: &str| {
+        let name = name.to_owned();
+        named(|b| {
+            let settings = &mut b.environment.postgres_settings;
+            settings.insert(name, "x".to_owned());
+        })
+    };
+    assert!(with("port").is_empty() && with("branch.port").is_empty());
+    assert_eq!(with("branch.fsync"), ["postgres_settings.branch.fsync"]);
+}
+
+#[test]
 fn every_condition_is_named() {
     type Change = fn(&mut ResultFile);
     let changes: [(&str, Change); 13] = [
