@@ -17,7 +17,7 @@ pub use postgres::{PostgresFacts, SETTINGS};
 pub(crate) use redact::{command_line, redact, redact_setting};
 
 /// The generator's processor time per core given to it, above which it may be what is measured.
-const GENERATOR_SHARE_MAX: f64 = 0.7;
+pub(crate) const GENERATOR_SHARE_MAX: f64 = 0.7;
 
 /// Processor time of strangers, as share of the machine, above which they may be what is measured.
 const OTHER_SHARE_MAX: f64 = 0.1;

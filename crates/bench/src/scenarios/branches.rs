@@ -10,25 +10,29 @@
 mod arms;
 mod burst;
 mod data;
+mod figures;
 mod lane;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use crate::cli::BranchesArgs;
-use crate::process::Snapshot;
-use crate::record::{Recorder, Recording, millis, scalar};
+use crate::environment::SETTINGS;
+use crate::record::{Recorder, Recording};
 use crate::refusal;
-use crate::result::{Better, Cycle, Metric};
+use crate::result::Cycle;
 use crate::scenario::{Measurement, Scenario};
 use crate::server::Server;
 use crate::stage::Stage;
 use arms::{Arms, Readiness};
 use burst::{Client, Plan};
 use data::{Fingerprint, Source};
+use figures::Figures;
 
 /// Serial creates of the arms: as many before that do not count.
 const ARM_WARMUP: u32 = 2;
@@ -42,6 +46,12 @@ pub struct Branches {
     source: Option<Source>,
     marker: String,
     bursts: u64,
+    /// The size of the pool that a running Egret's user had chosen.
+    pool_before: Option<Value>,
+    /// Whether a running Egret had a template, which is then replaced by one without our data.
+    had_template: bool,
+    /// Held while users are at work.
+    running: Arc<Mutex<()>>,
 }
 
 impl Branches {
@@ -60,13 +70,23 @@ impl Branches {
             args: args.clone(),
             source: None,
             bursts: 0,
+            pool_before: None,
+            had_template: false,
+            running: Arc::default(),
         })
     }
 
-    fn plan(&mut self, branches: u32, client: Option<Client>) -> Plan {
+    /// What the names of all branches begin with that are made here, and of nobody else's.
+    fn prefix() -> String {
+        format!("bench-{}-", std::process::id())
+    }
+
+    fn plan(&mut self, server: &Server, client: Option<Client>) -> Plan {
         self.bursts += 1;
         Plan {
-            branches,
+            branches: self.args.branches,
+            prefix: Self::prefix(),
+            roots: server.pid().into_iter().collect(),
             mode: self.args.mode,
             database: self.args.database.clone(),
             marker: self.marker.clone(),
@@ -120,9 +140,7 @@ impl Scenario for Branches {
                 "branches.pool_max".to_owned(),
                 self.pool().max(1).to_string(),
             ),
-            ("branches.template_refresh".to_owned(), String::new()),
         ];
-        settings.retain(|(_, value)| !value.is_empty());
         settings.extend(self.args.settings.iter().cloned());
         settings
     }
@@ -133,21 +151,25 @@ impl Scenario for Branches {
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
         let server = stage.server()?.clone();
+        self.remember(&server).await?;
         stage.progress.say("making the source");
-        let source = Source::open(&server, &self.args.database).await?;
         let progress = stage.progress.clone();
-        source
+        let source = self
+            .source
+            .insert(Source::open(&server, &self.args.database).await?);
+        let bytes = source
             .fill(self.args.source_size, |text| progress.say(text))
             .await?;
         stage.subject.ask(&source.client().await?, true).await?;
         // The whole of Egret is measured, not only its source.
         stage.subject.processes = server.pid().into_iter().collect();
-        stage.subject.data_set = format!("generated, {} MB", self.args.source_size >> 20);
-        self.source = Some(source);
+        stage.subject.data_set = format!("generated, {} MB", bytes >> 20);
         server.post("v1/templates", &json!({})).await?;
         let size = json!({"size": self.pool()});
         put(&server, &format!("v1/pools/{}", self.args.preset), &size).await?;
         stage.progress.say("filling the pool");
+        filled(&server).await?;
+        self.look_at_a_branch(stage, &server).await?;
         filled(&server).await
     }
 
@@ -157,25 +179,17 @@ impl Scenario for Branches {
         let (mut figures, mut recorders, mut cycles) = (Figures::default(), Vec::new(), Vec::new());
         // What the first burst meets for the first time is not what bursts take.
         self.warm_up(&server, &mut cycles).await?;
-        let roots: Vec<u32> = server.pid().into_iter().collect();
-        figures.memory = hot_memory(&server).await?;
+        figures.memory = figures::hot_memory(&server).await?;
         let window = stage.open_window(None)?;
         for number in 0..self.args.bursts {
             stage
                 .progress
                 .say(format!("burst {} of {}", number + 1, self.args.bursts));
-            let plan = self.plan(self.args.branches, None);
-            let start = Snapshot::take()?;
-            let outcome = burst::run(&server, &plan, window.origin()).await?;
-            // While the pool still waits for a quiet moment.
-            let usage = Snapshot::take()?.since(&start, &roots);
-            figures.burst_cpu.push(usage.system);
-            figures.generator.push(usage.own);
+            let plan = self.plan(&server, None);
+            let outcome = burst::run(&server, &plan, window.origin(), &self.running).await?;
             filled(&server).await?;
             figures.refill.push(outcome.ended.elapsed());
-            figures.wall.push(outcome.wall);
-            let usage = Snapshot::take()?.since(&start, &roots);
-            figures.cpu.push(usage.system);
+            figures.add(&outcome, &plan.roots)?;
             recorders.push(outcome.recorder);
             cycles.extend(outcome.cycles);
         }
@@ -190,8 +204,8 @@ impl Scenario for Branches {
                     number + 1,
                     self.args.bursts
                 ));
-                let plan = self.plan(self.args.branches, Some(client));
-                let outcome = burst::run(&server, &plan, window.origin()).await?;
+                let plan = self.plan(&server, Some(client));
+                let outcome = burst::run(&server, &plan, window.origin(), &self.running).await?;
                 filled(&server).await?;
                 recorders.push(outcome.recorder);
                 cycles.extend(outcome.cycles);
@@ -204,29 +218,35 @@ impl Scenario for Branches {
         let after = self.source()?.fingerprint().await?;
         figures.mutations = self.mutations(&before, &after).await?;
         let mut measurement = Measurement::new(observed, Recording::merge(recorders));
-        measurement.workers = u64::from(self.args.branches);
         measurement.cycles = cycles;
+        measurement.warnings.extend(figures.doubts());
         figures.add_to(&mut measurement, &self.args);
         Ok(measurement)
     }
 
     async fn clean(&mut self, stage: &mut Stage) -> Result<()> {
         let server = stage.server()?.clone();
+        // Users who were interrupted make no more branches once their thread has ended.
+        let _nobody_runs = self.running.lock().await;
         if self.args.run.private {
             return Ok(());
         }
-        put(
-            &server,
-            &format!("v1/pools/{}", self.args.preset),
-            &json!({"size": null}),
-        )
-        .await?;
+        if let Some(size) = self.pool_before.take() {
+            let pool = format!("v1/pools/{}", self.args.preset);
+            put(&server, &pool, &json!({"size": size})).await?;
+        }
         let branches = server.get("v1/branches").await?;
         for branch in branches["items"].as_array().into_iter().flatten() {
             let name = branch["name"].as_str().unwrap_or_default();
-            if name.starts_with("bench-") {
+            if name.starts_with(&Self::prefix()) {
                 server.delete(&format!("v1/branches/{name}")).await?;
             }
+        }
+        if let Some(source) = self.source.take()
+            && source.remove().await?
+            && self.had_template
+        {
+            server.post("v1/templates", &json!({})).await?;
         }
         Ok(())
     }
@@ -238,13 +258,50 @@ async fn put(server: &Server, path: &str, body: &Value) -> Result<()> {
 }
 
 impl Branches {
+    /// Notes what is to be as it was in the end.
+    async fn remember(&mut self, server: &Server) -> Result<()> {
+        let pools = server.get("v1/pools").await?;
+        for pool in pools["items"].as_array().into_iter().flatten() {
+            self.had_template |= !pool["template"].is_null();
+            if pool["preset"] == *self.args.preset {
+                let chosen = pool["chosen"] == true;
+                let size = if chosen {
+                    pool["target"].clone()
+                } else {
+                    Value::Null
+                };
+                self.pool_before = Some(size);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks a branch for its settings, which are others than the source's.
+    async fn look_at_a_branch(&self, stage: &mut Stage, server: &Server) -> Result<()> {
+        let name = format!("{}look", Self::prefix());
+        let wishes = json!({"name": name, "preset": self.args.preset});
+        server.post("v1/branches", &wishes).await?;
+        let question = json!({"sql": SETTINGS, "database": self.args.database});
+        let asked = server
+            .post(&format!("v1/branches/{name}/query"), &question)
+            .await;
+        server.delete(&format!("v1/branches/{name}")).await?;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let answer = asked?;
+        let rows = answer["rows"].as_array().into_iter().flatten();
+        if let Some(facts) = &mut stage.subject.postgres {
+            facts.add_branch(rows.map(|row| (text(&row[0]), text(&row[1]))));
+        }
+        Ok(())
+    }
+
     /// One burst of each kind that does not count; it stays in the result by itself, as group 0.
     async fn warm_up(&mut self, server: &Server, cycles: &mut Vec<Cycle>) -> Result<()> {
         let mut clients = vec![None];
         clients.extend(self.args.proxy.then_some(Some(Client::Driver)));
         for client in clients {
-            let plan = self.plan(self.args.branches, client);
-            let outcome = burst::run(server, &plan, Instant::now()).await?;
+            let plan = self.plan(server, client);
+            let outcome = burst::run(server, &plan, Instant::now(), &self.running).await?;
             let cold = outcome.cycles.into_iter();
             cycles.extend(cold.map(|cycle| Cycle { group: 0, ..cycle }));
             filled(server).await?;
@@ -270,7 +327,7 @@ impl Branches {
             let at = origin.elapsed().saturating_sub(took);
             recorder.success(arm, at, at, at + took);
         };
-        let name = format!("bench-arm-{}", std::process::id());
+        let name = format!("{}arm", Self::prefix());
         let (mut arms, mut request) = (None, burst::cold_wishes());
         request["name"] = name.clone().into();
         for round in 0..self.args.arms + ARM_WARMUP {
@@ -332,7 +389,7 @@ impl Branches {
     async fn template_database(&self) -> Result<Duration> {
         let admin = self.source()?.maintenance().await?;
         let copied = self.args.database.replace('"', "\"\"");
-        let name = format!("bench_copy_{}", std::process::id());
+        let name = data::copy_name();
         let begun = Instant::now();
         let sql = format!("CREATE DATABASE {name} TEMPLATE \"{copied}\" STRATEGY file_copy");
         admin.batch_execute(&sql).await?;
@@ -354,124 +411,4 @@ async fn settled(server: &Server) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     bail!("destroyed branches are still being deleted after 10 s")
-}
-
-/// The mean proportional set size of the branches in the pool, in bytes; `None` where Egret's
-/// processes are not on this machine.
-async fn hot_memory(server: &Server) -> Result<Option<(f64, u64)>> {
-    let Some(pid) = server.pid() else {
-        return Ok(None);
-    };
-    let pools = server.get("v1/pools").await?;
-    let hot: u64 = pools["items"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|pool| pool["hot"].as_u64())
-        .sum();
-    let snapshot = Snapshot::take()?;
-    let branches = snapshot.tree(&[pid]).into_iter().filter(|pid| {
-        std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| {
-            cwd.parent()
-                .is_some_and(|parent| parent.ends_with("branches"))
-        })
-    });
-    let pss = |pid: u32| -> Option<u64> {
-        let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-        let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-        line.trim().strip_suffix("kB")?.trim().parse().ok()
-    };
-    let kilobytes: u64 = branches.filter_map(pss).sum();
-    Ok((hot > 0).then(|| ((kilobytes * 1_024) as f64 / hot as f64, hot)))
-}
-
-/// What bursts add up to besides latencies.
-#[derive(Default)]
-struct Figures {
-    wall: Vec<Duration>,
-    refill: Vec<Duration>,
-    cpu: Vec<Duration>,
-    burst_cpu: Vec<Duration>,
-    generator: Vec<Duration>,
-    mutations: u64,
-    memory: Option<(f64, u64)>,
-}
-
-impl Figures {
-    fn add_to(self, measurement: &mut Measurement, args: &BranchesArgs) {
-        let recording = &measurement.recording;
-        let (done, failed) = (recording.successes("destroy"), recording.failures());
-        let per_branch = |all: &[Duration]| {
-            let sum: Duration = all.iter().sum();
-            millis(sum) / (f64::from(args.branches) * all.len().max(1) as f64)
-        };
-        let bursts = self.wall.len() as u64;
-        let mut metrics = vec![
-            ("wall", distribution(&self.wall)),
-            ("refill", distribution(&self.refill)),
-            (
-                "cpu_ms_per_branch",
-                scalar("ms", Better::Lower, per_branch(&self.cpu), bursts),
-            ),
-            (
-                "burst_cpu_ms_per_branch",
-                scalar("ms", Better::Lower, per_branch(&self.burst_cpu), bursts),
-            ),
-            (
-                "generator_cpu_ms_per_branch",
-                scalar("ms", Better::Neither, per_branch(&self.generator), bursts),
-            ),
-            (
-                "deadlocks",
-                scalar(
-                    "count",
-                    Better::Lower,
-                    burst::deadlocks(&recording.errors) as f64,
-                    done,
-                ),
-            ),
-            (
-                "source_mutations",
-                scalar("count", Better::Lower, self.mutations as f64, done),
-            ),
-        ];
-        let tried = u64::from(args.branches) * bursts;
-        let share = (tried.saturating_sub(failed)) as f64 / tried.max(1) as f64;
-        metrics.push(("success", scalar("ratio", Better::Higher, share, tried)));
-        if let Some((bytes, hot)) = self.memory {
-            metrics.push((
-                "hot_branch_pss_bytes",
-                scalar("bytes", Better::Lower, bytes, hot),
-            ));
-        }
-        let latencies = recording.metrics();
-        let median = |name: &str| latencies.get(name).and_then(|metric| metric.p50);
-        for (name, arm) in [
-            ("cold_create_ratio", "script_create"),
-            ("cold_create_watched_ratio", "watched_create"),
-        ] {
-            if let (Some(cold), Some(arm)) = (median("cold_create"), median(arm)) {
-                metrics.push((
-                    name,
-                    scalar("ratio", Better::Lower, cold / arm, u64::from(args.arms)),
-                ));
-            }
-        }
-        let names = metrics
-            .into_iter()
-            .map(|(name, metric)| (name.to_owned(), metric));
-        measurement.metrics.extend(names);
-    }
-}
-
-/// A latency metric of a few values.
-fn distribution(values: &[Duration]) -> Metric {
-    let mut recorder = Recorder::default();
-    for value in values {
-        recorder.success("it", Duration::ZERO, Duration::ZERO, *value);
-    }
-    let mut metrics = Recording::merge([recorder]).metrics();
-    metrics
-        .remove("it")
-        .unwrap_or_else(|| scalar("ms", Better::Lower, 0.0, 0))
 }

@@ -1,17 +1,18 @@
 //! A burst: so many users at once, each of whom makes a branch, works in it and destroys it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
-use tokio::sync::Barrier;
+use tokio::sync::{Barrier, Mutex};
 use tokio::task::{JoinSet, LocalSet};
 
 use super::lane::{Lane, timed};
 use crate::cli::BranchMode;
 use crate::postgres::Target;
+use crate::process::{Snapshot, Usage};
 use crate::record::Recorder;
 use crate::result::Cycle;
 use crate::server::Server;
@@ -29,6 +30,10 @@ pub struct Plan {
     pub marker: String,
     /// Unique among the bursts of this measurement.
     pub number: u64,
+    /// What the names of its branches begin with, and of nobody else's.
+    pub prefix: String,
+    /// The first processes of what is measured, where they are on this machine.
+    pub roots: Vec<u32>,
     /// How branches are wished for, besides their names.
     pub preset: String,
     /// Whether the first query goes through the PostgreSQL door, and by what.
@@ -54,33 +59,54 @@ pub struct Outcome {
     pub wall: Duration,
     /// When the last destruction was acknowledged.
     pub ended: Instant,
+    /// Just before its begin; what came before it, opening connections above all, is not its work.
+    pub before: Snapshot,
+    /// What was used from there to its end.
+    pub usage: Usage,
 }
 
 /// What one user saw.
 struct Seen {
     steps: Vec<(&'static str, Duration)>,
-    began: Duration,
+    /// When it was meant to begin.
+    began: Instant,
     error: Option<String>,
 }
 
-/// Runs a burst on a thread of its own, all of whose users begin at the same moment.
+/// Runs a burst on a thread of its own, all of whose users begin at the same moment. When the future
+/// is dropped the users stop; `running` is held until their thread has ended.
 ///
 /// # Errors
 /// When the users cannot connect.
-pub async fn run(server: &Server, plan: &Plan, origin: Instant) -> Result<Outcome> {
+pub async fn run(
+    server: &Server,
+    plan: &Plan,
+    origin: Instant,
+    running: &Arc<Mutex<()>>,
+) -> Result<Outcome> {
     let (server, plan) = (server.clone(), Arc::new(plan.clone()));
-    let (done, waiting) = tokio::sync::oneshot::channel();
+    let (mut done, waiting) = tokio::sync::oneshot::channel();
+    let running = running.clone().lock_owned().await;
     std::thread::Builder::new()
         .name("burst".to_owned())
         .spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build();
-            let outcome = runtime.context("a runtime").and_then(|runtime| {
-                LocalSet::new().block_on(&runtime, burst(&server, &plan, origin))
-            });
-            // Nobody waits any more when the measurement was interrupted.
-            let _ = done.send(outcome);
+            let outcome = match runtime.context("a runtime") {
+                Ok(runtime) => LocalSet::new().block_on(&runtime, async {
+                    tokio::select! {
+                        outcome = burst(&server, &plan, origin) => Some(outcome),
+                        () = done.closed() => None,
+                    }
+                }),
+                Err(error) => Some(Err(error)),
+            };
+            drop(running);
+            if let Some(outcome) = outcome {
+                // Nobody waits any more when the measurement was interrupted.
+                let _ = done.send(outcome);
+            }
         })
         .context("start a thread for the burst")?;
     waiting.await.context("the burst's thread ended")?
@@ -91,15 +117,16 @@ async fn burst(server: &Server, plan: &Arc<Plan>, origin: Instant) -> Result<Out
     for _ in 0..plan.branches {
         lanes.push(Lane::open(server).await?);
     }
-    let barrier = Arc::new(Barrier::new(lanes.len()));
+    let gate = Arc::new(Gate::new(lanes.len()));
     let mut users = JoinSet::new();
+    let before = Snapshot::take()?;
     let intended = Instant::now();
     for (index, lane) in lanes.into_iter().enumerate() {
-        let (plan, barrier) = (plan.clone(), barrier.clone());
+        let (plan, gate) = (plan.clone(), gate.clone());
         users.spawn_local(async move {
             let seen = match plan.client {
                 None => by_api(lane, &plan, index, intended).await,
-                Some(client) => by_proxy(lane, &plan, index, client, &barrier).await,
+                Some(client) => by_proxy(lane, &plan, index, client, &gate).await,
             };
             (index, seen)
         });
@@ -109,22 +136,48 @@ async fn burst(server: &Server, plan: &Arc<Plan>, origin: Instant) -> Result<Out
         all.push(user.context("a user's task ended")?);
     }
     let ended = Instant::now();
+    // While the pool still waits for a quiet moment.
+    let usage = Snapshot::take()?.since(&before, &plan.roots);
     all.sort_by_key(|(index, _)| *index);
-    let begin = intended.saturating_duration_since(origin);
-    Ok(summarize(all, plan, begin, ended - intended, ended))
+    let (recorder, cycles) = summarize(all, plan, origin);
+    Ok(Outcome {
+        recorder,
+        cycles,
+        wall: ended - intended,
+        ended,
+        before,
+        usage,
+    })
 }
 
-fn summarize(
-    all: Vec<(usize, Seen)>,
-    plan: &Plan,
-    begin: Duration,
-    wall: Duration,
-    ended: Instant,
-) -> Outcome {
+/// Where all users meet before those who come by the PostgreSQL door begin.
+struct Gate {
+    barrier: Barrier,
+    /// When the first was let through: all were meant to begin then.
+    opened: OnceLock<Instant>,
+}
+
+impl Gate {
+    fn new(users: usize) -> Self {
+        Self {
+            barrier: Barrier::new(users),
+            opened: OnceLock::new(),
+        }
+    }
+
+    /// Waits for everybody, and says when that was.
+    async fn pass(&self) -> Instant {
+        self.barrier.wait().await;
+        *self.opened.get_or_init(Instant::now)
+    }
+}
+
+fn summarize(all: Vec<(usize, Seen)>, plan: &Plan, origin: Instant) -> (Recorder, Vec<Cycle>) {
     let mut recorder = Recorder::default();
     let mut cycles = Vec::new();
     for (index, seen) in all {
-        let mut at = begin + seen.began;
+        let begin = seen.began.saturating_duration_since(origin);
+        let mut at = begin;
         let mut latencies_ms = BTreeMap::new();
         for (step, took) in seen.steps {
             // Its steps follow one another; what is told by the server alone takes no time here.
@@ -143,17 +196,12 @@ fn summarize(
         cycles.push(Cycle {
             index: index as u64,
             group: plan.number,
-            at_ms: crate::record::millis(begin + seen.began),
+            at_ms: crate::record::millis(begin),
             latencies_ms,
             error: seen.error,
         });
     }
-    Outcome {
-        recorder,
-        cycles,
-        wall,
-        ended,
-    }
+    (recorder, cycles)
 }
 
 /// The write of a mode: its SQL and parameters.
@@ -183,7 +231,7 @@ fn write(plan: &Plan, index: usize) -> Option<(String, Vec<String>)> {
 
 /// Everything through the API.
 async fn by_api(mut lane: Lane, plan: &Plan, index: usize, intended: Instant) -> Seen {
-    let name = format!("bench-{}-{index}", plan.number);
+    let name = format!("{}{}-{index}", plan.prefix, plan.number);
     let mut steps = Vec::new();
     let worked = async {
         let wishes = json!({"preset": plan.preset});
@@ -198,8 +246,8 @@ async fn by_api(mut lane: Lane, plan: &Plan, index: usize, intended: Instant) ->
         if let Some((sql, params)) = write(plan, index) {
             let params: Vec<&str> = params.iter().map(String::as_str).collect();
             let (answer, took) = timed(lane.query(&name, &plan.database, &sql, &params)).await;
-            steps.push(("write", took));
             let server = Duration::from_secs_f64(answer?.elapsed_ms / 1e3);
+            steps.push(("write", took));
             steps.push(("write_server", server));
         }
         anyhow::Ok(())
@@ -212,27 +260,20 @@ async fn by_api(mut lane: Lane, plan: &Plan, index: usize, intended: Instant) ->
     }
     Seen {
         steps,
-        began: Duration::ZERO,
-        error: error.map(|error| cause(&error)),
+        began: intended,
+        error: error.map(|error| cause(&error, &plan.prefix)),
     }
 }
 
 /// A fresh client of the PostgreSQL door, all of them at the same moment; the branch is made before.
-async fn by_proxy(
-    mut lane: Lane,
-    plan: &Plan,
-    index: usize,
-    client: Client,
-    barrier: &Barrier,
-) -> Seen {
-    let name = format!("bench-{}-{index}", plan.number);
+async fn by_proxy(mut lane: Lane, plan: &Plan, index: usize, client: Client, gate: &Gate) -> Seen {
+    let name = format!("{}{}-{index}", plan.prefix, plan.number);
     let made = async {
         lane.create(&name, &json!({"preset": plan.preset})).await?;
         lane.connection(&name, &plan.database).await
     };
     let made = made.await;
-    barrier.wait().await;
-    let begun = Instant::now();
+    let begun = gate.pass().await;
     let asked = async {
         let url = made?;
         match client {
@@ -254,13 +295,13 @@ async fn by_proxy(
     let asked = asked.await;
     let took = begun.elapsed();
     // Nobody destroys before everybody has had an answer.
-    barrier.wait().await;
+    gate.barrier.wait().await;
     let destroyed = lane.destroy(&name).await;
-    let error = asked.as_ref().err().or(destroyed.as_ref().err()).map(cause);
+    let error = asked.as_ref().err().or(destroyed.as_ref().err());
     Seen {
+        began: begun,
+        error: error.map(|error| cause(error, &plan.prefix)),
         steps: asked.map_or_else(|_| Vec::new(), |()| vec![(step, took)]),
-        began: Duration::ZERO,
-        error,
     }
 }
 
@@ -287,10 +328,10 @@ async fn psql(url: &str) -> Result<()> {
 }
 
 /// A cause that is the same for failures of the same kind: without the branch's name.
-fn cause(error: &anyhow::Error) -> String {
+fn cause(error: &anyhow::Error, prefix: &str) -> String {
     let text = format!("{error:#}");
     let words = text.split_whitespace().map(|word| {
-        if word.trim_matches('`').starts_with("bench-") {
+        if word.trim_matches('`').starts_with(prefix) {
             "…"
         } else {
             word

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use tokio_postgres::Client;
 
 use crate::postgres::Target;
+use crate::refusal;
 use crate::server::Server;
 
 /// Rows of `filler` are about this long, so that a size is a number of rows.
@@ -13,6 +14,14 @@ const FILLER_ROW_BYTES: u64 = 1_024;
 
 /// Rows of `filler` made by one statement.
 const FILLER_CHUNK: u64 = 500_000;
+
+/// A database is this much larger than what it was filled with, at most, besides a tenth of it.
+const SIZE_SLACK_BYTES: u64 = 32 << 20;
+
+/// The copy that `CREATE DATABASE … TEMPLATE` makes.
+pub fn copy_name() -> String {
+    format!("egret_bench_copy_{}", std::process::id())
+}
 
 /// Tables up to this size are read whole for the proof.
 const CHECKED_BYTES_MAX: i64 = 64 << 20;
@@ -46,6 +55,9 @@ pub struct Fingerprint {
 pub struct Source {
     target: Target,
     admin: Target,
+    database: String,
+    /// Whether the database was made for this measurement.
+    made: bool,
 }
 
 impl Source {
@@ -73,7 +85,31 @@ impl Source {
                 .await?;
         }
         let target = Target::parse(&format!("{url}/{database}?sslmode=disable"))?;
-        Ok(Self { target, admin })
+        Ok(Self {
+            target,
+            admin,
+            database: database.to_owned(),
+            made: known.is_none(),
+        })
+    }
+
+    /// Drops the database if it was made for this measurement, and the copies of it; returns whether
+    /// the source is another by that.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn remove(&self) -> Result<bool> {
+        let admin = self.maintenance().await?;
+        admin
+            .batch_execute(&format!("DROP DATABASE IF EXISTS {}", copy_name()))
+            .await?;
+        if self.made {
+            let quoted = self.database.replace('"', "\"\"");
+            admin
+                .batch_execute(&format!("DROP DATABASE \"{quoted}\" WITH (FORCE)"))
+                .await?;
+        }
+        Ok(self.made)
     }
 
     /// A session in the maintenance database.
@@ -92,11 +128,12 @@ impl Source {
         self.target.client().await
     }
 
-    /// Makes the table of events, and as many bytes of other rows as are missing to `bytes`.
+    /// Makes the table of events, and as many bytes of other rows as are missing to `bytes`; returns
+    /// how many bytes there are then.
     ///
     /// # Errors
-    /// The server's.
-    pub async fn fill(&self, bytes: u64, say: impl Fn(String)) -> Result<()> {
+    /// The server's; a refusal where there is more than was asked for.
+    pub async fn fill(&self, bytes: u64, say: impl Fn(String)) -> Result<u64> {
         let client = self.client().await?;
         client.batch_execute(EVENT_TABLE).await?;
         client
@@ -106,12 +143,21 @@ impl Source {
                  ALTER TABLE filler ALTER COLUMN body SET STORAGE PLAIN",
             )
             .await?;
+        let size = async || {
+            let sql = "SELECT pg_database_size(current_database())";
+            let bytes: i64 = client.query_one(sql, &[]).await?.get(0);
+            anyhow::Ok(u64::try_from(bytes).unwrap_or_default())
+        };
+        let there = size().await?;
+        if there > bytes + bytes / 10 + SIZE_SLACK_BYTES {
+            return Err(refusal::usage(format!(
+                "database {} holds {} MB, more than --source-size asks for: name another one with --database",
+                self.database,
+                there >> 20
+            )));
+        }
         loop {
-            let there: i64 = client
-                .query_one("SELECT pg_database_size(current_database())", &[])
-                .await?
-                .get(0);
-            let missing = bytes.saturating_sub(u64::try_from(there).unwrap_or_default());
+            let missing = bytes.saturating_sub(size().await?);
             let rows = (missing / FILLER_ROW_BYTES).min(FILLER_CHUNK);
             if rows == 0 {
                 break;
@@ -125,7 +171,7 @@ impl Source {
         // Neither this nor a checkpoint of it is to fall into a burst.
         client.batch_execute("VACUUM (ANALYZE)").await?;
         client.batch_execute("CHECKPOINT").await?;
-        Ok(())
+        size().await
     }
 
     /// Looks at everything that a stray write would change.
