@@ -8,9 +8,11 @@ fn main() {
     let profile = profile();
     println!("cargo::rustc-env=EGRET_BUILD_PROFILE={profile}");
     println!("cargo::rerun-if-changed=build.rs");
-    // Also where git fails now: it may answer the next time. The log grows with each commit.
-    for name in [".git/HEAD", ".git/logs/HEAD"] {
-        let path = root.join(name);
+    // Also where git fails now: it may answer the next time. The log grows with each commit. Git knows
+    // where they are: in a worktree `.git` is no directory.
+    for name in ["HEAD", "logs/HEAD"] {
+        let path = git(root, &["rev-parse", "--git-path", name]);
+        let path = path.map_or_else(|| root.join(".git").join(name), |path| root.join(path));
         if path.exists() {
             println!("cargo::rerun-if-changed={}", path.display());
         }

@@ -35,11 +35,13 @@ pub fn files(root: &Path) -> Vec<File> {
             let Ok(kind) = entry.file_type() else {
                 continue;
             };
+            let name = entry.file_name();
+            // Directories, but in a worktree `.git` is a file that says where the real one is.
+            if BUILT_OR_FETCHED.iter().any(|skipped| name == *skipped) {
+                continue;
+            }
             if kind.is_dir() {
-                let name = entry.file_name();
-                if !BUILT_OR_FETCHED.iter().any(|skipped| name == *skipped) {
-                    pending.push(path);
-                }
+                pending.push(path);
             } else if kind.is_file()
                 && let Ok(text) = fs::read_to_string(&path)
             {
