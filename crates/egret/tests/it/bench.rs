@@ -174,7 +174,7 @@ fn exit_codes_tell_what_went_wrong() {
     check(
         "sql --file workload.toml --private --out no/such/r.json",
         2,
-        "is no directory",
+        "no file can be written there",
     );
     check("sqll", 2, "a similar subcommand exists: 'sql'");
     check("--server http://127.0.0.1:1", 2, "unexpected argument");
