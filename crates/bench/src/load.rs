@@ -20,7 +20,7 @@ use crate::result::{Better, Cycle, Warmup, Watched};
 use crate::scenario::Measurement;
 use crate::schedule::Spacing;
 use crate::stage::Stage;
-use crate::steady::{Beat, Detector, Pulse, WINDOW};
+use crate::steady::{Beat, Detector, LATENCY_SLOPE_MAX, Pulse, RATE_SLOPE_MAX, WINDOW};
 use arrivals::Dispatch;
 use crew::Crew;
 
@@ -188,7 +188,10 @@ async fn warm_up(stage: &mut Stage, load: &Load, crew: &mut Crew, pulse: &Pulse)
     let begun = Instant::now();
     // Another seed than the window's: what the warm-up brings into caches is not what is measured.
     let dispatch = Dispatch::new(load, begun, load.warmup_max, !stage.seed, stage.operations);
-    let mut detector = Detector::default();
+    let mut detector = Detector::new(match load.pace {
+        Pace::Closed => RATE_SLOPE_MAX,
+        Pace::Open { .. } => LATENCY_SLOPE_MAX,
+    });
     let mut steady = false;
     {
         let work = crew.work(&dispatch, begun + load.warmup_max + LATENCY_MAX);

@@ -17,15 +17,19 @@ const WINDOWS_MIN: usize = 6;
 /// …and through at most so many: half a minute.
 const WINDOWS_MAX: usize = 60;
 
-/// What certainly changes by less than this share per second is steady.
-const SLOPE_MAX: f64 = 0.02;
+/// A rate that certainly changes by less than this share per second is steady.
+pub const RATE_SLOPE_MAX: f64 = 0.02;
+
+/// The same of a latency, which scatters more.
+pub const LATENCY_SLOPE_MAX: f64 = 0.05;
 
 /// Certainly: with so many standard errors added to the slope.
 const STANDARD_ERRORS: f64 = 2.0;
 
 /// Watches a quantity, one value per [`WINDOW`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Detector {
+    slope_max: f64,
     /// Seconds and value.
     points: VecDeque<(f64, f64)>,
 }
@@ -45,13 +49,17 @@ impl Slope {
     fn largest(&self) -> f64 {
         self.relative.abs() + STANDARD_ERRORS * self.standard_error
     }
-
-    fn is_flat(&self) -> bool {
-        self.largest() <= SLOPE_MAX
-    }
 }
 
 impl Detector {
+    /// What changes by less than `slope_max`, a share per second, will be steady.
+    pub fn new(slope_max: f64) -> Self {
+        Self {
+            slope_max,
+            points: VecDeque::new(),
+        }
+    }
+
     /// Takes the value of the window that ended at `at` and says whether it is steady.
     ///
     /// The line may begin at any earlier window: the more noise, the longer it must be, and what was
@@ -61,7 +69,8 @@ impl Detector {
             self.points.pop_front();
         }
         self.points.push_back((at.as_secs_f64(), value));
-        self.slope().is_some_and(|slope| slope.is_flat())
+        self.slope()
+            .is_some_and(|slope| slope.largest() <= self.slope_max)
     }
 
     /// The line that leaves the smallest change possible, once there are enough windows and

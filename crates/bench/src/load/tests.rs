@@ -177,7 +177,6 @@ async fn thousands_of_workers_share_the_histograms_of_their_threads() {
     assert_eq!(recorders.len(), 2);
     let ended: u64 = recorders.iter().map(crate::record::Recorder::count).sum();
     assert_eq!(ended, dispatch.begun());
-    assert_eq!(crew.cold_operations().len(), 2_000);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use super::*;
 
 /// How many windows it took; `None` when it was never steady.
 fn windows(values: impl IntoIterator<Item = u64>) -> Option<usize> {
-    let mut detector = Detector::default();
+    let mut detector = Detector::new(RATE_SLOPE_MAX);
     values
         .into_iter()
         .enumerate()
@@ -88,7 +88,8 @@ fn the_pulse_has_the_typical_latency_of_each_window() {
 #[test]
 fn a_server_that_warms_up_under_a_schedule_is_not_steady() {
     let pulse = Pulse::default();
-    let (mut rate, mut latency) = (Detector::default(), Detector::default());
+    let mut rate = Detector::new(RATE_SLOPE_MAX);
+    let mut latency = Detector::new(LATENCY_SLOPE_MAX);
     let mut before = pulse.read();
     for window in 1..=10_u32 {
         for _ in 0..250 {
