@@ -29,7 +29,7 @@ const CLEAN_MAX: Duration = Duration::from_secs(30);
 struct Done {
     /// As if it were the only one, without attachments.
     result: ResultFile,
-    profile: Option<String>,
+    profile: Option<Result<String, String>>,
 }
 
 /// What outlives an interruption of the measurement.
@@ -152,7 +152,11 @@ async fn conclude<S: Scenario>(
     if let (Some(out), Some(plans)) = (&args.out, plans) {
         if !plans.plans.is_empty() {
             let mut attachments = Attachments::beside(out);
-            attachments.explain(&plans.plans)?;
+            if let Err(error) = attachments.explain(&plans.plans) {
+                result
+                    .warnings
+                    .push(format!("the plans are not kept: {error:#}"));
+            }
             result.attachments.extend(attachments.kept());
         }
         result.warnings.extend(plans.missing);
@@ -308,9 +312,17 @@ fn finish(mut runs: Vec<Done>, headline: &str, args: &RunArgs) -> Result<ResultF
         }
         result.runs = all;
     }
-    if let (Some(out), Some(profile)) = (&args.out, &chosen.profile) {
+    if let (Some(out), Some(profile)) = (&args.out, chosen.profile) {
         let mut attachments = Attachments::beside(out);
-        attachments.profile(profile)?;
+        let kept = profile.and_then(|profile| {
+            let kept = attachments.profile(&profile);
+            kept.map_err(|error| format!("{error:#}"))
+        });
+        if let Err(reason) = kept {
+            result
+                .warnings
+                .push(format!("the profile is not whole: {reason}"));
+        }
         result.attachments.extend(attachments.kept());
     }
     Ok(result)

@@ -34,8 +34,9 @@ pub struct Observed {
     pub clock_jump: Option<f64>,
     /// Processor time.
     pub usage: Usage,
-    /// Stacks of the server's profile, one per line with its count.
-    pub profile: Option<String>,
+    /// Stacks of the server's profile, one per line with its count, or why there are none; `None`
+    /// where nobody wants them.
+    pub profile: Option<Result<String, String>>,
 }
 
 impl Window {
@@ -63,13 +64,16 @@ impl Window {
     /// Ends it.
     ///
     /// # Errors
-    /// When `/proc` cannot be read, or the profile could not be had.
+    /// When `/proc` cannot be read.
     pub async fn close(self) -> Result<Observed> {
         let wall = self.origin.elapsed();
         let clock_jump = jump(self.wall, SystemTime::now(), wall);
         let usage = Snapshot::take()?.since(&self.before, &self.roots);
         let profile = match self.profiler {
-            Some(profiler) => Some(profiler.finish().await?),
+            Some(profiler) => {
+                let profile = profiler.finish().await;
+                Some(profile.map_err(|error| format!("{error:#}")))
+            }
             None => None,
         };
         Ok(Observed {

@@ -86,7 +86,8 @@ impl<const EXPLAINS: bool> Scenario for Fake<EXPLAINS> {
     async fn measure(&mut self, stage: &mut Stage) -> Result<Measurement> {
         self.note("measure");
         self.measured += 1;
-        let observed = stage.open_window(None)?.close().await?;
+        let mut observed = stage.open_window(None)?.close().await?;
+        observed.profile = Some(Err("the server answered 403".to_owned()));
         let mut recorder = Recorder::default();
         let took = Duration::from_millis(self.measured);
         for _ in 0..2 {
@@ -166,6 +167,8 @@ async fn a_finished_measurement_is_kept_whatever_goes_wrong_later() {
     let result = ResultFile::read(&directory.path().join("result.json")).unwrap();
     let missing = "there are no plans: relation \"t\" does not exist";
     assert!(result.warnings.iter().any(|warning| warning == missing));
+    let profile = "the profile is not whole: the server answered 403".to_owned();
+    assert!(result.warnings.contains(&profile));
     assert!(result.attachments.is_empty());
     // The median run is on top, and nothing of the others is lost but histograms.
     assert_eq!(result.cycles[0].index, 2);
