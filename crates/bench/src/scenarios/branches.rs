@@ -22,11 +22,11 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
 use crate::cli::BranchesArgs;
-use crate::environment::SETTINGS;
+use crate::environment::{SETTINGS, redact_setting};
 use crate::record::{Recorder, Recording};
 use crate::refusal;
 use crate::result::Cycle;
-use crate::scenario::{Measurement, Scenario};
+use crate::scenario::{Measurement, Plans, Scenario};
 use crate::server::Server;
 use crate::stage::Stage;
 use arms::{Arms, Readiness};
@@ -96,6 +96,19 @@ impl Branches {
         }
     }
 
+    /// The settings of a private Egret, without secrets.
+    fn settings(&self) -> Value {
+        let masked = self.args.settings.iter().map(|(key, value)| {
+            let value = redact_setting(key, value);
+            (key, value)
+        });
+        json!(masked.collect::<Vec<_>>())
+    }
+
+    fn mode(&self) -> String {
+        format!("{:?}", self.args.mode).to_lowercase()
+    }
+
     fn pool(&self) -> u32 {
         self.args.pool.unwrap_or(self.args.branches)
     }
@@ -118,14 +131,14 @@ impl Scenario for Branches {
         let all: [(&str, Value); 10] = [
             ("branches", args.branches.into()),
             ("bursts", args.bursts.into()),
-            ("mode", format!("{:?}", args.mode).to_lowercase().into()),
+            ("mode", self.mode().into()),
             ("source_size_bytes", args.source_size.into()),
             ("pool", self.pool().into()),
             ("preset", args.preset.clone().into()),
             ("database", args.database.clone().into()),
             ("proxy", args.proxy.into()),
             ("psql", args.psql.into()),
-            ("settings", json!(args.settings)),
+            ("settings", self.settings()),
         ];
         all.into_iter()
             .map(|(name, value)| (name.to_owned(), value))
@@ -222,6 +235,39 @@ impl Scenario for Branches {
         measurement.warnings.extend(figures.doubts());
         figures.add_to(&mut measurement, &self.args);
         Ok(measurement)
+    }
+
+    const EXPLAINS: bool = true;
+
+    async fn explain(&mut self, stage: &mut Stage) -> Result<Plans> {
+        let server = stage.server()?.clone();
+        let name = format!("{}explain", Self::prefix());
+        let plan = self.plan(&server, None);
+        let wishes = json!({"name": name, "preset": self.args.preset});
+        server.post("v1/branches", &wishes).await?;
+        let mut plans = Plans::default();
+        let statements = [
+            Some(("SELECT 1".to_owned(), Vec::new())),
+            burst::write(&plan, 0),
+        ];
+        for (statement, parameters) in statements.into_iter().flatten() {
+            let sql = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement}");
+            let asked = json!({"sql": sql, "params": parameters, "database": self.args.database});
+            let path = format!("v1/branches/{name}/query");
+            match server.post(&path, &asked).await {
+                Ok(answer) => plans.plans.push(json!({
+                    "transaction": self.mode(),
+                    "statement": statement,
+                    "parameters": parameters,
+                    "plan": answer["rows"][0][0],
+                })),
+                Err(error) => plans
+                    .missing
+                    .push(format!("no plan of `{statement}`: {error:#}")),
+            }
+        }
+        server.delete(&format!("v1/branches/{name}")).await?;
+        Ok(plans)
     }
 
     async fn clean(&mut self, stage: &mut Stage) -> Result<()> {

@@ -2,6 +2,7 @@
 //! meets it, and the commands that the documentation shows.
 
 mod bench;
+mod bench_branches;
 mod clients;
 mod command_line;
 mod demo;

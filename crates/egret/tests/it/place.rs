@@ -23,7 +23,7 @@ pub struct Place {
     _guardian: Guardian,
 }
 
-/// A running `egret serve` or `egret demo`.
+/// A running `egret serve`, `egret demo` or other command.
 pub struct Server {
     child: Child,
     output: BufReader<ChildStdout>,
@@ -89,6 +89,18 @@ impl Place {
                 panic!("it did not start: {}", self.log());
             }
         }
+        Server { child, output }
+    }
+
+    /// Starts a command and leaves it alone.
+    pub fn spawn(&self, arguments: &[&str]) -> Server {
+        let mut command = self.command(arguments);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
         Server { child, output }
     }
 
@@ -206,6 +218,17 @@ impl Server {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}");
         rest
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Interrupts it and returns its exit code.
+    pub fn interrupt(mut self) -> Option<i32> {
+        self.signal(Signal::INT);
+        self.child.wait().unwrap().code()
     }
 
     /// Ends it as a crash does.

@@ -205,7 +205,7 @@ fn summarize(all: Vec<(usize, Seen)>, plan: &Plan, origin: Instant) -> (Recorder
 }
 
 /// The write of a mode: its SQL and parameters.
-fn write(plan: &Plan, index: usize) -> Option<(String, Vec<String>)> {
+pub fn write(plan: &Plan, index: usize) -> Option<(String, Vec<String>)> {
     match plan.mode {
         BranchMode::Read => None,
         BranchMode::Event => Some((
