@@ -280,7 +280,8 @@ impl Inner {
         {
             return Ok(resident);
         }
-        Resident::connect(self, id, uses, Purpose::Query, startup).await
+        // Boxed as it is rare: the future of every query would carry what it needs.
+        Box::pin(Resident::connect(self, id, uses, Purpose::Query, startup)).await
     }
 
     /// Keeps a session for the next query, unless none are to be kept, one waits already or the

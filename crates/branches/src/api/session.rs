@@ -1,6 +1,7 @@
 //! Connecting to a branch and running a query on it.
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -154,7 +155,7 @@ impl Branches {
         let mut ends = slot.ends.subscribe();
         ends.mark_unchanged();
         if slot.live().is_none() {
-            self.make_live(&branch, &slot).await?;
+            Box::pin(self.make_live(&branch, &slot)).await?;
             ends.mark_unchanged();
         }
         inner.pool.note_activity();
@@ -248,14 +249,14 @@ impl Branches {
         let rows_max = rows_max
             .unwrap_or(config.query_rows_max)
             .min(config.query_rows_max);
-        let asked = self.inner.run_query(
+        let asked = std::pin::pin!(self.inner.run_query(
             attached.branch,
             attached.guard.slot(),
             database,
             sql,
             params,
             rows_max,
-        );
+        ));
         let answer = self.inner.in_turn(asked).await?;
         let elapsed = started.elapsed();
         self.inner.metrics.queried(elapsed);
@@ -281,9 +282,8 @@ fn answered(answer: Answer, elapsed: Duration) -> QueryAnswer {
 
 impl Inner {
     /// Does work when it is its turn. Work that takes longer than a turn goes on beside the next.
-    async fn in_turn<T>(&self, work: impl Future<Output = T>) -> T {
+    async fn in_turn<T>(&self, mut work: Pin<&mut impl Future<Output = T>>) -> T {
         let turn = self.turns.acquire().await;
-        let mut work = std::pin::pin!(work);
         match tokio::time::timeout(TURN_TIME, &mut work).await {
             Ok(done) => done,
             Err(_) => {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
+use tokio::runtime::Handle;
 use tokio::sync::{Barrier, Mutex};
 use tokio::task::{JoinSet, LocalSet};
 
@@ -87,6 +88,9 @@ pub async fn run(
     let (server, plan) = (server.clone(), Arc::new(plan.clone()));
     let (mut done, waiting) = tokio::sync::oneshot::channel();
     let running = running.clone().lock_owned().await;
+    // Deriving a key for SCRAM takes a client longer than all else; on the burst's thread alone they
+    // would wait for one another and not for Egret.
+    let clients = Handle::current();
     std::thread::Builder::new()
         .name("burst".to_owned())
         .spawn(move || {
@@ -96,7 +100,7 @@ pub async fn run(
             let outcome = match runtime.context("a runtime") {
                 Ok(runtime) => LocalSet::new().block_on(&runtime, async {
                     tokio::select! {
-                        outcome = burst(&server, &plan, origin) => Some(outcome),
+                        outcome = burst(&server, &plan, origin, &clients) => Some(outcome),
                         () = done.closed() => None,
                     }
                 }),
@@ -112,7 +116,12 @@ pub async fn run(
     waiting.await.context("the burst's thread ended")?
 }
 
-async fn burst(server: &Server, plan: &Arc<Plan>, origin: Instant) -> Result<Outcome> {
+async fn burst(
+    server: &Server,
+    plan: &Arc<Plan>,
+    origin: Instant,
+    clients: &Handle,
+) -> Result<Outcome> {
     let mut lanes = Vec::new();
     for _ in 0..plan.branches {
         lanes.push(Lane::open(server).await?);
@@ -122,11 +131,11 @@ async fn burst(server: &Server, plan: &Arc<Plan>, origin: Instant) -> Result<Out
     let before = Snapshot::take()?;
     let intended = Instant::now();
     for (index, lane) in lanes.into_iter().enumerate() {
-        let (plan, gate) = (plan.clone(), gate.clone());
+        let (plan, gate, clients) = (plan.clone(), gate.clone(), clients.clone());
         users.spawn_local(async move {
             let seen = match plan.client {
                 None => by_api(lane, &plan, index, intended).await,
-                Some(client) => by_proxy(lane, &plan, index, client, &gate).await,
+                Some(client) => by_proxy(lane, &plan, index, client, &gate, &clients).await,
             };
             (index, seen)
         });
@@ -266,7 +275,14 @@ async fn by_api(mut lane: Lane, plan: &Plan, index: usize, intended: Instant) ->
 }
 
 /// A fresh client of the PostgreSQL door, all of them at the same moment; the branch is made before.
-async fn by_proxy(mut lane: Lane, plan: &Plan, index: usize, client: Client, gate: &Gate) -> Seen {
+async fn by_proxy(
+    mut lane: Lane,
+    plan: &Plan,
+    index: usize,
+    client: Client,
+    gate: &Gate,
+    clients: &Handle,
+) -> Seen {
     let name = format!("{}{}-{index}", plan.prefix, plan.number);
     let made = async {
         lane.create(&name, &json!({"preset": plan.preset})).await?;
@@ -274,7 +290,7 @@ async fn by_proxy(mut lane: Lane, plan: &Plan, index: usize, client: Client, gat
     };
     let made = made.await;
     let begun = gate.pass().await;
-    let asked = async {
+    let asking = clients.spawn(async move {
         let url = made?;
         match client {
             Client::Driver => {
@@ -286,14 +302,13 @@ async fn by_proxy(mut lane: Lane, plan: &Plan, index: usize, client: Client, gat
             }
             Client::Psql => psql(&url).await?,
         }
-        anyhow::Ok(())
-    };
+        anyhow::Ok(begun.elapsed())
+    });
     let step = match client {
         Client::Driver => "first_query_proxy",
         Client::Psql => "first_query_psql",
     };
-    let asked = asked.await;
-    let took = begun.elapsed();
+    let asked = asking.await.context("a client's task ended").flatten();
     // Nobody destroys before everybody has had an answer.
     gate.barrier.wait().await;
     let destroyed = lane.destroy(&name).await;
@@ -301,7 +316,7 @@ async fn by_proxy(mut lane: Lane, plan: &Plan, index: usize, client: Client, gat
     Seen {
         began: begun,
         error: error.map(|error| cause(error, &plan.prefix)),
-        steps: asked.map_or_else(|_| Vec::new(), |()| vec![(step, took)]),
+        steps: asked.map_or_else(|_| Vec::new(), |took| vec![(step, took)]),
     }
 }
 
