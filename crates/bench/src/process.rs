@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -19,8 +20,8 @@ const KERNEL_THREAD: u64 = 0x0020_0000;
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     processes: BTreeMap<u32, Process>,
-    /// Ticks that processors were not idle.
-    busy: u64,
+    /// How long processors were not idle.
+    busy: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -30,9 +31,10 @@ struct Process {
     is_kernel: bool,
     /// Tells a process from a later one with the same pid.
     started: u64,
-    ticks: u64,
+    /// Processor time.
+    run: Duration,
     /// Of children that have ended and were waited for.
-    ticks_of_children: u64,
+    run_of_children: Duration,
 }
 
 /// What happened between two snapshots.
@@ -51,11 +53,11 @@ pub struct Usage {
     pub named: BTreeMap<String, Duration>,
 }
 
-/// Ticks of one snapshot by whom they belong to.
+/// Processor time of one snapshot by whom it belongs to.
 struct Shares {
-    own: u64,
-    system: u64,
-    kernel: u64,
+    own: Duration,
+    system: Duration,
+    kernel: Duration,
 }
 
 impl Snapshot {
@@ -75,8 +77,14 @@ impl Snapshot {
             };
             // A process that ended meanwhile is none of this moment.
             if let Ok(stat) = fs::read_to_string(entry.path().join("stat"))
-                && let Some(process) = parse(&stat)
+                && let Some((mut process, threads)) = parse(&stat)
             {
+                if threads == 1
+                    && !process.is_kernel
+                    && let Some(run) = precisely(&entry.path())
+                {
+                    process.run = run;
+                }
                 processes.insert(pid, process);
             }
         }
@@ -125,10 +133,10 @@ impl Snapshot {
         let kernel = later.kernel.saturating_sub(earlier.kernel);
         let busy = self.busy.saturating_sub(before.busy);
         Usage {
-            own: time(own),
-            system: time(system),
-            kernel: time(kernel),
-            other: time(busy.saturating_sub(system + own + kernel)),
+            own,
+            system,
+            kernel,
+            other: busy.saturating_sub(system + own + kernel),
             named: self.named_since(before, own_pid, roots),
         }
     }
@@ -143,14 +151,14 @@ impl Snapshot {
         let of = |tree: &BTreeSet<u32>| {
             let processes = tree.iter().filter_map(|pid| self.processes.get(pid));
             processes
-                .map(|process| process.ticks + process.ticks_of_children)
+                .map(|process| process.run + process.run_of_children)
                 .sum()
         };
         let kernel = self.processes.values().filter(|process| process.is_kernel);
         Shares {
             own: of(&own),
             system: of(&system),
-            kernel: kernel.map(|thread| thread.ticks).sum(),
+            kernel: kernel.map(|thread| thread.run).sum(),
         }
     }
 
@@ -162,7 +170,7 @@ impl Snapshot {
         roots: &[u32],
     ) -> BTreeMap<String, Duration> {
         let known = self.tree(&[&[own_pid], roots].concat());
-        let mut by_name: BTreeMap<String, u64> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, Duration> = BTreeMap::new();
         for (pid, process) in &self.processes {
             if process.is_kernel || known.contains(pid) {
                 continue;
@@ -171,20 +179,17 @@ impl Snapshot {
                 .processes
                 .get(pid)
                 .filter(|earlier| earlier.started == process.started)
-                .map_or(0, |earlier| earlier.ticks);
+                .map_or(Duration::ZERO, |earlier| earlier.run);
             *by_name.entry(process.name.clone()).or_default() +=
-                process.ticks - earlier.min(process.ticks);
+                process.run.saturating_sub(earlier);
         }
         let mut named: Vec<_> = by_name
             .into_iter()
-            .filter(|(_, ticks)| *ticks > 0)
+            .filter(|(_, run)| !run.is_zero())
             .collect();
-        named.sort_by_key(|(_, ticks)| std::cmp::Reverse(*ticks));
+        named.sort_by_key(|(_, run)| std::cmp::Reverse(*run));
         named.truncate(NAMED_MAX);
-        named
-            .into_iter()
-            .map(|(name, ticks)| (name, time(ticks)))
-            .collect()
+        named.into_iter().collect()
     }
 }
 
@@ -199,26 +204,37 @@ impl Usage {
     }
 }
 
-/// Reads `/proc/PID/stat`; see proc_pid_stat(5). The name is in parentheses and may hold any.
-fn parse(stat: &str) -> Option<Process> {
+/// The processor time of a process with one thread to the nanosecond, from `/proc/PID/schedstat` (the
+/// kernel's `Documentation/scheduler/sched-stats.rst`). In `stat` it is rounded down to ticks of 10 ms,
+/// which of hundreds of processes that do 2 ms of work each may leave nothing.
+fn precisely(process: &Path) -> Option<Duration> {
+    let text = fs::read_to_string(process.join("schedstat")).ok()?;
+    let nanoseconds = text.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(Duration::from_nanos(nanoseconds))
+}
+
+/// Reads `/proc/PID/stat`; see proc_pid_stat(5): the process and how many threads it has. The name is in
+/// parentheses and may hold any.
+fn parse(stat: &str) -> Option<(Process, u64)> {
     let (head, tail) = stat.rsplit_once(')')?;
     let name = head.split_once('(')?.1.to_owned();
     // From here on fields are counted from the third, the state.
     let fields: Vec<&str> = tail.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     // Those of children are signed there, and never negative.
-    Some(Process {
+    let process = Process {
         name,
         parent: u32::try_from(number(4)?).ok()?,
         is_kernel: number(9)? & KERNEL_THREAD != 0,
-        ticks: number(14)? + number(15)?,
-        ticks_of_children: number(16)? + number(17)?,
+        run: time(number(14)? + number(15)?),
+        run_of_children: time(number(16)? + number(17)?),
         started: number(22)?,
-    })
+    };
+    Some((process, number(20)?))
 }
 
 /// User, nice and system time of the first line of `/proc/stat`. Interrupts are nobody's.
-fn busy(stat: &str) -> u64 {
+fn busy(stat: &str) -> Duration {
     let fields = stat.lines().next().unwrap_or_default();
     let times: Vec<u64> = fields
         .split_ascii_whitespace()
@@ -226,7 +242,7 @@ fn busy(stat: &str) -> u64 {
         .take(3)
         .filter_map(|field| field.parse().ok())
         .collect();
-    times.iter().sum()
+    time(times.iter().sum())
 }
 
 fn time(ticks: u64) -> Duration {

@@ -8,28 +8,31 @@ fn process(name: &str, parent: u32, ticks: u64, ticks_of_children: u64) -> Proce
         parent,
         is_kernel: false,
         started: 1,
-        ticks,
-        ticks_of_children,
+        run: time(ticks),
+        run_of_children: time(ticks_of_children),
     }
 }
 
 fn snapshot(busy: u64, processes: Vec<(u32, Process)>) -> Snapshot {
     Snapshot {
         processes: processes.into_iter().collect(),
-        busy,
+        busy: time(busy),
     }
 }
 
 #[test]
 fn a_name_may_hold_parentheses_and_spaces() {
     let stat = "42 (post (x) gres) S 7 42 42 0 -1 4194560 1 2 3 4 50 60 70 80 20 0 1 0 999 1 2";
-    let found = parse(stat).unwrap();
+    let (found, threads) = parse(stat).unwrap();
     assert_eq!(found.name, "post (x) gres");
     assert_eq!((found.parent, found.started), (7, 999));
-    assert_eq!((found.ticks, found.ticks_of_children), (110, 150));
+    assert_eq!(
+        (found.run, found.run_of_children, threads),
+        (time(110), time(150), 1)
+    );
     assert!(!found.is_kernel);
     let thread = stat.replace("4194560", "69238880");
-    assert!(parse(&thread).unwrap().is_kernel);
+    assert!(parse(&thread).unwrap().0.is_kernel);
     assert_eq!(parse("nonsense"), None);
 }
 
@@ -123,4 +126,21 @@ fn this_process_is_seen_at_work() {
     }
     let usage = Snapshot::take().unwrap().since(&before, &[]);
     assert!(usage.own >= Duration::from_millis(50), "{usage:?}");
+}
+
+#[test]
+fn the_time_of_a_single_thread_is_finer_than_a_tick() {
+    let mut child = std::process::Command::new("sh")
+        .args(["-c", "read line"])
+        .stdin(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let place = std::path::PathBuf::from(format!("/proc/{}", child.id()));
+    let run = precisely(&place).unwrap();
+    assert!(
+        run > Duration::ZERO && !run.as_nanos().is_multiple_of(10_000_000),
+        "{run:?}"
+    );
+    drop(child.stdin.take());
+    child.wait().unwrap();
 }
