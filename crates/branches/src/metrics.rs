@@ -48,6 +48,7 @@ pub(crate) struct Metrics {
     destroys: Counter,
     ends: Counter,
     phases: Family<PhaseLabel, Histogram>,
+    delete_phases: Family<PhaseLabel, Histogram>,
     queries: Histogram,
     states: Family<StateLabel, Gauge>,
     templates: Gauge,
@@ -73,6 +74,7 @@ impl Metrics {
             destroys: Counter::default(),
             ends: Counter::default(),
             phases: Family::new_with_constructor(seconds),
+            delete_phases: Family::new_with_constructor(seconds),
             queries: seconds(),
             states: Family::default(),
             templates: Gauge::default(),
@@ -96,6 +98,11 @@ impl Metrics {
             "create_phase_seconds",
             "Time of each phase of a creation",
             metrics.phases.clone(),
+        );
+        registry.register(
+            "delete_phase_seconds",
+            "Time of each phase of deleting what is behind a destroyed branch",
+            metrics.delete_phases.clone(),
         );
         registry.register(
             "query_seconds",
@@ -148,12 +155,12 @@ impl Metrics {
 
     pub(crate) fn created(&self, watch: &Stopwatch) {
         self.creates.inc();
-        for phase in watch.phases() {
-            let label = PhaseLabel {
-                phase: phase.name.clone(),
-            };
-            self.phases.get_or_create(&label).observe(phase.ms / 1e3);
-        }
+        observe_phases(&self.phases, watch);
+    }
+
+    /// The files behind a tombstone are gone.
+    pub(crate) fn deleted(&self, watch: &Stopwatch) {
+        observe_phases(&self.delete_phases, watch);
     }
 
     /// A creation that took its branch from the pool.
@@ -230,5 +237,14 @@ impl Metrics {
             .set(i64::try_from(space.size).unwrap_or(i64::MAX));
         self.volume_free
             .set(i64::try_from(space.free).unwrap_or(i64::MAX));
+    }
+}
+
+fn observe_phases(phases: &Family<PhaseLabel, Histogram>, watch: &Stopwatch) {
+    for phase in watch.phases() {
+        let label = PhaseLabel {
+            phase: phase.name.clone(),
+        };
+        phases.get_or_create(&label).observe(phase.ms / 1e3);
     }
 }

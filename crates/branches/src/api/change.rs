@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use egret_postgres::postmaster::StopMode;
 use futures_util::{StreamExt, stream};
 
-use super::{Branches, Inner, Slot};
+use super::{Branches, Inner, Slot, Stopwatch};
 use crate::core::plan::Why;
 use crate::core::request;
 use crate::error::{BranchesError, io};
@@ -238,10 +238,12 @@ impl Inner {
     pub(crate) async fn purge(&self, branch: Branch) -> Result<(), BranchesError> {
         let slot = self.slot(branch.id);
         let _held = slot.lock.lock().await;
+        let mut watch = Stopwatch::start();
         self.steps.before("purge.stop");
         self.stop_postmaster(branch.id, StopMode::Immediate).await?;
         let (volume, data) = (self.mounted().volume, self.paths.branch(branch.id));
         let socket = self.paths.socket(branch.id);
+        watch.phase("stop");
         self.steps.before("purge.files");
         blocking(move || {
             remove_file(&manifest_of(&data))?;
@@ -249,8 +251,11 @@ impl Inner {
             remove_directory(&socket)
         })
         .await?;
+        watch.phase("files");
         self.steps.before("purge.row");
         self.started()?.registry.delete_branch(branch.id)?;
+        watch.phase("row");
+        self.metrics.deleted(&watch);
         self.steps.before("purge.done");
         super::lock(&self.slots).remove(&branch.id);
         super::lock(&self.verifiers).remove(&branch.id);
