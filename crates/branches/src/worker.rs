@@ -179,7 +179,7 @@ impl Inner {
     }
 
     /// Stops every branch cleanly and remembers those that ran, so that they run again.
-    async fn stop(&self) {
+    async fn stop(self: &Arc<Self>) {
         let Some(started) = self.started.get() else {
             return;
         };

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use egret_base::settings::Size;
+use egret_postgres::PostgresError;
 use futures_util::{StreamExt, stream};
 
 use super::{Inner, Slot, lock};
@@ -65,7 +66,8 @@ impl Inner {
             self.await_quiet(begun).await;
             self.keep_house().await;
             self.replace_lost_sessions();
-            if Instant::now() >= resume_at {
+            let impatient = self.pool.impatient.swap(false, Ordering::AcqRel);
+            if impatient || Instant::now() >= resume_at {
                 match self.fill_pools(begun).await {
                     Ok(()) => pause = FAILURE_PAUSE,
                     Err(_) if self.stopping.load(Ordering::Acquire) => return,
@@ -168,16 +170,17 @@ impl Inner {
     }
 
     /// Writes the manifests of branches that were leased meanwhile.
-    pub(crate) async fn write_manifests(&self) {
+    pub(crate) async fn write_manifests(self: &Arc<Self>) {
         // Not in the head of the loop: whoever leases waits for this lock.
         let ids = std::mem::take(&mut *lock(&self.pool.unwritten));
-        let found = |id| self.started.get().and_then(|it| it.registry.branch(id));
-        let mut branches: Vec<Branch> = ids.into_iter().filter_map(found).collect();
-        branches.retain(|branch| branch.state != BranchState::Destroying);
-        let paths = self.paths.clone();
+        let inner = self.clone();
         let written = blocking(move || {
-            for branch in branches {
-                if let Err(error) = write_manifest(&paths.branch(branch.id), &branch) {
+            for id in ids {
+                // As it is now: it may have been changed since, manifest included.
+                let found = inner.started.get().and_then(|it| it.registry.branch(id));
+                if let Some(branch) = found.filter(|one| one.state != BranchState::Destroying)
+                    && let Err(error) = write_manifest(&inner.paths.branch(id), &branch)
+                {
                     tracing::warn!(branch = %branch.name, %error, "a manifest was not written");
                 }
             }
@@ -387,12 +390,15 @@ impl Inner {
         if self.config.pool_sessions > 0 {
             // A login trigger of the user's may wait for anything.
             let connecting = self.connect_sessions(id, template.id);
-            tokio::select! {
-                connected = tokio::time::timeout(within.duration(), connecting) => {
-                    connected.map_err(|_| BranchesError::QueryTimeout { timeout_ms: within.0 })??;
-                }
+            let connected = tokio::select! {
+                connected = tokio::time::timeout(within.duration(), connecting) => connected,
                 () = self.ending() => return Err(BranchesError::Stopping),
-            }
+            };
+            connected.map_err(|_| PostgresError::StartTimeout {
+                data: self.paths.branch(id),
+                waited_ms: within.0,
+                log_file: self.paths.socket(id).join("server.log"),
+            })??;
         }
         self.verifier_of(id).await?;
         self.pool.advance(id, Stage::Hot);

@@ -51,6 +51,8 @@ pub(crate) struct Pool {
     pub(super) unwritten: Mutex<Vec<BranchId>>,
     /// Taken out to be thrown away, which failed and is tried again.
     pub(super) stranded: Mutex<Vec<BranchId>>,
+    /// Somebody has asked for something since the last refill failed: it is not waited any longer.
+    pub(super) impatient: AtomicBool,
     /// Something may have to be done.
     pub(crate) due: Notify,
     /// Sent whenever entries have changed.
@@ -79,6 +81,12 @@ impl Pool {
     pub(crate) fn note_activity(&self) {
         self.unflushed.store(true, Ordering::Release);
         *lock(&self.active_at) = Some(Instant::now());
+    }
+
+    /// Has the pool filled again, however often that has failed: somebody has changed something.
+    pub(super) fn hurry(&self) {
+        self.impatient.store(true, Ordering::Release);
+        self.due.notify_one();
     }
 
     pub(crate) fn note_free(&self, bytes: u64) {
@@ -186,12 +194,13 @@ impl Branches {
                 reason: format!("branches of preset {preset} are not pooled"),
             });
         }
-        inner.check_pool_size(preset, size)?;
+        // Refused before a template is built, and once more when it is there.
+        inner.with_pool_size(&lock(&inner.pool.chosen), preset, size)?;
         if size.is_some_and(|size| size > 0) && inner.newest_template()?.is_none() {
             self.refresh_template().await?;
         }
         inner.choose_pool_size(preset, size)?;
-        inner.pool.due.notify_one();
+        inner.pool.hurry();
         self.pools()
     }
 
@@ -235,24 +244,28 @@ impl Inner {
         Ok(())
     }
 
-    /// Refuses a size with which all pools together were above their limit.
-    fn check_pool_size(&self, preset: Preset, size: Option<u32>) -> Result<(), BranchesError> {
-        let mut chosen = lock(&self.pool.chosen).clone();
-        chosen.insert(preset, size.unwrap_or(0));
-        let sum: u64 = chosen.values().map(|size| u64::from(*size)).sum();
-        Ok(Limit::new("branches.pool_max", u64::from(self.config.pool_max)).check(sum)?)
-    }
-
-    /// Notes what a user chose.
-    fn choose_pool_size(&self, preset: Preset, size: Option<u32>) -> Result<(), BranchesError> {
-        let registry = &self.started()?.registry;
-        self.check_pool_size(preset, size)?;
-        let mut known = lock(&self.pool.chosen);
+    /// The sizes that users chose with one more, where all pools together stay within their limit.
+    fn with_pool_size(
+        &self,
+        known: &BTreeMap<Preset, u32>,
+        preset: Preset,
+        size: Option<u32>,
+    ) -> Result<BTreeMap<Preset, u32>, BranchesError> {
         let mut chosen = known.clone();
         match size {
             Some(size) => chosen.insert(preset, size),
             None => chosen.remove(&preset),
         };
+        let sum: u64 = chosen.values().map(|size| u64::from(*size)).sum();
+        Limit::new("branches.pool_max", u64::from(self.config.pool_max)).check(sum)?;
+        Ok(chosen)
+    }
+
+    /// Notes what a user chose.
+    fn choose_pool_size(&self, preset: Preset, size: Option<u32>) -> Result<(), BranchesError> {
+        let registry = &self.started()?.registry;
+        let mut known = lock(&self.pool.chosen);
+        let chosen = self.with_pool_size(&known, preset, size)?;
         registry.set_pool_size(preset.as_str(), size)?;
         *known = chosen;
         drop(known);
@@ -323,8 +336,9 @@ impl Inner {
                 continue;
             };
             if !slot.residents_wait() {
-                self.pool.put_back(entry, Stage::Started);
+                // Before a refill may connect others.
                 slot.forget_residents();
+                self.pool.put_back(entry, Stage::Started);
                 continue;
             }
             slot.keep_residents_of(&asked.tenant);
@@ -363,7 +377,9 @@ impl Inner {
 
     /// Turns an entry that was taken out of the pool into a tombstone, later if not now.
     pub(crate) fn discard(&self, id: BranchId) {
-        if let Err(error) = self.try_to_discard(id) {
+        if let Err(error) = self.try_to_discard(id)
+            && !self.stopping.load(Ordering::Acquire)
+        {
             tracing::warn!(branch = %id, %error, "a former entry of the pool was not thrown away yet");
             lock(&self.pool.stranded).push(id);
         }

@@ -308,6 +308,7 @@ impl Inner {
             Ok(()) => {
                 self.steps.before("template.record");
                 self.started()?.registry.put_template(&template)?;
+                self.pool.hurry();
                 tracing::info!(template = %template.id, lsn = template.lsn, "a template is ready");
                 Ok(template)
             }

@@ -1,6 +1,11 @@
 //! What must not stop a pool: sessions that end, databases that let nobody in, steady demand.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
 use egret_base::settings::Span;
+use egret_branches::Steps;
 use egret_postgres::wire::{Session, Startup};
 
 use crate::home::{alive, backends};
@@ -66,25 +71,55 @@ async fn a_database_that_lets_nobody_in_has_a_pool_without_sessions() {
     egret.stop().await;
 }
 
+/// Stops each refill before its last phase until it is told to go on.
+struct Demand {
+    reached: Sender<()>,
+    go_on: Mutex<Receiver<()>>,
+    over: AtomicBool,
+}
+
+impl Steps for Demand {
+    fn before(&self, step: &'static str) {
+        if step == "pool.connect" && !self.over.load(Ordering::SeqCst) {
+            self.reached.send(()).unwrap();
+            self.go_on.lock().unwrap().recv().unwrap();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn files_are_deleted_though_nobody_ever_stops_asking() {
+async fn files_are_deleted_though_the_pool_is_never_full() {
     let mut home = brisk("pool-busy");
-    home.config.pool_patience = Span::ms(50);
-    let egret = home.start().await;
+    home.config.pool_min = 0;
+    home.config.pool_patience = Span::ms(1);
+    let (reached, refills) = channel();
+    let (release, go_on) = channel();
+    let demand = Arc::new(Demand {
+        reached,
+        go_on: Mutex::new(go_on),
+        over: AtomicBool::new(true),
+    });
+    let egret = home.start_with(Some(demand.clone())).await;
     egret.make_app().await;
-    egret.fill(3).await;
+    egret.fill(2).await;
+    demand.over.store(false, Ordering::SeqCst);
     let first = egret.branch("first").await;
     let files = home.directory.join("volume/branches").join(first.id.hex());
-    assert!(files.exists());
-    egret.destroy("first").await;
-    for number in 0.. {
-        let branch = format!("b{number}");
-        egret.branch(&branch).await;
-        egret.destroy(&branch).await;
+    // One is being connected, the other is taken: after each refill one is missing again.
+    for number in 0..20 {
+        refills.recv().unwrap();
+        egret.branch(&format!("b{number}")).await;
+        if number == 0 {
+            egret.destroy("first").await;
+        }
         if !files.exists() {
             break;
         }
+        release.send(()).unwrap();
     }
+    assert!(!files.exists(), "twenty refills were more urgent");
+    demand.over.store(true, Ordering::SeqCst);
+    release.send(()).unwrap();
     home.assert_nothing_leaks(&egret).await;
     egret.stop().await;
 }
