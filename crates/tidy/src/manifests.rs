@@ -11,6 +11,7 @@ use crate::Finding;
 pub const LAYERS: &[(&str, &[&str])] = &[
     ("egret-base", &[]),
     ("egret-linux", &[]),
+    ("egret-log", &["egret-base"]),
     ("egret-state", &["egret-base"]),
     ("egret-postgres", &["egret-base", "egret-linux"]),
     (
@@ -33,6 +34,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         &[
             "egret-base",
             "egret-linux",
+            "egret-log",
             "egret-state",
             "egret-postgres",
             "egret-branches",

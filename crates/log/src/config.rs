@@ -1,0 +1,64 @@
+//! How a log is kept. A plain struct: the engine that owns the log has the settings.
+
+use std::time::Duration;
+
+/// When an append counts as done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// After fdatasync: an acknowledged record survives a loss of power.
+    Fsync,
+    /// After the write; the owner syncs when this much time has passed since the oldest record that
+    /// is not synced. A loss of power loses at most that much; a crash of the process alone, nothing.
+    Interval(Duration),
+    /// After the write; records are never synced unless the owner asks. A loss of power may lose
+    /// whatever the kernel had not written yet.
+    None,
+}
+
+/// Who makes spare segments and tidies up after truncation and compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Housekeeping {
+    /// A thread of the log's own.
+    Thread,
+    /// The owner, by calling `FileLog::housekeep`. For simulators.
+    Owner,
+}
+
+/// How a log is kept, with sizes in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct LogConfig {
+    /// When an append counts as done. Default: `Fsync`.
+    pub durability: Durability,
+    /// Size of a segment's file. Default: 64 MiB. At least `batch_bytes_max` and two header blocks.
+    pub segment_bytes: u64,
+    /// Size of the first segment of a new log, so that it opens at once. Default: 4 MiB.
+    pub first_segment_bytes: u64,
+    /// Segments prepared ahead. They are also the reserve on a full disk. Default: 2.
+    pub spare_segments: usize,
+    /// Segments kept for use again when old ones are dropped, rather than deleted. Default: 8.
+    pub recycled_segments_max: usize,
+    /// The largest batch, frame header included. Default: 32 MiB.
+    pub batch_bytes_max: u64,
+    /// Memory for the last appended batches. Default: 32 MiB.
+    pub cache_bytes: usize,
+    /// Memory for chunks read from files. Default: 8 MiB.
+    pub chunk_cache_bytes: usize,
+    /// Who makes spare segments. Default: a thread.
+    pub housekeeping: Housekeeping,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Fsync,
+            segment_bytes: 64 << 20,
+            first_segment_bytes: 4 << 20,
+            spare_segments: 2,
+            recycled_segments_max: 8,
+            batch_bytes_max: 32 << 20,
+            cache_bytes: 32 << 20,
+            chunk_cache_bytes: 8 << 20,
+            housekeeping: Housekeeping::Thread,
+        }
+    }
+}

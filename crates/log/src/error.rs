@@ -1,0 +1,189 @@
+//! What can go wrong with a log.
+
+use std::io;
+use std::sync::Arc;
+
+use egret_base::{Coded, Kind, LimitExceeded};
+
+use crate::Seq;
+
+/// Why a log could not do what it was asked. Cheap to clone: everybody who waited for one batch is
+/// told the same.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// A call of the file system failed; the log itself is as it was.
+    #[error("log: {action} {file} failed: {source}")]
+    Io {
+        /// What was tried, such as `read`.
+        action: &'static str,
+        /// The file's name, with its directory.
+        file: String,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// There is no space for the batch; nothing of it was kept.
+    #[error("log: no space left for {needed_bytes} bytes in {place}: free some disk space")]
+    Full {
+        /// The log's directory.
+        place: String,
+        /// The size of what was refused.
+        needed_bytes: u64,
+    },
+    /// The batch is over its limit; nothing of it was kept.
+    #[error(transparent)]
+    BatchTooLarge(LimitExceeded),
+    /// Too much waits for the log already.
+    #[error(transparent)]
+    Busy(LimitExceeded),
+    /// The log takes no more appends, because it cannot know what reached the disk.
+    #[error("log: {place} has stopped after: {reason}; check the disk, then start again")]
+    Stopped {
+        /// The log's directory.
+        place: String,
+        /// The failure that stopped it.
+        reason: Arc<str>,
+    },
+    /// Bytes on disk are not what was written there.
+    #[error(
+        "log: corrupt segment {file} at offset {offset}, record {seq}: {what}; restore it from a backup"
+    )]
+    Corrupt {
+        /// The segment's file, with its directory.
+        file: String,
+        /// Where in the file.
+        offset: u64,
+        /// The first record concerned.
+        seq: Seq,
+        /// What does not hold.
+        what: &'static str,
+    },
+    /// Segments between two others are gone.
+    #[error(
+        "log: records {from} to {to} are missing from {place}: a segment's file was removed; restore it from a backup"
+    )]
+    Missing {
+        /// The log's directory.
+        place: String,
+        /// The first record missing.
+        from: Seq,
+        /// The last record missing.
+        to: Seq,
+    },
+    /// The log ends before the record from which it was to be replayed.
+    #[error(
+        "log: {place} ends before record {next}, but {replay_from} was asked for: it is older than its snapshot"
+    )]
+    Behind {
+        /// The log's directory.
+        place: String,
+        /// The sequence number the next append would get.
+        next: Seq,
+        /// What was asked for.
+        replay_from: Seq,
+    },
+    /// The record was in a segment that has been dropped.
+    #[error("log: record {seq} has been truncated: the log begins at {first}")]
+    Truncated {
+        /// The record asked for.
+        seq: Seq,
+        /// The first record there is.
+        first: Seq,
+    },
+    /// The record has been dropped by a compaction.
+    #[error("log: record {seq} has been dropped by a compaction")]
+    Compacted {
+        /// The record asked for.
+        seq: Seq,
+    },
+    /// The record has not been written yet.
+    #[error("log: record {seq} is not written yet: the log ends before {next}")]
+    Ahead {
+        /// The record asked for.
+        seq: Seq,
+        /// The sequence number the next append will get.
+        next: Seq,
+    },
+    /// Another process has the log open.
+    #[error("log: {place} is in use by process {holder}: stop it, or use another directory")]
+    Locked {
+        /// The log's directory.
+        place: String,
+        /// The process id that the holder left, or `unknown`.
+        holder: String,
+    },
+    /// A segment of a format that this version does not know.
+    #[error(
+        "log: {file} has format version {version}, this program reads {known}: use a newer one"
+    )]
+    UnknownVersion {
+        /// The segment's file, with its directory.
+        file: String,
+        /// The version it has.
+        version: u32,
+        /// The version this program knows.
+        known: u32,
+    },
+    /// The segments named are not, or no longer, whole sealed segments of this log.
+    #[error(
+        "log: records {from} to {to} are not a run of whole sealed segments: list the segments again"
+    )]
+    NotSealed {
+        /// The first record of the run.
+        from: Seq,
+        /// The last record of the run.
+        to: Seq,
+    },
+    /// The log or its inbox has been closed.
+    #[error("log: {name} is closed")]
+    Closed {
+        /// What is closed.
+        name: &'static str,
+    },
+    /// The configuration does not fit together.
+    #[error("log: {0}")]
+    Config(String),
+}
+
+impl Coded for LogError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "log_io",
+            Self::Full { .. } => "log_full",
+            Self::BatchTooLarge(_) => "log_batch_too_large",
+            Self::Busy(_) => "log_busy",
+            Self::Stopped { .. } => "log_stopped",
+            Self::Corrupt { .. } => "log_corrupt",
+            Self::Missing { .. } => "log_segment_missing",
+            Self::Behind { .. } => "log_behind",
+            Self::Truncated { .. } => "log_truncated",
+            Self::Compacted { .. } => "log_compacted",
+            Self::Ahead { .. } => "log_ahead",
+            Self::Locked { .. } => "log_locked",
+            Self::UnknownVersion { .. } => "log_unknown_version",
+            Self::NotSealed { .. } => "log_not_sealed",
+            Self::Closed { .. } => "log_closed",
+            Self::Config(_) => "log_config",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Full { .. } | Self::Stopped { .. } | Self::Closed { .. } => Kind::Unavailable,
+            Self::BatchTooLarge(_) => Kind::TooLarge,
+            Self::Busy(_) => Kind::LimitReached,
+            Self::Truncated { .. } | Self::Compacted { .. } | Self::Ahead { .. } => Kind::NotFound,
+            Self::Locked { .. } | Self::NotSealed { .. } => Kind::Conflict,
+            Self::Config(_) => Kind::Invalid,
+            Self::Io { .. }
+            | Self::Corrupt { .. }
+            | Self::Missing { .. }
+            | Self::Behind { .. }
+            | Self::UnknownVersion { .. } => Kind::Internal,
+        }
+    }
+
+    fn retryable(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Busy(_))
+    }
+}

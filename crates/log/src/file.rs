@@ -1,0 +1,308 @@
+//! The log in local files.
+
+mod append;
+mod compact;
+mod keeper;
+mod open;
+mod read;
+mod recent;
+mod recover;
+mod scan;
+mod segment;
+mod tail;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use egret_base::Entropy;
+
+pub use compact::{Compacted, FileCompaction};
+pub use read::FileReader;
+pub use recover::{Recovery, Torn};
+pub use tail::FileTail;
+
+use crate::disk::Disk;
+use crate::format::SEGMENT_HEADER_BYTES;
+use crate::{
+    Appended, Batch, Directory, Durability, Log, LogConfig, LogError, Resolved, SegmentInfo, Seq,
+};
+use append::random_salt;
+use keeper::{Keeper, KeeperThread, Retired, Task};
+use read::Shared;
+use segment::Segment;
+
+/// A log in the files of one directory, with one writer.
+pub struct FileLog<D: Disk = Directory> {
+    disk: D,
+    config: LogConfig,
+    entropy: Arc<dyn Entropy>,
+    shared: Arc<Shared<D>>,
+    active: Arc<Segment<D::File>>,
+    next: Seq,
+    /// Every record below is durable.
+    synced_below: Seq,
+    /// Sealed segments that hold records which are not.
+    unsynced: Vec<Arc<Segment<D::File>>>,
+    /// A segment's name is not durable yet.
+    directory_unsynced: bool,
+    /// When the oldest record that is not synced was appended.
+    unsynced_since: Option<Instant>,
+    stopped: Option<LogError>,
+    compactions: u64,
+    keeper: Arc<Keeper<D>>,
+    // Fields are dropped in order: the thread's last work is done while the lock is held.
+    _thread: Option<KeeperThread<D>>,
+    _lock: D::Lock,
+}
+
+impl<D: Disk> FileLog<D> {
+    /// When the owner has to call [`Log::sync`] at the latest, under [`Durability::Interval`].
+    pub fn sync_deadline(&self) -> Option<Instant> {
+        match self.config.durability {
+            Durability::Interval(interval) => Some(self.unsynced_since? + interval),
+            Durability::Fsync | Durability::None => None,
+        }
+    }
+
+    /// Whether that time has come.
+    pub fn sync_due(&self, now: Instant) -> bool {
+        self.sync_deadline().is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Every record below is known to survive a loss of power.
+    pub fn synced_below(&self) -> Seq {
+        self.synced_below
+    }
+
+    /// Why spare segments could not be made lately, such as a full disk. It is tried again.
+    pub fn housekeeping_failure(&self) -> Option<LogError> {
+        self.keeper.failure()
+    }
+
+    /// Does one piece of what the housekeeping thread would do and answers whether there was any.
+    /// For [`Housekeeping::Owner`].
+    ///
+    /// # Errors
+    /// What that piece failed with; calling again tries it again.
+    pub fn housekeep(&self) -> Result<bool, LogError> {
+        self.keeper.step()
+    }
+
+    fn check_running(&self) -> Result<(), LogError> {
+        match &self.stopped {
+            None => Ok(()),
+            Some(stopped) => Err(stopped.clone()),
+        }
+    }
+
+    /// Ends the log for good: what is on disk is not known any more.
+    fn stop(&mut self, action: &str, error: &io::Error) -> LogError {
+        let reason = format!("{action} {}: {error}", self.active.name);
+        let stopped = LogError::Stopped {
+            place: self.shared.place.to_string(),
+            reason: reason.into(),
+        };
+        self.stopped = Some(stopped.clone());
+        stopped
+    }
+
+    fn full(&self, needed_bytes: u64) -> LogError {
+        LogError::Full {
+            place: self.shared.place.to_string(),
+            needed_bytes,
+        }
+    }
+
+    /// Where in the table a run of sealed segments that covers exactly these records is.
+    fn run_of(&self, first: Seq, last: Seq) -> Option<std::ops::Range<usize>> {
+        let segments = self
+            .shared
+            .segments
+            .read()
+            .expect("no holder of this lock can panic");
+        let begin = segments
+            .iter()
+            .position(|segment| segment.header.first == first)?;
+        let length = segments[begin..]
+            .iter()
+            .position(|segment| segment.last.get() == Some(&last))?;
+        Some(begin..begin + length + 1)
+    }
+}
+
+impl<D: Disk> Log for FileLog<D> {
+    type Reader = FileReader<D>;
+    type Compaction = FileCompaction<D>;
+
+    fn append(&mut self, batch: &mut Batch, expected: Seq) -> Result<Appended, LogError> {
+        self.check_running()?;
+        if expected != self.next {
+            return Ok(Appended::Fenced);
+        }
+        if !batch.is_empty() {
+            self.append_frame(batch)?;
+        }
+        Ok(Appended::Committed(self.next.before()))
+    }
+
+    fn resolve(&mut self, _: &mut Batch, expected: Seq) -> Result<Resolved, LogError> {
+        // An append to a local file always answers, so there is nothing that could have arrived.
+        self.check_running()?;
+        Ok(match expected == self.next {
+            true => Resolved::Absent,
+            false => Resolved::Fenced,
+        })
+    }
+
+    fn sync(&mut self) -> Result<(), LogError> {
+        self.check_running()?;
+        if self.synced_below < self.next {
+            self.sync_everything()?;
+            self.synced_below = self.next;
+        }
+        Ok(())
+    }
+
+    fn next(&self) -> Seq {
+        self.next
+    }
+
+    fn first(&self) -> Seq {
+        self.shared.first()
+    }
+
+    fn reader(&self) -> FileReader<D> {
+        FileReader {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+
+    fn compact(&mut self, first: Seq, last: Seq) -> Result<FileCompaction<D>, LogError> {
+        let run = self.run_of(first, last);
+        let run = run.ok_or(LogError::NotSealed {
+            from: first,
+            to: last,
+        })?;
+        let segments = self
+            .shared
+            .segments
+            .read()
+            .expect("no holder of this lock can panic");
+        self.compactions += 1;
+        Ok(FileCompaction {
+            disk: self.disk.clone(),
+            place: Arc::clone(&self.shared.place),
+            sources: segments[run].to_vec(),
+            salt: random_salt(&*self.entropy),
+            temporary: format!("{}{:08}", compact::TEMPORARY_PREFIX, self.compactions),
+        })
+    }
+
+    fn finish(&mut self, compacted: Compacted<D>) -> Result<bool, LogError> {
+        self.check_running()?;
+        let header = compacted.segment.header;
+        let first = header.first;
+        let last = *compacted
+            .segment
+            .last
+            .get()
+            .expect("a compacted segment is sealed");
+        let mut segments = self
+            .shared
+            .segments
+            .write()
+            .expect("no holder of this lock can panic");
+        let begin = segments.partition_point(|segment| segment.header.first < first);
+        let run = begin..(begin + compacted.sources.len()).min(segments.len());
+        let same = run.len() == compacted.sources.len()
+            && std::iter::zip(&segments[run.clone()], &compacted.sources)
+                .all(|(here, read)| Arc::ptr_eq(here, read));
+        if !same {
+            drop(segments);
+            self.keeper.ask(Task::Discard(compacted.temporary));
+            return Ok(false);
+        }
+        let name = compacted.segment.name.clone();
+        let others = segments[run.clone()].iter().skip(1);
+        let others = others.map(|segment| segment.name.clone()).collect();
+        segments.splice(run, [Arc::new(compacted.segment)]);
+        drop(segments);
+        self.unsynced
+            .retain(|segment| !(first..=last).contains(&segment.header.first));
+        self.shared.forget(first, last);
+        self.keeper.ask(Task::Replace {
+            temporary: compacted.temporary,
+            name,
+            others,
+        });
+        Ok(true)
+    }
+
+    fn truncate_below(&mut self, seq: Seq) -> Result<(), LogError> {
+        self.check_running()?;
+        let mut segments = self
+            .shared
+            .segments
+            .write()
+            .expect("no holder of this lock can panic");
+        let gone = segments
+            .iter()
+            .take_while(|segment| segment.last.get().is_some_and(|last| *last < seq))
+            .count();
+        let dropped: Vec<_> = segments.drain(..gone).collect();
+        drop(segments);
+        let first = self.shared.first();
+        self.unsynced
+            .retain(|segment| segment.header.first >= first);
+        if gone > 0 {
+            self.shared.forget(Seq(0), first.before());
+        }
+        for segment in dropped {
+            // Only a file that no reader has open may be written to again.
+            let reusable =
+                segment.file_bytes == self.config.segment_bytes && Arc::strong_count(&segment) == 1;
+            self.keeper.ask(Task::Retire(Retired {
+                name: segment.name.clone(),
+                reusable,
+            }));
+        }
+        Ok(())
+    }
+
+    fn segments(&self) -> Vec<SegmentInfo> {
+        let segments = self
+            .shared
+            .segments
+            .read()
+            .expect("no holder of this lock can panic");
+        segments
+            .iter()
+            .map(|segment| SegmentInfo {
+                first: segment.header.first,
+                last: segment.last.get().copied().unwrap_or(self.next.before()),
+                file_bytes: segment.file_bytes,
+                used_bytes: segment.used_bytes(),
+                sealed: segment.last.get().is_some(),
+                compacted: segment.header.compacted.is_some(),
+            })
+            .collect()
+    }
+
+    fn room_bytes(&self) -> u64 {
+        let rest = self.active.file_bytes - self.active.end();
+        let spare = self.config.segment_bytes - SEGMENT_HEADER_BYTES;
+        rest + self.keeper.ready() as u64 * spare
+    }
+}
+
+fn failed(place: &str, action: &'static str, source: io::Error) -> LogError {
+    LogError::Io {
+        action,
+        file: place.to_owned(),
+        source: Arc::new(source),
+    }
+}
+
+#[cfg(test)]
+mod tests;

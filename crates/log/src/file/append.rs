@@ -1,0 +1,166 @@
+//! Appending a frame: write, sync, show it to readers; and beginning the next segment.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use egret_base::{Entropy, Limit};
+
+use super::keeper::Keeper;
+use super::segment::{Segment, segment_name};
+use super::{FileLog, failed};
+use crate::disk::{Disk, DiskFile, is_full, write_all};
+use crate::format::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, Salt, SegmentHeader};
+use crate::{Batch, Durability, LogError, Seq};
+
+impl<D: Disk> FileLog<D> {
+    pub(super) fn append_frame(&mut self, batch: &mut Batch) -> Result<(), LogError> {
+        let frame_bytes = batch.bytes() as u64;
+        Limit::new("batch_bytes_max", self.config.batch_bytes_max)
+            .check(frame_bytes)
+            .map_err(LogError::BatchTooLarge)?;
+        if self.active.end() + frame_bytes > self.active.file_bytes {
+            self.roll()?;
+        }
+        let offset = self.active.end();
+        let frame = batch.seal(self.active.header.salt, self.next, self.synced_below);
+        let unpadded = frame.len();
+        frame.resize(frame_bytes as usize, 0);
+        let written = write_all(&self.active.file, frame, offset);
+        frame.truncate(unpadded);
+        if let Err(error) = written {
+            if is_full(&error) {
+                return Err(self.full(frame_bytes));
+            }
+            return Err(self.stop("write", &error));
+        }
+        match self.config.durability {
+            Durability::Fsync => self.sync_everything()?,
+            Durability::Interval(_) if self.unsynced_since.is_none() => {
+                self.unsynced_since = Some(Instant::now());
+            }
+            Durability::Interval(_) | Durability::None => {}
+        }
+        self.publish(batch, frame_bytes);
+        Ok(())
+    }
+
+    /// Lets readers see what has been appended.
+    fn publish(&mut self, batch: &mut Batch, frame_bytes: u64) {
+        let (frame, starts) = batch.parts();
+        let record_bytes = (frame.len() - FRAME_HEADER_BYTES) as u32;
+        self.active
+            .note(frame_bytes, record_bytes, starts, self.next);
+        let first = self.next;
+        self.next = first.plus(batch.len() as u64);
+        if self.config.durability == Durability::Fsync {
+            self.synced_below = self.next;
+        }
+        let mut recent = self
+            .shared
+            .recent
+            .lock()
+            .expect("no holder of this lock can panic");
+        recent.keep(batch, first);
+        drop(recent);
+        self.shared.next.store(self.next.0, Ordering::Release);
+    }
+
+    /// Seals the active segment and begins the next one.
+    fn roll(&mut self) -> Result<(), LogError> {
+        let spare = self.keeper.take()?;
+        let header = new_header(&*self.entropy, self.next, self.synced_below);
+        let begun = begin(&self.disk, &self.shared.place, &self.keeper, spare, header);
+        let segment = match begun {
+            Ok(segment) => segment,
+            Err(LogError::Io { action, source, .. }) => return Err(self.stop(action, &source)),
+            Err(error) => return Err(error),
+        };
+        self.directory_unsynced = true;
+        let replaced = std::mem::replace(&mut self.active, Arc::clone(&segment));
+        let mut segments = self
+            .shared
+            .segments
+            .write()
+            .expect("no holder of this lock can panic");
+        if replaced.header.first == self.next {
+            // It holds nothing, and the new one has taken its name.
+            segments.pop();
+        } else {
+            replaced
+                .last
+                .set(self.next.before())
+                .expect("a segment is sealed once");
+            if self.synced_below < self.next {
+                self.unsynced.push(replaced);
+            }
+        }
+        segments.push(segment);
+        Ok(())
+    }
+
+    pub(super) fn sync_everything(&mut self) -> Result<(), LogError> {
+        for at in 0..self.unsynced.len() {
+            if let Err(error) = self.unsynced[at].file.sync_data() {
+                return Err(self.stop("sync", &error));
+            }
+        }
+        self.unsynced.clear();
+        if let Err(error) = self.active.file.sync_data() {
+            return Err(self.stop("sync", &error));
+        }
+        if self.directory_unsynced {
+            if let Err(error) = self.disk.sync_directory() {
+                return Err(self.stop("sync the directory of", &error));
+            }
+            self.directory_unsynced = false;
+        }
+        self.unsynced_since = None;
+        Ok(())
+    }
+}
+
+/// Makes a segment of a spare file. Its header is durable before it gets its name, so that a file
+/// with a segment's name always has a header.
+pub(super) fn begin<D: Disk>(
+    disk: &D,
+    place: &Arc<str>,
+    keeper: &Keeper<D>,
+    (spare, file): (String, D::File),
+    header: SegmentHeader,
+) -> Result<Arc<Segment<D::File>>, LogError> {
+    let written = write_all(&file, &header.encode(), 0);
+    if let Err(error) = written.as_ref()
+        && is_full(error)
+    {
+        keeper.give_back(spare, file);
+        return Err(LogError::Full {
+            place: place.to_string(),
+            needed_bytes: SEGMENT_HEADER_BYTES,
+        });
+    }
+    let name = segment_name(header.first);
+    let file_bytes = written
+        .and_then(|()| file.sync_data())
+        .and_then(|()| disk.rename(&spare, &name))
+        .and_then(|()| file.size_bytes())
+        .map_err(|error| failed(place, "begin a segment in", error))?;
+    let segment = Segment::begun(Arc::clone(place), file, header, file_bytes);
+    Ok(Arc::new(segment))
+}
+
+pub(super) fn new_header(entropy: &dyn Entropy, first: Seq, synced_below: Seq) -> SegmentHeader {
+    SegmentHeader {
+        salt: random_salt(entropy),
+        first,
+        synced_below,
+        compacted: None,
+    }
+}
+
+pub(super) fn random_salt(entropy: &dyn Entropy) -> Salt {
+    let mut bytes = [0; 8];
+    entropy.fill(&mut bytes);
+    // Zero is what unwritten space holds.
+    Salt::new(u64::from_le_bytes(bytes).max(1))
+}

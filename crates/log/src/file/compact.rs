@@ -1,0 +1,194 @@
+//! Rewriting sealed segments so that they hold only what is still wanted.
+
+use std::sync::Arc;
+
+use super::segment::{Index, Segment};
+use super::tail::Cursor;
+use crate::disk::{Disk, DiskFile, is_full, write_all};
+use crate::format::{
+    CompactedExtent, FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
+    Salt, SegmentHeader, padded, seal_record,
+};
+use crate::{Compaction, Directory, LogError, Seq};
+
+/// Prefix of files that a compaction has not finished.
+pub(crate) const TEMPORARY_PREFIX: &str = "compact-";
+
+/// A frame is written when it has this many bytes.
+const FRAME_BYTES: usize = 256 << 10;
+
+/// A rewrite of a run of sealed segments into one.
+pub struct FileCompaction<D: Disk = Directory> {
+    pub(crate) disk: D,
+    pub(crate) place: Arc<str>,
+    pub(crate) sources: Vec<Arc<Segment<D::File>>>,
+    pub(crate) salt: Salt,
+    pub(crate) temporary: String,
+}
+
+/// What a compaction wrote, and what it can be said to have gained.
+pub struct Compacted<D: Disk = Directory> {
+    /// Records kept.
+    pub kept: u64,
+    /// Records left out.
+    pub dropped: u64,
+    /// Size of the files read.
+    pub bytes_before: u64,
+    /// Size of the file written.
+    pub bytes_after: u64,
+    pub(crate) sources: Vec<Arc<Segment<D::File>>>,
+    pub(crate) segment: Segment<D::File>,
+    pub(crate) temporary: String,
+}
+
+impl<D: Disk> Compaction for FileCompaction<D> {
+    type Output = Compacted<D>;
+
+    fn run(self, keep: impl FnMut(Seq) -> bool) -> Result<Compacted<D>, LogError> {
+        let written = self.write(keep);
+        if written.is_err() {
+            // The error says what matters; a leftover is removed when the log is opened next.
+            let removed = self.disk.remove(&self.temporary);
+            tracing::debug!(?removed, "a compaction was given up");
+        }
+        written
+    }
+}
+
+impl<D: Disk> FileCompaction<D> {
+    fn write(&self, mut keep: impl FnMut(Seq) -> bool) -> Result<Compacted<D>, LogError> {
+        let file = self
+            .disk
+            .create(&self.temporary)
+            .map_err(|error| self.failed("create", error))?;
+        let mut writer = Writer::new(&file, self.salt);
+        let (mut kept, mut dropped) = (0, 0);
+        for source in &self.sources {
+            let first = source.header.first;
+            let mut cursor = Cursor::new(Arc::clone(source), first)?;
+            while let Some((seq, body)) = cursor.next(first)? {
+                if keep(seq) {
+                    kept += 1;
+                    writer
+                        .push(seq, &body)
+                        .map_err(|error| self.failed("write", error))?;
+                } else {
+                    dropped += 1;
+                }
+            }
+        }
+        writer
+            .flush()
+            .map_err(|error| self.failed("write", error))?;
+        let used_bytes = writer.offset;
+        let index = std::mem::take(&mut writer.index);
+        let header = self.header(used_bytes);
+        write_all(&file, &header.encode(), 0)
+            .and_then(|()| file.sync_data())
+            .map_err(|error| self.failed("write", error))?;
+        let place = Arc::clone(&self.place);
+        let segment = Segment::compacted(place, file, header, index, used_bytes);
+        Ok(Compacted {
+            kept,
+            dropped,
+            bytes_before: self.sources.iter().map(|source| source.file_bytes).sum(),
+            bytes_after: used_bytes,
+            sources: self.sources.clone(),
+            segment,
+            temporary: self.temporary.clone(),
+        })
+    }
+
+    fn header(&self, used_bytes: u64) -> SegmentHeader {
+        let oldest = &self.sources[0];
+        let last = self
+            .sources
+            .last()
+            .and_then(|source| source.last.get().copied())
+            .expect("a compaction has sealed sources only");
+        SegmentHeader {
+            salt: self.salt,
+            first: oldest.header.first,
+            synced_below: oldest.header.synced_below,
+            compacted: Some(CompactedExtent { last, used_bytes }),
+        }
+    }
+
+    fn failed(&self, action: &'static str, error: std::io::Error) -> LogError {
+        if is_full(&error) {
+            return LogError::Full {
+                place: self.place.to_string(),
+                needed_bytes: FRAME_BYTES as u64,
+            };
+        }
+        LogError::Io {
+            action,
+            file: format!("{}/{}", self.place, self.temporary),
+            source: Arc::new(error),
+        }
+    }
+}
+
+/// Writes frames one after the other, in a file that begins with room for the header.
+struct Writer<'file, F> {
+    file: &'file F,
+    salt: Salt,
+    /// The frame being filled, its header still zeros.
+    frame: Vec<u8>,
+    first: Seq,
+    count: u32,
+    /// Where the frame goes.
+    offset: u64,
+    index: Index,
+}
+
+impl<'file, F: DiskFile> Writer<'file, F> {
+    fn new(file: &'file F, salt: Salt) -> Self {
+        Self {
+            file,
+            salt,
+            frame: vec![0; FRAME_HEADER_BYTES],
+            first: Seq(0),
+            count: 0,
+            offset: SEGMENT_HEADER_BYTES,
+            index: Index::default(),
+        }
+    }
+
+    fn push(&mut self, seq: Seq, body: &[u8]) -> std::io::Result<()> {
+        let start = self.frame.len();
+        if self.count == 0 {
+            self.first = seq;
+        }
+        self.frame.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
+        self.frame.extend_from_slice(body);
+        seal_record(self.salt, seq, &mut self.frame[start..]);
+        self.count += 1;
+        if self.frame.len() >= FRAME_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let header = FrameHeader {
+            first: self.first,
+            count: self.count,
+            synced_below: self.first,
+            record_bytes: (self.frame.len() - FRAME_HEADER_BYTES) as u32,
+        };
+        header.encode(self.salt, &mut self.frame);
+        self.index
+            .note_records(self.offset, &self.frame[FRAME_HEADER_BYTES..]);
+        self.frame.resize(padded(self.frame.len()), 0);
+        write_all(self.file, &self.frame, self.offset)?;
+        self.offset += self.frame.len() as u64;
+        self.frame.truncate(0);
+        self.frame.resize(FRAME_HEADER_BYTES, 0);
+        self.count = 0;
+        Ok(())
+    }
+}

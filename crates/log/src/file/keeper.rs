@@ -1,0 +1,365 @@
+//! Housekeeping beside the append path: spare segments made ahead, files of dropped segments made
+//! spare or deleted, compacted files put in their place. In the order asked for, each step durable
+//! before the next, so that a crash never leaves a hole in the middle of the log.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::disk::{Disk, DiskFile, write_zeros};
+use crate::{LogConfig, LogError};
+
+/// How long the thread waits before it tries again what failed.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+const SPARE_PREFIX: &str = "spare-";
+
+/// A file that the log needs no more.
+#[derive(Clone, Debug)]
+pub(crate) struct Retired {
+    pub name: String,
+    /// Whether it has a segment's size and nobody reads it.
+    pub reusable: bool,
+}
+
+/// A change of the directory.
+#[derive(Clone, Debug)]
+pub(crate) enum Task {
+    /// Drops files, the oldest first.
+    Retire(Retired),
+    /// Gives a compacted file its name, then deletes the others that it stands for.
+    Replace {
+        temporary: String,
+        name: String,
+        others: Vec<String>,
+    },
+    /// Deletes a file that was never part of the log.
+    Discard(String),
+}
+
+struct Spare<F> {
+    name: String,
+    file: F,
+}
+
+struct State<F> {
+    ready: Vec<Spare<F>>,
+    next_number: u64,
+    /// The thread is writing zeros just now.
+    making: bool,
+    tasks: VecDeque<Task>,
+    /// Why the last attempt failed.
+    failure: Option<LogError>,
+    closed: bool,
+}
+
+/// What the owner of a log and its housekeeping thread share.
+pub(crate) struct Keeper<D: Disk> {
+    disk: D,
+    place: Arc<str>,
+    segment_bytes: u64,
+    spares_wanted: usize,
+    recycled_max: usize,
+    state: Mutex<State<D::File>>,
+    changed: Condvar,
+}
+
+impl<D: Disk> Keeper<D> {
+    /// Takes over the spare files among `names`; those of another size are deleted.
+    pub fn open(
+        disk: D,
+        place: Arc<str>,
+        config: &LogConfig,
+        names: &[String],
+    ) -> Result<Self, LogError> {
+        let mut ready = Vec::new();
+        let mut next_number = 0;
+        for name in names {
+            let Some(number) = name
+                .strip_prefix(SPARE_PREFIX)
+                .and_then(|digits| digits.parse::<u64>().ok())
+            else {
+                continue;
+            };
+            next_number = next_number.max(number + 1);
+            let failed = |action| failed(&place, action, name);
+            let file = disk.open(name).map_err(failed("open"))?;
+            if file.size_bytes().map_err(failed("stat"))? == config.segment_bytes {
+                ready.push(Spare {
+                    name: name.clone(),
+                    file,
+                });
+            } else {
+                disk.remove(name).map_err(failed("remove"))?;
+            }
+        }
+        Ok(Self {
+            disk,
+            place,
+            segment_bytes: config.segment_bytes,
+            spares_wanted: config.spare_segments,
+            recycled_max: config.recycled_segments_max.max(config.spare_segments),
+            state: Mutex::new(State {
+                ready,
+                next_number,
+                making: false,
+                tasks: VecDeque::new(),
+                failure: None,
+                closed: false,
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// A file to begin a segment in. Waits for one that is just being made; makes one when there
+    /// is none.
+    pub fn take(&self) -> Result<(String, D::File), LogError> {
+        let mut state = self.state();
+        loop {
+            if let Some(spare) = state.ready.pop() {
+                self.changed.notify_all();
+                return Ok((spare.name, spare.file));
+            }
+            if !state.making {
+                break;
+            }
+            state = self
+                .changed
+                .wait(state)
+                .expect("no holder of this lock can panic");
+        }
+        drop(state);
+        let spare = self.make(self.segment_bytes)?;
+        Ok((spare.name, spare.file))
+    }
+
+    /// Makes a file of `bytes` zeros.
+    pub fn make_sized(&self, bytes: u64) -> Result<(String, D::File), LogError> {
+        let spare = self.make(bytes)?;
+        Ok((spare.name, spare.file))
+    }
+
+    /// Takes a file back that was not used after all.
+    pub fn give_back(&self, name: String, file: D::File) {
+        self.state().ready.push(Spare { name, file });
+    }
+
+    /// Spare segments that are ready.
+    pub fn ready(&self) -> usize {
+        self.state().ready.len()
+    }
+
+    /// Why the last attempt at housekeeping failed, until one succeeds.
+    pub fn failure(&self) -> Option<LogError> {
+        self.state().failure.clone()
+    }
+
+    /// Leaves work for the housekeeping.
+    pub fn ask(&self, task: Task) {
+        self.state().tasks.push_back(task);
+        self.changed.notify_all();
+    }
+
+    /// Does the next thing there is to do and answers whether there was one.
+    pub fn step(&self) -> Result<bool, LogError> {
+        let mut state = self.state();
+        let task = state.tasks.front().cloned();
+        if let Some(task) = task {
+            drop(state);
+            let done = self.carry_out(&task);
+            let mut state = self.state();
+            state.failure = done.as_ref().err().cloned();
+            // What failed stays in front: a later change must not become durable before it.
+            if done.is_ok() {
+                state.tasks.pop_front();
+            }
+            return done.map(|()| true);
+        }
+        if state.ready.len() >= self.spares_wanted {
+            return Ok(false);
+        }
+        state.making = true;
+        drop(state);
+        let made = self.make(self.segment_bytes);
+        let mut state = self.state();
+        state.making = false;
+        state.failure = made.as_ref().err().cloned();
+        let done = made.map(|spare| {
+            state.ready.push(spare);
+            true
+        });
+        drop(state);
+        self.changed.notify_all();
+        done
+    }
+
+    fn carry_out(&self, task: &Task) -> Result<(), LogError> {
+        match task {
+            Task::Retire(retired) => self.retire(retired),
+            Task::Replace {
+                temporary,
+                name,
+                others,
+            } => {
+                self.tolerate("rename", temporary, self.disk.rename(temporary, name))?;
+                self.sync_directory()?;
+                for other in others {
+                    self.tolerate("remove", other, self.disk.remove(other))?;
+                }
+                self.sync_directory()
+            }
+            Task::Discard(name) => self.tolerate("remove", name, self.disk.remove(name)),
+        }
+    }
+
+    fn retire(&self, retired: &Retired) -> Result<(), LogError> {
+        let name = &retired.name;
+        let mut state = self.state();
+        if !retired.reusable || state.ready.len() >= self.recycled_max {
+            drop(state);
+            self.tolerate("remove", name, self.disk.remove(name))?;
+            return self.sync_directory();
+        }
+        let spare = self.spare_name(&mut state);
+        drop(state);
+        match self.disk.rename(name, &spare) {
+            Ok(()) => {}
+            // Done by an earlier attempt whose sync failed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return self.sync_directory(),
+            Err(error) => return Err(failed(&self.place, "rename", name)(error)),
+        }
+        self.sync_directory()?;
+        let file = self
+            .disk
+            .open(&spare)
+            .map_err(failed(&self.place, "open", &spare))?;
+        self.state().ready.push(Spare { name: spare, file });
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn make(&self, bytes: u64) -> Result<Spare<D::File>, LogError> {
+        let name = self.spare_name(&mut self.state());
+        let failed = |action| failed(&self.place, action, &name);
+        let file = self.disk.create(&name).map_err(failed("create"))?;
+        let written = write_zeros(&file, 0, bytes).and_then(|()| file.sync_data());
+        if let Err(error) = written {
+            // What is left of it would keep the space that is already short.
+            self.tolerate("remove", &name, self.disk.remove(&name))?;
+            if crate::disk::is_full(&error) {
+                return Err(LogError::Full {
+                    place: self.place.to_string(),
+                    needed_bytes: bytes,
+                });
+            }
+            return Err(failed("write")(error));
+        }
+        self.disk
+            .sync_directory()
+            .map_err(failed("sync the directory of"))?;
+        Ok(Spare { name, file })
+    }
+
+    fn spare_name(&self, state: &mut State<D::File>) -> String {
+        let name = format!("{SPARE_PREFIX}{:08}", state.next_number);
+        state.next_number += 1;
+        name
+    }
+
+    /// A file that is not there any more has been dealt with by an earlier attempt.
+    fn tolerate(
+        &self,
+        action: &'static str,
+        name: &str,
+        done: io::Result<()>,
+    ) -> Result<(), LogError> {
+        match done {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed(&self.place, action, name)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn sync_directory(&self) -> Result<(), LogError> {
+        self.disk
+            .sync_directory()
+            .map_err(failed(&self.place, "sync", "."))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<D::File>> {
+        self.state.lock().expect("no holder of this lock can panic")
+    }
+
+    fn run(&self) {
+        loop {
+            let done = self.step();
+            if let Err(error) = &done {
+                tracing::warn!(%error, "housekeeping of a log failed, it will be tried again");
+            }
+            let state = self.state();
+            match done {
+                Ok(true) => {}
+                _ if state.closed => return,
+                Ok(false) => {
+                    let idle = |state: &mut State<D::File>| {
+                        !state.closed
+                            && state.tasks.is_empty()
+                            && state.ready.len() >= self.spares_wanted
+                    };
+                    drop(self.changed.wait_while(state, idle));
+                }
+                Err(_) => {
+                    let open = |state: &mut State<D::File>| !state.closed;
+                    drop(self.changed.wait_timeout_while(state, RETRY_AFTER, open));
+                }
+            }
+        }
+    }
+}
+
+fn failed(
+    place: &str,
+    action: &'static str,
+    name: &str,
+) -> impl FnOnce(io::Error) -> LogError + use<> {
+    let file = format!("{place}/{name}");
+    move |source| LogError::Io {
+        action,
+        file,
+        source: Arc::new(source),
+    }
+}
+
+/// The housekeeping thread; dropping it finishes what was asked and joins.
+pub(crate) struct KeeperThread<D: Disk> {
+    keeper: Arc<Keeper<D>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<D: Disk> KeeperThread<D> {
+    pub fn start(keeper: Arc<Keeper<D>>) -> io::Result<Self> {
+        let shared = Arc::clone(&keeper);
+        let thread = std::thread::Builder::new()
+            .name("log-keeper".to_owned())
+            .spawn(move || shared.run())?;
+        Ok(Self {
+            keeper,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl<D: Disk> Drop for KeeperThread<D> {
+    fn drop(&mut self) {
+        self.keeper.state().closed = true;
+        self.keeper.changed.notify_all();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the housekeeping thread of a log panicked");
+        }
+    }
+}

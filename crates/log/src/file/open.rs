@@ -1,0 +1,153 @@
+//! Opening a log and beginning a new one.
+
+use std::io;
+use std::sync::Arc;
+
+use egret_base::{Entropy, SystemEntropy};
+
+use super::append::{begin, new_header};
+use super::keeper::{Keeper, KeeperThread};
+use super::read::Shared;
+use super::recover::{Recovered, recover};
+use super::{FileLog, Recovery, failed};
+use crate::disk::{Disk, DiskFile};
+use crate::format::SEGMENT_HEADER_BYTES;
+use crate::{Housekeeping, LogConfig, LogError, Seq};
+
+/// Offsets are kept in 32 bits.
+const SEGMENT_BYTES_MAX: u64 = 2 << 30;
+
+impl<D: Disk> FileLog<D> {
+    /// Opens the log in `disk`, or begins one whose first record will be `replay_from`. Segments
+    /// that hold records from `replay_from` on are read and checked; older ones when they are first
+    /// read.
+    ///
+    /// # Errors
+    /// [`LogError::Locked`], [`LogError::Corrupt`], [`LogError::Missing`], [`LogError::Behind`],
+    /// [`LogError::UnknownVersion`], [`LogError::Full`], [`LogError::Config`], [`LogError::Io`].
+    pub fn open(
+        disk: D,
+        config: LogConfig,
+        replay_from: Seq,
+    ) -> Result<(Self, Recovery), LogError> {
+        Self::open_with(disk, config, replay_from, Arc::new(SystemEntropy))
+    }
+
+    /// Like [`FileLog::open`], with the source of the segments' salts.
+    ///
+    /// # Errors
+    /// As [`FileLog::open`].
+    pub fn open_with(
+        disk: D,
+        config: LogConfig,
+        replay_from: Seq,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<(Self, Recovery), LogError> {
+        check_config(&config)?;
+        let replay_from = replay_from.max(Seq::FIRST);
+        let place: Arc<str> = disk.place().into();
+        let lock = take_lock(&disk, &place)?;
+        let names = disk.list().map_err(|error| failed(&place, "list", error))?;
+        let recovered = recover(&disk, &place, names.clone(), replay_from)?;
+        make_durable(&disk, &place, &recovered)?;
+        let keeper = Keeper::open(disk.clone(), Arc::clone(&place), &config, &names)?;
+        let keeper = Arc::new(keeper);
+        let next = recovered.next;
+        let mut segments = recovered.segments;
+        let open_end = segments
+            .last()
+            .is_some_and(|segment| segment.header.compacted.is_none());
+        if !open_end {
+            let spare = keeper.make_sized(config.first_segment_bytes)?;
+            let header = new_header(&*entropy, next, next);
+            segments.push(begin(&disk, &place, &keeper, spare, header)?);
+            disk.sync_directory()
+                .map_err(|error| failed(&place, "sync", error))?;
+        }
+        let active = Arc::clone(segments.last().expect("one was begun if there was none"));
+        let shared = Arc::new(Shared::new(place, &config, segments, next));
+        let thread = match config.housekeeping {
+            Housekeeping::Owner => None,
+            Housekeeping::Thread => Some(
+                KeeperThread::start(Arc::clone(&keeper))
+                    .map_err(|error| failed(&shared.place, "start a thread for", error))?,
+            ),
+        };
+        let log = Self {
+            disk,
+            config,
+            entropy,
+            shared,
+            active,
+            next,
+            synced_below: next,
+            unsynced: Vec::new(),
+            directory_unsynced: false,
+            unsynced_since: None,
+            stopped: None,
+            compactions: 0,
+            keeper,
+            _thread: thread,
+            _lock: lock,
+        };
+        Ok((log, recovered.recovery))
+    }
+}
+
+/// Removes what is no longer part of the log, and makes sure that what is will stay: an earlier
+/// process may have written it without a sync.
+fn make_durable<D: Disk>(
+    disk: &D,
+    place: &Arc<str>,
+    recovered: &Recovered<D::File>,
+) -> Result<(), LogError> {
+    for segment in recovered.scanned() {
+        segment
+            .file
+            .sync_data()
+            .map_err(|error| segment.io("sync", error))?;
+    }
+    for name in &recovered.dropped {
+        disk.remove(name)
+            .map_err(|error| failed(place, "remove", error))?;
+        disk.sync_directory()
+            .map_err(|error| failed(place, "sync", error))?;
+    }
+    disk.sync_directory()
+        .map_err(|error| failed(place, "sync", error))
+}
+
+fn take_lock<D: Disk>(disk: &D, place: &Arc<str>) -> Result<D::Lock, LogError> {
+    disk.lock().map_err(|error| {
+        if error.kind() != io::ErrorKind::WouldBlock {
+            return failed(place, "lock", error);
+        }
+        let holder = error.to_string();
+        LogError::Locked {
+            place: place.to_string(),
+            holder: match holder.is_empty() {
+                true => "unknown".to_owned(),
+                false => holder,
+            },
+        }
+    })
+}
+
+fn check_config(config: &LogConfig) -> Result<(), LogError> {
+    let least = config.batch_bytes_max + SEGMENT_HEADER_BYTES;
+    if config.segment_bytes < least || config.segment_bytes > SEGMENT_BYTES_MAX {
+        return Err(LogError::Config(format!(
+            "segment_bytes is {}, but must be between {least} (batch_bytes_max and a header) and {SEGMENT_BYTES_MAX}",
+            config.segment_bytes
+        )));
+    }
+    if config.first_segment_bytes < SEGMENT_HEADER_BYTES
+        || config.first_segment_bytes > config.segment_bytes
+    {
+        return Err(LogError::Config(format!(
+            "first_segment_bytes is {}, but must be between {SEGMENT_HEADER_BYTES} and segment_bytes, {}",
+            config.first_segment_bytes, config.segment_bytes
+        )));
+    }
+    Ok(())
+}

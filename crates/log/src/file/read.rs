@@ -1,0 +1,309 @@
+//! Reading while the owner appends: what the owner and its readers share, and the chunk cache.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+use bytes::Bytes;
+
+use super::recent::Recent;
+use super::segment::{Segment, Stretch};
+use super::tail::FileTail;
+use crate::disk::{Disk, DiskFile, read_exactly};
+use crate::format::{FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, RecordHeader, padded};
+use crate::{Directory, LogConfig, LogError, LogReader, Seq};
+
+/// How many index entries more are read when the chunk before was read too.
+const READ_AHEAD_ENTRIES: usize = 15;
+
+/// What the owner of a log and its readers share.
+pub(crate) struct Shared<D: Disk> {
+    pub place: Arc<str>,
+    /// Oldest first; the last one is active.
+    pub segments: RwLock<Vec<Arc<Segment<D::File>>>>,
+    /// Nothing at or above this may be read yet.
+    pub next: AtomicU64,
+    pub recent: Mutex<Recent>,
+    chunks: Mutex<Chunks>,
+}
+
+impl<D: Disk> Shared<D> {
+    pub fn new(
+        place: Arc<str>,
+        config: &LogConfig,
+        segments: Vec<Arc<Segment<D::File>>>,
+        next: Seq,
+    ) -> Self {
+        Self {
+            place,
+            segments: RwLock::new(segments),
+            next: AtomicU64::new(next.0),
+            recent: Mutex::new(Recent::new(config.cache_bytes)),
+            chunks: Mutex::new(Chunks::new(config.chunk_cache_bytes)),
+        }
+    }
+
+    pub fn next(&self) -> Seq {
+        Seq(self.next.load(Ordering::Acquire))
+    }
+
+    pub fn first(&self) -> Seq {
+        let segments = self
+            .segments
+            .read()
+            .expect("no holder of this lock can panic");
+        segments
+            .first()
+            .map_or_else(|| self.next(), |segment| segment.header.first)
+    }
+
+    /// The segment that covers `seq`.
+    ///
+    /// # Errors
+    /// [`LogError::Truncated`] and [`LogError::Ahead`].
+    pub fn segment(&self, seq: Seq) -> Result<Arc<Segment<D::File>>, LogError> {
+        let next = self.next();
+        if seq >= next {
+            return Err(LogError::Ahead { seq, next });
+        }
+        let segments = self
+            .segments
+            .read()
+            .expect("no holder of this lock can panic");
+        let after = segments.partition_point(|segment| segment.header.first <= seq);
+        match after.checked_sub(1) {
+            Some(at) => Ok(Arc::clone(&segments[at])),
+            None => Err(LogError::Truncated {
+                seq,
+                first: segments
+                    .first()
+                    .map_or(next, |segment| segment.header.first),
+            }),
+        }
+    }
+
+    /// Forgets chunks of records from `first` to `last`.
+    pub fn forget(&self, first: Seq, last: Seq) {
+        self.chunks
+            .lock()
+            .expect("no holder of this lock can panic")
+            .forget(first, last);
+    }
+
+    fn read(&self, seq: Seq) -> Result<Bytes, LogError> {
+        let recent = self
+            .recent
+            .lock()
+            .expect("no holder of this lock can panic")
+            .get(seq);
+        if let Some(body) = recent {
+            return Ok(body);
+        }
+        let segment = self.segment(seq)?;
+        let salt = segment.header.salt.value;
+        let mut chunks = self
+            .chunks
+            .lock()
+            .expect("no holder of this lock can panic");
+        if let Some(found) = chunks.get(salt, seq) {
+            return found.ok_or(LogError::Compacted { seq });
+        }
+        let follows = chunks.follows(salt, seq);
+        // Nobody waits for this thread's disk.
+        drop(chunks);
+        let ahead = if follows { READ_AHEAD_ENTRIES } else { 0 };
+        let Some(stretch) = segment.stretch(seq, ahead)? else {
+            return Err(self.absent(&segment, seq));
+        };
+        let chunk = Chunk::load(&segment, stretch, self.next())?;
+        let body = chunk.get(seq);
+        let mut chunks = self
+            .chunks
+            .lock()
+            .expect("no holder of this lock can panic");
+        chunks.keep(chunk);
+        drop(chunks);
+        body.ok_or_else(|| self.absent(&segment, seq))
+    }
+
+    fn absent(&self, segment: &Segment<D::File>, seq: Seq) -> LogError {
+        if segment.header.compacted.is_some() {
+            return LogError::Compacted { seq };
+        }
+        segment.corrupt(
+            segment.end(),
+            seq,
+            "the record is not where its segment should have it",
+        )
+    }
+}
+
+/// Reads a [`crate::FileLog`] from any thread.
+pub struct FileReader<D: Disk = Directory> {
+    pub(crate) shared: Arc<Shared<D>>,
+}
+
+impl<D: Disk> Clone for FileReader<D> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<D: Disk> LogReader for FileReader<D> {
+    type Tail = FileTail<D>;
+
+    fn read(&self, seq: Seq) -> Result<Bytes, LogError> {
+        self.shared.read(seq)
+    }
+
+    fn tail(&self, from: Seq) -> FileTail<D> {
+        FileTail::new(Arc::clone(&self.shared), from)
+    }
+}
+
+/// Checked records of a stretch of one segment.
+#[derive(Debug)]
+struct Chunk {
+    /// The segment's salt, which no other segment has.
+    salt: u64,
+    first: Seq,
+    /// No record at or above this is in the chunk.
+    before: Seq,
+    bytes: Bytes,
+    /// Sequence number and start in `bytes` of each record.
+    records: Vec<(Seq, u32)>,
+}
+
+impl Chunk {
+    /// Reads and checks a stretch. Records at and above `next` are not committed, so what is there
+    /// is left alone.
+    fn load<F: DiskFile>(
+        segment: &Segment<F>,
+        stretch: Stretch,
+        next: Seq,
+    ) -> Result<Self, LogError> {
+        let base = u64::from(stretch.begin.offset);
+        let length = (stretch.end - base) as usize;
+        let bytes: Bytes = read_exactly(&segment.file, base, length)
+            .map_err(|error| segment.io("read", error))?
+            .into();
+        let salt = segment.header.salt;
+        let mut records: Vec<(Seq, u32)> = Vec::new();
+        let mut at = 0;
+        let mut records_end = (u64::from(stretch.begin.records_end) - base) as usize;
+        let mut expected = stretch.begin.seq;
+        while at < bytes.len() {
+            if at >= records_end {
+                at = padded(base as usize + records_end) - base as usize;
+                if at + FRAME_HEADER_BYTES >= length {
+                    break;
+                }
+                let header =
+                    FrameHeader::decode(salt, &bytes[at.min(bytes.len())..]).ok_or_else(|| {
+                        segment.corrupt(base + at as u64, expected, "no frame where one should be")
+                    })?;
+                at += FRAME_HEADER_BYTES;
+                records_end = at + header.record_bytes as usize;
+            }
+            let record = RecordHeader::check(salt, &bytes[at..records_end.min(bytes.len())])
+                .ok_or_else(|| {
+                    segment.corrupt(
+                        base + at as u64,
+                        expected,
+                        "a record's checksum does not match",
+                    )
+                })?;
+            if record.seq < expected {
+                let what = "a record's sequence number is out of order";
+                return Err(segment.corrupt(base + at as u64, expected, what));
+            }
+            records.push((record.seq, at as u32));
+            expected = record.seq.next();
+            at += record.record_bytes();
+        }
+        let before = match stretch.before {
+            Seq(u64::MAX) => segment.last.get().map_or(expected, |last| last.next()),
+            before => before,
+        };
+        Ok(Self {
+            salt: salt.value,
+            first: stretch.begin.seq,
+            before: before.min(next),
+            bytes,
+            records,
+        })
+    }
+
+    fn covers(&self, salt: u64, seq: Seq) -> bool {
+        self.salt == salt && self.first <= seq && seq < self.before
+    }
+
+    fn get(&self, seq: Seq) -> Option<Bytes> {
+        let at = self
+            .records
+            .binary_search_by_key(&seq, |(seq, _)| *seq)
+            .ok()?;
+        let start = self.records[at].1 as usize;
+        let header = RecordHeader::peek(&self.bytes[start..])?;
+        let body = start + RECORD_HEADER_BYTES;
+        Some(self.bytes.slice(body..body + header.body_bytes))
+    }
+
+    fn weight(&self) -> usize {
+        self.bytes.len() + self.records.len() * size_of::<(Seq, u32)>()
+    }
+}
+
+/// Chunks read lately, the last used one first, bounded by their bytes.
+#[derive(Debug)]
+struct Chunks {
+    held: VecDeque<Chunk>,
+    weight: usize,
+    weight_max: usize,
+}
+
+impl Chunks {
+    fn new(weight_max: usize) -> Self {
+        Self {
+            held: VecDeque::new(),
+            weight: 0,
+            weight_max,
+        }
+    }
+
+    /// The record if its chunk is here; `Some(None)` when the chunk is here and the record is not
+    /// in it.
+    fn get(&mut self, salt: u64, seq: Seq) -> Option<Option<Bytes>> {
+        let at = self.held.iter().position(|chunk| chunk.covers(salt, seq))?;
+        if at > 0 {
+            let chunk = self.held.remove(at)?;
+            self.held.push_front(chunk);
+        }
+        Some(self.held[0].get(seq))
+    }
+
+    /// Whether the record before `seq` ends a chunk that is here: somebody reads in order.
+    fn follows(&self, salt: u64, seq: Seq) -> bool {
+        self.held
+            .iter()
+            .any(|chunk| chunk.salt == salt && chunk.before == seq)
+    }
+
+    fn keep(&mut self, chunk: Chunk) {
+        self.weight += chunk.weight();
+        self.held.push_front(chunk);
+        while self.weight > self.weight_max && self.held.len() > 1 {
+            if let Some(oldest) = self.held.pop_back() {
+                self.weight -= oldest.weight();
+            }
+        }
+    }
+
+    fn forget(&mut self, first: Seq, last: Seq) {
+        self.held
+            .retain(|chunk| chunk.before <= first || chunk.first > last);
+        self.weight = self.held.iter().map(Chunk::weight).sum();
+    }
+}

@@ -1,0 +1,349 @@
+//! Opening a log: which files belong to it, where it ends, and what a crash left behind.
+//!
+//! A frame that does not check is the log's torn end, unless something written later proves that it
+//! had been durable: a frame or a header that says so in its *synced below*. Then the disk has
+//! lost what it had confirmed, and the log is not opened.
+
+use std::sync::Arc;
+
+use super::compact::TEMPORARY_PREFIX;
+use super::scan::{Found, WINDOW_BYTES, Window, frame_at};
+use super::segment::{Segment, parse_segment_name};
+use crate::disk::{Disk, DiskFile, read_exactly, write_zeros};
+use crate::format::{
+    FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, Salt, u64_at,
+};
+use crate::{LogError, Seq};
+
+/// An end that a crash left half written. It was cut off; nothing in it had been acknowledged as
+/// durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// The file in which the log ends now.
+    pub segment: String,
+    /// Where in it.
+    pub offset: u64,
+    /// From there to the end of the last thing found, later segments included.
+    pub bytes: u64,
+    /// The first record that was not whole.
+    pub seq: Seq,
+}
+
+/// What opening a log found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The end that was cut off, if there was one.
+    pub torn: Option<Torn>,
+    /// Segments that were read and checked.
+    pub segments_scanned: usize,
+    /// Bytes of frames in them.
+    pub bytes_scanned: u64,
+    /// Files in the directory that are not the log's; they are left alone.
+    pub foreign_files: Vec<String>,
+}
+
+/// The segments of a log that has been read, and where it goes on.
+pub(crate) struct Recovered<F> {
+    /// Oldest first. None when there is no log yet.
+    pub segments: Vec<Arc<Segment<F>>>,
+    pub next: Seq,
+    /// Files of segments that are no longer part of the log.
+    pub dropped: Vec<String>,
+    pub recovery: Recovery,
+}
+
+impl<F> Recovered<F> {
+    /// The segments that were read and checked.
+    pub fn scanned(&self) -> &[Arc<Segment<F>>] {
+        let kept = self.segments.len();
+        &self.segments[kept.saturating_sub(self.recovery.segments_scanned)..]
+    }
+}
+
+/// The files of a log's directory by what they are.
+#[derive(Default)]
+struct Files {
+    segments: Vec<(Seq, String)>,
+    temporary: Vec<String>,
+    foreign: Vec<String>,
+}
+
+impl Files {
+    fn sort(names: Vec<String>) -> Self {
+        let mut files = Self::default();
+        for name in names {
+            if let Some(first) = parse_segment_name(&name) {
+                files.segments.push((first, name));
+            } else if name.starts_with(TEMPORARY_PREFIX) {
+                files.temporary.push(name);
+            } else if !name.starts_with("spare-") && name != "lock" {
+                files.foreign.push(name);
+            }
+        }
+        files.segments.sort_unstable();
+        files
+    }
+}
+
+/// Reads what is in the directory.
+pub(crate) fn recover<D: Disk>(
+    disk: &D,
+    place: &Arc<str>,
+    names: Vec<String>,
+    replay_from: Seq,
+) -> Result<Recovered<D::File>, LogError> {
+    let files = Files::sort(names);
+    let mut segments: Vec<Segment<D::File>> = Vec::new();
+    let mut dropped = files.temporary;
+    for (first, name) in files.segments {
+        let covered = segments
+            .last()
+            .and_then(|before| before.header.compacted)
+            .is_some_and(|extent| extent.last >= first);
+        if covered {
+            // A compaction put its result in place and did not get to delete all it replaced.
+            dropped.push(name);
+        } else {
+            segments.push(Segment::open(disk, Arc::clone(place), name, first)?);
+        }
+    }
+    let recovery = Recovery {
+        foreign_files: files.foreign,
+        ..Recovery::default()
+    };
+    let mut scan = Scan {
+        segments,
+        dropped,
+        recovery,
+    };
+    let next = scan.run(place, replay_from)?;
+    Ok(Recovered {
+        segments: scan.segments.into_iter().map(Arc::new).collect(),
+        next,
+        dropped: scan.dropped,
+        recovery: scan.recovery,
+    })
+}
+
+struct Scan<F> {
+    segments: Vec<Segment<F>>,
+    dropped: Vec<String>,
+    recovery: Recovery,
+}
+
+impl<F: DiskFile> Scan<F> {
+    /// Seals what is sealed, checks what is to be replayed, and answers where the log goes on.
+    fn run(&mut self, place: &Arc<str>, replay_from: Seq) -> Result<Seq, LogError> {
+        if self.segments.is_empty() {
+            return Ok(replay_from);
+        }
+        let next = self.find_end(place, replay_from)?;
+        if next < replay_from {
+            return Err(LogError::Behind {
+                place: place.to_string(),
+                next,
+                replay_from,
+            });
+        }
+        Ok(next)
+    }
+
+    fn find_end(&mut self, place: &Arc<str>, replay_from: Seq) -> Result<Seq, LogError> {
+        let from = self
+            .segments
+            .partition_point(|segment| segment.header.first <= replay_from)
+            .saturating_sub(1);
+        for at in 0..from {
+            self.seal(at, place)?;
+        }
+        for at in from..self.segments.len() {
+            let (reached, bad) = self.check(at)?;
+            let next = reached.next();
+            let last = at + 1 == self.segments.len();
+            if !last && next == self.segments[at + 1].header.first {
+                self.seal(at, place)?;
+                continue;
+            }
+            self.end_here(at, next, bad, place)?;
+            return Ok(next);
+        }
+        unreachable!("the last segment always ends the log");
+    }
+
+    /// Sets the last record of a segment that another one follows.
+    fn seal(&mut self, at: usize, place: &Arc<str>) -> Result<(), LogError> {
+        let last = self.segments[at + 1].header.first.before();
+        let known = *self.segments[at].last.get_or_init(|| last);
+        if known == last {
+            return Ok(());
+        }
+        Err(LogError::Missing {
+            place: place.to_string(),
+            from: known.next(),
+            to: last,
+        })
+    }
+
+    /// Checks a segment's frames in order. Answers the last good record, and what ended it.
+    fn check(&mut self, at: usize) -> Result<(Seq, Option<&'static str>), LogError> {
+        let next_first = self
+            .segments
+            .get(at + 1)
+            .map(|next| next.header.first.before());
+        let segment = &self.segments[at];
+        let compacted = segment.header.compacted;
+        let salt = segment.header.salt;
+        let mut window = Window::default();
+        let mut reached = segment.header.first.before();
+        let mut bad = None;
+        while !segment.ends_at(segment.end(), reached, next_first) {
+            let offset = segment.end();
+            let found = frame_at(&mut window, &segment.file, salt, offset)
+                .map_err(|error| segment.io("read", error))?;
+            let frame = match found {
+                Found::Frame(frame) => frame,
+                Found::Nothing => break,
+                Found::Bad(what) => {
+                    bad = Some(what);
+                    break;
+                }
+            };
+            let in_order = match compacted {
+                None => frame.header.first == reached.next(),
+                Some(_) => frame.header.first > reached,
+            };
+            let checked = match in_order {
+                true => frame.check(salt, compacted.is_none()),
+                false => Err("a frame's sequence number is out of order"),
+            };
+            if let Err(what) = checked {
+                bad = Some(what);
+                break;
+            }
+            reached = super::scan::record_starts(&frame.records)
+                .last()
+                .map_or(reached, |(seq, _)| seq);
+            segment.note_found(&frame);
+        }
+        segment.complete();
+        self.recovery.segments_scanned += 1;
+        self.recovery.bytes_scanned += segment.end() - SEGMENT_HEADER_BYTES;
+        if let Some(extent) = compacted {
+            // Such a file was whole and synced before it got its name.
+            if segment.end() != extent.used_bytes || reached > extent.last {
+                let what = bad.unwrap_or("no frame where one should be");
+                return Err(segment.corrupt(segment.end(), reached.next(), what));
+            }
+            return Ok((extent.last, None));
+        }
+        Ok((reached, bad))
+    }
+
+    /// Ends the log before `next`, in the segment `at`, unless something proves that it went on.
+    fn end_here(
+        &mut self,
+        at: usize,
+        next: Seq,
+        bad: Option<&'static str>,
+        place: &Arc<str>,
+    ) -> Result<(), LogError> {
+        let segment = &self.segments[at];
+        let offset = segment.end();
+        let mut later = Later::find(segment, offset)?;
+        let mut torn_bytes = later.end.saturating_sub(offset);
+        for following in &self.segments[at + 1..] {
+            later.synced_below = later.synced_below.max(following.header.synced_below);
+            let inside = Later::find(following, SEGMENT_HEADER_BYTES)?;
+            later.synced_below = later.synced_below.max(inside.synced_below);
+            torn_bytes += inside.end.max(SEGMENT_HEADER_BYTES);
+        }
+        if later.synced_below > next {
+            let following = self
+                .segments
+                .get(at + 1)
+                .map(|segment| segment.header.first);
+            if segment.header.compacted.is_some() {
+                return Err(LogError::Missing {
+                    place: place.to_string(),
+                    from: next,
+                    to: following.map_or(next, Seq::before),
+                });
+            }
+            let what = bad.unwrap_or("no frame where one should be");
+            return Err(segment.corrupt(offset, next, what));
+        }
+        later.wipe(segment, offset)?;
+        if torn_bytes > 0 || bad.is_some() || at + 1 < self.segments.len() {
+            self.recovery.torn = Some(Torn {
+                segment: segment.path(),
+                offset,
+                bytes: torn_bytes,
+                seq: next,
+            });
+        }
+        let beyond = self.segments.drain(at + 1..);
+        // Newest first, so that a crash on the way leaves no hole.
+        self.dropped
+            .extend(beyond.rev().map(|segment| segment.name));
+        Ok(())
+    }
+}
+
+/// What is found of a segment's life after the place where it should end.
+struct Later {
+    /// The highest such claim.
+    synced_below: Seq,
+    /// Where the last thing found ends.
+    end: u64,
+    /// Where something that begins like a frame is.
+    places: Vec<u64>,
+}
+
+impl Later {
+    fn find<F: DiskFile>(segment: &Segment<F>, from: u64) -> Result<Self, LogError> {
+        let salt = segment.header.salt;
+        let mut later = Self {
+            synced_below: Seq(0),
+            end: 0,
+            places: Vec::new(),
+        };
+        let mut offset = from;
+        while offset < segment.file_bytes {
+            let piece = read_exactly(&segment.file, offset, WINDOW_BYTES + FRAME_HEADER_BYTES)
+                .map_err(|error| segment.io("read", error))?;
+            later.search(salt, &piece, offset);
+            offset += WINDOW_BYTES as u64;
+        }
+        Ok(later)
+    }
+
+    fn search(&mut self, salt: Salt, piece: &[u8], offset: u64) {
+        let ours = &piece[..piece.len().min(WINDOW_BYTES)];
+        for (index, word) in ours.chunks_exact(FRAME_ALIGNMENT).enumerate() {
+            if u64_at(word, 0) != salt.value {
+                continue;
+            }
+            let start = index * FRAME_ALIGNMENT;
+            let place = offset + start as u64;
+            self.places.push(place);
+            self.end = self.end.max(place + FRAME_ALIGNMENT as u64);
+            if let Some(header) = FrameHeader::decode(salt, &piece[start..]) {
+                self.synced_below = self.synced_below.max(header.synced_below);
+                self.end = self.end.max(place + header.frame_bytes());
+            }
+        }
+    }
+
+    /// Makes sure that nothing found ever checks again, once other frames lie before it.
+    fn wipe<F: DiskFile>(&self, segment: &Segment<F>, from: u64) -> Result<(), LogError> {
+        if self.places.is_empty() {
+            return Ok(());
+        }
+        let failed = |error| segment.io("write", error);
+        for place in &self.places {
+            let end = (place + FRAME_HEADER_BYTES as u64).min(segment.file_bytes);
+            write_zeros(&segment.file, (*place).max(from), end).map_err(failed)?;
+        }
+        segment.file.sync_data().map_err(failed)
+    }
+}

@@ -1,0 +1,123 @@
+//! Reading a segment's frames in order, in large pieces.
+
+use std::io;
+
+use bytes::Bytes;
+
+use crate::Seq;
+use crate::disk::{DiskFile, read_exactly};
+use crate::format::{FRAME_HEADER_BYTES, FrameHeader, RecordHeader, Salt};
+
+/// How much is read at once.
+pub(crate) const WINDOW_BYTES: usize = 512 << 10;
+
+/// The part of a file that is in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    bytes: Bytes,
+    start: u64,
+}
+
+impl Window {
+    /// The `length` bytes at `offset`, or nothing where the file ends before.
+    pub fn get(
+        &mut self,
+        file: &impl DiskFile,
+        offset: u64,
+        length: usize,
+    ) -> io::Result<Option<Bytes>> {
+        let held = self.start..self.start + self.bytes.len() as u64;
+        if !(held.contains(&offset) && offset + length as u64 <= held.end) {
+            self.bytes = read_exactly(file, offset, length.max(WINDOW_BYTES))?.into();
+            self.start = offset;
+        }
+        let from = (offset - self.start) as usize;
+        Ok((self.bytes.len() >= from + length).then(|| self.bytes.slice(from..from + length)))
+    }
+}
+
+/// A frame in memory, its records not yet checked.
+#[derive(Debug)]
+pub(crate) struct Frame {
+    pub header: FrameHeader,
+    /// Where the frame begins in its file.
+    pub offset: u64,
+    pub records: Bytes,
+}
+
+/// What is found where a frame should begin.
+#[derive(Debug)]
+pub(crate) enum Found {
+    Frame(Frame),
+    /// No frame of this life.
+    Nothing,
+    /// A frame whose records do not check.
+    Bad(&'static str),
+}
+
+/// The frame at `offset`, its records not yet checked.
+pub(crate) fn frame_at(
+    window: &mut Window,
+    file: &impl DiskFile,
+    salt: Salt,
+    offset: u64,
+) -> io::Result<Found> {
+    let Some(head) = window.get(file, offset, FRAME_HEADER_BYTES)? else {
+        return Ok(Found::Nothing);
+    };
+    let Some(header) = FrameHeader::decode(salt, &head) else {
+        return Ok(Found::Nothing);
+    };
+    let after = offset + FRAME_HEADER_BYTES as u64;
+    // A length beyond the file is refused before memory is taken for it.
+    if header.record_bytes as usize > WINDOW_BYTES
+        && after + u64::from(header.record_bytes) > file.size_bytes()?
+    {
+        return Ok(Found::Bad("the frame is longer than its file"));
+    }
+    match window.get(file, after, header.record_bytes as usize)? {
+        Some(records) => Ok(Found::Frame(Frame {
+            header,
+            offset,
+            records,
+        })),
+        None => Ok(Found::Bad("the frame is longer than its file")),
+    }
+}
+
+impl Frame {
+    /// Checks every record; `contiguous` where the segment has not been compacted.
+    pub fn check(&self, salt: Salt, contiguous: bool) -> Result<(), &'static str> {
+        let mut at = 0;
+        let mut expected = self.header.first;
+        for _ in 0..self.header.count {
+            let record = RecordHeader::check(salt, &self.records[at..])
+                .ok_or("a record's checksum does not match")?;
+            let in_order = if contiguous {
+                record.seq == expected
+            } else {
+                record.seq >= expected
+            };
+            if !in_order {
+                return Err("a record's sequence number is out of order");
+            }
+            expected = record.seq.next();
+            at += record.record_bytes();
+        }
+        if at != self.records.len() {
+            return Err("the frame's length is not that of its records");
+        }
+        Ok(())
+    }
+}
+
+/// Sequence number and start of each of a frame's records. Stops early at one that does not fit.
+pub(crate) fn record_starts(records: &[u8]) -> impl Iterator<Item = (Seq, usize)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let record = RecordHeader::peek(records.get(at..)?)?;
+        let start = at;
+        at += record.record_bytes();
+        Some((record.seq, start))
+    })
+}

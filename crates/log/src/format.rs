@@ -1,0 +1,260 @@
+//! The format on disk, version 1. All numbers are little endian.
+//!
+//! A **segment** is one file. It begins with a header block of 4,096 bytes:
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 8 | magic, `EGRETLOG` |
+//! | 8 | 4 | CRC32C of bytes 12 to 4,095 |
+//! | 12 | 4 | format version, 1 |
+//! | 16 | 8 | salt: random, never 0, another one for each life of the file |
+//! | 24 | 8 | first sequence number covered, also the file's name |
+//! | 32 | 8 | synced below: every record below it was durable when the segment was begun |
+//! | 40 | 8 | last sequence number covered, in a compacted segment; else 0 |
+//! | 48 | 8 | bytes used including this block, in a compacted segment; else 0 |
+//! | 56 | 4,040 | zeros |
+//!
+//! After it come **frames**, one per append, each at a multiple of 8 bytes:
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 8 | the segment's salt, which tells this life's frames from what a recycled file held before |
+//! | 8 | 4 | CRC32C of bytes 12 to 39, begun with the salt |
+//! | 12 | 4 | number of records, at least 1 |
+//! | 16 | 8 | sequence number of the first record |
+//! | 24 | 8 | synced below: every record below it was durable when the frame was written |
+//! | 32 | 4 | bytes of the records that follow |
+//! | 36 | 4 | magic, `FRAM` |
+//!
+//! and then its **records**, back to back, with zeros after the last up to a multiple of 8:
+//!
+//! | offset | size | field |
+//! |---|---|---|
+//! | 0 | 4 | CRC32C of all that follows in the record, begun with the salt |
+//! | 4 | 4 | bytes of the body |
+//! | 8 | 8 | sequence number |
+//! | 16 | n | body |
+//!
+//! *Begun with the salt*: the checksum's start value is the CRC32C of the salt's 8 bytes. A record
+//! of another life, copied bit by bit, therefore never checks.
+//!
+//! Sequence numbers in a segment are contiguous; in a compacted one they only ascend, and it ends
+//! exactly where its header says. What follows the last frame of another segment means nothing.
+
+use crate::Seq;
+
+/// Size of a segment's header block.
+pub(crate) const SEGMENT_HEADER_BYTES: u64 = 4096;
+/// Size of a frame's header.
+pub(crate) const FRAME_HEADER_BYTES: usize = 40;
+/// Size of what precedes a record's body.
+pub(crate) const RECORD_HEADER_BYTES: usize = 16;
+/// Frames begin at multiples of this.
+pub(crate) const FRAME_ALIGNMENT: usize = 8;
+/// The version written, and the only one read.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+const SEGMENT_MAGIC: [u8; 8] = *b"EGRETLOG";
+const FRAME_MAGIC: [u8; 4] = *b"FRAM";
+
+/// What makes the frames and records of one life of a file its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Salt {
+    pub value: u64,
+    start: u32,
+}
+
+impl Salt {
+    pub fn new(value: u64) -> Self {
+        Self {
+            value,
+            start: crc32c::crc32c(&value.to_le_bytes()),
+        }
+    }
+
+    fn checksum(self, bytes: &[u8]) -> u32 {
+        crc32c::crc32c_append(self.start, bytes)
+    }
+}
+
+/// The header block of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    pub salt: Salt,
+    pub first: Seq,
+    pub synced_below: Seq,
+    /// Set in a compacted segment.
+    pub compacted: Option<CompactedExtent>,
+}
+
+/// What only a compacted segment knows in advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CompactedExtent {
+    pub last: Seq,
+    pub used_bytes: u64,
+}
+
+/// Why a header block could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadHeader {
+    Corrupt(&'static str),
+    Version(u32),
+}
+
+impl SegmentHeader {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut block = vec![0; SEGMENT_HEADER_BYTES as usize];
+        let (last, used_bytes) = self
+            .compacted
+            .map_or((0, 0), |extent| (extent.last.0, extent.used_bytes));
+        put(&mut block, 0, SEGMENT_MAGIC);
+        put(&mut block, 12, FORMAT_VERSION.to_le_bytes());
+        put(&mut block, 16, self.salt.value.to_le_bytes());
+        put(&mut block, 24, self.first.0.to_le_bytes());
+        put(&mut block, 32, self.synced_below.0.to_le_bytes());
+        put(&mut block, 40, last.to_le_bytes());
+        put(&mut block, 48, used_bytes.to_le_bytes());
+        let crc = crc32c::crc32c(&block[12..]);
+        put(&mut block, 8, crc.to_le_bytes());
+        block
+    }
+
+    pub fn decode(block: &[u8]) -> Result<Self, BadHeader> {
+        if block.len() < SEGMENT_HEADER_BYTES as usize {
+            return Err(BadHeader::Corrupt("the file is shorter than its header"));
+        }
+        let block = &block[..SEGMENT_HEADER_BYTES as usize];
+        if block[..8] != SEGMENT_MAGIC {
+            return Err(BadHeader::Corrupt(
+                "the header does not begin with EGRETLOG",
+            ));
+        }
+        if crc32c::crc32c(&block[12..]) != u32_at(block, 8) {
+            return Err(BadHeader::Corrupt("the header's checksum does not match"));
+        }
+        let version = u32_at(block, 12);
+        if version != FORMAT_VERSION {
+            return Err(BadHeader::Version(version));
+        }
+        let last = u64_at(block, 40);
+        Ok(Self {
+            salt: Salt::new(u64_at(block, 16)),
+            first: Seq(u64_at(block, 24)),
+            synced_below: Seq(u64_at(block, 32)),
+            compacted: (last != 0).then(|| CompactedExtent {
+                last: Seq(last),
+                used_bytes: u64_at(block, 48),
+            }),
+        })
+    }
+}
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameHeader {
+    pub first: Seq,
+    pub count: u32,
+    pub synced_below: Seq,
+    /// Bytes of the records that follow.
+    pub record_bytes: u32,
+}
+
+impl FrameHeader {
+    /// Writes the header over the first bytes of `frame`.
+    pub fn encode(&self, salt: Salt, frame: &mut [u8]) {
+        put(frame, 0, salt.value.to_le_bytes());
+        put(frame, 12, self.count.to_le_bytes());
+        put(frame, 16, self.first.0.to_le_bytes());
+        put(frame, 24, self.synced_below.0.to_le_bytes());
+        put(frame, 32, self.record_bytes.to_le_bytes());
+        put(frame, 36, FRAME_MAGIC);
+        let crc = salt.checksum(&frame[12..FRAME_HEADER_BYTES]);
+        put(frame, 8, crc.to_le_bytes());
+    }
+
+    /// The header at the start of `bytes`, if there is one of this life.
+    pub fn decode(salt: Salt, bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
+        if u64_at(bytes, 0) != salt.value || bytes[36..40] != FRAME_MAGIC {
+            return None;
+        }
+        if salt.checksum(&bytes[12..]) != u32_at(bytes, 8) {
+            return None;
+        }
+        let header = Self {
+            count: u32_at(bytes, 12),
+            first: Seq(u64_at(bytes, 16)),
+            synced_below: Seq(u64_at(bytes, 24)),
+            record_bytes: u32_at(bytes, 32),
+        };
+        let least = u64::from(header.count) * RECORD_HEADER_BYTES as u64;
+        (header.count > 0 && u64::from(header.record_bytes) >= least).then_some(header)
+    }
+
+    /// Bytes from this frame's start to the next one's.
+    pub fn frame_bytes(&self) -> u64 {
+        padded(FRAME_HEADER_BYTES + self.record_bytes as usize) as u64
+    }
+}
+
+/// `length` rounded up to where the next frame may begin.
+pub(crate) fn padded(length: usize) -> usize {
+    length.next_multiple_of(FRAME_ALIGNMENT)
+}
+
+/// Completes the record at the start of `record`, which has its body already and ends with it.
+pub(crate) fn seal_record(salt: Salt, seq: Seq, record: &mut [u8]) {
+    let body_bytes = (record.len() - RECORD_HEADER_BYTES) as u32;
+    put(record, 4, body_bytes.to_le_bytes());
+    put(record, 8, seq.0.to_le_bytes());
+    let crc = salt.checksum(&record[4..]);
+    put(record, 0, crc.to_le_bytes());
+}
+
+/// A record found in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordHeader {
+    pub seq: Seq,
+    /// Bytes of the body.
+    pub body_bytes: usize,
+}
+
+impl RecordHeader {
+    /// The header of the record at the start of `bytes`, which must hold the body too.
+    pub fn peek(bytes: &[u8]) -> Option<Self> {
+        let header = bytes.get(..RECORD_HEADER_BYTES)?;
+        let body_bytes = u32_at(header, 4) as usize;
+        (bytes.len() - RECORD_HEADER_BYTES >= body_bytes).then(|| Self {
+            seq: Seq(u64_at(header, 8)),
+            body_bytes,
+        })
+    }
+
+    /// Like [`RecordHeader::peek`], for a record whose checksum matches.
+    pub fn check(salt: Salt, bytes: &[u8]) -> Option<Self> {
+        let header = Self::peek(bytes)?;
+        let record = &bytes[..header.record_bytes()];
+        (salt.checksum(&record[4..]) == u32_at(record, 0)).then_some(header)
+    }
+
+    /// Bytes of the record, header included.
+    pub fn record_bytes(&self) -> usize {
+        RECORD_HEADER_BYTES + self.body_bytes
+    }
+}
+
+fn put<const N: usize>(bytes: &mut [u8], offset: usize, value: [u8; N]) {
+    bytes[offset..offset + N].copy_from_slice(&value);
+}
+
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    let mut value = [0; 4];
+    value.copy_from_slice(&bytes[offset..offset + 4]);
+    u32::from_le_bytes(value)
+}
+
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    let mut value = [0; 8];
+    value.copy_from_slice(&bytes[offset..offset + 8]);
+    u64::from_le_bytes(value)
+}

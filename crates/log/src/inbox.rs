@@ -1,0 +1,214 @@
+//! What waits for a thread that does everything in batches: many threads put in, one takes all there
+//! is, and parks only when there is nothing.
+
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use egret_base::LimitExceeded;
+
+/// How much may wait.
+#[derive(Clone, Copy, Debug)]
+pub struct InboxLimits {
+    /// Name under which refusals report the number of items.
+    pub items_name: &'static str,
+    /// The most items that may wait.
+    pub items_max: usize,
+    /// Name under which refusals report the bytes.
+    pub bytes_name: &'static str,
+    /// The most bytes that may wait, as the items' weights add up.
+    pub bytes_max: usize,
+}
+
+/// Why an item was not taken in; it is handed back.
+#[derive(Debug)]
+pub enum Refused<T> {
+    /// A limit is reached.
+    Full(T, LimitExceeded),
+    /// The consumer has gone.
+    Closed(T),
+}
+
+/// What [`Inbox::take_all`] came back with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// There is something.
+    Items,
+    /// The time has passed, or somebody called [`Inbox::wake`].
+    Nothing,
+    /// Nothing is there and nothing will come.
+    Closed,
+}
+
+/// A bounded, many-to-one hand-over of whole batches. No allocation once its vectors have grown.
+#[derive(Debug)]
+pub struct Inbox<T> {
+    limits: InboxLimits,
+    state: Mutex<State<T>>,
+    arrived: Condvar,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    items: Vec<T>,
+    bytes: usize,
+    /// The consumer waits for the condition variable.
+    parked: bool,
+    woken: bool,
+    closed: bool,
+}
+
+impl<T> Inbox<T> {
+    /// An empty inbox.
+    pub fn new(limits: InboxLimits) -> Self {
+        Self {
+            limits,
+            state: Mutex::new(State {
+                items: Vec::new(),
+                bytes: 0,
+                parked: false,
+                woken: false,
+                closed: false,
+            }),
+            arrived: Condvar::new(),
+        }
+    }
+
+    /// Puts one item in, which weighs `bytes`. An item heavier than the limit is taken when nothing
+    /// else waits, else it could never pass.
+    ///
+    /// # Errors
+    /// The item, when a limit is reached or the inbox is closed.
+    pub fn push(&self, item: T, bytes: usize) -> Result<(), Refused<T>> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(Refused::Closed(item));
+        }
+        if let Err(limit) = self.admit(&state, 1, bytes) {
+            return Err(Refused::Full(item, limit));
+        }
+        state.items.push(item);
+        state.bytes += bytes;
+        self.arrive(state);
+        Ok(())
+    }
+
+    /// Puts in all of `items`, which together weigh `bytes`, and empties the vector; or leaves it
+    /// as it is.
+    ///
+    /// # Errors
+    /// As [`Inbox::push`].
+    pub fn push_all(&self, items: &mut Vec<T>, bytes: usize) -> Result<(), Refused<()>> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state();
+        if state.closed {
+            return Err(Refused::Closed(()));
+        }
+        if let Err(limit) = self.admit(&state, items.len(), bytes) {
+            return Err(Refused::Full((), limit));
+        }
+        state.items.append(items);
+        state.bytes += bytes;
+        self.arrive(state);
+        Ok(())
+    }
+
+    /// Moves everything that waits into `into`, which must be empty and lends its memory to what
+    /// comes next. Waits up to `timeout` while there is nothing; `None` waits for ever.
+    pub fn take_all(&self, into: &mut Vec<T>, timeout: Option<Duration>) -> Taken {
+        assert!(into.is_empty(), "what was taken before has been dealt with");
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let mut state = self.state();
+        while state.items.is_empty() {
+            if state.closed {
+                return Taken::Closed;
+            }
+            if std::mem::take(&mut state.woken) {
+                return Taken::Nothing;
+            }
+            state.parked = true;
+            state = match deadline {
+                None => self
+                    .arrived
+                    .wait(state)
+                    .expect("no holder of this lock can panic"),
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        state.parked = false;
+                        return Taken::Nothing;
+                    }
+                    let waited = self.arrived.wait_timeout(state, left);
+                    waited.expect("no holder of this lock can panic").0
+                }
+            };
+            state.parked = false;
+        }
+        state.woken = false;
+        state.bytes = 0;
+        std::mem::swap(&mut state.items, into);
+        Taken::Items
+    }
+
+    /// Lets a consumer that waits, or will wait next, come back with nothing.
+    pub fn wake(&self) {
+        let mut state = self.state();
+        state.woken = true;
+        self.arrive(state);
+    }
+
+    /// Takes nothing more in. What waits can still be taken.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        self.arrive(state);
+    }
+
+    /// Number of items that wait.
+    pub fn len(&self) -> usize {
+        self.state().items.len()
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn admit(&self, state: &State<T>, items: usize, bytes: usize) -> Result<(), LimitExceeded> {
+        if state.items.is_empty() && items == 1 {
+            return Ok(());
+        }
+        let exceeded = |name, max: usize, asked: usize| LimitExceeded {
+            name,
+            max: max as u64,
+            asked: asked as u64,
+        };
+        let (items, bytes) = (state.items.len() + items, state.bytes + bytes);
+        if items > self.limits.items_max {
+            let limits = &self.limits;
+            return Err(exceeded(limits.items_name, limits.items_max, items));
+        }
+        if bytes > self.limits.bytes_max {
+            let limits = &self.limits;
+            return Err(exceeded(limits.bytes_name, limits.bytes_max, bytes));
+        }
+        Ok(())
+    }
+
+    /// Wakes the consumer if it sleeps; the system is not called otherwise.
+    fn arrive(&self, mut state: MutexGuard<'_, State<T>>) {
+        let parked = std::mem::take(&mut state.parked);
+        drop(state);
+        if parked {
+            self.arrived.notify_one();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().expect("no holder of this lock can panic")
+    }
+}
+
+#[cfg(test)]
+mod tests;

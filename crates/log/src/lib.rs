@@ -1,0 +1,23 @@
+//! An append-only, checksummed, segmented log with group commit, addressed by sequence number only.
+//!
+//! [`Log`] is what an engine sees; [`FileLog`] keeps it in local files through a [`Disk`]. An owner
+//! with a loop of its own gathers in an [`Inbox`] and appends one [`Batch`] at a time.
+
+mod batch;
+mod config;
+mod disk;
+mod error;
+mod file;
+mod format;
+mod inbox;
+mod log;
+mod seq;
+
+pub use batch::Batch;
+pub use config::{Durability, Housekeeping, LogConfig};
+pub use disk::{Directory, Disk, DiskFile};
+pub use error::LogError;
+pub use file::{Compacted, FileCompaction, FileLog, FileReader, FileTail, Recovery, Torn};
+pub use inbox::{Inbox, InboxLimits, Refused, Taken};
+pub use log::{Appended, Compaction, Log, LogReader, Resolved, SegmentInfo};
+pub use seq::Seq;

@@ -1,0 +1,152 @@
+//! What every log can do, wherever it is kept. Addressed by sequence number only, so that a log in
+//! local files and one in a cluster look the same to an engine.
+
+use bytes::Bytes;
+
+use crate::{Batch, LogError, Seq};
+
+/// What became of an append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Appended {
+    /// The batch is in the log, as durable as the log was configured to be. Holds the sequence
+    /// number of its last record.
+    Committed(Seq),
+    /// Somebody else has appended since: this writer has been deposed and must stop. Nothing of the
+    /// batch is in the log.
+    Fenced,
+    /// No answer came. The batch may be in the log or may still get there: ask
+    /// [`Log::resolve`] before saying anything to anybody.
+    Unknown,
+}
+
+/// What became of an append whose answer was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Resolved {
+    /// The batch is in the log; the sequence number of its last record.
+    Committed(Seq),
+    /// The batch is not in the log and cannot get there any more: append it again.
+    Absent,
+    /// Another writer's batch is where it should be.
+    Fenced,
+}
+
+/// A segment, as shown to whoever decides what to compact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// The first sequence number it covers.
+    pub first: Seq,
+    /// The last sequence number it covers; of the active segment, the last one written (one less
+    /// than `first` while there is none).
+    pub last: Seq,
+    /// Bytes it occupies on disk.
+    pub file_bytes: u64,
+    /// Bytes of its frames, where that is known without reading it.
+    pub used_bytes: Option<u64>,
+    /// Whether nothing is appended to it any more.
+    pub sealed: bool,
+    /// Whether a compaction has already been through it.
+    pub compacted: bool,
+}
+
+/// An append-only sequence of records with one writer.
+pub trait Log: Send {
+    /// Reads from any thread while the owner appends.
+    type Reader: LogReader;
+    /// A compaction that is prepared here, run on another thread and finished here.
+    type Compaction: Compaction;
+
+    /// Appends everything in `batch`, or nothing of it. Its first record gets the sequence number
+    /// `expected`. The batch is cleared when it was committed and kept as it was otherwise.
+    ///
+    /// # Errors
+    /// [`LogError::Full`] and [`LogError::BatchTooLarge`] leave the log as it was.
+    /// [`LogError::Stopped`] is final: the log takes no more appends.
+    fn append(&mut self, batch: &mut Batch, expected: Seq) -> Result<Appended, LogError>;
+
+    /// Finds out what became of `batch` after [`Appended::Unknown`].
+    ///
+    /// # Errors
+    /// When the log still cannot be asked: ask again.
+    fn resolve(&mut self, batch: &mut Batch, expected: Seq) -> Result<Resolved, LogError>;
+
+    /// Makes everything appended so far durable.
+    ///
+    /// # Errors
+    /// [`LogError::Stopped`]: what was not synced before may be lost.
+    fn sync(&mut self) -> Result<(), LogError>;
+
+    /// The sequence number the next record will get.
+    fn next(&self) -> Seq;
+
+    /// The first sequence number the log still covers; equal to `next` when there is none.
+    fn first(&self) -> Seq;
+
+    /// A handle for reading.
+    fn reader(&self) -> Self::Reader;
+
+    /// Every record from `from` to the present end, in order; those dropped by a compaction are
+    /// left out.
+    fn tail(&self, from: Seq) -> <Self::Reader as LogReader>::Tail {
+        self.reader().tail(from)
+    }
+
+    /// Prepares a rewrite of the sealed segments that cover exactly `first` to `last`.
+    ///
+    /// # Errors
+    /// [`LogError::NotSealed`] when there is no such run of segments.
+    fn compact(&mut self, first: Seq, last: Seq) -> Result<Self::Compaction, LogError>;
+
+    /// Puts what a compaction wrote in the place of the segments it read. Answers false, and drops
+    /// what was written, when those segments have gone meanwhile.
+    ///
+    /// # Errors
+    /// [`LogError::Stopped`], and [`LogError::Io`].
+    fn finish(
+        &mut self,
+        compacted: <Self::Compaction as Compaction>::Output,
+    ) -> Result<bool, LogError>;
+
+    /// Drops whole segments in which every record is below `seq`.
+    ///
+    /// # Errors
+    /// [`LogError::Stopped`].
+    fn truncate_below(&mut self, seq: Seq) -> Result<(), LogError>;
+
+    /// Every segment, oldest first; the last one is active.
+    fn segments(&self) -> Vec<SegmentInfo>;
+
+    /// Bytes that can be appended before new disk space is needed: the rest of the active segment
+    /// and the spare ones. A batch that does not fit the rest of a segment leaves that rest unused,
+    /// so keep the size of a batch in hand.
+    fn room_bytes(&self) -> u64;
+}
+
+/// Reads records, from any thread. Cheap to clone.
+pub trait LogReader: Clone + Send + Sync + 'static {
+    /// Records in order.
+    type Tail: Iterator<Item = Result<(Seq, Bytes), LogError>> + Send;
+
+    /// The record `seq`.
+    ///
+    /// # Errors
+    /// [`LogError::Truncated`], [`LogError::Compacted`], [`LogError::Ahead`],
+    /// [`LogError::Corrupt`], [`LogError::Io`].
+    fn read(&self, seq: Seq) -> Result<Bytes, LogError>;
+
+    /// Every record from `from` to the present end, in order. Ends after an error.
+    fn tail(&self, from: Seq) -> Self::Tail;
+}
+
+/// The part of a compaction that takes long.
+pub trait Compaction: Send + 'static {
+    /// What was written, to be handed to [`Log::finish`].
+    type Output: Send + 'static;
+
+    /// Writes a copy that holds only the records for which `keep` says so. Blocks.
+    ///
+    /// # Errors
+    /// [`LogError::Full`], [`LogError::Corrupt`], [`LogError::Io`]; the log is as it was.
+    fn run(self, keep: impl FnMut(Seq) -> bool) -> Result<Self::Output, LogError>;
+}
