@@ -18,6 +18,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "egret-branches",
         &["egret-base", "egret-linux", "egret-state", "egret-postgres"],
     ),
+    ("egret-queue", &["egret-base"]),
     (
         "egret-server",
         &[

@@ -1,0 +1,259 @@
+//! What can be asked of a partition: the alphabet of its log.
+//!
+//! Everything that decides on an outcome stands in the command, time and chance included (both come
+//! with [`Command::Clock`]), so that a replay, a follower and the simulator reach the same state.
+
+use crate::model::{QueueSettings, TaskId, TaskOptions};
+
+use super::entry::TaskState;
+
+/// See the module. Times are Unix milliseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command<'a> {
+    /// It is `now_ms`, and chance is `seed`, until the next of its kind.
+    Clock {
+        /// The time; one before that of the partition is taken for the partition's.
+        now_ms: u64,
+        /// Where jitter comes from.
+        seed: u64,
+    },
+    /// Somebody new drives the partition: leases given from here on differ from all before.
+    Epoch {
+        /// Higher than any before.
+        epoch: u32,
+        /// Tells this log from others; taken from the first epoch only.
+        instance: u16,
+        /// No lease expires for so long, since workers could not reach anybody.
+        grace_ms: u64,
+    },
+    /// A queue is there, with these settings.
+    PutQueue {
+        /// Its id, the same in every partition.
+        queue: u32,
+        /// Whose it is.
+        tenant: &'a str,
+        /// Its name.
+        name: &'a str,
+        /// What it does.
+        settings: Box<QueueSettings>,
+    },
+    /// Whether a queue hands out and takes in.
+    SetFlow {
+        /// The queue.
+        queue: u32,
+        /// Nothing is handed out.
+        paused: bool,
+        /// Nothing is taken in.
+        draining: bool,
+    },
+    /// A queue goes, with every task in it.
+    DeleteQueue {
+        /// The queue.
+        queue: u32,
+    },
+    /// A new task.
+    Enqueue(Enqueue<'a>),
+    /// A worker takes ready tasks.
+    Claim {
+        /// From this queue.
+        queue: u32,
+        /// Its name.
+        worker: &'a str,
+        /// At most so many.
+        count: u32,
+        /// For so long.
+        lease_ms: u64,
+    },
+    /// A task has been done; the result follows in the record.
+    Complete(Held<'a>),
+    /// An attempt failed; the error follows in the record.
+    Fail {
+        /// Which task, and what the worker says.
+        held: Held<'a>,
+        /// Whether another attempt could help.
+        permanent: bool,
+    },
+    /// A worker gives a task back.
+    Defer {
+        /// Which task, and what the worker says.
+        held: Held<'a>,
+        /// For so long.
+        delay_ms: u64,
+        /// Why.
+        how: Defer,
+    },
+    /// A worker is still at work.
+    Heartbeat {
+        /// Which task.
+        held: Held<'a>,
+        /// The lease lasts so long from now.
+        lease_ms: u64,
+    },
+    /// A task is not wanted any longer.
+    Cancel {
+        /// Its number.
+        number: u64,
+    },
+    /// A dead or cancelled task begins anew.
+    Requeue {
+        /// Its number.
+        number: u64,
+        /// Hash of its ordering key; zero: none.
+        key: u128,
+    },
+    /// A task goes.
+    Delete {
+        /// Its number.
+        number: u64,
+    },
+    /// The oldest tasks of some states go.
+    Purge {
+        /// The queue.
+        queue: u32,
+        /// A bit for each state.
+        states: u8,
+        /// At most so many.
+        count: u32,
+    },
+    /// What is due happens, in at most so many steps.
+    Advance {
+        /// Steps.
+        budget: u32,
+    },
+    /// A task elsewhere wants to know how one here ends.
+    Await {
+        /// The one here.
+        task: TaskId,
+        /// The one that waits.
+        waiting: TaskId,
+    },
+    /// A task that one here waits for has ended.
+    Resolve {
+        /// The one here.
+        waiting: TaskId,
+        /// The one it waits for.
+        task: TaskId,
+        /// Whether it was completed.
+        completed: bool,
+    },
+    /// A message of this partition has arrived where it should.
+    Delivered {
+        /// The message's number.
+        message: u64,
+    },
+    /// A schedule is there; the content of its tasks follows in the record.
+    PutSchedule(PutSchedule<'a>),
+    /// A schedule goes.
+    DeleteSchedule {
+        /// Whose it is.
+        tenant: &'a str,
+        /// Its name.
+        name: &'a str,
+    },
+    /// Whether a schedule makes tasks.
+    PauseSchedule {
+        /// Whose it is.
+        tenant: &'a str,
+        /// Its name.
+        name: &'a str,
+        /// Whether it rests.
+        paused: bool,
+        /// Its next tick.
+        next_ms: u64,
+    },
+    /// A tick of a schedule has come.
+    Tick {
+        /// Whose it is.
+        tenant: &'a str,
+        /// Its name.
+        name: &'a str,
+        /// The tick; without effect when it is not the schedule's next one.
+        tick_ms: u64,
+        /// The tick after it.
+        next_ms: u64,
+        /// Tasks to make: none for one that was missed and is left out.
+        tasks: u32,
+    },
+}
+
+/// A new task.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Enqueue<'a> {
+    /// Its queue's id.
+    pub queue: u32,
+    /// What decides on the partition.
+    pub shard: u16,
+    /// 0 to 9.
+    pub priority: u8,
+    /// Not before; zero: at once.
+    pub run_at_ms: u64,
+    /// Hash of its ordering key; zero: none.
+    pub key: u128,
+    /// Hash of its unique key, and for how long it is remembered from now.
+    pub unique: Option<(u128, u64)>,
+    /// What it asks for otherwise than its queue.
+    pub options: TaskOptions,
+    /// Its tags, as they are sent to workers; empty: none.
+    pub tags: &'a [u8],
+    /// Whether somebody is to be told when it has ended.
+    pub callback: bool,
+    /// Tasks that must complete before: 16 bytes each.
+    pub after: &'a [u8],
+    /// What the partition does not look at: payload, metadata and so on, as they are sent to workers.
+    pub content: &'a [u8],
+}
+
+/// A task that a worker says it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held<'a> {
+    /// The task's number.
+    pub number: u64,
+    /// The lease's token.
+    pub token: u64,
+    /// What the partition does not look at: a result or an error.
+    pub content: &'a [u8],
+}
+
+/// How a worker gives a task back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Defer {
+    /// The attempt counts.
+    Nack = 0,
+    /// The attempt does not count.
+    Snooze = 1,
+    /// At once; the attempt does not count.
+    Release = 2,
+}
+
+/// A schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PutSchedule<'a> {
+    /// Whose it is.
+    pub tenant: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its next tick.
+    pub next_ms: u64,
+    /// Whether it rests.
+    pub paused: bool,
+    /// What each task is like; its content holds the schedule's own description too.
+    pub task: Enqueue<'a>,
+}
+
+/// Why a partition did not do what it was asked. Nothing has changed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// There is no such task.
+    TaskUnknown,
+    /// The queue is not there any longer.
+    QueueUnknown,
+    /// The queue takes nothing in.
+    Draining,
+    /// The lease is not the task's.
+    LeaseLost,
+    /// The task is not in a state for this.
+    WrongState(TaskState),
+    /// There is no such schedule.
+    ScheduleUnknown,
+}

@@ -1,0 +1,209 @@
+//! What memory keeps of a task: an index entry of fixed size. Payload and result are in the log.
+
+use super::slab::{NOWHERE, Place, Row};
+use super::wheel::{Links, Timed};
+
+/// Where a task is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum TaskState {
+    /// Other tasks must complete before.
+    #[default]
+    Waiting = 0,
+    /// Its time has not come.
+    Delayed = 1,
+    /// It may be handed out.
+    Ready = 2,
+    /// A worker holds it.
+    Leased = 3,
+    /// It has been done.
+    Completed = 4,
+    /// It failed for good.
+    Dead = 5,
+    /// It is not wanted any longer.
+    Cancelled = 6,
+}
+
+impl TaskState {
+    /// Every state, in order of their numbers.
+    pub const ALL: [TaskState; 7] = [
+        TaskState::Waiting,
+        TaskState::Delayed,
+        TaskState::Ready,
+        TaskState::Leased,
+        TaskState::Completed,
+        TaskState::Dead,
+        TaskState::Cancelled,
+    ];
+
+    /// The state with this number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
+
+    /// Whether a task in it has ended.
+    pub fn has_ended(self) -> bool {
+        self >= TaskState::Completed
+    }
+
+    /// The name that users see.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskState::Waiting => "waiting",
+            TaskState::Delayed => "delayed",
+            TaskState::Ready => "ready",
+            TaskState::Leased => "leased",
+            TaskState::Completed => "completed",
+            TaskState::Dead => "dead",
+            TaskState::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// Bits of [`Entry::flags`].
+pub mod flag {
+    /// The place is in use.
+    pub const USED: u8 = 1;
+    /// The task counts among those of its ordering key that are under way.
+    pub const HOLDS_KEY: u8 = 2;
+    /// The list of its state knows this place as a landmark.
+    pub const LANDMARK: u8 = 4;
+    /// Other tasks wait for this one.
+    pub const AWAITED: u8 = 8;
+    /// Somebody is to be told when it has ended.
+    pub const CALLBACK: u8 = 16;
+    /// It is itself the telling of another task's end.
+    pub const IS_CALLBACK: u8 = 32;
+}
+
+/// The index entry of a task.
+///
+/// | `state` | `at_ms` | `token` | `started_ms` |
+/// |---|---|---|---|
+/// | waiting | created | – | tasks it still waits for |
+/// | delayed | due | – | – |
+/// | ready | since when | – | – |
+/// | leased | end of the lease | the lease's token | start of the attempt |
+/// | ended | when | record of the outcome | start of the last attempt |
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The task's number in its partition; 48 bits.
+    pub number: u64,
+    /// Sequence number of the record that holds its content.
+    pub record: u64,
+    /// See above.
+    pub token: u64,
+    /// See above. Unix milliseconds.
+    pub at_ms: u64,
+    /// See above. Unix milliseconds.
+    pub started_ms: u64,
+    /// Unix milliseconds; part of the task's id.
+    pub created_ms: u64,
+    /// Place in the order of its state's list.
+    pub ordinal: u64,
+    /// Of its state's list.
+    pub list: Links,
+    /// Of its lane when ready, of the wheel when delayed or leased.
+    pub links: Links,
+    /// Its queue's id.
+    pub queue: u32,
+    /// Its lane when it has not ended.
+    pub lane: Place,
+    /// What it asks for otherwise than its queue.
+    pub options: u32,
+    /// Its set of tags.
+    pub tags: u32,
+    /// Who holds it or held it last.
+    pub worker: u32,
+    /// The latest of its past attempts.
+    pub past: Place,
+    /// Attempts begun.
+    pub attempts: u16,
+    /// 12 bits of its id that decide on the partition.
+    pub shard: u16,
+    /// 0 to 9.
+    pub priority: u8,
+    /// Its state.
+    pub state: TaskState,
+    /// See [`flag`].
+    pub flags: u8,
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self {
+            number: 0,
+            record: 0,
+            token: 0,
+            at_ms: 0,
+            started_ms: 0,
+            created_ms: 0,
+            ordinal: 0,
+            list: Links::default(),
+            links: Links::default(),
+            queue: 0,
+            lane: NOWHERE,
+            options: 0,
+            tags: 0,
+            worker: 0,
+            past: NOWHERE,
+            attempts: 0,
+            shard: 0,
+            priority: 0,
+            state: TaskState::Waiting,
+            flags: 0,
+        }
+    }
+}
+
+impl Entry {
+    /// Notes the record of the outcome, and who caused it: a token's lower half fits into the links,
+    /// which nothing uses any longer.
+    pub fn note_end(&mut self, record: u64) {
+        self.links = Links {
+            next: self.token as u32,
+            prev: NOWHERE,
+        };
+        self.token = record;
+    }
+
+    /// Whether the lease with this token ended the task.
+    pub fn was_ended_by(&self, token: u64) -> bool {
+        token != 0 && self.links.next == token as u32
+    }
+
+    /// Whether a bit of [`flag`] is set.
+    pub fn has(&self, bit: u8) -> bool {
+        self.flags & bit != 0
+    }
+
+    /// Sets a bit of [`flag`].
+    pub fn set(&mut self, bit: u8) {
+        self.flags |= bit;
+    }
+
+    /// Clears a bit of [`flag`].
+    pub fn clear(&mut self, bit: u8) {
+        self.flags &= !bit;
+    }
+}
+
+impl Row for Entry {
+    fn is_free(&self) -> bool {
+        !self.has(flag::USED)
+    }
+}
+
+impl Timed for Entry {
+    fn due_ms(&self) -> u64 {
+        self.at_ms
+    }
+
+    fn links(&self) -> Links {
+        self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}

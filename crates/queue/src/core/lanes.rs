@@ -1,0 +1,234 @@
+//! What is ready, and whose turn it is.
+//!
+//! A *flow* is one ordering key of a queue (tasks without a key share the flow of key zero); a
+//! *lane* is a flow's tasks of one priority, first in, first out. Lanes of a priority take turns in a
+//! *ring*, so that no key starves another. A keyed flow whose tasks under way have reached the
+//! queue's `key_concurrency` has no lane in any ring until one of them is over: that keeps the order.
+
+use super::entry::Entry;
+use super::slab::{NOWHERE, Place, Row, Slab};
+use super::wheel::Links;
+
+/// Priorities are 0 to 9.
+pub const PRIORITIES: usize = 10;
+
+/// One ordering key of one queue, while tasks with it have not ended.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    /// The key's hash; zero for tasks without one.
+    pub key: u128,
+    /// The queue's id.
+    pub queue: u32,
+    /// Tasks that hold the key: leased, or between two attempts.
+    pub under_way: u32,
+    /// Tasks that have not ended.
+    pub tasks: u32,
+    /// The first of its lanes.
+    pub lanes: Place,
+    used: bool,
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self {
+            key: 0,
+            queue: 0,
+            under_way: 0,
+            tasks: 0,
+            lanes: NOWHERE,
+            used: false,
+        }
+    }
+}
+
+impl Row for Flow {
+    fn is_free(&self) -> bool {
+        !self.used
+    }
+}
+
+impl Flow {
+    /// A flow without tasks.
+    pub fn new(queue: u32, key: u128) -> Self {
+        Self {
+            key,
+            queue,
+            used: true,
+            ..Self::default()
+        }
+    }
+}
+
+/// A flow's tasks of one priority.
+#[derive(Clone, Debug)]
+pub struct Lane {
+    /// Its flow.
+    pub flow: Place,
+    /// Its priority.
+    pub priority: u8,
+    /// Whether it stands in the ring.
+    pub in_ring: bool,
+    /// The task that goes first.
+    pub head: Place,
+    /// The one that goes last.
+    pub tail: Place,
+    /// Neighbours in the ring.
+    pub ring: Links,
+    /// The flow's next lane.
+    pub sibling: Place,
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self {
+            flow: NOWHERE,
+            priority: 0,
+            in_ring: false,
+            head: NOWHERE,
+            tail: NOWHERE,
+            ring: Links::default(),
+            sibling: NOWHERE,
+        }
+    }
+}
+
+impl Row for Lane {
+    fn is_free(&self) -> bool {
+        self.flow == NOWHERE
+    }
+}
+
+/// The lanes of one queue whose turn may come, by priority.
+#[derive(Clone, Debug)]
+pub struct Rings {
+    /// First and last lane of each ring.
+    pub ends: [Links; PRIORITIES],
+    /// Which rings have a lane.
+    pub occupied: u16,
+}
+
+impl Default for Rings {
+    fn default() -> Self {
+        Self {
+            ends: [Links::default(); PRIORITIES],
+            occupied: 0,
+        }
+    }
+}
+
+impl Rings {
+    /// Puts a lane last in its ring, unless it stands there already.
+    pub fn enter(&mut self, lanes: &mut Slab<Lane>, place: Place) {
+        let lane = lanes.get(place);
+        if lane.in_ring {
+            return;
+        }
+        let priority = usize::from(lane.priority);
+        let last = self.ends[priority].prev;
+        let lane = lanes.get_mut(place);
+        lane.in_ring = true;
+        lane.ring = Links {
+            next: NOWHERE,
+            prev: last,
+        };
+        match last {
+            NOWHERE => self.ends[priority].next = place,
+            last => lanes.get_mut(last).ring.next = place,
+        }
+        self.ends[priority].prev = place;
+        self.occupied |= 1 << priority;
+    }
+
+    /// Takes a lane out of its ring, if it stands there.
+    pub fn leave(&mut self, lanes: &mut Slab<Lane>, place: Place) {
+        let lane = lanes.get(place);
+        if !lane.in_ring {
+            return;
+        }
+        let (priority, ring) = (usize::from(lane.priority), lane.ring);
+        match ring.prev {
+            NOWHERE => self.ends[priority].next = ring.next,
+            prev => lanes.get_mut(prev).ring.next = ring.next,
+        }
+        match ring.next {
+            NOWHERE => self.ends[priority].prev = ring.prev,
+            next => lanes.get_mut(next).ring.prev = ring.prev,
+        }
+        let lane = lanes.get_mut(place);
+        lane.in_ring = false;
+        lane.ring = Links::default();
+        if self.ends[priority].next == NOWHERE {
+            self.occupied &= !(1 << priority);
+        }
+    }
+
+    /// The lane whose turn it is: of the highest priority, where each `aging_ms` that the first task of
+    /// a ring has waited counts as one priority more. Zero: strictly by priority.
+    pub fn front(
+        &self,
+        lanes: &Slab<Lane>,
+        entries: &Slab<Entry>,
+        aging_ms: u64,
+        now_ms: u64,
+    ) -> Option<Place> {
+        let highest = 15u32.checked_sub(self.occupied.leading_zeros())? as usize;
+        if aging_ms == 0 || self.occupied & (self.occupied - 1) == 0 {
+            return Some(self.ends[highest].next);
+        }
+        let score = |priority: &usize| {
+            let first = lanes.get(self.ends[*priority].next).head;
+            let waited = now_ms.saturating_sub(entries.get(first).at_ms);
+            (*priority as u64)
+                .saturating_mul(aging_ms)
+                .saturating_add(waited)
+        };
+        let occupied = (0..PRIORITIES).filter(|priority| self.occupied >> priority & 1 == 1);
+        let best = occupied.max_by_key(score)?;
+        Some(self.ends[best].next)
+    }
+}
+
+/// Puts a task last in its lane.
+pub fn push_back(lanes: &mut Slab<Lane>, entries: &mut Slab<Entry>, lane: Place, task: Place) {
+    let row = lanes.get_mut(lane);
+    let tail = std::mem::replace(&mut row.tail, task);
+    if row.head == NOWHERE {
+        row.head = task;
+    }
+    entries.get_mut(task).links = Links {
+        next: NOWHERE,
+        prev: tail,
+    };
+    if tail != NOWHERE {
+        entries.get_mut(tail).links.next = task;
+    }
+}
+
+/// Puts a task first in its lane.
+pub fn push_front(lanes: &mut Slab<Lane>, entries: &mut Slab<Entry>, lane: Place, task: Place) {
+    let row = lanes.get_mut(lane);
+    let head = std::mem::replace(&mut row.head, task);
+    if row.tail == NOWHERE {
+        row.tail = task;
+    }
+    entries.get_mut(task).links = Links {
+        next: head,
+        prev: NOWHERE,
+    };
+    if head != NOWHERE {
+        entries.get_mut(head).links.prev = task;
+    }
+}
+
+/// Takes a task out of its lane.
+pub fn take_out(lanes: &mut Slab<Lane>, entries: &mut Slab<Entry>, lane: Place, task: Place) {
+    let links = std::mem::take(&mut entries.get_mut(task).links);
+    match links.prev {
+        NOWHERE => lanes.get_mut(lane).head = links.next,
+        prev => entries.get_mut(prev).links.next = links.next,
+    }
+    match links.next {
+        NOWHERE => lanes.get_mut(lane).tail = links.prev,
+        next => entries.get_mut(next).links.prev = links.prev,
+    }
+}

@@ -1,0 +1,115 @@
+//! Rows at stable places, in pages that a snapshot can share while the rows change.
+//!
+//! A clone of a slab costs one reference count a page. Afterwards the first change of a shared page
+//! copies that page, so that whoever holds the clone still sees the rows as they were.
+
+use std::sync::Arc;
+
+/// Rows in a page; a power of two. One page of entries is some 54 kB, copied in a few microseconds.
+const PAGE_ROWS: usize = 512;
+const PAGE_BITS: u32 = PAGE_ROWS.trailing_zeros();
+
+/// The place of a row in its slab.
+pub type Place = u32;
+
+/// No place.
+pub const NOWHERE: Place = u32::MAX;
+
+/// A row that can be kept in a slab. Its default marks a free place.
+pub trait Row: Clone + Default {
+    /// Whether the place is free.
+    fn is_free(&self) -> bool;
+}
+
+/// Rows by place.
+#[derive(Clone, Debug)]
+pub struct Slab<R> {
+    pages: Vec<Arc<[R]>>,
+    /// Free places, used last in, first out.
+    free: Vec<Place>,
+    /// Places that have been in use at least once.
+    used: Place,
+}
+
+impl<R> Default for Slab<R> {
+    fn default() -> Self {
+        Self {
+            pages: Vec::new(),
+            free: Vec::new(),
+            used: 0,
+        }
+    }
+}
+
+impl<R: Row> Slab<R> {
+    /// The row at a place in use.
+    pub fn get(&self, place: Place) -> &R {
+        &self.pages[(place >> PAGE_BITS) as usize][place as usize & (PAGE_ROWS - 1)]
+    }
+
+    /// The row at a place in use, to be changed.
+    pub fn get_mut(&mut self, place: Place) -> &mut R {
+        let page = &mut self.pages[(place >> PAGE_BITS) as usize];
+        &mut Arc::make_mut(page)[place as usize & (PAGE_ROWS - 1)]
+    }
+
+    /// Puts a row at a free place.
+    ///
+    /// # Panics
+    /// When all 2^32 − 1 places are in use; limits refuse tasks long before.
+    pub fn insert(&mut self, row: R) -> Place {
+        let place = self.free.pop().unwrap_or_else(|| {
+            let place = self.used;
+            assert!(place < NOWHERE, "the slab is full");
+            self.used += 1;
+            place
+        });
+        if (place >> PAGE_BITS) as usize == self.pages.len() {
+            self.pages.push((0..PAGE_ROWS).map(|_| R::default()).collect());
+        }
+        *self.get_mut(place) = row;
+        place
+    }
+
+    /// Frees a place and returns what was there.
+    pub fn remove(&mut self, place: Place) -> R {
+        self.free.push(place);
+        std::mem::take(self.get_mut(place))
+    }
+
+    /// Rows in use.
+    pub fn len(&self) -> usize {
+        self.used as usize - self.free.len()
+    }
+
+    /// Whether no row is in use.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Places that were in use and are free, the next to be used last.
+    pub fn free(&self) -> &[Place] {
+        &self.free
+    }
+
+    /// How many places have ever been in use: the length of [`Slab::places`].
+    pub fn extent(&self) -> Place {
+        self.used
+    }
+
+    /// Every place that has been in use, free ones as `None`, in order.
+    pub fn places(&self) -> impl Iterator<Item = Option<&R>> {
+        (0..self.used).map(|place| Some(self.get(place)).filter(|row| !row.is_free()))
+    }
+
+    /// Rebuilds a slab from the places that [`Slab::places`] gave, and [`Slab::free`]: it then goes on
+    /// exactly as the one it was taken from.
+    pub fn restore(places: impl Iterator<Item = Option<R>>, free: Vec<Place>) -> Self {
+        let mut slab = Self::default();
+        for row in places {
+            slab.insert(row.unwrap_or_default());
+        }
+        slab.free = free;
+        slab
+    }
+}

@@ -1,0 +1,299 @@
+//! One partition's tasks: everything known of them but their payloads and results.
+//!
+//! The parts of the machine are below: `rows` and `index` (what it keeps, and how it finds it), `moves`
+//! (from state to state), `lease` (handing out and taking back), `time` (what is due), `admin` (what
+//! people ask for), `chain` (tasks that wait for others), `schedule`, and `look`.
+
+mod admin;
+mod chain;
+mod index;
+mod lease;
+mod look;
+mod moves;
+mod rows;
+mod schedule;
+mod time;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hashbrown::HashTable;
+use lease::Turn;
+
+pub use admin::Purged;
+pub use chain::{Message, MessageKind};
+pub use lease::Claimed;
+pub use look::{Counts, Page};
+pub use rows::{Change, Enqueued, LostLease, News, Past, Queue, Queues, TaskRef, Unique};
+pub use schedule::{CALLBACKS, Schedule};
+
+use super::command::{Command, Enqueue, Refusal};
+use super::entry::{Entry, TaskState, flag};
+use super::intern::Interner;
+use super::lanes::{self, Flow, Lane, Rings};
+use super::list::List;
+use super::retry::mix;
+use super::slab::{NOWHERE, Place, Row, Slab};
+use super::wheel::{Links, Timed, Wheel};
+use crate::model::{AttemptEnd, QueueSettings, TaskId, TaskOptions};
+
+/// Past attempts kept of a task.
+pub const ATTEMPTS_KEPT: usize = 10;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct State {
+    pub(super) now_ms: u64,
+    pub(super) seed: u64,
+    pub(super) epoch: u32,
+    pub(super) instance: u16,
+    pub(super) grace_until_ms: u64,
+    pub(super) next_number: u64,
+    /// Leases given in this epoch.
+    pub(super) leases: u64,
+    pub(super) next_message: u64,
+    pub(super) entries: Slab<Entry>,
+    numbers: Box<[HashTable<Place>]>,
+    pub(super) timers: Wheel,
+    pub(super) queues: Queues,
+    pub(super) flows: Slab<Flow>,
+    flow_places: HashTable<Place>,
+    pub(super) lanes: Slab<Lane>,
+    pub(super) uniques: Slab<Unique>,
+    unique_places: HashTable<Place>,
+    pub(super) unique_timers: Wheel,
+    pub(super) pasts: Slab<Past>,
+    pub(super) options: Interner<TaskOptions>,
+    pub(super) tags: Interner<Box<[u8]>>,
+    pub(super) workers: Interner<Box<str>>,
+    /// When the oldest of a list of ended tasks may be too old: queue and state.
+    pub(super) retentions: BTreeSet<(u64, u32, TaskState)>,
+    /// Which tasks wait for a task here.
+    pub(super) awaited: BTreeMap<u64, Vec<TaskId>>,
+    /// What tasks here wait for.
+    pub(super) waits: BTreeMap<u64, Vec<TaskId>>,
+    pub(super) messages: BTreeMap<u64, Message>,
+    pub(super) schedules: BTreeMap<(Box<str>, Box<str>), Schedule>,
+    /// What tasks here tell of that are callbacks.
+    pub(super) callbacks: BTreeMap<u64, TaskRef>,
+    /// See [`News`].
+    pub news: News,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            now_ms: 0,
+            seed: 0,
+            epoch: 0,
+            instance: 0,
+            grace_until_ms: 0,
+            next_number: 1,
+            leases: 0,
+            next_message: 1,
+            entries: Slab::default(),
+            numbers: (0..index::NUMBER_TABLES).map(|_| HashTable::new()).collect(),
+            timers: Wheel::new(0),
+            queues: Queues::default(),
+            flows: Slab::default(),
+            flow_places: HashTable::new(),
+            lanes: Slab::default(),
+            uniques: Slab::default(),
+            unique_places: HashTable::new(),
+            unique_timers: Wheel::new(0),
+            pasts: Slab::default(),
+            options: Interner::default(),
+            tags: Interner::default(),
+            workers: Interner::default(),
+            retentions: BTreeSet::new(),
+            awaited: BTreeMap::new(),
+            waits: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            schedules: BTreeMap::new(),
+            callbacks: BTreeMap::new(),
+            news: News::default(),
+        }
+    }
+}
+
+impl State {
+    /// Does what the record `seq` of the log says. A replay calls this; whoever drives the partition
+    /// calls the typed methods, and logs what they did.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing has changed then.
+    pub fn apply(&mut self, seq: u64, command: &Command<'_>) -> Result<(), Refusal> {
+        match command {
+            Command::Clock { now_ms, seed } => self.set_clock(*now_ms, *seed),
+            Command::Epoch {
+                epoch,
+                instance,
+                grace_ms,
+            } => self.begin_epoch(*epoch, *instance, *grace_ms),
+            Command::PutQueue {
+                queue,
+                tenant,
+                name,
+                settings,
+            } => self.put_queue(*queue, tenant, name, settings),
+            Command::SetFlow {
+                queue,
+                paused,
+                draining,
+            } => self.set_flow(*queue, *paused, *draining)?,
+            Command::DeleteQueue { queue } => self.delete_queue(*queue)?,
+            Command::Enqueue(task) => drop(self.enqueue(seq, task)?),
+            Command::Claim {
+                queue,
+                worker,
+                count,
+                lease_ms,
+            } => self.claim(*queue, worker, *count, *lease_ms, &mut Vec::new()),
+            Command::Complete(held) => drop(self.complete(seq, held)?),
+            Command::Fail { held, permanent } => drop(self.fail(seq, held, *permanent)?),
+            Command::Defer {
+                held,
+                delay_ms,
+                how,
+            } => drop(self.defer(seq, held, *delay_ms, *how)?),
+            Command::Heartbeat { held, lease_ms } => drop(self.heartbeat(held, *lease_ms)?),
+            Command::Cancel { number } => self.cancel(*number)?,
+            Command::Requeue { number, key } => self.requeue(*number, *key)?,
+            Command::Delete { number } => self.delete(*number)?,
+            Command::Purge {
+                queue,
+                states,
+                count,
+            } => drop(self.purge(*queue, *states, *count)?),
+            Command::Advance { budget } => drop(self.advance(*budget)),
+            Command::Await { task, waiting } => self.await_task(*task, *waiting),
+            Command::Resolve {
+                waiting,
+                task,
+                completed,
+            } => self.resolve(*waiting, *task, *completed),
+            Command::Delivered { message } => self.delivered(*message),
+            Command::PutSchedule(schedule) => self.put_schedule(seq, schedule)?,
+            Command::DeleteSchedule { tenant, name } => self.delete_schedule(tenant, name)?,
+            Command::PauseSchedule {
+                tenant,
+                name,
+                paused,
+                next_ms,
+            } => self.pause_schedule(tenant, name, *paused, *next_ms)?,
+            Command::Tick {
+                tenant,
+                name,
+                tick_ms,
+                next_ms,
+                tasks,
+            } => drop(self.tick(tenant, name, *tick_ms, *next_ms, *tasks)?),
+        }
+        Ok(())
+    }
+
+    /// Sets time and chance for what follows. Time does not go back.
+    pub fn set_clock(&mut self, now_ms: u64, seed: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+        self.seed = seed;
+    }
+
+    /// The time of the latest clock, in Unix milliseconds.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// The latest epoch.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// See [`Command::Epoch`].
+    pub fn begin_epoch(&mut self, epoch: u32, instance: u16, grace_ms: u64) {
+        if self.epoch == 0 {
+            self.instance = instance;
+        }
+        self.epoch = self.epoch.max(epoch);
+        self.leases = 0;
+        self.grace_until_ms = self.now_ms.saturating_add(grace_ms);
+    }
+
+    /// Makes a task whose content is in record `seq`.
+    ///
+    /// # Errors
+    /// [`Refusal`] when the queue takes nothing in.
+    pub fn enqueue(&mut self, seq: u64, task: &Enqueue<'_>) -> Result<Enqueued, Refusal> {
+        let queue = self.queue(task.queue)?;
+        if queue.draining {
+            return Err(Refusal::Draining);
+        }
+        if let Some((hash, window_ms)) = task.unique {
+            if let Some(first) = self.remembered(hash) {
+                return Ok(Enqueued::Replayed(first));
+            }
+            let task = self.next_task(task.shard);
+            self.remember(hash, task, window_ms);
+        }
+        Ok(Enqueued::Made(self.make(seq, task)))
+    }
+
+    /// What the next task will be called.
+    fn next_task(&self, shard: u16) -> TaskRef {
+        TaskRef {
+            number: self.next_number,
+            created_ms: self.now_ms,
+            shard,
+        }
+    }
+
+    fn make(&mut self, seq: u64, task: &Enqueue<'_>) -> TaskRef {
+        let made = self.next_task(task.shard);
+        self.next_number += 1;
+        let options = match task.options == TaskOptions::default() {
+            true => 0,
+            false => self.options.acquire(&task.options),
+        };
+        let tags = match task.tags {
+            [] => 0,
+            tags => self.tags.acquire(tags),
+        };
+        let lane = self.lane_for(task.queue, task.key, task.priority);
+        let mut flags = flag::USED;
+        if task.callback {
+            flags |= flag::CALLBACK;
+        }
+        let state = match (task.after.is_empty(), task.run_at_ms > self.now_ms) {
+            (false, _) => TaskState::Waiting,
+            (true, true) => TaskState::Delayed,
+            (true, false) => TaskState::Ready,
+        };
+        let place = self.entries.insert(Entry {
+            number: made.number,
+            record: seq,
+            created_ms: made.created_ms,
+            // When a task that waits for others may begin at the earliest.
+            at_ms: task.run_at_ms,
+            queue: task.queue,
+            lane,
+            options,
+            tags,
+            shard: task.shard,
+            priority: task.priority,
+            flags,
+            state,
+            ..Entry::default()
+        });
+        self.note_number(place);
+        match state {
+            TaskState::Waiting => {
+                self.enter(place, state);
+                self.wait_for(place, task.after);
+            }
+            TaskState::Delayed => self.delay(place, task.run_at_ms),
+            _ => self.make_ready(place, Turn::Last),
+        }
+        made
+    }
+}
+
+#[cfg(test)]
+mod tests;

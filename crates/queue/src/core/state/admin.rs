@@ -1,0 +1,189 @@
+//! What people ask for: queues, and tasks one by one or by the thousand.
+
+use super::lease::Turn;
+use super::*;
+
+/// What a purge did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purged {
+    /// Tasks that are gone.
+    pub tasks: u32,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+impl State {
+    /// A queue is there, with these settings.
+    pub fn put_queue(&mut self, id: u32, tenant: &str, name: &str, settings: &QueueSettings) {
+        let Some(queue) = self.queues.get_mut(id) else {
+            let queue = Queue::new(tenant, name, settings.clone(), self.now_ms);
+            return self.queues.insert(id, queue);
+        };
+        let before = std::mem::replace(&mut queue.settings, settings.clone());
+        self.watch_ages(id);
+        if before.key_concurrency != settings.key_concurrency {
+            self.reconsider_keys(id);
+        }
+    }
+
+    /// After a change of `key_concurrency`: whose turn may come, and whose may not.
+    fn reconsider_keys(&mut self, queue: u32) {
+        let most = self.queues[queue].settings.key_concurrency;
+        for flow in 0..self.flows.extent() {
+            let row = self.flows.get(flow);
+            if row.is_free() || row.queue != queue || row.key == 0 {
+                continue;
+            }
+            if most == 0 || row.under_way < most {
+                self.offer_all(flow);
+                continue;
+            }
+            let mut lane = row.lanes;
+            let rings = &mut self.queues.get_mut(queue).expect("found above").rings;
+            while lane != NOWHERE {
+                rings.leave(&mut self.lanes, lane);
+                lane = self.lanes.get(lane).sibling;
+            }
+        }
+    }
+
+    /// Whether a queue hands out and takes in.
+    ///
+    /// # Errors
+    /// [`Refusal::QueueUnknown`].
+    pub fn set_flow(&mut self, id: u32, paused: bool, draining: bool) -> Result<(), Refusal> {
+        self.queue(id)?;
+        let queue = self.queues.get_mut(id).expect("found above");
+        (queue.paused, queue.draining) = (paused, draining);
+        Ok(())
+    }
+
+    /// A queue goes; its tasks go with what [`State::advance`] does.
+    ///
+    /// # Errors
+    /// [`Refusal::QueueUnknown`].
+    pub fn delete_queue(&mut self, id: u32) -> Result<(), Refusal> {
+        self.queue(id)?;
+        self.queues.get_mut(id).expect("found above").deleted = true;
+        Ok(())
+    }
+
+    pub(super) fn forget_queue(&mut self, id: u32) {
+        let unkeyed = (0..self.flows.extent()).find(|flow| {
+            let row = self.flows.get(*flow);
+            !row.is_free() && row.queue == id
+        });
+        if let Some(flow) = unkeyed {
+            self.forget_flow(flow);
+        }
+        self.queues.remove(id);
+        self.retentions.retain(|(_, queue, _)| *queue != id);
+    }
+
+    /// A task is not wanted any longer.
+    ///
+    /// # Errors
+    /// [`Refusal`] when there is no such task or it has ended.
+    pub fn cancel(&mut self, number: u64) -> Result<(), Refusal> {
+        let place = self.place_of(number).ok_or(Refusal::TaskUnknown)?;
+        let state = self.entries.get(place).state;
+        if state.has_ended() {
+            return Err(Refusal::WrongState(state));
+        }
+        self.cancel_at(place);
+        Ok(())
+    }
+
+    pub(super) fn cancel_at(&mut self, place: Place) {
+        self.detach(place);
+        match self.entries.get(place).state {
+            TaskState::Leased => self.lose_lease(place, AttemptEnd::Cancelled),
+            TaskState::Waiting => self.stop_waiting(place),
+            _ => {}
+        }
+        self.exit(place);
+        self.end(place, TaskState::Cancelled, 0);
+    }
+
+    /// A dead or cancelled task begins anew, with its ordering key's hash.
+    ///
+    /// # Errors
+    /// [`Refusal`] when there is no such task or it is in another state.
+    pub fn requeue(&mut self, number: u64, key: u128) -> Result<(), Refusal> {
+        let place = self.place_of(number).ok_or(Refusal::TaskUnknown)?;
+        let entry = self.entries.get(place);
+        if !matches!(entry.state, TaskState::Dead | TaskState::Cancelled) {
+            return Err(Refusal::WrongState(entry.state));
+        }
+        let (queue, priority) = (entry.queue, entry.priority);
+        self.queue(queue)?;
+        self.exit(place);
+        let lane = self.lane_for(queue, key, priority);
+        let entry = self.entries.get_mut(place);
+        entry.links = Links::default();
+        entry.lane = lane;
+        entry.attempts = 0;
+        entry.token = 0;
+        self.make_ready(place, Turn::Last);
+        Ok(())
+    }
+
+    /// A task goes, whatever became of it; not one that a worker holds.
+    ///
+    /// # Errors
+    /// [`Refusal`] when there is no such task or a worker holds it.
+    pub fn delete(&mut self, number: u64) -> Result<(), Refusal> {
+        let place = self.place_of(number).ok_or(Refusal::TaskUnknown)?;
+        if self.entries.get(place).state == TaskState::Leased {
+            return Err(Refusal::WrongState(TaskState::Leased));
+        }
+        self.remove_task(place);
+        Ok(())
+    }
+
+    /// The oldest tasks of a queue in the states whose bits are set go; leased ones stay.
+    ///
+    /// # Errors
+    /// [`Refusal::QueueUnknown`].
+    pub fn purge(&mut self, id: u32, states: u8, count: u32) -> Result<Purged, Refusal> {
+        self.queue(id)?;
+        let wanted = TaskState::ALL
+            .into_iter()
+            .filter(|state| *state != TaskState::Leased && states >> *state as u8 & 1 == 1);
+        let mut tasks = 0;
+        for state in wanted {
+            loop {
+                let place = self.queues[id].lists[state as usize].head;
+                if place == NOWHERE {
+                    break;
+                }
+                if tasks == count {
+                    return Ok(Purged { tasks, more: true });
+                }
+                self.remove_task(place);
+                tasks += 1;
+            }
+        }
+        Ok(Purged { tasks, more: false })
+    }
+
+    /// Takes a task out of everything. Whoever waits for it is told that it did not complete.
+    pub(super) fn remove_task(&mut self, place: Place) {
+        let entry = self.entries.get(place);
+        let (state, lane) = (entry.state, entry.lane);
+        if !state.has_ended() {
+            self.detach(place);
+            match state {
+                TaskState::Leased => self.lose_lease(place, AttemptEnd::Cancelled),
+                TaskState::Waiting => self.stop_waiting(place),
+                _ => {}
+            }
+            self.let_key_go(place);
+            self.leave_flow(lane);
+            if self.entries.get(place).has(flag::AWAITED) {
+                self.tell_waiting(place, false);
+            }
+        }
+        self.erase(place);
+    }
+}

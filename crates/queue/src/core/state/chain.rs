@@ -1,0 +1,144 @@
+//! Tasks that wait for others, wherever those are.
+//!
+//! A task may wait for one of another partition, so partitions send each other messages: *await*
+//! asks to be told how a task ends, *ended* tells it. A message is part of the sender's state from
+//! the record that caused it to the one that says it was delivered; whoever drives the partitions
+//! carries it over, and again after a crash. Receiving one twice changes nothing.
+
+use super::lease::Turn;
+use super::*;
+
+/// A message to another partition, or to this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// The task it is for; its shard finds the partition.
+    pub to: TaskId,
+    /// The task it is from.
+    pub from: TaskId,
+    /// What it says.
+    pub kind: MessageKind,
+}
+
+/// See [`Message`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageKind {
+    /// `from` waits for `to`.
+    Await,
+    /// `from` has ended, and `to` waits for it.
+    Ended {
+        /// Whether it was completed.
+        completed: bool,
+    },
+}
+
+impl State {
+    /// Messages that have not arrived, by number.
+    pub fn messages(&self) -> impl Iterator<Item = (u64, &Message)> {
+        self.messages.iter().map(|(number, message)| (*number, message))
+    }
+
+    /// Messages sent after the one with this number.
+    pub fn messages_after(&self, number: u64) -> impl Iterator<Item = (u64, &Message)> {
+        let later = self.messages.range(number + 1..);
+        later.map(|(number, message)| (*number, message))
+    }
+
+    fn send(&mut self, message: Message) {
+        self.messages.insert(self.next_message, message);
+        self.next_message += 1;
+    }
+
+    /// A message has arrived.
+    pub fn delivered(&mut self, message: u64) {
+        self.messages.remove(&message);
+    }
+
+    /// A new task waits for others: 16 bytes each.
+    pub(super) fn wait_for(&mut self, place: Place, after: &[u8]) {
+        let (chunks, _) = after.as_chunks::<16>();
+        let mut tasks: Vec<TaskId> = chunks.iter().copied().map(TaskId::from_bytes).collect();
+        tasks.sort_unstable();
+        tasks.dedup();
+        let from = self.id_of(place);
+        for to in &tasks {
+            let kind = MessageKind::Await;
+            self.send(Message {
+                to: *to,
+                from,
+                kind,
+            });
+        }
+        self.waits.insert(from.number(), tasks);
+    }
+
+    pub(super) fn stop_waiting(&mut self, place: Place) {
+        let number = self.entries.get(place).number;
+        self.waits.remove(&number);
+    }
+
+    /// The tasks that the one with this number still waits for.
+    pub fn waits_for(&self, number: u64) -> &[TaskId] {
+        self.waits.get(&number).map_or(&[], Vec::as_slice)
+    }
+
+    /// A task, perhaps elsewhere, waits for one here.
+    pub fn await_task(&mut self, task: TaskId, waiting: TaskId) {
+        let found = self.find(task);
+        let state = found.map(|place| self.entries.get(place).state);
+        match (found, state) {
+            (Some(place), Some(state)) if !state.has_ended() => {
+                self.entries.get_mut(place).set(flag::AWAITED);
+                let waiters = self.awaited.entry(task.number()).or_default();
+                if !waiters.contains(&waiting) {
+                    waiters.push(waiting);
+                }
+            }
+            _ => {
+                let completed = state == Some(TaskState::Completed);
+                self.send(Message {
+                    to: waiting,
+                    from: task,
+                    kind: MessageKind::Ended { completed },
+                });
+            }
+        }
+    }
+
+    /// A task has ended: those that wait for it are told.
+    pub(super) fn tell_waiting(&mut self, place: Place, completed: bool) {
+        self.entries.get_mut(place).clear(flag::AWAITED);
+        let from = self.id_of(place);
+        for to in self.awaited.remove(&from.number()).unwrap_or_default() {
+            let kind = MessageKind::Ended { completed };
+            self.send(Message { to, from, kind });
+        }
+    }
+
+    /// What a task here waits for has ended: the last one lets it go on, a failed one cancels it.
+    pub fn resolve(&mut self, waiting: TaskId, task: TaskId, completed: bool) {
+        let Some(place) = self.find(waiting) else {
+            return;
+        };
+        let number = waiting.number();
+        let Some(tasks) = self.waits.get_mut(&number) else {
+            return;
+        };
+        let Some(position) = tasks.iter().position(|other| *other == task) else {
+            return;
+        };
+        if !completed {
+            self.cancel_at(place);
+            return;
+        }
+        tasks.remove(position);
+        if !tasks.is_empty() {
+            return;
+        }
+        self.waits.remove(&number);
+        self.exit(place);
+        match self.entries.get(place).at_ms {
+            at_ms if at_ms > self.now_ms => self.delay(place, at_ms),
+            _ => self.make_ready(place, Turn::Last),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Finding tasks by number, unique keys by hash, and the flow of an ordering key.
+
+use super::*;
+
+/// Tables that the map of numbers is split into, so that each grows by itself and none for long.
+pub(super) const NUMBER_TABLES: usize = 256;
+
+impl State {
+    pub(super) fn queue(&self, queue: u32) -> Result<&Queue, Refusal> {
+        let found = self.queues.get(queue).filter(|queue| !queue.deleted);
+        found.ok_or(Refusal::QueueUnknown)
+    }
+
+    pub(super) fn table_of(number: u64) -> (usize, u64) {
+        (number as usize % NUMBER_TABLES, mix(number, 1))
+    }
+
+    pub(super) fn note_number(&mut self, place: Place) {
+        let (table, hash) = Self::table_of(self.entries.get(place).number);
+        let entries = &self.entries;
+        let rehash = |place: &Place| mix(entries.get(*place).number, 1);
+        self.numbers[table].insert_unique(hash, place, rehash);
+    }
+
+    pub(super) fn forget_number(&mut self, number: u64) {
+        let (table, hash) = Self::table_of(number);
+        let entries = &self.entries;
+        let same = |place: &Place| entries.get(*place).number == number;
+        if let Ok(found) = self.numbers[table].find_entry(hash, same) {
+            found.remove();
+        }
+    }
+
+    /// The place of the task with this number.
+    pub fn place_of(&self, number: u64) -> Option<Place> {
+        let (table, hash) = Self::table_of(number);
+        let same = |place: &Place| self.entries.get(*place).number == number;
+        self.numbers[table].find(hash, same).copied()
+    }
+
+    /// The place of the task with this id.
+    pub fn find(&self, id: TaskId) -> Option<Place> {
+        let place = self.place_of(id.number())?;
+        (self.id_of(place) == id).then_some(place)
+    }
+
+    /// The id of the task at a place.
+    pub fn id_of(&self, place: Place) -> TaskId {
+        self.id(Self::reference(self.entries.get(place)))
+    }
+
+    /// The id of a task of this partition.
+    pub fn id(&self, task: TaskRef) -> TaskId {
+        TaskId::new(task.created_ms, task.shard, self.instance, task.number)
+    }
+
+    pub(super) fn reference(entry: &Entry) -> TaskRef {
+        TaskRef {
+            number: entry.number,
+            created_ms: entry.created_ms,
+            shard: entry.shard,
+        }
+    }
+
+    // ---- Unique keys. ----
+
+    pub(super) fn remembered(&self, hash: u128) -> Option<TaskRef> {
+        let same = |place: &Place| self.uniques.get(*place).hash == hash;
+        let found = self.unique_places.find(hash as u64, same)?;
+        let unique = self.uniques.get(*found);
+        (unique.until_ms > self.now_ms).then_some(unique.task)
+    }
+
+    pub(super) fn remember(&mut self, hash: u128, task: TaskRef, window_ms: u64) {
+        // One whose window is over may still wait for its timer.
+        let same = |place: &Place| self.uniques.get(*place).hash == hash;
+        let stale = self.unique_places.find(hash as u64, same).copied();
+        if let Some(place) = stale {
+            self.unique_timers.remove(&mut self.uniques, place);
+            self.forget_unique(place);
+        }
+        let place = self.uniques.insert(Unique {
+            hash,
+            task,
+            until_ms: self.now_ms.saturating_add(window_ms),
+            links: Links::default(),
+            used: true,
+        });
+        self.unique_timers.insert(&mut self.uniques, place);
+        self.note_unique(place);
+    }
+
+    pub(super) fn note_unique(&mut self, place: Place) {
+        let uniques = &self.uniques;
+        let hash = |place: &Place| uniques.get(*place).hash as u64;
+        self.unique_places.insert_unique(hash(&place), place, hash);
+    }
+
+    pub(super) fn forget_unique(&mut self, place: Place) {
+        let hash = self.uniques.remove(place).hash as u64;
+        if let Ok(found) = self.unique_places.find_entry(hash, |other| *other == place) {
+            found.remove();
+        }
+    }
+
+    // ---- Flows and lanes. ----
+
+    /// The lane for a new task, which counts among its flow's from here on.
+    pub(super) fn lane_for(&mut self, queue: u32, key: u128, priority: u8) -> Place {
+        let hash = Self::flow_hash(queue, key);
+        let flows = &self.flows;
+        let same = |place: &Place| {
+            let flow = flows.get(*place);
+            flow.key == key && flow.queue == queue
+        };
+        let found = self.flow_places.find(hash, same).copied();
+        let flow = found.unwrap_or_else(|| {
+            let place = self.flows.insert(Flow::new(queue, key));
+            self.note_flow(place);
+            place
+        });
+        self.flows.get_mut(flow).tasks += 1;
+        let mut lane = self.flows.get(flow).lanes;
+        while lane != NOWHERE && self.lanes.get(lane).priority != priority {
+            lane = self.lanes.get(lane).sibling;
+        }
+        if lane == NOWHERE {
+            let sibling = self.flows.get(flow).lanes;
+            lane = self.lanes.insert(Lane {
+                flow,
+                priority,
+                sibling,
+                ..Lane::default()
+            });
+            self.flows.get_mut(flow).lanes = lane;
+        }
+        lane
+    }
+
+    pub(super) fn flow_hash(queue: u32, key: u128) -> u64 {
+        mix(key as u64, u64::from(queue))
+    }
+
+    pub(super) fn note_flow(&mut self, place: Place) {
+        let flows = &self.flows;
+        let hash = |place: &Place| {
+            let flow = flows.get(*place);
+            Self::flow_hash(flow.queue, flow.key)
+        };
+        self.flow_places.insert_unique(hash(&place), place, hash);
+    }
+
+    /// A task of the flow has ended; a flow without any is forgotten.
+    pub(super) fn leave_flow(&mut self, lane: Place) {
+        let flow = self.lanes.get(lane).flow;
+        let row = self.flows.get_mut(flow);
+        row.tasks -= 1;
+        // The flow of tasks without a key stays as long as the queue: they come and go all the time.
+        if row.tasks > 0 || row.key == 0 {
+            return;
+        }
+        self.forget_flow(flow);
+    }
+
+    pub(super) fn forget_flow(&mut self, flow: Place) {
+        let row = self.flows.remove(flow);
+        let hash = Self::flow_hash(row.queue, row.key);
+        if let Ok(found) = self.flow_places.find_entry(hash, |other| *other == flow) {
+            found.remove();
+        }
+        let mut lane = row.lanes;
+        while lane != NOWHERE {
+            if let Some(queue) = self.queues.get_mut(row.queue) {
+                queue.rings.leave(&mut self.lanes, lane);
+            }
+            lane = self.lanes.remove(lane).sibling;
+        }
+    }
+}

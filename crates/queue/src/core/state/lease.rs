@@ -1,0 +1,375 @@
+//! Handing tasks out and taking them back.
+
+use super::*;
+use crate::core::command::{Defer, Held};
+use crate::core::retry::delay_ms;
+use crate::model::RetryPolicy;
+
+/// Bits of a token that count leases; the epoch stands above them.
+const LEASE_BITS: u32 = 40;
+
+/// A task that a worker now holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// Which task.
+    pub task: TaskRef,
+    /// The record that holds its content.
+    pub record: u64,
+    /// Its queue.
+    pub queue: u32,
+    /// Its tags, by number.
+    pub tags: u32,
+    /// The lease's token.
+    pub token: u64,
+    /// When the lease ends, in Unix milliseconds.
+    pub until_ms: u64,
+    /// Attempts begun, this one included.
+    pub attempt: u16,
+    /// Attempts before it is dead.
+    pub max_attempts: u16,
+    /// Its priority.
+    pub priority: u8,
+    /// Whether it tells of another task's end.
+    pub is_callback: bool,
+}
+
+/// Whose task a report speaks of.
+enum Holder {
+    /// The worker that reports holds it.
+    Now(Place),
+    /// It held it, and has reported this before.
+    Before,
+}
+
+/// Where a task goes among those that are ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It has had its turn before.
+    First,
+    /// It comes anew.
+    Last,
+}
+
+impl State {
+    /// Hands out up to `count` ready tasks of a queue for `lease_ms`.
+    pub fn claim(
+        &mut self,
+        queue: u32,
+        worker: &str,
+        count: u32,
+        lease_ms: u64,
+        claimed: &mut Vec<Claimed>,
+    ) {
+        let before = claimed.len();
+        let worker = self.workers.acquire(worker);
+        for _ in 0..count {
+            let Some(row) = self.queues.get(queue).filter(|row| !row.deleted) else {
+                break;
+            };
+            let aging_ms = row.settings.aging_ms;
+            let front = row
+                .rings
+                .front(&self.lanes, &self.entries, aging_ms, self.now_ms);
+            let Some(lane) = front else { break };
+            let place = self.take_turn(queue, lane);
+            claimed.push(self.lease(place, worker, lease_ms));
+        }
+        self.workers.hold(worker, (claimed.len() - before) as u64);
+        self.workers.release(worker, 1);
+    }
+
+    /// Takes the first task of a lane whose turn it is, and gives the turn on.
+    fn take_turn(&mut self, queue: u32, lane: Place) -> Place {
+        let (place, flow) = {
+            let row = self.lanes.get(lane);
+            (row.head, row.flow)
+        };
+        lanes::take_out(&mut self.lanes, &mut self.entries, lane, place);
+        let row = self.queues.get_mut(queue).expect("found by the caller");
+        let has_more = self.lanes.get(lane).head != NOWHERE;
+        if !has_more || self.lanes.get(lane).ring != Links::default() {
+            row.rings.leave(&mut self.lanes, lane);
+            if has_more {
+                row.rings.enter(&mut self.lanes, lane);
+            }
+        }
+        if self.flows.get(flow).key == 0 {
+            return place;
+        }
+        self.entries.get_mut(place).set(flag::HOLDS_KEY);
+        let row = self.flows.get_mut(flow);
+        row.under_way += 1;
+        let (under_way, mut lane) = (row.under_way, row.lanes);
+        let row = self.queues.get_mut(queue).expect("found by the caller");
+        let most = row.settings.key_concurrency;
+        while most > 0 && under_way >= most && lane != NOWHERE {
+            row.rings.leave(&mut self.lanes, lane);
+            lane = self.lanes.get(lane).sibling;
+        }
+        place
+    }
+
+    fn lease(&mut self, place: Place, worker: u32, lease_ms: u64) -> Claimed {
+        self.exit(place);
+        self.leases += 1;
+        let token = u64::from(self.epoch) << LEASE_BITS | self.leases;
+        let until_ms = self.lease_end(place, self.now_ms, lease_ms);
+        let max_attempts = self.max_attempts(place);
+        let former = self.entries.get(place).worker;
+        self.workers.release(former, 1);
+        let entry = self.entries.get_mut(place);
+        entry.worker = worker;
+        entry.token = token;
+        entry.started_ms = self.now_ms;
+        entry.at_ms = until_ms;
+        entry.attempts = entry.attempts.saturating_add(1);
+        let claimed = Claimed {
+            task: Self::reference(entry),
+            record: entry.record,
+            queue: entry.queue,
+            tags: entry.tags,
+            token,
+            until_ms,
+            attempt: entry.attempts,
+            max_attempts,
+            priority: entry.priority,
+            is_callback: entry.has(flag::IS_CALLBACK),
+        };
+        self.timers.insert(&mut self.entries, place);
+        self.enter(place, TaskState::Leased);
+        claimed
+    }
+
+    /// The end of a lease that begins now: no later than the timeout of an attempt begun at `started_ms`.
+    fn lease_end(&self, place: Place, started_ms: u64, lease_ms: u64) -> u64 {
+        let end = self.now_ms.saturating_add(lease_ms);
+        match self.timeout_ms(place) {
+            0 => end,
+            timeout_ms => end.min(started_ms.saturating_add(timeout_ms)),
+        }
+    }
+
+    /// The task is done; its result is in record `seq`. `false`: that was known, nothing has changed.
+    ///
+    /// # Errors
+    /// [`Refusal::LeaseLost`].
+    pub fn complete(&mut self, seq: u64, held: &Held<'_>) -> Result<bool, Refusal> {
+        match self.holder(held, |state| state == TaskState::Completed)? {
+            Holder::Before => Ok(false),
+            Holder::Now(place) => {
+                self.detach(place);
+                self.exit(place);
+                self.end(place, TaskState::Completed, seq);
+                Ok(true)
+            }
+        }
+    }
+
+    /// The attempt failed; the error is in record `seq`. `false` as for [`State::complete`].
+    ///
+    /// # Errors
+    /// [`Refusal::LeaseLost`].
+    pub fn fail(&mut self, seq: u64, held: &Held<'_>, permanent: bool) -> Result<bool, Refusal> {
+        match self.holder(held, |state| state != TaskState::Completed)? {
+            Holder::Before => Ok(false),
+            Holder::Now(place) => {
+                self.detach(place);
+                self.exit(place);
+                self.note_past(place, AttemptEnd::Failed, record_of(seq, held));
+                let attempts = self.entries.get(place).attempts;
+                if permanent || attempts >= self.max_attempts(place) {
+                    self.end(place, TaskState::Dead, record_of(seq, held));
+                } else {
+                    self.back_off(place);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    /// The worker gives the task back. `false` as for [`State::complete`].
+    ///
+    /// # Errors
+    /// [`Refusal::LeaseLost`].
+    pub fn defer(
+        &mut self,
+        seq: u64,
+        held: &Held<'_>,
+        delay_ms: u64,
+        how: Defer,
+    ) -> Result<bool, Refusal> {
+        let Holder::Now(place) = self.holder(held, |state| state != TaskState::Completed)? else {
+            return Ok(false);
+        };
+        self.detach(place);
+        self.exit(place);
+        let end = match how {
+            Defer::Nack => AttemptEnd::Nacked,
+            Defer::Snooze => AttemptEnd::Snoozed,
+            Defer::Release => AttemptEnd::Released,
+        };
+        self.note_past(place, end, record_of(seq, held));
+        let max_attempts = self.max_attempts(place);
+        let entry = self.entries.get_mut(place);
+        if how != Defer::Nack {
+            entry.attempts -= 1;
+        } else if entry.attempts >= max_attempts {
+            self.end(place, TaskState::Dead, record_of(seq, held));
+            return Ok(true);
+        }
+        match delay_ms {
+            0 => self.make_ready(place, Turn::First),
+            delay_ms => self.delay(place, self.now_ms.saturating_add(delay_ms)),
+        }
+        Ok(true)
+    }
+
+    /// The lease lasts `lease_ms` from now, or until the attempt's timeout; returns its new end.
+    ///
+    /// # Errors
+    /// [`Refusal::LeaseLost`].
+    pub fn heartbeat(&mut self, held: &Held<'_>, lease_ms: u64) -> Result<u64, Refusal> {
+        let Holder::Now(place) = self.holder(held, |_| false)? else {
+            return Err(Refusal::LeaseLost);
+        };
+        let until_ms = self.lease_end(place, self.entries.get(place).started_ms, lease_ms);
+        self.timers.remove(&mut self.entries, place);
+        self.entries.get_mut(place).at_ms = until_ms;
+        self.timers.insert(&mut self.entries, place);
+        Ok(until_ms)
+    }
+
+    /// Finds the task of a lease. One that the same lease has brought to a state that `repeats` the
+    /// report is no error: its acknowledgement may have been lost on the way.
+    fn holder(
+        &self,
+        held: &Held<'_>,
+        repeats: impl Fn(TaskState) -> bool,
+    ) -> Result<Holder, Refusal> {
+        let place = self.place_of(held.number).ok_or(Refusal::LeaseLost)?;
+        let entry = self.entries.get(place);
+        let same = match entry.state {
+            TaskState::Leased if entry.token == held.token => return Ok(Holder::Now(place)),
+            TaskState::Leased | TaskState::Waiting | TaskState::Cancelled => false,
+            TaskState::Delayed | TaskState::Ready => entry.token == held.token,
+            TaskState::Completed | TaskState::Dead => entry.was_ended_by(held.token),
+        };
+        if same && repeats(entry.state) {
+            return Ok(Holder::Before);
+        }
+        Err(Refusal::LeaseLost)
+    }
+
+    /// A lease has ended by itself; the wheel has let the task go.
+    pub(super) fn expire(&mut self, place: Place) {
+        let timeout_ms = self.timeout_ms(place);
+        let entry = self.entries.get_mut(place);
+        let over = timeout_ms > 0 && self.now_ms >= entry.started_ms.saturating_add(timeout_ms);
+        if !over && self.now_ms < self.grace_until_ms {
+            entry.at_ms = self.grace_until_ms;
+            self.timers.insert(&mut self.entries, place);
+            return;
+        }
+        let end = match over {
+            true => AttemptEnd::TimedOut,
+            false => AttemptEnd::LeaseExpired,
+        };
+        self.lose_lease(place, end);
+        self.exit(place);
+        let attempts = self.entries.get(place).attempts;
+        if attempts >= self.max_attempts(place) {
+            self.end(place, TaskState::Dead, 0);
+        } else if over {
+            self.back_off(place);
+        } else {
+            self.make_ready(place, Turn::First);
+        }
+    }
+
+    /// Notes that a lease ended without a report, so that its worker is told and its token is void.
+    pub(super) fn lose_lease(&mut self, place: Place, end: AttemptEnd) {
+        self.note_past(place, end, 0);
+        let entry = self.entries.get_mut(place);
+        let token = std::mem::take(&mut entry.token);
+        let task = Self::reference(entry);
+        self.news.lost.push(LostLease { task, token, end });
+    }
+
+    fn back_off(&mut self, place: Place) {
+        let entry = self.entries.get(place);
+        let failed = entry.attempts;
+        let random = mix(self.seed, entry.number);
+        match delay_ms(&self.retry(place), failed, random) {
+            0 => self.make_ready(place, Turn::Last),
+            delay_ms => self.delay(place, self.now_ms.saturating_add(delay_ms)),
+        }
+    }
+
+    pub(super) fn note_past(&mut self, place: Place, end: AttemptEnd, record: u64) {
+        let entry = self.entries.get(place);
+        let past = Past {
+            started_ms: entry.started_ms,
+            ended_ms: self.now_ms,
+            record,
+            worker: entry.worker,
+            earlier: entry.past,
+            attempt: entry.attempts,
+            end,
+            used: true,
+        };
+        self.workers.hold(past.worker, 1);
+        let newest = self.pasts.insert(past);
+        self.entries.get_mut(place).past = newest;
+        let mut last = newest;
+        for _ in 1..ATTEMPTS_KEPT {
+            match self.pasts.get(last).earlier {
+                NOWHERE => return,
+                earlier => last = earlier,
+            }
+        }
+        if self.pasts.get(last).earlier != NOWHERE {
+            let forgotten = std::mem::replace(&mut self.pasts.get_mut(last).earlier, NOWHERE);
+            self.erase_pasts(forgotten);
+        }
+    }
+
+    pub(super) fn erase_pasts(&mut self, mut past: Place) {
+        while past != NOWHERE {
+            let erased = self.pasts.remove(past);
+            self.workers.release(erased.worker, 1);
+            past = erased.earlier;
+        }
+    }
+
+    // ---- What a task asks for, or else its queue. ----
+
+    fn options_of(&self, place: Place) -> &TaskOptions {
+        self.options.get(self.entries.get(place).options)
+    }
+
+    pub(super) fn settings_of(&self, place: Place) -> &QueueSettings {
+        let queue = self.queues.get(self.entries.get(place).queue);
+        &queue.expect("a task's queue stays").settings
+    }
+
+    /// Attempts before the task is dead.
+    pub fn max_attempts(&self, place: Place) -> u16 {
+        let asked = self.options_of(place).max_attempts;
+        asked.unwrap_or_else(|| self.settings_of(place).max_attempts)
+    }
+
+    fn timeout_ms(&self, place: Place) -> u64 {
+        let asked = self.options_of(place).timeout_ms;
+        asked.unwrap_or_else(|| self.settings_of(place).timeout_ms)
+    }
+
+    fn retry(&self, place: Place) -> RetryPolicy {
+        let asked = self.options_of(place).retry;
+        asked.unwrap_or_else(|| self.settings_of(place).retry)
+    }
+}
+
+/// The record with the worker's words, where there are any.
+fn record_of(seq: u64, held: &Held<'_>) -> u64 {
+    if held.content.is_empty() { 0 } else { seq }
+}

@@ -1,0 +1,115 @@
+//! Looking at tasks without changing them.
+
+use super::*;
+
+/// Tasks of a queue by state, in the order of [`TaskState::ALL`].
+pub type Counts = [u64; 7];
+
+/// Entries that one page of a list looks at, at most: one with a filter may hold fewer than asked.
+const SCANNED_MAX: usize = 20_000;
+
+/// A page of a list.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Where the tasks are.
+    pub places: Vec<Place>,
+    /// The ordinal to go on from; `None` at the end.
+    pub next: Option<u64>,
+}
+
+impl State {
+    /// Every queue that is not on its way out, by id.
+    pub fn queues(&self) -> impl Iterator<Item = (u32, &Queue)> {
+        self.queues.iter().filter(|(_, queue)| !queue.deleted)
+    }
+
+    /// The queue with this id.
+    pub fn queue_with(&self, id: u32) -> Option<&Queue> {
+        self.queue(id).ok()
+    }
+
+    /// The entry at a place.
+    pub fn entry(&self, place: Place) -> &Entry {
+        self.entries.get(place)
+    }
+
+    /// Tasks known.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether none is known.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// A task's past attempts that did not complete it, the latest first.
+    pub fn pasts(&self, place: Place) -> impl Iterator<Item = &Past> {
+        let mut next = self.entries.get(place).past;
+        std::iter::from_fn(move || {
+            let past = (next != NOWHERE).then(|| self.pasts.get(next))?;
+            next = past.earlier;
+            Some(past)
+        })
+    }
+
+    /// The name of a worker by number.
+    pub fn worker(&self, number: u32) -> &str {
+        self.workers.get(number)
+    }
+
+    /// A set of tags by number, as it is sent to workers.
+    pub fn tags(&self, number: u32) -> &[u8] {
+        self.tags.get(number)
+    }
+
+    /// Tasks of a queue in a state from the ordinal `from` on, in the order in which they came into
+    /// it, those of them whose set of tags `keeps`.
+    pub fn page(
+        &self,
+        queue: u32,
+        state: TaskState,
+        from: u64,
+        limit: usize,
+        keeps: impl Fn(&[u8]) -> bool,
+    ) -> Page {
+        let mut page = Page::default();
+        let Some(row) = self.queue_with(queue) else {
+            return page;
+        };
+        let list = &row.lists[state as usize];
+        let mut place = list.from(&self.entries, from);
+        let mut scanned = 0;
+        while place != NOWHERE {
+            let entry = self.entries.get(place);
+            if page.places.len() == limit || scanned == SCANNED_MAX {
+                page.next = Some(entry.ordinal);
+                break;
+            }
+            if keeps(self.tags.get(entry.tags)) {
+                page.places.push(place);
+            }
+            scanned += 1;
+            place = entry.list.next;
+        }
+        page
+    }
+}
+
+impl Queue {
+    /// Tasks by state.
+    pub fn counts(&self) -> Counts {
+        std::array::from_fn(|state| self.lists[state].len)
+    }
+
+    /// Whether a task may be handed out.
+    pub fn has_turn(&self) -> bool {
+        !self.paused && !self.deleted && self.rings.occupied != 0
+    }
+
+    /// Since when the task has been ready that has been so longest, in Unix milliseconds.
+    pub fn oldest_ready_ms(&self, state: &State) -> Option<u64> {
+        let head = self.lists[TaskState::Ready as usize].head;
+        (head != NOWHERE).then(|| state.entries.get(head).at_ms)
+    }
+}

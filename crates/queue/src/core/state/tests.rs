@@ -1,0 +1,1 @@
+//! Single rules; the simulator in `tests/it` has the rest.

@@ -1,0 +1,132 @@
+//! What is due: delays, leases, windows of unique keys, retention, queues that go.
+
+use super::lease::Turn;
+use super::*;
+use crate::core::wheel::Step;
+
+impl State {
+    /// Does what is due by now in at most `budget` steps; `true` when something is left.
+    pub fn advance(&mut self, budget: u32) -> bool {
+        let mut left = budget;
+        while left > 0 {
+            match self.timers.step(&mut self.entries, self.now_ms) {
+                Step::Due(place) if self.entries.get(place).state == TaskState::Leased => {
+                    self.expire(place);
+                }
+                Step::Due(place) => {
+                    self.exit(place);
+                    self.make_ready(place, Turn::Last);
+                }
+                Step::Moved => {}
+                Step::Idle => break,
+            }
+            left -= 1;
+        }
+        while left > 0 {
+            match self.unique_timers.step(&mut self.uniques, self.now_ms) {
+                Step::Due(place) => self.forget_unique(place),
+                Step::Moved => {}
+                Step::Idle => break,
+            }
+            left -= 1;
+        }
+        self.drop_old(&mut left);
+        self.drop_deleted(&mut left);
+        left == 0 && self.next_due_ms().is_some_and(|due| due <= self.now_ms)
+    }
+
+    /// When [`State::advance`] has something to do, in Unix milliseconds; never too late.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        let deleted = self.queues.iter().any(|(_, queue)| queue.deleted);
+        [
+            self.timers.next_ms(),
+            self.unique_timers.next_ms(),
+            self.retentions.first().map(|(due, ..)| *due),
+            deleted.then_some(self.now_ms),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Keeps a list of ended tasks within its number, and sees to it that its age is watched.
+    pub(super) fn keep_within(&mut self, queue: u32, state: TaskState) {
+        let row = &self.queues[queue];
+        let Some(retention) = row.settings.retention(state) else {
+            return;
+        };
+        let (len, head) = (row.lists[state as usize].len, row.lists[state as usize].head);
+        if retention.age_ms > 0 && len == 1 {
+            let due = self.entries.get(head).at_ms.saturating_add(retention.age_ms);
+            self.retentions.insert((due, queue, state));
+        }
+        // One more than comes in, so that a number that was lowered is reached.
+        let excess = match retention.count {
+            0 => 0,
+            count => len.saturating_sub(count).min(2),
+        };
+        for _ in 0..excess {
+            let oldest = self.queues[queue].lists[state as usize].head;
+            self.erase(oldest);
+        }
+    }
+
+    /// Watches a queue's lists of ended tasks by the settings it now has.
+    pub(super) fn watch_ages(&mut self, queue: u32) {
+        self.retentions.retain(|(_, other, _)| *other != queue);
+        for state in TaskState::ALL {
+            let row = &self.queues[queue];
+            let (retention, head) = (row.settings.retention(state), row.lists[state as usize].head);
+            if let Some(retention) = retention.filter(|one| one.age_ms > 0 && head != NOWHERE) {
+                let due = self.entries.get(head).at_ms.saturating_add(retention.age_ms);
+                self.retentions.insert((due, queue, state));
+            }
+        }
+    }
+
+    fn drop_old(&mut self, left: &mut u32) {
+        while *left > 0 {
+            let Some(first) = self.retentions.first().copied() else {
+                return;
+            };
+            let (due, queue, state) = first;
+            if due > self.now_ms {
+                return;
+            }
+            *left -= 1;
+            let Some(row) = self.queues.get(queue) else {
+                self.retentions.remove(&first);
+                continue;
+            };
+            let age_ms = row.settings.retention(state).map_or(0, |one| one.age_ms);
+            let head = row.lists[state as usize].head;
+            if head == NOWHERE || age_ms == 0 {
+                self.retentions.remove(&first);
+                continue;
+            }
+            let head_due = self.entries.get(head).at_ms.saturating_add(age_ms);
+            if head_due <= self.now_ms {
+                self.erase(head);
+            } else {
+                // The oldest has gone otherwise meanwhile.
+                self.retentions.remove(&first);
+                self.retentions.insert((head_due, queue, state));
+            }
+        }
+    }
+
+    fn drop_deleted(&mut self, left: &mut u32) {
+        while *left > 0 {
+            let deleted = self.queues.iter().find(|(_, queue)| queue.deleted);
+            let Some((id, row)) = deleted else { return };
+            let mut heads = row.lists.iter().map(|list| list.head);
+            match heads.find(|head| *head != NOWHERE) {
+                Some(place) => {
+                    *left -= 1;
+                    self.remove_task(place);
+                }
+                None => self.forget_queue(id),
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! A hierarchical timing wheel: what is due next, without a scan and without a pause.
+//!
+//! Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), scheme 7, with one slot a
+//! millisecond on the lowest level and 64 slots a level. The level of a timer is that of the
+//! highest digit (base 64) in which its time differs from the wheel's, so that a timer only ever
+//! moves down. Timers move one by one and each move is work that counts against a budget: a
+//! million timers due in one second are spread over as many calls as it takes.
+
+use super::slab::{NOWHERE, Place, Row, Slab};
+
+const LEVELS: usize = 8;
+const SLOT_BITS: u32 = 6;
+const SLOTS: usize = 1 << SLOT_BITS;
+
+/// The last moment a wheel can tell apart: some nine thousand years after 1970.
+pub const TIME_MAX_MS: u64 = (1 << (SLOT_BITS as u64 * LEVELS as u64)) - 1;
+
+/// The neighbours of a row in an intrusive doubly linked list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Links {
+    /// The row after this one.
+    pub next: Place,
+    /// The row before this one; for the first row of a wheel's slot, the slot itself.
+    pub prev: Place,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self {
+            next: NOWHERE,
+            prev: NOWHERE,
+        }
+    }
+}
+
+/// A row that can wait in a wheel.
+pub trait Timed: Row {
+    /// When it is due, in Unix milliseconds; must not change while it waits.
+    fn due_ms(&self) -> u64;
+
+    /// Where the wheel keeps its neighbours.
+    fn links(&self) -> Links;
+
+    /// The same, to be changed.
+    fn links_mut(&mut self) -> &mut Links;
+}
+
+/// The timers of one slab.
+#[derive(Clone, Debug)]
+pub struct Wheel {
+    /// Everything due before this time has been handed out. Unix milliseconds.
+    now_ms: u64,
+    heads: Box<[Place; LEVELS * SLOTS]>,
+    /// Which slots of a level have timers.
+    occupied: [u64; LEVELS],
+    len: u64,
+}
+
+impl Wheel {
+    /// A wheel that stands at `now_ms`.
+    pub fn new(now_ms: u64) -> Self {
+        Self {
+            now_ms,
+            heads: Box::new([NOWHERE; LEVELS * SLOTS]),
+            occupied: [0; LEVELS],
+            len: 0,
+        }
+    }
+
+    /// Timers that wait.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Puts a row to wait until it is due; one whose time has passed is due at once.
+    pub fn insert<R: Timed>(&mut self, rows: &mut Slab<R>, place: Place) {
+        let due = rows.get(place).due_ms().clamp(self.now_ms, TIME_MAX_MS);
+        let slot = self.slot_of(due);
+        let head = self.heads[slot];
+        *rows.get_mut(place).links_mut() = Links {
+            next: head,
+            prev: NOWHERE - 1 - slot as Place,
+        };
+        if head != NOWHERE {
+            rows.get_mut(head).links_mut().prev = place;
+        }
+        self.heads[slot] = place;
+        self.occupied[slot / SLOTS] |= 1 << (slot % SLOTS);
+        self.len += 1;
+    }
+
+    /// Takes a row out that waits.
+    pub fn remove<R: Timed>(&mut self, rows: &mut Slab<R>, place: Place) {
+        let links = rows.get(place).links();
+        if links.next != NOWHERE {
+            rows.get_mut(links.next).links_mut().prev = links.prev;
+        }
+        match slot_named(links.prev) {
+            Some(slot) => self.set_head(slot, links.next),
+            None => rows.get_mut(links.prev).links_mut().next = links.next,
+        }
+        *rows.get_mut(place).links_mut() = Links::default();
+        self.len -= 1;
+    }
+
+    /// Takes out a row that is due at `now_ms`, or does one step towards it.
+    pub fn step<R: Timed>(&mut self, rows: &mut Slab<R>, now_ms: u64) -> Step {
+        let Some((slot, start_ms)) = self.first_slot() else {
+            self.now_ms = self.now_ms.max(now_ms);
+            return Step::Idle;
+        };
+        if start_ms > now_ms {
+            // Still in the same slots as seen from there: no occupied one is passed over.
+            self.now_ms = self.now_ms.max(now_ms);
+            return Step::Idle;
+        }
+        self.now_ms = self.now_ms.max(start_ms);
+        let place = self.heads[slot];
+        self.remove(rows, place);
+        if slot < SLOTS {
+            return Step::Due(place);
+        }
+        self.insert(rows, place);
+        Step::Moved
+    }
+
+    /// A time at which [`Wheel::step`] has something to do: never later than the first timer.
+    pub fn next_ms(&self) -> Option<u64> {
+        self.first_slot().map(|(_, start_ms)| start_ms)
+    }
+
+    /// The slot that comes first, and when it begins.
+    fn first_slot(&self) -> Option<(usize, u64)> {
+        // One whose time has begun is emptied before what has moved down from it counts.
+        for level in 1..LEVELS {
+            let digit = self.digit(level);
+            if self.occupied[level] >> digit & 1 == 1 {
+                return Some((level * SLOTS + digit as usize, self.now_ms));
+            }
+        }
+        for level in 0..LEVELS {
+            let digit = self.digit(level);
+            let ahead = self.occupied[level] >> digit << digit;
+            if ahead == 0 {
+                continue;
+            }
+            let first = ahead.trailing_zeros() as usize;
+            let shift = SLOT_BITS * level as u32;
+            let above = self.now_ms >> shift >> SLOT_BITS << SLOT_BITS << shift;
+            let start_ms = above + ((first as u64) << shift);
+            return Some((level * SLOTS + first, start_ms.max(self.now_ms)));
+        }
+        None
+    }
+
+    fn digit(&self, level: usize) -> u64 {
+        self.now_ms >> (SLOT_BITS * level as u32) & (SLOTS as u64 - 1)
+    }
+
+    fn slot_of(&self, due_ms: u64) -> usize {
+        let differs = due_ms ^ self.now_ms;
+        let level = ((63 - (differs | 1).leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
+        let digit = due_ms >> (SLOT_BITS * level) & (SLOTS as u64 - 1);
+        level as usize * SLOTS + digit as usize
+    }
+
+    fn set_head(&mut self, slot: usize, head: Place) {
+        self.heads[slot] = head;
+        if head == NOWHERE {
+            self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
+        }
+    }
+
+    /// What a snapshot must keep beside the rows: the time and the heads.
+    pub fn parts(&self) -> (u64, &[Place]) {
+        (self.now_ms, &self.heads[..])
+    }
+
+    /// Rebuilds a wheel from what [`Wheel::parts`] gave; `None` for heads of another number.
+    pub fn restore(now_ms: u64, heads: &[Place], len: u64) -> Option<Self> {
+        let mut wheel = Self::new(now_ms);
+        *wheel.heads = heads.try_into().ok()?;
+        for (slot, head) in wheel.heads.iter().enumerate() {
+            if *head != NOWHERE {
+                wheel.occupied[slot / SLOTS] |= 1 << (slot % SLOTS);
+            }
+        }
+        wheel.len = len;
+        Some(wheel)
+    }
+}
+
+/// What [`Wheel::step`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// This row is due and no longer waits.
+    Due(Place),
+    /// A timer moved to a finer slot.
+    Moved,
+    /// Nothing is due.
+    Idle,
+}
+
+/// The slot that a `prev` link names when it names no row.
+fn slot_named(prev: Place) -> Option<usize> {
+    let slot = (NOWHERE - 1).wrapping_sub(prev) as usize;
+    (slot < LEVELS * SLOTS).then_some(slot)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! The wheel beside a sorted map.
+
+use std::collections::BTreeSet;
+
+use egret_base::{Entropy, SeededEntropy};
+
+use super::*;
+
+#[derive(Clone, Debug, Default)]
+struct Timer {
+    due: u64,
+    links: Links,
+    used: bool,
+}
+
+impl Row for Timer {
+    fn is_free(&self) -> bool {
+        !self.used
+    }
+}
+
+impl Timed for Timer {
+    fn due_ms(&self) -> u64 {
+        self.due
+    }
+
+    fn links(&self) -> Links {
+        self.links
+    }
+
+    fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+}
+
+fn draw(entropy: &SeededEntropy, below: u64) -> u64 {
+    let mut bytes = [0; 8];
+    entropy.fill(&mut bytes);
+    u64::from_le_bytes(bytes) % below
+}
+
+/// Random insertions, removals and steps of time; everything due comes out, in time, and nothing else.
+fn compare(seed: u64, spread_ms: u64) {
+    let entropy = SeededEntropy::new(seed);
+    let start = 1_790_000_000_000 + draw(&entropy, 1 << 40);
+    let (mut rows, mut wheel, mut model) = (Slab::<Timer>::default(), Wheel::new(start), BTreeSet::new());
+    let mut now = start;
+    for _ in 0..400 {
+        match draw(&entropy, 10) {
+            0..=5 => {
+                let due = (now + draw(&entropy, spread_ms)).saturating_sub(draw(&entropy, 3));
+                let place = rows.insert(Timer { due, links: Links::default(), used: true });
+                wheel.insert(&mut rows, place);
+                model.insert((due, place));
+            }
+            6 => {
+                if let Some((due, place)) = model.iter().nth(draw(&entropy, 20) as usize).copied() {
+                    wheel.remove(&mut rows, place);
+                    rows.remove(place);
+                    model.remove(&(due, place));
+                }
+            }
+            _ => {
+                now += draw(&entropy, spread_ms);
+                // A budget may end in the middle; the rest comes with the next calls.
+                let budget = 1 + draw(&entropy, 40);
+                let mut last = 0;
+                for _ in 0..budget {
+                    match wheel.step(&mut rows, now) {
+                        Step::Due(place) => {
+                            let due = rows.remove(place).due;
+                            assert!(due <= now && due.max(start) >= last.min(due.max(start)));
+                            last = due;
+                            assert!(model.remove(&(due, place)), "seed {seed}");
+                        }
+                        Step::Moved => {}
+                        Step::Idle => {
+                            assert!(model.first().is_none_or(|(due, _)| *due > now), "seed {seed}");
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(wheel.len(), model.len() as u64);
+        let first = model.first().map(|(due, _)| (*due).max(wheel.parts().0));
+        let next = wheel.next_ms();
+        assert_eq!(next.is_some(), first.is_some());
+        assert!(next <= first, "seed {seed}: {next:?} {first:?}");
+        let (at, heads) = wheel.parts();
+        let restored = Wheel::restore(at, heads, wheel.len()).unwrap();
+        assert_eq!(restored.next_ms(), next);
+    }
+}
+
+#[test]
+fn everything_comes_out_when_it_is_due() {
+    for seed in 0..200 {
+        for spread in [3, 200, 70_000, 1 << 31, 1 << 44] {
+            compare(seed, spread);
+        }
+    }
+}
+
+#[test]
+fn timers_of_a_slot_come_in_the_order_of_their_times() {
+    let (mut rows, mut wheel) = (Slab::<Timer>::default(), Wheel::new(0));
+    for due in [5_000, 4_097, 4_100, 4_096, 5_001] {
+        let place = rows.insert(Timer { due, links: Links::default(), used: true });
+        wheel.insert(&mut rows, place);
+    }
+    let mut seen = Vec::new();
+    loop {
+        match wheel.step(&mut rows, 4_999) {
+            Step::Due(place) => seen.push(rows.get(place).due),
+            Step::Moved => {}
+            Step::Idle => break,
+        }
+    }
+    assert_eq!(seen, [4_096, 4_097, 4_100]);
+    assert_eq!(wheel.len(), 2);
+}
