@@ -12,6 +12,7 @@ use egret_base::settings::{
 
 use egret_branches::BranchesConfig;
 use egret_postgres::PostgresConfig;
+use egret_queue::QueueConfig;
 use egret_server::ServerConfig;
 use egret_server::proxy::ProxyConfig;
 
@@ -73,6 +74,7 @@ fn parts() -> Vec<Part> {
         Part::of::<ProgramConfig>(),
         Part::of::<PostgresConfig>(),
         Part::of::<BranchesConfig>(),
+        Part::of::<QueueConfig>(),
         Part::of::<ServerConfig>(),
         Part::of::<ProxyConfig>(),
     ]

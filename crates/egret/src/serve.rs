@@ -72,6 +72,8 @@ impl Egret {
             None => parts::Doors::ServerAndProxy,
         })?;
         let mut stack = Stack::default();
+        let queues = parts.queues(&home, configuration.section()?);
+        stack.push(Arc::new(queues.clone()));
         let (embedded, external, underneath) = match &postgres.url {
             Some(url) => {
                 let (server, found) = parts::examine_external(url).await?;
@@ -88,7 +90,8 @@ impl Egret {
                 (Some(embedded), None, format!("embedded, 127.0.0.1:{port}"))
             }
         };
-        let admin_token = match parts.doors(&home, &mut stack, embedded.clone(), external) {
+        let doors = parts.doors(&home, &mut stack, queues, embedded.clone(), external);
+        let admin_token = match doors {
             Ok(token) => token,
             Err(error) => {
                 stack.stop().await;

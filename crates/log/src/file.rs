@@ -57,27 +57,9 @@ pub struct FileLog<D: Disk = Directory> {
 }
 
 impl<D: Disk> FileLog<D> {
-    /// When the owner has to call [`Log::sync`] at the latest, under [`Durability::Interval`].
-    pub fn sync_deadline(&self) -> Option<Instant> {
-        match self.config.durability {
-            Durability::Interval(interval) => Some(self.unsynced_since? + interval),
-            Durability::Fsync | Durability::None => None,
-        }
-    }
-
-    /// Whether that time has come.
-    pub fn sync_due(&self, now: Instant) -> bool {
-        self.sync_deadline().is_some_and(|deadline| deadline <= now)
-    }
-
     /// Every record below is known to survive a loss of power.
     pub fn synced_below(&self) -> Seq {
         self.synced_below
-    }
-
-    /// Why spare segments could not be made lately, such as a full disk. It is tried again.
-    pub fn housekeeping_failure(&self) -> Option<LogError> {
-        self.keeper.failure()
     }
 
     /// Does one piece of what the housekeeping thread would do and answers whether there was any.
@@ -293,6 +275,17 @@ impl<D: Disk> Log for FileLog<D> {
         let rest = self.active.file_bytes - self.active.end();
         let spare = self.config.segment_bytes - SEGMENT_HEADER_BYTES;
         rest + self.keeper.ready() as u64 * spare
+    }
+
+    fn shortage(&self) -> Option<LogError> {
+        self.keeper.failure()
+    }
+
+    fn sync_deadline(&self) -> Option<Instant> {
+        match self.config.durability {
+            Durability::Interval(interval) => Some(self.unsynced_since? + interval),
+            Durability::Fsync | Durability::None => None,
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! What every log can do, wherever it is kept. Addressed by sequence number only, so that a log in
 //! local files and one in a cluster look the same to an engine.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 
 use crate::{Batch, LogError, Seq};
@@ -121,6 +123,12 @@ pub trait Log: Send {
     /// and the spare ones. A batch that does not fit the rest of a segment leaves that rest unused,
     /// so keep the size of a batch in hand.
     fn room_bytes(&self) -> u64;
+
+    /// Why more room could not be made lately, such as a full disk.
+    fn shortage(&self) -> Option<LogError>;
+
+    /// When [`Log::sync`] is due at the latest, where appends are not synced one by one.
+    fn sync_deadline(&self) -> Option<Instant>;
 }
 
 /// Reads records, from any thread. Cheap to clone.

@@ -1,4 +1,22 @@
 //! Queue: durable tasks, handed out at least once, with an outcome to wait for.
+//!
+//! [`Queues`] is the engine's handle. Tasks are spread over *partitions*, each a log and a state
+//! machine on a thread of its own.
 
+mod api;
+pub mod config;
 pub mod core;
+pub mod error;
 pub mod model;
+mod store;
+mod worker;
+
+pub use api::produce::{BATCH_MAX, Enqueues, Format, NewTask, PRIORITY_DEFAULT, check_batch};
+pub use api::queues::{QueueView, SettingsChange};
+pub use api::sink::{Assigned, Enqueued, ProduceSink, ReportSink, WorkSink};
+pub use api::tasks::{AttemptView, Detail, TaskPage, TaskView};
+pub use api::watch::{ChangeSink, TaskChange};
+pub use api::work::{Defer, Reports, Said, WorkSpec, Worker};
+pub use api::{Options, QueueHandle, Queues};
+pub use config::QueueConfig;
+pub use error::QueueError;

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use crate::config::ServerConfig;
 use crate::error::RequestError;
 use crate::extract::BodyLimit;
+use crate::grpc::speaks_grpc;
 use crate::observe::RequestContext;
 use crate::problem::Problem;
 
@@ -130,7 +131,11 @@ pub(crate) async fn admit(
     if let Err(error) = admission.enter(&request) {
         return Problem::from(error).into_response();
     }
-    let limit = usize::try_from(max).unwrap_or(usize::MAX);
+    // What comes over a gRPC stream is bounded message by message.
+    let limit = match speaks_grpc(request.headers()) {
+        true => usize::MAX,
+        false => usize::try_from(max).unwrap_or(usize::MAX),
+    };
     let mut request = request.map(|body| Body::new(Limited::new(body, limit)));
     request.extensions_mut().insert(BodyLimit(max));
     match tokio::time::timeout(admission.timeout, next.run(request)).await {

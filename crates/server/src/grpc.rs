@@ -2,6 +2,8 @@
 //!
 //! The service named "" is the whole program; every service of the stack can be asked by name.
 
+pub(crate) mod queue;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +12,7 @@ use axum::Router;
 use egret_base::lifecycle::Readiness;
 use futures_util::Stream;
 use futures_util::stream;
+use http::{HeaderMap, header};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
@@ -19,6 +22,18 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tower::ServiceExt;
 
 use crate::server::Doors;
+
+/// An engine's gRPC service: its router, and what each of its calls needs of a caller's token.
+pub struct GrpcService {
+    pub(crate) router: Router,
+    pub(crate) scopes: Vec<(String, Vec<String>)>,
+}
+
+/// Whether a request speaks gRPC.
+pub(crate) fn speaks_grpc(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    content_type.is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
+}
 
 /// The route of the health service, open to all like `/readyz`.
 pub(crate) const HEALTH_ROUTE: &str = "/grpc.health.v1.Health/{*rest}";

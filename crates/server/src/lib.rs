@@ -26,6 +26,8 @@ pub use access::Caller;
 pub use config::ServerConfig;
 pub use error::{RequestError, ServerError};
 pub use extract::{Json, Path, Query};
+pub use grpc::GrpcService;
+pub use grpc::queue::service as queue_service;
 pub use http::branches::{ProxyAddress, routes as branches_routes};
 pub use metrics::{ComponentTime, Exposition, Metrics};
 pub use observe::{REQUEST_ID, RequestContext};

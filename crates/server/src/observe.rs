@@ -23,6 +23,7 @@ use tracing::Instrument;
 
 use crate::access::Caller;
 use crate::error::RequestError;
+use crate::grpc::speaks_grpc;
 use crate::metrics::{Counted, Metrics};
 use crate::problem::Problem;
 
@@ -182,12 +183,10 @@ struct Asked {
 
 impl Asked {
     fn of(request: &Request) -> Self {
-        let content_type = request.headers().get(header::CONTENT_TYPE);
         Self {
             method: request.method().clone(),
             path: request.uri().path().to_owned(),
-            grpc: content_type
-                .is_some_and(|value| value.as_bytes().starts_with(b"application/grpc")),
+            grpc: speaks_grpc(request.headers()),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::access::{self, Gate, Requirement, Requirements};
 use crate::admit::{self, Admission};
 use crate::config::ServerConfig;
 use crate::error::ServerError;
+use crate::grpc::GrpcService;
 use crate::listener::Listener;
 use crate::metrics::Metrics;
 use crate::observe::{self, Observer};
@@ -102,6 +103,7 @@ pub struct Builder {
     config: ServerConfig,
     deps: Deps,
     engines: OpenApiRouter,
+    grpc: Vec<GrpcService>,
     sections: BTreeMap<&'static str, StatusSection>,
 }
 
@@ -109,6 +111,12 @@ impl Builder {
     /// Adds an engine's routes. Each operation's documentation says what its caller needs.
     pub fn route(mut self, routes: OpenApiRouter) -> Self {
         self.engines = self.engines.merge(routes);
+        self
+    }
+
+    /// Adds an engine's gRPC service.
+    pub fn grpc(mut self, service: GrpcService) -> Self {
+        self.grpc.push(service);
         self
     }
 
@@ -149,7 +157,11 @@ impl Builder {
         };
         let stopping = CancellationToken::new();
         let collected = routes::own_routes(doors.clone()).merge(self.engines);
-        let router = layered(collected, &self.config, &doors, observer, stopping.clone())?;
+        let services = Services {
+            grpc: self.grpc,
+            stopping: stopping.clone(),
+        };
+        let router = layered(collected, services, &self.config, &doors, observer)?;
         Ok(Server {
             listener: Mutex::new(Some(Listener::new(
                 self.config,
@@ -165,13 +177,19 @@ impl Builder {
     }
 }
 
+/// What answers gRPC.
+struct Services {
+    grpc: Vec<GrpcService>,
+    stopping: CancellationToken,
+}
+
 /// The router with its documentation's pages, its fallback and its three layers.
 fn layered(
     collected: OpenApiRouter,
+    services: Services,
     config: &ServerConfig,
     doors: &Arc<Doors>,
     observer: Observer,
-    stopping: CancellationToken,
 ) -> Result<Router, ServerError> {
     let (router, api) = collected.split_for_parts();
     let Document {
@@ -182,6 +200,13 @@ fn layered(
         requirements.insert(path, Method::GET, Requirement::Public);
     }
     requirements.insert(grpc::HEALTH_ROUTE, Method::POST, Requirement::Public);
+    let mut calls = grpc::health(doors.clone(), services.stopping);
+    for service in services.grpc {
+        for (path, scopes) in service.scopes {
+            requirements.insert(&path, Method::POST, Requirement::Scopes(scopes));
+        }
+        calls = calls.merge(service.router);
+    }
     let known = documented(&requirements);
     let gate = Gate {
         tokens: doors.tokens.clone(),
@@ -190,7 +215,7 @@ fn layered(
     };
     Ok(router
         .merge(routes::docs_routes(json))
-        .merge(grpc::health(doors.clone(), stopping))
+        .merge(calls)
         .fallback_service(routes::not_found(known))
         .layer(from_fn_with_state(Arc::new(gate), access::authorize))
         .layer(from_fn_with_state(
@@ -228,6 +253,7 @@ impl Server {
             config,
             deps,
             engines: OpenApiRouter::default(),
+            grpc: Vec::new(),
             sections: BTreeMap::new(),
         }
     }

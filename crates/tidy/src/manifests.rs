@@ -12,13 +12,14 @@ pub const LAYERS: &[(&str, &[&str])] = &[
     ("egret-base", &[]),
     ("egret-linux", &[]),
     ("egret-log", &["egret-base"]),
+    ("egret-proto", &[]),
     ("egret-state", &["egret-base"]),
     ("egret-postgres", &["egret-base", "egret-linux"]),
     (
         "egret-branches",
         &["egret-base", "egret-linux", "egret-state", "egret-postgres"],
     ),
-    ("egret-queue", &["egret-base"]),
+    ("egret-queue", &["egret-base", "egret-log"]),
     (
         "egret-server",
         &[
@@ -26,16 +27,22 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-state",
             "egret-postgres",
             "egret-branches",
+            "egret-proto",
+            "egret-queue",
         ],
     ),
     // Only its tests start a server themselves.
-    ("egret-bench", &["egret-postgres", "egret-tidy"]),
+    (
+        "egret-bench",
+        &["egret-postgres", "egret-proto", "egret-tidy"],
+    ),
     (
         "egret",
         &[
             "egret-base",
             "egret-linux",
             "egret-log",
+            "egret-queue",
             "egret-state",
             "egret-postgres",
             "egret-branches",

@@ -16,10 +16,11 @@ use egret_postgres::managed::ManagedServer;
 use egret_postgres::tokio_postgres::Config;
 use egret_postgres::tokio_postgres::config::Host;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
+use egret_queue::{Options as QueueOptions, QueueConfig, Queues};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
     Build, Deps, Metrics, ProxyAddress, Server, ServerConfig, StatusSection, Tokens,
-    branches_routes,
+    branches_routes, queue_service,
 };
 use serde_json::{Value, json};
 
@@ -108,17 +109,28 @@ impl Parts {
         Ok(Embedded { postgres, branches })
     }
 
+    /// The queue engine.
+    pub(super) fn queues(&self, home: &Home, config: QueueConfig) -> Queues {
+        Queues::new(QueueOptions {
+            config,
+            directory: home.data_dir().join("queue"),
+            clock: self.clock.clone(),
+            entropy: self.entropy.clone(),
+        })
+    }
+
     /// The doors, on top of the stack. Returns the admin token when it was made just now.
     pub(super) fn doors(
         &self,
         home: &Home,
         stack: &mut Stack,
+        queues: Queues,
         embedded: Option<Embedded>,
         external: Option<Arc<ManagedServer>>,
     ) -> anyhow::Result<Option<String>> {
         let tokens = Arc::new(Tokens::open(
             &home.state_db(),
-            &["branches"],
+            &["branches", "queue"],
             self.clock.clone(),
             self.entropy.clone(),
         )?);
@@ -146,6 +158,7 @@ impl Parts {
                 readiness: Arc::new(move || under.readiness()),
             },
         );
+        server = server.grpc(queue_service(queues));
         if let (Some(embedded), Some(proxy)) = (embedded, proxy) {
             let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
             server = server

@@ -107,7 +107,9 @@ impl List {
 
     /// The landmarks, for a snapshot.
     pub fn landmarks(&self) -> impl Iterator<Item = (u64, Place)> {
-        self.landmarks.iter().map(|(ordinal, place)| (*ordinal, *place))
+        self.landmarks
+            .iter()
+            .map(|(ordinal, place)| (*ordinal, *place))
     }
 
     /// Notes a landmark again that [`List::landmarks`] gave.

@@ -65,7 +65,8 @@ impl<R: Row> Slab<R> {
             place
         });
         if (place >> PAGE_BITS) as usize == self.pages.len() {
-            self.pages.push((0..PAGE_ROWS).map(|_| R::default()).collect());
+            self.pages
+                .push((0..PAGE_ROWS).map(|_| R::default()).collect());
         }
         *self.get_mut(place) = row;
         place

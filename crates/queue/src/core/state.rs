@@ -91,7 +91,9 @@ impl Default for State {
             leases: 0,
             next_message: 1,
             entries: Slab::default(),
-            numbers: (0..index::NUMBER_TABLES).map(|_| HashTable::new()).collect(),
+            numbers: (0..index::NUMBER_TABLES)
+                .map(|_| HashTable::new())
+                .collect(),
             timers: Wheel::new(0),
             queues: Queues::default(),
             flows: Slab::default(),

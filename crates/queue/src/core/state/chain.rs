@@ -34,7 +34,9 @@ pub enum MessageKind {
 impl State {
     /// Messages that have not arrived, by number.
     pub fn messages(&self) -> impl Iterator<Item = (u64, &Message)> {
-        self.messages.iter().map(|(number, message)| (*number, message))
+        self.messages
+            .iter()
+            .map(|(number, message)| (*number, message))
     }
 
     /// Messages sent after the one with this number.

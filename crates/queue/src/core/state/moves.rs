@@ -66,6 +66,9 @@ impl State {
         let queue = queue.expect("a flow's queue stays");
         let most = queue.settings.key_concurrency;
         if flow.key == 0 || most == 0 || flow.under_way < most {
+            if queue.rings.occupied == 0 {
+                self.news.turned.push(flow.queue);
+            }
             queue.rings.enter(&mut self.lanes, lane);
         }
     }

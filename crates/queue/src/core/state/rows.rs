@@ -212,6 +212,8 @@ pub struct News {
     pub changes: Vec<Change>,
     /// In the order in which they happened.
     pub lost: Vec<LostLease>,
+    /// Queues of which a first task may now be handed out.
+    pub turned: Vec<u32>,
 }
 
 /// What became of an [`Enqueue`].

@@ -108,7 +108,10 @@ impl State {
         schedule.next_ms = next_ms;
         schedule.last_ms = tick_ms;
         let schedule = schedule.clone();
-        if self.queue(schedule.queue).map_or(true, |queue| queue.draining) {
+        if self
+            .queue(schedule.queue)
+            .map_or(true, |queue| queue.draining)
+        {
             return Ok(0);
         }
         let task = Enqueue {

@@ -55,9 +55,16 @@ impl State {
         let Some(retention) = row.settings.retention(state) else {
             return;
         };
-        let (len, head) = (row.lists[state as usize].len, row.lists[state as usize].head);
+        let (len, head) = (
+            row.lists[state as usize].len,
+            row.lists[state as usize].head,
+        );
         if retention.age_ms > 0 && len == 1 {
-            let due = self.entries.get(head).at_ms.saturating_add(retention.age_ms);
+            let due = self
+                .entries
+                .get(head)
+                .at_ms
+                .saturating_add(retention.age_ms);
             self.retentions.insert((due, queue, state));
         }
         // One more than comes in, so that a number that was lowered is reached.
@@ -76,9 +83,16 @@ impl State {
         self.retentions.retain(|(_, other, _)| *other != queue);
         for state in TaskState::ALL {
             let row = &self.queues[queue];
-            let (retention, head) = (row.settings.retention(state), row.lists[state as usize].head);
+            let (retention, head) = (
+                row.settings.retention(state),
+                row.lists[state as usize].head,
+            );
             if let Some(retention) = retention.filter(|one| one.age_ms > 0 && head != NOWHERE) {
-                let due = self.entries.get(head).at_ms.saturating_add(retention.age_ms);
+                let due = self
+                    .entries
+                    .get(head)
+                    .at_ms
+                    .saturating_add(retention.age_ms);
                 self.retentions.insert((due, queue, state));
             }
         }

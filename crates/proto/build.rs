@@ -1,0 +1,28 @@
+//! Generates the messages, the client and the server of each contract in `proto/`.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+const ROOT: &str = "../../proto";
+const QUEUE: &str = "egret/queue/v1/queue.proto";
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed={ROOT}");
+    let out = PathBuf::from(std::env::var("OUT_DIR")?);
+    let contract = protox::compile([QUEUE], [ROOT])?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .build_server(false)
+        .compile_fds(contract.clone())?;
+    // The server answers the two fast streams with messages that it has encoded itself.
+    let server = out.join("server");
+    std::fs::create_dir_all(&server)?;
+    tonic_prost_build::configure()
+        .build_client(false)
+        .out_dir(server)
+        .extern_path(".egret.queue.v1.WorkResponse", "crate::Encoded")
+        .extern_path(".egret.queue.v1.ProduceResponse", "crate::Encoded")
+        .extern_path(".egret.queue.v1", "crate::queue::v1")
+        .compile_fds(contract)?;
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! The gRPC contracts as Rust code, generated from `proto/` when this crate is built: messages, a
+//! client for programs that use Egret, and the server's side for the doors.
+
+use bytes::{Buf, BufMut, Bytes};
+use prost::DecodeError;
+use prost::encoding::{DecodeContext, WireType};
+
+/// The queue.
+pub mod queue {
+    /// Version 1.
+    #[allow(missing_docs, clippy::pedantic, clippy::doc_lazy_continuation)]
+    pub mod v1 {
+        tonic::include_proto!("egret.queue.v1");
+
+        /// The server's side.
+        pub mod server {
+            include!(concat!(env!("OUT_DIR"), "/server/egret.queue.v1.rs"));
+            pub use queue_server::{Queue, QueueServer};
+        }
+    }
+}
+
+/// A message that its sender has encoded: its fields in the wire format of Protocol Buffers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Encoded(pub Bytes);
+
+impl prost::Message for Encoded {
+    fn encode_raw(&self, buffer: &mut impl BufMut) {
+        buffer.put_slice(&self.0);
+    }
+
+    fn encoded_len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn merge_field(
+        &mut self,
+        tag: u32,
+        wire_type: WireType,
+        from: &mut impl Buf,
+        context: DecodeContext,
+    ) -> Result<(), DecodeError> {
+        // It is only ever sent.
+        prost::encoding::skip_field(wire_type, tag, from, context)
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+}

@@ -1,0 +1,178 @@
+//! The engine's handle and its operations: what the doors call.
+
+pub mod produce;
+pub mod queues;
+pub(crate) mod session;
+pub mod sink;
+pub(crate) mod submit;
+pub mod tasks;
+pub mod watch;
+pub mod work;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::thread::JoinHandle;
+
+use egret_base::{Clock, Entropy};
+use egret_log::Refused;
+
+use crate::config::QueueConfig;
+use crate::error::QueueError;
+use crate::model::{QueueSettings, SHARD_BITS};
+use crate::worker::partition::Shared;
+use crate::worker::turn::Turn;
+use submit::{Answer, Submission};
+
+/// What the engine stands on.
+pub struct Options {
+    /// Its settings.
+    pub config: QueueConfig,
+    /// Where its files are.
+    pub directory: PathBuf,
+    /// Where the time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where chance comes from.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// The queue engine. Cheap to clone.
+#[derive(Clone)]
+pub struct Queues {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// A queue as the doors know it.
+#[derive(Debug)]
+pub struct QueueHandle {
+    /// Its id.
+    pub id: u32,
+    /// Whose it is.
+    pub tenant: Box<str>,
+    /// Its name.
+    pub name: Box<str>,
+    settings: RwLock<Arc<QueueSettings>>,
+}
+
+impl QueueHandle {
+    pub(crate) fn new(id: u32, tenant: &str, name: &str, settings: QueueSettings) -> Self {
+        Self {
+            id,
+            tenant: tenant.into(),
+            name: name.into(),
+            settings: RwLock::new(Arc::new(settings)),
+        }
+    }
+
+    /// What it does.
+    pub fn settings(&self) -> Arc<QueueSettings> {
+        self.settings
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn set_settings(&self, settings: QueueSettings) {
+        let mut known = self
+            .settings
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *known = Arc::new(settings);
+    }
+}
+
+/// Queues by tenant, then by name.
+pub(crate) type Directory = HashMap<Box<str>, HashMap<Box<str>, Arc<QueueHandle>>>;
+
+pub(crate) struct Inner {
+    pub config: QueueConfig,
+    pub directory: PathBuf,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+    /// Known since the start.
+    pub partitions: OnceLock<Vec<Arc<Shared>>>,
+    pub threads: Mutex<Vec<JoinHandle<()>>>,
+    pub queues: RwLock<Directory>,
+    /// One queue is made at a time.
+    pub making: tokio::sync::Mutex<()>,
+    pub next_queue: AtomicU64,
+    /// Spreads tasks without a key.
+    pub spread: AtomicU64,
+    pub stopping: AtomicBool,
+}
+
+impl Queues {
+    /// An engine that is not started yet.
+    pub fn new(options: Options) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                config: options.config,
+                directory: options.directory,
+                clock: options.clock,
+                entropy: options.entropy,
+                partitions: OnceLock::new(),
+                threads: Mutex::default(),
+                queues: RwLock::default(),
+                making: tokio::sync::Mutex::default(),
+                next_queue: AtomicU64::new(1),
+                spread: AtomicU64::new(0),
+                stopping: AtomicBool::new(false),
+            }),
+        }
+    }
+
+    /// The settings in force.
+    pub fn config(&self) -> &QueueConfig {
+        &self.inner.config
+    }
+}
+
+impl Inner {
+    pub fn partitions(&self) -> Result<&[Arc<Shared>], QueueError> {
+        let known = self.partitions.get();
+        known.map(Vec::as_slice).ok_or(QueueError::Stopping)
+    }
+
+    /// Which partition has a shard.
+    pub fn partition_of(&self, shard: u16) -> Result<usize, QueueError> {
+        let count = self.partitions()?.len();
+        Ok((usize::from(shard) * count) >> SHARD_BITS)
+    }
+
+    /// Hands something to a partition.
+    pub fn submit(
+        &self,
+        partition: usize,
+        submission: Submission,
+        bytes: usize,
+    ) -> Result<(), QueueError> {
+        let pushed = self.partitions()?[partition].inbox.push(submission, bytes);
+        pushed.map_err(|refused| match refused {
+            Refused::Full(_, limit) => QueueError::Limit(limit),
+            Refused::Closed(_) => QueueError::Stopping,
+        })
+    }
+
+    /// Has something done in a partition's turn; returns when that is committed.
+    pub async fn ask<R: Send + 'static>(
+        &self,
+        partition: usize,
+        ask: impl FnOnce(&mut Turn<'_>) -> R + Send + 'static,
+    ) -> Result<R, QueueError> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let ask = Box::new(move |turn: &mut Turn<'_>| -> Answer {
+            let result = ask(turn);
+            Box::new(move |committed: Result<(), QueueError>| {
+                // Whoever asked may have gone away.
+                let _ = tell.send(committed.map(|()| result));
+            })
+        });
+        self.submit(partition, Submission::Ask(ask), 0)?;
+        told.await.unwrap_or(Err(QueueError::Stopping))
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,381 @@
+//! Enqueueing: tasks are checked and laid out where they come in, and handed to their partitions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use egret_base::Limit;
+use sha2::{Digest, Sha256};
+
+use super::sink::ProduceSink;
+use super::submit::{EnqueueBatch, Item, Submission};
+use super::{QueueHandle, Queues};
+use crate::core::lanes::PRIORITIES;
+use crate::core::wheel::TIME_MAX_MS;
+use crate::error::QueueError;
+use crate::model::{RetryPolicy, SHARD_BITS, TaskId, TaskOptions};
+use crate::store::content::{self, Content, Private};
+
+pub use crate::store::content::Format;
+
+/// The priority of a task that names none.
+pub const PRIORITY_DEFAULT: u8 = 5;
+
+/// Tasks in one call.
+pub const BATCH_MAX: usize = 1_000;
+
+/// Bytes of a key, a tag, or a name or value of metadata.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+/// Tags, entries of metadata, and tasks to wait for.
+const MANY_MAX: usize = 64;
+
+/// The longest that anything may be put off or kept: ten years, in milliseconds.
+pub(crate) const LONG_MS: u64 = 10 * 366 * 86_400_000;
+
+/// A task to be enqueued.
+#[derive(Clone, Debug, Default)]
+pub struct NewTask<'a> {
+    /// What is to be worked on.
+    pub payload: &'a [u8],
+    /// What the payload is.
+    pub format: Format,
+    /// 0 to 9; 9 goes first.
+    pub priority: Option<u32>,
+    /// Empty: none.
+    pub ordering_key: &'a str,
+    /// Not before, in Unix milliseconds; zero: at once.
+    pub run_at_ms: u64,
+    /// Not before so many milliseconds have passed.
+    pub delay_ms: u64,
+    /// Attempts before it is dead.
+    pub max_attempts: Option<u32>,
+    /// How long it waits between them.
+    pub retry: Option<RetryPolicy>,
+    /// The longest that an attempt may take, in milliseconds; zero: as the queue says.
+    pub timeout_ms: u64,
+    /// Empty: none.
+    pub unique_key: &'a str,
+    /// How long the unique key is remembered, in milliseconds; zero: as the queue says.
+    pub unique_window_ms: u64,
+    /// For people to find it by.
+    pub tags: &'a [String],
+    /// Names and values.
+    pub metadata: BTreeMap<&'a str, &'a str>,
+    /// W3C trace context.
+    pub traceparent: &'a str,
+    /// W3C trace context.
+    pub tracestate: &'a str,
+    /// Who is told of the end; empty: nobody.
+    pub callback_url: &'a str,
+    /// Tasks that must complete before.
+    pub after: &'a [TaskId],
+}
+
+fn invalid<T>(what: &'static str, reason: impl Into<String>) -> Result<T, QueueError> {
+    Err(QueueError::Invalid {
+        what,
+        reason: reason.into(),
+    })
+}
+
+fn check_text(what: &'static str, text: &str) -> Result<(), QueueError> {
+    if text.len() > TEXT_BYTES_MAX {
+        let length = text.len();
+        return invalid(
+            what,
+            format!("it has {length} bytes, at most {TEXT_BYTES_MAX} are allowed"),
+        );
+    }
+    Ok(())
+}
+
+fn check_many(what: &'static str, count: usize) -> Result<(), QueueError> {
+    if count > MANY_MAX {
+        return invalid(
+            what,
+            format!("{count} are given, at most {MANY_MAX} are allowed"),
+        );
+    }
+    Ok(())
+}
+
+fn check_span(what: &'static str, span_ms: u64) -> Result<(), QueueError> {
+    if span_ms > LONG_MS {
+        return invalid(what, format!("{span_ms} ms are more than ten years"));
+    }
+    Ok(())
+}
+
+/// Refuses a retry policy that cannot be meant.
+pub(crate) fn check_retry(retry: &RetryPolicy) -> Result<(), QueueError> {
+    check_span("retry.base_ms", retry.base_ms)?;
+    check_span("retry.max_ms", retry.max_ms)?;
+    if retry.max_ms < retry.base_ms {
+        return invalid("retry.max_ms", "it is below base_ms");
+    }
+    Ok(())
+}
+
+/// Refuses a number of attempts that cannot be meant.
+pub(crate) fn check_attempts(attempts: u32) -> Result<u16, QueueError> {
+    match u16::try_from(attempts) {
+        Ok(attempts @ 1..=10_000) => Ok(attempts),
+        _ => invalid("max_attempts", format!("{attempts} is not from 1 to 10000")),
+    }
+}
+
+/// New tasks of one caller, sorted by partition.
+pub struct Enqueues<'q> {
+    queues: &'q Queues,
+    now_ms: u64,
+    /// The partition for tasks that may go anywhere: the same for a whole batch, so that one log writes it.
+    spread: u64,
+    parts: Vec<Part>,
+}
+
+#[derive(Default)]
+struct Part {
+    items: Vec<Item>,
+    bytes: Vec<u8>,
+}
+
+/// 128 bits of the SHA-256 of what makes a key the same; never zero.
+pub(crate) fn key_hash(kind: u8, queue: u32, parts: &[&str]) -> u128 {
+    let mut hash = Sha256::new();
+    hash.update([kind]);
+    hash.update(queue.to_le_bytes());
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part.as_bytes());
+    }
+    let digest = hash.finalize();
+    let bytes: [u8; 16] = digest[..16].try_into().expect("a digest has 32 bytes");
+    u128::from_le_bytes(bytes).max(1)
+}
+
+const KIND_ORDERING: u8 = 1;
+const KIND_UNIQUE: u8 = 2;
+
+impl<'q> Enqueues<'q> {
+    /// Nothing yet.
+    ///
+    /// # Errors
+    /// When the engine is not running.
+    pub fn new(queues: &'q Queues) -> Result<Self, QueueError> {
+        let count = queues.inner.partitions()?.len();
+        Ok(Self {
+            queues,
+            now_ms: queues.inner.clock.now().as_millis_unsigned(),
+            spread: queues.inner.spread.fetch_add(1, Ordering::Relaxed),
+            parts: (0..count).map(|_| Part::default()).collect(),
+        })
+    }
+
+    /// Checks a task and lays it out, under the caller's number for it.
+    ///
+    /// # Errors
+    /// What is wrong with it; the others are not concerned.
+    pub fn add(
+        &mut self,
+        number: u64,
+        queue: &QueueHandle,
+        task: &NewTask<'_>,
+    ) -> Result<(), QueueError> {
+        let mut item = self.check(number, queue, task)?;
+        let partition = self.queues.inner.partition_of(item.shard)?;
+        let part = &mut self.parts[partition];
+        let span = |bytes: &mut Vec<u8>, put: &mut dyn FnMut(&mut Vec<u8>)| {
+            let start = bytes.len() as u32;
+            put(bytes);
+            start..bytes.len() as u32
+        };
+        let bytes = &mut part.bytes;
+        if !task.tags.is_empty() {
+            item.tags = span(bytes, &mut |out| {
+                content::put_tags(out, task.tags.iter().map(String::as_str));
+            });
+        }
+        if !task.after.is_empty() {
+            item.after = span(bytes, &mut |out| {
+                for id in task.after {
+                    out.extend_from_slice(&id.to_bytes());
+                }
+            });
+        }
+        let content = Content {
+            payload: task.payload,
+            format: task.format,
+            ordering_key: task.ordering_key,
+            metadata: task.metadata.clone(),
+            traceparent: task.traceparent,
+            tracestate: task.tracestate,
+            private: Private {
+                callback_url: task.callback_url,
+                unique_key: task.unique_key,
+            },
+        };
+        item.content = span(bytes, &mut |out| content::put(out, &content));
+        part.items.push(item);
+        Ok(())
+    }
+
+    fn check(
+        &self,
+        number: u64,
+        queue: &QueueHandle,
+        task: &NewTask<'_>,
+    ) -> Result<Item, QueueError> {
+        check_content(self.queues, task)?;
+        let priority = match task.priority {
+            None => PRIORITY_DEFAULT,
+            Some(priority) if (priority as usize) < PRIORITIES => priority as u8,
+            Some(priority) => return invalid("priority", format!("{priority} is not from 0 to 9")),
+        };
+        let key = match task.ordering_key {
+            "" => 0,
+            key => key_hash(KIND_ORDERING, queue.id, &[key]),
+        };
+        let unique = match task.unique_key {
+            "" => None,
+            unique => {
+                check_span("unique_window_ms", task.unique_window_ms)?;
+                let window_ms = match task.unique_window_ms {
+                    0 => queue.settings().unique_window_ms,
+                    asked => asked,
+                };
+                let hash = key_hash(KIND_UNIQUE, queue.id, &[task.ordering_key, unique]);
+                Some((hash, window_ms))
+            }
+        };
+        Ok(Item {
+            number,
+            queue: queue.id,
+            shard: self.shard(key, unique),
+            priority,
+            callback: !task.callback_url.is_empty(),
+            run_at_ms: self.run_at(task)?,
+            key,
+            unique,
+            options: options(task)?,
+            tags: 0..0,
+            after: 0..0,
+            content: 0..0,
+        })
+    }
+
+    /// By the ordering key, so that its tasks meet; else by the unique key, so that duplicates meet; else
+    /// anywhere.
+    fn shard(&self, key: u128, unique: Option<(u128, u64)>) -> u16 {
+        let spread = 1 << SHARD_BITS;
+        match (key, unique) {
+            (0, None) => {
+                let partition = self.spread % self.parts.len() as u64;
+                let width = spread / self.parts.len() as u64;
+                // The first shard of the partition: it is the same for any number of them.
+                let first = (partition * spread).div_ceil(self.parts.len() as u64);
+                (first + self.spread / self.parts.len() as u64 % width) as u16
+            }
+            (0, Some((hash, _))) => (hash >> 64) as u16 & (spread - 1) as u16,
+            (key, _) => (key >> 64) as u16 & (spread - 1) as u16,
+        }
+    }
+
+    fn run_at(&self, task: &NewTask<'_>) -> Result<u64, QueueError> {
+        if task.run_at_ms > 0 && task.delay_ms > 0 {
+            return invalid("run_at_ms", "it is given beside delay_ms: give one of them");
+        }
+        check_span("delay_ms", task.delay_ms)?;
+        if task.run_at_ms > TIME_MAX_MS {
+            return invalid("run_at_ms", format!("{} is out of range", task.run_at_ms));
+        }
+        Ok(match task.delay_ms {
+            0 => task.run_at_ms,
+            delay_ms => self.now_ms + delay_ms,
+        })
+    }
+
+    /// Hands everything to the partitions; `sink` is told the outcome of each task that was added.
+    pub fn submit(self, sink: &Arc<dyn ProduceSink>) {
+        for (partition, part) in self.parts.into_iter().enumerate() {
+            if part.items.is_empty() {
+                continue;
+            }
+            let weight = part.bytes.len() + part.items.len() * size_of::<Item>();
+            let numbers: Vec<u64> = part.items.iter().map(|item| item.number).collect();
+            let batch = EnqueueBatch {
+                items: part.items,
+                bytes: Arc::new(part.bytes),
+                sink: sink.clone(),
+            };
+            let submission = Submission::Enqueue(batch);
+            if let Err(error) = self.queues.inner.submit(partition, submission, weight) {
+                let outcomes = numbers
+                    .into_iter()
+                    .map(|number| (number, Err(error.clone())));
+                sink.outcomes(&outcomes.collect::<Vec<_>>());
+            }
+        }
+    }
+}
+
+fn check_content(queues: &Queues, task: &NewTask<'_>) -> Result<(), QueueError> {
+    let max_bytes = queues.config().payload_bytes_max.bytes();
+    let size_bytes = task.payload.len() as u64;
+    if size_bytes > max_bytes {
+        return Err(QueueError::TooLarge {
+            what: "the payload",
+            size_bytes,
+            limit: "queue.payload_bytes_max",
+            max_bytes,
+        });
+    }
+    if task.format == Format::Json
+        && serde_json::from_slice::<serde::de::IgnoredAny>(task.payload).is_err()
+    {
+        return invalid("payload", "it is not JSON, as its format says");
+    }
+    check_text("ordering_key", task.ordering_key)?;
+    check_text("unique_key", task.unique_key)?;
+    check_text("traceparent", task.traceparent)?;
+    check_text("tracestate", task.tracestate)?;
+    check_many("tags", task.tags.len())?;
+    for tag in task.tags {
+        check_text("tags", tag)?;
+    }
+    check_many("metadata", task.metadata.len())?;
+    for (name, value) in &task.metadata {
+        check_text("metadata", name)?;
+        check_text("metadata", value)?;
+    }
+    check_many("after", task.after.len())?;
+    check_callback(task.callback_url)
+}
+
+fn check_callback(url: &str) -> Result<(), QueueError> {
+    check_text("callback_url", url)?;
+    if url.is_empty() || url.starts_with("http://") || url.starts_with("https://") {
+        return Ok(());
+    }
+    invalid("callback_url", "it must begin with http:// or https://")
+}
+
+fn options(task: &NewTask<'_>) -> Result<TaskOptions, QueueError> {
+    if let Some(retry) = &task.retry {
+        check_retry(retry)?;
+    }
+    check_span("timeout_ms", task.timeout_ms)?;
+    Ok(TaskOptions {
+        max_attempts: task.max_attempts.map(check_attempts).transpose()?,
+        retry: task.retry,
+        timeout_ms: (task.timeout_ms > 0).then_some(task.timeout_ms),
+    })
+}
+
+/// Refuses a batch that is too long.
+///
+/// # Errors
+/// The limit, by name.
+pub fn check_batch(count: usize) -> Result<(), QueueError> {
+    Ok(Limit::new("queue.batch_max", BATCH_MAX as u64).check(count as u64)?)
+}

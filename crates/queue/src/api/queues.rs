@@ -1,0 +1,296 @@
+//! Queues: making, changing, looking at and deleting them.
+//!
+//! Partition 0 knows every queue first and loses it last; the others follow, and what a crash left
+//! undone between them is done at the next start.
+
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use egret_base::Limit;
+
+use super::produce::{check_attempts, check_retry};
+use super::work::check_lease;
+use super::{QueueHandle, Queues};
+use crate::core::command::Command;
+use crate::core::state::Counts;
+use crate::error::QueueError;
+use crate::model::{QueueSettings, Retention, RetryPolicy, TaskState};
+
+/// What is to change of a queue's settings; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SettingsChange {
+    /// See [`QueueSettings`].
+    pub max_attempts: Option<u32>,
+    /// See [`QueueSettings`].
+    pub retry: Option<RetryPolicy>,
+    /// See [`QueueSettings`].
+    pub lease_ms: Option<u64>,
+    /// See [`QueueSettings`].
+    pub timeout_ms: Option<u64>,
+    /// See [`QueueSettings`].
+    pub concurrency: Option<u32>,
+    /// See [`QueueSettings`].
+    pub key_concurrency: Option<u32>,
+    /// See [`QueueSettings`].
+    pub rate_per_second: Option<f64>,
+    /// See [`QueueSettings`].
+    pub rate_burst: Option<u32>,
+    /// See [`QueueSettings`].
+    pub completed: Option<Retention>,
+    /// See [`QueueSettings`].
+    pub dead: Option<Retention>,
+    /// See [`QueueSettings`].
+    pub cancelled: Option<Retention>,
+    /// See [`QueueSettings`].
+    pub unique_window_ms: Option<u64>,
+    /// See [`QueueSettings`].
+    pub aging_ms: Option<u64>,
+}
+
+impl SettingsChange {
+    fn apply(&self, settings: &mut QueueSettings) -> Result<(), QueueError> {
+        if let Some(attempts) = self.max_attempts {
+            settings.max_attempts = check_attempts(attempts)?;
+        }
+        if let Some(retry) = self.retry {
+            check_retry(&retry)?;
+            settings.retry = retry;
+        }
+        if let Some(lease_ms) = self.lease_ms {
+            check_lease(lease_ms)?;
+            settings.lease_ms = lease_ms;
+        }
+        if let Some(rate) = self.rate_per_second {
+            if !(rate == 0.0 || (0.001..=1e9).contains(&rate)) {
+                return Err(QueueError::Invalid {
+                    what: "rate_per_second",
+                    reason: format!("{rate} is neither 0 nor from 0.001 to 1000000000"),
+                });
+            }
+            settings.rate_per_second = rate;
+        }
+        fn set<T: Copy>(setting: &mut T, asked: Option<T>) {
+            if let Some(asked) = asked {
+                *setting = asked;
+            }
+        }
+        set(&mut settings.timeout_ms, self.timeout_ms);
+        set(&mut settings.concurrency, self.concurrency);
+        set(&mut settings.key_concurrency, self.key_concurrency);
+        set(&mut settings.rate_burst, self.rate_burst);
+        set(&mut settings.completed, self.completed);
+        set(&mut settings.dead, self.dead);
+        set(&mut settings.cancelled, self.cancelled);
+        set(&mut settings.unique_window_ms, self.unique_window_ms);
+        set(&mut settings.aging_ms, self.aging_ms);
+        Ok(())
+    }
+}
+
+/// A queue as people see it.
+#[derive(Clone, Debug)]
+pub struct QueueView {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub settings: QueueSettings,
+    /// Nothing is handed out.
+    pub paused: bool,
+    /// Nothing is taken in.
+    pub draining: bool,
+    /// Unix milliseconds.
+    pub created_ms: u64,
+    /// Its tasks by state, in the order of [`TaskState::ALL`].
+    pub counts: Counts,
+    /// For how long the task has been ready that has been so longest, in milliseconds.
+    pub oldest_ready_ms: u64,
+}
+
+impl QueueView {
+    /// Tasks in a state.
+    pub fn count(&self, state: TaskState) -> u64 {
+        self.counts[state as usize]
+    }
+}
+
+impl Queues {
+    /// The queue of this name; one that does not exist is made where the settings say so.
+    ///
+    /// # Errors
+    /// [`QueueError::QueueNotFound`], and those of [`Queues::put_queue`].
+    pub async fn queue(&self, tenant: &str, name: &str) -> Result<Arc<QueueHandle>, QueueError> {
+        if let Some(known) = self.known_queue(tenant, name) {
+            return Ok(known);
+        }
+        if !self.inner.config.create_on_demand {
+            self.inner.partitions()?;
+            return Err(QueueError::QueueNotFound {
+                name: name.to_owned(),
+            });
+        }
+        self.put_queue(tenant, name, &SettingsChange::default())
+            .await
+    }
+
+    /// The queue of this name, which must be there.
+    ///
+    /// # Errors
+    /// [`QueueError::QueueNotFound`].
+    pub(crate) fn existing_queue(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<Arc<QueueHandle>, QueueError> {
+        self.inner.partitions()?;
+        let known = self.known_queue(tenant, name);
+        known.ok_or_else(|| QueueError::QueueNotFound {
+            name: name.to_owned(),
+        })
+    }
+
+    /// The queue of this name, if there is one.
+    pub fn known_queue(&self, tenant: &str, name: &str) -> Option<Arc<QueueHandle>> {
+        let queues = self
+            .inner
+            .queues
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        queues.get(tenant)?.get(name).cloned()
+    }
+
+    /// Makes a queue, or changes the settings of one that exists.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`] for a name or a setting; [`QueueError::Limit`] for one queue too many.
+    pub async fn put_queue(
+        &self,
+        tenant: &str,
+        name: &str,
+        change: &SettingsChange,
+    ) -> Result<Arc<QueueHandle>, QueueError> {
+        check_name(name)?;
+        let _one_at_a_time = self.inner.making.lock().await;
+        let known = self.known_queue(tenant, name);
+        let mut settings = known
+            .as_ref()
+            .map_or_else(QueueSettings::default, |queue| (*queue.settings()).clone());
+        change.apply(&mut settings)?;
+        let id = match &known {
+            Some(queue) => queue.id,
+            None => {
+                let id = self.inner.next_queue.load(Ordering::Acquire);
+                let limit = Limit::new("queue.queues_max", u64::from(self.inner.config.queues_max));
+                limit.check(self.count_queues() + 1)?;
+                id as u32
+            }
+        };
+        for partition in 0..self.inner.partitions()?.len() {
+            self.define(partition, id, tenant, name, &settings).await?;
+        }
+        if let Some(queue) = known {
+            queue.set_settings(settings);
+            return Ok(queue);
+        }
+        self.inner
+            .next_queue
+            .store(u64::from(id) + 1, Ordering::Release);
+        let queue = Arc::new(QueueHandle::new(id, tenant, name, settings));
+        let mut queues = self
+            .inner
+            .queues
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let of_tenant = queues.entry(tenant.into()).or_default();
+        of_tenant.insert(name.into(), queue.clone());
+        Ok(queue)
+    }
+
+    fn count_queues(&self) -> u64 {
+        let queues = self
+            .inner
+            .queues
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        queues
+            .values()
+            .map(|of_tenant| of_tenant.len() as u64)
+            .sum()
+    }
+
+    /// Tells a partition of a queue. Each keeps its share of the tasks that have ended.
+    pub(crate) async fn define(
+        &self,
+        partition: usize,
+        id: u32,
+        tenant: &str,
+        name: &str,
+        settings: &QueueSettings,
+    ) -> Result<(), QueueError> {
+        let (tenant, name) = (tenant.to_owned(), name.to_owned());
+        let settings = settings.clone();
+        let put = self.inner.ask(partition, move |turn| {
+            turn.run(&Command::PutQueue {
+                queue: id,
+                tenant: &tenant,
+                name: &name,
+                settings: Box::new(settings),
+            })
+        });
+        Ok(put.await??)
+    }
+
+    /// A queue with its counts.
+    ///
+    /// # Errors
+    /// [`QueueError::QueueNotFound`].
+    pub async fn view_queue(&self, tenant: &str, name: &str) -> Result<QueueView, QueueError> {
+        let not_found = || QueueError::QueueNotFound {
+            name: name.to_owned(),
+        };
+        let id = self.known_queue(tenant, name).ok_or_else(not_found)?.id;
+        let mut whole: Option<QueueView> = None;
+        for partition in 0..self.inner.partitions()?.len() {
+            let asked = self.inner.ask(partition, move |turn| {
+                let state = &*turn.state;
+                let now_ms = turn.now.as_millis_unsigned();
+                let row = state.queue_with(id)?;
+                let oldest = row.oldest_ready_ms(state);
+                Some(QueueView {
+                    name: row.name.to_string(),
+                    settings: row.settings.clone(),
+                    paused: row.paused,
+                    draining: row.draining,
+                    created_ms: row.created_ms,
+                    counts: row.counts(),
+                    oldest_ready_ms: oldest.map_or(0, |since| now_ms.saturating_sub(since)),
+                })
+            });
+            let part = asked.await?.ok_or_else(not_found)?;
+            match &mut whole {
+                None => whole = Some(part),
+                Some(whole) => {
+                    for (sum, count) in whole.counts.iter_mut().zip(part.counts) {
+                        *sum += count;
+                    }
+                    whole.oldest_ready_ms = whole.oldest_ready_ms.max(part.oldest_ready_ms);
+                }
+            }
+        }
+        whole.ok_or_else(not_found)
+    }
+}
+
+/// Refuses what is no name of a queue: 1 to 128 letters, digits and `-_.:`, not `-` first.
+fn check_name(name: &str) -> Result<(), QueueError> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    if (1..=128).contains(&name.len()) && name.chars().all(allowed) && !name.starts_with('-') {
+        return Ok(());
+    }
+    Err(QueueError::Invalid {
+        what: "name",
+        reason: format!(
+            "`{name}` is not 1 to 128 letters, digits and `-_.:`, beginning with none of `-`"
+        ),
+    })
+}

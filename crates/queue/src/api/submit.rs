@@ -1,0 +1,143 @@
+//! What is handed to partitions: batches of new tasks and of reports, made ready by whoever calls so
+//! that the partition's thread has little left to do.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::api::session::WorkSession;
+use crate::api::sink::{ProduceSink, ReportSink};
+use crate::core::command::{Defer, Enqueue, Held};
+use crate::model::{Lease, TaskOptions};
+use crate::worker::turn::Turn;
+
+/// A place in the bytes of a batch.
+pub(crate) type Span = Range<u32>;
+
+/// A new task, checked and laid out.
+#[derive(Clone, Debug)]
+pub(crate) struct Item {
+    /// The caller's number.
+    pub number: u64,
+    pub queue: u32,
+    pub shard: u16,
+    pub priority: u8,
+    pub callback: bool,
+    pub run_at_ms: u64,
+    pub key: u128,
+    pub unique: Option<(u128, u64)>,
+    pub options: TaskOptions,
+    pub tags: Span,
+    pub after: Span,
+    pub content: Span,
+}
+
+impl Item {
+    /// The command for it.
+    pub fn command<'a>(&self, bytes: &'a [u8]) -> Enqueue<'a> {
+        Enqueue {
+            queue: self.queue,
+            shard: self.shard,
+            priority: self.priority,
+            run_at_ms: self.run_at_ms,
+            key: self.key,
+            unique: self.unique,
+            options: self.options,
+            tags: slice(bytes, &self.tags),
+            callback: self.callback,
+            after: slice(bytes, &self.after),
+            content: slice(bytes, &self.content),
+        }
+    }
+}
+
+/// The part of a batch's bytes.
+pub(crate) fn slice<'a>(bytes: &'a [u8], span: &Span) -> &'a [u8] {
+    &bytes[span.start as usize..span.end as usize]
+}
+
+/// New tasks of one caller for one partition.
+pub(crate) struct EnqueueBatch {
+    pub items: Vec<Item>,
+    pub bytes: Arc<Vec<u8>>,
+    pub sink: Arc<dyn ProduceSink>,
+}
+
+/// What a worker says of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It is done; with a result.
+    Complete,
+    /// It failed; with an error.
+    Fail {
+        /// Trying again cannot help.
+        permanent: bool,
+    },
+    /// It is given back.
+    Defer {
+        /// For so long.
+        delay_ms: u64,
+        /// Why; with a reason for [`Defer::Nack`].
+        how: Defer,
+    },
+    /// It is still being worked on; zero: the lease time of the claim.
+    Heartbeat {
+        /// The lease lasts so long from now.
+        lease_ms: u64,
+    },
+}
+
+/// A report, checked and laid out.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    /// The caller's number.
+    pub number: u64,
+    pub lease: Lease,
+    pub said: Said,
+    pub content: Span,
+}
+
+impl Report {
+    pub fn held<'a>(&self, bytes: &'a [u8]) -> Held<'a> {
+        Held {
+            number: self.lease.number,
+            token: self.lease.token,
+            content: slice(bytes, &self.content),
+        }
+    }
+}
+
+/// Reports of one caller for one partition.
+pub(crate) struct ReportBatch {
+    pub items: Vec<Report>,
+    pub bytes: Arc<Vec<u8>>,
+    pub sink: Arc<dyn ReportSink>,
+}
+
+/// Something to be done in a partition's turn. What it returns is called when that is committed, or
+/// with the error that it was not.
+pub(crate) type Ask = Box<dyn FnOnce(&mut Turn<'_>) -> Answer + Send>;
+
+/// See [`Ask`].
+pub(crate) type Answer = Box<dyn FnOnce(Result<(), crate::QueueError>) + Send>;
+
+/// What waits for a partition.
+pub(crate) enum Submission {
+    Enqueue(EnqueueBatch),
+    Report(ReportBatch),
+    /// A worker is there, or has room for more.
+    Credits(Arc<WorkSession>),
+    /// A worker is gone.
+    Detach(Arc<WorkSession>),
+    Ask(Ask),
+}
+
+impl Submission {
+    /// How much of a partition's turn it takes: new tasks, reports, or one.
+    pub fn weight(&self) -> usize {
+        match self {
+            Submission::Enqueue(batch) => batch.items.len(),
+            Submission::Report(batch) => batch.items.len(),
+            _ => 1,
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Looking at tasks one by one and page by page, waiting for them, and what people do to them.
+
+mod cursor;
+mod view;
+
+use std::time::Duration;
+
+use egret_log::{LogError, Seq};
+
+use super::Queues;
+use crate::core::command::Command;
+use crate::core::entry::{Entry, TaskState};
+use crate::core::slab::Place;
+use crate::error::QueueError;
+use crate::model::TaskId;
+use crate::store::content;
+use crate::worker::turn::Turn;
+use cursor::Cursor;
+pub use view::{AttemptView, TaskView};
+use view::{Sight, task_of, view};
+
+/// A page of a list.
+#[derive(Clone, Debug, Default)]
+pub struct TaskPage {
+    /// Without payloads and results.
+    pub tasks: Vec<TaskView>,
+    /// For the next page; `None` at the end.
+    pub next: Option<String>,
+}
+
+/// How much of a task is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Everything.
+    Whole,
+    /// Without payload and result.
+    Brief,
+}
+
+impl Queues {
+    /// A task.
+    ///
+    /// # Errors
+    /// [`QueueError::TaskNotFound`].
+    pub async fn task(
+        &self,
+        tenant: &str,
+        id: TaskId,
+        detail: Detail,
+    ) -> Result<TaskView, QueueError> {
+        let sight = self
+            .with_task(tenant, id, |turn, place| Sight::of(turn.state, place))
+            .await?;
+        let sight = sight.ok_or_else(|| not_found(id))?;
+        self.views(self.inner.partition_of(id.shard())?, vec![sight], detail)
+            .await?
+            .pop()
+            .ok_or_else(|| not_found(id))
+    }
+
+    /// Has something done with a task of this tenant, in its partition's turn.
+    async fn with_task<R: Send + 'static>(
+        &self,
+        tenant: &str,
+        id: TaskId,
+        ask: impl FnOnce(&mut Turn<'_>, Place) -> R + Send + 'static,
+    ) -> Result<R, QueueError> {
+        let tenant = tenant.to_owned();
+        let partition = self.inner.partition_of(id.shard())?;
+        let asked = self.inner.ask(partition, move |turn| {
+            let place = turn.state.find(id)?;
+            let queue = turn.state.queue_with(turn.state.entry(place).queue)?;
+            if *queue.tenant != *tenant {
+                return None;
+            }
+            Some(ask(turn, place))
+        });
+        asked.await?.ok_or_else(|| not_found(id))
+    }
+
+    /// Reads what belongs to the sights; tasks that have gone meanwhile are left out.
+    async fn views(
+        &self,
+        partition: usize,
+        sights: Vec<Sight>,
+        detail: Detail,
+    ) -> Result<Vec<TaskView>, QueueError> {
+        let shared = self.inner.partitions()?[partition].clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let read = |seq: u64| match (shared.read)(Seq(seq)) {
+                Ok(record) => Ok(Some(record)),
+                Err(LogError::Truncated { .. } | LogError::Compacted { .. }) => Ok(None),
+                Err(error) => Err(QueueError::Log(error)),
+            };
+            let mut views = Vec::with_capacity(sights.len());
+            for sight in sights {
+                views.extend(view(sight, detail, &read)?);
+            }
+            Ok(views)
+        });
+        reading.await.map_err(|_| QueueError::Stopping)?
+    }
+
+    /// Waits until a task has ended, at most for `patience`, and shows it as it then is.
+    ///
+    /// # Errors
+    /// [`QueueError::TaskNotFound`].
+    pub async fn wait(
+        &self,
+        tenant: &str,
+        id: TaskId,
+        patience: Duration,
+    ) -> Result<TaskView, QueueError> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let ended = self.with_task(tenant, id, move |turn, place| {
+            let entry = turn.state.entry(place);
+            if entry.state.has_ended() {
+                return true;
+            }
+            turn.wait(id.number(), tell);
+            false
+        });
+        if !ended.await? {
+            // In either case what it then is will be seen.
+            let _ = tokio::time::timeout(patience, told).await;
+        }
+        self.task(tenant, id, Detail::Whole).await
+    }
+
+    /// Cancels a task that has not ended.
+    ///
+    /// # Errors
+    /// [`QueueError::TaskNotFound`] and [`QueueError::WrongState`].
+    pub async fn cancel(&self, tenant: &str, id: TaskId) -> Result<(), QueueError> {
+        let number = id.number();
+        let cancelled = self.with_task(tenant, id, move |turn, _| {
+            turn.run(&Command::Cancel { number })
+        });
+        Ok(cancelled.await??)
+    }
+
+    /// Deletes a task that no worker holds.
+    ///
+    /// # Errors
+    /// [`QueueError::TaskNotFound`] and [`QueueError::WrongState`].
+    pub async fn delete_task(&self, tenant: &str, id: TaskId) -> Result<(), QueueError> {
+        let number = id.number();
+        let deleted = self.with_task(tenant, id, move |turn, _| {
+            turn.run(&Command::Delete { number })
+        });
+        Ok(deleted.await??)
+    }
+
+    /// Puts a dead or cancelled task back, with its attempts at zero.
+    ///
+    /// # Errors
+    /// [`QueueError::TaskNotFound`] and [`QueueError::WrongState`].
+    pub async fn requeue(&self, tenant: &str, id: TaskId) -> Result<(), QueueError> {
+        let entry = self.with_task(tenant, id, |turn, place| *turn.state.entry(place));
+        let entry = entry.await?;
+        let partition = self.inner.partition_of(id.shard())?;
+        let keys = self.keys(partition, vec![entry]).await?;
+        let Some((number, key)) = keys.first().copied() else {
+            return Err(not_found(id));
+        };
+        let requeued = self.with_task(tenant, id, move |turn, _| {
+            turn.run(&Command::Requeue { number, key })
+        });
+        Ok(requeued.await??)
+    }
+
+    /// The hashes of ordering keys, which ended tasks have only in the log, by number.
+    pub(crate) async fn keys(
+        &self,
+        partition: usize,
+        entries: Vec<Entry>,
+    ) -> Result<Vec<(u64, u128)>, QueueError> {
+        let shared = self.inner.partitions()?[partition].clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut keys = Vec::with_capacity(entries.len());
+            for entry in entries {
+                let record = match (shared.read)(Seq(entry.record)) {
+                    Ok(record) => record,
+                    // It has gone meanwhile.
+                    Err(LogError::Truncated { .. } | LogError::Compacted { .. }) => continue,
+                    Err(error) => return Err(QueueError::Log(error)),
+                };
+                let key = task_of(&record)?.map_or(0, |task| task.key);
+                keys.push((entry.number, key));
+            }
+            Ok(keys)
+        });
+        reading.await.map_err(|_| QueueError::Stopping)?
+    }
+
+    /// Tasks of a queue in a state, those that carry a tag where one is given, a page at a time: partition
+    /// by partition, in each in the order in which they came into the state.
+    ///
+    /// # Errors
+    /// [`QueueError::QueueNotFound`], and [`QueueError::Invalid`] for a cursor of another list.
+    pub async fn tasks(
+        &self,
+        tenant: &str,
+        queue: &str,
+        state: Option<TaskState>,
+        tag: &str,
+        limit: usize,
+        cursor: &str,
+    ) -> Result<TaskPage, QueueError> {
+        let id = self.existing_queue(tenant, queue)?.id;
+        let states = match state {
+            Some(state) => vec![state],
+            None => TaskState::ALL.to_vec(),
+        };
+        let mut at = Cursor::read(cursor, &states)?;
+        let partitions = self.inner.partitions()?.len();
+        let mut page = TaskPage::default();
+        while at.state < states.len() && at.partition < partitions {
+            let (state, from, tag) = (states[at.state], at.from, tag.to_owned());
+            let room = limit - page.tasks.len();
+            let asked = self.inner.ask(at.partition, move |turn| {
+                let known = &*turn.state;
+                let keeps =
+                    |tags: &[u8]| tag.is_empty() || content::tags(tags).any(|one| one == tag);
+                let found = known.page(id, state, from, room, keeps);
+                let sights = found
+                    .places
+                    .iter()
+                    .filter_map(|place| Sight::of(known, *place));
+                (sights.collect::<Vec<_>>(), found.next)
+            });
+            let (sights, next) = asked.await?;
+            page.tasks
+                .extend(self.views(at.partition, sights, Detail::Brief).await?);
+            match next {
+                Some(from) => {
+                    at.from = from;
+                    page.next = Some(at.write());
+                    return Ok(page);
+                }
+                None => at = at.onward(partitions),
+            }
+            if page.tasks.len() == limit && at.state < states.len() {
+                page.next = Some(at.write());
+                return Ok(page);
+            }
+        }
+        Ok(page)
+    }
+}
+
+fn not_found(id: TaskId) -> QueueError {
+    QueueError::TaskNotFound { id: id.to_string() }
+}

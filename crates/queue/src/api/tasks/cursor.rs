@@ -1,0 +1,52 @@
+//! Where a list goes on.
+
+use crate::core::entry::TaskState;
+use crate::error::QueueError;
+
+/// Where a list goes on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cursor {
+    pub state: usize,
+    pub partition: usize,
+    pub from: u64,
+}
+
+impl Cursor {
+    pub fn read(text: &str, states: &[TaskState]) -> Result<Self, QueueError> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut parts = text.split('-').map(str::parse::<u64>);
+        let mut part = || parts.next().and_then(Result::ok);
+        let found = (|| {
+            Some(Self {
+                state: part()? as usize,
+                partition: part()? as usize,
+                from: part()?,
+            })
+        })();
+        let known = found.filter(|at| at.state < states.len());
+        known.ok_or_else(|| QueueError::Invalid {
+            what: "cursor",
+            reason: format!("`{text}` is not one that a page of this list gave"),
+        })
+    }
+
+    pub fn write(self) -> String {
+        format!("{}-{}-{}", self.state, self.partition, self.from)
+    }
+
+    pub fn onward(self, partitions: usize) -> Self {
+        match self.partition + 1 {
+            next if next == partitions => Self {
+                state: self.state + 1,
+                ..Self::default()
+            },
+            partition => Self {
+                state: self.state,
+                partition,
+                from: 0,
+            },
+        }
+    }
+}

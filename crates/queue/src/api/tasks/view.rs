@@ -1,0 +1,261 @@
+//! A task as people see it, put together from the partition's index and the log.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::Detail;
+use crate::core::command::{Command, Enqueue};
+use crate::core::entry::{Entry, TaskState};
+use crate::core::slab::Place;
+use crate::core::state::{Past, State};
+use crate::error::QueueError;
+use crate::model::TaskId;
+use crate::store::content::{self, Content, Format};
+use crate::store::record;
+
+/// An attempt at a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttemptView {
+    /// From 1.
+    pub number: u16,
+    /// Who worked.
+    pub worker: String,
+    /// Unix milliseconds.
+    pub started_ms: u64,
+    /// Unix milliseconds; zero while it runs.
+    pub ended_ms: u64,
+    /// How it ended; empty while it runs.
+    pub outcome: &'static str,
+    /// What the worker said.
+    pub error: String,
+}
+
+/// A task as people see it. Times are Unix milliseconds, zero where they do not apply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskView {
+    /// Its id.
+    pub id: TaskId,
+    /// Its queue's name.
+    pub queue: String,
+    /// Where it is in its life.
+    pub state: TaskState,
+    /// 0 to 9.
+    pub priority: u8,
+    /// Empty: none.
+    pub ordering_key: String,
+    /// When it becomes ready.
+    pub run_at_ms: u64,
+    /// When its lease ends.
+    pub lease_until_ms: u64,
+    /// When it ended.
+    pub ended_ms: u64,
+    /// Attempts begun.
+    pub attempts: u16,
+    /// Attempts before it is dead.
+    pub max_attempts: u16,
+    /// The last ones, oldest first.
+    pub history: Vec<AttemptView>,
+    /// What is to be worked on.
+    pub payload: Vec<u8>,
+    /// What the payload is.
+    pub format: Format,
+    /// What came of it.
+    pub result: Vec<u8>,
+    /// What the result is.
+    pub result_format: Format,
+    /// Of the last attempt that failed.
+    pub error: String,
+    /// For people to find it by.
+    pub tags: Vec<String>,
+    /// Names and values.
+    pub metadata: BTreeMap<String, String>,
+    /// W3C trace context.
+    pub traceparent: String,
+    /// W3C trace context.
+    pub tracestate: String,
+    /// Who is told of the end.
+    pub callback_url: String,
+    /// The tasks it still waits for.
+    pub after: Vec<TaskId>,
+    /// Empty: none.
+    pub unique_key: String,
+}
+
+/// What the partition knows of a task, taken in its turn.
+pub(super) struct Sight {
+    id: TaskId,
+    pub entry: Entry,
+    queue: String,
+    tags: Vec<u8>,
+    worker: String,
+    max_attempts: u16,
+    pasts: Vec<(Past, String)>,
+    after: Vec<TaskId>,
+}
+
+impl Sight {
+    pub fn of(state: &State, place: Place) -> Option<Self> {
+        let entry = *state.entry(place);
+        Some(Self {
+            id: state.id_of(place),
+            queue: state.queue_with(entry.queue)?.name.to_string(),
+            tags: state.tags(entry.tags).to_vec(),
+            worker: state.worker(entry.worker).to_owned(),
+            max_attempts: state.max_attempts(place),
+            pasts: state
+                .pasts(place)
+                .map(|past| (*past, state.worker(past.worker).to_owned()))
+                .collect(),
+            after: state.waits_for(entry.number).to_vec(),
+            entry,
+        })
+    }
+}
+
+/// The task that a record makes.
+pub(super) fn task_of(record: &[u8]) -> Result<Option<Enqueue<'_>>, QueueError> {
+    Ok(match record::decode(record)? {
+        Command::Enqueue(task) => Some(task),
+        Command::PutSchedule(schedule) => Some(schedule.task),
+        _ => None,
+    })
+}
+
+/// The words of a worker in the record of its report.
+fn words(record: &[u8]) -> Result<&[u8], QueueError> {
+    Ok(match record::decode(record)? {
+        Command::Complete(held)
+        | Command::Fail { held, .. }
+        | Command::Defer { held, .. }
+        | Command::Heartbeat { held, .. } => held.content,
+        _ => &[],
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Reads a record; `None` when it has gone.
+pub(super) type Read<'a> = &'a dyn Fn(u64) -> Result<Option<Bytes>, QueueError>;
+
+/// Puts a view together; `None` when the records of the task have gone.
+pub(super) fn view(
+    sight: Sight,
+    detail: Detail,
+    read: Read<'_>,
+) -> Result<Option<TaskView>, QueueError> {
+    let Some(record) = read(sight.entry.record)? else {
+        return Ok(None);
+    };
+    let task = task_of(&record)?.unwrap_or_default();
+    let carried = content::take(task.content)?;
+    let history = sight.history(read)?;
+    let entry = &sight.entry;
+    let result = match (entry.state, detail) {
+        (TaskState::Completed, Detail::Whole) => read(entry.token)?,
+        _ => None,
+    };
+    let result = result.as_deref().map_or(Ok(&[][..]), words)?;
+    let at = |wanted: bool| if wanted { entry.at_ms } else { 0 };
+    let view = TaskView {
+        id: sight.id,
+        queue: sight.queue,
+        state: entry.state,
+        priority: entry.priority,
+        run_at_ms: at(entry.state == TaskState::Delayed),
+        lease_until_ms: at(entry.state == TaskState::Leased),
+        ended_ms: at(entry.state.has_ended()),
+        attempts: entry.attempts,
+        max_attempts: sight.max_attempts,
+        error: last_error(&history),
+        history,
+        result_format: match result.first() {
+            Some(1) => Format::Json,
+            _ => Format::Bytes,
+        },
+        result: result.get(1..).unwrap_or_default().to_vec(),
+        tags: content::tags(&sight.tags).map(str::to_owned).collect(),
+        after: sight.after,
+        ..carried_view(sight.id, &carried)
+    };
+    Ok(Some(match detail {
+        Detail::Whole => view,
+        Detail::Brief => TaskView {
+            payload: Vec::new(),
+            ..view
+        },
+    }))
+}
+
+fn last_error(history: &[AttemptView]) -> String {
+    let mut latest = history.iter().rev();
+    let failed = latest.find(|attempt| !attempt.error.is_empty());
+    failed
+        .map(|attempt| attempt.error.clone())
+        .unwrap_or_default()
+}
+
+/// What a task carries, with nothing else known of it.
+fn carried_view(id: TaskId, carried: &Content<'_>) -> TaskView {
+    let owned = |(name, value): (&&str, &&str)| ((*name).to_owned(), (*value).to_owned());
+    TaskView {
+        id,
+        queue: String::new(),
+        state: TaskState::Waiting,
+        priority: 0,
+        ordering_key: carried.ordering_key.to_owned(),
+        run_at_ms: 0,
+        lease_until_ms: 0,
+        ended_ms: 0,
+        attempts: 0,
+        max_attempts: 0,
+        history: Vec::new(),
+        payload: carried.payload.to_vec(),
+        format: carried.format,
+        result: Vec::new(),
+        result_format: Format::Bytes,
+        error: String::new(),
+        tags: Vec::new(),
+        metadata: carried.metadata.iter().map(owned).collect(),
+        traceparent: carried.traceparent.to_owned(),
+        tracestate: carried.tracestate.to_owned(),
+        callback_url: carried.private.callback_url.to_owned(),
+        after: Vec::new(),
+        unique_key: carried.private.unique_key.to_owned(),
+    }
+}
+
+impl Sight {
+    fn history(&self, read: Read<'_>) -> Result<Vec<AttemptView>, QueueError> {
+        let mut history = Vec::with_capacity(self.pasts.len() + 1);
+        for (past, worker) in self.pasts.iter().rev() {
+            let said = match past.record {
+                0 => None,
+                record => read(record)?,
+            };
+            history.push(AttemptView {
+                number: past.attempt,
+                worker: worker.clone(),
+                started_ms: past.started_ms,
+                ended_ms: past.ended_ms,
+                outcome: past.end.as_str(),
+                error: said.map_or(Ok(String::new()), |said| words(&said).map(text))?,
+            });
+        }
+        let entry = &self.entry;
+        if matches!(entry.state, TaskState::Leased | TaskState::Completed) {
+            let done = entry.state == TaskState::Completed;
+            history.push(AttemptView {
+                number: entry.attempts,
+                worker: self.worker.clone(),
+                started_ms: entry.started_ms,
+                ended_ms: if done { entry.at_ms } else { 0 },
+                outcome: if done { "completed" } else { "" },
+                error: String::new(),
+            });
+        }
+        Ok(history)
+    }
+}

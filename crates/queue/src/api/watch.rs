@@ -1,0 +1,69 @@
+//! Watching tasks change.
+
+use std::sync::Arc;
+
+use super::Queues;
+use crate::core::entry::TaskState;
+use crate::error::QueueError;
+use crate::model::TaskId;
+use crate::worker::watch::Subscription;
+
+/// A task came into a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskChange {
+    /// Which task.
+    pub id: TaskId,
+    /// Its queue's name.
+    pub queue: Box<str>,
+    /// The state.
+    pub state: TaskState,
+    /// When, in Unix milliseconds.
+    pub at_ms: u64,
+    /// Attempts begun.
+    pub attempt: u16,
+}
+
+/// Somebody who watches. Called on a partition's thread: must not block, and must bound what it keeps.
+pub trait ChangeSink: Send + Sync {
+    /// Changes of one partition, in the order in which they happened.
+    fn changed(&self, changes: &[TaskChange]);
+
+    /// Whether nobody watches any longer.
+    fn is_gone(&self) -> bool;
+}
+
+impl Queues {
+    /// Tells `sink` every change from now on of tasks in `queues` (empty: all of the tenant's) that come
+    /// into one of `states` (empty: any).
+    ///
+    /// # Errors
+    /// [`QueueError::QueueNotFound`].
+    pub async fn watch(
+        &self,
+        tenant: &str,
+        queues: &[String],
+        states: &[TaskState],
+        sink: Arc<dyn ChangeSink>,
+    ) -> Result<(), QueueError> {
+        let mut ids = std::collections::BTreeSet::new();
+        for name in queues {
+            ids.insert(self.existing_queue(tenant, name)?.id);
+        }
+        let mask = states
+            .iter()
+            .fold(0, |mask, state| mask | 1 << *state as u8);
+        for partition in 0..self.inner.partitions()?.len() {
+            let subscription = Subscription {
+                tenant: tenant.into(),
+                queues: ids.clone(),
+                states: if mask == 0 { u8::MAX } else { mask },
+                sink: sink.clone(),
+            };
+            let asked = self
+                .inner
+                .ask(partition, move |turn| turn.subscribe(subscription));
+            asked.await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,208 @@
+//! Working: sessions that tasks are pushed to, and reports on them.
+
+use std::sync::Arc;
+
+use super::Queues;
+use super::session::WorkSession;
+use super::sink::{ReportSink, WorkSink};
+use super::submit::{Report, ReportBatch, Submission};
+use crate::error::QueueError;
+use crate::model::Lease;
+use crate::store::content::Format;
+
+pub use super::session::WorkSpec;
+pub use super::submit::Said;
+pub use crate::core::command::Defer;
+
+/// The shortest and the longest lease, in milliseconds.
+pub(crate) const LEASE_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
+
+/// Queues that one worker may work on.
+const QUEUES_MAX: usize = 1_000;
+
+/// A worker's place in the engine. Dropped, it gets nothing more; its leases last until they expire.
+pub struct Worker {
+    queues: Queues,
+    session: Arc<WorkSession>,
+}
+
+impl Queues {
+    /// Takes a worker in, that has no room for tasks yet. Returns the shortest of its lease times too, in
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// [`QueueError`] when a queue does not exist or the lease time is out of range.
+    pub async fn worker(
+        &self,
+        tenant: &str,
+        spec: &WorkSpec,
+        sink: Arc<dyn WorkSink>,
+    ) -> Result<(Worker, u64), QueueError> {
+        if spec.queues.is_empty() || spec.queues.len() > QUEUES_MAX {
+            return Err(QueueError::Invalid {
+                what: "queues",
+                reason: format!("{} are given, not 1 to {QUEUES_MAX}", spec.queues.len()),
+            });
+        }
+        if let Some(lease_ms) = spec.lease_ms {
+            check_lease(lease_ms)?;
+        }
+        let mut known = Vec::with_capacity(spec.queues.len());
+        for name in &spec.queues {
+            let queue = self.queue(tenant, name).await?;
+            let lease_ms = spec.lease_ms.unwrap_or(queue.settings().lease_ms);
+            if !known.iter().any(|(id, _)| *id == queue.id) {
+                known.push((queue.id, lease_ms));
+            }
+        }
+        let shortest = known.iter().map(|(_, lease_ms)| *lease_ms).min();
+        let partitions = self.inner.partitions()?.len();
+        let session = WorkSession::new(&spec.worker, known, sink, partitions);
+        let worker = Worker {
+            queues: self.clone(),
+            session: Arc::new(session),
+        };
+        Ok((worker, shortest.unwrap_or_default()))
+    }
+}
+
+/// Refuses a lease time that is out of range.
+pub(crate) fn check_lease(lease_ms: u64) -> Result<(), QueueError> {
+    if LEASE_MS.contains(&lease_ms) {
+        return Ok(());
+    }
+    let (least, most) = LEASE_MS.into_inner();
+    Err(QueueError::Invalid {
+        what: "lease_ms",
+        reason: format!("{lease_ms} is not from {least} to {most}"),
+    })
+}
+
+impl Worker {
+    /// The worker has room for `count` more tasks.
+    pub fn add_credits(&self, count: u32) {
+        if count == 0 {
+            return;
+        }
+        self.session.add_credits(count);
+        let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
+        for partition in 0..partitions {
+            if self.session.become_known(partition) {
+                let told = Submission::Credits(self.session.clone());
+                if self.queues.inner.submit(partition, told, 0).is_err() {
+                    self.session.become_unknown(partition);
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.session.close();
+        let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
+        for partition in 0..partitions {
+            let told = Submission::Detach(self.session.clone());
+            // A partition that takes nothing in has none to forget, or notices by the flag.
+            let _ = self.queues.inner.submit(partition, told, 0);
+        }
+    }
+}
+
+/// Reports of one caller, sorted by partition.
+pub struct Reports<'q> {
+    queues: &'q Queues,
+    parts: Vec<Part>,
+}
+
+#[derive(Default)]
+struct Part {
+    items: Vec<Report>,
+    bytes: Vec<u8>,
+}
+
+impl<'q> Reports<'q> {
+    /// Nothing yet.
+    ///
+    /// # Errors
+    /// When the engine is not running.
+    pub fn new(queues: &'q Queues) -> Result<Self, QueueError> {
+        let count = queues.inner.partitions()?.len();
+        Ok(Self {
+            queues,
+            parts: (0..count).map(|_| Part::default()).collect(),
+        })
+    }
+
+    /// Checks a report and lays it out, under the caller's number for it. `text` is a result, an error or
+    /// a reason; `format` counts for a result.
+    ///
+    /// # Errors
+    /// What is wrong with it; the others are not concerned.
+    pub fn add(
+        &mut self,
+        number: u64,
+        lease: &[u8],
+        said: Said,
+        text: &[u8],
+        format: Format,
+    ) -> Result<(), QueueError> {
+        let lease = Lease::from_bytes(lease).ok_or(QueueError::LeaseLost)?;
+        let max_bytes = self.queues.config().result_bytes_max.bytes();
+        if text.len() as u64 > max_bytes {
+            return Err(QueueError::TooLarge {
+                what: "the result",
+                size_bytes: text.len() as u64,
+                limit: "queue.result_bytes_max",
+                max_bytes,
+            });
+        }
+        match said {
+            Said::Heartbeat { lease_ms } => check_lease(lease_ms)?,
+            Said::Defer { delay_ms, .. } if delay_ms > super::produce::LONG_MS => {
+                return Err(QueueError::Invalid {
+                    what: "delay_ms",
+                    reason: format!("{delay_ms} ms are more than ten years"),
+                });
+            }
+            _ => {}
+        }
+        let partition = self.queues.inner.partition_of(lease.shard)?;
+        let part = &mut self.parts[partition];
+        let start = part.bytes.len() as u32;
+        if said == Said::Complete {
+            part.bytes.push(format as u8);
+        }
+        part.bytes.extend_from_slice(text);
+        part.items.push(Report {
+            number,
+            lease,
+            said,
+            content: start..part.bytes.len() as u32,
+        });
+        Ok(())
+    }
+
+    /// Hands everything to the partitions; `sink` is told the outcome of each report that was added.
+    pub fn submit(self, sink: &Arc<dyn ReportSink>) {
+        for (partition, part) in self.parts.into_iter().enumerate() {
+            if part.items.is_empty() {
+                continue;
+            }
+            let weight = part.bytes.len() + part.items.len() * size_of::<Report>();
+            let numbers: Vec<u64> = part.items.iter().map(|item| item.number).collect();
+            let batch = ReportBatch {
+                items: part.items,
+                bytes: Arc::new(part.bytes),
+                sink: sink.clone(),
+            };
+            let submission = Submission::Report(batch);
+            if let Err(error) = self.queues.inner.submit(partition, submission, weight) {
+                let outcomes = numbers
+                    .into_iter()
+                    .map(|number| (number, Err(error.clone())));
+                sink.reported(&outcomes.collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The settings of the queue engine.
+
+use egret_base::settings::{Size, Span};
+
+egret_base::settings! {
+    /// Settings of the queue engine.
+    pub struct QueueConfig in "queue" {
+        /// Logs that tasks are spread over, each with a thread of its own; fixed when the data
+        /// directory is made. 0: as many as cores, at most 8.
+        partitions: u32 = 0,
+        /// When an enqueue or a report is acknowledged: `fsync` (it is on disk), `interval` (it is written,
+        /// and on disk after at most `sync_interval`) or `none` (it is written; a crash of the machine may
+        /// lose it, one of Egret does not).
+        durability: String = "fsync".to_owned(),
+        /// With durability `interval`: the longest time until what is written is on disk.
+        sync_interval: Span = Span::ms(100),
+        /// Whether an enqueue to a queue that does not exist creates it.
+        create_on_demand: bool = false,
+        /// Largest number of queues of all tenants together.
+        queues_max: u32 = 10_000,
+        /// Largest number of tasks known at a time, ended ones included.
+        tasks_max: u64 = 100_000_000,
+        /// Largest payload of a task.
+        payload_bytes_max: Size = Size::mib(1),
+        /// Largest result of a task, where it is not sent as an attachment.
+        result_bytes_max: Size = Size::mib(1),
+        /// Tasks or reports that may wait for one partition; over it callers are told to come again.
+        waiting_max: u32 = 262_144,
+        /// Bytes of them.
+        waiting_bytes_max: Size = Size::mib(256),
+        /// Size of a segment of the log.
+        segment_size: Size = Size::mib(16),
+        /// Free segments kept for work on tasks when the disk is full. Enqueues are refused before they
+        /// are touched.
+        spare_segments: u32 = 2,
+        /// Memory for the latest payloads, for each partition; older ones are read from the log.
+        cache_size: Size = Size::mib(16),
+        /// Log written since the last snapshot after which a new one is made, at least; one as long as a
+        /// quarter of the snapshot before is waited for if that is more.
+        snapshot_after: Size = Size::mib(64),
+        /// How long leases outlive a restart of Egret, so that workers can connect again.
+        lease_grace: Span = Span::secs(10),
+        /// Changes of state kept for a subscriber that does not read; it is told how many it missed.
+        watch_changes_max: u32 = 10_000,
+        /// Subscribers to changes of state.
+        watchers_max: u32 = 1_000,
+    }
+}

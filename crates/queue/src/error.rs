@@ -1,0 +1,186 @@
+//! What can go wrong with queues and tasks.
+
+use egret_base::{Coded, Kind, LimitExceeded};
+use egret_log::LogError;
+
+use crate::core::command::Refusal;
+use crate::store::codec::Malformed;
+
+/// An error of the queue engine. Cheap to clone: everybody who waited for one batch is told the same.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum QueueError {
+    /// No queue has this name.
+    #[error(
+        "queue `{name}` does not exist: create it with `egret queue create {name}`, or set queue.create_on_demand"
+    )]
+    QueueNotFound {
+        /// The name.
+        name: String,
+    },
+    /// The queue takes nothing in.
+    #[error("the queue is draining: nothing is enqueued until `egret queue resume`")]
+    Draining,
+    /// The queue still has tasks or schedules.
+    #[error("queue `{name}` has {what}: delete them first, or all at once with --force")]
+    QueueInUse {
+        /// The name.
+        name: String,
+        /// What it has.
+        what: String,
+    },
+    /// No task has this id.
+    #[error("task {id} does not exist: it may have been deleted, or its retention is over")]
+    TaskNotFound {
+        /// The id.
+        id: String,
+    },
+    /// The task is not in a state for this.
+    #[error("the task is {state}: {hint}")]
+    WrongState {
+        /// Its state.
+        state: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The lease is not the task's any longer.
+    #[error("the lease is over: it expired, or the task was cancelled; another worker may have it")]
+    LeaseLost,
+    /// No schedule has this name.
+    #[error("schedule `{name}` does not exist: `egret queue cron list` shows those that do")]
+    ScheduleNotFound {
+        /// The name.
+        name: String,
+    },
+    /// A value of the request cannot be used.
+    #[error("{what}: {reason}")]
+    Invalid {
+        /// Which part of the request.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A payload or result is larger than its limit.
+    #[error("{what} has {size_bytes} bytes, but {limit} is {max_bytes}: send a reference instead")]
+    TooLarge {
+        /// Which part of the request.
+        what: &'static str,
+        /// Its size.
+        size_bytes: u64,
+        /// The limit's name.
+        limit: &'static str,
+        /// Its value.
+        max_bytes: u64,
+    },
+    /// A named limit is reached.
+    #[error(transparent)]
+    Limit(#[from] LimitExceeded),
+    /// The disk has no room for new tasks; those there are can be worked on.
+    #[error(
+        "the disk is full: nothing is enqueued until there is room for {needed_bytes} bytes in {place}"
+    )]
+    DiskFull {
+        /// Where.
+        place: String,
+        /// How much is kept back for work on tasks.
+        needed_bytes: u64,
+    },
+    /// The log failed.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// What is on disk cannot be read.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// An operation on files failed.
+    #[error("{doing} {path}: {reason}")]
+    Io {
+        /// What was attempted.
+        doing: &'static str,
+        /// Where.
+        path: String,
+        /// The operating system's error.
+        reason: String,
+    },
+    /// The engine is not running.
+    #[error("egret is stopping: try again when it has started")]
+    Stopping,
+}
+
+impl Coded for QueueError {
+    fn code(&self) -> &'static str {
+        match self {
+            QueueError::QueueNotFound { .. } => "queue_not_found",
+            QueueError::Draining => "queue_draining",
+            QueueError::QueueInUse { .. } => "queue_in_use",
+            QueueError::TaskNotFound { .. } => "task_not_found",
+            QueueError::WrongState { .. } => "task_wrong_state",
+            QueueError::LeaseLost => "lease_lost",
+            QueueError::ScheduleNotFound { .. } => "schedule_not_found",
+            QueueError::Invalid { .. } => "invalid_request",
+            QueueError::TooLarge { .. } => "payload_too_large",
+            QueueError::Limit(limit) => limit.code(),
+            QueueError::DiskFull { .. } => "queue_disk_full",
+            QueueError::Log(error) => error.code(),
+            QueueError::Malformed(_) => "queue_corrupt",
+            QueueError::Io { .. } => "queue_files",
+            QueueError::Stopping => "stopping",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            QueueError::QueueNotFound { .. }
+            | QueueError::TaskNotFound { .. }
+            | QueueError::ScheduleNotFound { .. } => Kind::NotFound,
+            QueueError::Draining
+            | QueueError::QueueInUse { .. }
+            | QueueError::WrongState { .. }
+            | QueueError::LeaseLost => Kind::Conflict,
+            QueueError::Invalid { .. } => Kind::Invalid,
+            QueueError::TooLarge { .. } => Kind::TooLarge,
+            QueueError::Limit(limit) => limit.kind(),
+            QueueError::DiskFull { .. } | QueueError::Stopping => Kind::Unavailable,
+            QueueError::Log(error) => error.kind(),
+            QueueError::Malformed(_) | QueueError::Io { .. } => Kind::Internal,
+        }
+    }
+}
+
+impl From<Refusal> for QueueError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::TaskUnknown => QueueError::TaskNotFound {
+                id: "asked for".to_owned(),
+            },
+            Refusal::QueueUnknown => QueueError::QueueNotFound {
+                name: "asked for".to_owned(),
+            },
+            Refusal::Draining => QueueError::Draining,
+            Refusal::LeaseLost => QueueError::LeaseLost,
+            Refusal::WrongState(state) => QueueError::WrongState {
+                state: state.as_str(),
+                hint: match state.has_ended() {
+                    true => {
+                        "it has ended; `egret queue requeue` puts dead and cancelled tasks back"
+                    }
+                    false => "wait until it has ended, or cancel it",
+                },
+            },
+            Refusal::ScheduleUnknown => QueueError::ScheduleNotFound {
+                name: "asked for".to_owned(),
+            },
+        }
+    }
+}
+
+/// Wraps an operating-system error with what was attempted on which path.
+pub(crate) fn io(
+    doing: &'static str,
+    path: &std::path::Path,
+) -> impl FnOnce(std::io::Error) -> QueueError {
+    let path = path.display().to_string();
+    move |error| QueueError::Io {
+        doing,
+        path,
+        reason: error.to_string(),
+    }
+}

@@ -1,0 +1,166 @@
+//! Reading and writing the bytes of records and snapshots: little endian, LEB128 for what is mostly
+//! small.
+
+/// The bytes are not what was written there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} cannot be read")]
+pub struct Malformed {
+    /// Which part.
+    pub what: &'static str,
+}
+
+/// Appends an unsigned number, seven bits a byte, the lowest first.
+pub fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        buffer.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    buffer.push(value as u8);
+}
+
+/// Appends bytes after their length.
+pub fn put_bytes(buffer: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(buffer, bytes.len() as u64);
+    buffer.extend_from_slice(bytes);
+}
+
+/// Takes values from the front of bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+    what: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    /// Reads `bytes`, which hold `what`.
+    pub fn new(bytes: &'a [u8], what: &'static str) -> Self {
+        Self { rest: bytes, what }
+    }
+
+    /// What has not been read.
+    pub fn rest(self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// The error of these bytes.
+    pub fn malformed(&self) -> Malformed {
+        Malformed { what: self.what }
+    }
+
+    /// The next `length` bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] when there are fewer.
+    pub fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(length)
+            .ok_or(Malformed { what: self.what })?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let taken = self.take(N)?;
+        Ok(taken.try_into().expect("as many were taken"))
+    }
+
+    /// One byte.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end.
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    /// A byte that is 0 or 1.
+    ///
+    /// # Errors
+    /// [`Malformed`] for others.
+    pub fn bool(&mut self) -> Result<bool, Malformed> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    /// Two bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end.
+    pub fn u16(&mut self) -> Result<u16, Malformed> {
+        self.array().map(u16::from_le_bytes)
+    }
+
+    /// Four bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end.
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    /// Eight bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end.
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_le_bytes)
+    }
+
+    /// Sixteen bytes.
+    ///
+    /// # Errors
+    /// [`Malformed`] at the end.
+    pub fn u128(&mut self) -> Result<u128, Malformed> {
+        self.array().map(u128::from_le_bytes)
+    }
+
+    /// A number of [`put_varint`].
+    ///
+    /// # Errors
+    /// [`Malformed`] for one that does not end or does not fit.
+    pub fn varint(&mut self) -> Result<u64, Malformed> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(self.malformed())
+    }
+
+    /// A number of [`put_varint`] that fits a smaller type.
+    ///
+    /// # Errors
+    /// [`Malformed`] when it does not.
+    pub fn small<N: TryFrom<u64>>(&mut self) -> Result<N, Malformed> {
+        let value = self.varint()?;
+        N::try_from(value).map_err(|_| self.malformed())
+    }
+
+    /// Bytes of [`put_bytes`].
+    ///
+    /// # Errors
+    /// [`Malformed`] when there are fewer than announced.
+    pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.small()?;
+        self.take(length)
+    }
+
+    /// Bytes of [`put_bytes`] that are text.
+    ///
+    /// # Errors
+    /// [`Malformed`] when they are not UTF-8.
+    pub fn text(&mut self) -> Result<&'a str, Malformed> {
+        let bytes = self.bytes()?;
+        std::str::from_utf8(bytes).map_err(|_| self.malformed())
+    }
+}

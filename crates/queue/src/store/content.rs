@@ -1,0 +1,177 @@
+//! What a task carries that its partition does not look at.
+//!
+//! A record's content has two parts. The *private* one comes first, after its length. The rest is
+//! handed to workers as it is: the fields of a task in the wire format of Protocol Buffers, with the
+//! numbers they have in `Assignment` of `queue.proto`, so that a task is taken apart only for those
+//! who want to look into it.
+
+use std::collections::BTreeMap;
+
+use super::codec::{Malformed, Reader, put_bytes, put_varint};
+
+/// Numbers of fields in `Assignment`.
+mod field {
+    pub const PAYLOAD: u64 = 3;
+    pub const FORMAT: u64 = 4;
+    pub const ORDERING_KEY: u64 = 10;
+    pub const TAGS: u64 = 12;
+    pub const METADATA: u64 = 13;
+    pub const TRACEPARENT: u64 = 14;
+    pub const TRACESTATE: u64 = 15;
+}
+
+/// Wire types of Protocol Buffers.
+const VARINT: u64 = 0;
+const LENGTH: u64 = 2;
+
+/// What bytes are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Any bytes.
+    #[default]
+    Bytes,
+    /// UTF-8 JSON.
+    Json,
+}
+
+/// What a task carries.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Content<'a> {
+    /// What is to be worked on.
+    pub payload: &'a [u8],
+    /// What the payload is.
+    pub format: Format,
+    /// Its ordering key; empty: none.
+    pub ordering_key: &'a str,
+    /// Names and values.
+    pub metadata: BTreeMap<&'a str, &'a str>,
+    /// W3C trace context.
+    pub traceparent: &'a str,
+    /// W3C trace context.
+    pub tracestate: &'a str,
+    /// Not for workers.
+    pub private: Private<'a>,
+}
+
+/// What workers do not get.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Private<'a> {
+    /// Who is told of the end; empty: nobody.
+    pub callback_url: &'a str,
+    /// Its unique key; empty: none.
+    pub unique_key: &'a str,
+}
+
+fn put_text(out: &mut Vec<u8>, number: u64, text: &str) {
+    if !text.is_empty() {
+        put_field(out, number, text.as_bytes());
+    }
+}
+
+fn put_field(out: &mut Vec<u8>, number: u64, bytes: &[u8]) {
+    put_varint(out, number << 3 | LENGTH);
+    put_bytes(out, bytes);
+}
+
+/// Appends a content.
+pub fn put(out: &mut Vec<u8>, content: &Content<'_>) {
+    let private = &content.private;
+    if *private == Private::default() {
+        out.push(0);
+    } else {
+        let mut bytes = Vec::new();
+        put_bytes(&mut bytes, private.callback_url.as_bytes());
+        put_bytes(&mut bytes, private.unique_key.as_bytes());
+        put_bytes(out, &bytes);
+    }
+    if !content.payload.is_empty() {
+        put_field(out, field::PAYLOAD, content.payload);
+    }
+    if content.format == Format::Json {
+        put_varint(out, field::FORMAT << 3 | VARINT);
+        out.push(1);
+    }
+    put_text(out, field::ORDERING_KEY, content.ordering_key);
+    for (name, value) in &content.metadata {
+        let mut entry = Vec::with_capacity(name.len() + value.len() + 8);
+        put_text(&mut entry, 1, name);
+        put_text(&mut entry, 2, value);
+        put_field(out, field::METADATA, &entry);
+    }
+    put_text(out, field::TRACEPARENT, content.traceparent);
+    put_text(out, field::TRACESTATE, content.tracestate);
+}
+
+/// The part for workers.
+///
+/// # Errors
+/// [`Malformed`] when this is no content.
+pub fn for_workers(content: &[u8]) -> Result<&[u8], Malformed> {
+    let mut from = Reader::new(content, WHAT);
+    from.bytes()?;
+    Ok(from.rest())
+}
+
+const WHAT: &str = "a task's content";
+
+/// Reads a content.
+///
+/// # Errors
+/// [`Malformed`] when it is none.
+pub fn take(content: &[u8]) -> Result<Content<'_>, Malformed> {
+    let mut from = Reader::new(content, WHAT);
+    let mut result = Content::default();
+    let private = from.bytes()?;
+    if !private.is_empty() {
+        let mut from = Reader::new(private, WHAT);
+        result.private = Private {
+            callback_url: from.text()?,
+            unique_key: from.text()?,
+        };
+    }
+    while !from.rest().is_empty() {
+        let tag = from.varint()?;
+        match (tag >> 3, tag & 7) {
+            (field::PAYLOAD, LENGTH) => result.payload = from.bytes()?,
+            (field::FORMAT, VARINT) if from.varint()? == 1 => result.format = Format::Json,
+            (field::ORDERING_KEY, LENGTH) => result.ordering_key = from.text()?,
+            (field::METADATA, LENGTH) => {
+                let (name, value) = take_entry(from.bytes()?)?;
+                result.metadata.insert(name, value);
+            }
+            (field::TRACEPARENT, LENGTH) => result.traceparent = from.text()?,
+            (field::TRACESTATE, LENGTH) => result.tracestate = from.text()?,
+            _ => return Err(from.malformed()),
+        }
+    }
+    Ok(result)
+}
+
+fn take_entry(entry: &[u8]) -> Result<(&str, &str), Malformed> {
+    let mut from = Reader::new(entry, WHAT);
+    let (mut name, mut value) = ("", "");
+    while !from.rest().is_empty() {
+        match from.varint()? {
+            tag if tag == 1 << 3 | LENGTH => name = from.text()?,
+            tag if tag == 2 << 3 | LENGTH => value = from.text()?,
+            _ => return Err(from.malformed()),
+        }
+    }
+    Ok((name, value))
+}
+
+/// Appends tags as they are sent to workers.
+pub fn put_tags<'a>(out: &mut Vec<u8>, tags: impl Iterator<Item = &'a str>) {
+    for tag in tags {
+        put_field(out, field::TAGS, tag.as_bytes());
+    }
+}
+
+/// The tags that [`put_tags`] wrote; ends at what is none.
+pub fn tags(bytes: &[u8]) -> impl Iterator<Item = &str> {
+    let mut from = Reader::new(bytes, WHAT);
+    std::iter::from_fn(move || {
+        let tag = from.varint().ok()?;
+        (tag == field::TAGS << 3 | LENGTH).then(|| from.text().ok())?
+    })
+}

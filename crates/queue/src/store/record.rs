@@ -1,0 +1,262 @@
+//! Commands as records of the log. A record begins with its kind; what the state machine does not
+//! look at comes last, so that it is read without being taken apart.
+//!
+//! The layout is frozen by golden files in `tests/it`; a new kind gets a new number.
+
+mod encode;
+
+use super::codec::{Malformed, Reader};
+use super::settings;
+use crate::core::command::{Command, Defer, Enqueue, Held, PutSchedule};
+use crate::model::{RetryPolicy, TaskId, TaskOptions};
+
+pub use encode::{encode, encode_enqueue};
+
+const WHAT: &str = "a record of the queue's log";
+
+/// Kinds of records.
+mod kind {
+    pub const CLOCK: u8 = 1;
+    pub const EPOCH: u8 = 2;
+    pub const PUT_QUEUE: u8 = 3;
+    pub const SET_FLOW: u8 = 4;
+    pub const DELETE_QUEUE: u8 = 5;
+    pub const ENQUEUE: u8 = 6;
+    pub const CLAIM: u8 = 7;
+    pub const COMPLETE: u8 = 8;
+    pub const FAIL: u8 = 9;
+    pub const DEFER: u8 = 10;
+    pub const HEARTBEAT: u8 = 11;
+    pub const CANCEL: u8 = 12;
+    pub const REQUEUE: u8 = 13;
+    pub const DELETE: u8 = 14;
+    pub const PURGE: u8 = 15;
+    pub const ADVANCE: u8 = 16;
+    pub const AWAIT: u8 = 17;
+    pub const RESOLVE: u8 = 18;
+    pub const DELIVERED: u8 = 19;
+    pub const PUT_SCHEDULE: u8 = 20;
+    pub const DELETE_SCHEDULE: u8 = 21;
+    pub const PAUSE_SCHEDULE: u8 = 22;
+    pub const TICK: u8 = 23;
+}
+
+/// Which optional parts a task has.
+mod part {
+    pub const RUN_AT: u8 = 1;
+    pub const KEY: u8 = 2;
+    pub const UNIQUE: u8 = 4;
+    pub const OPTIONS: u8 = 8;
+    pub const TAGS: u8 = 16;
+    pub const CALLBACK: u8 = 32;
+    pub const AFTER: u8 = 64;
+}
+
+/// Reads a record.
+///
+/// # Errors
+/// [`Malformed`] when it is none.
+pub fn decode(record: &[u8]) -> Result<Command<'_>, Malformed> {
+    let mut from = Reader::new(record, WHAT);
+    let kind = from.u8()?;
+    let command = match kind {
+        kind::CLOCK => Command::Clock {
+            now_ms: from.u64()?,
+            seed: from.u64()?,
+        },
+        kind::EPOCH => Command::Epoch {
+            epoch: from.u32()?,
+            instance: from.u16()?,
+            grace_ms: from.varint()?,
+        },
+        kind::ENQUEUE => return take_task(from).map(Command::Enqueue),
+        kind::CLAIM => Command::Claim {
+            queue: from.small()?,
+            worker: from.text()?,
+            count: from.small()?,
+            lease_ms: from.varint()?,
+        },
+        kind::COMPLETE => return take_held(from).map(Command::Complete),
+        kind::FAIL => {
+            let permanent = from.bool()?;
+            let held = take_held(from)?;
+            return Ok(Command::Fail { held, permanent });
+        }
+        kind::DEFER => {
+            let how = match from.u8()? {
+                0 => Defer::Nack,
+                1 => Defer::Snooze,
+                2 => Defer::Release,
+                _ => return Err(from.malformed()),
+            };
+            let delay_ms = from.varint()?;
+            let held = take_held(from)?;
+            return Ok(Command::Defer {
+                held,
+                delay_ms,
+                how,
+            });
+        }
+        kind::HEARTBEAT => {
+            let lease_ms = from.varint()?;
+            let held = take_held(from)?;
+            return Ok(Command::Heartbeat { held, lease_ms });
+        }
+        kind::ADVANCE => Command::Advance {
+            budget: from.small()?,
+        },
+        kind::AWAIT => Command::Await {
+            task: take_id(&mut from)?,
+            waiting: take_id(&mut from)?,
+        },
+        kind::RESOLVE => Command::Resolve {
+            completed: from.bool()?,
+            waiting: take_id(&mut from)?,
+            task: take_id(&mut from)?,
+        },
+        kind::DELIVERED => Command::Delivered {
+            message: from.varint()?,
+        },
+        kind::PUT_SCHEDULE => return take_schedule(from).map(Command::PutSchedule),
+        others => decode_asked(others, &mut from)?,
+    };
+    match from.rest() {
+        [] => Ok(command),
+        _ => Err(from.malformed()),
+    }
+}
+
+fn decode_asked<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
+    Ok(match kind {
+        kind::PUT_QUEUE => Command::PutQueue {
+            queue: from.small()?,
+            tenant: from.text()?,
+            name: from.text()?,
+            settings: Box::new(settings::take(from)?),
+        },
+        kind::SET_FLOW => Command::SetFlow {
+            paused: from.bool()?,
+            draining: from.bool()?,
+            queue: from.small()?,
+        },
+        kind::DELETE_QUEUE => Command::DeleteQueue {
+            queue: from.small()?,
+        },
+        kind::CANCEL => Command::Cancel {
+            number: from.varint()?,
+        },
+        kind::REQUEUE => Command::Requeue {
+            number: from.varint()?,
+            key: from.u128()?,
+        },
+        kind::DELETE => Command::Delete {
+            number: from.varint()?,
+        },
+        kind::PURGE => Command::Purge {
+            states: from.u8()?,
+            queue: from.small()?,
+            count: from.small()?,
+        },
+        kind::DELETE_SCHEDULE => Command::DeleteSchedule {
+            tenant: from.text()?,
+            name: from.text()?,
+        },
+        kind::PAUSE_SCHEDULE => Command::PauseSchedule {
+            paused: from.bool()?,
+            tenant: from.text()?,
+            name: from.text()?,
+            next_ms: from.varint()?,
+        },
+        kind::TICK => Command::Tick {
+            tenant: from.text()?,
+            name: from.text()?,
+            tick_ms: from.varint()?,
+            next_ms: from.varint()?,
+            tasks: from.small()?,
+        },
+        _ => return Err(from.malformed()),
+    })
+}
+
+fn take_id(from: &mut Reader<'_>) -> Result<TaskId, Malformed> {
+    let bytes = from.take(16)?;
+    Ok(TaskId::from_bytes(
+        bytes.try_into().expect("as many were taken"),
+    ))
+}
+
+fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, Malformed> {
+    let parts = from.u8()?;
+    let has = |bit: u8| parts & bit != 0;
+    let mut task = Enqueue {
+        priority: from.u8()?,
+        shard: from.u16()?,
+        queue: from.small()?,
+        callback: has(part::CALLBACK),
+        ..Enqueue::default()
+    };
+    if usize::from(task.priority) >= crate::core::lanes::PRIORITIES || parts & 0x80 != 0 {
+        return Err(from.malformed());
+    }
+    if has(part::RUN_AT) {
+        task.run_at_ms = from.varint()?;
+    }
+    if has(part::KEY) {
+        task.key = from.u128()?;
+    }
+    if has(part::UNIQUE) {
+        task.unique = Some((from.u128()?, from.varint()?));
+    }
+    if has(part::OPTIONS) {
+        task.options = take_options(&mut from)?;
+    }
+    if has(part::TAGS) {
+        task.tags = from.bytes()?;
+    }
+    if has(part::AFTER) {
+        task.after = from.bytes()?;
+        if !task.after.len().is_multiple_of(16) {
+            return Err(from.malformed());
+        }
+    }
+    task.content = from.rest();
+    Ok(task)
+}
+
+/// Reads what `put_options` wrote.
+///
+/// # Errors
+/// [`Malformed`] when it is something else.
+fn take_options(from: &mut Reader<'_>) -> Result<TaskOptions, Malformed> {
+    let there = from.u8()?;
+    let mut options = TaskOptions::default();
+    if there & 1 != 0 {
+        options.max_attempts = Some(from.small()?);
+    }
+    if there & 2 != 0 {
+        let retry: RetryPolicy = settings::take_retry(from)?;
+        options.retry = Some(retry);
+    }
+    if there & 4 != 0 {
+        options.timeout_ms = Some(from.varint()?);
+    }
+    Ok(options)
+}
+
+fn take_held(mut from: Reader<'_>) -> Result<Held<'_>, Malformed> {
+    Ok(Held {
+        number: from.varint()?,
+        token: from.u64()?,
+        content: from.rest(),
+    })
+}
+
+fn take_schedule(mut from: Reader<'_>) -> Result<PutSchedule<'_>, Malformed> {
+    Ok(PutSchedule {
+        tenant: from.text()?,
+        name: from.text()?,
+        next_ms: from.varint()?,
+        paused: from.bool()?,
+        task: take_task(from)?,
+    })
+}

@@ -1,0 +1,255 @@
+//! From command to record.
+
+use super::{kind, part};
+use crate::core::command::{Command, Enqueue, Held};
+use crate::model::TaskOptions;
+use crate::store::codec::{put_bytes, put_varint};
+use crate::store::settings;
+
+/// Appends a command as a record.
+pub fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
+    match command {
+        Command::Clock { now_ms, seed } => {
+            out.push(kind::CLOCK);
+            out.extend_from_slice(&now_ms.to_le_bytes());
+            out.extend_from_slice(&seed.to_le_bytes());
+        }
+        Command::Epoch {
+            epoch,
+            instance,
+            grace_ms,
+        } => {
+            out.push(kind::EPOCH);
+            out.extend_from_slice(&epoch.to_le_bytes());
+            out.extend_from_slice(&instance.to_le_bytes());
+            put_varint(out, *grace_ms);
+        }
+        Command::Enqueue(task) => encode_enqueue(task, out),
+        Command::Claim {
+            queue,
+            worker,
+            count,
+            lease_ms,
+        } => {
+            out.push(kind::CLAIM);
+            put_varint(out, u64::from(*queue));
+            put_bytes(out, worker.as_bytes());
+            put_varint(out, u64::from(*count));
+            put_varint(out, *lease_ms);
+        }
+        Command::Complete(held) => {
+            out.push(kind::COMPLETE);
+            put_held(out, held);
+        }
+        Command::Fail { held, permanent } => {
+            out.extend_from_slice(&[kind::FAIL, u8::from(*permanent)]);
+            put_held(out, held);
+        }
+        Command::Defer {
+            held,
+            delay_ms,
+            how,
+        } => {
+            out.extend_from_slice(&[kind::DEFER, *how as u8]);
+            put_varint(out, *delay_ms);
+            put_held(out, held);
+        }
+        Command::Heartbeat { held, lease_ms } => {
+            out.push(kind::HEARTBEAT);
+            put_varint(out, *lease_ms);
+            put_held(out, held);
+        }
+        Command::Advance { budget } => {
+            out.push(kind::ADVANCE);
+            put_varint(out, u64::from(*budget));
+        }
+        others => encode_chain(others, out),
+    }
+}
+
+/// What partitions tell each other.
+fn encode_chain(command: &Command<'_>, out: &mut Vec<u8>) {
+    match command {
+        Command::Await { task, waiting } => {
+            out.push(kind::AWAIT);
+            out.extend_from_slice(&task.to_bytes());
+            out.extend_from_slice(&waiting.to_bytes());
+        }
+        Command::Resolve {
+            waiting,
+            task,
+            completed,
+        } => {
+            out.extend_from_slice(&[kind::RESOLVE, u8::from(*completed)]);
+            out.extend_from_slice(&waiting.to_bytes());
+            out.extend_from_slice(&task.to_bytes());
+        }
+        Command::Delivered { message } => {
+            out.push(kind::DELIVERED);
+            put_varint(out, *message);
+        }
+        others => encode_asked(others, out),
+    }
+}
+
+/// Appends a new task as a record.
+pub fn encode_enqueue(task: &Enqueue<'_>, out: &mut Vec<u8>) {
+    out.push(kind::ENQUEUE);
+    put_task(out, task);
+}
+
+/// The commands that people cause: seldom, next to those above.
+fn encode_asked(command: &Command<'_>, out: &mut Vec<u8>) {
+    match command {
+        Command::PutQueue {
+            queue,
+            tenant,
+            name,
+            settings,
+        } => {
+            out.push(kind::PUT_QUEUE);
+            put_varint(out, u64::from(*queue));
+            put_bytes(out, tenant.as_bytes());
+            put_bytes(out, name.as_bytes());
+            settings::put(out, settings);
+        }
+        Command::SetFlow {
+            queue,
+            paused,
+            draining,
+        } => {
+            out.extend_from_slice(&[kind::SET_FLOW, u8::from(*paused), u8::from(*draining)]);
+            put_varint(out, u64::from(*queue));
+        }
+        Command::DeleteQueue { queue } => {
+            out.push(kind::DELETE_QUEUE);
+            put_varint(out, u64::from(*queue));
+        }
+        Command::Cancel { number } => {
+            out.push(kind::CANCEL);
+            put_varint(out, *number);
+        }
+        Command::Requeue { number, key } => {
+            out.push(kind::REQUEUE);
+            put_varint(out, *number);
+            out.extend_from_slice(&key.to_le_bytes());
+        }
+        Command::Delete { number } => {
+            out.push(kind::DELETE);
+            put_varint(out, *number);
+        }
+        Command::Purge {
+            queue,
+            states,
+            count,
+        } => {
+            out.extend_from_slice(&[kind::PURGE, *states]);
+            put_varint(out, u64::from(*queue));
+            put_varint(out, u64::from(*count));
+        }
+        others => encode_schedule(others, out),
+    }
+}
+
+fn encode_schedule(command: &Command<'_>, out: &mut Vec<u8>) {
+    match command {
+        Command::PutSchedule(schedule) => {
+            out.push(kind::PUT_SCHEDULE);
+            put_bytes(out, schedule.tenant.as_bytes());
+            put_bytes(out, schedule.name.as_bytes());
+            put_varint(out, schedule.next_ms);
+            out.push(u8::from(schedule.paused));
+            put_task(out, &schedule.task);
+        }
+        Command::DeleteSchedule { tenant, name } => {
+            out.push(kind::DELETE_SCHEDULE);
+            put_bytes(out, tenant.as_bytes());
+            put_bytes(out, name.as_bytes());
+        }
+        Command::PauseSchedule {
+            tenant,
+            name,
+            paused,
+            next_ms,
+        } => {
+            out.extend_from_slice(&[kind::PAUSE_SCHEDULE, u8::from(*paused)]);
+            put_bytes(out, tenant.as_bytes());
+            put_bytes(out, name.as_bytes());
+            put_varint(out, *next_ms);
+        }
+        Command::Tick {
+            tenant,
+            name,
+            tick_ms,
+            next_ms,
+            tasks,
+        } => {
+            out.push(kind::TICK);
+            put_bytes(out, tenant.as_bytes());
+            put_bytes(out, name.as_bytes());
+            put_varint(out, *tick_ms);
+            put_varint(out, *next_ms);
+            put_varint(out, u64::from(*tasks));
+        }
+        _ => unreachable!("encoded by a caller"),
+    }
+}
+
+fn put_task(out: &mut Vec<u8>, task: &Enqueue<'_>) {
+    let mut parts = 0;
+    let mut note = |bit: u8, there: bool| parts |= if there { bit } else { 0 };
+    let has_options = task.options != TaskOptions::default();
+    note(part::RUN_AT, task.run_at_ms > 0);
+    note(part::KEY, task.key != 0);
+    note(part::UNIQUE, task.unique.is_some());
+    note(part::OPTIONS, has_options);
+    note(part::TAGS, !task.tags.is_empty());
+    note(part::CALLBACK, task.callback);
+    note(part::AFTER, !task.after.is_empty());
+    out.extend_from_slice(&[parts, task.priority]);
+    out.extend_from_slice(&task.shard.to_le_bytes());
+    put_varint(out, u64::from(task.queue));
+    if task.run_at_ms > 0 {
+        put_varint(out, task.run_at_ms);
+    }
+    if task.key != 0 {
+        out.extend_from_slice(&task.key.to_le_bytes());
+    }
+    if let Some((hash, window_ms)) = task.unique {
+        out.extend_from_slice(&hash.to_le_bytes());
+        put_varint(out, window_ms);
+    }
+    if has_options {
+        put_options(out, &task.options);
+    }
+    if !task.tags.is_empty() {
+        put_bytes(out, task.tags);
+    }
+    if !task.after.is_empty() {
+        put_bytes(out, task.after);
+    }
+    out.extend_from_slice(task.content);
+}
+
+/// What a task asks for otherwise than its queue.
+fn put_options(out: &mut Vec<u8>, options: &TaskOptions) {
+    let there = u8::from(options.max_attempts.is_some())
+        | u8::from(options.retry.is_some()) << 1
+        | u8::from(options.timeout_ms.is_some()) << 2;
+    out.push(there);
+    if let Some(max_attempts) = options.max_attempts {
+        put_varint(out, u64::from(max_attempts));
+    }
+    if let Some(retry) = &options.retry {
+        settings::put_retry(out, retry);
+    }
+    if let Some(timeout_ms) = options.timeout_ms {
+        put_varint(out, timeout_ms);
+    }
+}
+
+fn put_held(out: &mut Vec<u8>, held: &Held<'_>) {
+    put_varint(out, held.number);
+    out.extend_from_slice(&held.token.to_le_bytes());
+    out.extend_from_slice(held.content);
+}

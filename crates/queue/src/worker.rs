@@ -1,0 +1,246 @@
+//! The partitions' threads: started, ready, stopped; and what they find at their start.
+
+pub(crate) mod dispatch;
+pub(crate) mod partition;
+pub(crate) mod turn;
+pub(crate) mod watch;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_log::{
+    Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogReader, Seq,
+};
+
+use crate::api::{Inner, QueueHandle, Queues, lock};
+use crate::config::QueueConfig;
+use crate::core::command::Command;
+use crate::core::state::State;
+use crate::error::{QueueError, io};
+use crate::store::record;
+use dispatch::Dispatcher;
+use partition::{Partition, Parts, Shared};
+use turn::Turn;
+use watch::Watchers;
+
+/// Segments of the log that work on tasks may use when the disk is full.
+const RESERVE_SEGMENTS: u64 = 1;
+
+impl Service for Queues {
+    fn name(&self) -> &'static str {
+        "queue"
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            self.begin().await.map_err(|error| StartError {
+                service: "queue",
+                message: egret_base::error::chain(&error),
+            })
+        })
+    }
+
+    fn ready(&self) -> Readiness {
+        if self.inner.stopping.load(Ordering::Acquire) {
+            return Readiness::NotReady("stopping".to_owned());
+        }
+        match self.inner.partitions.get() {
+            Some(_) => Readiness::Ready,
+            None => Readiness::NotReady("starting".to_owned()),
+        }
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.inner.stopping.store(true, Ordering::Release);
+            for partition in self.inner.partitions.get().into_iter().flatten() {
+                partition.inbox.close();
+            }
+            let threads = std::mem::take(&mut *lock(&self.inner.threads));
+            let joined = tokio::task::spawn_blocking(move || {
+                threads.into_iter().all(|thread| thread.join().is_ok())
+            });
+            if !joined.await.unwrap_or(false) {
+                tracing::error!("a partition of the queue ended badly");
+            }
+        })
+    }
+}
+
+/// Partitions of a new data directory.
+fn partitions_of(config: &QueueConfig) -> usize {
+    match config.partitions {
+        0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().min(8)),
+        configured => configured as usize,
+    }
+}
+
+fn durability(config: &QueueConfig) -> Result<Durability, QueueError> {
+    match config.durability.as_str() {
+        "fsync" => Ok(Durability::Fsync),
+        "interval" => Ok(Durability::Interval(config.sync_interval.duration())),
+        "none" => Ok(Durability::None),
+        other => Err(QueueError::Invalid {
+            what: "queue.durability",
+            reason: format!("`{other}` is not fsync, interval or none"),
+        }),
+    }
+}
+
+impl Queues {
+    async fn begin(&self) -> Result<(), QueueError> {
+        let inner = self.inner.clone();
+        let opened = tokio::task::spawn_blocking(move || inner.open());
+        let partitions = opened.await.map_err(|_| QueueError::Stopping)??;
+        let mut found: BTreeMap<u32, (String, String, crate::model::QueueSettings)> =
+            BTreeMap::new();
+        for partition in &partitions {
+            for (id, queue) in partition.state.queues() {
+                let (tenant, name) = (queue.tenant.to_string(), queue.name.to_string());
+                found
+                    .entry(id)
+                    .or_insert((tenant, name, queue.settings.clone()));
+            }
+        }
+        let mut shared = Vec::with_capacity(partitions.len());
+        for (number, partition) in partitions.into_iter().enumerate() {
+            shared.push(partition.shared.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("queue-{number}"))
+                .spawn(move || {
+                    if let Err(error) = partition.run() {
+                        tracing::error!(%error, partition = number, "a partition of the queue cannot go on");
+                    }
+                })
+                .map_err(io("starting a thread for", &self.inner.directory))?;
+            lock(&self.inner.threads).push(thread);
+        }
+        let count = shared.len();
+        if self.inner.partitions.set(shared).is_err() {
+            return Err(QueueError::Stopping);
+        }
+        let mut next = 1;
+        for (id, (tenant, name, settings)) in found {
+            next = next.max(u64::from(id) + 1);
+            for partition in 0..count {
+                self.define(partition, id, &tenant, &name, &settings)
+                    .await?;
+            }
+            let queue = Arc::new(QueueHandle::new(id, &tenant, &name, settings));
+            let mut queues = self
+                .inner
+                .queues
+                .write()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let of_tenant = queues.entry(tenant.into_boxed_str()).or_default();
+            of_tenant.insert(name.into_boxed_str(), queue);
+        }
+        self.inner.next_queue.store(next, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Opens every partition's log and replays it.
+    fn open(&self) -> Result<Vec<Partition<FileLog>>, QueueError> {
+        let config = &self.config;
+        let durability = durability(config)?;
+        std::fs::create_dir_all(&self.directory).map_err(io("making", &self.directory))?;
+        let count = partitions_of(config);
+        (0..count)
+            .map(|number| self.open_partition(number, count, durability))
+            .collect()
+    }
+
+    fn open_partition(
+        &self,
+        number: usize,
+        count: usize,
+        durability: Durability,
+    ) -> Result<Partition<FileLog>, QueueError> {
+        let config = &self.config;
+        let directory = self.directory.join(format!("{number:03}"));
+        let log_config = LogConfig {
+            durability,
+            segment_bytes: config.segment_size.bytes(),
+            batch_bytes_max: 12 << 20,
+            spare_segments: config.spare_segments as usize,
+            cache_bytes: config.cache_size.bytes() as usize,
+            ..LogConfig::default()
+        };
+        let disk = Directory::open(&directory).map_err(io("opening", &directory))?;
+        let (mut log, recovery) =
+            FileLog::open_with(disk, log_config, Seq::FIRST, self.entropy.clone())?;
+        if let Some(torn) = &recovery.torn {
+            tracing::warn!(
+                partition = number,
+                ?torn,
+                "the end of the log was not written whole and is cut"
+            );
+        }
+        let mut state = State::default();
+        for record in log.tail(log.first()) {
+            let (seq, bytes) = record?;
+            let command = record::decode(&bytes)?;
+            if state.apply(seq.0, &command).is_err() {
+                tracing::error!(partition = number, %seq, "a record of the log was refused");
+            }
+        }
+        self.begin_epoch(&mut log, &mut state)?;
+        let limits = InboxLimits {
+            items_name: "queue.waiting_max",
+            items_max: config.waiting_max as usize,
+            bytes_name: "queue.waiting_bytes_max",
+            bytes_max: config.waiting_bytes_max.bytes() as usize / count,
+        };
+        Ok(Partition::new(Parts {
+            shared: Arc::new(Shared {
+                inbox: Inbox::new(limits),
+                read: {
+                    let reader = log.reader();
+                    Box::new(move |seq| reader.read(seq))
+                },
+            }),
+            state,
+            log,
+            clock: self.clock.clone(),
+            entropy: self.entropy.clone(),
+            dispatcher: Dispatcher::new(number),
+            reserve_bytes: RESERVE_SEGMENTS * config.segment_size.bytes(),
+            place: directory.display().to_string(),
+        }))
+    }
+
+    /// From here on leases differ from all that were given before.
+    fn begin_epoch(&self, log: &mut FileLog, state: &mut State) -> Result<(), QueueError> {
+        let mut random = [0; 10];
+        self.entropy.fill(&mut random);
+        let mut batch = egret_log::Batch::new();
+        let mut watchers = Watchers::default();
+        let first = log.next();
+        let epoch = state.epoch() + 1;
+        let mut turn = Turn {
+            state,
+            batch: &mut batch,
+            watchers: &mut watchers,
+            first,
+            now: self.clock.now(),
+            seed: u64::from_le_bytes(random[..8].try_into().expect("eight of ten bytes")),
+        };
+        let begun = turn.run(&Command::Epoch {
+            epoch,
+            instance: u16::from_le_bytes([random[8], random[9]]) & 0x3fff,
+            grace_ms: self.config.lease_grace.0,
+        });
+        begun.map_err(QueueError::from)?;
+        match log.append(&mut batch, first)? {
+            egret_log::Appended::Committed(_) => {}
+            other => unreachable!("a log in local files knows what it has: {other:?}"),
+        }
+        log.sync()?;
+        state.news.turned.clear();
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! Which worker gets which queue's tasks.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+use egret_log::{LogReader, Seq};
+
+use super::turn::Turn;
+use crate::api::session::WorkSession;
+use crate::api::sink::Assigned;
+use crate::core::command::Command;
+use crate::core::entry::TaskState;
+use crate::core::state::{Claimed, LostLease, State};
+use crate::error::QueueError;
+use crate::model::Lease;
+use crate::store::{content, record};
+
+/// Tasks handed to one worker at once.
+const PUSH_MAX: u32 = 1_024;
+
+/// Tasks claimed for a worker, to be pushed when the turn is committed.
+pub(crate) struct Push {
+    pub session: Arc<WorkSession>,
+    pub claimed: Range<usize>,
+}
+
+/// The workers that a partition knows.
+pub(crate) struct Dispatcher {
+    /// Which partition this is.
+    partition: usize,
+    /// Workers with room by queue; the first has its turn.
+    sessions: BTreeMap<u32, VecDeque<Arc<WorkSession>>>,
+    /// Queues of which something may be handed out.
+    considered: BTreeSet<u32>,
+    /// Who holds a lease, by token.
+    holders: HashMap<u64, Arc<WorkSession>>,
+}
+
+impl Dispatcher {
+    pub fn new(partition: usize) -> Self {
+        Self {
+            partition,
+            sessions: BTreeMap::new(),
+            considered: BTreeSet::new(),
+            holders: HashMap::new(),
+        }
+    }
+
+    /// A worker that was not counted on has room.
+    pub fn attach(&mut self, session: &Arc<WorkSession>) {
+        for (queue, _) in &session.queues {
+            let sessions = self.sessions.entry(*queue).or_default();
+            sessions.push_back(session.clone());
+            self.considered.insert(*queue);
+        }
+    }
+
+    /// A worker that has no room is not counted on until it says otherwise.
+    fn put_aside(&mut self, session: &Arc<WorkSession>) {
+        for (queue, _) in &session.queues {
+            if let Some(sessions) = self.sessions.get_mut(queue) {
+                sessions.retain(|known| !Arc::ptr_eq(known, session));
+            }
+        }
+        session.become_unknown(self.partition);
+        // It may have said so just before.
+        if session.has_credits() && session.become_known(self.partition) {
+            self.attach(session);
+        }
+    }
+
+    /// A worker is gone. Its leases stay until they expire.
+    pub fn detach(&mut self, session: &Arc<WorkSession>) {
+        self.put_aside(session);
+        for (queue, _) in &session.queues {
+            if self.sessions.get(queue).is_some_and(VecDeque::is_empty) {
+                self.sessions.remove(queue);
+            }
+        }
+        self.holders
+            .retain(|_, holder| !Arc::ptr_eq(holder, session));
+    }
+
+    /// A lease has ended by its worker's report.
+    pub fn forget(&mut self, token: u64) {
+        self.holders.remove(&token);
+    }
+
+    /// A lease has ended otherwise: its worker is told.
+    pub fn lost(&mut self, lost: &LostLease, state: &State) {
+        if let Some(session) = self.holders.remove(&lost.token) {
+            let lease = Lease {
+                shard: lost.task.shard,
+                number: lost.task.number,
+                token: lost.token,
+            };
+            session.sink.lost(state.id(lost.task), lease, lost.end);
+        }
+    }
+
+    /// When something can be handed out without anybody asking, in Unix milliseconds.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        None
+    }
+
+    /// There will be no more for anybody.
+    pub fn end(&mut self, error: &QueueError) {
+        for sessions in std::mem::take(&mut self.sessions).into_values() {
+            for session in sessions {
+                session.sink.ended(error.clone());
+            }
+        }
+    }
+
+    /// Claims what can be handed out to workers that have room.
+    pub fn hand_out(
+        &mut self,
+        turn: &mut Turn<'_>,
+        claimed: &mut Vec<Claimed>,
+        pushes: &mut Vec<Push>,
+    ) {
+        self.considered.extend(turn.state.news.turned.drain(..));
+        while let Some(queue) = self.considered.pop_first() {
+            self.hand_out_queue(queue, turn, claimed, pushes);
+        }
+    }
+
+    /// Hands out until nothing is left or no worker has room.
+    fn hand_out_queue(
+        &mut self,
+        queue: u32,
+        turn: &mut Turn<'_>,
+        claimed: &mut Vec<Claimed>,
+        pushes: &mut Vec<Push>,
+    ) {
+        loop {
+            let row = turn.state.queue_with(queue);
+            let Some(row) = row.filter(|row| row.has_turn()) else {
+                return;
+            };
+            let ready = row.lists[TaskState::Ready as usize].len;
+            let wanted = u32::try_from(ready).unwrap_or(u32::MAX).min(PUSH_MAX);
+            let Some(sessions) = self.sessions.get_mut(&queue) else {
+                return;
+            };
+            let Some(session) = sessions.front().cloned() else {
+                return;
+            };
+            let credits = session.take_credits(wanted);
+            if credits == 0 {
+                self.put_aside(&session);
+                continue;
+            }
+            sessions.rotate_left(1);
+            let begin = claimed.len();
+            let lease_ms = session.lease_ms(queue);
+            let count = turn.claim(queue, &session.worker, credits, lease_ms, claimed);
+            session.add_credits(credits - count);
+            for one in &claimed[begin..] {
+                self.holders.insert(one.token, session.clone());
+            }
+            pushes.push(Push {
+                session,
+                claimed: begin..claimed.len(),
+            });
+        }
+    }
+}
+
+/// Pushes committed claims to their worker.
+pub(crate) fn deliver(state: &State, reader: &impl LogReader, push: &Push, claimed: &[Claimed]) {
+    let mut contents = Vec::with_capacity(claimed.len());
+    for one in claimed {
+        match reader.read(Seq(one.record)) {
+            Ok(record) => contents.push((one, record)),
+            Err(error) => {
+                // The lease will expire; another attempt may find the record.
+                tracing::error!(task = %state.id(one.task), %error, "a task's content was not read");
+            }
+        }
+    }
+    let mut tasks = contents.iter().filter_map(|(one, record)| {
+        let assigned = assigned(state, one, record);
+        if assigned.is_none() {
+            tracing::error!(task = %state.id(one.task), "a task's content is malformed");
+        }
+        assigned
+    });
+    push.session.sink.assigned(&mut tasks);
+}
+
+fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Assigned<'a>> {
+    let content = match record::decode(record).ok()? {
+        Command::Enqueue(task) => task.content,
+        Command::PutSchedule(schedule) => schedule.task.content,
+        _ => return None,
+    };
+    Some(Assigned {
+        id: state.id(one.task),
+        queue: &state.queue_with(one.queue)?.name,
+        lease: Lease {
+            shard: one.task.shard,
+            number: one.task.number,
+            token: one.token,
+        },
+        lease_until_ms: one.until_ms,
+        attempt: one.attempt,
+        max_attempts: one.max_attempts,
+        priority: one.priority,
+        tags: state.tags(one.tags),
+        content: content::for_workers(content).ok()?,
+    })
+}

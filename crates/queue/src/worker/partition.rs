@@ -1,0 +1,336 @@
+//! A partition's thread: takes everything that waits, applies it, writes it with one append, and
+//! tells everybody what became of it.
+//!
+//! A command is applied before it is in the log, and told after: state that is not in the log yet is
+//! seen by nobody. When the log fails, the state is worth nothing any more and the partition ends.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use egret_base::{Clock, Entropy};
+use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken};
+
+use super::dispatch::{Dispatcher, Push};
+use super::turn::Turn;
+use super::watch::Watchers;
+use crate::api::sink::{Enqueued as Outcome, ProduceSink, ReportSink};
+use crate::api::submit::{Answer, EnqueueBatch, ReportBatch, Said, Submission};
+use crate::core::command::{Command, Held};
+use crate::core::state::{Claimed, Enqueued, State};
+use crate::error::QueueError;
+
+/// New tasks and reports in one turn; what is more waits for the next.
+const TURN_ITEMS_MAX: usize = 4_096;
+
+/// Bytes of records in one turn, except that a single submission may be larger.
+const TURN_BYTES_MAX: usize = 4 << 20;
+
+/// Steps of what is due in one turn.
+const ADVANCE_BUDGET: u32 = 2_048;
+
+/// What others know of a partition.
+pub(crate) struct Shared {
+    pub inbox: Inbox<Submission>,
+    /// Reads a record of the log, from any thread.
+    pub read: Box<dyn Fn(Seq) -> Result<Bytes, LogError> + Send + Sync>,
+}
+
+/// How an answered batch is told.
+enum Told {
+    Produced(
+        Arc<dyn ProduceSink>,
+        Vec<(u64, Result<Outcome, QueueError>)>,
+    ),
+    Reported(Arc<dyn ReportSink>, Vec<(u64, Result<(), QueueError>)>),
+    Asked(Answer),
+}
+
+/// See the module.
+pub(crate) struct Partition<L: Log> {
+    pub shared: Arc<Shared>,
+    pub state: State,
+    pub log: L,
+    pub reader: L::Reader,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+    pub dispatcher: Dispatcher,
+    watchers: Watchers,
+    pub reserve_bytes: u64,
+    pub place: String,
+    batch: Batch,
+    waiting: VecDeque<Submission>,
+    told: Vec<Told>,
+    claimed: Vec<Claimed>,
+    pushes: Vec<Push>,
+}
+
+impl<L: Log> Partition<L> {
+    pub fn new(parts: Parts<L>) -> Self {
+        Self {
+            shared: parts.shared,
+            state: parts.state,
+            reader: parts.log.reader(),
+            log: parts.log,
+            clock: parts.clock,
+            entropy: parts.entropy,
+            dispatcher: parts.dispatcher,
+            watchers: Watchers::default(),
+            reserve_bytes: parts.reserve_bytes,
+            place: parts.place,
+            batch: Batch::new(),
+            waiting: VecDeque::new(),
+            told: Vec::new(),
+            claimed: Vec::new(),
+            pushes: Vec::new(),
+        }
+    }
+
+    /// Works until the inbox is closed and empty, or the log fails.
+    ///
+    /// # Errors
+    /// Why the partition cannot go on.
+    pub fn run(mut self) -> Result<(), QueueError> {
+        let mut taken = Vec::new();
+        let ended = loop {
+            let timeout = match self.waiting.is_empty() {
+                true => self.pause(),
+                false => Some(Duration::ZERO),
+            };
+            match self.shared.inbox.take_all(&mut taken, timeout) {
+                Taken::Closed if self.waiting.is_empty() => break self.log.sync(),
+                _ => self.waiting.extend(taken.drain(..)),
+            }
+            if let Err(error) = self.turn() {
+                break Err(error);
+            }
+        };
+        let error = match &ended {
+            Ok(()) => QueueError::Stopping,
+            Err(error) => QueueError::Log(error.clone()),
+        };
+        self.shared.inbox.close();
+        self.shared.inbox.take_all(&mut taken, None);
+        self.waiting.extend(taken.drain(..));
+        self.refuse_all(&error);
+        ended.map_err(QueueError::Log)
+    }
+
+    /// How long nothing need be done when nothing comes.
+    fn pause(&self) -> Option<Duration> {
+        let now = self.clock.now().as_millis_unsigned();
+        let due = self.state.next_due_ms().into_iter();
+        let due = due.chain(self.dispatcher.next_due_ms()).min();
+        let until_due = due.map(|due| Duration::from_millis(due.saturating_sub(now)));
+        let deadline = self.log.sync_deadline();
+        let until_sync = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        until_due.into_iter().chain(until_sync).min()
+    }
+
+    fn turn(&mut self) -> Result<(), LogError> {
+        let mut seed = [0; 8];
+        self.entropy.fill(&mut seed);
+        let first = self.log.next();
+        let mut turn = Turn {
+            state: &mut self.state,
+            batch: &mut self.batch,
+            watchers: &mut self.watchers,
+            first,
+            now: self.clock.now(),
+            seed: u64::from_le_bytes(seed),
+        };
+        let full = self.log.room_bytes() < self.reserve_bytes && self.log.shortage().is_some();
+        let mut items = 0;
+        while items < TURN_ITEMS_MAX && turn.batch.bytes() < TURN_BYTES_MAX {
+            let Some(submission) = self.waiting.pop_front() else {
+                break;
+            };
+            items += submission.weight();
+            match submission {
+                Submission::Enqueue(batch) if full => {
+                    self.told
+                        .push(refused(batch, &self.place, self.reserve_bytes));
+                }
+                Submission::Enqueue(batch) => self.told.push(enqueue(&mut turn, batch)),
+                Submission::Report(batch) => {
+                    self.told
+                        .push(report(&mut turn, batch, &mut self.dispatcher));
+                }
+                Submission::Credits(session) => self.dispatcher.attach(&session),
+                Submission::Detach(session) => self.dispatcher.detach(&session),
+                Submission::Ask(ask) => self.told.push(Told::Asked(ask(&mut turn))),
+            }
+        }
+        let now_ms = turn.now.as_millis_unsigned();
+        if turn.state.next_due_ms().is_some_and(|due| due <= now_ms) {
+            turn.advance(ADVANCE_BUDGET);
+        }
+        self.dispatcher
+            .hand_out(&mut turn, &mut self.claimed, &mut self.pushes);
+        if let Err(error) = self.commit(first) {
+            self.refuse_told(&QueueError::Log(error.clone()));
+            return Err(error);
+        }
+        self.tell();
+        Ok(())
+    }
+
+    fn commit(&mut self, first: Seq) -> Result<(), LogError> {
+        // A clock alone tells nothing.
+        if self.batch.len() > 1 {
+            match self.log.append(&mut self.batch, first)? {
+                Appended::Committed(_) => {}
+                // One log, one writer: its lock says so.
+                Appended::Fenced | Appended::Unknown => {
+                    unreachable!("a log in local files knows what it has")
+                }
+            }
+        }
+        self.batch.clear();
+        let deadline = self.log.sync_deadline();
+        if deadline.is_some_and(|at| at <= Instant::now()) {
+            self.log.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Tells everybody what the turn has done, now that it is committed.
+    fn tell(&mut self) {
+        for told in self.told.drain(..) {
+            match told {
+                Told::Produced(sink, outcomes) => sink.outcomes(&outcomes),
+                Told::Reported(sink, outcomes) => sink.reported(&outcomes),
+                Told::Asked(answer) => answer(Ok(())),
+            }
+        }
+        for push in self.pushes.drain(..) {
+            let claimed = &self.claimed[push.claimed.clone()];
+            super::dispatch::deliver(&self.state, &self.reader, &push, claimed);
+        }
+        self.claimed.clear();
+        for lost in std::mem::take(&mut self.state.news.lost) {
+            self.dispatcher.lost(&lost, &self.state);
+        }
+        if !self.state.news.changes.is_empty() {
+            let changes = std::mem::take(&mut self.state.news.changes);
+            self.watchers.tell(&self.state, &changes);
+        }
+        self.state.news.wanted = self.watchers.are_there();
+    }
+
+    fn refuse_told(&mut self, error: &QueueError) {
+        for told in self.told.drain(..) {
+            match told {
+                Told::Produced(sink, mut outcomes) => {
+                    for (_, outcome) in &mut outcomes {
+                        *outcome = Err(error.clone());
+                    }
+                    sink.outcomes(&outcomes);
+                }
+                Told::Reported(sink, mut outcomes) => {
+                    for (_, outcome) in &mut outcomes {
+                        *outcome = Err(error.clone());
+                    }
+                    sink.reported(&outcomes);
+                }
+                Told::Asked(answer) => answer(Err(error.clone())),
+            }
+        }
+    }
+
+    fn refuse_all(&mut self, error: &QueueError) {
+        for submission in self.waiting.drain(..) {
+            match submission {
+                Submission::Enqueue(batch) => {
+                    let outcomes = batch
+                        .items
+                        .iter()
+                        .map(|item| (item.number, Err(error.clone())));
+                    batch.sink.outcomes(&outcomes.collect::<Vec<_>>());
+                }
+                Submission::Report(batch) => {
+                    let outcomes = batch
+                        .items
+                        .iter()
+                        .map(|item| (item.number, Err(error.clone())));
+                    batch.sink.reported(&outcomes.collect::<Vec<_>>());
+                }
+                _ => {}
+            }
+        }
+        self.dispatcher.end(error);
+    }
+}
+
+/// What a partition is made of.
+pub(crate) struct Parts<L: Log> {
+    pub shared: Arc<Shared>,
+    pub state: State,
+    pub log: L,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+    pub dispatcher: Dispatcher,
+    pub reserve_bytes: u64,
+    pub place: String,
+}
+
+fn refused(batch: EnqueueBatch, place: &str, needed_bytes: u64) -> Told {
+    let error = QueueError::DiskFull {
+        place: place.to_owned(),
+        needed_bytes,
+    };
+    let outcomes = batch
+        .items
+        .iter()
+        .map(|item| (item.number, Err(error.clone())));
+    Told::Produced(batch.sink.clone(), outcomes.collect())
+}
+
+fn enqueue(turn: &mut Turn<'_>, batch: EnqueueBatch) -> Told {
+    let mut outcomes = Vec::with_capacity(batch.items.len());
+    for item in &batch.items {
+        let outcome = match turn.enqueue(&item.command(&batch.bytes)) {
+            Ok(Enqueued::Made(task)) => Ok(Outcome {
+                id: turn.state.id(task),
+                replayed: false,
+            }),
+            Ok(Enqueued::Replayed(task)) => Ok(Outcome {
+                id: turn.state.id(task),
+                replayed: true,
+            }),
+            Err(refusal) => Err(refusal.into()),
+        };
+        outcomes.push((item.number, outcome));
+    }
+    Told::Produced(batch.sink, outcomes)
+}
+
+fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut Dispatcher) -> Told {
+    let mut outcomes = Vec::with_capacity(batch.items.len());
+    for item in &batch.items {
+        let held = item.held(&batch.bytes);
+        let reported = match item.said {
+            Said::Complete => turn.complete(&held),
+            said => turn.report(&command_of(said, held)),
+        };
+        if reported.is_ok() && !matches!(item.said, Said::Heartbeat { .. }) {
+            dispatcher.forget(item.lease.token);
+        }
+        outcomes.push((item.number, reported.map_err(QueueError::from)));
+    }
+    Told::Reported(batch.sink, outcomes)
+}
+
+fn command_of(said: Said, held: Held<'_>) -> Command<'_> {
+    match said {
+        Said::Complete => Command::Complete(held),
+        Said::Fail { permanent } => Command::Fail { held, permanent },
+        Said::Defer { delay_ms, how } => Command::Defer {
+            held,
+            delay_ms,
+            how,
+        },
+        Said::Heartbeat { lease_ms } => Command::Heartbeat { held, lease_ms },
+    }
+}

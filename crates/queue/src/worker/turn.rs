@@ -1,0 +1,135 @@
+//! One turn of a partition: commands applied and written down, to be committed together.
+
+use egret_base::Timestamp;
+use egret_log::{Batch, Seq};
+
+use tokio::sync::oneshot;
+
+use super::watch::{Subscription, Watchers};
+use crate::core::command::{Command, Enqueue, Held, Refusal};
+use crate::core::state::{Claimed, Enqueued, State};
+use crate::store::record;
+
+/// The state and the batch of the turn. A command is applied at once and written down only when it
+/// changed something; whoever reads the state sees it as it will be once the turn is committed, and is
+/// answered then.
+pub(crate) struct Turn<'a> {
+    pub state: &'a mut State,
+    pub batch: &'a mut Batch,
+    /// Who is told of what happens.
+    pub watchers: &'a mut Watchers,
+    /// Of the batch's first record.
+    pub first: Seq,
+    pub now: Timestamp,
+    pub seed: u64,
+}
+
+impl Turn<'_> {
+    /// The number of the next record. The first of a turn is its clock.
+    fn seq(&mut self) -> u64 {
+        if self.batch.is_empty() {
+            self.state
+                .set_clock(self.now.as_millis_unsigned(), self.seed);
+            let clock = Command::Clock {
+                now_ms: self.state.now_ms(),
+                seed: self.seed,
+            };
+            self.batch.push_with(|out| record::encode(&clock, out));
+        }
+        self.first.plus(self.batch.len() as u64).0
+    }
+
+    fn write(&mut self, command: &Command<'_>) {
+        self.batch.push_with(|out| record::encode(command, out));
+    }
+
+    /// Applies a command and writes it down.
+    pub fn run(&mut self, command: &Command<'_>) -> Result<(), Refusal> {
+        let seq = self.seq();
+        self.state.apply(seq, command)?;
+        self.write(command);
+        Ok(())
+    }
+
+    pub fn enqueue(&mut self, task: &Enqueue<'_>) -> Result<Enqueued, Refusal> {
+        let seq = self.seq();
+        let enqueued = self.state.enqueue(seq, task)?;
+        if let Enqueued::Made(_) = enqueued {
+            self.batch
+                .push_with(|out| record::encode_enqueue(task, out));
+        }
+        Ok(enqueued)
+    }
+
+    pub fn complete(&mut self, held: &Held<'_>) -> Result<(), Refusal> {
+        let seq = self.seq();
+        if self.state.complete(seq, held)? {
+            self.write(&Command::Complete(*held));
+        }
+        Ok(())
+    }
+
+    /// Reports that may have been made before: those are not written down again.
+    pub fn report(&mut self, command: &Command<'_>) -> Result<(), Refusal> {
+        let seq = self.seq();
+        let changed = match command {
+            Command::Fail { held, permanent } => self.state.fail(seq, held, *permanent)?,
+            Command::Defer {
+                held,
+                delay_ms,
+                how,
+            } => self.state.defer(seq, held, *delay_ms, *how)?,
+            Command::Heartbeat { held, lease_ms } => {
+                self.state.heartbeat(held, *lease_ms)?;
+                true
+            }
+            others => return self.run(others),
+        };
+        if changed {
+            self.write(command);
+        }
+        Ok(())
+    }
+
+    pub fn claim(
+        &mut self,
+        queue: u32,
+        worker: &str,
+        count: u32,
+        lease_ms: u64,
+        claimed: &mut Vec<Claimed>,
+    ) -> u32 {
+        self.seq();
+        let before = claimed.len();
+        self.state.claim(queue, worker, count, lease_ms, claimed);
+        let count = (claimed.len() - before) as u32;
+        if count > 0 {
+            self.write(&Command::Claim {
+                queue,
+                worker,
+                count,
+                lease_ms,
+            });
+        }
+        count
+    }
+
+    /// Tells when the task with this number has ended or is gone.
+    pub fn wait(&mut self, number: u64, tell: oneshot::Sender<()>) {
+        self.watchers.wait(number, tell);
+        self.state.news.wanted = true;
+    }
+
+    pub fn subscribe(&mut self, subscription: Subscription) {
+        self.watchers.subscribe(subscription);
+        self.state.news.wanted = true;
+    }
+
+    /// Does what is due; `true` when something is left.
+    pub fn advance(&mut self, budget: u32) -> bool {
+        self.seq();
+        let more = self.state.advance(budget);
+        self.write(&Command::Advance { budget });
+        more
+    }
+}

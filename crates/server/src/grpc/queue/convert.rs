@@ -1,0 +1,221 @@
+//! Messages of the contract and what the engine calls the same.
+
+use std::collections::BTreeMap;
+
+use egret_proto::queue::v1;
+use egret_proto::queue::v1::task_report::Report;
+use egret_queue::model::{Backoff, Jitter, Retention, RetryPolicy, TaskId, TaskState};
+use egret_queue::{Defer, Format, NewTask, QueueError, QueueView, Said, SettingsChange};
+
+/// What a client wrote that is not in the contract.
+pub(super) fn invalid(what: &'static str, reason: impl Into<String>) -> QueueError {
+    QueueError::Invalid {
+        what,
+        reason: reason.into(),
+    }
+}
+
+pub(super) fn format(number: i32) -> Result<Format, QueueError> {
+    match number {
+        0 => Ok(Format::Bytes),
+        1 => Ok(Format::Json),
+        other => Err(invalid(
+            "format",
+            format!("there is none with number {other}"),
+        )),
+    }
+}
+
+pub(super) fn retry(retry: &v1::RetryPolicy) -> Result<RetryPolicy, QueueError> {
+    let defaults = RetryPolicy::default();
+    let or = |asked: u64, default: u64| if asked == 0 { default } else { asked };
+    let base_ms = or(retry.base_ms, defaults.base_ms);
+    Ok(RetryPolicy {
+        backoff: match retry.backoff {
+            0 | 3 => Backoff::Exponential,
+            1 => Backoff::Fixed,
+            2 => Backoff::Linear,
+            other => {
+                return Err(invalid(
+                    "retry.backoff",
+                    format!("there is none with number {other}"),
+                ));
+            }
+        },
+        jitter: match retry.jitter {
+            0 | 2 => Jitter::Full,
+            1 => Jitter::None,
+            3 => Jitter::Equal,
+            other => {
+                return Err(invalid(
+                    "retry.jitter",
+                    format!("there is none with number {other}"),
+                ));
+            }
+        },
+        base_ms,
+        max_ms: or(retry.max_ms, defaults.max_ms.max(base_ms)),
+    })
+}
+
+/// A new task; `after` are the ids it waits for, read already.
+pub(super) fn new_task<'a>(
+    task: &'a v1::NewTask,
+    after: &'a [TaskId],
+) -> Result<NewTask<'a>, QueueError> {
+    let mut metadata = BTreeMap::new();
+    for (name, value) in &task.metadata {
+        metadata.insert(name.as_str(), value.as_str());
+    }
+    Ok(NewTask {
+        payload: &task.payload,
+        format: format(task.format)?,
+        priority: task.priority,
+        ordering_key: &task.ordering_key,
+        run_at_ms: u64::try_from(task.run_at_ms)
+            .map_err(|_| invalid("run_at_ms", "it is before 1970"))?,
+        delay_ms: task.delay_ms,
+        max_attempts: task.max_attempts,
+        retry: task.retry.as_ref().map(retry).transpose()?,
+        timeout_ms: task.timeout_ms,
+        unique_key: &task.unique_key,
+        unique_window_ms: task.unique_window_ms,
+        tags: &task.tags,
+        metadata,
+        traceparent: &task.traceparent,
+        tracestate: &task.tracestate,
+        callback_url: &task.callback_url,
+        after,
+    })
+}
+
+pub(super) fn ids(after: &[String]) -> Result<Vec<TaskId>, QueueError> {
+    let read = |id: &String| id.parse().map_err(|reason| invalid("after", reason));
+    after.iter().map(read).collect()
+}
+
+/// What a report says, with its text. A heartbeat without a time means the lease time of the claim.
+pub(super) fn report(
+    report: &v1::TaskReport,
+    lease_ms: u64,
+) -> Result<(Said, &[u8], Format), QueueError> {
+    Ok(match &report.report {
+        Some(Report::Completed(done)) => (Said::Complete, &done.result, format(done.format)?),
+        Some(Report::Failed(failed)) => {
+            let permanent = failed.permanent;
+            (
+                Said::Fail { permanent },
+                failed.error.as_bytes(),
+                Format::Bytes,
+            )
+        }
+        Some(Report::Nack(nack)) => {
+            let (delay_ms, how) = (nack.delay_ms, Defer::Nack);
+            (
+                Said::Defer { delay_ms, how },
+                nack.reason.as_bytes(),
+                Format::Bytes,
+            )
+        }
+        Some(Report::Snooze(snooze)) => {
+            let (delay_ms, how) = (snooze.delay_ms, Defer::Snooze);
+            (Said::Defer { delay_ms, how }, &[], Format::Bytes)
+        }
+        Some(Report::Release(_)) => {
+            let (delay_ms, how) = (0, Defer::Release);
+            (Said::Defer { delay_ms, how }, &[], Format::Bytes)
+        }
+        Some(Report::Heartbeat(heartbeat)) => {
+            let lease_ms = match heartbeat.lease_ms {
+                0 => lease_ms,
+                asked => asked,
+            };
+            (Said::Heartbeat { lease_ms }, &[], Format::Bytes)
+        }
+        None => return Err(invalid("report", "it says nothing")),
+    })
+}
+
+fn retention(retention: v1::Retention) -> Retention {
+    Retention {
+        age_ms: retention.age_ms,
+        count: retention.count,
+    }
+}
+
+pub(super) fn settings(change: &v1::QueueSettings) -> Result<SettingsChange, QueueError> {
+    Ok(SettingsChange {
+        max_attempts: change.max_attempts,
+        retry: change.retry.as_ref().map(retry).transpose()?,
+        lease_ms: change.lease_ms,
+        timeout_ms: change.timeout_ms,
+        concurrency: change.concurrency,
+        key_concurrency: change.key_concurrency,
+        rate_per_second: change.rate_per_second,
+        rate_burst: change.rate_burst,
+        completed: change.completed.map(retention),
+        dead: change.dead.map(retention),
+        cancelled: change.cancelled.map(retention),
+        unique_window_ms: change.unique_window_ms,
+        aging_ms: change.aging_ms,
+    })
+}
+
+/// A queue as clients see it.
+pub(super) fn queue_info(view: &QueueView) -> v1::QueueInfo {
+    let settings = &view.settings;
+    let kept = |retention: Retention| {
+        Some(v1::Retention {
+            age_ms: retention.age_ms,
+            count: retention.count,
+        })
+    };
+    v1::QueueInfo {
+        name: view.name.clone(),
+        settings: Some(v1::QueueSettings {
+            max_attempts: Some(u32::from(settings.max_attempts)),
+            retry: Some(retry_policy(&settings.retry)),
+            lease_ms: Some(settings.lease_ms),
+            timeout_ms: Some(settings.timeout_ms),
+            concurrency: Some(settings.concurrency),
+            key_concurrency: Some(settings.key_concurrency),
+            rate_per_second: Some(settings.rate_per_second),
+            rate_burst: Some(settings.rate_burst),
+            completed: kept(settings.completed),
+            dead: kept(settings.dead),
+            cancelled: kept(settings.cancelled),
+            unique_window_ms: Some(settings.unique_window_ms),
+            aging_ms: Some(settings.aging_ms),
+        }),
+        paused: view.paused,
+        draining: view.draining,
+        created_at_ms: view.created_ms as i64,
+        counts: Some(v1::TaskCounts {
+            waiting: view.count(TaskState::Waiting),
+            delayed: view.count(TaskState::Delayed),
+            ready: view.count(TaskState::Ready),
+            leased: view.count(TaskState::Leased),
+            completed: view.count(TaskState::Completed),
+            dead: view.count(TaskState::Dead),
+            cancelled: view.count(TaskState::Cancelled),
+        }),
+        oldest_ready_ms: view.oldest_ready_ms,
+    }
+}
+
+fn retry_policy(retry: &RetryPolicy) -> v1::RetryPolicy {
+    v1::RetryPolicy {
+        backoff: match retry.backoff {
+            Backoff::Fixed => 1,
+            Backoff::Linear => 2,
+            Backoff::Exponential => 3,
+        },
+        base_ms: retry.base_ms,
+        max_ms: retry.max_ms,
+        jitter: match retry.jitter {
+            Jitter::None => 1,
+            Jitter::Full => 2,
+            Jitter::Equal => 3,
+        },
+    }
+}

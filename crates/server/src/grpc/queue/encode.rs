@@ -1,0 +1,114 @@
+//! Fields of the two fast streams' answers, written as they go over the wire: no message is made in
+//! memory for a task, and what the task carries is copied as the engine keeps it.
+
+use bytes::{BufMut, BytesMut};
+use egret_base::Coded;
+use egret_queue::model::{AttemptEnd, Lease, TaskId};
+use egret_queue::{Assigned, Enqueued, QueueError};
+use prost::encoding::{encode_varint, encoded_len_varint};
+
+fn key(out: &mut BytesMut, field: u64, wire_type: u64) {
+    encode_varint(field << 3 | wire_type, out);
+}
+
+fn number(out: &mut BytesMut, field: u64, value: u64) {
+    if value != 0 {
+        key(out, field, 0);
+        encode_varint(value, out);
+    }
+}
+
+fn bytes(out: &mut BytesMut, field: u64, value: &[u8]) {
+    if !value.is_empty() {
+        key(out, field, 2);
+        encode_varint(value.len() as u64, out);
+        out.put_slice(value);
+    }
+}
+
+/// Writes a nested message whose length is not known before.
+fn message(out: &mut BytesMut, field: u64, write: impl FnOnce(&mut BytesMut)) {
+    key(out, field, 2);
+    // Nearly all are shorter than 128 bytes: one byte of length. Others are moved.
+    let at = out.len();
+    out.put_u8(0);
+    write(out);
+    let length = out.len() - at - 1;
+    let needed = encoded_len_varint(length as u64);
+    if needed > 1 {
+        out.put_bytes(0, needed - 1);
+        out.copy_within(at + 1..at + 1 + length, at + needed);
+    }
+    let mut place = &mut out[at..at + needed];
+    encode_varint(length as u64, &mut place);
+}
+
+fn error(out: &mut BytesMut, field: u64, error: &QueueError) {
+    message(out, field, |out| {
+        bytes(out, 1, error.code().as_bytes());
+        bytes(out, 2, error.to_string().as_bytes());
+        number(out, 3, u64::from(error.retryable()));
+    });
+}
+
+/// `ProduceResponse.outcomes`.
+pub(super) fn outcome(out: &mut BytesMut, at: u64, outcome: &Result<Enqueued, QueueError>) {
+    message(out, 1, |out| {
+        number(out, 1, at);
+        match outcome {
+            Ok(enqueued) => {
+                bytes(out, 2, &enqueued.id.text());
+                number(out, 3, u64::from(enqueued.replayed));
+            }
+            Err(refused) => error(out, 4, refused),
+        }
+    });
+}
+
+/// `WorkResponse.welcome`.
+pub(super) fn welcome(out: &mut BytesMut, lease_ms: u64) {
+    message(out, 1, |out| number(out, 1, lease_ms));
+}
+
+/// `WorkResponse.tasks`.
+pub(super) fn assignment(out: &mut BytesMut, task: &Assigned<'_>) {
+    message(out, 2, |out| {
+        bytes(out, 1, &task.id.text());
+        bytes(out, 2, task.queue.as_bytes());
+        out.put_slice(task.content);
+        bytes(out, 5, &task.lease.to_bytes());
+        number(out, 6, task.lease_until_ms);
+        number(out, 7, u64::from(task.attempt));
+        number(out, 8, u64::from(task.max_attempts));
+        number(out, 9, u64::from(task.priority));
+        number(out, 11, task.id.created_ms());
+        out.put_slice(task.tags);
+    });
+}
+
+/// `WorkResponse.accepted`.
+pub(super) fn accepted(out: &mut BytesMut, numbers: &[u64]) {
+    let length: usize = numbers.iter().copied().map(encoded_len_varint).sum();
+    key(out, 3, 2);
+    encode_varint(length as u64, out);
+    for number in numbers {
+        encode_varint(*number, out);
+    }
+}
+
+/// `WorkResponse.refused`.
+pub(super) fn refused(out: &mut BytesMut, at: u64, refused: &QueueError) {
+    message(out, 4, |out| {
+        number(out, 1, at);
+        error(out, 2, refused);
+    });
+}
+
+/// `WorkResponse.lost`.
+pub(super) fn lost(out: &mut BytesMut, id: TaskId, lease: Lease, end: AttemptEnd) {
+    message(out, 5, |out| {
+        bytes(out, 1, &lease.to_bytes());
+        bytes(out, 2, &id.text());
+        bytes(out, 3, end.as_str().as_bytes());
+    });
+}

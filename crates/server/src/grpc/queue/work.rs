@@ -1,0 +1,211 @@
+//! The stream on which tasks are worked on.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use egret_base::lifecycle::BoxFuture;
+use egret_proto::Encoded;
+use egret_proto::queue::v1;
+use egret_queue::model::{AttemptEnd, Lease, TaskId};
+use egret_queue::{
+    Assigned, QueueError, Queues, ReportSink, Reports, WorkSink, WorkSpec, Worker, check_batch,
+};
+use futures_util::Stream;
+use tonic::{Status, Streaming};
+
+use super::outlet::Outlet;
+use super::{convert, encode};
+use crate::problem::grpc_status;
+
+/// Reports of one stream that may wait for their outcome; more are not read before.
+const UNANSWERED_MAX: usize = 16_384;
+
+struct Sink(Outlet);
+
+impl ReportSink for Sink {
+    fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
+        self.0.put(outcomes.len(), |page| {
+            for (number, outcome) in outcomes {
+                match outcome {
+                    Ok(()) => page.accept(*number),
+                    Err(error) => encode::refused(page.message(), *number, error),
+                }
+            }
+        });
+    }
+}
+
+impl WorkSink for Sink {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+        self.0.put(0, |page| {
+            for task in tasks {
+                encode::assignment(page.message(), &task);
+            }
+        });
+    }
+
+    fn lost(&self, id: TaskId, lease: Lease, end: AttemptEnd) {
+        self.0
+            .put(0, |page| encode::lost(page.message(), id, lease, end));
+    }
+
+    fn ended(&self, error: QueueError) {
+        self.0.end(grpc_status(&error));
+    }
+}
+
+type Taken = Result<(Worker, u64), QueueError>;
+
+/// A conversation with a worker.
+pub(super) struct Work {
+    queues: Queues,
+    tenant: Box<str>,
+    inbound: Option<Streaming<v1::WorkRequest>>,
+    sink: Arc<Sink>,
+    next_number: u64,
+    place: Place,
+}
+
+/// How far the conversation is.
+enum Place {
+    /// No hello yet.
+    Silent,
+    /// The worker is being taken in; with what came beside the hello.
+    Coming(BoxFuture<'static, Taken>, v1::WorkRequest),
+    /// It works, and its leases last so many milliseconds.
+    There(Worker, u64),
+}
+
+impl Work {
+    pub fn new(queues: Queues, tenant: &str, inbound: Streaming<v1::WorkRequest>) -> Self {
+        Self {
+            queues,
+            tenant: tenant.into(),
+            inbound: Some(inbound),
+            sink: Arc::new(Sink(Outlet::default())),
+            next_number: 0,
+            place: Place::Silent,
+        }
+    }
+
+    fn read(&mut self, context: &mut Context<'_>) {
+        while self.sink.0.unanswered() < UNANSWERED_MAX {
+            if let Place::Coming(taking, _) = &mut self.place {
+                match taking.as_mut().poll(context) {
+                    Poll::Pending => return,
+                    Poll::Ready(taken) => self.begin(taken),
+                }
+                continue;
+            }
+            let Some(inbound) = &mut self.inbound else {
+                return;
+            };
+            match Pin::new(inbound).poll_next(context) {
+                Poll::Pending => return,
+                Poll::Ready(Some(Ok(message))) => self.take(message),
+                Poll::Ready(Some(Err(status))) => self.break_off(status),
+                Poll::Ready(None) => self.inbound = None,
+            }
+        }
+    }
+
+    fn break_off(&mut self, status: Status) {
+        self.inbound = None;
+        self.place = Place::Silent;
+        self.sink.0.end(status);
+    }
+
+    fn take(&mut self, mut message: v1::WorkRequest) {
+        match (&self.place, message.hello.take()) {
+            (Place::Silent, Some(hello)) => {
+                let spec = WorkSpec {
+                    queues: hello.queues,
+                    worker: hello.worker,
+                    lease_ms: (hello.lease_ms > 0).then_some(hello.lease_ms),
+                };
+                let (queues, tenant) = (self.queues.clone(), self.tenant.clone());
+                let sink = self.sink.clone();
+                let taking = Box::pin(async move { queues.worker(&tenant, &spec, sink).await });
+                self.place = Place::Coming(taking, message);
+            }
+            (Place::There(..), None) => self.work(&message),
+            (Place::Silent, None) => self.refuse("the first message of a stream must carry it"),
+            (_, Some(_)) => self.refuse("only the first message of a stream may carry it"),
+            (Place::Coming(..), None) => unreachable!("nothing is read meanwhile"),
+        }
+    }
+
+    fn refuse(&mut self, reason: &str) {
+        self.break_off(grpc_status(&convert::invalid("hello", reason)));
+    }
+
+    fn begin(&mut self, taken: Taken) {
+        let before = std::mem::replace(&mut self.place, Place::Silent);
+        let Place::Coming(_, message) = before else {
+            unreachable!("it was being taken in");
+        };
+        match taken {
+            Ok((worker, lease_ms)) => {
+                self.sink
+                    .0
+                    .put(0, |page| encode::welcome(page.message(), lease_ms));
+                self.place = Place::There(worker, lease_ms);
+                self.work(&message);
+            }
+            Err(error) => self.break_off(grpc_status(&error)),
+        }
+    }
+
+    fn work(&mut self, message: &v1::WorkRequest) {
+        let Place::There(worker, lease_ms) = &self.place else {
+            return;
+        };
+        if let Err(error) = check_batch(message.reports.len()) {
+            return self.break_off(grpc_status(&error));
+        }
+        if !message.reports.is_empty() {
+            self.sink.0.expect(message.reports.len());
+            let first = self.next_number;
+            self.next_number += message.reports.len() as u64;
+            report(&self.queues, &self.sink, *lease_ms, first, &message.reports);
+        }
+        worker.add_credits(message.credits);
+    }
+}
+
+fn report(queues: &Queues, sink: &Arc<Sink>, lease_ms: u64, first: u64, asked: &[v1::TaskReport]) {
+    let mut refused = Vec::new();
+    match Reports::new(queues) {
+        Ok(mut reports) => {
+            for (number, one) in (first..).zip(asked) {
+                let added = convert::report(one, lease_ms).and_then(|(said, text, format)| {
+                    reports.add(number, &one.lease, said, text, format)
+                });
+                if let Err(error) = added {
+                    refused.push((number, Err(error)));
+                }
+            }
+            let sink: Arc<dyn ReportSink> = sink.clone();
+            reports.submit(&sink);
+        }
+        Err(error) => {
+            let numbers = (first..).take(asked.len());
+            refused.extend(numbers.map(|number| (number, Err(error.clone()))));
+        }
+    }
+    if !refused.is_empty() {
+        sink.reported(&refused);
+    }
+}
+
+impl Stream for Work {
+    type Item = Result<Encoded, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.read(context);
+        let asks_more = self.inbound.is_some() || matches!(self.place, Place::Coming(..));
+        let next = self.sink.0.poll_next(context, asks_more);
+        next.map(|message| message.map(|message| message.map(Encoded)))
+    }
+}
