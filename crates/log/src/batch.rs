@@ -3,7 +3,7 @@
 
 use crate::Seq;
 use crate::format::{
-    FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, Salt, padded, seal_record,
+    FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, Salt, Seal, padded, seal_record,
 };
 
 /// Builds the records of one append. Reuse it: its buffers keep their size.
@@ -113,16 +113,24 @@ impl Batch {
     }
 
     /// Fills in the headers and answers the frame without its padding.
-    pub(crate) fn seal(&mut self, salt: Salt, first: Seq, synced_below: Seq) -> &mut Vec<u8> {
+    pub(crate) fn seal(
+        &mut self,
+        salt: Salt,
+        nonce: u64,
+        first: Seq,
+        synced_below: Seq,
+    ) -> &mut Vec<u8> {
+        let seal = Seal::new(salt, nonce);
         for (index, &start) in self.starts.iter().enumerate() {
             let end = self.record_end(index);
             let record = &mut self.buffer[start as usize..end];
-            seal_record(salt, first.plus(index as u64), record);
+            seal_record(seal, first.plus(index as u64), record);
         }
         let header = FrameHeader {
+            nonce,
             first,
-            count: self.starts.len() as u32,
             synced_below,
+            count: self.starts.len() as u32,
             record_bytes: (self.buffer.len() - FRAME_HEADER_BYTES) as u32,
         };
         header.encode(salt, &mut self.buffer);

@@ -43,6 +43,9 @@ pub struct LogConfig {
     pub cache_bytes: usize,
     /// Memory for chunks read from files. Default: 8 MiB.
     pub chunk_cache_bytes: usize,
+    /// Bytes of records between two entries of the index in memory, each of which takes 16 bytes; also
+    /// the least that is read at once. Default: 16 KiB.
+    pub index_stride_bytes: u64,
     /// Who makes spare segments. Default: a thread.
     pub housekeeping: Housekeeping,
 }
@@ -58,6 +61,7 @@ impl Default for LogConfig {
             batch_bytes_max: 32 << 20,
             cache_bytes: 32 << 20,
             chunk_cache_bytes: 8 << 20,
+            index_stride_bytes: 16 << 10,
             housekeeping: Housekeeping::Thread,
         }
     }

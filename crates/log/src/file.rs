@@ -42,7 +42,8 @@ pub struct FileLog<D: Disk = Directory> {
     next: Seq,
     /// Every record below is durable.
     synced_below: Seq,
-    /// Sealed segments that hold records which are not.
+    /// Sealed segments that hold records which are not; dropped ones too, while a crash can bring
+    /// them back.
     unsynced: Vec<Arc<Segment<D::File>>>,
     /// A segment's name is not durable yet.
     directory_unsynced: bool,
@@ -50,6 +51,8 @@ pub struct FileLog<D: Disk = Directory> {
     unsynced_since: Option<Instant>,
     stopped: Option<LogError>,
     compactions: u64,
+    /// Of the last frame written, or tried to.
+    nonce: u64,
     keeper: Arc<Keeper<D>>,
     // Fields are dropped in order: the thread's last work is done while the lock is held.
     _thread: Option<KeeperThread<D>>,
@@ -177,6 +180,7 @@ impl<D: Disk> Log for FileLog<D> {
             place: Arc::clone(&self.shared.place),
             sources: segments[run].to_vec(),
             salt: random_salt(&*self.entropy),
+            index_stride_bytes: self.config.index_stride_bytes,
             temporary: format!("{}{:08}", compact::TEMPORARY_PREFIX, self.compactions),
         })
     }
@@ -206,17 +210,21 @@ impl<D: Disk> Log for FileLog<D> {
             return Ok(false);
         }
         let name = compacted.segment.name.clone();
-        let others = segments[run.clone()].iter().skip(1);
-        let others = others.map(|segment| segment.name.clone()).collect();
+        let replaced = &segments[run.clone()];
+        let others = replaced.iter().skip(1).map(|segment| segment.name.clone());
+        let others = others.collect();
+        let gone = replaced
+            .iter()
+            .map(|segment| Arc::clone(&segment.gone))
+            .collect();
         segments.splice(run, [Arc::new(compacted.segment)]);
         drop(segments);
-        self.unsynced
-            .retain(|segment| !(first..=last).contains(&segment.header.first));
         self.shared.forget(first, last);
         self.keeper.ask(Task::Replace {
             temporary: compacted.temporary,
             name,
             others,
+            gone,
         });
         Ok(true)
     }
@@ -235,18 +243,19 @@ impl<D: Disk> Log for FileLog<D> {
         let dropped: Vec<_> = segments.drain(..gone).collect();
         drop(segments);
         let first = self.shared.first();
-        self.unsynced
-            .retain(|segment| segment.header.first >= first);
         if gone > 0 {
             self.shared.forget(Seq(0), first.before());
         }
         for segment in dropped {
-            // Only a file that no reader has open may be written to again.
-            let reusable =
-                segment.file_bytes == self.config.segment_bytes && Arc::strong_count(&segment) == 1;
+            // Only a file that no reader has open may be written to again. Until its new name is
+            // durable a crash can bring the old one back, so it is still synced with the others.
+            let unsynced = self.unsynced.iter().any(|held| Arc::ptr_eq(held, &segment));
+            let reusable = segment.file_bytes == self.config.segment_bytes
+                && Arc::strong_count(&segment) == 1 + usize::from(unsynced);
             self.keeper.ask(Task::Retire(Retired {
                 name: segment.name.clone(),
                 reusable,
+                gone: Arc::clone(&segment.gone),
             }));
         }
         Ok(())

@@ -14,29 +14,34 @@
 //! | 48 | 8 | bytes used including this block, in a compacted segment; else 0 |
 //! | 56 | 4,040 | zeros |
 //!
-//! After it come **frames**, one per append, each at a multiple of 8 bytes:
+//! After it come **frames**, one per append, each at a multiple of 64 bytes, so that none of their
+//! headers lies in two sectors:
 //!
 //! | offset | size | field |
 //! |---|---|---|
-//! | 0 | 8 | the segment's salt, which tells this life's frames from what a recycled file held before |
-//! | 8 | 4 | CRC32C of bytes 12 to 39, begun with the salt |
-//! | 12 | 4 | number of records, at least 1 |
+//! | 0 | 8 | nonce: another one for each attempt to write a frame |
+//! | 8 | 8 | the segment's salt, exclusive-or the nonce |
 //! | 16 | 8 | sequence number of the first record |
 //! | 24 | 8 | synced below: every record below it was durable when the frame was written |
-//! | 32 | 4 | bytes of the records that follow |
-//! | 36 | 4 | magic, `FRAM` |
+//! | 32 | 4 | number of records, at least 1 |
+//! | 36 | 4 | bytes of the records that follow |
+//! | 40 | 4 | magic, `FRAM` |
+//! | 44 | 4 | CRC32C of bytes 0 to 43 |
 //!
-//! and then its **records**, back to back, with zeros after the last up to a multiple of 8:
+//! and then its **records**, back to back, with zeros after the last up to a multiple of 64:
 //!
 //! | offset | size | field |
 //! |---|---|---|
-//! | 0 | 4 | CRC32C of all that follows in the record, begun with the salt |
+//! | 0 | 4 | CRC32C of all that follows in the record, begun with salt and nonce |
 //! | 4 | 4 | bytes of the body |
 //! | 8 | 8 | sequence number |
 //! | 16 | n | body |
 //!
-//! *Begun with the salt*: the checksum's start value is the CRC32C of the salt's 8 bytes. A record
-//! of another life, copied bit by bit, therefore never checks.
+//! *Begun with salt and nonce*: the checksum's start value is the CRC32C of the salt's 8 bytes and
+//! the nonce's. The salt tells this life of a recycled file from the one before. The nonce tells
+//! attempts at the same place apart: a crash may leave sectors of a frame that was cut off or refused,
+//! and after another crash they may lie among those of the frame that was to replace it, with
+//! records of the same size and number.
 //!
 //! Sequence numbers in a segment are contiguous; in a compacted one they only ascend, and it ends
 //! exactly where its header says. What follows the last frame of another segment means nothing.
@@ -46,34 +51,33 @@ use crate::Seq;
 /// Size of a segment's header block.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 4096;
 /// Size of a frame's header.
-pub(crate) const FRAME_HEADER_BYTES: usize = 40;
+pub(crate) const FRAME_HEADER_BYTES: usize = 48;
 /// Size of what precedes a record's body.
 pub(crate) const RECORD_HEADER_BYTES: usize = 16;
 /// Frames begin at multiples of this.
-pub(crate) const FRAME_ALIGNMENT: usize = 8;
+pub(crate) const FRAME_ALIGNMENT: usize = 64;
 /// The version written, and the only one read.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
 const SEGMENT_MAGIC: [u8; 8] = *b"EGRETLOG";
 const FRAME_MAGIC: [u8; 4] = *b"FRAM";
 
-/// What makes the frames and records of one life of a file its own.
+/// What makes the frames of one life of a file its own; never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Salt {
-    pub value: u64,
-    start: u32,
-}
+pub(crate) struct Salt(pub u64);
 
-impl Salt {
-    pub fn new(value: u64) -> Self {
-        Self {
-            value,
-            start: crc32c::crc32c(&value.to_le_bytes()),
-        }
+/// What makes the records of one frame its own: the start value of their checksums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seal(u32);
+
+impl Seal {
+    pub fn new(salt: Salt, nonce: u64) -> Self {
+        let start = crc32c::crc32c(&salt.0.to_le_bytes());
+        Self(crc32c::crc32c_append(start, &nonce.to_le_bytes()))
     }
 
     fn checksum(self, bytes: &[u8]) -> u32 {
-        crc32c::crc32c_append(self.start, bytes)
+        crc32c::crc32c_append(self.0, bytes)
     }
 }
 
@@ -109,7 +113,7 @@ impl SegmentHeader {
             .map_or((0, 0), |extent| (extent.last.0, extent.used_bytes));
         put(&mut block, 0, SEGMENT_MAGIC);
         put(&mut block, 12, FORMAT_VERSION.to_le_bytes());
-        put(&mut block, 16, self.salt.value.to_le_bytes());
+        put(&mut block, 16, self.salt.0.to_le_bytes());
         put(&mut block, 24, self.first.0.to_le_bytes());
         put(&mut block, 32, self.synced_below.0.to_le_bytes());
         put(&mut block, 40, last.to_le_bytes());
@@ -138,7 +142,7 @@ impl SegmentHeader {
         }
         let last = u64_at(block, 40);
         Ok(Self {
-            salt: Salt::new(u64_at(block, 16)),
+            salt: Salt(u64_at(block, 16)),
             first: Seq(u64_at(block, 24)),
             synced_below: Seq(u64_at(block, 32)),
             compacted: (last != 0).then(|| CompactedExtent {
@@ -152,9 +156,10 @@ impl SegmentHeader {
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameHeader {
+    pub nonce: u64,
     pub first: Seq,
-    pub count: u32,
     pub synced_below: Seq,
+    pub count: u32,
     /// Bytes of the records that follow.
     pub record_bytes: u32,
 }
@@ -162,30 +167,37 @@ pub(crate) struct FrameHeader {
 impl FrameHeader {
     /// Writes the header over the first bytes of `frame`.
     pub fn encode(&self, salt: Salt, frame: &mut [u8]) {
-        put(frame, 0, salt.value.to_le_bytes());
-        put(frame, 12, self.count.to_le_bytes());
+        put(frame, 0, self.nonce.to_le_bytes());
+        put(frame, 8, (salt.0 ^ self.nonce).to_le_bytes());
         put(frame, 16, self.first.0.to_le_bytes());
         put(frame, 24, self.synced_below.0.to_le_bytes());
-        put(frame, 32, self.record_bytes.to_le_bytes());
-        put(frame, 36, FRAME_MAGIC);
-        let crc = salt.checksum(&frame[12..FRAME_HEADER_BYTES]);
-        put(frame, 8, crc.to_le_bytes());
+        put(frame, 32, self.count.to_le_bytes());
+        put(frame, 36, self.record_bytes.to_le_bytes());
+        put(frame, 40, FRAME_MAGIC);
+        let crc = crc32c::crc32c(&frame[..44]);
+        put(frame, 44, crc.to_le_bytes());
+    }
+
+    /// Whether `bytes` begin as a frame of this life does.
+    pub fn begins(salt: Salt, bytes: &[u8]) -> bool {
+        bytes.len() >= 16 && u64_at(bytes, 0) ^ u64_at(bytes, 8) == salt.0
     }
 
     /// The header at the start of `bytes`, if there is one of this life.
     pub fn decode(salt: Salt, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..FRAME_HEADER_BYTES)?;
-        if u64_at(bytes, 0) != salt.value || bytes[36..40] != FRAME_MAGIC {
+        if !Self::begins(salt, bytes) || bytes[40..44] != FRAME_MAGIC {
             return None;
         }
-        if salt.checksum(&bytes[12..]) != u32_at(bytes, 8) {
+        if crc32c::crc32c(&bytes[..44]) != u32_at(bytes, 44) {
             return None;
         }
         let header = Self {
-            count: u32_at(bytes, 12),
+            nonce: u64_at(bytes, 0),
             first: Seq(u64_at(bytes, 16)),
             synced_below: Seq(u64_at(bytes, 24)),
-            record_bytes: u32_at(bytes, 32),
+            count: u32_at(bytes, 32),
+            record_bytes: u32_at(bytes, 36),
         };
         let least = u64::from(header.count) * RECORD_HEADER_BYTES as u64;
         (header.count > 0 && u64::from(header.record_bytes) >= least).then_some(header)
@@ -203,11 +215,11 @@ pub(crate) fn padded(length: usize) -> usize {
 }
 
 /// Completes the record at the start of `record`, which has its body already and ends with it.
-pub(crate) fn seal_record(salt: Salt, seq: Seq, record: &mut [u8]) {
+pub(crate) fn seal_record(seal: Seal, seq: Seq, record: &mut [u8]) {
     let body_bytes = (record.len() - RECORD_HEADER_BYTES) as u32;
     put(record, 4, body_bytes.to_le_bytes());
     put(record, 8, seq.0.to_le_bytes());
-    let crc = salt.checksum(&record[4..]);
+    let crc = seal.checksum(&record[4..]);
     put(record, 0, crc.to_le_bytes());
 }
 
@@ -231,10 +243,10 @@ impl RecordHeader {
     }
 
     /// Like [`RecordHeader::peek`], for a record whose checksum matches.
-    pub fn check(salt: Salt, bytes: &[u8]) -> Option<Self> {
+    pub fn check(seal: Seal, bytes: &[u8]) -> Option<Self> {
         let header = Self::peek(bytes)?;
         let record = &bytes[..header.record_bytes()];
-        (salt.checksum(&record[4..]) == u32_at(record, 0)).then_some(header)
+        (seal.checksum(&record[4..]) == u32_at(record, 0)).then_some(header)
     }
 
     /// Bytes of the record, header included.

@@ -12,6 +12,7 @@ mod format;
 mod inbox;
 mod log;
 mod seq;
+pub mod simulated;
 
 pub use batch::Batch;
 pub use config::{Durability, Housekeeping, LogConfig};

@@ -7,10 +7,10 @@ use std::time::Instant;
 use egret_base::{Entropy, Limit};
 
 use super::keeper::Keeper;
-use super::segment::{Segment, segment_name};
+use super::segment::{Index, Segment, segment_name};
 use super::{FileLog, failed};
-use crate::disk::{Disk, DiskFile, is_full, write_all};
-use crate::format::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, Salt, SegmentHeader};
+use crate::disk::{Disk, DiskFile, is_full, write_all, write_zeros};
+use crate::format::{FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, Salt, SegmentHeader};
 use crate::{Batch, Durability, LogError, Seq};
 
 impl<D: Disk> FileLog<D> {
@@ -23,16 +23,15 @@ impl<D: Disk> FileLog<D> {
             self.roll()?;
         }
         let offset = self.active.end();
-        let frame = batch.seal(self.active.header.salt, self.next, self.synced_below);
+        self.nonce = self.nonce.wrapping_add(1);
+        let salt = self.active.header.salt;
+        let frame = batch.seal(salt, self.nonce, self.next, self.synced_below);
         let unpadded = frame.len();
         frame.resize(frame_bytes as usize, 0);
         let written = write_all(&self.active.file, frame, offset);
         frame.truncate(unpadded);
         if let Err(error) = written {
-            if is_full(&error) {
-                return Err(self.full(frame_bytes));
-            }
-            return Err(self.stop("write", &error));
+            return Err(self.refuse(frame_bytes, offset, &error));
         }
         match self.config.durability {
             Durability::Fsync => self.sync_everything()?,
@@ -41,16 +40,30 @@ impl<D: Disk> FileLog<D> {
             }
             Durability::Interval(_) | Durability::None => {}
         }
-        self.publish(batch, frame_bytes);
+        self.publish(batch);
         Ok(())
     }
 
+    /// A write that failed: where there was no space the log goes on, once what was written of the
+    /// frame can never be taken for the whole.
+    fn refuse(&mut self, frame_bytes: u64, offset: u64, error: &std::io::Error) -> LogError {
+        if !is_full(error) {
+            return self.stop("write", error);
+        }
+        let file = &self.active.file;
+        let end = offset + FRAME_HEADER_BYTES as u64;
+        match write_zeros(file, offset, end).and_then(|()| file.sync_data()) {
+            Ok(()) => self.full(frame_bytes),
+            Err(error) => self.stop("clear a refused frame in", &error),
+        }
+    }
+
     /// Lets readers see what has been appended.
-    fn publish(&mut self, batch: &mut Batch, frame_bytes: u64) {
+    fn publish(&mut self, batch: &mut Batch) {
         let (frame, starts) = batch.parts();
-        let record_bytes = (frame.len() - FRAME_HEADER_BYTES) as u32;
-        self.active
-            .note(frame_bytes, record_bytes, starts, self.next);
+        let header = FrameHeader::decode(self.active.header.salt, frame)
+            .expect("the frame was sealed for this segment");
+        self.active.note(&header, starts);
         let first = self.next;
         self.next = first.plus(batch.len() as u64);
         if self.config.durability == Durability::Fsync {
@@ -70,13 +83,23 @@ impl<D: Disk> FileLog<D> {
     fn roll(&mut self) -> Result<(), LogError> {
         let spare = self.keeper.take()?;
         let header = new_header(&*self.entropy, self.next, self.synced_below);
-        let begun = begin(&self.disk, &self.shared.place, &self.keeper, spare, header);
+        let index = Index::new(self.config.index_stride_bytes);
+        let begun = begin(
+            &self.disk,
+            &self.shared.place,
+            &self.keeper,
+            spare,
+            header,
+            index,
+        );
         let segment = match begun {
             Ok(segment) => segment,
             Err(LogError::Io { action, source, .. }) => return Err(self.stop(action, &source)),
             Err(error) => return Err(error),
         };
         self.directory_unsynced = true;
+        self.unsynced
+            .retain(|segment| !segment.gone.load(Ordering::Acquire));
         let replaced = std::mem::replace(&mut self.active, Arc::clone(&segment));
         let mut segments = self
             .shared
@@ -128,6 +151,7 @@ pub(super) fn begin<D: Disk>(
     keeper: &Keeper<D>,
     (spare, file): (String, D::File),
     header: SegmentHeader,
+    index: Index,
 ) -> Result<Arc<Segment<D::File>>, LogError> {
     let written = write_all(&file, &header.encode(), 0);
     if let Err(error) = written.as_ref()
@@ -145,7 +169,7 @@ pub(super) fn begin<D: Disk>(
         .and_then(|()| disk.rename(&spare, &name))
         .and_then(|()| file.size_bytes())
         .map_err(|error| failed(place, "begin a segment in", error))?;
-    let segment = Segment::begun(Arc::clone(place), file, header, file_bytes);
+    let segment = Segment::begun(Arc::clone(place), file, header, file_bytes, index);
     Ok(Arc::new(segment))
 }
 
@@ -162,5 +186,5 @@ pub(super) fn random_salt(entropy: &dyn Entropy) -> Salt {
     let mut bytes = [0; 8];
     entropy.fill(&mut bytes);
     // Zero is what unwritten space holds.
-    Salt::new(u64::from_le_bytes(bytes).max(1))
+    Salt(u64::from_le_bytes(bytes).max(1))
 }

@@ -7,7 +7,7 @@ use super::tail::Cursor;
 use crate::disk::{Disk, DiskFile, is_full, write_all};
 use crate::format::{
     CompactedExtent, FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
-    Salt, SegmentHeader, padded, seal_record,
+    Salt, Seal, SegmentHeader, padded, seal_record,
 };
 use crate::{Compaction, Directory, LogError, Seq};
 
@@ -23,6 +23,7 @@ pub struct FileCompaction<D: Disk = Directory> {
     pub(crate) place: Arc<str>,
     pub(crate) sources: Vec<Arc<Segment<D::File>>>,
     pub(crate) salt: Salt,
+    pub(crate) index_stride_bytes: u64,
     pub(crate) temporary: String,
 }
 
@@ -39,6 +40,15 @@ pub struct Compacted<D: Disk = Directory> {
     pub(crate) sources: Vec<Arc<Segment<D::File>>>,
     pub(crate) segment: Segment<D::File>,
     pub(crate) temporary: String,
+}
+
+impl<D: Disk> Compacted<D> {
+    /// The first and the last record that the segments read cover.
+    pub fn range(&self) -> (Seq, Seq) {
+        let last = self.segment.last.get().copied();
+        let first = self.segment.header.first;
+        (first, last.unwrap_or(first))
+    }
 }
 
 impl<D: Disk> Compaction for FileCompaction<D> {
@@ -61,7 +71,7 @@ impl<D: Disk> FileCompaction<D> {
             .disk
             .create(&self.temporary)
             .map_err(|error| self.failed("create", error))?;
-        let mut writer = Writer::new(&file, self.salt);
+        let mut writer = Writer::new(&file, self.salt, Index::new(self.index_stride_bytes));
         let (mut kept, mut dropped) = (0, 0);
         for source in &self.sources {
             let first = source.header.first;
@@ -81,7 +91,7 @@ impl<D: Disk> FileCompaction<D> {
             .flush()
             .map_err(|error| self.failed("write", error))?;
         let used_bytes = writer.offset;
-        let index = std::mem::take(&mut writer.index);
+        let index = writer.index;
         let header = self.header(used_bytes);
         write_all(&file, &header.encode(), 0)
             .and_then(|()| file.sync_data())
@@ -137,21 +147,24 @@ struct Writer<'file, F> {
     frame: Vec<u8>,
     first: Seq,
     count: u32,
+    /// Of the frame being filled.
+    nonce: u64,
     /// Where the frame goes.
     offset: u64,
     index: Index,
 }
 
 impl<'file, F: DiskFile> Writer<'file, F> {
-    fn new(file: &'file F, salt: Salt) -> Self {
+    fn new(file: &'file F, salt: Salt, index: Index) -> Self {
         Self {
             file,
             salt,
             frame: vec![0; FRAME_HEADER_BYTES],
             first: Seq(0),
             count: 0,
+            nonce: 1,
             offset: SEGMENT_HEADER_BYTES,
-            index: Index::default(),
+            index,
         }
     }
 
@@ -162,7 +175,11 @@ impl<'file, F: DiskFile> Writer<'file, F> {
         }
         self.frame.extend_from_slice(&[0; RECORD_HEADER_BYTES]);
         self.frame.extend_from_slice(body);
-        seal_record(self.salt, seq, &mut self.frame[start..]);
+        seal_record(
+            Seal::new(self.salt, self.nonce),
+            seq,
+            &mut self.frame[start..],
+        );
         self.count += 1;
         if self.frame.len() >= FRAME_BYTES {
             self.flush()?;
@@ -175,20 +192,25 @@ impl<'file, F: DiskFile> Writer<'file, F> {
             return Ok(());
         }
         let header = FrameHeader {
+            nonce: self.nonce,
             first: self.first,
             count: self.count,
             synced_below: self.first,
             record_bytes: (self.frame.len() - FRAME_HEADER_BYTES) as u32,
         };
         header.encode(self.salt, &mut self.frame);
-        self.index
-            .note_records(self.offset, &self.frame[FRAME_HEADER_BYTES..]);
+        self.index.note_records(
+            self.offset,
+            Seal::new(self.salt, self.nonce),
+            &self.frame[FRAME_HEADER_BYTES..],
+        );
         self.frame.resize(padded(self.frame.len()), 0);
         write_all(self.file, &self.frame, self.offset)?;
         self.offset += self.frame.len() as u64;
         self.frame.truncate(0);
         self.frame.resize(FRAME_HEADER_BYTES, 0);
         self.count = 0;
+        self.nonce += 1;
         Ok(())
     }
 }

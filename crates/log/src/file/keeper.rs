@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -22,6 +23,8 @@ pub(crate) struct Retired {
     pub name: String,
     /// Whether it has a segment's size and nobody reads it.
     pub reusable: bool,
+    /// Set when that is durable.
+    pub gone: Arc<AtomicBool>,
 }
 
 /// A change of the directory.
@@ -34,6 +37,8 @@ pub(crate) enum Task {
         temporary: String,
         name: String,
         others: Vec<String>,
+        /// Set, for each file replaced, when that is durable.
+        gone: Vec<Arc<AtomicBool>>,
     },
     /// Deletes a file that was never part of the log.
     Discard(String),
@@ -197,18 +202,27 @@ impl<D: Disk> Keeper<D> {
 
     fn carry_out(&self, task: &Task) -> Result<(), LogError> {
         match task {
-            Task::Retire(retired) => self.retire(retired),
+            Task::Retire(retired) => {
+                self.retire(retired)?;
+                retired.gone.store(true, Ordering::Release);
+                Ok(())
+            }
             Task::Replace {
                 temporary,
                 name,
                 others,
+                gone,
             } => {
                 self.tolerate("rename", temporary, self.disk.rename(temporary, name))?;
                 self.sync_directory()?;
                 for other in others {
                     self.tolerate("remove", other, self.disk.remove(other))?;
                 }
-                self.sync_directory()
+                self.sync_directory()?;
+                for gone in gone {
+                    gone.store(true, Ordering::Release);
+                }
+                Ok(())
             }
             Task::Discard(name) => self.tolerate("remove", name, self.disk.remove(name)),
         }

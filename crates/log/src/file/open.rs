@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use egret_base::{Entropy, SystemEntropy};
 
-use super::append::{begin, new_header};
+use super::append::{begin, new_header, random_salt};
 use super::keeper::{Keeper, KeeperThread};
 use super::read::Shared;
 use super::recover::{Recovered, recover};
+use super::segment::Index;
 use super::{FileLog, Recovery, failed};
 use crate::disk::{Disk, DiskFile};
 use crate::format::SEGMENT_HEADER_BYTES;
@@ -48,7 +49,7 @@ impl<D: Disk> FileLog<D> {
         let place: Arc<str> = disk.place().into();
         let lock = take_lock(&disk, &place)?;
         let names = disk.list().map_err(|error| failed(&place, "list", error))?;
-        let recovered = recover(&disk, &place, names.clone(), replay_from)?;
+        let recovered = recover(&disk, &place, names.clone(), &config, replay_from)?;
         make_durable(&disk, &place, &recovered)?;
         let keeper = Keeper::open(disk.clone(), Arc::clone(&place), &config, &names)?;
         let keeper = Arc::new(keeper);
@@ -59,8 +60,16 @@ impl<D: Disk> FileLog<D> {
             .is_some_and(|segment| segment.header.compacted.is_none());
         if !open_end {
             let spare = keeper.make_sized(config.first_segment_bytes)?;
+            let stride = config.index_stride_bytes;
             let header = new_header(&*entropy, next, next);
-            segments.push(begin(&disk, &place, &keeper, spare, header)?);
+            segments.push(begin(
+                &disk,
+                &place,
+                &keeper,
+                spare,
+                header,
+                Index::new(stride),
+            )?);
             disk.sync_directory()
                 .map_err(|error| failed(&place, "sync", error))?;
         }
@@ -76,7 +85,6 @@ impl<D: Disk> FileLog<D> {
         let log = Self {
             disk,
             config,
-            entropy,
             shared,
             active,
             next,
@@ -86,6 +94,8 @@ impl<D: Disk> FileLog<D> {
             unsynced_since: None,
             stopped: None,
             compactions: 0,
+            nonce: random_salt(&*entropy).0,
+            entropy,
             keeper,
             _thread: thread,
             _lock: lock,
@@ -103,8 +113,8 @@ fn make_durable<D: Disk>(
 ) -> Result<(), LogError> {
     for segment in recovered.scanned() {
         segment
-            .file
-            .sync_data()
+            .rewrite(recovered.unproven_from)
+            .and_then(|()| segment.file.sync_data())
             .map_err(|error| segment.io("sync", error))?;
     }
     for name in &recovered.dropped {

@@ -10,7 +10,9 @@ use super::recent::Recent;
 use super::segment::{Segment, Stretch};
 use super::tail::FileTail;
 use crate::disk::{Disk, DiskFile, read_exactly};
-use crate::format::{FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, RecordHeader, padded};
+use crate::format::{
+    FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, RecordHeader, Seal, padded,
+};
 use crate::{Directory, LogConfig, LogError, LogReader, Seq};
 
 /// How many index entries more are read when the chunk before was read too.
@@ -100,7 +102,7 @@ impl<D: Disk> Shared<D> {
             return Ok(body);
         }
         let segment = self.segment(seq)?;
-        let salt = segment.header.salt.value;
+        let salt = segment.header.salt.0;
         let mut chunks = self
             .chunks
             .lock()
@@ -193,6 +195,7 @@ impl Chunk {
         let mut records: Vec<(Seq, u32)> = Vec::new();
         let mut at = 0;
         let mut records_end = (u64::from(stretch.begin.records_end) - base) as usize;
+        let mut seal = stretch.begin.seal;
         let mut expected = stretch.begin.seq;
         while at < bytes.len() {
             if at >= records_end {
@@ -205,9 +208,10 @@ impl Chunk {
                         segment.corrupt(base + at as u64, expected, "no frame where one should be")
                     })?;
                 at += FRAME_HEADER_BYTES;
+                seal = Seal::new(salt, header.nonce);
                 records_end = at + header.record_bytes as usize;
             }
-            let record = RecordHeader::check(salt, &bytes[at..records_end.min(bytes.len())])
+            let record = RecordHeader::check(seal, &bytes[at..records_end.min(bytes.len())])
                 .ok_or_else(|| {
                     segment.corrupt(
                         base + at as u64,
@@ -228,7 +232,7 @@ impl Chunk {
             before => before,
         };
         Ok(Self {
-            salt: salt.value,
+            salt: salt.0,
             first: stretch.begin.seq,
             before: before.min(next),
             bytes,

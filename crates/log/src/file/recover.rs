@@ -8,12 +8,10 @@ use std::sync::Arc;
 
 use super::compact::TEMPORARY_PREFIX;
 use super::scan::{Found, WINDOW_BYTES, Window, frame_at};
-use super::segment::{Segment, parse_segment_name};
+use super::segment::{Index, Segment, parse_segment_name};
 use crate::disk::{Disk, DiskFile, read_exactly, write_zeros};
-use crate::format::{
-    FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, Salt, u64_at,
-};
-use crate::{LogError, Seq};
+use crate::format::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, Salt};
+use crate::{LogConfig, LogError, Seq};
 
 /// An end that a crash left half written. It was cut off; nothing in it had been acknowledged as
 /// durable.
@@ -47,6 +45,8 @@ pub(crate) struct Recovered<F> {
     /// Oldest first. None when there is no log yet.
     pub segments: Vec<Arc<Segment<F>>>,
     pub next: Seq,
+    /// Records from here on are in the files as processes see them, and perhaps not on the disk.
+    pub unproven_from: Seq,
     /// Files of segments that are no longer part of the log.
     pub dropped: Vec<String>,
     pub recovery: Recovery,
@@ -90,6 +90,7 @@ pub(crate) fn recover<D: Disk>(
     disk: &D,
     place: &Arc<str>,
     names: Vec<String>,
+    config: &LogConfig,
     replay_from: Seq,
 ) -> Result<Recovered<D::File>, LogError> {
     let files = Files::sort(names);
@@ -104,7 +105,8 @@ pub(crate) fn recover<D: Disk>(
             // A compaction put its result in place and did not get to delete all it replaced.
             dropped.push(name);
         } else {
-            segments.push(Segment::open(disk, Arc::clone(place), name, first)?);
+            let index = Index::new(config.index_stride_bytes);
+            segments.push(Segment::open(disk, Arc::clone(place), name, first, index)?);
         }
     }
     let recovery = Recovery {
@@ -113,6 +115,7 @@ pub(crate) fn recover<D: Disk>(
     };
     let mut scan = Scan {
         segments,
+        proven_below: Seq(0),
         dropped,
         recovery,
     };
@@ -120,6 +123,7 @@ pub(crate) fn recover<D: Disk>(
     Ok(Recovered {
         segments: scan.segments.into_iter().map(Arc::new).collect(),
         next,
+        unproven_from: scan.proven_below,
         dropped: scan.dropped,
         recovery: scan.recovery,
     })
@@ -127,6 +131,8 @@ pub(crate) fn recover<D: Disk>(
 
 struct Scan<F> {
     segments: Vec<Segment<F>>,
+    /// Somebody has noted that every record below was durable.
+    proven_below: Seq,
     dropped: Vec<String>,
     recovery: Recovery,
 }
@@ -149,9 +155,16 @@ impl<F: DiskFile> Scan<F> {
     }
 
     fn find_end(&mut self, place: &Arc<str>, replay_from: Seq) -> Result<Seq, LogError> {
+        let proven = self
+            .segments
+            .iter()
+            .map(|segment| segment.header.synced_below);
+        self.proven_below = proven.max().unwrap_or_default();
+        // What may never have been synced is looked at too, even if nobody replays it.
+        let needed = replay_from.min(self.proven_below);
         let from = self
             .segments
-            .partition_point(|segment| segment.header.first <= replay_from)
+            .partition_point(|segment| segment.header.first <= needed)
             .saturating_sub(1);
         for at in 0..from {
             self.seal(at, place)?;
@@ -193,7 +206,7 @@ impl<F: DiskFile> Scan<F> {
         let segment = &self.segments[at];
         let compacted = segment.header.compacted;
         let salt = segment.header.salt;
-        let mut window = Window::default();
+        let mut window = Window::new(segment.file_bytes);
         let mut reached = segment.header.first.before();
         let mut bad = None;
         while !segment.ends_at(segment.end(), reached, next_first) {
@@ -213,7 +226,7 @@ impl<F: DiskFile> Scan<F> {
                 Some(_) => frame.header.first > reached,
             };
             let checked = match in_order {
-                true => frame.check(salt, compacted.is_none()),
+                true => frame.check(compacted.is_none()),
                 false => Err("a frame's sequence number is out of order"),
             };
             if let Err(what) = checked {
@@ -224,6 +237,7 @@ impl<F: DiskFile> Scan<F> {
                 .last()
                 .map_or(reached, |(seq, _)| seq);
             segment.note_found(&frame);
+            self.proven_below = self.proven_below.max(frame.header.synced_below);
         }
         segment.complete();
         self.recovery.segments_scanned += 1;
@@ -319,14 +333,14 @@ impl Later {
 
     fn search(&mut self, salt: Salt, piece: &[u8], offset: u64) {
         let ours = &piece[..piece.len().min(WINDOW_BYTES)];
-        for (index, word) in ours.chunks_exact(FRAME_ALIGNMENT).enumerate() {
-            if u64_at(word, 0) != salt.value {
+        for (index, place) in ours.chunks(FRAME_ALIGNMENT).enumerate() {
+            if !FrameHeader::begins(salt, place) {
                 continue;
             }
             let start = index * FRAME_ALIGNMENT;
             let place = offset + start as u64;
             self.places.push(place);
-            self.end = self.end.max(place + FRAME_ALIGNMENT as u64);
+            self.end = self.end.max(place + FRAME_HEADER_BYTES as u64);
             if let Some(header) = FrameHeader::decode(salt, &piece[start..]) {
                 self.synced_below = self.synced_below.max(header.synced_below);
                 self.end = self.end.max(place + header.frame_bytes());

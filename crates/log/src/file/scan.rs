@@ -6,19 +6,29 @@ use bytes::Bytes;
 
 use crate::Seq;
 use crate::disk::{DiskFile, read_exactly};
-use crate::format::{FRAME_HEADER_BYTES, FrameHeader, RecordHeader, Salt};
+use crate::format::{FRAME_HEADER_BYTES, FrameHeader, RecordHeader, Salt, Seal};
 
 /// How much is read at once.
 pub(crate) const WINDOW_BYTES: usize = 512 << 10;
 
 /// The part of a file that is in memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Window {
     bytes: Bytes,
     start: u64,
+    file_bytes: u64,
 }
 
 impl Window {
+    /// A window on a file of this size.
+    pub fn new(file_bytes: u64) -> Self {
+        Self {
+            bytes: Bytes::new(),
+            start: 0,
+            file_bytes,
+        }
+    }
+
     /// The `length` bytes at `offset`, or nothing where the file ends before.
     pub fn get(
         &mut self,
@@ -26,9 +36,14 @@ impl Window {
         offset: u64,
         length: usize,
     ) -> io::Result<Option<Bytes>> {
+        let end = offset + length as u64;
+        if end > self.file_bytes {
+            return Ok(None);
+        }
         let held = self.start..self.start + self.bytes.len() as u64;
-        if !(held.contains(&offset) && offset + length as u64 <= held.end) {
-            self.bytes = read_exactly(file, offset, length.max(WINDOW_BYTES))?.into();
+        if !(held.contains(&offset) && end <= held.end) {
+            let most = (self.file_bytes - offset).min(WINDOW_BYTES as u64) as usize;
+            self.bytes = read_exactly(file, offset, length.max(most))?.into();
             self.start = offset;
         }
         let from = (offset - self.start) as usize;
@@ -43,6 +58,7 @@ pub(crate) struct Frame {
     /// Where the frame begins in its file.
     pub offset: u64,
     pub records: Bytes,
+    pub seal: Seal,
 }
 
 /// What is found where a frame should begin.
@@ -69,17 +85,12 @@ pub(crate) fn frame_at(
         return Ok(Found::Nothing);
     };
     let after = offset + FRAME_HEADER_BYTES as u64;
-    // A length beyond the file is refused before memory is taken for it.
-    if header.record_bytes as usize > WINDOW_BYTES
-        && after + u64::from(header.record_bytes) > file.size_bytes()?
-    {
-        return Ok(Found::Bad("the frame is longer than its file"));
-    }
     match window.get(file, after, header.record_bytes as usize)? {
         Some(records) => Ok(Found::Frame(Frame {
             header,
             offset,
             records,
+            seal: Seal::new(salt, header.nonce),
         })),
         None => Ok(Found::Bad("the frame is longer than its file")),
     }
@@ -87,11 +98,11 @@ pub(crate) fn frame_at(
 
 impl Frame {
     /// Checks every record; `contiguous` where the segment has not been compacted.
-    pub fn check(&self, salt: Salt, contiguous: bool) -> Result<(), &'static str> {
+    pub fn check(&self, contiguous: bool) -> Result<(), &'static str> {
         let mut at = 0;
         let mut expected = self.header.first;
         for _ in 0..self.header.count {
-            let record = RecordHeader::check(salt, &self.records[at..])
+            let record = RecordHeader::check(self.seal, &self.records[at..])
                 .ok_or("a record's checksum does not match")?;
             let in_order = if contiguous {
                 record.seq == expected

@@ -1,17 +1,16 @@
 //! One segment: its file, what its header says, and a sparse index of its records.
 
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-use super::scan::{Found, Frame, Window, frame_at, record_starts};
-use crate::disk::{Disk, DiskFile, read_exactly};
+use super::scan::{Found, Frame, WINDOW_BYTES, Window, frame_at, record_starts};
+use crate::disk::{Disk, DiskFile, read_exactly, write_all};
 use crate::format::{
-    BadHeader, FORMAT_VERSION, FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader,
+    BadHeader, FORMAT_VERSION, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, Salt, Seal,
+    SegmentHeader,
 };
 use crate::{LogError, Seq};
-
-/// The index has an entry for a record at least this far behind the last one that has one.
-const INDEX_STRIDE_BYTES: u64 = 16 << 10;
 
 const SUFFIX: &str = ".log";
 
@@ -35,6 +34,8 @@ pub(crate) struct IndexEntry {
     pub offset: u32,
     /// Where the records of its frame end.
     pub records_end: u32,
+    /// How they are sealed.
+    pub seal: Seal,
 }
 
 /// The part of a segment between two index entries.
@@ -47,7 +48,7 @@ pub(crate) struct Stretch {
     pub before: Seq,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Content {
     index: Index,
     /// Where the next frame goes.
@@ -67,12 +68,20 @@ pub(crate) struct Segment<F> {
     pub file_bytes: u64,
     /// Set when the segment is sealed.
     pub last: OnceLock<Seq>,
+    /// Set when the file is durably no longer part of the log.
+    pub gone: Arc<AtomicBool>,
     content: Mutex<Content>,
 }
 
 impl<F: DiskFile> Segment<F> {
     /// A segment that has just been begun.
-    pub fn begun(place: Arc<str>, file: F, header: SegmentHeader, file_bytes: u64) -> Self {
+    pub fn begun(
+        place: Arc<str>,
+        file: F,
+        header: SegmentHeader,
+        file_bytes: u64,
+        index: Index,
+    ) -> Self {
         Self {
             name: segment_name(header.first),
             place,
@@ -80,8 +89,9 @@ impl<F: DiskFile> Segment<F> {
             header,
             file_bytes,
             last: OnceLock::new(),
+            gone: Arc::default(),
             content: Mutex::new(Content {
-                index: Index::default(),
+                index,
                 end: SEGMENT_HEADER_BYTES,
                 indexed: true,
             }),
@@ -96,12 +106,8 @@ impl<F: DiskFile> Segment<F> {
         index: Index,
         used_bytes: u64,
     ) -> Self {
-        let segment = Self::begun(place, file, header, used_bytes);
-        *segment.content() = Content {
-            index,
-            end: used_bytes,
-            indexed: true,
-        };
+        let segment = Self::begun(place, file, header, used_bytes, index);
+        segment.content().end = used_bytes;
         if let Some(extent) = header.compacted {
             segment.last.set(extent.last).expect("the lock is new");
         }
@@ -114,6 +120,7 @@ impl<F: DiskFile> Segment<F> {
         place: Arc<str>,
         name: String,
         first: Seq,
+        index: Index,
     ) -> Result<Self, LogError> {
         let path = format!("{place}/{name}");
         let failed = |action| {
@@ -163,9 +170,11 @@ impl<F: DiskFile> Segment<F> {
             header,
             file_bytes,
             last,
+            gone: Arc::default(),
             content: Mutex::new(Content {
+                index,
                 end: SEGMENT_HEADER_BYTES,
-                ..Content::default()
+                indexed: false,
             }),
         })
     }
@@ -190,14 +199,14 @@ impl<F: DiskFile> Segment<F> {
     }
 
     /// Notes a frame that has been written at the end, with its records' starts counted from the
-    /// frame's, and the sequence number each has.
-    pub fn note(&self, frame_bytes: u64, record_bytes: u32, starts: &[u32], first: Seq) {
+    /// frame's.
+    pub fn note(&self, header: &FrameHeader, starts: &[u32]) {
         let mut content = self.content();
         let offset = content.end;
         content
             .index
-            .note_starts(offset, record_bytes, starts, first);
-        content.end += frame_bytes;
+            .note_starts(offset, header, self.header.salt, starts);
+        content.end += header.frame_bytes();
     }
 
     /// Notes a frame found on disk at the end.
@@ -218,10 +227,10 @@ impl<F: DiskFile> Segment<F> {
     /// Reads the segment once to learn where its records are. Their checksums are looked at when
     /// they are read.
     fn build_index(&self, content: &mut Content) -> Result<(), LogError> {
-        let mut window = Window::default();
+        let mut window = Window::new(self.file_bytes);
         let last = self.last.get().copied();
         let mut reached = self.header.first.before();
-        content.index = Index::default();
+        content.index.entries.clear();
         content.end = SEGMENT_HEADER_BYTES;
         while !self.ends_at(content.end, reached, last) {
             let found = frame_at(&mut window, &self.file, self.header.salt, content.end)
@@ -243,6 +252,30 @@ impl<F: DiskFile> Segment<F> {
             content.note_found(&frame);
         }
         content.indexed = true;
+        Ok(())
+    }
+
+    /// Writes the records from `from` on once more, as they are. After a failed sync the kernel may
+    /// show what it never wrote and believe that it did; a sync alone would do nothing.
+    pub fn rewrite(&self, from: Seq) -> io::Result<()> {
+        let content = self.content();
+        if self.header.compacted.is_some() {
+            return Ok(());
+        }
+        let known = content.index.stretch(from, 0, content.end);
+        // With the frame's header, should the record be its first.
+        let mut offset = known.map_or(SEGMENT_HEADER_BYTES, |stretch| {
+            u64::from(stretch.begin.offset) - FRAME_HEADER_BYTES as u64
+        });
+        while offset < content.end {
+            let length = (content.end - offset).min(WINDOW_BYTES as u64) as usize;
+            write_all(
+                &self.file,
+                &read_exactly(&self.file, offset, length)?,
+                offset,
+            )?;
+            offset += length as u64;
+        }
         Ok(())
     }
 
@@ -284,59 +317,73 @@ impl<F: DiskFile> Segment<F> {
 
 impl Content {
     fn note_found(&mut self, frame: &Frame) {
-        self.index.note_records(frame.offset, &frame.records);
+        self.index
+            .note_records(frame.offset, frame.seal, &frame.records);
         self.end = frame.offset + frame.header.frame_bytes();
     }
 }
 
 /// Where some of a segment's records are, in order.
-#[derive(Debug, Default)]
-pub(crate) struct Index(Vec<IndexEntry>);
+#[derive(Debug)]
+pub(crate) struct Index {
+    entries: Vec<IndexEntry>,
+    /// There is an entry for each record at least this many bytes behind the last that has one.
+    stride_bytes: u64,
+}
 
 impl Index {
-    /// Notes a frame at `offset` whose records begin at `starts`, counted from the frame's start,
-    /// and have sequence numbers from `first` on.
-    fn note_starts(&mut self, offset: u64, record_bytes: u32, starts: &[u32], first: Seq) {
-        let records_end = offset as u32 + FRAME_HEADER_BYTES as u32 + record_bytes;
+    /// An index without entries.
+    pub fn new(stride_bytes: u64) -> Self {
+        Self {
+            entries: Vec::new(),
+            stride_bytes,
+        }
+    }
+
+    /// Notes a frame at `offset` whose records begin at `starts`, counted from the frame's start.
+    fn note_starts(&mut self, offset: u64, header: &FrameHeader, salt: Salt, starts: &[u32]) {
+        let records_end = offset as u32 + FRAME_HEADER_BYTES as u32 + header.record_bytes;
         let mut at = 0;
         loop {
             let wanted = self.next_due().saturating_sub(offset);
             at += starts[at..].partition_point(|start| u64::from(*start) < wanted);
             let Some(start) = starts.get(at) else { return };
-            self.0.push(IndexEntry {
-                seq: first.plus(at as u64),
+            self.entries.push(IndexEntry {
+                seq: header.first.plus(at as u64),
                 offset: offset as u32 + start,
                 records_end,
+                seal: Seal::new(salt, header.nonce),
             });
             at += 1;
         }
     }
 
     /// Notes a frame at `offset` with these records.
-    pub fn note_records(&mut self, offset: u64, records: &[u8]) {
+    pub fn note_records(&mut self, offset: u64, seal: Seal, records: &[u8]) {
         let records_end = offset as u32 + (FRAME_HEADER_BYTES + records.len()) as u32;
         for (seq, start) in record_starts(records) {
             let offset = offset + (FRAME_HEADER_BYTES + start) as u64;
             if offset >= self.next_due() {
-                self.0.push(IndexEntry {
+                self.entries.push(IndexEntry {
                     seq,
                     offset: offset as u32,
                     records_end,
+                    seal,
                 });
             }
         }
     }
 
     fn next_due(&self) -> u64 {
-        self.0
+        self.entries
             .last()
-            .map_or(0, |entry| u64::from(entry.offset) + INDEX_STRIDE_BYTES)
+            .map_or(0, |entry| u64::from(entry.offset) + self.stride_bytes)
     }
 
     fn stretch(&self, seq: Seq, ahead: usize, segment_end: u64) -> Option<Stretch> {
-        let after = self.0.partition_point(|entry| entry.seq <= seq);
-        let begin = self.0[after.checked_sub(1)?];
-        let (end, before) = match self.0.get(after + ahead) {
+        let after = self.entries.partition_point(|entry| entry.seq <= seq);
+        let begin = self.entries[after.checked_sub(1)?];
+        let (end, before) = match self.entries.get(after + ahead) {
             Some(next) => (u64::from(next.offset), next.seq),
             None => (segment_end, Seq(u64::MAX)),
         };

@@ -8,7 +8,9 @@ use super::read::Shared;
 use super::scan::{Found, Window, frame_at};
 use super::segment::Segment;
 use crate::disk::Disk;
-use crate::format::{RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, padded};
+use crate::format::{
+    FRAME_HEADER_BYTES, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES, Seal, padded,
+};
 use crate::{Directory, LogError, Seq};
 
 /// The records of a [`crate::FileLog`] from one sequence number to the end it had when asked, in
@@ -76,6 +78,7 @@ pub(crate) struct Cursor<F> {
     window: Window,
     /// The records of the present frame.
     records: Bytes,
+    seal: Seal,
     /// Where in `records` the next one begins.
     at: usize,
     /// Where in the file `records` begins.
@@ -90,8 +93,9 @@ impl<F: crate::DiskFile> Cursor<F> {
     /// A place from which every record from `from` on is found.
     pub fn new(segment: Arc<Segment<F>>, from: Seq) -> Result<Self, LogError> {
         let mut cursor = Self {
-            window: Window::default(),
+            window: Window::new(segment.file_bytes),
             records: Bytes::new(),
+            seal: Seal::new(segment.header.salt, 0),
             at: 0,
             records_offset: 0,
             frame_offset: SEGMENT_HEADER_BYTES,
@@ -107,6 +111,7 @@ impl<F: crate::DiskFile> Cursor<F> {
             cursor.records_offset = u64::from(begin.offset);
             cursor.frame_offset = padded(begin.records_end as usize) as u64;
             cursor.reached = begin.seq.before();
+            cursor.seal = begin.seal;
             cursor.records = cursor
                 .window
                 .get(&cursor.segment.file, cursor.records_offset, length)
@@ -131,8 +136,7 @@ impl<F: crate::DiskFile> Cursor<F> {
             if self.at == self.records.len() && !self.next_frame()? {
                 return Ok(None);
             }
-            let salt = self.segment.header.salt;
-            let Some(record) = RecordHeader::check(salt, &self.records[self.at..]) else {
+            let Some(record) = RecordHeader::check(self.seal, &self.records[self.at..]) else {
                 return Err(self.corrupt("a record's checksum does not match"));
             };
             let body = self.at + RECORD_HEADER_BYTES;
@@ -167,9 +171,10 @@ impl<F: crate::DiskFile> Cursor<F> {
         self.records_offset = self.frame_offset;
         match found {
             Found::Frame(frame) => {
-                self.records_offset += (padded(crate::format::FRAME_HEADER_BYTES)) as u64;
+                self.records_offset += FRAME_HEADER_BYTES as u64;
                 self.frame_offset += frame.header.frame_bytes();
                 self.records = frame.records;
+                self.seal = frame.seal;
                 Ok(true)
             }
             Found::Nothing => Err(self.corrupt("no frame where one should be")),

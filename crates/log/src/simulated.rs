@@ -1,0 +1,514 @@
+//! A disk in memory that forgets, fills up and fails on demand, for simulators of the log and of
+//! what stands on it.
+//!
+//! What it promises is what POSIX does and no more: content is durable after `sync_data` of its file,
+//! names after `sync_directory`. At a loss of power each sector of what was not synced is found as it
+//! was after any of the writes to it, or in the middle of one, whatever became of the others; of the
+//! changes of names, the first so many are found, as a journaling file system has it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::disk::{Disk, DiskFile};
+
+/// What is written as one or not at all.
+const SECTOR_BYTES: u64 = 512;
+
+/// Repeatable randomness.
+///
+/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+#[derive(Clone, Debug)]
+pub struct Chance(u64);
+
+impl Chance {
+    /// Randomness that repeats itself for the same seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (word ^ (word >> 31)) % bound
+    }
+
+    /// True `percent` times in a hundred.
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// Something that goes wrong once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The next write takes only this many bytes, which is not an error.
+    ShortWrite(usize),
+    /// The next write takes only this many bytes and the one after it finds no space.
+    Full(usize),
+    /// The next write fails after this many bytes.
+    WriteError(usize),
+    /// The next sync of a file fails. As in Linux, what it should have written is then found in
+    /// memory, counts as written, and is not.
+    SyncError,
+    /// The power goes after so many more steps: a byte written is one, and so is a sync or a change
+    /// of a name. Everything fails until [`SimulatedDisk::lose_power`] is called.
+    PowerLoss(u64),
+}
+
+/// How often the disk has been called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Calls {
+    /// Writes.
+    pub writes: u64,
+    /// Syncs of files.
+    pub syncs: u64,
+    /// Syncs of the directory.
+    pub directory_syncs: u64,
+    /// Reads.
+    pub reads: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inode {
+    /// As processes see it.
+    content: Vec<u8>,
+    /// As it would be found after a loss of power, without luck.
+    durable: Vec<u8>,
+    /// What was written since the last sync, in order.
+    pending: Vec<(u64, Vec<u8>)>,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Create(String, u64),
+    Rename(String, String),
+    Remove(String),
+}
+
+#[derive(Debug)]
+struct World {
+    inodes: HashMap<u64, Inode>,
+    next_inode: u64,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    pending_names: Vec<NameChange>,
+    capacity_bytes: u64,
+    fault: Option<Fault>,
+    /// Steps left until the power goes.
+    steps_left: Option<u64>,
+    /// Goes up when processes end: files opened before are closed.
+    life: u64,
+    locked: bool,
+    calls: Calls,
+}
+
+/// A disk in memory. Clones are the same disk.
+#[derive(Clone, Debug)]
+pub struct SimulatedDisk(Arc<Mutex<World>>);
+
+/// A file of a [`SimulatedDisk`].
+#[derive(Debug)]
+pub struct SimulatedFile {
+    disk: SimulatedDisk,
+    inode: u64,
+    life: u64,
+}
+
+/// The held lock of a [`SimulatedDisk`].
+#[derive(Debug)]
+pub struct SimulatedLock {
+    disk: SimulatedDisk,
+    life: u64,
+}
+
+impl SimulatedDisk {
+    /// An empty disk of this size.
+    pub fn new(capacity_bytes: u64) -> Self {
+        Self(Arc::new(Mutex::new(World {
+            inodes: HashMap::new(),
+            next_inode: 1,
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            pending_names: Vec::new(),
+            capacity_bytes,
+            fault: None,
+            steps_left: None,
+            life: 0,
+            locked: false,
+            calls: Calls::default(),
+        })))
+    }
+
+    /// Changes the size; files that are there stay.
+    pub fn resize(&self, capacity_bytes: u64) {
+        self.world().capacity_bytes = capacity_bytes;
+    }
+
+    /// Lets something go wrong; it replaces what was asked for before and has not happened.
+    pub fn inject(&self, fault: Fault) {
+        let mut world = self.world();
+        match fault {
+            Fault::PowerLoss(steps) => world.steps_left = Some(steps),
+            other => world.fault = Some(other),
+        }
+    }
+
+    /// Ends every process: what they wrote is still there, in memory.
+    pub fn kill(&self) {
+        let mut world = self.world();
+        world.life += 1;
+        world.locked = false;
+        world.fault = None;
+        world.steps_left = None;
+    }
+
+    /// Switches off and on again. `chance` decides what of the unsynced is found.
+    pub fn lose_power(&self, chance: &mut Chance) {
+        self.kill();
+        self.world().lose_power(chance);
+    }
+
+    /// Whether an injected loss of power has come.
+    pub fn is_dead(&self) -> bool {
+        self.world().steps_left == Some(0)
+    }
+
+    /// How often the disk has been called.
+    pub fn calls(&self) -> Calls {
+        self.world().calls
+    }
+
+    /// A file's content as processes see it.
+    pub fn content(&self, name: &str) -> Option<Vec<u8>> {
+        let world = self.world();
+        let inode = world.names.get(name)?;
+        Some(world.inodes.get(inode)?.content.clone())
+    }
+
+    /// Replaces a file's content, durably, behind everybody's back.
+    pub fn overwrite(&self, name: &str, content: Vec<u8>) {
+        let mut world = self.world();
+        let Some(inode) = world.names.get(name).copied() else {
+            return;
+        };
+        let inode = world.inodes.entry(inode).or_default();
+        inode.durable.clone_from(&content);
+        inode.content = content;
+        inode.pending.clear();
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.lock().expect("no holder of this lock can panic")
+    }
+
+    fn change(&self, change: NameChange) -> io::Result<()> {
+        let mut world = self.world();
+        world.step(1)?;
+        apply(&mut world.names, &change);
+        world.pending_names.push(change);
+        Ok(())
+    }
+
+    fn file(&self, world: &World, inode: u64) -> SimulatedFile {
+        SimulatedFile {
+            disk: self.clone(),
+            inode,
+            life: world.life,
+        }
+    }
+}
+
+impl World {
+    /// Uses up steps and answers how many there were.
+    fn step(&mut self, wanted: u64) -> io::Result<u64> {
+        let Some(left) = &mut self.steps_left else {
+            return Ok(wanted);
+        };
+        if *left == 0 {
+            return Err(io::Error::other("the power is gone"));
+        }
+        let taken = wanted.min(*left);
+        *left -= taken;
+        Ok(taken)
+    }
+
+    fn find(&self, name: &str) -> io::Result<u64> {
+        let inode = self.names.get(name).copied();
+        inode.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Bytes that `inode` may grow by.
+    fn free_bytes(&self) -> u64 {
+        let used = self
+            .names
+            .values()
+            .filter_map(|inode| self.inodes.get(inode))
+            .map(|inode| inode.content.len() as u64)
+            .sum();
+        self.capacity_bytes.saturating_sub(used)
+    }
+
+    fn lose_power(&mut self, chance: &mut Chance) {
+        let kept = chance.below(self.pending_names.len() as u64 + 1) as usize;
+        for change in &self.pending_names[..kept] {
+            apply(&mut self.durable_names, change);
+        }
+        self.pending_names.clear();
+        self.names.clone_from(&self.durable_names);
+        let Self { inodes, names, .. } = self;
+        inodes.retain(|number, _| names.values().any(|named| named == number));
+        // In the order of names, so that a seed means the same in every run.
+        for number in names.values() {
+            if let Some(inode) = inodes.get_mut(number) {
+                inode.lose_power(chance);
+            }
+        }
+    }
+}
+
+fn apply(names: &mut BTreeMap<String, u64>, change: &NameChange) {
+    match change {
+        NameChange::Create(name, inode) => {
+            names.insert(name.clone(), *inode);
+        }
+        NameChange::Rename(from, to) => {
+            if let Some(inode) = names.remove(from) {
+                names.insert(to.clone(), inode);
+            }
+        }
+        NameChange::Remove(name) => {
+            names.remove(name);
+        }
+    }
+}
+
+impl Inode {
+    fn write(&mut self, offset: u64, bytes: &[u8]) {
+        put(&mut self.content, offset, bytes);
+        self.pending.push((offset, bytes.to_vec()));
+    }
+
+    fn sync(&mut self) {
+        for (offset, bytes) in self.pending.drain(..) {
+            put(&mut self.durable, offset, &bytes);
+        }
+    }
+
+    /// Per sector, some of the writes to it are found, in their order, and perhaps a part of one
+    /// more.
+    fn lose_power(&mut self, chance: &mut Chance) {
+        let mut sectors: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
+        for (offset, bytes) in &self.pending {
+            let mut done = 0;
+            while done < bytes.len() {
+                let at = offset + done as u64;
+                let left = (SECTOR_BYTES - at % SECTOR_BYTES) as usize;
+                let end = (done + left).min(bytes.len());
+                let sector = sectors.entry(at / SECTOR_BYTES).or_default();
+                sector.push((at, &bytes[done..end]));
+                done = end;
+            }
+        }
+        for writes in sectors.values() {
+            let found = chance.below(writes.len() as u64 + 1) as usize;
+            for (offset, bytes) in &writes[..found] {
+                put(&mut self.durable, *offset, bytes);
+            }
+            if let Some((offset, bytes)) = writes.get(found)
+                && chance.percent(20)
+            {
+                let part = chance.below(bytes.len() as u64) as usize;
+                put(&mut self.durable, *offset, &bytes[..part]);
+            }
+        }
+        self.pending.clear();
+        self.content.clone_from(&self.durable);
+    }
+}
+
+fn put(content: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    let end = offset as usize + bytes.len();
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    content[offset as usize..end].copy_from_slice(bytes);
+}
+
+impl Disk for SimulatedDisk {
+    type File = SimulatedFile;
+    type Lock = SimulatedLock;
+
+    fn open(&self, name: &str) -> io::Result<SimulatedFile> {
+        let world = self.world();
+        let inode = world.find(name)?;
+        Ok(self.file(&world, inode))
+    }
+
+    fn create(&self, name: &str) -> io::Result<SimulatedFile> {
+        let mut world = self.world();
+        if world.names.contains_key(name) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let inode = world.next_inode;
+        world.next_inode += 1;
+        world.inodes.insert(inode, Inode::default());
+        drop(world);
+        self.change(NameChange::Create(name.to_owned(), inode))?;
+        Ok(self.file(&self.world(), inode))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.world().find(from)?;
+        self.change(NameChange::Rename(from.to_owned(), to.to_owned()))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.world().find(name)?;
+        self.change(NameChange::Remove(name.to_owned()))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.world().names.keys().cloned().collect())
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        let mut world = self.world();
+        world.calls.directory_syncs += 1;
+        world.step(1)?;
+        let World {
+            pending_names,
+            durable_names,
+            ..
+        } = &mut *world;
+        for change in pending_names.drain(..) {
+            apply(durable_names, &change);
+        }
+        Ok(())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(self.world().free_bytes())
+    }
+
+    fn lock(&self) -> io::Result<SimulatedLock> {
+        let mut world = self.world();
+        if std::mem::replace(&mut world.locked, true) {
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, "1"));
+        }
+        Ok(SimulatedLock {
+            disk: self.clone(),
+            life: world.life,
+        })
+    }
+
+    fn place(&self) -> String {
+        "simulated".to_owned()
+    }
+}
+
+impl Drop for SimulatedLock {
+    fn drop(&mut self) {
+        let mut world = self.disk.world();
+        if world.life == self.life {
+            world.locked = false;
+        }
+    }
+}
+
+impl SimulatedFile {
+    fn world(&self) -> io::Result<MutexGuard<'_, World>> {
+        let world = self.disk.world();
+        if world.life != self.life {
+            return Err(io::Error::other(
+                "the process that opened the file has ended",
+            ));
+        }
+        Ok(world)
+    }
+}
+
+impl DiskFile for SimulatedFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let mut world = self.world()?;
+        world.calls.writes += 1;
+        let mut length = bytes.len();
+        match world.fault {
+            Some(Fault::ShortWrite(most)) => {
+                world.fault = None;
+                length = length.min(most.max(1));
+            }
+            Some(Fault::Full(0)) => {
+                world.fault = None;
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            Some(Fault::Full(most)) => {
+                length = length.min(most);
+                world.fault = (length == most).then_some(Fault::Full(0));
+            }
+            Some(Fault::WriteError(most)) => length = length.min(most),
+            Some(Fault::SyncError | Fault::PowerLoss(_)) | None => {}
+        }
+        let taken = world.step(length as u64)?;
+        let size = world
+            .inodes
+            .get(&self.inode)
+            .map_or(0, |inode| inode.content.len() as u64);
+        let room = size.saturating_sub(offset) + world.free_bytes();
+        let length = taken.min(room) as usize;
+        if let Some(inode) = world.inodes.get_mut(&self.inode) {
+            inode.write(offset, &bytes[..length]);
+        }
+        if let Some(Fault::WriteError(_)) = world.fault {
+            world.fault = None;
+            return Err(io::Error::other("injected: the write failed"));
+        }
+        if length == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(length)
+    }
+
+    fn read_at(&self, buffer: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
+        let mut world = self.world()?;
+        world.calls.reads += 1;
+        let content = world
+            .inodes
+            .get(&self.inode)
+            .map_or(&[][..], |inode| &inode.content);
+        let from = content.len().min(offset as usize);
+        let length = (buffer.capacity() - buffer.len()).min(content.len() - from);
+        buffer.extend_from_slice(&content[from..from + length]);
+        Ok(length)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut world = self.world()?;
+        world.calls.syncs += 1;
+        world.step(1)?;
+        let failing = world.fault == Some(Fault::SyncError);
+        if failing {
+            world.fault = None;
+        }
+        let Some(inode) = world.inodes.get_mut(&self.inode) else {
+            return Ok(());
+        };
+        if failing {
+            inode.pending.clear();
+            return Err(io::Error::other("injected: the sync failed"));
+        }
+        inode.sync();
+        Ok(())
+    }
+
+    fn size_bytes(&self) -> io::Result<u64> {
+        let world = self.world()?;
+        Ok(world
+            .inodes
+            .get(&self.inode)
+            .map_or(0, |inode| inode.content.len() as u64))
+    }
+}

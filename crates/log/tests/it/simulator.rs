@@ -1,0 +1,371 @@
+//! A seeded simulator: random work on a log whose disk loses power, fills up and fails, checked
+//! against the model after each step. `EGRET_LOG_SEEDS` sets how many seeds are run,
+//! `EGRET_LOG_SEED` runs just one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use egret_base::SeededEntropy;
+use egret_log::simulated::{Chance, Fault, SimulatedDisk};
+use egret_log::{
+    Appended, Batch, Compaction, Durability, FileCompaction, FileLog, Housekeeping, Log, LogConfig,
+    LogError, Recovery, Seq,
+};
+
+use crate::model::Model;
+
+const SEEDS: u64 = 10_000;
+const STEPS: u64 = 120;
+const DISK_BYTES: u64 = 400 << 10;
+
+/// A log so small that everything that can happen to it does.
+pub fn small(durability: Durability) -> LogConfig {
+    LogConfig {
+        durability,
+        segment_bytes: 10 << 10,
+        first_segment_bytes: 6 << 10,
+        spare_segments: 2,
+        recycled_segments_max: 3,
+        batch_bytes_max: 5 << 10,
+        cache_bytes: 2 << 10,
+        chunk_cache_bytes: 2 << 10,
+        index_stride_bytes: 400,
+        housekeeping: Housekeeping::Owner,
+    }
+}
+
+/// How a life of the log ended.
+enum End {
+    PowerLoss,
+    Kill,
+    Close,
+}
+
+struct Simulation {
+    chance: Chance,
+    disk: SimulatedDisk,
+    config: LogConfig,
+    log: Option<FileLog<SimulatedDisk>>,
+    model: Model,
+    batch: Batch,
+    compaction: Option<FileCompaction<SimulatedDisk>>,
+    opened: u64,
+    seed: u64,
+}
+
+impl Simulation {
+    fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let durability = match chance.below(4) {
+            0 => Durability::None,
+            1 => Durability::Interval(Duration::ZERO),
+            _ => Durability::Fsync,
+        };
+        Self {
+            chance,
+            disk: SimulatedDisk::new(DISK_BYTES),
+            config: small(durability),
+            log: None,
+            model: Model::default(),
+            batch: Batch::new(),
+            compaction: None,
+            opened: 0,
+            seed,
+        }
+    }
+
+    fn run(&mut self) {
+        self.reopen(1);
+        for _ in 0..STEPS {
+            self.step();
+            if self.disk.is_dead() || self.chance.percent(2) {
+                self.end_life(End::PowerLoss);
+            } else if self.chance.percent(2) {
+                self.end_life(End::Kill);
+            } else if self.chance.percent(1) {
+                self.end_life(End::Close);
+            }
+        }
+        self.end_life(End::PowerLoss);
+    }
+
+    fn log(&mut self) -> &mut FileLog<SimulatedDisk> {
+        self.log.as_mut().expect("the log is open between steps")
+    }
+
+    fn step(&mut self) {
+        if std::env::var("DBG").is_ok() {
+            let n = self.model.next();
+            eprintln!(
+                "next {n} durable {} {:?} segs {:?}",
+                self.model.durable_below,
+                self.config.durability,
+                self.log
+                    .as_ref()
+                    .unwrap()
+                    .segments()
+                    .iter()
+                    .map(|s| (s.first.0, s.last.0, s.sealed, s.compacted))
+                    .collect::<Vec<_>>()
+            );
+        }
+        match self.chance.below(100) {
+            0..45 => self.append(),
+            45..60 => self.read(),
+            60..64 => self.tail(),
+            64..70 => self.sync(),
+            70..82 => self.housekeep(),
+            82..86 => self.begin_compaction(),
+            86..90 => self.finish_compaction(),
+            90..93 => self.truncate(),
+            93..96 => self.inject(),
+            96..98 => self.disk.resize(40 << 10),
+            _ => self.disk.resize(DISK_BYTES),
+        }
+    }
+
+    fn append(&mut self) {
+        self.batch.clear();
+        let count = 1 + self.chance.below(8);
+        let mut bodies = Vec::new();
+        for _ in 0..count {
+            let length = match self.chance.below(10) {
+                0 => 0,
+                1 => self.chance.below(600),
+                _ => self.chance.below(60),
+            };
+            let fill = self.chance.below(256) as u8;
+            let body = vec![fill; length as usize];
+            self.batch.push(&body);
+            bodies.push(body);
+        }
+        let expected = Seq(self.model.next());
+        let log = self.log.as_mut().expect("the log is open between steps");
+        match log.append(&mut self.batch, expected) {
+            Ok(Appended::Committed(last)) => {
+                assert_eq!(last.0, expected.0 + count - 1);
+                self.model.commit(bodies);
+                self.model.uncertain.clear();
+                if self.config.durability == Durability::Fsync {
+                    self.model.durable_below = last.0 + 1;
+                }
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(LogError::Full { .. }) => {
+                assert_eq!(self.batch.len() as u64, count, "the batch was not kept");
+            }
+            Err(e @ (LogError::Stopped { .. } | LogError::Io { .. })) => {
+                if std::env::var("DBG").is_ok() {
+                    eprintln!("append {e}");
+                }
+                if self.model.uncertain.is_empty() || log.next() == expected {
+                    self.stopped(bodies);
+                }
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    /// The append that stopped the log may be in it; later ones were refused at once.
+    fn stopped(&mut self, bodies: Vec<Vec<u8>>) {
+        self.model.uncertain = bodies;
+        let end = match self.chance.below(2) {
+            0 => End::PowerLoss,
+            _ => End::Kill,
+        };
+        self.end_life(end);
+    }
+
+    fn read(&mut self) {
+        for _ in 0..4 {
+            let seq = 1 + self.chance.below(self.model.next());
+            let log = self.log.as_ref().expect("the log is open between steps");
+            self.model.check_read(log, seq);
+        }
+    }
+
+    fn tail(&mut self) {
+        let from = 1 + self.chance.below(self.model.next());
+        let log = self.log.as_ref().expect("the log is open between steps");
+        self.model.check_tail(log, from);
+    }
+
+    fn sync(&mut self) {
+        match self.log().sync() {
+            Ok(()) => self.model.durable_below = self.model.next(),
+            Err(LogError::Stopped { .. }) => self.end_life(End::Kill),
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn housekeep(&mut self) {
+        for _ in 0..self.chance.below(4) {
+            match self.log().housekeep() {
+                Ok(_) | Err(LogError::Full { .. } | LogError::Io { .. }) => {}
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    fn begin_compaction(&mut self) {
+        let log = self.log.as_mut().expect("the log is open between steps");
+        let sealed: Vec<_> = log
+            .segments()
+            .into_iter()
+            .filter(|segment| segment.sealed)
+            .collect();
+        if sealed.is_empty() || self.compaction.is_some() {
+            return;
+        }
+        let first = self.chance.below(sealed.len() as u64) as usize;
+        let last = (first + self.chance.below(3) as usize).min(sealed.len() - 1);
+        let compaction = log.compact(sealed[first].first, sealed[last].last);
+        self.compaction = Some(compaction.expect("these segments are sealed"));
+    }
+
+    fn finish_compaction(&mut self) {
+        let Some(compaction) = self.compaction.take() else {
+            return;
+        };
+        let salt = self.chance.below(5);
+        let keep = move |seq: u64| (seq * 7 + salt) % 5 < salt;
+        let compacted = match compaction.run(|seq| keep(seq.0)) {
+            Ok(compacted) => compacted,
+            Err(LogError::Full { .. } | LogError::Io { .. }) => return,
+            Err(other) => panic!("{other}"),
+        };
+        let (first, last) = compacted.range();
+        match self.log().finish(compacted) {
+            Ok(true) => self.model.dropped(first.0, last.0, keep),
+            Ok(false) | Err(LogError::Stopped { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn truncate(&mut self) {
+        let below = 1 + self.chance.below(self.model.next());
+        self.model.truncated_below = self.model.truncated_below.max(below);
+        match self.log().truncate_below(Seq(below)) {
+            Ok(()) | Err(LogError::Stopped { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn inject(&mut self) {
+        let bytes = self.chance.below(400) as usize;
+        let fault = match self.chance.below(6) {
+            0 => Fault::ShortWrite(bytes),
+            1 => Fault::Full(bytes),
+            2 => Fault::WriteError(bytes),
+            3 => Fault::SyncError,
+            _ => Fault::PowerLoss(self.chance.below(3_000)),
+        };
+        if std::env::var("DBG").is_ok() {
+            eprintln!("inject {fault:?}");
+        }
+        self.disk.inject(fault);
+    }
+
+    fn end_life(&mut self, end: End) {
+        if std::env::var("DBG").is_ok() {
+            eprintln!(
+                "end of life {}",
+                match end {
+                    End::PowerLoss => "power",
+                    End::Kill => "kill",
+                    End::Close => "close",
+                }
+            );
+        }
+        let least = match end {
+            End::PowerLoss => {
+                self.disk.lose_power(&mut self.chance);
+                self.model.durable_below
+            }
+            End::Kill => {
+                self.disk.kill();
+                self.model.next()
+            }
+            End::Close => self.model.next(),
+        };
+        self.compaction = None;
+        self.log = None;
+        self.disk.kill();
+        self.disk.resize(DISK_BYTES);
+        self.reopen(least.max(1));
+    }
+
+    fn reopen(&mut self, least: u64) {
+        self.opened += 1;
+        if self.chance.percent(10) {
+            self.disk.inject(Fault::PowerLoss(self.chance.below(2_000)));
+            if self.open(least).is_err() {
+                assert!(self.disk.is_dead(), "only the loss of power keeps it shut");
+                self.disk.lose_power(&mut self.chance);
+                return self.reopen(self.model.durable_below.max(1));
+            }
+        }
+        self.log = None;
+        self.disk.kill();
+        let (log, recovery) = self.open(least).expect("nothing is wrong with the disk");
+        if std::env::var("DBG").is_ok() {
+            eprintln!("reopened {recovery:?}");
+        }
+        self.model.reopened(&log, least);
+        self.log = Some(log);
+    }
+
+    fn open(&mut self, least: u64) -> Result<(FileLog<SimulatedDisk>, Recovery), LogError> {
+        let replay_from = match self.chance.below(3) {
+            0 => least,
+            1 => 1,
+            _ => 1 + self.chance.below(least),
+        };
+        let entropy = SeededEntropy::new(self.seed ^ (self.opened << 32));
+        let disk = self.disk.clone();
+        // A log without any record would begin where it is asked to.
+        let replay_from = if self.model.next() == 1 {
+            1
+        } else {
+            replay_from
+        };
+        FileLog::open_with(disk, self.config, Seq(replay_from), Arc::new(entropy))
+    }
+}
+
+fn setting(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().expect("the setting is a number"))
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_whatever_happens() {
+    if let Some(seed) = setting("EGRET_LOG_SEED") {
+        return Simulation::new(seed).run();
+    }
+    let seeds = setting("EGRET_LOG_SEEDS").unwrap_or(SEEDS);
+    let next = Arc::new(AtomicU64::new(0));
+    let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
+    let workers: Vec<_> = (0..threads)
+        .map(|_| {
+            let next = Arc::clone(&next);
+            std::thread::spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds {
+                        return;
+                    }
+                    let run = std::panic::catch_unwind(|| Simulation::new(seed).run());
+                    assert!(
+                        run.is_ok(),
+                        "seed {seed} failed: repeat with EGRET_LOG_SEED={seed}"
+                    );
+                }
+            })
+        })
+        .collect();
+    for worker in workers {
+        worker.join().expect("the failing seed is printed above");
+    }
+}
