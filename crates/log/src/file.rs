@@ -24,9 +24,7 @@ pub use tail::FileTail;
 
 use crate::disk::Disk;
 use crate::format::SEGMENT_HEADER_BYTES;
-use crate::{
-    Appended, Batch, Directory, Durability, Log, LogConfig, LogError, Resolved, SegmentInfo, Seq,
-};
+use crate::{Appended, Batch, Directory, Durability, Log, LogConfig, LogError, SegmentInfo, Seq};
 use append::random_salt;
 use keeper::{Keeper, KeeperThread, Retired, Task};
 use read::Shared;
@@ -131,13 +129,13 @@ impl<D: Disk> Log for FileLog<D> {
         Ok(Appended::Committed(self.next.before()))
     }
 
-    fn resolve(&mut self, _: &mut Batch, expected: Seq) -> Result<Resolved, LogError> {
-        // An append to a local file always answers, so there is nothing that could have arrived.
-        self.check_running()?;
-        Ok(match expected == self.next {
-            true => Resolved::Absent,
-            false => Resolved::Fenced,
-        })
+    fn resolve(&mut self, batch: &mut Batch, expected: Seq) -> Result<Appended, LogError> {
+        // An append to a local file always answers, so that nothing can arrive late.
+        self.append(batch, expected)
+    }
+
+    fn batch_bytes_max(&self) -> usize {
+        self.config.batch_bytes_max as usize
     }
 
     fn sync(&mut self) -> Result<(), LogError> {

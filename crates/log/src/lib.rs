@@ -20,5 +20,5 @@ pub use disk::{Directory, Disk, DiskFile};
 pub use error::LogError;
 pub use file::{Compacted, FileCompaction, FileLog, FileReader, FileTail, Recovery, Torn};
 pub use inbox::{Inbox, InboxLimits, Refused, Taken};
-pub use log::{Appended, Compaction, Log, LogReader, Resolved, SegmentInfo};
+pub use log::{Appended, Compaction, Log, LogReader, SegmentInfo};
 pub use seq::Seq;

@@ -17,21 +17,9 @@ pub enum Appended {
     /// Somebody else has appended since: this writer has been deposed and must stop. Nothing of the
     /// batch is in the log.
     Fenced,
-    /// No answer came. The batch may be in the log or may still get there: ask
-    /// [`Log::resolve`] before saying anything to anybody.
+    /// No answer came. The batch may be in the log or may still get there: say nothing to anybody,
+    /// append nothing else, and call [`Log::resolve`] with the same batch until it knows.
     Unknown,
-}
-
-/// What became of an append whose answer was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Resolved {
-    /// The batch is in the log; the sequence number of its last record.
-    Committed(Seq),
-    /// The batch is not in the log and cannot get there any more: append it again.
-    Absent,
-    /// Another writer's batch is where it should be.
-    Fenced,
 }
 
 /// A segment, as shown to whoever decides what to compact.
@@ -67,17 +55,24 @@ pub trait Log: Send {
     /// [`LogError::Stopped`] is final: the log takes no more appends.
     fn append(&mut self, batch: &mut Batch, expected: Seq) -> Result<Appended, LogError>;
 
-    /// Finds out what became of `batch` after [`Appended::Unknown`].
+    /// Finds out what became of `batch` after [`Appended::Unknown`], and appends it if it is not in
+    /// the log. Looking alone would not do: what is not there yet may still arrive. Another append
+    /// with the same `expected` ends that, for only one of the two can be accepted; when it is refused,
+    /// the log looks whose batch was first.
     ///
     /// # Errors
-    /// When the log still cannot be asked: ask again.
-    fn resolve(&mut self, batch: &mut Batch, expected: Seq) -> Result<Resolved, LogError>;
+    /// As [`Log::append`].
+    fn resolve(&mut self, batch: &mut Batch, expected: Seq) -> Result<Appended, LogError>;
 
     /// Makes everything appended so far durable.
     ///
     /// # Errors
     /// [`LogError::Stopped`]: what was not synced before may be lost.
     fn sync(&mut self) -> Result<(), LogError>;
+
+    /// The largest batch that can be appended, as [`Batch::bytes`] counts it. Larger ones are to be
+    /// split, and so is a record that is larger by itself.
+    fn batch_bytes_max(&self) -> usize;
 
     /// The sequence number the next record will get.
     fn next(&self) -> Seq;

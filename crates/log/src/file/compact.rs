@@ -71,7 +71,9 @@ impl<D: Disk> FileCompaction<D> {
             .disk
             .create(&self.temporary)
             .map_err(|error| self.failed("create", error))?;
-        let mut writer = Writer::new(&file, self.salt, Index::new(self.index_stride_bytes));
+        let synced_below = self.sources[0].header.synced_below;
+        let index = Index::new(self.index_stride_bytes);
+        let mut writer = Writer::new(&file, self.salt, synced_below, index);
         let (mut kept, mut dropped) = (0, 0);
         for source in &self.sources {
             let first = source.header.first;
@@ -143,6 +145,8 @@ impl<D: Disk> FileCompaction<D> {
 struct Writer<'file, F> {
     file: &'file F,
     salt: Salt,
+    /// What the oldest segment read knows; its records may be gone after a crash, and these too.
+    synced_below: Seq,
     /// The frame being filled, its header still zeros.
     frame: Vec<u8>,
     first: Seq,
@@ -155,10 +159,11 @@ struct Writer<'file, F> {
 }
 
 impl<'file, F: DiskFile> Writer<'file, F> {
-    fn new(file: &'file F, salt: Salt, index: Index) -> Self {
+    fn new(file: &'file F, salt: Salt, synced_below: Seq, index: Index) -> Self {
         Self {
             file,
             salt,
+            synced_below,
             frame: vec![0; FRAME_HEADER_BYTES],
             first: Seq(0),
             count: 0,
@@ -195,7 +200,7 @@ impl<'file, F: DiskFile> Writer<'file, F> {
             nonce: self.nonce,
             first: self.first,
             count: self.count,
-            synced_below: self.first,
+            synced_below: self.synced_below,
             record_bytes: (self.frame.len() - FRAME_HEADER_BYTES) as u32,
         };
         header.encode(self.salt, &mut self.frame);

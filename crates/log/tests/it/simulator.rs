@@ -95,21 +95,6 @@ impl Simulation {
     }
 
     fn step(&mut self) {
-        if std::env::var("DBG").is_ok() {
-            let n = self.model.next();
-            eprintln!(
-                "next {n} durable {} {:?} segs {:?}",
-                self.model.durable_below,
-                self.config.durability,
-                self.log
-                    .as_ref()
-                    .unwrap()
-                    .segments()
-                    .iter()
-                    .map(|s| (s.first.0, s.last.0, s.sealed, s.compacted))
-                    .collect::<Vec<_>>()
-            );
-        }
         match self.chance.below(100) {
             0..45 => self.append(),
             45..60 => self.read(),
@@ -155,19 +140,14 @@ impl Simulation {
             Err(LogError::Full { .. }) => {
                 assert_eq!(self.batch.len() as u64, count, "the batch was not kept");
             }
-            Err(e @ (LogError::Stopped { .. } | LogError::Io { .. })) => {
-                if std::env::var("DBG").is_ok() {
-                    eprintln!("append {e}");
-                }
-                if self.model.uncertain.is_empty() || log.next() == expected {
-                    self.stopped(bodies);
-                }
-            }
+            // Only a segment could not be begun: the log is as it was.
+            Err(LogError::Io { .. }) => {}
+            Err(LogError::Stopped { .. }) => self.stopped(bodies),
             Err(other) => panic!("{other}"),
         }
     }
 
-    /// The append that stopped the log may be in it; later ones were refused at once.
+    /// The append that stopped the log may be in it.
     fn stopped(&mut self, bodies: Vec<Vec<u8>>) {
         self.model.uncertain = bodies;
         let end = match self.chance.below(2) {
@@ -261,23 +241,10 @@ impl Simulation {
             3 => Fault::SyncError,
             _ => Fault::PowerLoss(self.chance.below(3_000)),
         };
-        if std::env::var("DBG").is_ok() {
-            eprintln!("inject {fault:?}");
-        }
         self.disk.inject(fault);
     }
 
     fn end_life(&mut self, end: End) {
-        if std::env::var("DBG").is_ok() {
-            eprintln!(
-                "end of life {}",
-                match end {
-                    End::PowerLoss => "power",
-                    End::Kill => "kill",
-                    End::Close => "close",
-                }
-            );
-        }
         let least = match end {
             End::PowerLoss => {
                 self.disk.lose_power(&mut self.chance);
@@ -300,8 +267,11 @@ impl Simulation {
         self.opened += 1;
         if self.chance.percent(10) {
             self.disk.inject(Fault::PowerLoss(self.chance.below(2_000)));
-            if self.open(least).is_err() {
-                assert!(self.disk.is_dead(), "only the loss of power keeps it shut");
+            if let Err(failed) = self.open(least) {
+                assert!(
+                    self.disk.is_dead(),
+                    "only the loss of power keeps it shut: {failed}"
+                );
                 self.disk.lose_power(&mut self.chance);
                 return self.reopen(self.model.durable_below.max(1));
             }
@@ -309,9 +279,6 @@ impl Simulation {
         self.log = None;
         self.disk.kill();
         let (log, recovery) = self.open(least).expect("nothing is wrong with the disk");
-        if std::env::var("DBG").is_ok() {
-            eprintln!("reopened {recovery:?}");
-        }
         self.model.reopened(&log, least);
         self.log = Some(log);
     }
