@@ -278,7 +278,7 @@ impl Simulation {
         }
         self.log = None;
         self.disk.kill();
-        let (log, recovery) = self.open(least).expect("nothing is wrong with the disk");
+        let (log, _) = self.open(least).expect("nothing is wrong with the disk");
         self.model.reopened(&log, least);
         self.log = Some(log);
     }
