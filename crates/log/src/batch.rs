@@ -92,6 +92,11 @@ impl Batch {
         padded(self.buffer.len())
     }
 
+    /// [`Batch::bytes`] after one more record with a body of so many bytes.
+    pub fn bytes_with(&self, body_bytes: usize) -> usize {
+        padded(self.buffer.len() + RECORD_HEADER_BYTES + body_bytes)
+    }
+
     /// The body of the record that was pushed as number `index`, counted from 0.
     pub fn get(&self, index: usize) -> Option<&[u8]> {
         let start = *self.starts.get(index)? as usize;

@@ -140,6 +140,9 @@ pub enum LogError {
         /// What is closed.
         name: &'static str,
     },
+    /// Another writer has taken the log over.
+    #[error("log: another writer has taken it over: this one must stop")]
+    Fenced,
     /// The configuration does not fit together.
     #[error("log: {0}")]
     Config(String),
@@ -163,13 +166,16 @@ impl Coded for LogError {
             Self::UnknownVersion { .. } => "log_unknown_version",
             Self::NotSealed { .. } => "log_not_sealed",
             Self::Closed { .. } => "log_closed",
+            Self::Fenced => "log_fenced",
             Self::Config(_) => "log_config",
         }
     }
 
     fn kind(&self) -> Kind {
         match self {
-            Self::Full { .. } | Self::Stopped { .. } | Self::Closed { .. } => Kind::Unavailable,
+            Self::Full { .. } | Self::Stopped { .. } | Self::Closed { .. } | Self::Fenced => {
+                Kind::Unavailable
+            }
             Self::BatchTooLarge(_) => Kind::TooLarge,
             Self::Busy(_) => Kind::LimitReached,
             Self::Truncated { .. } | Self::Compacted { .. } | Self::Ahead { .. } => Kind::NotFound,

@@ -58,6 +58,11 @@ pub struct FileLog<D: Disk = Directory> {
 }
 
 impl<D: Disk> FileLog<D> {
+    /// Whether the time has come to call [`Log::sync`].
+    pub fn sync_due(&self, now: Instant) -> bool {
+        self.sync_deadline().is_some_and(|deadline| deadline <= now)
+    }
+
     /// Every record below is known to survive a loss of power.
     pub fn synced_below(&self) -> Seq {
         self.synced_below
@@ -132,6 +137,13 @@ impl<D: Disk> Log for FileLog<D> {
     fn resolve(&mut self, batch: &mut Batch, expected: Seq) -> Result<Appended, LogError> {
         // An append to a local file always answers, so that nothing can arrive late.
         self.append(batch, expected)
+    }
+
+    fn sync_deadline(&self) -> Option<Instant> {
+        match self.config.durability {
+            Durability::Interval(interval) => Some(self.unsynced_since? + interval),
+            Durability::Fsync | Durability::None => None,
+        }
     }
 
     fn batch_bytes_max(&self) -> usize {

@@ -1,7 +1,8 @@
 //! An append-only, checksummed, segmented log with group commit, addressed by sequence number only.
 //!
 //! [`Log`] is what an engine sees; [`FileLog`] keeps it in local files through a [`Disk`]. An owner
-//! with a loop of its own gathers in an [`Inbox`] and appends one [`Batch`] at a time.
+//! with a loop of its own gathers in an [`Inbox`] and appends one [`Batch`] at a time; whoever
+//! has none shares a [`group::Group`].
 
 mod batch;
 mod config;
@@ -9,6 +10,7 @@ mod disk;
 mod error;
 mod file;
 mod format;
+pub mod group;
 mod inbox;
 mod log;
 mod seq;

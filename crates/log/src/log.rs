@@ -70,6 +70,11 @@ pub trait Log: Send {
     /// [`LogError::Stopped`]: what was not synced before may be lost.
     fn sync(&mut self) -> Result<(), LogError>;
 
+    /// When the owner has to call [`Log::sync`] at the latest, where that is left to it.
+    fn sync_deadline(&self) -> Option<Instant> {
+        None
+    }
+
     /// The largest batch that can be appended, as [`Batch::bytes`] counts it. Larger ones are to be
     /// split, and so is a record that is larger by itself.
     fn batch_bytes_max(&self) -> usize;

@@ -1,0 +1,171 @@
+//! How many appends a second one sync can carry: the figures of this crate, beside the bare disk
+//! in the same run. `cargo run --release -p egret-log --example group_commit -- <directory> [seconds]`.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use egret_log::group::{Group, GroupConfig, Ticket};
+use egret_log::{Appended, Batch, Directory, Disk, DiskFile, FileLog, Log, LogConfig, Seq};
+
+const RECORD: [u8; 128] = [7; 128];
+
+/// What one arm did.
+struct Measured {
+    per_second: f64,
+    /// Sorted.
+    latencies: Vec<Duration>,
+}
+
+impl Measured {
+    fn new(count: usize, elapsed: Duration, mut latencies: Vec<Duration>) -> Self {
+        latencies.sort_unstable();
+        Self {
+            per_second: count as f64 / elapsed.as_secs_f64(),
+            latencies,
+        }
+    }
+
+    fn percentile(&self, percent: usize) -> Duration {
+        let last = self.latencies.len() - 1;
+        self.latencies[last.min(self.latencies.len() * percent / 100)]
+    }
+
+    fn print(&self, name: &str, bare: &Self) {
+        println!(
+            "{name:32} {:>10.0}/s {:>7.2} x bare   p50 {:>7.1} us  p99 {:>7.1} us = {:.1} x",
+            self.per_second,
+            self.per_second / bare.per_second,
+            self.percentile(50).as_secs_f64() * 1e6,
+            self.percentile(99).as_secs_f64() * 1e6,
+            self.percentile(99).as_secs_f64() / bare.percentile(50).as_secs_f64(),
+        );
+    }
+}
+
+/// 4 KiB written and synced, in a file that is there already.
+fn bare(directory: &Path, time: Duration) -> std::io::Result<Measured> {
+    let disk = Directory::open(directory)?;
+    let file = disk.create("bare")?;
+    for block in 0..16_384u64 {
+        file.write_at(&[0; 4096], block * 4096)?;
+    }
+    file.sync_data()?;
+    let mut latencies = Vec::new();
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        let start = Instant::now();
+        file.write_at(&[1; 4096], (latencies.len() as u64 % 16_384) * 4096)?;
+        file.sync_data()?;
+        latencies.push(start.elapsed());
+    }
+    disk.remove("bare")?;
+    Ok(Measured::new(latencies.len(), begin.elapsed(), latencies))
+}
+
+/// One owner, one record an append: what there would be without coalescing.
+fn one_by_one(log: &mut FileLog, time: Duration) -> Measured {
+    let mut batch = Batch::new();
+    let mut latencies = Vec::new();
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        let start = Instant::now();
+        batch.push(&RECORD);
+        let expected = log.next();
+        let appended = log.append(&mut batch, expected).expect("the disk works");
+        assert!(matches!(appended, Appended::Committed(_)));
+        latencies.push(start.elapsed());
+    }
+    Measured::new(latencies.len(), begin.elapsed(), latencies)
+}
+
+/// One thread that waits for each record.
+fn alone(group: &Group<FileLog>, time: Duration) -> Measured {
+    let mut latencies = Vec::new();
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        let start = Instant::now();
+        group.append(&RECORD).expect("the disk works");
+        latencies.push(start.elapsed());
+    }
+    Measured::new(latencies.len(), begin.elapsed(), latencies)
+}
+
+/// `threads` that keep `in_flight` records between them on the way.
+fn many(group: &Group<FileLog>, threads: usize, in_flight: usize, time: Duration) -> Measured {
+    let begin = Instant::now();
+    let results: Vec<(usize, Vec<Duration>)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(|| window(group, in_flight / threads, begin + time)))
+            .collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined.map(|done| done.expect("no panic")).collect()
+    });
+    let count = results.iter().map(|(count, _)| count).sum();
+    let latencies = results.into_iter().flat_map(|(_, latencies)| latencies);
+    Measured::new(count, begin.elapsed(), latencies.collect())
+}
+
+fn window(group: &Group<FileLog>, in_flight: usize, until: Instant) -> (usize, Vec<Duration>) {
+    let mut waiting: VecDeque<(Ticket, Instant)> = VecDeque::with_capacity(in_flight);
+    let mut latencies = Vec::new();
+    let mut count = 0;
+    loop {
+        let now = Instant::now();
+        if now >= until {
+            break;
+        }
+        while waiting.len() < in_flight {
+            waiting.push_back((group.submit(&RECORD).expect("the limits are larger"), now));
+        }
+        let (oldest, since) = waiting.pop_front().expect("the window is not empty");
+        group.wait(oldest).expect("the disk works");
+        let now = Instant::now();
+        latencies.push(now - since);
+        count += 1;
+        while let Some((ticket, _)) = waiting.front() {
+            let Some(known) = group.try_wait(*ticket) else {
+                break;
+            };
+            known.expect("the disk works");
+            let (_, since) = waiting.pop_front().expect("it is the front");
+            latencies.push(now - since);
+            count += 1;
+        }
+    }
+    (count, latencies)
+}
+
+fn open(directory: &Path) -> FileLog {
+    let disk = Directory::open(directory).expect("the directory can be made");
+    let (log, _) = FileLog::open(disk, LogConfig::default(), Seq::FIRST).expect("the log opens");
+    log
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let directory = arguments
+        .next()
+        .expect("usage: group_commit <directory> [seconds]");
+    let seconds = arguments
+        .next()
+        .map_or(3, |text| text.parse().expect("seconds are a number"));
+    let time = Duration::from_secs(seconds);
+    let directory = Path::new(&directory);
+    let base = bare(directory, time).expect("the disk works");
+    base.print("bare 4 KiB pwrite + fdatasync", &base);
+    let mut log = open(&directory.join("log"));
+    one_by_one(&mut log, time).print("one by one, no coalescing", &base);
+    let group = Group::start(log, GroupConfig::default()).expect("a thread starts");
+    alone(&group, time).print("one appender", &base);
+    for (threads, in_flight) in [(2, 64), (4, 64), (2, 512), (4, 512), (8, 512)] {
+        group
+            .with_log(|log| log.truncate_below(log.next()))
+            .expect("the log runs");
+        let measured = many(&group, threads, in_flight, time);
+        measured.print(&format!("{in_flight} in flight, {threads} threads"), &base);
+    }
+    bare(directory, time)
+        .expect("the disk works")
+        .print("bare, once more", &base);
+}
