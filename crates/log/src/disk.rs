@@ -132,6 +132,22 @@ pub(crate) fn read_exactly(
     Ok(buffer)
 }
 
+/// How much of a new file is written between two syncs: a longer one would hold up the syncs of
+/// whoever appends at the same time.
+const FILL_BYTES: u64 = 1 << 20;
+
+/// Fills a new file with zeros, durably.
+pub(crate) fn fill(file: &impl DiskFile, bytes: u64) -> io::Result<()> {
+    let mut offset = 0;
+    while offset < bytes {
+        let end = bytes.min(offset + FILL_BYTES);
+        write_zeros(file, offset, end)?;
+        file.sync_data()?;
+        offset = end;
+    }
+    Ok(())
+}
+
 /// Writes zeros from `from` to `to`.
 pub(crate) fn write_zeros(file: &impl DiskFile, from: u64, to: u64) -> io::Result<()> {
     let mut offset = from;

@@ -11,7 +11,7 @@
 //! | 24 | 8 | first sequence number covered, also the file's name |
 //! | 32 | 8 | synced below: every record below it was durable when the segment was begun |
 //! | 40 | 8 | last sequence number covered, in a compacted segment; else 0 |
-//! | 48 | 8 | bytes used including this block, in a compacted segment; else 0 |
+//! | 48 | 8 | size of the file |
 //! | 56 | 4,040 | zeros |
 //!
 //! After it come **frames**, one per append, each at a multiple of 64 bytes, so that none of their
@@ -87,15 +87,9 @@ pub(crate) struct SegmentHeader {
     pub salt: Salt,
     pub first: Seq,
     pub synced_below: Seq,
-    /// Set in a compacted segment.
-    pub compacted: Option<CompactedExtent>,
-}
-
-/// What only a compacted segment knows in advance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CompactedExtent {
-    pub last: Seq,
-    pub used_bytes: u64,
+    /// The last sequence number covered, in a compacted segment.
+    pub compacted: Option<Seq>,
+    pub file_bytes: u64,
 }
 
 /// Why a header block could not be read.
@@ -108,16 +102,14 @@ pub(crate) enum BadHeader {
 impl SegmentHeader {
     pub fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; SEGMENT_HEADER_BYTES as usize];
-        let (last, used_bytes) = self
-            .compacted
-            .map_or((0, 0), |extent| (extent.last.0, extent.used_bytes));
+        let last = self.compacted.map_or(0, |last| last.0);
         put(&mut block, 0, SEGMENT_MAGIC);
         put(&mut block, 12, FORMAT_VERSION.to_le_bytes());
         put(&mut block, 16, self.salt.0.to_le_bytes());
         put(&mut block, 24, self.first.0.to_le_bytes());
         put(&mut block, 32, self.synced_below.0.to_le_bytes());
         put(&mut block, 40, last.to_le_bytes());
-        put(&mut block, 48, used_bytes.to_le_bytes());
+        put(&mut block, 48, self.file_bytes.to_le_bytes());
         let crc = crc32c::crc32c(&block[12..]);
         put(&mut block, 8, crc.to_le_bytes());
         block
@@ -145,10 +137,8 @@ impl SegmentHeader {
             salt: Salt(u64_at(block, 16)),
             first: Seq(u64_at(block, 24)),
             synced_below: Seq(u64_at(block, 32)),
-            compacted: (last != 0).then(|| CompactedExtent {
-                last: Seq(last),
-                used_bytes: u64_at(block, 48),
-            }),
+            compacted: (last != 0).then_some(Seq(last)),
+            file_bytes: u64_at(block, 48),
         })
     }
 }

@@ -150,9 +150,11 @@ pub(super) fn begin<D: Disk>(
     place: &Arc<str>,
     keeper: &Keeper<D>,
     (spare, file): (String, D::File),
-    header: SegmentHeader,
+    mut header: SegmentHeader,
     index: Index,
 ) -> Result<Arc<Segment<D::File>>, LogError> {
+    let begin_failed = |error| failed(place, "begin a segment in", error);
+    header.file_bytes = file.size_bytes().map_err(begin_failed)?;
     let written = write_all(&file, &header.encode(), 0);
     if let Err(error) = written.as_ref()
         && is_full(error)
@@ -164,12 +166,11 @@ pub(super) fn begin<D: Disk>(
         });
     }
     let name = segment_name(header.first);
-    let file_bytes = written
+    written
         .and_then(|()| file.sync_data())
         .and_then(|()| disk.rename(&spare, &name))
-        .and_then(|()| file.size_bytes())
-        .map_err(|error| failed(place, "begin a segment in", error))?;
-    let segment = Segment::begun(Arc::clone(place), file, header, file_bytes, index);
+        .map_err(begin_failed)?;
+    let segment = Segment::begun(Arc::clone(place), file, header, index);
     Ok(Arc::new(segment))
 }
 
@@ -179,6 +180,7 @@ pub(super) fn new_header(entropy: &dyn Entropy, first: Seq, synced_below: Seq) -
         first,
         synced_below,
         compacted: None,
+        file_bytes: 0,
     }
 }
 

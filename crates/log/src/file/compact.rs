@@ -6,8 +6,8 @@ use super::segment::{Index, Segment};
 use super::tail::Cursor;
 use crate::disk::{Disk, DiskFile, is_full, write_all};
 use crate::format::{
-    CompactedExtent, FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES,
-    Salt, Seal, SegmentHeader, padded, seal_record,
+    FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Salt, Seal,
+    SegmentHeader, padded, seal_record,
 };
 use crate::{Compaction, Directory, LogError, Seq};
 
@@ -99,7 +99,7 @@ impl<D: Disk> FileCompaction<D> {
             .and_then(|()| file.sync_data())
             .map_err(|error| self.failed("write", error))?;
         let place = Arc::clone(&self.place);
-        let segment = Segment::compacted(place, file, header, index, used_bytes);
+        let segment = Segment::compacted(place, file, header, index);
         Ok(Compacted {
             kept,
             dropped,
@@ -122,7 +122,8 @@ impl<D: Disk> FileCompaction<D> {
             salt: self.salt,
             first: oldest.header.first,
             synced_below: oldest.header.synced_below,
-            compacted: Some(CompactedExtent { last, used_bytes }),
+            compacted: Some(last),
+            file_bytes: used_bytes,
         }
     }
 

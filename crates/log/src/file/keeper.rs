@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::disk::{Disk, DiskFile, write_zeros};
+use crate::disk::{Disk, DiskFile, fill};
 use crate::{LogConfig, LogError};
 
 /// How long the thread waits before it tries again what failed.
@@ -258,8 +258,7 @@ impl<D: Disk> Keeper<D> {
         let name = self.spare_name(&mut self.state());
         let failed = |action| failed(&self.place, action, &name);
         let file = self.disk.create(&name).map_err(failed("create"))?;
-        let written = write_zeros(&file, 0, bytes).and_then(|()| file.sync_data());
-        if let Err(error) = written {
+        if let Err(error) = fill(&file, bytes) {
             // What is left of it would keep the space that is already short.
             self.tolerate("remove", &name, self.disk.remove(&name))?;
             if crate::disk::is_full(&error) {

@@ -11,7 +11,7 @@ use super::segment::{Segment, Stretch};
 use super::tail::FileTail;
 use crate::disk::{Disk, DiskFile, read_exactly};
 use crate::format::{
-    FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, RecordHeader, Seal, padded,
+    FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, RecordHeader, Salt, Seal, padded,
 };
 use crate::{Directory, LogConfig, LogError, LogReader, Seq};
 
@@ -117,7 +117,7 @@ impl<D: Disk> Shared<D> {
         let Some(stretch) = segment.stretch(seq, ahead)? else {
             return Err(self.absent(&segment, seq));
         };
-        let chunk = Chunk::load(&segment, stretch, self.next())?;
+        let chunk = Chunk::load(&segment, stretch, seq, self.next())?;
         let body = chunk.get(seq);
         let mut chunks = self
             .chunks
@@ -179,11 +179,12 @@ struct Chunk {
 }
 
 impl Chunk {
-    /// Reads and checks a stretch. Records at and above `next` are not committed, so what is there
-    /// is left alone.
+    /// Reads and checks a stretch, for the record `wanted`; damage after it ends the chunk. Records
+    /// at and above `next` are not committed.
     fn load<F: DiskFile>(
         segment: &Segment<F>,
         stretch: Stretch,
+        wanted: Seq,
         next: Seq,
     ) -> Result<Self, LogError> {
         let base = u64::from(stretch.begin.offset);
@@ -191,48 +192,35 @@ impl Chunk {
         let bytes: Bytes = read_exactly(&segment.file, base, length)
             .map_err(|error| segment.io("read", error))?
             .into();
-        let salt = segment.header.salt;
-        let mut records: Vec<(Seq, u32)> = Vec::new();
-        let mut at = 0;
-        let mut records_end = (u64::from(stretch.begin.records_end) - base) as usize;
-        let mut seal = stretch.begin.seal;
-        let mut expected = stretch.begin.seq;
-        while at < bytes.len() {
-            if at >= records_end {
-                at = padded(base as usize + records_end) - base as usize;
-                if at + FRAME_HEADER_BYTES >= length {
-                    break;
+        let mut walk = Walk {
+            salt: segment.header.salt,
+            contiguous: segment.header.compacted.is_none(),
+            seal: stretch.begin.seal,
+            base,
+            length,
+            at: 0,
+            records_end: (u64::from(stretch.begin.records_end) - base) as usize,
+            expected: stretch.begin.seq,
+        };
+        let mut records = Vec::new();
+        let ended = loop {
+            match walk.next(&bytes) {
+                Ok(Some(record)) => records.push(record),
+                Ok(None) => break stretch.before,
+                Err(_) if walk.expected > wanted => break walk.expected,
+                Err(what) => {
+                    return Err(segment.corrupt(base + walk.at as u64, walk.expected, what));
                 }
-                let header =
-                    FrameHeader::decode(salt, &bytes[at.min(bytes.len())..]).ok_or_else(|| {
-                        segment.corrupt(base + at as u64, expected, "no frame where one should be")
-                    })?;
-                at += FRAME_HEADER_BYTES;
-                seal = Seal::new(salt, header.nonce);
-                records_end = at + header.record_bytes as usize;
             }
-            let record = RecordHeader::check(seal, &bytes[at..records_end.min(bytes.len())])
-                .ok_or_else(|| {
-                    segment.corrupt(
-                        base + at as u64,
-                        expected,
-                        "a record's checksum does not match",
-                    )
-                })?;
-            if record.seq < expected {
-                let what = "a record's sequence number is out of order";
-                return Err(segment.corrupt(base + at as u64, expected, what));
-            }
-            records.push((record.seq, at as u32));
-            expected = record.seq.next();
-            at += record.record_bytes();
-        }
-        let before = match stretch.before {
-            Seq(u64::MAX) => segment.last.get().map_or(expected, |last| last.next()),
-            before => before,
+        };
+        // Only where records may be missing does their absence mean anything.
+        let before = match (&segment.header.compacted, ended) {
+            (None, _) => walk.expected,
+            (Some(last), Seq(u64::MAX)) => last.next(),
+            (Some(_), before) => before,
         };
         Ok(Self {
-            salt: salt.0,
+            salt: segment.header.salt.0,
             first: stretch.begin.seq,
             before: before.min(next),
             bytes,
@@ -257,6 +245,54 @@ impl Chunk {
 
     fn weight(&self) -> usize {
         self.bytes.len() + self.records.len() * size_of::<(Seq, u32)>()
+    }
+}
+
+/// A way through the records of a stretch.
+struct Walk {
+    salt: Salt,
+    contiguous: bool,
+    seal: Seal,
+    /// Where in the file the stretch begins.
+    base: u64,
+    length: usize,
+    /// Where in the stretch the next record is.
+    at: usize,
+    /// Where in the stretch the records of the present frame end.
+    records_end: usize,
+    expected: Seq,
+}
+
+impl Walk {
+    /// Sequence number and start of the next record, checked.
+    fn next(&mut self, bytes: &[u8]) -> Result<Option<(Seq, u32)>, &'static str> {
+        if self.at >= self.records_end {
+            let frame = padded(self.base as usize + self.records_end) - self.base as usize;
+            if frame + FRAME_HEADER_BYTES >= self.length {
+                return Ok(None);
+            }
+            let header = bytes
+                .get(frame..)
+                .and_then(|rest| FrameHeader::decode(self.salt, rest))
+                .ok_or("no frame where one should be")?;
+            self.at = frame + FRAME_HEADER_BYTES;
+            self.records_end = self.at + header.record_bytes as usize;
+            self.seal = Seal::new(self.salt, header.nonce);
+        }
+        if self.at >= self.length {
+            return Ok(None);
+        }
+        let record = bytes
+            .get(self.at..self.records_end.min(bytes.len()))
+            .and_then(|rest| RecordHeader::check(self.seal, rest))
+            .ok_or("a record's checksum does not match")?;
+        if record.seq < self.expected || (self.contiguous && record.seq > self.expected) {
+            return Err("a record's sequence number is out of order");
+        }
+        let start = self.at as u32;
+        self.expected = record.seq.next();
+        self.at += record.record_bytes();
+        Ok(Some((record.seq, start)))
     }
 }
 

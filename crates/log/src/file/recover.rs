@@ -100,7 +100,7 @@ pub(crate) fn recover<D: Disk>(
         let covered = segments
             .last()
             .and_then(|before| before.header.compacted)
-            .is_some_and(|extent| extent.last >= first);
+            .is_some_and(|last| last >= first);
         if covered {
             // A compaction put its result in place and did not get to delete all it replaced.
             dropped.push(name);
@@ -242,13 +242,13 @@ impl<F: DiskFile> Scan<F> {
         segment.complete();
         self.recovery.segments_scanned += 1;
         self.recovery.bytes_scanned += segment.end() - SEGMENT_HEADER_BYTES;
-        if let Some(extent) = compacted {
+        if let Some(last) = compacted {
             // Such a file was whole and synced before it got its name.
-            if segment.end() != extent.used_bytes || reached > extent.last {
+            if segment.end() != segment.file_bytes || reached > last {
                 let what = bad.unwrap_or("no frame where one should be");
                 return Err(segment.corrupt(segment.end(), reached.next(), what));
             }
-            return Ok((extent.last, None));
+            return Ok((last, None));
         }
         Ok((reached, bad))
     }

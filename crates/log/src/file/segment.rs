@@ -55,6 +55,8 @@ struct Content {
     end: u64,
     /// False until somebody has needed the index of a segment that recovery did not scan.
     indexed: bool,
+    /// The first record that the index could not reach, and why.
+    damage: Option<(Seq, &'static str)>,
 }
 
 /// One segment.
@@ -75,41 +77,30 @@ pub(crate) struct Segment<F> {
 
 impl<F: DiskFile> Segment<F> {
     /// A segment that has just been begun.
-    pub fn begun(
-        place: Arc<str>,
-        file: F,
-        header: SegmentHeader,
-        file_bytes: u64,
-        index: Index,
-    ) -> Self {
+    pub fn begun(place: Arc<str>, file: F, header: SegmentHeader, index: Index) -> Self {
         Self {
             name: segment_name(header.first),
             place,
             file,
             header,
-            file_bytes,
+            file_bytes: header.file_bytes,
             last: OnceLock::new(),
             gone: Arc::default(),
             content: Mutex::new(Content {
                 index,
                 end: SEGMENT_HEADER_BYTES,
                 indexed: true,
+                damage: None,
             }),
         }
     }
 
     /// A segment that a compaction has written.
-    pub fn compacted(
-        place: Arc<str>,
-        file: F,
-        header: SegmentHeader,
-        index: Index,
-        used_bytes: u64,
-    ) -> Self {
-        let segment = Self::begun(place, file, header, used_bytes, index);
-        segment.content().end = used_bytes;
-        if let Some(extent) = header.compacted {
-            segment.last.set(extent.last).expect("the lock is new");
+    pub fn compacted(place: Arc<str>, file: F, header: SegmentHeader, index: Index) -> Self {
+        let segment = Self::begun(place, file, header, index);
+        segment.content().end = header.file_bytes;
+        if let Some(last) = header.compacted {
+            segment.last.set(last).expect("the lock is new");
         }
         segment
     }
@@ -155,13 +146,14 @@ impl<F: DiskFile> Segment<F> {
             ));
         }
         let last = OnceLock::new();
-        if let Some(extent) = header.compacted {
-            if extent.last < first || extent.used_bytes != file_bytes {
-                return Err(corrupt(
-                    "the compacted file's length is not what its header says",
-                ));
+        if file_bytes != header.file_bytes {
+            return Err(corrupt("the file is not as long as its header says"));
+        }
+        if let Some(covered) = header.compacted {
+            if covered < first {
+                return Err(corrupt("the segment ends before it begins"));
             }
-            last.set(extent.last).expect("the lock is new");
+            last.set(covered).expect("the lock is new");
         }
         Ok(Self {
             name,
@@ -175,6 +167,7 @@ impl<F: DiskFile> Segment<F> {
                 index,
                 end: SEGMENT_HEADER_BYTES,
                 indexed: false,
+                damage: None,
             }),
         })
     }
@@ -193,7 +186,7 @@ impl<F: DiskFile> Segment<F> {
     pub fn used_bytes(&self) -> Option<u64> {
         let content = self.content();
         match self.header.compacted {
-            Some(extent) => Some(extent.used_bytes),
+            Some(_) => Some(self.file_bytes),
             None => content.indexed.then_some(content.end),
         }
     }
@@ -221,11 +214,16 @@ impl<F: DiskFile> Segment<F> {
         if !content.indexed {
             self.build_index(&mut content)?;
         }
+        if let Some((from, what)) = content.damage
+            && seq >= from
+        {
+            return Err(self.corrupt(content.end, from, what));
+        }
         Ok(content.index.stretch(seq, ahead, content.end))
     }
 
-    /// Reads the segment once to learn where its records are. Their checksums are looked at when
-    /// they are read.
+    /// Reads the segment once to learn where its records are, as far as it is whole. Their checksums
+    /// are looked at when they are read.
     fn build_index(&self, content: &mut Content) -> Result<(), LogError> {
         let mut window = Window::new(self.file_bytes);
         let last = self.last.get().copied();
@@ -235,21 +233,19 @@ impl<F: DiskFile> Segment<F> {
         while !self.ends_at(content.end, reached, last) {
             let found = frame_at(&mut window, &self.file, self.header.salt, content.end)
                 .map_err(|error| self.io("read", error))?;
-            let frame = match found {
-                Found::Frame(frame) => frame,
-                Found::Nothing => {
-                    return Err(self.corrupt(
-                        content.end,
-                        reached.next(),
-                        "no frame where one should be",
-                    ));
+            let what = match found {
+                Found::Frame(frame) if frame.header.first > reached => {
+                    let end = record_starts(&frame.records).last();
+                    reached = end.map_or(reached, |(seq, _)| seq);
+                    content.note_found(&frame);
+                    continue;
                 }
-                Found::Bad(what) => return Err(self.corrupt(content.end, reached.next(), what)),
+                Found::Frame(_) => "a frame's sequence number is out of order",
+                Found::Nothing => "no frame where one should be",
+                Found::Bad(what) => what,
             };
-            reached = record_starts(&frame.records)
-                .last()
-                .map_or(reached, |(seq, _)| seq);
-            content.note_found(&frame);
+            content.damage = Some((reached.next(), what));
+            break;
         }
         content.indexed = true;
         Ok(())
@@ -282,7 +278,7 @@ impl<F: DiskFile> Segment<F> {
     /// Whether nothing follows a frame that ended at `end` and whose last record was `reached`.
     pub fn ends_at(&self, end: u64, reached: Seq, last: Option<Seq>) -> bool {
         match self.header.compacted {
-            Some(extent) => end >= extent.used_bytes,
+            Some(_) => end >= self.file_bytes,
             None => last.is_some_and(|last| reached >= last),
         }
     }

@@ -1,4 +1,9 @@
 //! The log as its users have it, and as the world treats it.
 
+mod crash;
+mod durability;
+mod every_byte;
+mod golden;
+mod hostile;
 mod model;
 mod simulator;

@@ -1,0 +1,70 @@
+//! The content of a simulated file: as processes see it, and as it would survive.
+
+use std::collections::BTreeMap;
+
+use super::Chance;
+
+/// What is written as one or not at all.
+const SECTOR_BYTES: u64 = 512;
+
+#[derive(Debug, Default)]
+pub(super) struct Inode {
+    /// As processes see it.
+    pub content: Vec<u8>,
+    /// As it would be found after a loss of power, without luck.
+    pub durable: Vec<u8>,
+    /// What was written since the last sync, in order.
+    pub pending: Vec<(u64, Vec<u8>)>,
+}
+
+impl Inode {
+    pub fn write(&mut self, offset: u64, bytes: &[u8]) {
+        put(&mut self.content, offset, bytes);
+        self.pending.push((offset, bytes.to_vec()));
+    }
+
+    pub fn sync(&mut self) {
+        for (offset, bytes) in self.pending.drain(..) {
+            put(&mut self.durable, offset, &bytes);
+        }
+    }
+
+    /// Per sector, some of the writes to it are found, in their order, and perhaps a part of one
+    /// more.
+    pub fn lose_power(&mut self, chance: &mut Chance) {
+        let mut sectors: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
+        for (offset, bytes) in &self.pending {
+            let mut done = 0;
+            while done < bytes.len() {
+                let at = offset + done as u64;
+                let left = (SECTOR_BYTES - at % SECTOR_BYTES) as usize;
+                let end = (done + left).min(bytes.len());
+                let sector = sectors.entry(at / SECTOR_BYTES).or_default();
+                sector.push((at, &bytes[done..end]));
+                done = end;
+            }
+        }
+        for writes in sectors.values() {
+            let found = chance.below(writes.len() as u64 + 1) as usize;
+            for (offset, bytes) in &writes[..found] {
+                put(&mut self.durable, *offset, bytes);
+            }
+            if let Some((offset, bytes)) = writes.get(found)
+                && chance.percent(20)
+            {
+                let part = chance.below(bytes.len() as u64) as usize;
+                put(&mut self.durable, *offset, &bytes[..part]);
+            }
+        }
+        self.pending.clear();
+        self.content.clone_from(&self.durable);
+    }
+}
+
+fn put(content: &mut Vec<u8>, offset: u64, bytes: &[u8]) {
+    let end = offset as usize + bytes.len();
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    content[offset as usize..end].copy_from_slice(bytes);
+}
