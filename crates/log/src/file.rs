@@ -58,11 +58,6 @@ pub struct FileLog<D: Disk = Directory> {
 }
 
 impl<D: Disk> FileLog<D> {
-    /// Whether the time has come to call [`Log::sync`].
-    pub fn sync_due(&self, now: Instant) -> bool {
-        self.sync_deadline().is_some_and(|deadline| deadline <= now)
-    }
-
     /// Every record below is known to survive a loss of power.
     pub fn synced_below(&self) -> Seq {
         self.synced_below
@@ -298,13 +293,6 @@ impl<D: Disk> Log for FileLog<D> {
 
     fn shortage(&self) -> Option<LogError> {
         self.keeper.failure()
-    }
-
-    fn sync_deadline(&self) -> Option<Instant> {
-        match self.config.durability {
-            Durability::Interval(interval) => Some(self.unsynced_since? + interval),
-            Durability::Fsync | Durability::None => None,
-        }
     }
 }
 

@@ -71,9 +71,7 @@ pub trait Log: Send {
     fn sync(&mut self) -> Result<(), LogError>;
 
     /// When the owner has to call [`Log::sync`] at the latest, where that is left to it.
-    fn sync_deadline(&self) -> Option<Instant> {
-        None
-    }
+    fn sync_deadline(&self) -> Option<Instant>;
 
     /// The largest batch that can be appended, as [`Batch::bytes`] counts it. Larger ones are to be
     /// split, and so is a record that is larger by itself.
@@ -124,11 +122,8 @@ pub trait Log: Send {
     /// so keep the size of a batch in hand.
     fn room_bytes(&self) -> u64;
 
-    /// Why more room could not be made lately, such as a full disk.
+    /// Why more room could not be made lately, such as a full disk. It is tried again.
     fn shortage(&self) -> Option<LogError>;
-
-    /// When [`Log::sync`] is due at the latest, where appends are not synced one by one.
-    fn sync_deadline(&self) -> Option<Instant>;
 }
 
 /// Reads records, from any thread. Cheap to clone.
