@@ -4,7 +4,7 @@
 //! What it promises is what POSIX does and no more: content is durable after `sync_data` of its file,
 //! names after `sync_directory`. At a loss of power each sector of what was not synced is found as it
 //! was after any of the writes to it, or in the middle of one, whatever became of the others; of the
-//! changes of names, the first so many are found, as a journaling file system has it.
+//! changes of names, the first so many are found, as a journaling file system has it, or just any.
 
 mod inode;
 
@@ -244,8 +244,15 @@ impl World {
 
     fn lose_power(&mut self, chance: &mut Chance) {
         let kept = chance.below(self.pending_names.len() as u64 + 1) as usize;
-        for change in &self.pending_names[..kept] {
-            apply(&mut self.durable_names, change);
+        let journaled = chance.percent(60);
+        for (at, change) in self.pending_names.iter().enumerate() {
+            let found = match journaled {
+                true => at < kept,
+                false => chance.percent(50),
+            };
+            if found {
+                apply(&mut self.durable_names, change);
+            }
         }
         self.pending_names.clear();
         self.names.clone_from(&self.durable_names);

@@ -50,6 +50,8 @@ struct Simulation {
     model: Model,
     batch: Batch,
     compaction: Option<FileCompaction<SimulatedDisk>>,
+    /// All batches have the same size, so that what is left of one fits where another should be.
+    uniform: bool,
     opened: u64,
     seed: u64,
 }
@@ -63,6 +65,7 @@ impl Simulation {
             _ => Durability::Fsync,
         };
         Self {
+            uniform: chance.percent(30),
             chance,
             disk: SimulatedDisk::new(DISK_BYTES),
             config: small(durability),
@@ -112,10 +115,15 @@ impl Simulation {
 
     fn append(&mut self) {
         self.batch.clear();
-        let count = 1 + self.chance.below(8);
+        let count = if self.uniform {
+            4
+        } else {
+            1 + self.chance.below(8)
+        };
         let mut bodies = Vec::new();
         for _ in 0..count {
             let length = match self.chance.below(10) {
+                _ if self.uniform => 300,
                 0 => 0,
                 1 => self.chance.below(600),
                 _ => self.chance.below(60),
