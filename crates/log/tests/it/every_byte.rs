@@ -21,14 +21,12 @@ fn scenario(
     let entropy = Arc::new(SeededEntropy::new(5));
     let config = small(durability);
     let (mut log, _) = FileLog::open_with(disk.clone(), config, Seq::FIRST, entropy)?;
-    append(&mut log, model, 6)?;
+    append(&mut log, model, 24)?;
     while log.housekeep()? {}
-    let sealed = log.segments()[0];
-    let compacted = log
-        .compact(sealed.first, sealed.last)?
-        .run(|seq| seq.0 % 2 == 0)?;
+    let (first, last) = (log.segments()[0].first, log.segments()[1].last);
+    let compacted = log.compact(first, last)?.run(|seq| seq.0 % 2 == 0)?;
     if log.finish(compacted)? {
-        model.dropped(sealed.first.0, sealed.last.0, |seq| seq % 2 == 0);
+        model.dropped(first.0, last.0, |seq| seq % 2 == 0);
     }
     while log.housekeep()? {}
     append(&mut log, model, 6)?;

@@ -50,7 +50,8 @@ struct Simulation {
     model: Model,
     batch: Batch,
     compaction: Option<FileCompaction<SimulatedDisk>>,
-    /// All batches have the same size, so that what is left of one fits where another should be.
+    /// All batches are alike and their records fill sectors, so that what is left of one fits where
+    /// another should be.
     uniform: bool,
     opened: u64,
     seed: u64,
@@ -116,14 +117,15 @@ impl Simulation {
     fn append(&mut self) {
         self.batch.clear();
         let count = if self.uniform {
-            4
+            3
         } else {
             1 + self.chance.below(8)
         };
         let mut bodies = Vec::new();
-        for _ in 0..count {
+        for index in 0..count {
             let length = match self.chance.below(10) {
-                _ if self.uniform => 300,
+                // With the headers before them, 512 bytes each.
+                _ if self.uniform => 448 + 48 * index.min(1),
                 0 => 0,
                 1 => self.chance.below(600),
                 _ => self.chance.below(60),
