@@ -3,6 +3,7 @@
 pub(crate) mod dispatch;
 pub(crate) mod partition;
 pub(crate) mod turn;
+mod upkeep;
 pub(crate) mod watch;
 
 use std::collections::BTreeMap;
@@ -19,10 +20,11 @@ use crate::config::QueueConfig;
 use crate::core::command::Command;
 use crate::core::state::State;
 use crate::error::{QueueError, io};
-use crate::store::record;
+use crate::store::{record, snapshot};
 use dispatch::Dispatcher;
 use partition::{Partition, Parts, Shared};
 use turn::Turn;
+use upkeep::Upkeep;
 use watch::Watchers;
 
 /// Segments of the log that work on tasks may use when the disk is full.
@@ -170,9 +172,13 @@ impl Inner {
             cache_bytes: config.cache_size.bytes() as usize,
             ..LogConfig::default()
         };
-        let disk = Directory::open(&directory).map_err(io("opening", &directory))?;
-        let (mut log, recovery) =
-            FileLog::open_with(disk, log_config, Seq::FIRST, self.entropy.clone())?;
+        std::fs::create_dir_all(&directory).map_err(io("making", &directory))?;
+        let known = snapshot::read(&directory)?;
+        let (from, mut state, snapshot_bytes) =
+            known.unwrap_or_else(|| (Seq::FIRST, State::default(), 0));
+        let log_directory = directory.join("log");
+        let disk = Directory::open(&log_directory).map_err(io("opening", &log_directory))?;
+        let (mut log, recovery) = FileLog::open_with(disk, log_config, from, self.entropy.clone())?;
         if let Some(torn) = &recovery.torn {
             tracing::warn!(
                 partition = number,
@@ -180,8 +186,7 @@ impl Inner {
                 "the end of the log was not written whole and is cut"
             );
         }
-        let mut state = State::default();
-        for record in log.tail(log.first()) {
+        for record in log.tail(from) {
             let (seq, bytes) = record?;
             let command = record::decode(&bytes)?;
             if state.apply(seq.0, &command).is_err() {
@@ -195,14 +200,20 @@ impl Inner {
             bytes_name: "queue.waiting_bytes_max",
             bytes_max: config.waiting_bytes_max.bytes() as usize / count,
         };
+        let reader = log.reader();
+        let shared = Arc::new(Shared {
+            inbox: Inbox::new(limits),
+            read: Box::new(move |seq| reader.read(seq)),
+        });
+        let after_bytes = config.snapshot_after.bytes();
         Ok(Partition::new(Parts {
-            shared: Arc::new(Shared {
-                inbox: Inbox::new(limits),
-                read: {
-                    let reader = log.reader();
-                    Box::new(move |seq| reader.read(seq))
-                },
-            }),
+            upkeep: Upkeep::new(
+                directory.clone(),
+                shared.clone(),
+                after_bytes,
+                snapshot_bytes,
+            ),
+            shared,
             state,
             log,
             clock: self.clock.clone(),

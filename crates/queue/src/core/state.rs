@@ -6,6 +6,7 @@
 
 mod admin;
 mod chain;
+mod image;
 mod index;
 mod lease;
 mod look;
@@ -21,6 +22,7 @@ use lease::Turn;
 
 pub use admin::Purged;
 pub use chain::{Message, MessageKind};
+pub use image::Image;
 pub use lease::Claimed;
 pub use look::{Counts, Page};
 pub use rows::{Change, Enqueued, LostLease, News, Past, Queue, Queues, TaskRef, Unique};

@@ -176,7 +176,7 @@ impl Wheel {
         }
     }
 
-    /// What a snapshot must keep beside the rows: the time and the heads.
+    /// What a snapshot must keep beside the rows: the time, the heads, and [`Wheel::len`].
     pub fn parts(&self) -> (u64, &[Place]) {
         (self.now_ms, &self.heads[..])
     }

@@ -4,3 +4,4 @@ pub mod codec;
 pub mod content;
 pub mod record;
 mod settings;
+pub mod snapshot;

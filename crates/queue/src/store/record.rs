@@ -10,7 +10,7 @@ use super::settings;
 use crate::core::command::{Command, Defer, Enqueue, Held, PutSchedule};
 use crate::model::{RetryPolicy, TaskId, TaskOptions};
 
-pub use encode::{encode, encode_enqueue};
+pub use encode::{encode, encode_enqueue, put_options};
 
 const WHAT: &str = "a record of the queue's log";
 
@@ -227,7 +227,7 @@ fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, Malformed> {
 ///
 /// # Errors
 /// [`Malformed`] when it is something else.
-fn take_options(from: &mut Reader<'_>) -> Result<TaskOptions, Malformed> {
+pub fn take_options(from: &mut Reader<'_>) -> Result<TaskOptions, Malformed> {
     let there = from.u8()?;
     let mut options = TaskOptions::default();
     if there & 1 != 0 {

@@ -14,6 +14,7 @@ use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken};
 
 use super::dispatch::{Dispatcher, Push};
 use super::turn::Turn;
+use super::upkeep::Upkeep;
 use super::watch::Watchers;
 use crate::api::sink::{Enqueued as Outcome, ProduceSink, ReportSink};
 use crate::api::submit::{Answer, EnqueueBatch, ReportBatch, Said, Submission};
@@ -57,6 +58,7 @@ pub(crate) struct Partition<L: Log> {
     pub entropy: Arc<dyn Entropy>,
     pub dispatcher: Dispatcher,
     watchers: Watchers,
+    pub upkeep: Upkeep<L>,
     pub reserve_bytes: u64,
     pub place: String,
     batch: Batch,
@@ -66,7 +68,7 @@ pub(crate) struct Partition<L: Log> {
     pushes: Vec<Push>,
 }
 
-impl<L: Log> Partition<L> {
+impl<L: Log + 'static> Partition<L> {
     pub fn new(parts: Parts<L>) -> Self {
         Self {
             shared: parts.shared,
@@ -77,6 +79,7 @@ impl<L: Log> Partition<L> {
             entropy: parts.entropy,
             dispatcher: parts.dispatcher,
             watchers: Watchers::default(),
+            upkeep: parts.upkeep,
             reserve_bytes: parts.reserve_bytes,
             place: parts.place,
             batch: Batch::new(),
@@ -106,6 +109,7 @@ impl<L: Log> Partition<L> {
                 break Err(error);
             }
         };
+        self.upkeep.end();
         let error = match &ended {
             Ok(()) => QueueError::Stopping,
             Err(error) => QueueError::Log(error.clone()),
@@ -173,12 +177,13 @@ impl<L: Log> Partition<L> {
             return Err(error);
         }
         self.tell();
-        Ok(())
+        self.upkeep.step(&self.state, &mut self.log)
     }
 
     fn commit(&mut self, first: Seq) -> Result<(), LogError> {
         // A clock alone tells nothing.
         if self.batch.len() > 1 {
+            self.upkeep.note(self.batch.bytes());
             match self.log.append(&mut self.batch, first)? {
                 Appended::Committed(_) => {}
                 // One log, one writer: its lock says so.
@@ -271,6 +276,7 @@ pub(crate) struct Parts<L: Log> {
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
     pub dispatcher: Dispatcher,
+    pub upkeep: Upkeep<L>,
     pub reserve_bytes: u64,
     pub place: String,
 }

@@ -232,7 +232,7 @@ fn put_task(out: &mut Vec<u8>, task: &Enqueue<'_>) {
 }
 
 /// What a task asks for otherwise than its queue.
-fn put_options(out: &mut Vec<u8>, options: &TaskOptions) {
+pub fn put_options(out: &mut Vec<u8>, options: &TaskOptions) {
     let there = u8::from(options.max_attempts.is_some())
         | u8::from(options.retry.is_some()) << 1
         | u8::from(options.timeout_ms.is_some()) << 2;

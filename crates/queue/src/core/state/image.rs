@@ -1,0 +1,141 @@
+//! A partition as it was at one moment, to be written down while it goes on.
+
+use super::*;
+
+/// Everything that decides on what a partition does, without the maps that find it. Taking one costs a
+/// reference count a page of rows, and a copy of what there is little of.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// See [`State`].
+    pub now_ms: u64,
+    /// See [`State`].
+    pub epoch: u32,
+    /// See [`State`].
+    pub instance: u16,
+    /// See [`State`].
+    pub grace_until_ms: u64,
+    /// See [`State`].
+    pub next_number: u64,
+    /// See [`State`].
+    pub leases: u64,
+    /// See [`State`].
+    pub next_message: u64,
+    /// See [`State`].
+    pub entries: Slab<Entry>,
+    /// See [`State`].
+    pub timers: Wheel,
+    /// See [`State`].
+    pub queues: Queues,
+    /// See [`State`].
+    pub flows: Slab<Flow>,
+    /// See [`State`].
+    pub lanes: Slab<Lane>,
+    /// See [`State`].
+    pub uniques: Slab<Unique>,
+    /// See [`State`].
+    pub unique_timers: Wheel,
+    /// See [`State`].
+    pub pasts: Slab<Past>,
+    /// See [`State`].
+    pub options: Interner<TaskOptions>,
+    /// See [`State`].
+    pub tags: Interner<Box<[u8]>>,
+    /// See [`State`].
+    pub workers: Interner<Box<str>>,
+    /// See [`State`].
+    pub retentions: BTreeSet<(u64, u32, TaskState)>,
+    /// See [`State`].
+    pub awaited: BTreeMap<u64, Vec<TaskId>>,
+    /// See [`State`].
+    pub waits: BTreeMap<u64, Vec<TaskId>>,
+    /// See [`State`].
+    pub messages: BTreeMap<u64, Message>,
+    /// See [`State`].
+    pub schedules: BTreeMap<(Box<str>, Box<str>), Schedule>,
+    /// See [`State`].
+    pub callbacks: BTreeMap<u64, TaskRef>,
+}
+
+impl State {
+    /// What there is now.
+    pub fn image(&self) -> Image {
+        Image {
+            now_ms: self.now_ms,
+            epoch: self.epoch,
+            instance: self.instance,
+            grace_until_ms: self.grace_until_ms,
+            next_number: self.next_number,
+            leases: self.leases,
+            next_message: self.next_message,
+            entries: self.entries.clone(),
+            timers: self.timers.clone(),
+            queues: self.queues.clone(),
+            flows: self.flows.clone(),
+            lanes: self.lanes.clone(),
+            uniques: self.uniques.clone(),
+            unique_timers: self.unique_timers.clone(),
+            pasts: self.pasts.clone(),
+            options: self.options.clone(),
+            tags: self.tags.clone(),
+            workers: self.workers.clone(),
+            retentions: self.retentions.clone(),
+            awaited: self.awaited.clone(),
+            waits: self.waits.clone(),
+            messages: self.messages.clone(),
+            schedules: self.schedules.clone(),
+            callbacks: self.callbacks.clone(),
+        }
+    }
+
+    /// The partition of an image: goes on exactly as the one it was taken of.
+    pub fn restore(image: Image) -> Self {
+        let mut state = Self {
+            now_ms: image.now_ms,
+            epoch: image.epoch,
+            instance: image.instance,
+            grace_until_ms: image.grace_until_ms,
+            next_number: image.next_number,
+            leases: image.leases,
+            next_message: image.next_message,
+            entries: image.entries,
+            timers: image.timers,
+            queues: image.queues,
+            flows: image.flows,
+            lanes: image.lanes,
+            uniques: image.uniques,
+            unique_timers: image.unique_timers,
+            pasts: image.pasts,
+            options: image.options,
+            tags: image.tags,
+            workers: image.workers,
+            retentions: image.retentions,
+            awaited: image.awaited,
+            waits: image.waits,
+            messages: image.messages,
+            schedules: image.schedules,
+            callbacks: image.callbacks,
+            ..Self::default()
+        };
+        state.index_all();
+        state
+    }
+
+    /// Makes the maps that find rows.
+    fn index_all(&mut self) {
+        for place in 0..self.entries.extent() {
+            if !self.entries.get(place).is_free() {
+                self.note_number(place);
+            }
+        }
+        for place in 0..self.flows.extent() {
+            if !self.flows.get(place).is_free() {
+                self.note_flow(place);
+            }
+        }
+        for place in 0..self.uniques.extent() {
+            if !self.uniques.get(place).is_free() {
+                self.note_unique(place);
+            }
+        }
+    }
+}

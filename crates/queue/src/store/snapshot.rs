@@ -1,0 +1,216 @@
+//! A partition's state in a file, so that a start need not read its whole log.
+//!
+//! A file begins with 8 bytes of magic and the version (u32), then come blocks: length (u32), CRC-32C of
+//! the bytes (u32), the bytes. A block of length zero ends the file. What is in the blocks is a sequence
+//! of items, none of which crosses from one block to the next; `rows` has their layout. Little endian.
+
+mod rows;
+mod whole;
+
+use std::fs::File;
+use std::io::{BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use egret_log::Seq;
+
+use super::codec::{Malformed, Reader};
+use crate::core::state::{Image, State};
+use crate::error::{QueueError, io};
+
+const MAGIC: &[u8; 8] = b"EGRETQSN";
+const VERSION: u32 = 1;
+
+/// A block is closed at this size, in bytes.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// No block is larger, in bytes.
+const BLOCK_BYTES_MAX: usize = 64 << 20;
+
+const WHAT: &str = "a snapshot of the queue";
+
+const PREFIX: &str = "snapshot-";
+
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    /// The first record that is not in it.
+    pub seq: Seq,
+    /// Size of the file.
+    pub file_bytes: u64,
+}
+
+/// Items on their way into blocks.
+struct BlockWriter<W> {
+    to: W,
+    block: Vec<u8>,
+    written: u64,
+}
+
+impl<W: Write> BlockWriter<W> {
+    /// Adds an item.
+    fn item(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> std::io::Result<()> {
+        put(&mut self.block);
+        if self.block.len() >= BLOCK_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        if self.block.is_empty() {
+            return Ok(());
+        }
+        let length = u32::try_from(self.block.len()).expect("a block is smaller");
+        self.to.write_all(&length.to_le_bytes())?;
+        self.to
+            .write_all(&crc32c::crc32c(&self.block).to_le_bytes())?;
+        self.to.write_all(&self.block)?;
+        self.written += 8 + u64::from(length);
+        self.block.clear();
+        Ok(())
+    }
+}
+
+/// Items on their way out of blocks.
+struct BlockReader<R> {
+    from: R,
+    block: Vec<u8>,
+    /// How much of the block has been read.
+    at: usize,
+    path: PathBuf,
+}
+
+impl<R: Read> BlockReader<R> {
+    /// Takes the next item.
+    fn item<T>(
+        &mut self,
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Result<T, QueueError> {
+        if self.at == self.block.len() {
+            self.next_block()?;
+        }
+        let mut reader = Reader::new(&self.block[self.at..], WHAT);
+        let item = take(&mut reader)?;
+        self.at = self.block.len() - reader.rest().len();
+        Ok(item)
+    }
+
+    fn next_block(&mut self) -> Result<(), QueueError> {
+        let mut head = [0; 8];
+        let read = self.from.read_exact(&mut head);
+        read.map_err(io("reading", &self.path))?;
+        let mut from = Reader::new(&head, WHAT);
+        let (length, crc) = (from.u32()? as usize, from.u32()?);
+        if length > BLOCK_BYTES_MAX {
+            return Err(from.malformed().into());
+        }
+        self.block.resize(length, 0);
+        self.at = 0;
+        let read = self.from.read_exact(&mut self.block);
+        read.map_err(io("reading", &self.path))?;
+        if crc32c::crc32c(&self.block) != crc {
+            return Err(from.malformed().into());
+        }
+        Ok(())
+    }
+}
+
+fn path_of(directory: &Path, seq: Seq) -> PathBuf {
+    directory.join(format!("{PREFIX}{:016x}", seq.0))
+}
+
+/// Writes an image of everything before record `seq` and makes it durable; older snapshots are deleted
+/// then. `holds` is told every record that the image refers to.
+///
+/// # Errors
+/// [`QueueError::Io`]; what was there before is still there.
+pub(crate) fn write(
+    directory: &Path,
+    seq: Seq,
+    image: &Image,
+    holds: &mut dyn FnMut(Seq),
+) -> Result<Written, QueueError> {
+    let temporary = directory.join("snapshot.new");
+    let written = write_file(&temporary, seq, image, holds).map_err(io("writing", &temporary))?;
+    let path = path_of(directory, seq);
+    std::fs::rename(&temporary, &path).map_err(io("renaming", &temporary))?;
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(io("syncing", directory))?;
+    for (older, path) in list(directory)? {
+        if older < seq {
+            std::fs::remove_file(&path).map_err(io("deleting", &path))?;
+        }
+    }
+    Ok(Written {
+        seq,
+        file_bytes: written,
+    })
+}
+
+fn write_file(
+    path: &Path,
+    seq: Seq,
+    image: &Image,
+    holds: &mut dyn FnMut(Seq),
+) -> std::io::Result<u64> {
+    let mut file = File::create(path)?;
+    file.write_all(MAGIC)?;
+    file.write_all(&VERSION.to_le_bytes())?;
+    let mut to = BlockWriter {
+        to: file,
+        block: Vec::with_capacity(BLOCK_BYTES * 2),
+        written: 12,
+    };
+    to.item(|out| out.extend_from_slice(&seq.0.to_le_bytes()))?;
+    whole::put(&mut to, image, holds)?;
+    to.flush()?;
+    to.to.write_all(&[0; 8])?;
+    to.to.sync_all()?;
+    Ok(to.written + 8)
+}
+
+/// Every snapshot in a directory.
+fn list(directory: &Path) -> Result<Vec<(Seq, PathBuf)>, QueueError> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(io("reading", directory))? {
+        let path = entry.map_err(io("reading", directory))?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let seq = name.and_then(|name| name.strip_prefix(PREFIX));
+        if let Some(Ok(seq)) = seq.map(|seq| u64::from_str_radix(seq, 16)) {
+            found.push((Seq(seq), path));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Reads the newest snapshot of a directory: the state before the record it is returned with.
+///
+/// # Errors
+/// [`QueueError::Io`] and [`QueueError::Malformed`].
+pub(crate) fn read(directory: &Path) -> Result<Option<(Seq, State, u64)>, QueueError> {
+    let Some((_, path)) = list(directory)?.pop() else {
+        return Ok(None);
+    };
+    let file = File::open(&path).map_err(io("opening", &path))?;
+    let file_bytes = file.metadata().map_err(io("examining", &path))?.len();
+    let mut from = BlockReader {
+        from: BufReader::with_capacity(BLOCK_BYTES, file),
+        block: Vec::new(),
+        at: 0,
+        path: path.clone(),
+    };
+    let mut head = [0; 12];
+    from.from
+        .read_exact(&mut head)
+        .map_err(io("reading", &path))?;
+    if head[..8] != *MAGIC || head[8..] != VERSION.to_le_bytes() {
+        return Err(Malformed { what: WHAT }.into());
+    }
+    let seq = from.item(|reader| reader.u64())?;
+    let image = whole::take(&mut from)?;
+    Ok(Some((Seq(seq), State::restore(image), file_bytes)))
+}
+
+#[cfg(test)]
+mod tests;

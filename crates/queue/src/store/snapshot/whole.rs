@@ -1,0 +1,399 @@
+//! An image as a sequence of items.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hash;
+use std::io::{Read, Write};
+
+use egret_log::Seq;
+
+use super::rows::{Kept, put_place, put_task, take_place, take_state, take_task};
+use super::{BlockReader, BlockWriter};
+use crate::core::entry::TaskState;
+use crate::core::intern::Interner;
+use crate::core::lanes::PRIORITIES;
+use crate::core::slab::{Place, Row, Slab};
+use crate::core::state::{Image, Message, MessageKind, Queue, Queues, Schedule, TaskRef};
+use crate::core::wheel::{Links, Wheel};
+use crate::error::QueueError;
+use crate::model::TaskId;
+use crate::store::codec::{Malformed, Reader, put_bytes, put_varint};
+use crate::store::{record, settings};
+
+type Io = std::io::Result<()>;
+
+/// Writes an image; `holds` is told every record it refers to.
+pub(super) fn put<W: Write>(
+    to: &mut BlockWriter<W>,
+    image: &Image,
+    holds: &mut dyn FnMut(Seq),
+) -> Io {
+    to.item(|out| put_scalars(out, image))?;
+    put_slab(to, &image.entries, |entry| {
+        holds(Seq(entry.record));
+        if entry.state.has_ended() && entry.token != 0 {
+            holds(Seq(entry.token));
+        }
+    })?;
+    put_slab(to, &image.flows, |_| {})?;
+    put_slab(to, &image.lanes, |_| {})?;
+    put_slab(to, &image.uniques, |_| {})?;
+    put_slab(to, &image.pasts, |past| {
+        if past.record != 0 {
+            holds(Seq(past.record));
+        }
+    })?;
+    to.item(|out| put_wheel(out, &image.timers))?;
+    to.item(|out| put_wheel(out, &image.unique_timers))?;
+    let queues: Vec<(u32, &Queue)> = image.queues.iter().collect();
+    put_all(to, queues.into_iter(), |out, (id, queue)| {
+        put_queue(out, id, queue)
+    })?;
+    put_interner(to, &image.options, record::put_options)?;
+    put_interner(to, &image.tags, |out, tags| put_bytes(out, tags))?;
+    put_interner(to, &image.workers, |out, name| {
+        put_bytes(out, name.as_bytes())
+    })?;
+    put_all(to, image.retentions.iter(), |out, (due, queue, state)| {
+        put_varint(out, *due);
+        put_varint(out, u64::from(*queue));
+        out.push(*state as u8);
+    })?;
+    for chains in [&image.awaited, &image.waits] {
+        put_all(to, chains.iter(), |out, (number, tasks)| {
+            put_varint(out, *number);
+            put_varint(out, tasks.len() as u64);
+            for task in tasks {
+                out.extend_from_slice(&task.to_bytes());
+            }
+        })?;
+    }
+    put_all(to, image.messages.iter(), |out, (number, message)| {
+        put_varint(out, *number);
+        put_message(out, message);
+    })?;
+    for schedule in image.schedules.values() {
+        holds(Seq(schedule.record));
+    }
+    put_all(
+        to,
+        image.schedules.iter(),
+        |out, ((tenant, name), schedule)| {
+            put_bytes(out, tenant.as_bytes());
+            put_bytes(out, name.as_bytes());
+            put_schedule(out, schedule);
+        },
+    )?;
+    put_all(to, image.callbacks.iter(), |out, (number, about)| {
+        put_varint(out, *number);
+        put_task(out, about);
+    })
+}
+
+/// Reads an image.
+///
+/// # Errors
+/// [`QueueError::Malformed`] and [`QueueError::Io`].
+pub(super) fn take<R: Read>(from: &mut BlockReader<R>) -> Result<Image, QueueError> {
+    let scalars = from.item(take_scalars)?;
+    Ok(Image {
+        now_ms: scalars[0],
+        epoch: scalars[1] as u32,
+        instance: scalars[2] as u16,
+        grace_until_ms: scalars[3],
+        next_number: scalars[4],
+        leases: scalars[5],
+        next_message: scalars[6],
+        entries: take_slab(from)?,
+        flows: take_slab(from)?,
+        lanes: take_slab(from)?,
+        uniques: take_slab(from)?,
+        pasts: take_slab(from)?,
+        timers: from.item(take_wheel)?,
+        unique_timers: from.item(take_wheel)?,
+        queues: take_queues(from)?,
+        options: take_interner(from, record::take_options)?,
+        tags: take_interner(from, |reader| Ok(reader.bytes()?.into()))?,
+        workers: take_interner(from, |reader| Ok(reader.text()?.into()))?,
+        retentions: take_retentions(from)?,
+        awaited: take_chains(from)?,
+        waits: take_chains(from)?,
+        messages: take_all(from, |reader| Ok((reader.varint()?, take_message(reader)?)))?
+            .into_iter()
+            .collect(),
+        schedules: take_all(from, |reader| {
+            let key = (reader.text()?.into(), reader.text()?.into());
+            Ok((key, take_schedule(reader)?))
+        })?
+        .into_iter()
+        .collect(),
+        callbacks: take_all(from, |reader| Ok((reader.varint()?, take_task(reader)?)))?
+            .into_iter()
+            .collect::<BTreeMap<u64, TaskRef>>(),
+    })
+}
+
+fn put_scalars(out: &mut Vec<u8>, image: &Image) {
+    for number in [
+        image.now_ms,
+        u64::from(image.epoch),
+        u64::from(image.instance),
+        image.grace_until_ms,
+        image.next_number,
+        image.leases,
+        image.next_message,
+    ] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+}
+
+fn take_scalars(from: &mut Reader<'_>) -> Result<[u64; 7], Malformed> {
+    let mut scalars = [0; 7];
+    for scalar in &mut scalars {
+        *scalar = from.u64()?;
+    }
+    Ok(scalars)
+}
+
+fn put_all<W: Write, T>(
+    to: &mut BlockWriter<W>,
+    all: impl ExactSizeIterator<Item = T>,
+    put: impl Fn(&mut Vec<u8>, T),
+) -> Io {
+    to.item(|out| put_varint(out, all.len() as u64))?;
+    for one in all {
+        to.item(|out| put(out, one))?;
+    }
+    Ok(())
+}
+
+fn take_all<R: Read, T>(
+    from: &mut BlockReader<R>,
+    take: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<Vec<T>, QueueError> {
+    let count = from.item(|reader| reader.varint())?;
+    (0..count).map(|_| from.item(&take)).collect()
+}
+
+fn put_slab<W: Write, R: Row + Kept>(
+    to: &mut BlockWriter<W>,
+    slab: &Slab<R>,
+    mut seen: impl FnMut(&R),
+) -> Io {
+    put_all(to, slab.free().iter(), |out, place| put_place(out, *place))?;
+    to.item(|out| put_varint(out, u64::from(slab.extent())))?;
+    for row in slab.places() {
+        if let Some(row) = row {
+            seen(row);
+        }
+        to.item(|out| match row {
+            Some(row) => {
+                out.push(1);
+                row.put(out);
+            }
+            None => out.push(0),
+        })?;
+    }
+    Ok(())
+}
+
+fn take_slab<R: Read, T: Row + Kept>(from: &mut BlockReader<R>) -> Result<Slab<T>, QueueError> {
+    let free: Vec<Place> = take_all(from, take_place)?;
+    let extent: u32 = from.item(|reader| reader.small())?;
+    let mut failure = None;
+    let places = (0..extent).map_while(|_| {
+        let row = from.item(|reader| match reader.bool()? {
+            true => T::take(reader).map(Some),
+            false => Ok(None),
+        });
+        row.map_err(|error| failure = Some(error)).ok()
+    });
+    let slab = Slab::restore(places, free);
+    match failure {
+        Some(error) => Err(error),
+        None => Ok(slab),
+    }
+}
+
+fn put_wheel(out: &mut Vec<u8>, wheel: &Wheel) {
+    let (now_ms, heads) = wheel.parts();
+    put_varint(out, now_ms);
+    put_varint(out, wheel.len());
+    put_varint(out, heads.len() as u64);
+    for head in heads {
+        put_place(out, *head);
+    }
+}
+
+fn take_wheel(from: &mut Reader<'_>) -> Result<Wheel, Malformed> {
+    let (now_ms, len, count) = (from.varint()?, from.varint()?, from.small::<u16>()?);
+    let heads: Vec<Place> = (0..count)
+        .map(|_| take_place(from))
+        .collect::<Result<_, _>>()?;
+    Wheel::restore(now_ms, &heads, len).ok_or_else(|| from.malformed())
+}
+
+fn put_queue(out: &mut Vec<u8>, id: u32, queue: &Queue) {
+    put_varint(out, u64::from(id));
+    put_bytes(out, queue.tenant.as_bytes());
+    put_bytes(out, queue.name.as_bytes());
+    settings::put(out, &queue.settings);
+    out.extend_from_slice(&[queue.paused, queue.draining, queue.deleted].map(u8::from));
+    put_varint(out, queue.created_ms);
+    for list in &queue.lists {
+        put_place(out, list.head);
+        put_place(out, list.tail);
+        put_varint(out, list.len);
+        put_varint(out, list.next_ordinal);
+        put_varint(out, list.landmarks().count() as u64);
+        for (ordinal, place) in list.landmarks() {
+            put_varint(out, ordinal);
+            put_place(out, place);
+        }
+    }
+    put_varint(out, u64::from(queue.rings.occupied));
+    for ends in queue.rings.ends {
+        put_place(out, ends.next);
+        put_place(out, ends.prev);
+    }
+}
+
+fn take_queue(from: &mut Reader<'_>) -> Result<(u32, Queue), Malformed> {
+    let id = from.small()?;
+    let (tenant, name) = (from.text()?, from.text()?);
+    let settings = settings::take(from)?;
+    let flags = (from.bool()?, from.bool()?, from.bool()?);
+    let mut queue = Queue::new(tenant, name, settings, from.varint()?);
+    (queue.paused, queue.draining, queue.deleted) = flags;
+    for list in &mut queue.lists {
+        list.head = take_place(from)?;
+        list.tail = take_place(from)?;
+        list.len = from.varint()?;
+        list.next_ordinal = from.varint()?;
+        for _ in 0..from.varint()? {
+            list.restore_landmark(from.varint()?, take_place(from)?);
+        }
+    }
+    queue.rings.occupied = from.small()?;
+    for priority in 0..PRIORITIES {
+        queue.rings.ends[priority] = Links {
+            next: take_place(from)?,
+            prev: take_place(from)?,
+        };
+    }
+    Ok((id, queue))
+}
+
+fn take_queues<R: Read>(from: &mut BlockReader<R>) -> Result<Queues, QueueError> {
+    let mut queues = Queues::default();
+    for (id, queue) in take_all(from, take_queue)? {
+        queues.insert(id, queue);
+    }
+    Ok(queues)
+}
+
+fn put_interner<W: Write, T: Clone + Default + Eq + Hash>(
+    to: &mut BlockWriter<W>,
+    interner: &Interner<T>,
+    put: impl Fn(&mut Vec<u8>, &T),
+) -> Io {
+    let values: Vec<(u32, &T, u64)> = interner.iter().collect();
+    put_all(to, values.into_iter(), |out, (number, value, uses)| {
+        put_varint(out, u64::from(number));
+        put_varint(out, uses);
+        put(out, value);
+    })
+}
+
+fn take_interner<R: Read, T: Clone + Default + Eq + Hash>(
+    from: &mut BlockReader<R>,
+    take: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<Interner<T>, QueueError> {
+    let values = take_all(from, |reader| {
+        let (number, uses) = (reader.small()?, reader.varint()?);
+        Ok((number, take(reader)?, uses))
+    })?;
+    Ok(Interner::restore(values.into_iter()))
+}
+
+fn take_retentions<R: Read>(
+    from: &mut BlockReader<R>,
+) -> Result<BTreeSet<(u64, u32, TaskState)>, QueueError> {
+    let all = take_all(from, |reader| {
+        Ok((reader.varint()?, reader.small()?, take_state(reader)?))
+    })?;
+    Ok(all.into_iter().collect())
+}
+
+fn take_id(from: &mut Reader<'_>) -> Result<TaskId, Malformed> {
+    let bytes = from.take(16)?;
+    Ok(TaskId::from_bytes(
+        bytes.try_into().expect("as many were taken"),
+    ))
+}
+
+fn take_chains<R: Read>(
+    from: &mut BlockReader<R>,
+) -> Result<BTreeMap<u64, Vec<TaskId>>, QueueError> {
+    let all = take_all(from, |reader| {
+        let number = reader.varint()?;
+        let count = reader.varint()?;
+        let tasks: Result<Vec<TaskId>, Malformed> = (0..count).map(|_| take_id(reader)).collect();
+        Ok((number, tasks?))
+    })?;
+    Ok(all.into_iter().collect())
+}
+
+fn put_message(out: &mut Vec<u8>, message: &Message) {
+    out.push(match message.kind {
+        MessageKind::Await => 0,
+        MessageKind::Ended { completed: false } => 1,
+        MessageKind::Ended { completed: true } => 2,
+    });
+    out.extend_from_slice(&message.to.to_bytes());
+    out.extend_from_slice(&message.from.to_bytes());
+}
+
+fn take_message(from: &mut Reader<'_>) -> Result<Message, Malformed> {
+    let kind = match from.u8()? {
+        0 => MessageKind::Await,
+        1 => MessageKind::Ended { completed: false },
+        2 => MessageKind::Ended { completed: true },
+        _ => return Err(from.malformed()),
+    };
+    Ok(Message {
+        kind,
+        to: take_id(from)?,
+        from: take_id(from)?,
+    })
+}
+
+fn put_schedule(out: &mut Vec<u8>, schedule: &Schedule) {
+    put_varint(out, schedule.record);
+    put_varint(out, u64::from(schedule.queue));
+    put_varint(out, u64::from(schedule.shard));
+    out.push(schedule.priority);
+    out.extend_from_slice(&schedule.key.to_le_bytes());
+    record::put_options(out, &schedule.options);
+    put_bytes(out, &schedule.tags);
+    out.extend_from_slice(&[schedule.callback, schedule.paused].map(u8::from));
+    put_varint(out, schedule.next_ms);
+    put_varint(out, schedule.last_ms);
+    put_task(out, &schedule.last);
+}
+
+fn take_schedule(from: &mut Reader<'_>) -> Result<Schedule, Malformed> {
+    Ok(Schedule {
+        record: from.varint()?,
+        queue: from.small()?,
+        shard: from.small()?,
+        priority: from.u8()?,
+        key: from.u128()?,
+        options: record::take_options(from)?,
+        tags: from.bytes()?.into(),
+        callback: from.bool()?,
+        paused: from.bool()?,
+        next_ms: from.varint()?,
+        last_ms: from.varint()?,
+        last: take_task(from)?,
+    })
+}

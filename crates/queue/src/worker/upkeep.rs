@@ -1,0 +1,270 @@
+//! Keeping the log short: snapshots, dropping what they cover, and compacting segments of which little
+//! is left. The work is done on a thread of its own; the partition only hands over and takes back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use egret_log::{Compaction, Log, LogError, SegmentInfo, Seq};
+
+use super::partition::Shared;
+use crate::api::lock;
+use crate::core::state::State;
+use crate::error::QueueError;
+use crate::store::snapshot::{self, Written};
+
+/// A segment is compacted when less than this part of its records is in use.
+const LIVE_PERCENT: u64 = 50;
+
+/// Which records of a segment are in use.
+#[derive(Clone, Debug)]
+struct Live {
+    segment: SegmentInfo,
+    bits: Vec<u64>,
+    count: u64,
+}
+
+impl Live {
+    fn new(segment: SegmentInfo) -> Self {
+        let records = (segment.last.0 + 1).saturating_sub(segment.first.0) as usize;
+        Self {
+            segment,
+            bits: vec![0; records.div_ceil(64)],
+            count: 0,
+        }
+    }
+
+    fn mark(&mut self, seq: Seq) {
+        let at = seq.0 - self.segment.first.0;
+        let bit = 1 << (at % 64);
+        let word = &mut self.bits[(at / 64) as usize];
+        // Tasks of a schedule share a record.
+        self.count += u64::from(*word & bit == 0);
+        *word |= bit;
+    }
+
+    fn has(&self, seq: Seq) -> bool {
+        (self.segment.first..=self.segment.last).contains(&seq) && {
+            let at = seq.0 - self.segment.first.0;
+            self.bits[(at / 64) as usize] >> (at % 64) & 1 == 1
+        }
+    }
+}
+
+/// What the thread has done.
+enum Done<L: Log> {
+    Snapshot(Result<(Written, Vec<Live>), QueueError>),
+    Compaction(u64, Result<<L::Compaction as Compaction>::Output, LogError>),
+}
+
+/// See the module.
+pub(crate) struct Upkeep<L: Log> {
+    directory: PathBuf,
+    shared: Arc<Shared>,
+    /// Bytes of log after which a snapshot is due, at least.
+    after_bytes: u64,
+    /// Bytes appended since the last snapshot began.
+    appended: u64,
+    /// Size of the last snapshot's file.
+    file_bytes: u64,
+    done: Arc<Mutex<Option<Done<L>>>>,
+    thread: Option<JoinHandle<()>>,
+    /// Runs of segments to be compacted.
+    runs: VecDeque<Vec<Live>>,
+    /// Records left in segments that have been compacted, by their first.
+    kept: BTreeMap<Seq, u64>,
+}
+
+impl<L: Log + 'static> Upkeep<L> {
+    pub fn new(directory: PathBuf, shared: Arc<Shared>, after_bytes: u64, file_bytes: u64) -> Self {
+        Self {
+            directory,
+            shared,
+            after_bytes,
+            appended: 0,
+            file_bytes,
+            done: Arc::default(),
+            thread: None,
+            runs: VecDeque::new(),
+            kept: BTreeMap::new(),
+        }
+    }
+
+    /// So many bytes were appended.
+    pub fn note(&mut self, bytes: usize) {
+        self.appended += bytes as u64;
+    }
+
+    /// Takes back what is done and hands over what is due. To be called between turns.
+    ///
+    /// # Errors
+    /// When the log has stopped.
+    pub fn step(&mut self, state: &State, log: &mut L) -> Result<(), LogError> {
+        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
+            if thread.join().is_err() {
+                tracing::error!("the upkeep of a partition of the queue failed");
+            }
+            let done = lock(&self.done).take();
+            match done {
+                Some(Done::Snapshot(written)) => self.finish_snapshot(written, log)?,
+                Some(Done::Compaction(left, output)) => {
+                    self.finish_compaction(left, output, log)?
+                }
+                None => {}
+            }
+        }
+        if self.thread.is_some() {
+            return Ok(());
+        }
+        if let Some(run) = self.runs.pop_front() {
+            return self.compact(run, log);
+        }
+        if self.appended >= self.after_bytes.max(self.file_bytes / 4) {
+            self.snapshot(state, log)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for what is under way; nothing is taken back.
+    pub fn end(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // A failed thread has told why itself.
+            let _ = thread.join();
+        }
+    }
+
+    fn spawn(&mut self, work: impl FnOnce() -> Done<L> + Send + 'static) {
+        let (done, shared) = (self.done.clone(), self.shared.clone());
+        let spawned = std::thread::Builder::new()
+            .name("queue-upkeep".to_owned())
+            .spawn(move || {
+                let result = work();
+                *lock(&done) = Some(result);
+                shared.inbox.wake();
+            });
+        match spawned {
+            Ok(thread) => self.thread = Some(thread),
+            Err(error) => {
+                tracing::warn!(%error, "no thread for the upkeep of the queue: it is put off")
+            }
+        }
+    }
+
+    fn snapshot(&mut self, state: &State, log: &mut L) -> Result<(), LogError> {
+        // A snapshot must not be ahead of the log that it stands for.
+        log.sync()?;
+        let seq = log.next();
+        let image = state.image();
+        let sealed = log.segments().into_iter();
+        let sealed = sealed.filter(|segment| segment.sealed && segment.last < seq);
+        let mut live: Vec<Live> = sealed.map(Live::new).collect();
+        let directory = self.directory.clone();
+        self.appended = 0;
+        self.spawn(move || {
+            let started = Instant::now();
+            let written = snapshot::write(&directory, seq, &image, &mut |seq| {
+                let after = live.partition_point(|one| one.segment.first <= seq);
+                if let Some(one) = after.checked_sub(1).map(|at| &mut live[at])
+                    && seq <= one.segment.last
+                {
+                    one.mark(seq);
+                }
+            });
+            tracing::debug!(%seq, elapsed = ?started.elapsed(), "a snapshot of the queue is written");
+            Done::Snapshot(written.map(|written| (written, live)))
+        });
+        Ok(())
+    }
+
+    fn finish_snapshot(
+        &mut self,
+        written: Result<(Written, Vec<Live>), QueueError>,
+        log: &mut L,
+    ) -> Result<(), LogError> {
+        let (written, live) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                tracing::warn!(%error, "a snapshot of the queue was not written and is tried again");
+                return Ok(());
+            }
+        };
+        self.file_bytes = written.file_bytes;
+        let needed = live.iter().find(|one| one.count > 0);
+        let first = needed.map_or(written.seq, |one| one.segment.first);
+        log.truncate_below(first)?;
+        self.kept.retain(|segment, _| *segment >= first);
+        let rest = live.into_iter().filter(|one| one.segment.first >= first);
+        let mut run: Vec<Live> = Vec::new();
+        for one in rest {
+            if self.is_sparse(&one) {
+                run.push(one);
+                continue;
+            }
+            self.plan(std::mem::take(&mut run));
+        }
+        self.plan(run);
+        Ok(())
+    }
+
+    fn is_sparse(&self, live: &Live) -> bool {
+        let all = live.segment.last.0 + 1 - live.segment.first.0;
+        let records = self.kept.get(&live.segment.first).copied().unwrap_or(all);
+        live.count * 100 < records * LIVE_PERCENT
+    }
+
+    /// Cuts neighbouring sparse segments into runs whose remains fit into one segment.
+    fn plan(&mut self, sparse: Vec<Live>) {
+        let mut run: Vec<Live> = Vec::new();
+        let mut remains = 0;
+        for one in sparse {
+            let all = (one.segment.last.0 + 1 - one.segment.first.0).max(1);
+            let bytes = one.segment.file_bytes * one.count / all;
+            if !run.is_empty() && remains + bytes > one.segment.file_bytes {
+                self.runs.push_back(std::mem::take(&mut run));
+                remains = 0;
+            }
+            remains += bytes;
+            run.push(one);
+        }
+        if !run.is_empty() {
+            self.runs.push_back(run);
+        }
+    }
+
+    fn compact(&mut self, run: Vec<Live>, log: &mut L) -> Result<(), LogError> {
+        let (first, last) = (run[0].segment.first, run[run.len() - 1].segment.last);
+        let compaction = match log.compact(first, last) {
+            Ok(compaction) => compaction,
+            Err(error @ LogError::Stopped { .. }) => return Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "segments were not compacted");
+                return Ok(());
+            }
+        };
+        let left = run.iter().map(|one| one.count).sum();
+        self.kept.insert(first, left);
+        self.spawn(move || {
+            let output = compaction.run(|seq| run.iter().any(|one| one.has(seq)));
+            Done::Compaction(left, output)
+        });
+        Ok(())
+    }
+
+    fn finish_compaction(
+        &mut self,
+        left: u64,
+        output: Result<<L::Compaction as Compaction>::Output, LogError>,
+        log: &mut L,
+    ) -> Result<(), LogError> {
+        match output {
+            Ok(output) => {
+                let swapped = log.finish(output)?;
+                tracing::debug!(left, swapped, "segments of the queue's log were compacted");
+            }
+            Err(error) => tracing::warn!(%error, "segments of the queue's log were not compacted"),
+        }
+        Ok(())
+    }
+}
