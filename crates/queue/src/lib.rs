@@ -16,7 +16,7 @@ pub use api::queues::{QueueView, SettingsChange};
 pub use api::sink::{Assigned, Enqueued, ProduceSink, ReportSink, WorkSink};
 pub use api::tasks::{AttemptView, Detail, TaskPage, TaskView};
 pub use api::watch::{ChangeSink, TaskChange};
-pub use api::work::{Defer, Reports, Said, WorkSpec, Worker};
+pub use api::work::{Defer, OwnedTask, Reports, Said, WorkSpec, Worker};
 pub use api::{Options, QueueHandle, Queues};
 pub use config::QueueConfig;
 pub use error::QueueError;

@@ -1,9 +1,12 @@
 //! The partitions' threads: started, ready, stopped; and what they find at their start.
 
 pub(crate) mod dispatch;
+pub(crate) mod limits;
 pub(crate) mod partition;
+mod post;
 pub(crate) mod turn;
 mod upkeep;
+mod waiting;
 pub(crate) mod watch;
 
 use std::collections::BTreeMap;
@@ -23,6 +26,7 @@ use crate::error::{QueueError, io};
 use crate::store::{record, snapshot};
 use dispatch::Dispatcher;
 use partition::{Partition, Parts, Shared};
+use post::Post;
 use turn::Turn;
 use upkeep::Upkeep;
 use watch::Watchers;
@@ -218,7 +222,9 @@ impl Inner {
             log,
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
-            dispatcher: Dispatcher::new(number),
+            dispatcher: Dispatcher::new(number, self.limits.clone()),
+            post: Post::new(self.partitions.clone(), number),
+            partition: number,
             reserve_bytes: RESERVE_SEGMENTS * config.segment_size.bytes(),
             place: directory.display().to_string(),
         }))

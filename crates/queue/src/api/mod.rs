@@ -21,6 +21,7 @@ use egret_log::Refused;
 use crate::config::QueueConfig;
 use crate::error::QueueError;
 use crate::model::{QueueSettings, SHARD_BITS};
+use crate::worker::limits::Limits;
 use crate::worker::partition::Shared;
 use crate::worker::turn::Turn;
 use submit::{Answer, Submission};
@@ -50,6 +51,8 @@ pub struct QueueHandle {
     pub id: u32,
     /// Whose it is.
     pub tenant: Box<str>,
+    /// The same as a number, for as long as this Egret runs.
+    pub(crate) tenant_number: u32,
     /// Its name.
     pub name: Box<str>,
     settings: RwLock<Arc<QueueSettings>>,
@@ -60,6 +63,7 @@ impl QueueHandle {
         Self {
             id,
             tenant: tenant.into(),
+            tenant_number: tenant_number(tenant),
             name: name.into(),
             settings: RwLock::new(Arc::new(settings)),
         }
@@ -91,7 +95,9 @@ pub(crate) struct Inner {
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
     /// Known since the start.
-    pub partitions: OnceLock<Vec<Arc<Shared>>>,
+    pub partitions: Arc<OnceLock<Vec<Arc<Shared>>>>,
+    /// Limits that hold over all partitions.
+    pub limits: Arc<Limits>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub queues: RwLock<Directory>,
     /// One queue is made at a time.
@@ -111,7 +117,8 @@ impl Queues {
                 directory: options.directory,
                 clock: options.clock,
                 entropy: options.entropy,
-                partitions: OnceLock::new(),
+                partitions: Arc::default(),
+                limits: Arc::default(),
                 threads: Mutex::default(),
                 queues: RwLock::default(),
                 making: tokio::sync::Mutex::default(),
@@ -171,6 +178,11 @@ impl Inner {
         self.submit(partition, Submission::Ask(ask), 0)?;
         told.await.unwrap_or(Err(QueueError::Stopping))
     }
+}
+
+/// A number for a tenant, that is not 0. Two tenants with the same would share their turns, no more.
+pub(crate) fn tenant_number(tenant: &str) -> u32 {
+    crc32c::crc32c(tenant.as_bytes()).max(1)
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -131,6 +131,7 @@ pub struct Enqueues<'q> {
     now_ms: u64,
     /// The partition for tasks that may go anywhere: the same for a whole batch, so that one log writes it.
     spread: u64,
+    tenant: u32,
     parts: Vec<Part>,
 }
 
@@ -168,6 +169,7 @@ impl<'q> Enqueues<'q> {
             queues,
             now_ms: queues.inner.clock.now().as_millis_unsigned(),
             spread: queues.inner.spread.fetch_add(1, Ordering::Relaxed),
+            tenant: 0,
             parts: (0..count).map(|_| Part::default()).collect(),
         })
     }
@@ -183,6 +185,7 @@ impl<'q> Enqueues<'q> {
         task: &NewTask<'_>,
     ) -> Result<(), QueueError> {
         let mut item = self.check(number, queue, task)?;
+        self.tenant = queue.tenant_number;
         let partition = self.queues.inner.partition_of(item.shard)?;
         let part = &mut self.parts[partition];
         let span = |bytes: &mut Vec<u8>, put: &mut dyn FnMut(&mut Vec<u8>)| {
@@ -304,6 +307,7 @@ impl<'q> Enqueues<'q> {
             let weight = part.bytes.len() + part.items.len() * size_of::<Item>();
             let numbers: Vec<u64> = part.items.iter().map(|item| item.number).collect();
             let batch = EnqueueBatch {
+                tenant: self.tenant,
                 items: part.items,
                 bytes: Arc::new(part.bytes),
                 sink: sink.clone(),

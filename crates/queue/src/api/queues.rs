@@ -10,9 +10,10 @@ use std::sync::atomic::Ordering;
 use egret_base::Limit;
 
 use super::produce::{check_attempts, check_retry};
+use super::submit::Submission;
 use super::work::check_lease;
 use super::{QueueHandle, Queues};
-use crate::core::command::Command;
+use crate::core::command::{Command, Refusal};
 use crate::core::state::Counts;
 use crate::error::QueueError;
 use crate::model::{QueueSettings, Retention, RetryPolicy, TaskState};
@@ -114,6 +115,9 @@ impl QueueView {
     }
 }
 
+/// Tasks that one turn deletes or puts back.
+const SWEEP: u32 = 1_000;
+
 impl Queues {
     /// The queue of this name; one that does not exist is made where the settings say so.
     ///
@@ -188,6 +192,9 @@ impl Queues {
         for partition in 0..self.inner.partitions()?.len() {
             self.define(partition, id, tenant, name, &settings).await?;
         }
+        for partition in self.inner.limits.reconsider(id) {
+            self.inner.submit(partition, Submission::Consider(id), 0)?;
+        }
         if let Some(queue) = known {
             queue.set_settings(settings);
             return Ok(queue);
@@ -238,6 +245,179 @@ impl Queues {
             })
         });
         Ok(put.await??)
+    }
+
+    /// Every queue of a tenant, in order of names.
+    ///
+    /// # Errors
+    /// When the engine is not running.
+    pub async fn list_queues(&self, tenant: &str) -> Result<Vec<QueueView>, QueueError> {
+        let mut names: Vec<String> = {
+            let queues = self
+                .inner
+                .queues
+                .read()
+                .unwrap_or_else(PoisonError::into_inner);
+            let of_tenant = queues
+                .get(tenant)
+                .into_iter()
+                .flat_map(|known| known.keys());
+            of_tenant.map(ToString::to_string).collect()
+        };
+        names.sort_unstable();
+        let mut views = Vec::with_capacity(names.len());
+        for name in names {
+            match self.view_queue(tenant, &name).await {
+                Ok(view) => views.push(view),
+                // It was deleted meanwhile.
+                Err(QueueError::QueueNotFound { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(views)
+    }
+
+    /// Sets whether a queue hands out, whether it takes in; `None` leaves it as it is.
+    ///
+    /// # Errors
+    /// [`QueueError::QueueNotFound`].
+    pub async fn set_flow(
+        &self,
+        tenant: &str,
+        name: &str,
+        paused: Option<bool>,
+        draining: Option<bool>,
+    ) -> Result<(), QueueError> {
+        let _one_at_a_time = self.inner.making.lock().await;
+        let queue = self.existing_queue(tenant, name)?.id;
+        for partition in 0..self.inner.partitions()?.len() {
+            let asked = self.inner.ask(partition, move |turn| {
+                let row = turn.state.queue_with(queue);
+                let row = row.ok_or(Refusal::QueueUnknown)?;
+                let (paused, draining) = (
+                    paused.unwrap_or(row.paused),
+                    draining.unwrap_or(row.draining),
+                );
+                turn.run(&Command::SetFlow {
+                    queue,
+                    paused,
+                    draining,
+                })
+            });
+            asked.await??;
+            self.inner
+                .submit(partition, Submission::Consider(queue), 0)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes a queue; with tasks in it only when `force` says so, and then with all of them.
+    ///
+    /// # Errors
+    /// [`QueueError::QueueNotFound`] and [`QueueError::QueueInUse`].
+    pub async fn delete_queue(
+        &self,
+        tenant: &str,
+        name: &str,
+        force: bool,
+    ) -> Result<(), QueueError> {
+        let _one_at_a_time = self.inner.making.lock().await;
+        let queue = self.existing_queue(tenant, name)?.id;
+        let tasks: u64 = self.view_queue(tenant, name).await?.counts.iter().sum();
+        if tasks > 0 && !force {
+            return Err(QueueError::QueueInUse {
+                name: name.to_owned(),
+                what: format!("{tasks} tasks"),
+            });
+        }
+        // Nobody finds it from here on; partition 0 forgets it last.
+        self.forget_handle(tenant, name);
+        for partition in (0..self.inner.partitions()?.len()).rev() {
+            let asked = self.inner.ask(partition, move |turn| {
+                turn.run(&Command::DeleteQueue { queue })
+            });
+            asked.await??;
+        }
+        Ok(())
+    }
+
+    fn forget_handle(&self, tenant: &str, name: &str) {
+        let mut queues = self
+            .inner
+            .queues
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(of_tenant) = queues.get_mut(tenant) {
+            of_tenant.remove(name);
+        }
+    }
+
+    /// Deletes the tasks of a queue in some states (empty: all but leased ones). Returns how many.
+    ///
+    /// # Errors
+    /// [`QueueError::QueueNotFound`].
+    pub async fn purge(
+        &self,
+        tenant: &str,
+        name: &str,
+        states: &[TaskState],
+    ) -> Result<u64, QueueError> {
+        let queue = self.existing_queue(tenant, name)?.id;
+        let mask = states
+            .iter()
+            .fold(0, |mask, state| mask | 1 << *state as u8);
+        let states = if mask == 0 { u8::MAX } else { mask };
+        let mut deleted = 0;
+        for partition in 0..self.inner.partitions()?.len() {
+            loop {
+                let asked = self
+                    .inner
+                    .ask(partition, move |turn| turn.purge(queue, states, SWEEP));
+                let purged = asked.await??;
+                deleted += u64::from(purged.tasks);
+                if !purged.more {
+                    break;
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Puts dead tasks of a queue back, the oldest first, at most `limit`; zero: all. Returns how many.
+    ///
+    /// # Errors
+    /// [`QueueError::QueueNotFound`].
+    pub async fn requeue_dead(
+        &self,
+        tenant: &str,
+        name: &str,
+        limit: u64,
+    ) -> Result<u64, QueueError> {
+        let queue = self.existing_queue(tenant, name)?.id;
+        let mut left = if limit == 0 { u64::MAX } else { limit };
+        let mut requeued = 0;
+        for partition in 0..self.inner.partitions()?.len() {
+            let mut from = Some(0);
+            while let Some(at) = from.filter(|_| left > 0) {
+                let room = left.min(u64::from(SWEEP)) as usize;
+                let asked = self.inner.ask(partition, move |turn| {
+                    let page = turn.state.page(queue, TaskState::Dead, at, room, |_| true);
+                    let entries = page.places.iter().map(|place| *turn.state.entry(*place));
+                    (entries.collect::<Vec<_>>(), page.next)
+                });
+                let (entries, next) = asked.await?;
+                let keys = self.keys(partition, entries).await?;
+                let asked = self.inner.ask(partition, move |turn| {
+                    let requeue = |(number, key)| turn.run(&Command::Requeue { number, key });
+                    keys.into_iter().map(requeue).filter(Result::is_ok).count() as u64
+                });
+                let count = asked.await?;
+                requeued += count;
+                left = left.saturating_sub(count);
+                from = next;
+            }
+        }
+        Ok(requeued)
     }
 
     /// A queue with its counts.

@@ -46,6 +46,16 @@ impl WorkSession {
         }
     }
 
+    /// Another place for the same worker, without room yet.
+    pub fn alike(&self, partitions: usize) -> Self {
+        Self::new(
+            &self.worker,
+            self.queues.clone(),
+            self.sink.clone(),
+            partitions,
+        )
+    }
+
     /// Room for `count` more tasks.
     pub fn add_credits(&self, count: u32) {
         self.credits.fetch_add(i64::from(count), Ordering::SeqCst);

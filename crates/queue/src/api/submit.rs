@@ -57,6 +57,8 @@ pub(crate) fn slice<'a>(bytes: &'a [u8], span: &Span) -> &'a [u8] {
 
 /// New tasks of one caller for one partition.
 pub(crate) struct EnqueueBatch {
+    /// Whose they are.
+    pub tenant: u32,
     pub items: Vec<Item>,
     pub bytes: Arc<Vec<u8>>,
     pub sink: Arc<dyn ProduceSink>,
@@ -108,6 +110,8 @@ impl Report {
 
 /// Reports of one caller for one partition.
 pub(crate) struct ReportBatch {
+    /// Whose they are.
+    pub tenant: u32,
     pub items: Vec<Report>,
     pub bytes: Arc<Vec<u8>>,
     pub sink: Arc<dyn ReportSink>,
@@ -126,12 +130,28 @@ pub(crate) enum Submission {
     Report(ReportBatch),
     /// A worker is there, or has room for more.
     Credits(Arc<WorkSession>),
-    /// A worker is gone.
-    Detach(Arc<WorkSession>),
+    /// A worker is gone; the answer comes when nothing will be pushed to it any more.
+    Detach(Arc<WorkSession>, Option<Answer>),
+    /// A worker that takes what is there now and no more; the answer comes after the tasks.
+    Once(Arc<WorkSession>, Answer),
+    /// Something of this queue may be handed out.
+    Consider(u32),
     Ask(Ask),
 }
 
+/// Who asks on behalf of nobody.
+const NO_TENANT: u32 = 0;
+
 impl Submission {
+    /// Whose it is.
+    pub fn tenant(&self) -> u32 {
+        match self {
+            Submission::Enqueue(batch) => batch.tenant,
+            Submission::Report(batch) => batch.tenant,
+            _ => NO_TENANT,
+        }
+    }
+
     /// How much of a partition's turn it takes: new tasks, reports, or one.
     pub fn weight(&self) -> usize {
         match self {

@@ -1,13 +1,17 @@
 //! Working: sessions that tasks are pushed to, and reports on them.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use super::Queues;
+use tokio::sync::{Notify, oneshot};
+
 use super::session::WorkSession;
-use super::sink::{ReportSink, WorkSink};
-use super::submit::{Report, ReportBatch, Submission};
+use super::sink::{Assigned, ReportSink, WorkSink};
+use super::submit::{Answer, Report, ReportBatch, Submission};
+use super::{Queues, lock, tenant_number};
 use crate::error::QueueError;
-use crate::model::Lease;
+use crate::model::{AttemptEnd, Lease, TaskId};
 use crate::store::content::Format;
 
 pub use super::session::WorkSpec;
@@ -66,6 +70,141 @@ impl Queues {
     }
 }
 
+impl Queues {
+    /// Leases up to `most` tasks that are ready now, or waits up to `patience` for the first to be.
+    ///
+    /// # Errors
+    /// As [`Queues::worker`].
+    pub async fn claim(
+        &self,
+        tenant: &str,
+        spec: &WorkSpec,
+        most: u32,
+        patience: Duration,
+    ) -> Result<Vec<OwnedTask>, QueueError> {
+        let basket = Arc::new(Basket::default());
+        let (worker, _) = self.worker(tenant, spec, basket.clone()).await?;
+        let partitions = self.inner.partitions()?.len();
+        let start = self.inner.spread.fetch_add(1, Ordering::Relaxed) as usize;
+        for step in 0..partitions {
+            let room = most - basket.len();
+            if room == 0 {
+                break;
+            }
+            // A session for each: none may hand out what another still counts on.
+            let once = Arc::new(worker.session.alike(partitions));
+            once.add_credits(room);
+            let (answer, told) = answer();
+            let submission = Submission::Once(once, answer);
+            self.inner
+                .submit((start + step) % partitions, submission, 0)?;
+            told.await.unwrap_or(Err(QueueError::Stopping))?;
+        }
+        if basket.len() == 0 && !patience.is_zero() {
+            worker.add_credits(most);
+            // In either case what has come will be seen.
+            let _ = tokio::time::timeout(patience, basket.filled.notified()).await;
+            worker.leave().await?;
+        }
+        Ok(basket.take())
+    }
+}
+
+/// An answer and where it comes.
+fn answer() -> (Answer, oneshot::Receiver<Result<(), QueueError>>) {
+    let (tell, told) = oneshot::channel();
+    let answer = Box::new(move |committed| {
+        // Whoever asked may have gone away.
+        let _ = tell.send(committed);
+    });
+    (answer, told)
+}
+
+/// What a claim has got so far.
+#[derive(Default)]
+struct Basket {
+    tasks: Mutex<Vec<OwnedTask>>,
+    filled: Notify,
+}
+
+/// A task handed out, with what it carries.
+#[derive(Clone, Debug)]
+pub struct OwnedTask {
+    /// The task's id.
+    pub id: TaskId,
+    /// Its queue's name.
+    pub queue: String,
+    /// Proof of the lease.
+    pub lease: Lease,
+    /// When the lease ends, in Unix milliseconds.
+    pub lease_until_ms: u64,
+    /// Which attempt this is, from 1.
+    pub attempt: u16,
+    /// Attempts before it is dead.
+    pub max_attempts: u16,
+    /// 0 to 9.
+    pub priority: u8,
+    /// Its tags, as [`Assigned::tags`].
+    pub tags: Vec<u8>,
+    /// Payload and so on, as [`Assigned::content`].
+    pub content: Vec<u8>,
+}
+
+impl OwnedTask {
+    /// The same, borrowed.
+    pub fn assigned(&self) -> Assigned<'_> {
+        Assigned {
+            id: self.id,
+            queue: &self.queue,
+            lease: self.lease,
+            lease_until_ms: self.lease_until_ms,
+            attempt: self.attempt,
+            max_attempts: self.max_attempts,
+            priority: self.priority,
+            tags: &self.tags,
+            content: &self.content,
+        }
+    }
+}
+
+impl Basket {
+    fn len(&self) -> u32 {
+        lock(&self.tasks).len() as u32
+    }
+
+    fn take(&self) -> Vec<OwnedTask> {
+        std::mem::take(&mut *lock(&self.tasks))
+    }
+}
+
+impl ReportSink for Basket {
+    fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
+}
+
+impl WorkSink for Basket {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+        let owned = tasks.map(|task| OwnedTask {
+            id: task.id,
+            queue: task.queue.to_owned(),
+            lease: task.lease,
+            lease_until_ms: task.lease_until_ms,
+            attempt: task.attempt,
+            max_attempts: task.max_attempts,
+            priority: task.priority,
+            tags: task.tags.to_vec(),
+            content: task.content.to_vec(),
+        });
+        lock(&self.tasks).extend(owned);
+        self.filled.notify_one();
+    }
+
+    fn lost(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
+
+    fn ended(&self, _: QueueError) {
+        self.filled.notify_one();
+    }
+}
+
 /// Refuses a lease time that is out of range.
 pub(crate) fn check_lease(lease_ms: u64) -> Result<(), QueueError> {
     if LEASE_MS.contains(&lease_ms) {
@@ -97,12 +236,26 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// Ends the worker's place; returns when nothing will be pushed to it any more.
+    async fn leave(self) -> Result<(), QueueError> {
+        self.session.close();
+        for partition in 0..self.queues.inner.partitions()?.len() {
+            let (answer, told) = answer();
+            let submission = Submission::Detach(self.session.clone(), Some(answer));
+            self.queues.inner.submit(partition, submission, 0)?;
+            told.await.unwrap_or(Err(QueueError::Stopping))?;
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Worker {
     fn drop(&mut self) {
         self.session.close();
         let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
         for partition in 0..partitions {
-            let told = Submission::Detach(self.session.clone());
+            let told = Submission::Detach(self.session.clone(), None);
             // A partition that takes nothing in has none to forget, or notices by the flag.
             let _ = self.queues.inner.submit(partition, told, 0);
         }
@@ -112,6 +265,7 @@ impl Drop for Worker {
 /// Reports of one caller, sorted by partition.
 pub struct Reports<'q> {
     queues: &'q Queues,
+    tenant: u32,
     parts: Vec<Part>,
 }
 
@@ -122,14 +276,15 @@ struct Part {
 }
 
 impl<'q> Reports<'q> {
-    /// Nothing yet.
+    /// Nothing yet, of a caller of this tenant.
     ///
     /// # Errors
     /// When the engine is not running.
-    pub fn new(queues: &'q Queues) -> Result<Self, QueueError> {
+    pub fn new(queues: &'q Queues, tenant: &str) -> Result<Self, QueueError> {
         let count = queues.inner.partitions()?.len();
         Ok(Self {
             queues,
+            tenant: tenant_number(tenant),
             parts: (0..count).map(|_| Part::default()).collect(),
         })
     }
@@ -192,6 +347,7 @@ impl<'q> Reports<'q> {
             let weight = part.bytes.len() + part.items.len() * size_of::<Report>();
             let numbers: Vec<u64> = part.items.iter().map(|item| item.number).collect();
             let batch = ReportBatch {
+                tenant: self.tenant,
                 items: part.items,
                 bytes: Arc::new(part.bytes),
                 sink: sink.clone(),

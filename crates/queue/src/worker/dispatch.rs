@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use egret_log::{LogReader, Seq};
 
+use super::limits::{Limits, is_limited};
 use super::turn::Turn;
 use crate::api::session::WorkSession;
 use crate::api::sink::Assigned;
@@ -13,7 +14,7 @@ use crate::core::command::Command;
 use crate::core::entry::TaskState;
 use crate::core::state::{Claimed, LostLease, State};
 use crate::error::QueueError;
-use crate::model::Lease;
+use crate::model::{Lease, QueueSettings};
 use crate::store::{content, record};
 
 /// Tasks handed to one worker at once.
@@ -29,6 +30,11 @@ pub(crate) struct Push {
 pub(crate) struct Dispatcher {
     /// Which partition this is.
     partition: usize,
+    limits: Arc<Limits>,
+    /// Queues that have limits, as of their last turn.
+    limited: BTreeSet<u32>,
+    /// When to look at queues again that had no permit, in Unix milliseconds.
+    again: BTreeSet<(u64, u32)>,
     /// Workers with room by queue; the first has its turn.
     sessions: BTreeMap<u32, VecDeque<Arc<WorkSession>>>,
     /// Queues of which something may be handed out.
@@ -38,9 +44,12 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    pub fn new(partition: usize) -> Self {
+    pub fn new(partition: usize, limits: Arc<Limits>) -> Self {
         Self {
             partition,
+            limits,
+            limited: BTreeSet::new(),
+            again: BTreeSet::new(),
             sessions: BTreeMap::new(),
             considered: BTreeSet::new(),
             holders: HashMap::new(),
@@ -70,6 +79,12 @@ impl Dispatcher {
         }
     }
 
+    /// A worker has got what there was: nothing more is pushed to it, but it is told of its leases.
+    pub fn detach_quietly(&mut self, session: &Arc<WorkSession>) {
+        session.close();
+        self.put_aside(session);
+    }
+
     /// A worker is gone. Its leases stay until they expire.
     pub fn detach(&mut self, session: &Arc<WorkSession>) {
         self.put_aside(session);
@@ -80,6 +95,11 @@ impl Dispatcher {
         }
         self.holders
             .retain(|_, holder| !Arc::ptr_eq(holder, session));
+    }
+
+    /// Something of this queue may be handed out.
+    pub fn consider(&mut self, queue: u32) {
+        self.considered.insert(queue);
     }
 
     /// A lease has ended by its worker's report.
@@ -101,7 +121,20 @@ impl Dispatcher {
 
     /// When something can be handed out without anybody asking, in Unix milliseconds.
     pub fn next_due_ms(&self) -> Option<u64> {
-        None
+        self.again.first().map(|(at_ms, _)| *at_ms)
+    }
+
+    /// Notes how many tasks of limited queues are leased. Returns who may have a permit now, by queue.
+    pub fn note_leased(&mut self, state: &State) -> Vec<(usize, u32)> {
+        let mut freed = Vec::new();
+        self.limited.retain(|queue| {
+            let row = state.queue_with(*queue);
+            let leased = row.map_or(0, |row| row.lists[TaskState::Leased as usize].len);
+            let partitions = self.limits.note(*queue, self.partition, leased);
+            freed.extend(partitions.into_iter().map(|partition| (partition, *queue)));
+            leased > 0
+        });
+        freed
     }
 
     /// There will be no more for anybody.
@@ -121,6 +154,14 @@ impl Dispatcher {
         pushes: &mut Vec<Push>,
     ) {
         self.considered.extend(turn.state.news.turned.drain(..));
+        let now_ms = turn.now.as_millis_unsigned();
+        while let Some((at_ms, queue)) = self.again.first().copied() {
+            if at_ms > now_ms {
+                break;
+            }
+            self.again.pop_first();
+            self.considered.insert(queue);
+        }
         while let Some(queue) = self.considered.pop_first() {
             self.hand_out_queue(queue, turn, claimed, pushes);
         }
@@ -152,11 +193,23 @@ impl Dispatcher {
                 self.put_aside(&session);
                 continue;
             }
+            let settings = is_limited(&row.settings).then(|| row.settings.clone());
             sessions.rotate_left(1);
+            let permits = match settings {
+                Some(settings) => self.permits(queue, credits, &settings, turn),
+                None => credits,
+            };
+            if permits == 0 {
+                session.add_credits(credits);
+                return;
+            }
             let begin = claimed.len();
             let lease_ms = session.lease_ms(queue);
-            let count = turn.claim(queue, &session.worker, credits, lease_ms, claimed);
+            let count = turn.claim(queue, &session.worker, permits, lease_ms, claimed);
             session.add_credits(credits - count);
+            if self.limited.contains(&queue) {
+                self.limits.give_back(queue, permits - count);
+            }
             for one in &claimed[begin..] {
                 self.holders.insert(one.token, session.clone());
             }
@@ -165,6 +218,26 @@ impl Dispatcher {
                 claimed: begin..claimed.len(),
             });
         }
+    }
+}
+
+impl Dispatcher {
+    fn permits(
+        &mut self,
+        queue: u32,
+        wanted: u32,
+        settings: &QueueSettings,
+        turn: &Turn<'_>,
+    ) -> u32 {
+        let now_ms = turn.now.as_millis_unsigned();
+        self.limited.insert(queue);
+        let permits = self
+            .limits
+            .take(queue, self.partition, wanted, settings, now_ms);
+        if let Some(at_ms) = permits.again_ms {
+            self.again.insert((at_ms, queue));
+        }
+        permits.count
     }
 }
 

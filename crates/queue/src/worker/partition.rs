@@ -4,7 +4,6 @@
 //! A command is applied before it is in the log, and told after: state that is not in the log yet is
 //! seen by nobody. When the log fails, the state is worth nothing any more and the partition ends.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,9 +12,12 @@ use egret_base::{Clock, Entropy};
 use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken};
 
 use super::dispatch::{Dispatcher, Push};
+use super::post::Post;
 use super::turn::Turn;
 use super::upkeep::Upkeep;
+use super::waiting::Waiting;
 use super::watch::Watchers;
+use crate::api::session::WorkSession;
 use crate::api::sink::{Enqueued as Outcome, ProduceSink, ReportSink};
 use crate::api::submit::{Answer, EnqueueBatch, ReportBatch, Said, Submission};
 use crate::core::command::{Command, Held};
@@ -59,10 +61,16 @@ pub(crate) struct Partition<L: Log> {
     pub dispatcher: Dispatcher,
     watchers: Watchers,
     pub upkeep: Upkeep<L>,
+    partition: usize,
     pub reserve_bytes: u64,
     pub place: String,
     batch: Batch,
-    waiting: VecDeque<Submission>,
+    waiting: Waiting,
+    post: Post,
+    /// Answers to be given after the tasks of this turn.
+    last: Vec<Answer>,
+    /// Workers that take what there is in this turn and no more.
+    once: Vec<Arc<WorkSession>>,
     told: Vec<Told>,
     claimed: Vec<Claimed>,
     pushes: Vec<Push>,
@@ -80,10 +88,14 @@ impl<L: Log + 'static> Partition<L> {
             dispatcher: parts.dispatcher,
             watchers: Watchers::default(),
             upkeep: parts.upkeep,
+            partition: parts.partition,
             reserve_bytes: parts.reserve_bytes,
             place: parts.place,
             batch: Batch::new(),
-            waiting: VecDeque::new(),
+            waiting: Waiting::default(),
+            post: parts.post,
+            last: Vec::new(),
+            once: Vec::new(),
             told: Vec::new(),
             claimed: Vec::new(),
             pushes: Vec::new(),
@@ -97,13 +109,14 @@ impl<L: Log + 'static> Partition<L> {
     pub fn run(mut self) -> Result<(), QueueError> {
         let mut taken = Vec::new();
         let ended = loop {
-            let timeout = match self.waiting.is_empty() {
+            let idle = self.waiting.is_empty() && !self.post.has_more(&self.state);
+            let timeout = match idle {
                 true => self.pause(),
                 false => Some(Duration::ZERO),
             };
             match self.shared.inbox.take_all(&mut taken, timeout) {
                 Taken::Closed if self.waiting.is_empty() => break self.log.sync(),
-                _ => self.waiting.extend(taken.drain(..)),
+                _ => taken.drain(..).for_each(|one| self.waiting.push(one)),
             }
             if let Err(error) = self.turn() {
                 break Err(error);
@@ -116,7 +129,7 @@ impl<L: Log + 'static> Partition<L> {
         };
         self.shared.inbox.close();
         self.shared.inbox.take_all(&mut taken, None);
-        self.waiting.extend(taken.drain(..));
+        taken.drain(..).for_each(|one| self.waiting.push(one));
         self.refuse_all(&error);
         ended.map_err(QueueError::Log)
     }
@@ -147,7 +160,7 @@ impl<L: Log + 'static> Partition<L> {
         let full = self.log.room_bytes() < self.reserve_bytes && self.log.shortage().is_some();
         let mut items = 0;
         while items < TURN_ITEMS_MAX && turn.batch.bytes() < TURN_BYTES_MAX {
-            let Some(submission) = self.waiting.pop_front() else {
+            let Some(submission) = self.waiting.pop() else {
                 break;
             };
             items += submission.weight();
@@ -162,7 +175,18 @@ impl<L: Log + 'static> Partition<L> {
                         .push(report(&mut turn, batch, &mut self.dispatcher));
                 }
                 Submission::Credits(session) => self.dispatcher.attach(&session),
-                Submission::Detach(session) => self.dispatcher.detach(&session),
+                Submission::Detach(session, answer) => {
+                    self.dispatcher.detach(&session);
+                    self.last.extend(answer);
+                }
+                Submission::Once(session, answer) => {
+                    if session.become_known(self.partition) {
+                        self.dispatcher.attach(&session);
+                    }
+                    self.once.push(session);
+                    self.last.push(answer);
+                }
+                Submission::Consider(queue) => self.dispatcher.consider(queue),
                 Submission::Ask(ask) => self.told.push(Told::Asked(ask(&mut turn))),
             }
         }
@@ -172,6 +196,9 @@ impl<L: Log + 'static> Partition<L> {
         }
         self.dispatcher
             .hand_out(&mut turn, &mut self.claimed, &mut self.pushes);
+        for session in self.once.drain(..) {
+            self.dispatcher.detach_quietly(&session);
+        }
         if let Err(error) = self.commit(first) {
             self.refuse_told(&QueueError::Log(error.clone()));
             return Err(error);
@@ -214,6 +241,9 @@ impl<L: Log + 'static> Partition<L> {
             super::dispatch::deliver(&self.state, &self.reader, &push, claimed);
         }
         self.claimed.clear();
+        for answer in self.last.drain(..) {
+            answer(Ok(()));
+        }
         for lost in std::mem::take(&mut self.state.news.lost) {
             self.dispatcher.lost(&lost, &self.state);
         }
@@ -222,9 +252,16 @@ impl<L: Log + 'static> Partition<L> {
             self.watchers.tell(&self.state, &changes);
         }
         self.state.news.wanted = self.watchers.are_there();
+        self.post.carry(&self.state);
+        for (partition, queue) in self.dispatcher.note_leased(&self.state) {
+            self.post.consider(partition, queue);
+        }
     }
 
     fn refuse_told(&mut self, error: &QueueError) {
+        for answer in self.last.drain(..) {
+            answer(Err(error.clone()));
+        }
         for told in self.told.drain(..) {
             match told {
                 Told::Produced(sink, mut outcomes) => {
@@ -245,7 +282,7 @@ impl<L: Log + 'static> Partition<L> {
     }
 
     fn refuse_all(&mut self, error: &QueueError) {
-        for submission in self.waiting.drain(..) {
+        while let Some(submission) = self.waiting.pop() {
             match submission {
                 Submission::Enqueue(batch) => {
                     let outcomes = batch
@@ -261,6 +298,10 @@ impl<L: Log + 'static> Partition<L> {
                         .map(|item| (item.number, Err(error.clone())));
                     batch.sink.reported(&outcomes.collect::<Vec<_>>());
                 }
+                Submission::Detach(_, Some(answer)) | Submission::Once(_, answer) => {
+                    answer(Err(error.clone()));
+                }
+                // Whoever asked sees that their answer was dropped.
                 _ => {}
             }
         }
@@ -277,6 +318,8 @@ pub(crate) struct Parts<L: Log> {
     pub entropy: Arc<dyn Entropy>,
     pub dispatcher: Dispatcher,
     pub upkeep: Upkeep<L>,
+    pub post: Post,
+    pub partition: usize,
     pub reserve_bytes: u64,
     pub place: String,
 }

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::watch::{Subscription, Watchers};
 use crate::core::command::{Command, Enqueue, Held, Refusal};
-use crate::core::state::{Claimed, Enqueued, State};
+use crate::core::state::{Claimed, Enqueued, Purged, State};
 use crate::store::record;
 
 /// The state and the batch of the turn. A command is applied at once and written down only when it
@@ -112,6 +112,19 @@ impl Turn<'_> {
             });
         }
         count
+    }
+
+    pub fn purge(&mut self, queue: u32, states: u8, count: u32) -> Result<Purged, Refusal> {
+        self.seq();
+        let purged = self.state.purge(queue, states, count)?;
+        if purged.tasks > 0 {
+            self.write(&Command::Purge {
+                queue,
+                states,
+                count,
+            });
+        }
+        Ok(purged)
     }
 
     /// Tells when the task with this number has ended or is gone.

@@ -168,15 +168,22 @@ impl Work {
             self.sink.0.expect(message.reports.len());
             let first = self.next_number;
             self.next_number += message.reports.len() as u64;
-            report(&self.queues, &self.sink, *lease_ms, first, &message.reports);
+            let reports = Reports::new(&self.queues, &self.tenant);
+            report(reports, &self.sink, *lease_ms, first, &message.reports);
         }
         worker.add_credits(message.credits);
     }
 }
 
-fn report(queues: &Queues, sink: &Arc<Sink>, lease_ms: u64, first: u64, asked: &[v1::TaskReport]) {
+fn report(
+    reports: Result<Reports<'_>, QueueError>,
+    sink: &Arc<Sink>,
+    lease_ms: u64,
+    first: u64,
+    asked: &[v1::TaskReport],
+) {
     let mut refused = Vec::new();
-    match Reports::new(queues) {
+    match reports {
         Ok(mut reports) => {
             for (number, one) in (first..).zip(asked) {
                 let added = convert::report(one, lease_ms).and_then(|(said, text, format)| {

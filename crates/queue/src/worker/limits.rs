@@ -1,0 +1,131 @@
+//! Limits of a queue that hold over all its partitions: tasks leased at a time, tasks handed out in a
+//! second. They are no part of a partition's state: how many a partition may claim stands in its command.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Mutex;
+
+use crate::api::lock;
+use crate::model::QueueSettings;
+
+/// What is known of a queue with limits.
+#[derive(Debug, Default)]
+struct Known {
+    /// Leased tasks by partition.
+    leased: Vec<u64>,
+    /// Tasks that may be handed out by its rate, and when that was so, in Unix milliseconds.
+    tokens: f64,
+    at_ms: u64,
+    /// Partitions that have tasks and got no permit.
+    refused: BTreeSet<usize>,
+}
+
+/// The limits of all queues, shared by the partitions.
+#[derive(Debug, Default)]
+pub(crate) struct Limits {
+    queues: Mutex<HashMap<u32, Known>>,
+}
+
+/// What a partition got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Permits {
+    /// Tasks it may claim.
+    pub count: u32,
+    /// When to ask again, in Unix milliseconds; `None`: somebody will tell.
+    pub again_ms: Option<u64>,
+}
+
+/// Whether a queue has a limit at all.
+pub(crate) fn is_limited(settings: &QueueSettings) -> bool {
+    settings.concurrency > 0 || settings.rate_per_second > 0.0
+}
+
+impl Known {
+    fn refill(&mut self, settings: &QueueSettings, now_ms: u64) {
+        let burst = match settings.rate_burst {
+            0 => settings.rate_per_second.max(1.0),
+            burst => f64::from(burst),
+        };
+        if self.at_ms == 0 {
+            // After a start nothing is known of the time before: no more than one at once.
+            (self.tokens, self.at_ms) = (1.0, now_ms);
+        }
+        let passed = now_ms.saturating_sub(self.at_ms) as f64 / 1e3;
+        self.tokens = (self.tokens + passed * settings.rate_per_second).min(burst);
+        self.at_ms = self.at_ms.max(now_ms);
+    }
+}
+
+impl Limits {
+    /// Permits for up to `wanted` tasks. Those that are not used must be given back.
+    pub fn take(
+        &self,
+        queue: u32,
+        partition: usize,
+        wanted: u32,
+        settings: &QueueSettings,
+        now_ms: u64,
+    ) -> Permits {
+        let mut queues = lock(&self.queues);
+        let known = queues.entry(queue).or_default();
+        let mut count = wanted;
+        let mut again_ms = None;
+        if settings.concurrency > 0 {
+            let leased: u64 = known.leased.iter().sum();
+            let room = u64::from(settings.concurrency).saturating_sub(leased);
+            count = count.min(u32::try_from(room).unwrap_or(u32::MAX));
+        }
+        if count > 0 && settings.rate_per_second > 0.0 {
+            known.refill(settings, now_ms);
+            let allowed = known.tokens.floor().min(f64::from(u32::MAX)) as u32;
+            if allowed == 0 {
+                let missing = (1.0 - known.tokens) / settings.rate_per_second;
+                again_ms = Some(now_ms + (missing * 1e3).ceil().max(1.0) as u64);
+            }
+            count = count.min(allowed);
+            known.tokens -= f64::from(count);
+        }
+        if count > 0 && settings.concurrency > 0 {
+            *place(&mut known.leased, partition) += u64::from(count);
+        }
+        if count == 0 && again_ms.is_none() {
+            known.refused.insert(partition);
+        }
+        Permits { count, again_ms }
+    }
+
+    /// Permits that were not used.
+    pub fn give_back(&self, queue: u32, count: u32) {
+        if let Some(known) = lock(&self.queues).get_mut(&queue) {
+            known.tokens += f64::from(count);
+        }
+    }
+
+    /// How many tasks of a queue are leased in a partition. Returns the partitions that may have a permit
+    /// now, which got none before.
+    pub fn note(&self, queue: u32, partition: usize, leased: u64) -> BTreeSet<usize> {
+        let mut queues = lock(&self.queues);
+        let known = queues.entry(queue).or_default();
+        let before = std::mem::replace(place(&mut known.leased, partition), leased);
+        match leased < before {
+            true => std::mem::take(&mut known.refused),
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// A queue has other limits now, or none: everybody who got no permit may ask again.
+    pub fn reconsider(&self, queue: u32) -> BTreeSet<usize> {
+        let mut queues = lock(&self.queues);
+        let known = queues.get_mut(&queue);
+        known.map_or_else(BTreeSet::new, |known| std::mem::take(&mut known.refused))
+    }
+}
+
+fn place(leased: &mut Vec<u64>, partition: usize) -> &mut u64 {
+    if leased.len() <= partition {
+        leased.resize(partition + 1, 0);
+    }
+    &mut leased[partition]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Messages from partition to partition, for tasks that wait for others.
+
+use std::sync::{Arc, OnceLock};
+
+use super::partition::Shared;
+use super::turn::Turn;
+use crate::api::submit::{Answer, Submission};
+use crate::core::command::Command;
+use crate::core::state::{Message, MessageKind, State};
+use crate::error::QueueError;
+use crate::model::SHARD_BITS;
+
+/// Messages handed over at once; the rest follows.
+const HANDED_MAX: usize = 1_024;
+
+/// Carries what a partition's state has to say to others.
+pub(crate) struct Post {
+    /// Every partition, this one included; known when all are open.
+    peers: Arc<OnceLock<Vec<Arc<Shared>>>>,
+    partition: usize,
+    /// The last message handed over since the start.
+    handed: u64,
+}
+
+impl Post {
+    pub fn new(peers: Arc<OnceLock<Vec<Arc<Shared>>>>, partition: usize) -> Self {
+        Self {
+            peers,
+            partition,
+            handed: 0,
+        }
+    }
+
+    /// Hands over what is new. What a partition does not take in now is tried again.
+    pub fn carry(&mut self, state: &State) {
+        let Some(peers) = self.peers.get() else {
+            return;
+        };
+        for (number, message) in state.messages_after(self.handed).take(HANDED_MAX) {
+            let place = (usize::from(message.to.shard()) * peers.len()) >> SHARD_BITS;
+            let home = peers[self.partition].clone();
+            let delivery = deliver(*message, home, number);
+            if peers[place].inbox.push(delivery, 0).is_err() {
+                return;
+            }
+            self.handed = number;
+        }
+    }
+
+    /// Has a partition consider a queue: it may have a permit now.
+    pub fn consider(&self, partition: usize, queue: u32) {
+        if let Some(peers) = self.peers.get() {
+            // One that takes nothing in now looks at what is ready when it does.
+            let _ = peers[partition].inbox.push(Submission::Consider(queue), 0);
+        }
+    }
+
+    /// Whether something waits to be handed over.
+    pub fn has_more(&self, state: &State) -> bool {
+        self.peers.get().is_some() && state.messages_after(self.handed).next().is_some()
+    }
+}
+
+fn deliver(message: Message, home: Arc<Shared>, number: u64) -> Submission {
+    Submission::Ask(Box::new(move |turn: &mut Turn<'_>| -> Answer {
+        let received = match message.kind {
+            MessageKind::Await => turn.run(&Command::Await {
+                task: message.to,
+                waiting: message.from,
+            }),
+            MessageKind::Ended { completed } => turn.run(&Command::Resolve {
+                waiting: message.to,
+                task: message.from,
+                completed,
+            }),
+        };
+        debug_assert!(received.is_ok(), "messages are never refused");
+        Box::new(move |committed: Result<(), QueueError>| {
+            if committed.is_ok() {
+                let told = Submission::Ask(Box::new(move |turn: &mut Turn<'_>| -> Answer {
+                    let noted = turn.run(&Command::Delivered { message: number });
+                    debug_assert!(noted.is_ok(), "messages are never refused");
+                    Box::new(|_| {})
+                }));
+                // Not taken in, it is sent again after a restart, and does nothing then.
+                let _ = home.inbox.push(told, 0);
+            }
+        })
+    }))
+}

@@ -1,0 +1,52 @@
+//! Turns of tenants.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::QueueError;
+use crate::api::sink::{Enqueued, ProduceSink};
+use crate::api::submit::{EnqueueBatch, Item};
+use crate::model::TaskOptions;
+
+struct Nobody;
+
+impl ProduceSink for Nobody {
+    fn outcomes(&self, _: &[(u64, Result<Enqueued, QueueError>)]) {}
+}
+
+fn batch(tenant: u32, items: usize) -> Submission {
+    let item = Item {
+        number: 0,
+        queue: 1,
+        shard: 0,
+        priority: 0,
+        callback: false,
+        run_at_ms: 0,
+        key: 0,
+        unique: None,
+        options: TaskOptions::default(),
+        tags: 0..0,
+        after: 0..0,
+        content: 0..0,
+    };
+    Submission::Enqueue(EnqueueBatch {
+        tenant,
+        items: vec![item; items],
+        bytes: Arc::default(),
+        sink: Arc::new(Nobody),
+    })
+}
+
+#[test]
+fn a_flood_of_one_tenant_does_not_hold_another_up() {
+    let mut waiting = Waiting::default();
+    for _ in 0..1_000 {
+        waiting.push(batch(7, 100));
+    }
+    waiting.push(batch(8, 1));
+    let before = std::iter::from_fn(|| waiting.pop()).take_while(|one| one.tenant() == 7);
+    assert_eq!(before.count(), 6);
+    let rest = std::iter::from_fn(|| waiting.pop());
+    assert_eq!(rest.count(), 994);
+    assert!(waiting.is_empty());
+}
