@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .bytes(".")
         .build_server(false)
         .compile_fds(contract.clone())?;
-    // The server answers the two fast streams with messages that it has encoded itself.
+    // The server answers the fast calls with messages that it has encoded itself.
     let server = out.join("server");
     std::fs::create_dir_all(&server)?;
     tonic_prost_build::configure()
@@ -22,6 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .out_dir(server)
         .extern_path(".egret.queue.v1.WorkResponse", "crate::Encoded")
         .extern_path(".egret.queue.v1.ProduceResponse", "crate::Encoded")
+        .extern_path(".egret.queue.v1.ClaimResponse", "crate::Encoded")
         .extern_path(".egret.queue.v1", "crate::queue::v1")
         .compile_fds(contract)?;
     Ok(())

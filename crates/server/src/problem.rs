@@ -152,8 +152,12 @@ impl Problem {
         let code = self.grpc_code.unwrap_or(tonic::Code::Unknown);
         let mut status = tonic::Status::new(code, self.detail.clone());
         let texts = [
-            ("egret-code", Some(&self.code)),
-            ("x-request-id", self.request_id.as_ref()),
+            ("egret-code", Some(self.code.as_str())),
+            (
+                "egret-retryable",
+                Some(if self.retryable { "true" } else { "false" }),
+            ),
+            ("x-request-id", self.request_id.as_deref()),
         ];
         for (name, text) in texts {
             if let Some(value) = text.and_then(|text| text.parse().ok()) {

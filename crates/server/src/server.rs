@@ -100,6 +100,7 @@ impl Doors {
 
 /// Puts a server together: `Server::builder(config, deps).route(…).status(…).build()?`.
 pub struct Builder {
+    stopping: CancellationToken,
     config: ServerConfig,
     deps: Deps,
     engines: OpenApiRouter,
@@ -112,6 +113,11 @@ impl Builder {
     pub fn route(mut self, routes: OpenApiRouter) -> Self {
         self.engines = self.engines.merge(routes);
         self
+    }
+
+    /// Cancelled when the server stops: what lasts as long as its client wants must end then.
+    pub fn stopping(&self) -> CancellationToken {
+        self.stopping.clone()
     }
 
     /// Adds an engine's gRPC service.
@@ -155,7 +161,7 @@ impl Builder {
             metrics: deps.metrics,
             access_log: self.config.access_log,
         };
-        let stopping = CancellationToken::new();
+        let stopping = self.stopping;
         let collected = routes::own_routes(doors.clone()).merge(self.engines);
         let services = Services {
             grpc: self.grpc,
@@ -250,6 +256,7 @@ impl Server {
     /// Begins to put a server together.
     pub fn builder(config: ServerConfig, deps: Deps) -> Builder {
         Builder {
+            stopping: CancellationToken::new(),
             config,
             deps,
             engines: OpenApiRouter::default(),

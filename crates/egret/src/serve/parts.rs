@@ -158,7 +158,8 @@ impl Parts {
                 readiness: Arc::new(move || under.readiness()),
             },
         );
-        server = server.grpc(queue_service(queues));
+        let stopping = server.stopping();
+        server = server.grpc(queue_service(queues, stopping));
         if let (Some(embedded), Some(proxy)) = (embedded, proxy) {
             let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
             server = server

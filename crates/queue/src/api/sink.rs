@@ -36,6 +36,8 @@ pub struct Assigned<'a> {
     pub lease: Lease,
     /// When the lease ends, in Unix milliseconds.
     pub lease_until_ms: u64,
+    /// How long it lasts, in milliseconds.
+    pub lease_ms: u64,
     /// Which attempt this is, from 1.
     pub attempt: u16,
     /// Attempts before it is dead.

@@ -81,7 +81,7 @@ pub enum Said {
         /// Why; with a reason for [`Defer::Nack`].
         how: Defer,
     },
-    /// It is still being worked on; zero: the lease time of the claim.
+    /// It is still being worked on; zero: for the lease time of its queue.
     Heartbeat {
         /// The lease lasts so long from now.
         lease_ms: u64,
@@ -134,6 +134,8 @@ pub(crate) enum Submission {
     Detach(Arc<WorkSession>, Option<Answer>),
     /// A worker that takes what is there now and no more; the answer comes after the tasks.
     Once(Arc<WorkSession>, Answer),
+    /// The answer comes when everything handed out before has been pushed.
+    Barrier(Answer),
     /// Something of this queue may be handed out.
     Consider(u32),
     Ask(Ask),

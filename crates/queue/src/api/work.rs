@@ -138,6 +138,8 @@ pub struct OwnedTask {
     pub lease: Lease,
     /// When the lease ends, in Unix milliseconds.
     pub lease_until_ms: u64,
+    /// How long it lasts.
+    pub lease_ms: u64,
     /// Which attempt this is, from 1.
     pub attempt: u16,
     /// Attempts before it is dead.
@@ -158,6 +160,7 @@ impl OwnedTask {
             queue: &self.queue,
             lease: self.lease,
             lease_until_ms: self.lease_until_ms,
+            lease_ms: self.lease_ms,
             attempt: self.attempt,
             max_attempts: self.max_attempts,
             priority: self.priority,
@@ -188,6 +191,7 @@ impl WorkSink for Basket {
             queue: task.queue.to_owned(),
             lease: task.lease,
             lease_until_ms: task.lease_until_ms,
+            lease_ms: task.lease_ms,
             attempt: task.attempt,
             max_attempts: task.max_attempts,
             priority: task.priority,
@@ -218,6 +222,20 @@ pub(crate) fn check_lease(lease_ms: u64) -> Result<(), QueueError> {
 }
 
 impl Worker {
+    /// The worker has no room any more, whatever it said before. `drained` is called when everything that
+    /// was handed out to it before has been pushed.
+    pub fn drain(&self, drained: impl FnOnce() + Send + 'static) {
+        while self.session.take_credits(u32::MAX) > 0 {}
+        let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
+        let drained = Arc::new(LastCall(Mutex::new(Some(Box::new(drained)))));
+        for partition in 0..partitions {
+            let drained = drained.clone();
+            let barrier = Submission::Barrier(Box::new(move |_| drop(drained)));
+            // A partition that takes nothing in pushes nothing.
+            let _ = self.queues.inner.submit(partition, barrier, 0);
+        }
+    }
+
     /// The worker has room for `count` more tasks.
     pub fn add_credits(&self, count: u32) {
         if count == 0 {
@@ -247,6 +265,17 @@ impl Worker {
             told.await.unwrap_or(Err(QueueError::Stopping))?;
         }
         Ok(())
+    }
+}
+
+/// Calls when nobody holds it any longer.
+struct LastCall(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Drop for LastCall {
+    fn drop(&mut self) {
+        if let Some(call) = lock(&self.0).take() {
+            call();
+        }
     }
 }
 
@@ -313,7 +342,7 @@ impl<'q> Reports<'q> {
             });
         }
         match said {
-            Said::Heartbeat { lease_ms } => check_lease(lease_ms)?,
+            Said::Heartbeat { lease_ms } if lease_ms > 0 => check_lease(lease_ms)?,
             Said::Defer { delay_ms, .. } if delay_ms > super::produce::LONG_MS => {
                 return Err(QueueError::Invalid {
                     what: "delay_ms",

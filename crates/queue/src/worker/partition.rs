@@ -186,6 +186,7 @@ impl<L: Log + 'static> Partition<L> {
                     self.once.push(session);
                     self.last.push(answer);
                 }
+                Submission::Barrier(answer) => self.last.push(answer),
                 Submission::Consider(queue) => self.dispatcher.consider(queue),
                 Submission::Ask(ask) => self.told.push(Told::Asked(ask(&mut turn))),
             }
@@ -361,6 +362,10 @@ fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut Dispatcher) 
         let held = item.held(&batch.bytes);
         let reported = match item.said {
             Said::Complete => turn.complete(&held),
+            Said::Heartbeat { lease_ms: 0 } => {
+                let lease_ms = turn.state.lease_ms_of(held.number).unwrap_or_default();
+                turn.report(&Command::Heartbeat { held, lease_ms })
+            }
             said => turn.report(&command_of(said, held)),
         };
         if reported.is_ok() && !matches!(item.said, Said::Heartbeat { .. }) {

@@ -1,16 +1,21 @@
 //! `egret.queue.v1.Queue`: the queue engine over gRPC.
 
+mod calls;
 mod convert;
 mod encode;
 mod outlet;
 mod produce;
+mod watch;
 mod work;
 
 use axum::Router;
+use bytes::BytesMut;
+use egret_proto::Encoded;
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::server::queue_server::SERVICE_NAME;
 use egret_proto::queue::v1::server::{Queue, QueueServer};
-use egret_queue::Queues;
+use egret_queue::{Detail, QueueError, Queues};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use tower::ServiceExt;
 
@@ -19,6 +24,7 @@ use crate::access::Caller;
 use crate::problem::grpc_status;
 use crate::tokens::TokenError;
 use produce::Produce;
+use watch::Watch;
 use work::Work;
 
 /// The largest message that is read, in bytes.
@@ -67,9 +73,9 @@ const READS: [&str; 8] = [
     "ListSchedules",
 ];
 
-/// The queue engine's service, for [`Builder::grpc`](crate::Builder::grpc).
-pub fn service(queues: Queues) -> GrpcService {
-    let service = QueueServer::new(Door { queues })
+/// The queue engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when `stopping` is cancelled.
+pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
+    let service = QueueServer::new(Door { queues, stopping })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new));
     let mut router = Router::new();
@@ -87,12 +93,22 @@ pub fn service(queues: Queues) -> GrpcService {
 #[derive(Clone)]
 struct Door {
     queues: Queues,
+    stopping: CancellationToken,
 }
 
-/// Who calls, as the access layer has noted.
-fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
-    let known = request.extensions().get::<Caller>().cloned();
-    known.ok_or_else(|| grpc_status(&TokenError::Missing))
+/// Whose call it is, as the access layer has noted, and what it asks.
+fn asked<T>(request: Request<T>) -> Result<(String, T), Status> {
+    let known = request.extensions().get::<Caller>();
+    let caller = known.ok_or_else(|| grpc_status(&TokenError::Missing))?;
+    Ok((caller.tenant().to_owned(), request.into_inner()))
+}
+
+fn refused(error: QueueError) -> Status {
+    grpc_status(&error)
+}
+
+fn answer<T>(result: Result<T, QueueError>) -> Answer<T> {
+    result.map(Response::new).map_err(refused)
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -101,125 +117,230 @@ type Answer<T> = Result<Response<T>, Status>;
 impl Queue for Door {
     type ProduceStream = Produce;
     type WorkStream = Work;
-    type WatchStream = futures_util::stream::Empty<Result<v1::WatchResponse, Status>>;
+    type WatchStream = Watch;
 
     async fn produce(&self, request: Request<Streaming<v1::ProduceRequest>>) -> Answer<Produce> {
-        let caller = caller(&request)?;
-        let inbound = request.into_inner();
-        Ok(Response::new(Produce::new(
+        let (tenant, inbound) = asked(request)?;
+        answer(Ok(Produce::new(
             self.queues.clone(),
-            caller.tenant(),
+            &tenant,
             inbound,
+            self.stopping.clone(),
         )))
     }
 
     async fn work(&self, request: Request<Streaming<v1::WorkRequest>>) -> Answer<Work> {
-        let caller = caller(&request)?;
-        let inbound = request.into_inner();
-        Ok(Response::new(Work::new(
+        let (tenant, inbound) = asked(request)?;
+        answer(Ok(Work::new(
             self.queues.clone(),
-            caller.tenant(),
+            &tenant,
             inbound,
+            self.stopping.clone(),
         )))
     }
 
     async fn put_queue(&self, request: Request<v1::PutQueueRequest>) -> Answer<v1::QueueInfo> {
-        let caller = caller(&request)?;
-        let asked = request.into_inner();
+        let (tenant, asked) = asked(request)?;
         let change = asked.settings.as_ref().map(convert::settings).transpose();
-        let change = change.map_err(|error| grpc_status(&error))?;
-        let change = change.unwrap_or_default();
-        let put = self
-            .queues
-            .put_queue(caller.tenant(), &asked.name, &change)
-            .await;
-        put.map_err(|error| grpc_status(&error))?;
-        self.get_queue_of(&caller, &asked.name).await
+        let change = change.map_err(refused)?.unwrap_or_default();
+        let put = self.queues.put_queue(&tenant, &asked.name, &change).await;
+        put.map_err(refused)?;
+        self.view(&tenant, &asked.name).await
     }
 
     async fn get_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        let caller = caller(&request)?;
-        self.get_queue_of(&caller, &request.into_inner().name).await
+        let (tenant, asked) = asked(request)?;
+        self.view(&tenant, &asked.name).await
     }
 
-    async fn watch(&self, _: Request<v1::WatchRequest>) -> Answer<Self::WatchStream> {
-        Err(Status::unimplemented("not built"))
+    async fn watch(&self, request: Request<v1::WatchRequest>) -> Answer<Self::WatchStream> {
+        let (tenant, asked) = asked(request)?;
+        let subscribed = async {
+            let states = convert::states(&asked.states)?;
+            Watch::begin(
+                &self.queues,
+                &tenant,
+                &asked.queues,
+                &states,
+                self.stopping.clone(),
+            )
+            .await
+        };
+        answer(subscribed.await)
     }
 
-    async fn enqueue(&self, _: Request<v1::EnqueueRequest>) -> Answer<v1::EnqueueResponse> {
-        Err(Status::unimplemented("not built"))
+    async fn enqueue(&self, request: Request<v1::EnqueueRequest>) -> Answer<v1::EnqueueResponse> {
+        let (tenant, asked) = asked(request)?;
+        let outcomes = calls::enqueue(&self.queues, &tenant, &asked.queue, &asked.tasks).await;
+        let outcomes = outcomes.map_err(refused)?;
+        let outcomes = outcomes.iter().enumerate();
+        let outcomes = outcomes.map(|(at, outcome)| convert::enqueued(at, outcome));
+        Ok(Response::new(v1::EnqueueResponse {
+            outcomes: outcomes.collect(),
+        }))
     }
 
-    async fn claim(&self, _: Request<v1::ClaimRequest>) -> Answer<v1::ClaimResponse> {
-        Err(Status::unimplemented("not built"))
+    async fn claim(&self, request: Request<v1::ClaimRequest>) -> Answer<Encoded> {
+        let (tenant, asked) = asked(request)?;
+        let tasks = calls::claim(&self.queues, &tenant, asked).await;
+        let mut message = BytesMut::new();
+        for task in tasks.map_err(refused)? {
+            encode::claimed(&mut message, &task.assigned());
+        }
+        Ok(Response::new(Encoded(message.freeze())))
     }
 
-    async fn report(&self, _: Request<v1::ReportRequest>) -> Answer<v1::ReportResponse> {
-        Err(Status::unimplemented("not built"))
+    async fn report(&self, request: Request<v1::ReportRequest>) -> Answer<v1::ReportResponse> {
+        let (tenant, asked) = asked(request)?;
+        let outcomes = calls::report(&self.queues, &tenant, &asked.reports).await;
+        let outcome = |outcome: &Result<(), QueueError>| v1::ReportOutcome {
+            error: outcome.as_ref().err().map(convert::error),
+        };
+        Ok(Response::new(v1::ReportResponse {
+            outcomes: outcomes.map_err(refused)?.iter().map(outcome).collect(),
+        }))
     }
 
-    async fn get_task(&self, _: Request<v1::GetTaskRequest>) -> Answer<v1::Task> {
-        Err(Status::unimplemented("not built"))
+    async fn get_task(&self, request: Request<v1::GetTaskRequest>) -> Answer<v1::Task> {
+        let (tenant, asked) = asked(request)?;
+        let detail = if asked.brief {
+            Detail::Brief
+        } else {
+            Detail::Whole
+        };
+        let task = calls::task(&self.queues, &tenant, &asked.id, detail).await;
+        answer(task)
     }
 
-    async fn wait_task(&self, _: Request<v1::WaitTaskRequest>) -> Answer<v1::Task> {
-        Err(Status::unimplemented("not built"))
+    async fn wait_task(&self, request: Request<v1::WaitTaskRequest>) -> Answer<v1::Task> {
+        let (tenant, asked) = asked(request)?;
+        let waited = async {
+            let patience = calls::patience(asked.wait_ms)?;
+            self.queues
+                .wait(&tenant, calls::id(&asked.id)?, patience)
+                .await
+        };
+        answer(waited.await.map(|view| convert::task(&view)))
     }
 
-    async fn list_tasks(&self, _: Request<v1::ListTasksRequest>) -> Answer<v1::ListTasksResponse> {
-        Err(Status::unimplemented("not built"))
+    async fn list_tasks(
+        &self,
+        request: Request<v1::ListTasksRequest>,
+    ) -> Answer<v1::ListTasksResponse> {
+        let (tenant, asked) = asked(request)?;
+        answer(calls::list(&self.queues, &tenant, &asked).await)
     }
 
-    async fn cancel_task(&self, _: Request<v1::TaskRequest>) -> Answer<v1::Task> {
-        Err(Status::unimplemented("not built"))
+    async fn cancel_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Task> {
+        let (tenant, asked) = asked(request)?;
+        let done = async {
+            self.queues.cancel(&tenant, calls::id(&asked.id)?).await?;
+            calls::task(&self.queues, &tenant, &asked.id, Detail::Whole).await
+        };
+        answer(done.await)
     }
 
-    async fn requeue_task(&self, _: Request<v1::TaskRequest>) -> Answer<v1::Task> {
-        Err(Status::unimplemented("not built"))
+    async fn requeue_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Task> {
+        let (tenant, asked) = asked(request)?;
+        let done = async {
+            self.queues.requeue(&tenant, calls::id(&asked.id)?).await?;
+            calls::task(&self.queues, &tenant, &asked.id, Detail::Whole).await
+        };
+        answer(done.await)
     }
 
-    async fn delete_task(&self, _: Request<v1::TaskRequest>) -> Answer<v1::DeleteTaskResponse> {
-        Err(Status::unimplemented("not built"))
+    async fn delete_task(
+        &self,
+        request: Request<v1::TaskRequest>,
+    ) -> Answer<v1::DeleteTaskResponse> {
+        let (tenant, asked) = asked(request)?;
+        let deleted = async {
+            self.queues
+                .delete_task(&tenant, calls::id(&asked.id)?)
+                .await
+        };
+        answer(deleted.await.map(|()| v1::DeleteTaskResponse {}))
     }
 
     async fn list_queues(
         &self,
-        _: Request<v1::ListQueuesRequest>,
+        request: Request<v1::ListQueuesRequest>,
     ) -> Answer<v1::ListQueuesResponse> {
-        Err(Status::unimplemented("not built"))
+        let (tenant, _) = asked(request)?;
+        let views = self.queues.list_queues(&tenant).await.map_err(refused)?;
+        Ok(Response::new(v1::ListQueuesResponse {
+            queues: views.iter().map(convert::queue_info).collect(),
+        }))
     }
 
     async fn delete_queue(
         &self,
-        _: Request<v1::DeleteQueueRequest>,
+        request: Request<v1::DeleteQueueRequest>,
     ) -> Answer<v1::DeleteQueueResponse> {
-        Err(Status::unimplemented("not built"))
+        let (tenant, asked) = asked(request)?;
+        let deleted = self
+            .queues
+            .delete_queue(&tenant, &asked.name, asked.force)
+            .await;
+        answer(deleted.map(|()| v1::DeleteQueueResponse {}))
     }
 
-    async fn pause_queue(&self, _: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        Err(Status::unimplemented("not built"))
+    async fn pause_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
+        let (tenant, asked) = asked(request)?;
+        let set = self
+            .queues
+            .set_flow(&tenant, &asked.name, Some(true), None)
+            .await;
+        set.map_err(refused)?;
+        self.view(&tenant, &asked.name).await
     }
 
-    async fn resume_queue(&self, _: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        Err(Status::unimplemented("not built"))
+    async fn resume_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
+        let (tenant, asked) = asked(request)?;
+        let set = self
+            .queues
+            .set_flow(&tenant, &asked.name, Some(false), Some(false))
+            .await;
+        set.map_err(refused)?;
+        self.view(&tenant, &asked.name).await
     }
 
-    async fn drain_queue(&self, _: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
-        Err(Status::unimplemented("not built"))
+    async fn drain_queue(&self, request: Request<v1::QueueRequest>) -> Answer<v1::QueueInfo> {
+        let (tenant, asked) = asked(request)?;
+        let set = self
+            .queues
+            .set_flow(&tenant, &asked.name, None, Some(true))
+            .await;
+        set.map_err(refused)?;
+        self.view(&tenant, &asked.name).await
     }
 
     async fn purge_queue(
         &self,
-        _: Request<v1::PurgeQueueRequest>,
+        request: Request<v1::PurgeQueueRequest>,
     ) -> Answer<v1::PurgeQueueResponse> {
-        Err(Status::unimplemented("not built"))
+        let (tenant, asked) = asked(request)?;
+        let purged = async {
+            let states = convert::states(&asked.states)?;
+            self.queues.purge(&tenant, &asked.name, &states).await
+        };
+        answer(
+            purged
+                .await
+                .map(|deleted| v1::PurgeQueueResponse { deleted }),
+        )
     }
 
     async fn requeue_dead(
         &self,
-        _: Request<v1::RequeueDeadRequest>,
+        request: Request<v1::RequeueDeadRequest>,
     ) -> Answer<v1::RequeueDeadResponse> {
-        Err(Status::unimplemented("not built"))
+        let (tenant, asked) = asked(request)?;
+        let requeued = self
+            .queues
+            .requeue_dead(&tenant, &asked.name, asked.limit)
+            .await;
+        answer(requeued.map(|requeued| v1::RequeueDeadResponse { requeued }))
     }
 
     async fn put_schedule(&self, _: Request<v1::Schedule>) -> Answer<v1::Schedule> {
@@ -254,9 +375,8 @@ impl Queue for Door {
 }
 
 impl Door {
-    async fn get_queue_of(&self, caller: &Caller, name: &str) -> Answer<v1::QueueInfo> {
-        let view = self.queues.view_queue(caller.tenant(), name).await;
-        let view = view.map_err(|error| grpc_status(&error))?;
-        Ok(Response::new(convert::queue_info(&view)))
+    async fn view(&self, tenant: &str, name: &str) -> Answer<v1::QueueInfo> {
+        let view = self.queues.view_queue(tenant, name).await;
+        answer(view.map(|view| convert::queue_info(&view)))
     }
 }

@@ -23,6 +23,8 @@ pub struct Claimed {
     pub token: u64,
     /// When the lease ends, in Unix milliseconds.
     pub until_ms: u64,
+    /// How long it lasts, in milliseconds.
+    pub lease_ms: u64,
     /// Attempts begun, this one included.
     pub attempt: u16,
     /// Attempts before it is dead.
@@ -130,6 +132,7 @@ impl State {
             tags: entry.tags,
             token,
             until_ms,
+            lease_ms: until_ms - self.now_ms,
             attempt: entry.attempts,
             max_attempts,
             priority: entry.priority,
@@ -339,6 +342,12 @@ impl State {
             self.workers.release(erased.worker, 1);
             past = erased.earlier;
         }
+    }
+
+    /// The lease time of the queue of the task with this number.
+    pub fn lease_ms_of(&self, number: u64) -> Option<u64> {
+        let place = self.place_of(number)?;
+        Some(self.settings_of(place).lease_ms)
     }
 
     // ---- What a task asks for, or else its queue. ----

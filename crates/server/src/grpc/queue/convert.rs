@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use egret_base::Coded;
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::task_report::Report;
 use egret_queue::model::{Backoff, Jitter, Retention, RetryPolicy, TaskId, TaskState};
-use egret_queue::{Defer, Format, NewTask, QueueError, QueueView, Said, SettingsChange};
+use egret_queue::{
+    AttemptView, Defer, Enqueued, Format, NewTask, QueueError, QueueView, Said, SettingsChange,
+    TaskView,
+};
 
 /// What a client wrote that is not in the contract.
 pub(super) fn invalid(what: &'static str, reason: impl Into<String>) -> QueueError {
@@ -94,7 +98,15 @@ pub(super) fn ids(after: &[String]) -> Result<Vec<TaskId>, QueueError> {
     after.iter().map(read).collect()
 }
 
-/// What a report says, with its text. A heartbeat without a time means the lease time of the claim.
+/// Bytes of an error or a reason that are kept.
+const WORDS_BYTES_MAX: usize = 8_000;
+
+/// As much of what a worker says as is kept, cut between characters.
+fn words(text: &str) -> &[u8] {
+    &text.as_bytes()[..text.floor_char_boundary(WORDS_BYTES_MAX)]
+}
+
+/// What a report says, with its text. A heartbeat without a time is for `lease_ms`.
 pub(super) fn report(
     report: &v1::TaskReport,
     lease_ms: u64,
@@ -105,7 +117,7 @@ pub(super) fn report(
             let permanent = failed.permanent;
             (
                 Said::Fail { permanent },
-                failed.error.as_bytes(),
+                words(&failed.error),
                 Format::Bytes,
             )
         }
@@ -113,7 +125,7 @@ pub(super) fn report(
             let (delay_ms, how) = (nack.delay_ms, Defer::Nack);
             (
                 Said::Defer { delay_ms, how },
-                nack.reason.as_bytes(),
+                words(&nack.reason),
                 Format::Bytes,
             )
         }
@@ -217,5 +229,86 @@ fn retry_policy(retry: &RetryPolicy) -> v1::RetryPolicy {
             Jitter::Full => 2,
             Jitter::Equal => 3,
         },
+    }
+}
+
+/// The state with this number; `None` for all.
+pub(super) fn state(number: i32) -> Result<Option<TaskState>, QueueError> {
+    if number == 0 {
+        return Ok(None);
+    }
+    let known = u8::try_from(number - 1)
+        .ok()
+        .and_then(TaskState::from_number);
+    let unknown = || invalid("state", format!("there is none with number {number}"));
+    known.map(Some).ok_or_else(unknown)
+}
+
+pub(super) fn states(numbers: &[i32]) -> Result<Vec<TaskState>, QueueError> {
+    let read = |number: &i32| state(*number)?.ok_or_else(|| invalid("state", "it is not given"));
+    numbers.iter().map(read).collect()
+}
+
+pub(super) fn state_number(state: TaskState) -> i32 {
+    state as i32 + 1
+}
+
+/// A task as clients see it.
+pub(super) fn task(view: &TaskView) -> v1::Task {
+    let attempt = |attempt: &AttemptView| v1::Attempt {
+        number: u32::from(attempt.number),
+        worker: attempt.worker.clone(),
+        started_at_ms: attempt.started_ms as i64,
+        ended_at_ms: attempt.ended_ms as i64,
+        outcome: attempt.outcome.to_owned(),
+        error: attempt.error.clone(),
+    };
+    v1::Task {
+        id: view.id.to_string(),
+        queue: view.queue.clone(),
+        state: state_number(view.state),
+        priority: u32::from(view.priority),
+        ordering_key: view.ordering_key.clone(),
+        created_at_ms: view.id.created_ms() as i64,
+        run_at_ms: view.run_at_ms as i64,
+        lease_until_ms: view.lease_until_ms as i64,
+        ended_at_ms: view.ended_ms as i64,
+        attempts: u32::from(view.attempts),
+        max_attempts: u32::from(view.max_attempts),
+        history: view.history.iter().map(attempt).collect(),
+        payload: view.payload.clone().into(),
+        format: view.format as i32,
+        result: view.result.clone().into(),
+        result_format: view.result_format as i32,
+        error: view.error.clone(),
+        tags: view.tags.clone(),
+        metadata: view.metadata.clone().into_iter().collect(),
+        traceparent: view.traceparent.clone(),
+        tracestate: view.tracestate.clone(),
+        callback_url: view.callback_url.clone(),
+        after: view.after.iter().map(ToString::to_string).collect(),
+        unique_key: view.unique_key.clone(),
+    }
+}
+
+/// What became of a new task, with its place in the call.
+pub(super) fn enqueued(number: usize, outcome: &Result<Enqueued, QueueError>) -> v1::Enqueued {
+    let (id, replayed) = match outcome {
+        Ok(enqueued) => (enqueued.id.to_string(), enqueued.replayed),
+        Err(_) => (String::new(), false),
+    };
+    v1::Enqueued {
+        number: number as u64,
+        id,
+        replayed,
+        error: outcome.as_ref().err().map(error),
+    }
+}
+
+pub(super) fn error(refused: &QueueError) -> v1::Error {
+    v1::Error {
+        code: refused.code().to_owned(),
+        message: refused.to_string(),
+        retryable: refused.retryable(),
     }
 }

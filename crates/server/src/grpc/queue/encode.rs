@@ -70,9 +70,23 @@ pub(super) fn welcome(out: &mut BytesMut, lease_ms: u64) {
     message(out, 1, |out| number(out, 1, lease_ms));
 }
 
+/// `WorkResponse.drained`.
+pub(super) fn drained(out: &mut BytesMut) {
+    number(out, 6, 1);
+}
+
 /// `WorkResponse.tasks`.
 pub(super) fn assignment(out: &mut BytesMut, task: &Assigned<'_>) {
-    message(out, 2, |out| {
+    assignment_as(out, 2, task);
+}
+
+/// `ClaimResponse.tasks`.
+pub(super) fn claimed(out: &mut BytesMut, task: &Assigned<'_>) {
+    assignment_as(out, 1, task);
+}
+
+fn assignment_as(out: &mut BytesMut, field: u64, task: &Assigned<'_>) {
+    message(out, field, |out| {
         bytes(out, 1, &task.id.text());
         bytes(out, 2, task.queue.as_bytes());
         out.put_slice(task.content);
@@ -82,6 +96,7 @@ pub(super) fn assignment(out: &mut BytesMut, task: &Assigned<'_>) {
         number(out, 8, u64::from(task.max_attempts));
         number(out, 9, u64::from(task.priority));
         number(out, 11, task.id.created_ms());
+        number(out, 16, task.lease_ms);
         out.put_slice(task.tags);
     });
 }

@@ -2,10 +2,13 @@
 //! everything there is in one message.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
+use egret_queue::QueueError;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::Status;
 
 /// A message is closed at this size, in bytes; one task may make it larger.
@@ -70,11 +73,12 @@ impl Outlet {
     }
 
     /// The next message. `asks_more` says whether more may be asked for on the stream: once it may not
-    /// and everything is answered and sent, the end comes.
+    /// and everything is answered and sent, the end comes, with `farewell` where there is one.
     pub fn poll_next(
         &self,
         context: &mut Context<'_>,
         asks_more: bool,
+        farewell: impl FnOnce() -> Option<Status>,
     ) -> Poll<Option<Result<Bytes, Status>>> {
         let mut waiting = self.waiting();
         if let Some(message) = waiting.take() {
@@ -84,7 +88,7 @@ impl Outlet {
             return Poll::Ready(Some(Err(status)));
         }
         if !asks_more && waiting.unanswered == 0 {
-            return Poll::Ready(None);
+            return Poll::Ready(farewell().map(Err));
         }
         let known = waiting.waker.as_ref();
         if !known.is_some_and(|waker| waker.will_wake(context.waker())) {
@@ -104,6 +108,36 @@ impl Waiting {
             self.accepted.clear();
         }
         (!self.open.is_empty()).then(|| self.open.split().freeze())
+    }
+}
+
+/// Whether the server stops, for a stream to look at whenever it is polled.
+pub(super) struct Stopping {
+    waiting: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+}
+
+impl Stopping {
+    pub fn new(token: CancellationToken) -> Self {
+        Self {
+            waiting: Some(Box::pin(token.cancelled_owned())),
+        }
+    }
+
+    /// Whether it does by now.
+    pub fn poll(&mut self, context: &mut Context<'_>) -> bool {
+        if let Some(waiting) = &mut self.waiting {
+            if waiting.as_mut().poll(context).is_pending() {
+                return false;
+            }
+            self.waiting = None;
+        }
+        true
+    }
+
+    /// What a stream ends with when the server stops.
+    pub fn farewell(&self) -> Option<Status> {
+        let stopped = self.waiting.is_none();
+        stopped.then(|| crate::problem::grpc_status(&QueueError::Stopping))
     }
 }
 

@@ -9,9 +9,10 @@ use egret_proto::Encoded;
 use egret_proto::queue::v1;
 use egret_queue::{Enqueued, Enqueues, ProduceSink, QueueError, QueueHandle, Queues, check_batch};
 use futures_util::Stream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use super::outlet::Outlet;
+use super::outlet::{Outlet, Stopping};
 use super::{convert, encode};
 
 /// Tasks of one stream that may wait for their outcome; more are not read before.
@@ -35,6 +36,7 @@ pub(super) struct Produce {
     tenant: Box<str>,
     inbound: Option<Streaming<v1::ProduceRequest>>,
     sink: Arc<Sink>,
+    stopping: Stopping,
     next_number: u64,
     /// The queue of the message before.
     queue: Option<Arc<QueueHandle>>,
@@ -46,12 +48,18 @@ pub(super) struct Produce {
 }
 
 impl Produce {
-    pub fn new(queues: Queues, tenant: &str, inbound: Streaming<v1::ProduceRequest>) -> Self {
+    pub fn new(
+        queues: Queues,
+        tenant: &str,
+        inbound: Streaming<v1::ProduceRequest>,
+        stopping: CancellationToken,
+    ) -> Self {
         Self {
             queues,
             tenant: tenant.into(),
             inbound: Some(inbound),
             sink: Arc::new(Sink(Outlet::default())),
+            stopping: Stopping::new(stopping),
             next_number: 0,
             queue: None,
             held: None,
@@ -170,9 +178,15 @@ impl Stream for Produce {
     type Item = Result<Encoded, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.stopping.poll(context) {
+            self.inbound = None;
+        }
         self.read(context);
         let asks_more = self.inbound.is_some() || self.held.is_some();
-        let next = self.sink.0.poll_next(context, asks_more);
+        let next = {
+            let farewell = || self.stopping.farewell();
+            self.sink.0.poll_next(context, asks_more, farewell)
+        };
         next.map(|message| message.map(|message| message.map(Encoded)))
     }
 }

@@ -12,9 +12,10 @@ use egret_queue::{
     Assigned, QueueError, Queues, ReportSink, Reports, WorkSink, WorkSpec, Worker, check_batch,
 };
 use futures_util::Stream;
+use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
-use super::outlet::Outlet;
+use super::outlet::{Outlet, Stopping};
 use super::{convert, encode};
 use crate::problem::grpc_status;
 
@@ -63,6 +64,7 @@ pub(super) struct Work {
     tenant: Box<str>,
     inbound: Option<Streaming<v1::WorkRequest>>,
     sink: Arc<Sink>,
+    stopping: Stopping,
     next_number: u64,
     place: Place,
 }
@@ -72,18 +74,24 @@ enum Place {
     /// No hello yet.
     Silent,
     /// The worker is being taken in; with what came beside the hello.
-    Coming(BoxFuture<'static, Taken>, v1::WorkRequest),
-    /// It works, and its leases last so many milliseconds.
+    Coming(BoxFuture<'static, Taken>, u64, v1::WorkRequest),
+    /// It works; a heartbeat without a time is for so many milliseconds, zero: as its queue says.
     There(Worker, u64),
 }
 
 impl Work {
-    pub fn new(queues: Queues, tenant: &str, inbound: Streaming<v1::WorkRequest>) -> Self {
+    pub fn new(
+        queues: Queues,
+        tenant: &str,
+        inbound: Streaming<v1::WorkRequest>,
+        stopping: CancellationToken,
+    ) -> Self {
         Self {
             queues,
             tenant: tenant.into(),
             inbound: Some(inbound),
             sink: Arc::new(Sink(Outlet::default())),
+            stopping: Stopping::new(stopping),
             next_number: 0,
             place: Place::Silent,
         }
@@ -91,7 +99,7 @@ impl Work {
 
     fn read(&mut self, context: &mut Context<'_>) {
         while self.sink.0.unanswered() < UNANSWERED_MAX {
-            if let Place::Coming(taking, _) = &mut self.place {
+            if let Place::Coming(taking, ..) = &mut self.place {
                 match taking.as_mut().poll(context) {
                     Poll::Pending => return,
                     Poll::Ready(taken) => self.begin(taken),
@@ -105,8 +113,20 @@ impl Work {
                 Poll::Pending => return,
                 Poll::Ready(Some(Ok(message))) => self.take(message),
                 Poll::Ready(Some(Err(status))) => self.break_off(status),
-                Poll::Ready(None) => self.inbound = None,
+                Poll::Ready(None) => {
+                    self.inbound = None;
+                    self.leave();
+                }
             }
+        }
+    }
+
+    /// The client has closed its side: the end comes after what was handed out before.
+    fn leave(&mut self) {
+        if let Place::There(worker, _) = &self.place {
+            self.sink.0.expect(1);
+            let sink = self.sink.clone();
+            worker.drain(move || sink.0.put(1, |_| {}));
         }
     }
 
@@ -127,7 +147,7 @@ impl Work {
                 let (queues, tenant) = (self.queues.clone(), self.tenant.clone());
                 let sink = self.sink.clone();
                 let taking = Box::pin(async move { queues.worker(&tenant, &spec, sink).await });
-                self.place = Place::Coming(taking, message);
+                self.place = Place::Coming(taking, hello.lease_ms, message);
             }
             (Place::There(..), None) => self.work(&message),
             (Place::Silent, None) => self.refuse("the first message of a stream must carry it"),
@@ -142,7 +162,7 @@ impl Work {
 
     fn begin(&mut self, taken: Taken) {
         let before = std::mem::replace(&mut self.place, Place::Silent);
-        let Place::Coming(_, message) = before else {
+        let Place::Coming(_, asked_ms, message) = before else {
             unreachable!("it was being taken in");
         };
         match taken {
@@ -150,7 +170,7 @@ impl Work {
                 self.sink
                     .0
                     .put(0, |page| encode::welcome(page.message(), lease_ms));
-                self.place = Place::There(worker, lease_ms);
+                self.place = Place::There(worker, asked_ms);
                 self.work(&message);
             }
             Err(error) => self.break_off(grpc_status(&error)),
@@ -170,6 +190,10 @@ impl Work {
             self.next_number += message.reports.len() as u64;
             let reports = Reports::new(&self.queues, &self.tenant);
             report(reports, &self.sink, *lease_ms, first, &message.reports);
+        }
+        if message.drain {
+            let sink = self.sink.clone();
+            worker.drain(move || sink.0.put(0, |page| encode::drained(page.message())));
         }
         worker.add_credits(message.credits);
     }
@@ -210,9 +234,15 @@ impl Stream for Work {
     type Item = Result<Encoded, Status>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.stopping.poll(context) && self.inbound.take().is_some() {
+            self.leave();
+        }
         self.read(context);
         let asks_more = self.inbound.is_some() || matches!(self.place, Place::Coming(..));
-        let next = self.sink.0.poll_next(context, asks_more);
+        let next = {
+            let farewell = || self.stopping.farewell();
+            self.sink.0.poll_next(context, asks_more, farewell)
+        };
         next.map(|message| message.map(|message| message.map(Encoded)))
     }
 }
