@@ -13,6 +13,7 @@ mod worker;
 
 pub use api::produce::{BATCH_MAX, Enqueues, Format, NewTask, PRIORITY_DEFAULT, check_batch};
 pub use api::queues::{QueueView, SettingsChange};
+pub use api::schedules::{Missed, NewSchedule, ScheduleView};
 pub use api::sink::{Assigned, Enqueued, ProduceSink, ReportSink, WorkSink};
 pub use api::tasks::{AttemptView, Detail, TaskPage, TaskView};
 pub use api::watch::{ChangeSink, TaskChange};

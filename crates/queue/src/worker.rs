@@ -4,6 +4,7 @@ pub(crate) mod dispatch;
 pub(crate) mod limits;
 pub(crate) mod partition;
 mod post;
+pub(crate) mod ticks;
 pub(crate) mod turn;
 mod upkeep;
 mod waiting;
@@ -108,6 +109,11 @@ impl Queues {
                 found
                     .entry(id)
                     .or_insert((tenant, name, queue.settings.clone()));
+            }
+        }
+        for (number, partition) in partitions.iter().enumerate() {
+            for (tenant, name, _) in partition.state.schedules() {
+                lock(&self.inner.schedules).insert((tenant.into(), name.into()), number);
             }
         }
         let mut shared = Vec::with_capacity(partitions.len());

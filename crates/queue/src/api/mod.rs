@@ -2,6 +2,7 @@
 
 pub mod produce;
 pub mod queues;
+pub mod schedules;
 pub(crate) mod session;
 pub mod sink;
 pub(crate) mod submit;
@@ -9,7 +10,7 @@ pub mod tasks;
 pub mod watch;
 pub mod work;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
@@ -89,6 +90,9 @@ impl QueueHandle {
 /// Queues by tenant, then by name.
 pub(crate) type Directory = HashMap<Box<str>, HashMap<Box<str>, Arc<QueueHandle>>>;
 
+/// Partitions of schedules, by tenant and name.
+pub(crate) type Schedules = BTreeMap<(Box<str>, Box<str>), usize>;
+
 pub(crate) struct Inner {
     pub config: QueueConfig,
     pub directory: PathBuf,
@@ -100,6 +104,8 @@ pub(crate) struct Inner {
     pub limits: Arc<Limits>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub queues: RwLock<Directory>,
+    /// Which partition has a schedule, by tenant and name.
+    pub schedules: Mutex<Schedules>,
     /// One queue is made at a time.
     pub making: tokio::sync::Mutex<()>,
     pub next_queue: AtomicU64,
@@ -121,6 +127,7 @@ impl Queues {
                 limits: Arc::default(),
                 threads: Mutex::default(),
                 queues: RwLock::default(),
+                schedules: Mutex::default(),
                 making: tokio::sync::Mutex::default(),
                 next_queue: AtomicU64::new(1),
                 spread: AtomicU64::new(0),

@@ -184,46 +184,17 @@ impl<'q> Enqueues<'q> {
         queue: &QueueHandle,
         task: &NewTask<'_>,
     ) -> Result<(), QueueError> {
-        let mut item = self.check(number, queue, task)?;
+        let item = self.check(number, queue, task)?;
         self.tenant = queue.tenant_number;
         let partition = self.queues.inner.partition_of(item.shard)?;
         let part = &mut self.parts[partition];
-        let span = |bytes: &mut Vec<u8>, put: &mut dyn FnMut(&mut Vec<u8>)| {
-            let start = bytes.len() as u32;
-            put(bytes);
-            start..bytes.len() as u32
-        };
-        let bytes = &mut part.bytes;
-        if !task.tags.is_empty() {
-            item.tags = span(bytes, &mut |out| {
-                content::put_tags(out, task.tags.iter().map(String::as_str));
-            });
-        }
-        if !task.after.is_empty() {
-            item.after = span(bytes, &mut |out| {
-                for id in task.after {
-                    out.extend_from_slice(&id.to_bytes());
-                }
-            });
-        }
-        let content = Content {
-            payload: task.payload,
-            format: task.format,
-            ordering_key: task.ordering_key,
-            metadata: task.metadata.clone(),
-            traceparent: task.traceparent,
-            tracestate: task.tracestate,
-            private: Private {
-                callback_url: task.callback_url,
-                unique_key: task.unique_key,
-            },
-        };
-        item.content = span(bytes, &mut |out| content::put(out, &content));
+        let item = lay_out(item, task, &[], &mut part.bytes);
         part.items.push(item);
         Ok(())
     }
 
-    fn check(
+    /// Checks a task; its parts are laid out after.
+    pub(crate) fn check(
         &self,
         number: u64,
         queue: &QueueHandle,
@@ -321,6 +292,43 @@ impl<'q> Enqueues<'q> {
             }
         }
     }
+}
+
+/// Appends what a task carries, with the description of its schedule where it has one.
+pub(crate) fn lay_out(
+    mut item: Item,
+    task: &NewTask<'_>,
+    schedule: &[u8],
+    bytes: &mut Vec<u8>,
+) -> Item {
+    let mut start = bytes.len() as u32;
+    let mut end_of = |bytes: &Vec<u8>| {
+        let span = start..bytes.len() as u32;
+        start = span.end;
+        span
+    };
+    content::put_tags(bytes, task.tags.iter().map(String::as_str));
+    item.tags = end_of(bytes);
+    for id in task.after {
+        bytes.extend_from_slice(&id.to_bytes());
+    }
+    item.after = end_of(bytes);
+    let content = Content {
+        payload: task.payload,
+        format: task.format,
+        ordering_key: task.ordering_key,
+        metadata: task.metadata.clone(),
+        traceparent: task.traceparent,
+        tracestate: task.tracestate,
+        private: Private {
+            callback_url: task.callback_url,
+            unique_key: task.unique_key,
+            schedule,
+        },
+    };
+    content::put(bytes, &content);
+    item.content = end_of(bytes);
+    item
 }
 
 fn check_content(queues: &Queues, task: &NewTask<'_>) -> Result<(), QueueError> {

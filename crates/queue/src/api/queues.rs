@@ -462,7 +462,7 @@ impl Queues {
 }
 
 /// Refuses what is no name of a queue: 1 to 128 letters, digits and `-_.:`, not `-` first.
-fn check_name(name: &str) -> Result<(), QueueError> {
+pub(crate) fn check_name(name: &str) -> Result<(), QueueError> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     if (1..=128).contains(&name.len()) && name.chars().all(allowed) && !name.starts_with('-') {
         return Ok(());

@@ -60,6 +60,8 @@ pub struct Private<'a> {
     pub callback_url: &'a str,
     /// Its unique key; empty: none.
     pub unique_key: &'a str,
+    /// The description of the schedule that makes it; empty: none does.
+    pub schedule: &'a [u8],
 }
 
 fn put_text(out: &mut Vec<u8>, number: u64, text: &str) {
@@ -82,6 +84,7 @@ pub fn put(out: &mut Vec<u8>, content: &Content<'_>) {
         let mut bytes = Vec::new();
         put_bytes(&mut bytes, private.callback_url.as_bytes());
         put_bytes(&mut bytes, private.unique_key.as_bytes());
+        put_bytes(&mut bytes, private.schedule);
         put_bytes(out, &bytes);
     }
     if !content.payload.is_empty() {
@@ -127,6 +130,7 @@ pub fn take(content: &[u8]) -> Result<Content<'_>, Malformed> {
         result.private = Private {
             callback_url: from.text()?,
             unique_key: from.text()?,
+            schedule: from.bytes()?,
         };
     }
     while !from.rest().is_empty() {

@@ -13,6 +13,7 @@ use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken};
 
 use super::dispatch::{Dispatcher, Push};
 use super::post::Post;
+use super::ticks;
 use super::turn::Turn;
 use super::upkeep::Upkeep;
 use super::waiting::Waiting;
@@ -33,11 +34,17 @@ const TURN_BYTES_MAX: usize = 4 << 20;
 /// Steps of what is due in one turn.
 const ADVANCE_BUDGET: u32 = 2_048;
 
+/// The longest that a partition sleeps.
+const PAUSE_MAX: Duration = Duration::from_secs(3_600);
+
+/// Reads a record of a log.
+pub(crate) type ReadRecord = dyn Fn(Seq) -> Result<Bytes, LogError> + Send + Sync;
+
 /// What others know of a partition.
 pub(crate) struct Shared {
     pub inbox: Inbox<Submission>,
     /// Reads a record of the log, from any thread.
-    pub read: Box<dyn Fn(Seq) -> Result<Bytes, LogError> + Send + Sync>,
+    pub read: Box<ReadRecord>,
 }
 
 /// How an answered batch is told.
@@ -138,11 +145,16 @@ impl<L: Log + 'static> Partition<L> {
     fn pause(&self) -> Option<Duration> {
         let now = self.clock.now().as_millis_unsigned();
         let due = self.state.next_due_ms().into_iter();
-        let due = due.chain(self.dispatcher.next_due_ms()).min();
+        let due = due.chain(self.dispatcher.next_due_ms());
+        let due = due.chain(self.state.next_tick_ms()).min();
         let until_due = due.map(|due| Duration::from_millis(due.saturating_sub(now)));
         let deadline = self.log.sync_deadline();
         let until_sync = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        until_due.into_iter().chain(until_sync).min()
+        until_due
+            .into_iter()
+            .chain(until_sync)
+            .min()
+            .map(|pause| pause.min(PAUSE_MAX))
     }
 
     fn turn(&mut self) -> Result<(), LogError> {
@@ -195,6 +207,7 @@ impl<L: Log + 'static> Partition<L> {
         if turn.state.next_due_ms().is_some_and(|due| due <= now_ms) {
             turn.advance(ADVANCE_BUDGET);
         }
+        ticks::run(&mut turn, &*self.shared.read);
         self.dispatcher
             .hand_out(&mut turn, &mut self.claimed, &mut self.pushes);
         for session in self.once.drain(..) {

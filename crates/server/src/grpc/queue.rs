@@ -343,34 +343,54 @@ impl Queue for Door {
         answer(requeued.map(|requeued| v1::RequeueDeadResponse { requeued }))
     }
 
-    async fn put_schedule(&self, _: Request<v1::Schedule>) -> Answer<v1::Schedule> {
-        Err(Status::unimplemented("not built"))
+    async fn put_schedule(&self, request: Request<v1::Schedule>) -> Answer<v1::Schedule> {
+        let (tenant, asked) = asked(request)?;
+        let put = async {
+            let schedule = convert::new_schedule(&asked)?;
+            self.queues.put_schedule(&tenant, &schedule).await
+        };
+        answer(put.await.map(|view| convert::schedule(&view)))
     }
 
-    async fn get_schedule(&self, _: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
-        Err(Status::unimplemented("not built"))
+    async fn get_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
+        let (tenant, asked) = asked(request)?;
+        let view = self.queues.schedule(&tenant, &asked.name).await;
+        answer(view.map(|view| convert::schedule(&view)))
     }
 
     async fn list_schedules(
         &self,
-        _: Request<v1::ListSchedulesRequest>,
+        request: Request<v1::ListSchedulesRequest>,
     ) -> Answer<v1::ListSchedulesResponse> {
-        Err(Status::unimplemented("not built"))
+        let (tenant, _) = asked(request)?;
+        let views = self.queues.schedules(&tenant).await.map_err(refused)?;
+        Ok(Response::new(v1::ListSchedulesResponse {
+            schedules: views.iter().map(convert::schedule).collect(),
+        }))
     }
 
     async fn delete_schedule(
         &self,
-        _: Request<v1::ScheduleRequest>,
+        request: Request<v1::ScheduleRequest>,
     ) -> Answer<v1::DeleteScheduleResponse> {
-        Err(Status::unimplemented("not built"))
+        let (tenant, asked) = asked(request)?;
+        let deleted = self.queues.delete_schedule(&tenant, &asked.name).await;
+        answer(deleted.map(|()| v1::DeleteScheduleResponse {}))
     }
 
-    async fn pause_schedule(&self, _: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
-        Err(Status::unimplemented("not built"))
+    async fn pause_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
+        let (tenant, asked) = asked(request)?;
+        let view = self.queues.pause_schedule(&tenant, &asked.name, true).await;
+        answer(view.map(|view| convert::schedule(&view)))
     }
 
-    async fn resume_schedule(&self, _: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
-        Err(Status::unimplemented("not built"))
+    async fn resume_schedule(&self, request: Request<v1::ScheduleRequest>) -> Answer<v1::Schedule> {
+        let (tenant, asked) = asked(request)?;
+        let view = self
+            .queues
+            .pause_schedule(&tenant, &asked.name, false)
+            .await;
+        answer(view.map(|view| convert::schedule(&view)))
     }
 }
 

@@ -136,6 +136,17 @@ impl State {
         found.ok_or(Refusal::ScheduleUnknown)
     }
 
+    /// When the next tick comes of those that do not rest, in Unix milliseconds.
+    pub fn next_tick_ms(&self) -> Option<u64> {
+        let awake = self.schedules.values().filter(|schedule| !schedule.paused);
+        awake.map(|schedule| schedule.next_ms).min()
+    }
+
+    /// The schedule of this name.
+    pub fn schedule(&self, tenant: &str, name: &str) -> Option<&Schedule> {
+        self.schedules.get(&(tenant.into(), name.into()))
+    }
+
     /// Every schedule with its tenant and name.
     pub fn schedules(&self) -> impl Iterator<Item = (&str, &str, &Schedule)> {
         let all = self.schedules.iter();

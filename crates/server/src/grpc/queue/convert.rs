@@ -7,8 +7,8 @@ use egret_proto::queue::v1;
 use egret_proto::queue::v1::task_report::Report;
 use egret_queue::model::{Backoff, Jitter, Retention, RetryPolicy, TaskId, TaskState};
 use egret_queue::{
-    AttemptView, Defer, Enqueued, Format, NewTask, QueueError, QueueView, Said, SettingsChange,
-    TaskView,
+    AttemptView, Defer, Enqueued, Format, Missed, NewSchedule, NewTask, QueueError, QueueView,
+    Said, ScheduleView, SettingsChange, TaskView,
 };
 
 /// What a client wrote that is not in the contract.
@@ -310,5 +310,65 @@ pub(super) fn error(refused: &QueueError) -> v1::Error {
         code: refused.code().to_owned(),
         message: refused.to_string(),
         retryable: refused.retryable(),
+    }
+}
+
+/// A schedule to be made.
+pub(super) fn new_schedule(schedule: &v1::Schedule) -> Result<NewSchedule<'_>, QueueError> {
+    let task = schedule.task.as_ref();
+    let task = task.ok_or_else(|| invalid("task", "it is not given"))?;
+    if !task.after.is_empty() {
+        return Err(invalid("after", "a task of a schedule has none"));
+    }
+    Ok(NewSchedule {
+        name: &schedule.name,
+        cron: &schedule.cron,
+        time_zone: &schedule.time_zone,
+        queue: &schedule.queue,
+        task: new_task(task, &[])?,
+        missed: match schedule.missed {
+            0 | 1 => Missed::Skip,
+            2 => Missed::One,
+            3 => Missed::All,
+            other => {
+                return Err(invalid(
+                    "missed",
+                    format!("there is none with number {other}"),
+                ));
+            }
+        },
+        paused: schedule.paused,
+    })
+}
+
+/// A schedule as clients see it.
+pub(super) fn schedule(view: &ScheduleView) -> v1::Schedule {
+    v1::Schedule {
+        name: view.name.clone(),
+        cron: view.cron.clone(),
+        time_zone: view.time_zone.clone(),
+        queue: view.queue.clone(),
+        task: Some(v1::NewTask {
+            payload: view.payload.clone().into(),
+            format: view.format as i32,
+            priority: Some(u32::from(view.priority)),
+            ordering_key: view.ordering_key.clone(),
+            max_attempts: view.options.max_attempts.map(u32::from),
+            retry: view.options.retry.as_ref().map(retry_policy),
+            timeout_ms: view.options.timeout_ms.unwrap_or_default(),
+            tags: view.tags.clone(),
+            metadata: view.metadata.clone().into_iter().collect(),
+            callback_url: view.callback_url.clone(),
+            ..v1::NewTask::default()
+        }),
+        missed: match view.missed {
+            Missed::Skip => 1,
+            Missed::One => 2,
+            Missed::All => 3,
+        },
+        paused: view.paused,
+        next_at_ms: view.next_ms as i64,
+        last_at_ms: view.last_ms as i64,
+        last_task: view.last_task.map(|id| id.to_string()).unwrap_or_default(),
     }
 }
