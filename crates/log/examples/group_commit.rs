@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use egret_log::group::{Group, GroupConfig, Ticket};
-use egret_log::{Appended, Batch, Directory, Disk, DiskFile, FileLog, Log, LogConfig, Seq};
+use egret_log::{
+    Appended, Batch, Directory, Disk, DiskFile, FileLog, Log, LogConfig, LogReader, Seq,
+};
 
 const RECORD: [u8; 128] = [7; 128];
 
@@ -136,6 +138,37 @@ fn window(group: &Group<FileLog>, in_flight: usize, until: Instant) -> (usize, V
     (count, latencies)
 }
 
+/// Opening with everything to be replayed, a stream over it, and reads one by one, in order.
+fn replay(directory: &Path) {
+    let disk = Directory::open(directory).expect("the directory can be made");
+    let begin = Instant::now();
+    let (log, recovery) =
+        FileLog::open(disk, LogConfig::default(), Seq::FIRST).expect("the log opens");
+    let rate = |bytes: u64, begin: Instant| bytes as f64 / begin.elapsed().as_secs_f64() / 1e9;
+    let scanned = recovery.bytes_scanned;
+    println!(
+        "opened, {scanned} bytes checked: {:.2} GB/s",
+        rate(scanned, begin)
+    );
+    let begin = Instant::now();
+    let bytes: usize = log
+        .tail(log.first())
+        .map(|item| 16 + item.expect("the log is whole").1.len())
+        .sum();
+    println!("tail: {:.2} GB/s", rate(bytes as u64, begin));
+    let reader = log.reader();
+    let begin = Instant::now();
+    let mut records = 0u32;
+    for seq in (log.first().0..log.next().0).take(1_000_000) {
+        reader.read(Seq(seq)).expect("the log is whole");
+        records += 1;
+    }
+    println!(
+        "read in order: {:.0} ns a record",
+        begin.elapsed().as_nanos() as f64 / f64::from(records)
+    );
+}
+
 fn open(directory: &Path) -> FileLog {
     let disk = Directory::open(directory).expect("the directory can be made");
     let (log, _) = FileLog::open(disk, LogConfig::default(), Seq::FIRST).expect("the log opens");
@@ -165,6 +198,8 @@ fn main() {
         let measured = many(&group, threads, in_flight, time);
         measured.print(&format!("{in_flight} in flight, {threads} threads"), &base);
     }
+    drop(group);
+    replay(&directory.join("log"));
     bare(directory, time)
         .expect("the disk works")
         .print("bare, once more", &base);

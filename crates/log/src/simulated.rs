@@ -68,6 +68,8 @@ pub struct Calls {
     pub syncs: u64,
     /// Syncs of the directory.
     pub directory_syncs: u64,
+    /// Creations, renames and removals.
+    pub name_changes: u64,
     /// Reads.
     pub reads: u64,
 }
@@ -197,6 +199,7 @@ impl SimulatedDisk {
 
     fn change(&self, change: NameChange) -> io::Result<()> {
         let mut world = self.world();
+        world.calls.name_changes += 1;
         world.step(1)?;
         apply(&mut world.names, &change);
         world.pending_names.push(change);
