@@ -96,7 +96,7 @@ fn check(durability: Durability) {
     while let Some(calls) = stop_at(durability, strides.step, 0) {
         // What is found of several unsynced changes of names is a matter of luck.
         if calls != strides.calls {
-            for luck in 1..12 {
+            for luck in 1..40 {
                 stop_at(durability, strides.step, luck);
             }
         }
@@ -114,7 +114,7 @@ fn stop_at(durability: Durability, step: u64, luck: u64) -> Option<u64> {
     disk.inject(Fault::PowerLoss(step));
     scenario(&disk, durability, &mut model).err()?;
     let calls = disk.calls();
-    let least = if (step + luck) % 3 == 0 {
+    let least = if (step + luck).is_multiple_of(3) {
         disk.kill();
         model.next()
     } else {
