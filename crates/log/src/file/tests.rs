@@ -156,3 +156,33 @@ fn an_interval_says_when_to_sync() {
     log.sync().expect("the disk works");
     assert_eq!((log.synced_below(), log.sync_deadline()), (Seq(11), None));
 }
+
+#[test]
+fn reading_in_order_costs_a_call_a_chunk_and_what_is_recent_none() {
+    let disk = crate::simulated::SimulatedDisk::new(64 << 20);
+    let config = LogConfig {
+        index_stride_bytes: 4 << 10,
+        housekeeping: crate::Housekeeping::Owner,
+        ..config()
+    };
+    let (mut log, _) = FileLog::open(disk.clone(), config, Seq(1)).expect("the disk works");
+    let mut batch = Batch::new();
+    for _ in 0..10_000 {
+        batch.push(&[1; 84]);
+        let expected = log.next();
+        let appended = log.append(&mut batch, expected).expect("the disk works");
+        assert!(matches!(appended, Appended::Committed(_)));
+    }
+    let reader = log.reader();
+    let before = disk.calls().reads;
+    for seq in 9_950..=10_000 {
+        reader.read(Seq(seq)).expect("it is in memory");
+    }
+    assert_eq!(disk.calls().reads, before);
+    for seq in 1..=10_000 {
+        reader.read(Seq(seq)).expect("it was appended");
+    }
+    // 10,000 frames of 192 bytes, in chunks of 64 KiB once the order is seen, some segments.
+    let calls = disk.calls().reads - before;
+    assert!(calls < 60, "{calls}");
+}
