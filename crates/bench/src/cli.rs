@@ -5,8 +5,12 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+mod queue;
+
 use crate::compare::CompareArgs;
 use crate::report::ReportArgs;
+
+pub use queue::{Durability, QueueArgs};
 
 /// Printed at the end of `egret bench --help`.
 pub const EXIT_CODES: &str = "\
@@ -18,6 +22,8 @@ Exit codes of compare: 0 better or equivalent, 1 worse, 2 inconclusive, 3 cannot
 pub enum BenchCommand {
     /// Bursts of users who each make a branch, work in it and destroy it
     Branches(BranchesArgs),
+    /// Full cycles of the task queue: make a task, hand it out, complete it
+    Queue(QueueArgs),
     /// Load any PostgreSQL with the transactions of a workload file
     Sql(SqlArgs),
     /// Compare two results, or two commands run in turn
@@ -31,6 +37,7 @@ impl BenchCommand {
     pub fn server(&self) -> Option<&str> {
         match self {
             Self::Branches(args) => args.run.server.as_deref(),
+            Self::Queue(args) => args.run.server.as_deref(),
             Self::Sql(args) => args.run.server.as_deref(),
             Self::Compare(_) | Self::Report(_) => None,
         }

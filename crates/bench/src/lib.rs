@@ -43,6 +43,7 @@ pub use server::Door;
 
 use cli::BenchCommand;
 use scenarios::branches::Branches;
+use scenarios::queue::Queue;
 use scenarios::sql::Sql;
 
 /// The git commit that this program was built from, with `+dirty` behind it for a changed tree;
@@ -73,6 +74,11 @@ pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
     match command {
         BenchCommand::Branches(args) => {
             let scenario = Branches::new(&args)?;
+            runner::run(scenario, &args.run, global).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        BenchCommand::Queue(args) => {
+            let scenario = Queue::new(&args)?;
             runner::run(scenario, &args.run, global).await?;
             Ok(ExitCode::SUCCESS)
         }

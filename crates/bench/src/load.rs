@@ -238,7 +238,7 @@ async fn warm_up(stage: &mut Stage, load: &Load, crew: &mut Crew, pulse: &Pulse)
 
 /// What must settle, of one window: the rate of a closed loop, in operations per second; the typical
 /// latency of an open one, in microseconds, where any ended.
-fn watched(pace: Pace, now: &Beat, before: &Beat, lasted: Duration) -> Option<f64> {
+pub(crate) fn watched(pace: Pace, now: &Beat, before: &Beat, lasted: Duration) -> Option<f64> {
     match pace {
         Pace::Closed => Some(now.ended_since(before) as f64 / lasted.as_secs_f64()),
         Pace::Open { .. } => now.latency_since(before),

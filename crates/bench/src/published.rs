@@ -151,6 +151,7 @@ fn figure(claim: &str, published: &Published) -> Result<(f64, Dimension), String
     };
     let dimension = match metric.unit.as_str() {
         "ms" => Dimension::Time,
+        "us" => return Ok((value / 1e3, Dimension::Time)),
         "bytes" => Dimension::Size,
         "1/s" => Dimension::Rate,
         _ => Dimension::Bare,

@@ -11,6 +11,7 @@ pub fn show(value: f64, unit: &str) -> String {
             value,
             &[(1e3, " s"), (1.0, " ms"), (1e-3, " µs"), (1e-6, " ns")],
         ),
+        "us" => show(value / 1e3, "ms"),
         "bytes" => scaled(
             value,
             &[

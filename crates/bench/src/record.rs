@@ -89,19 +89,35 @@ impl Recorder {
         started: Duration,
         ended: Duration,
     ) {
-        self.turn_to(ended);
-        self.begun(intended, started);
-        let latency = ended.saturating_sub(intended);
+        let place = self.operation(operation);
+        self.success_of(place, intended, started, ended);
+    }
+
+    /// The place of an operation, for [`Recorder::success_of`].
+    pub fn operation(&mut self, operation: &str) -> usize {
         let known = self.operations.iter().position(|one| one.name == operation);
-        let index = known.unwrap_or_else(|| {
+        known.unwrap_or_else(|| {
             self.operations.push(Operation {
                 name: operation.to_owned(),
                 latencies: Latencies::new(),
                 current: histogram(),
             });
             self.operations.len() - 1
-        });
-        let operation = &mut self.operations[index];
+        })
+    }
+
+    /// [`Recorder::success`] of an operation whose place is known: where even looking for a name counts.
+    pub fn success_of(
+        &mut self,
+        place: usize,
+        intended: Duration,
+        started: Duration,
+        ended: Duration,
+    ) {
+        self.turn_to(ended);
+        self.begun(intended, started);
+        let latency = ended.saturating_sub(intended);
+        let operation = &mut self.operations[place];
         operation.latencies.add(latency);
         operation.current.saturating_record(micros(latency));
     }
@@ -191,6 +207,9 @@ impl Recording {
                 seconds.push((past.second, name, past.encoded));
             }
             for operation in recorder.operations {
+                if operation.latencies.histogram.is_empty() {
+                    continue;
+                }
                 add_to(&mut merged.operations, operation.name, operation.latencies);
             }
             for (operation, phase, latencies) in recorder.phases {

@@ -72,7 +72,7 @@ pub enum Better {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Metric {
-    /// `ms`, `1/s`, `bytes`, `ratio` or `count`.
+    /// `ms`, `us`, `1/s`, `bytes`, `ratio` or `count`.
     pub unit: String,
     /// Which direction is an improvement.
     pub better: Better,

@@ -1,4 +1,5 @@
 //! The scenarios, one file each.
 
 pub mod branches;
+pub mod queue;
 pub mod sql;

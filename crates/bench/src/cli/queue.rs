@@ -1,0 +1,87 @@
+//! What may be typed behind `egret bench queue`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::{Arrivals, EXIT_CODES, RunArgs, duration, rate};
+
+/// `egret bench queue …`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct QueueArgs {
+    /// Callers on the one producer connection; each calls again when its task is acknowledged
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub producers: u32,
+    /// Tasks that the one worker connection has room for
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub slots: u32,
+    /// Tasks in each call
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub batch: u32,
+    /// Bytes of a task's payload
+    #[arg(long, value_name = "N", default_value_t = 14, value_parser = clap::value_parser!(u32).range(8..=1 << 20))]
+    pub payload_bytes: u32,
+    /// Partitions of the private Egret's queue engine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub partitions: Option<u32>,
+    /// When the private Egret acknowledges
+    #[arg(long, value_enum)]
+    pub durability: Option<Durability>,
+    /// Tasks per second, made by a schedule that waits for no acknowledgement
+    #[arg(long, value_name = "R", value_parser = rate)]
+    pub rate: Option<f64>,
+    /// How the schedule spaces them
+    #[arg(long, value_enum, default_value_t, requires = "rate")]
+    pub arrivals: Arrivals,
+    /// How long to measure, after the warm-up
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = seconds)]
+    pub seconds: Duration,
+    /// Measure this many cycles instead, however long they take
+    #[arg(long, value_name = "N", conflicts_with = "seconds")]
+    pub cycles: Option<u64>,
+    /// End the warm-up after this time even if the load is not steady
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub warmup_max: Duration,
+    /// How it is run.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// When an enqueue or a completion is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Durability {
+    /// When it is on disk
+    Fsync,
+    /// When it is written; it is on disk soon after
+    Interval,
+    /// When it is written
+    None,
+}
+
+impl QueueArgs {
+    /// As the server's setting has it.
+    pub fn durability(&self) -> Option<&'static str> {
+        self.durability.map(|durability| match durability {
+            Durability::Fsync => "fsync",
+            Durability::Interval => "interval",
+            Durability::None => "none",
+        })
+    }
+
+    /// As results have it; nothing in a closed loop.
+    pub fn arrivals(&self) -> Option<&'static str> {
+        self.rate.map(|_| match self.arrivals {
+            Arrivals::Poisson => "poisson",
+            Arrivals::Constant => "constant",
+        })
+    }
+}
+
+/// Reads seconds, as a plain number or a duration.
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(_) => duration(&format!("{text}s")),
+        Err(_) => duration(text),
+    }
+}

@@ -1,0 +1,213 @@
+//! Runs a load on a thread of its own: connects, warms up until it is steady, measures, drains.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use tokio::sync::oneshot;
+use tokio::time::MissedTickBehavior;
+
+use super::broker::Broker;
+use super::cycle::{Cycle, Outcome, Plan};
+use super::figures::Watch;
+use super::signals::Signals;
+use crate::load::{Pace, watched};
+use crate::result::{Warmup, Watched};
+use crate::stage::Stage;
+use crate::steady::{Detector, LATENCY_SLOPE_MAX, RATE_SLOPE_MAX, WINDOW};
+use crate::window::Observed;
+
+/// The load looks at its clock this often when nothing comes.
+const TICK: Duration = Duration::from_millis(10);
+
+/// Calls of an open loop that are due are begun this often: far below what is told from one another,
+/// and few enough to cost the generator little.
+const RELEASE: Duration = Duration::from_micros(200);
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lengths {
+    pub(super) warmup_max: Duration,
+    pub(super) window: Duration,
+}
+
+/// A load that has run.
+pub(super) struct Driven {
+    pub(super) outcome: Outcome,
+    pub(super) observed: Observed,
+    pub(super) warmup: Warmup,
+    /// How long the window was, as the load saw it.
+    pub(super) window: Duration,
+    pub(super) watch: Watch,
+}
+
+/// Ends the thread when nobody waits for it any more.
+struct Leash(Arc<Signals>);
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// Runs a load on the task queue that `connect` connects to.
+///
+/// # Errors
+/// When it cannot be connected to, or the load fails.
+pub(super) async fn drive<B, C, F>(
+    stage: &mut Stage,
+    plan: &Plan,
+    lengths: Lengths,
+    mut watch: Watch,
+    connect: C,
+) -> Result<Driven>
+where
+    B: Broker,
+    C: FnOnce() -> F + Send + 'static,
+    F: Future<Output = Result<B>>,
+{
+    stage.progress.say("connecting");
+    let signals = Arc::new(Signals::new(Instant::now()));
+    let leash = Leash(signals.clone());
+    let mut done = begin(plan, &signals, connect);
+    let warmup = tokio::select! {
+        warmup = warm_up(stage, plan, lengths.warmup_max, &signals) => warmup,
+        ended = &mut done => return Err(untimely(ended)),
+    };
+    let known = plan.cycles.is_none().then_some(lengths.window);
+    stage.progress.say(match plan.cycles {
+        Some(cycles) => format!("measuring {cycles} cycles"),
+        None => format!("measuring for {:.0} s", lengths.window.as_secs_f64()),
+    });
+    let window = stage.open_window(known)?;
+    signals.open_window(window.origin(), known);
+    let early = tokio::select! {
+        () = watch.until(&signals, known.map(|lasts| window.origin() + lasts)) => None,
+        ended = &mut done => Some(ended),
+    };
+    let observed = window.close().await?;
+    watch.look();
+    stage.progress.say("waiting for the last tasks");
+    let ended = match early {
+        Some(ended) => ended,
+        None => done.await,
+    };
+    let outcome = ended.context("the load's thread has ended")??;
+    let length = signals.window_length();
+    drop(leash);
+    Ok(Driven {
+        outcome,
+        observed,
+        warmup,
+        window: length,
+        watch,
+    })
+}
+
+type Ended = Result<Result<Outcome>, oneshot::error::RecvError>;
+
+fn untimely(ended: Ended) -> anyhow::Error {
+    match ended {
+        Ok(Err(error)) => error,
+        Ok(Ok(_)) => anyhow!("the load has ended before its time"),
+        Err(_) => anyhow!("the load's thread has failed"),
+    }
+}
+
+/// Starts the thread.
+fn begin<B, C, F>(
+    plan: &Plan,
+    signals: &Arc<Signals>,
+    connect: C,
+) -> oneshot::Receiver<Result<Outcome>>
+where
+    B: Broker,
+    C: FnOnce() -> F + Send + 'static,
+    F: Future<Output = Result<B>>,
+{
+    let (tell, done) = oneshot::channel();
+    let (plan, signals) = (plan.clone(), signals.clone());
+    if plan.rate.is_some() {
+        let signals = signals.clone();
+        std::thread::spawn(move || release(&signals));
+    }
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("start an event loop");
+        let outcome = runtime.and_then(|runtime| {
+            runtime.block_on(async {
+                let cycle = Cycle::new(connect().await?, &plan, signals.clone());
+                work(cycle, &signals).await
+            })
+        });
+        signals.ended.notify_one();
+        // Whoever has gone away has no use for it.
+        let _ = tell.send(outcome);
+    });
+    done
+}
+
+async fn work<B: Broker>(mut cycle: Cycle<B>, signals: &Signals) -> Result<Outcome> {
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            ended = poll_fn(|context| cycle.poll(context)) => {
+                ended?;
+                return Ok(cycle.finish());
+            }
+            () = signals.due.notified() => {}
+            _ = ticks.tick() => {}
+        }
+    }
+}
+
+/// Wakes the load of an open loop: timers of an event loop are exact to a millisecond only.
+fn release(signals: &Signals) {
+    // Without it the kernel wakes up to 50 µs late, to save power. Where it refuses, it does.
+    let _ = rustix::thread::set_current_timer_slack(Some(
+        std::num::NonZeroU64::new(1).expect("one is not zero"),
+    ));
+    while signals.now_ns() < signals.window().end {
+        signals.due.notify_one();
+        std::thread::sleep(RELEASE);
+    }
+}
+
+/// Lets the load run unmeasured until it is steady, or the cap ends it.
+async fn warm_up(stage: &Stage, plan: &Plan, cap: Duration, signals: &Signals) -> Warmup {
+    stage.progress.say("warming up");
+    let pace = match plan.rate {
+        None => Pace::Closed,
+        Some((rate, spacing)) => Pace::Open { rate, spacing },
+    };
+    let mut detector = Detector::new(match pace {
+        Pace::Closed => RATE_SLOPE_MAX,
+        Pace::Open { .. } => LATENCY_SLOPE_MAX,
+    });
+    let begun = Instant::now();
+    let (mut before, mut last, mut steady) = (signals.pulse.read(), begun, false);
+    while !steady && begun.elapsed() < cap {
+        tokio::time::sleep(WINDOW.min(cap)).await;
+        let (now, moment) = (signals.pulse.read(), Instant::now());
+        if let Some(watched) = watched(pace, &now, &before, moment - last) {
+            steady = detector.push(moment - begun, watched);
+        }
+        (before, last) = (now, moment);
+    }
+    let slope = detector.slope();
+    Warmup {
+        seconds: begun.elapsed().as_secs_f64(),
+        steady,
+        slope: slope.map_or(0.0, |slope| slope.relative),
+        standard_error: slope.map(|slope| slope.standard_error),
+        watched: Some(match pace {
+            Pace::Closed => Watched::Rate,
+            Pace::Open { .. } => Watched::Latency,
+        }),
+    }
+}

@@ -1,0 +1,212 @@
+//! Egret's queue over its two streams, `Produce` and `Work`.
+
+use std::task::{Context, Poll};
+
+use anyhow::Result;
+use bytes::BytesMut;
+
+use super::broker::{Broker, Events};
+use super::link::Link;
+use super::wire::{self, Fields, Value};
+
+/// Tasks, or reports, that one message may hold.
+const BATCH_MAX: usize = 1_000;
+
+/// How long a lease of the worker lasts, in milliseconds: longer than any pause of a measurement.
+pub(super) const LEASE_MS: u64 = 300_000;
+
+/// What a task is completed with.
+const RESULT: &[u8] = b"ok";
+
+/// A producer's stream and a worker's.
+pub(super) struct Egret {
+    producer: Link,
+    worker: Link,
+    tasks: Message,
+    reports: Message,
+    credits: u32,
+    /// What each message to the producer's stream begins with: the queue.
+    head: BytesMut,
+}
+
+/// A message in the making.
+#[derive(Default)]
+struct Message {
+    bytes: BytesMut,
+    items: usize,
+}
+
+impl Egret {
+    /// Opens both streams to a queue that is there.
+    ///
+    /// # Errors
+    /// When nobody answers at `host`.
+    pub(super) async fn open(host: &str, token: &str, queue: &str) -> Result<Self> {
+        let path = |call: &str| format!("/egret.queue.v1.Queue/{call}");
+        let producer = Link::open(host, &path("Produce"), token).await?;
+        let mut worker = Link::open(host, &path("Work"), token).await?;
+        let mut hello = BytesMut::new();
+        wire::hello(&mut hello, queue, "egret-bench", LEASE_MS);
+        worker.put(&hello);
+        let mut head = BytesMut::new();
+        wire::text(&mut head, 1, queue.as_bytes());
+        Ok(Self {
+            producer,
+            worker,
+            tasks: Message::default(),
+            reports: Message::default(),
+            credits: 0,
+            head,
+        })
+    }
+
+    fn send_tasks(&mut self) {
+        if self.tasks.items > 0 {
+            self.producer.put(&self.tasks.bytes);
+            self.tasks.clear();
+        }
+    }
+
+    fn send_reports(&mut self) {
+        if self.credits > 0 {
+            wire::credits(&mut self.reports.bytes, self.credits);
+            self.credits = 0;
+        }
+        if !self.reports.bytes.is_empty() {
+            self.worker.put(&self.reports.bytes);
+            self.reports.clear();
+        }
+    }
+}
+
+impl Message {
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.items = 0;
+    }
+}
+
+impl Broker for Egret {
+    #[inline]
+    fn enqueue(&mut self, payload: &[u8]) {
+        if self.tasks.items == BATCH_MAX {
+            self.send_tasks();
+        }
+        if self.tasks.items == 0 {
+            self.tasks.bytes.extend_from_slice(&self.head);
+        }
+        wire::new_task(&mut self.tasks.bytes, payload);
+        self.tasks.items += 1;
+    }
+
+    fn take(&mut self, credits: u32) {
+        self.credits += credits;
+    }
+
+    #[inline]
+    fn complete(&mut self, handle: &[u8]) {
+        if self.reports.items == BATCH_MAX {
+            self.send_reports();
+        }
+        wire::completed(&mut self.reports.bytes, handle, RESULT);
+        self.reports.items += 1;
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>, events: &mut Events) -> Poll<Result<()>> {
+        // While a stream can take no more, what comes meanwhile goes into one message.
+        if self.producer.is_clear() {
+            self.send_tasks();
+        }
+        if self.worker.is_clear() {
+            self.send_reports();
+        }
+        let produced = self
+            .producer
+            .poll(context, |message| outcomes(message, events))?;
+        let worked = self.worker.poll(context, |message| work(message, events))?;
+        if produced.is_ready() || worked.is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Pending
+    }
+}
+
+/// Reads a `ProduceResponse`.
+fn outcomes(message: &[u8], events: &mut Events) -> Result<()> {
+    let mut fields = Fields(message);
+    while let Some((_, value)) = fields.next()? {
+        let Value::Bytes(outcome) = value else {
+            continue;
+        };
+        let (mut number, mut error) = (0, None);
+        let mut fields = Fields(outcome);
+        while let Some(field) = fields.next()? {
+            match field {
+                (1, Value::Varint(value)) => number = value,
+                (4, Value::Bytes(value)) => error = Some(value),
+                _ => {}
+            }
+        }
+        match error {
+            None => events.enqueued.push(number),
+            Some(error) => events.refused.push((number, code(error)?)),
+        }
+    }
+    Ok(())
+}
+
+/// Reads a `WorkResponse`.
+fn work(message: &[u8], events: &mut Events) -> Result<()> {
+    let mut fields = Fields(message);
+    while let Some(field) = fields.next()? {
+        match field {
+            (2, Value::Bytes(task)) => assignment(task, events)?,
+            (3, Value::Bytes(mut numbers)) => {
+                while !numbers.is_empty() {
+                    events.completed.push(wire::varint(&mut numbers)?);
+                }
+            }
+            (3, Value::Varint(number)) => events.completed.push(number),
+            (4, Value::Bytes(refused)) => {
+                let (mut number, mut why) = (0, String::new());
+                let mut fields = Fields(refused);
+                while let Some(field) = fields.next()? {
+                    match field {
+                        (1, Value::Varint(value)) => number = value,
+                        (2, Value::Bytes(error)) => why = code(error)?,
+                        _ => {}
+                    }
+                }
+                events.not_completed.push((number, why));
+            }
+            // The greeting; and lost leases, of which a task that is handed out again tells.
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[inline]
+fn assignment(task: &[u8], events: &mut Events) -> Result<()> {
+    let (mut payload, mut lease): (&[u8], &[u8]) = (&[], &[]);
+    let mut fields = Fields(task);
+    while let Some(field) = fields.next()? {
+        match field {
+            (3, Value::Bytes(value)) => payload = value,
+            (5, Value::Bytes(value)) => lease = value,
+            _ => {}
+        }
+    }
+    events.hand(payload, lease)
+}
+
+/// The code of an `Error`.
+fn code(error: &[u8]) -> Result<String> {
+    let mut fields = Fields(error);
+    while let Some(field) = fields.next()? {
+        if let (1, Value::Bytes(code)) = field {
+            return Ok(String::from_utf8_lossy(code).into_owned());
+        }
+    }
+    Ok("no code".to_owned())
+}

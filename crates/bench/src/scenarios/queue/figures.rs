@@ -1,0 +1,162 @@
+//! What a load adds up to besides latencies: memory and disk of the server, seen from outside.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use super::drive::Driven;
+use super::signals::Signals;
+use crate::record::{Recording, scalar};
+use crate::result::{Better, Metric};
+use crate::scenario::Measurement;
+
+/// How often memory and disk are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Bytes of a block as `stat` counts them.
+const BLOCK_BYTES: u64 = 512;
+
+/// Memory and disk of a task queue on this machine, looked at while a load runs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Watch {
+    process: Option<u32>,
+    directory: Option<PathBuf>,
+    rss_bytes: u64,
+    disk_bytes: u64,
+    looks: u64,
+}
+
+impl Watch {
+    /// Of this process and this directory, where they are on this machine.
+    pub(super) fn new(process: Option<u32>, directory: Option<PathBuf>) -> Self {
+        Self {
+            process,
+            directory,
+            ..Self::default()
+        }
+    }
+
+    /// Looks until the window has ended.
+    pub(super) async fn until(&mut self, signals: &Signals, end: Option<Instant>) {
+        let end = end.map(tokio::time::Instant::from_std);
+        let mut looks = tokio::time::interval(LOOK);
+        loop {
+            let ended = async {
+                match end {
+                    Some(end) => tokio::time::sleep_until(end).await,
+                    None => signals.ended.notified().await,
+                }
+            };
+            tokio::select! {
+                () = ended => break,
+                _ = looks.tick() => self.look(),
+            }
+        }
+    }
+
+    /// Notes the largest values.
+    pub(super) fn look(&mut self) {
+        let rss = self.process.and_then(rss_bytes).unwrap_or_default();
+        self.rss_bytes = self.rss_bytes.max(rss);
+        let disk = self.directory.as_deref().map_or(0, disk_bytes);
+        self.disk_bytes = self.disk_bytes.max(disk);
+        self.looks += 1;
+    }
+
+    fn metrics(&self) -> Vec<(&'static str, Metric)> {
+        let bytes = |value: u64| scalar("bytes", Better::Lower, value as f64, self.looks);
+        let mut metrics = Vec::new();
+        if self.process.is_some() {
+            metrics.push(("rss_bytes", bytes(self.rss_bytes)));
+        }
+        if self.directory.is_some() {
+            metrics.push(("disk_bytes", bytes(self.disk_bytes)));
+        }
+        metrics
+    }
+}
+
+/// Memory of a process that is not shared out: its resident set.
+pub(super) fn rss_bytes(process: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1_024)
+}
+
+/// Blocks of all files below a directory. Files that go away meanwhile do not count.
+pub(super) fn disk_bytes(directory: &Path) -> u64 {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let sizes = entries.filter_map(|entry| {
+        let metadata = entry.metadata().ok()?;
+        match metadata.is_dir() {
+            true => Some(disk_bytes(&entry.path())),
+            false => Some(metadata.blocks() * BLOCK_BYTES),
+        }
+    });
+    sizes.sum()
+}
+
+/// A load that has run, as a measurement.
+pub(super) fn measurement(driven: Driven) -> Measurement {
+    let Driven {
+        outcome,
+        observed,
+        warmup,
+        window,
+        watch,
+    } = driven;
+    let cycles = outcome.cycles;
+    let rate = |count: u64| {
+        let rate = count as f64 / window.as_secs_f64().max(1e-9);
+        scalar("1/s", Better::Higher, rate, count)
+    };
+    let each = |time: Duration, better| {
+        let micros = time.as_secs_f64() * 1e6 / cycles.max(1) as f64;
+        scalar("us", better, micros, cycles)
+    };
+    let count = |value: u64| {
+        scalar(
+            "count",
+            Better::Lower,
+            value as f64,
+            outcome.ledger.accepted(),
+        )
+    };
+    let mut metrics = vec![
+        ("cycles_per_second", rate(cycles)),
+        ("enqueues_per_second", rate(outcome.enqueued)),
+        ("lost", count(outcome.ledger.lost())),
+        ("duplicated", count(outcome.ledger.duplicated)),
+        ("unfinished", count(outcome.unfinished)),
+        (
+            "server_cpu_us_per_cycle",
+            each(observed.usage.system, Better::Lower),
+        ),
+        (
+            "generator_cpu_us_per_cycle",
+            each(observed.usage.own, Better::Neither),
+        ),
+    ];
+    metrics.extend(watch.metrics());
+    let mut recording = Recording::merge([outcome.recorder]);
+    recording.late = outcome.late;
+    let names = metrics
+        .into_iter()
+        .map(|(name, metric)| (name.to_owned(), metric));
+    let metrics = names.collect();
+    let mut measurement = Measurement::new(observed, recording);
+    measurement.metrics = metrics;
+    measurement.warmup = Some(warmup);
+    if outcome.ledger.lost() > 0 || outcome.ledger.duplicated > 0 {
+        measurement.warnings.push(format!(
+            "{} acknowledged tasks were never completed, {} were handed out or completed twice",
+            outcome.ledger.lost(),
+            outcome.ledger.duplicated
+        ));
+    }
+    measurement
+}

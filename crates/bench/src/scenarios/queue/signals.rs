@@ -1,0 +1,82 @@
+//! What whoever measures and the thread that makes the load tell one another.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+
+use crate::steady::Pulse;
+
+/// See the module. Moments are nanoseconds since `base`.
+pub(super) struct Signals {
+    base: Instant,
+    from_ns: AtomicU64,
+    until_ns: AtomicU64,
+    stopped: AtomicBool,
+    /// Cycles of the warm-up.
+    pub(super) pulse: Pulse,
+    /// The load has ended the window.
+    pub(super) ended: Notify,
+    /// Calls of an open loop are due.
+    pub(super) due: Notify,
+}
+
+impl Signals {
+    /// Moments count from `base`.
+    pub(super) fn new(base: Instant) -> Self {
+        Self {
+            base,
+            from_ns: AtomicU64::new(u64::MAX),
+            until_ns: AtomicU64::new(u64::MAX),
+            stopped: AtomicBool::new(false),
+            pulse: Pulse::default(),
+            ended: Notify::new(),
+            due: Notify::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn now_ns(&self) -> u64 {
+        self.base.elapsed().as_nanos() as u64
+    }
+
+    /// The measured window; before it is known, one that is never reached.
+    #[inline]
+    pub(super) fn window(&self) -> Range<u64> {
+        let from_ns = self.from_ns.load(Ordering::Acquire);
+        from_ns..self.until_ns.load(Ordering::Acquire)
+    }
+
+    /// The window begins at `origin`, and lasts so long if it does not end otherwise.
+    pub(super) fn open_window(&self, origin: Instant, lasts: Option<Duration>) {
+        let from_ns = origin.saturating_duration_since(self.base).as_nanos() as u64;
+        if let Some(lasts) = lasts {
+            let until_ns = from_ns + lasts.as_nanos() as u64;
+            self.until_ns.store(until_ns, Ordering::Release);
+        }
+        self.from_ns.store(from_ns, Ordering::Release);
+    }
+
+    /// The window ends now.
+    pub(super) fn end_window(&self, now_ns: u64) {
+        self.until_ns.fetch_min(now_ns, Ordering::AcqRel);
+        self.ended.notify_one();
+    }
+
+    /// How long the window was, where it has ended.
+    pub(super) fn window_length(&self) -> Duration {
+        let window = self.window();
+        Duration::from_nanos(window.end.saturating_sub(window.start))
+    }
+
+    /// Nobody wants the result any more.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.end_window(0);
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+}
