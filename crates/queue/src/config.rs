@@ -40,6 +40,12 @@ egret_base::settings! {
         snapshot_after: Size = Size::mib(64),
         /// How long leases outlive a restart of Egret, so that workers can connect again.
         lease_grace: Span = Span::secs(10),
+        /// Whether callbacks are sent.
+        callbacks: bool = true,
+        /// Callbacks sent at a time.
+        callback_concurrency: u32 = 32,
+        /// How long a callback may take.
+        callback_timeout: Span = Span::secs(10),
         /// Changes of state kept for a subscriber that does not read; it is told how many it missed.
         watch_changes_max: u32 = 10_000,
         /// Subscribers to changes of state.

@@ -1,5 +1,6 @@
 //! The partitions' threads: started, ready, stopped; and what they find at their start.
 
+mod callbacks;
 pub(crate) mod dispatch;
 pub(crate) mod limits;
 pub(crate) mod partition;
@@ -22,7 +23,7 @@ use egret_log::{
 use crate::api::{Inner, QueueHandle, Queues, lock};
 use crate::config::QueueConfig;
 use crate::core::command::Command;
-use crate::core::state::State;
+use crate::core::state::{CALLBACKS, State};
 use crate::error::{QueueError, io};
 use crate::store::{record, snapshot};
 use dispatch::Dispatcher;
@@ -64,6 +65,11 @@ impl Service for Queues {
             self.inner.stopping.store(true, Ordering::Release);
             for partition in self.inner.partitions.get().into_iter().flatten() {
                 partition.inbox.close();
+            }
+            let callbacks = lock(&self.inner.callbacks).take();
+            if let Some(sending) = callbacks {
+                // Those under way are sent again after the start: their leases expire.
+                sending.abort();
             }
             let threads = std::mem::take(&mut *lock(&self.inner.threads));
             let joined = tokio::task::spawn_blocking(move || {
@@ -135,6 +141,9 @@ impl Queues {
         }
         let mut next = 1;
         for (id, (tenant, name, settings)) in found {
+            if id == CALLBACKS {
+                continue;
+            }
             next = next.max(u64::from(id) + 1);
             for partition in 0..count {
                 self.define(partition, id, &tenant, &name, &settings)
@@ -150,7 +159,7 @@ impl Queues {
             of_tenant.insert(name.into_boxed_str(), queue);
         }
         self.inner.next_queue.store(next, Ordering::Release);
-        Ok(())
+        self.begin_callbacks().await
     }
 }
 

@@ -106,6 +106,8 @@ pub(crate) struct Inner {
     pub queues: RwLock<Directory>,
     /// Which partition has a schedule, by tenant and name.
     pub schedules: Mutex<Schedules>,
+    /// The task that sends callbacks.
+    pub callbacks: Mutex<Option<tokio::task::JoinHandle<()>>>,
     /// One queue is made at a time.
     pub making: tokio::sync::Mutex<()>,
     pub next_queue: AtomicU64,
@@ -128,6 +130,7 @@ impl Queues {
                 threads: Mutex::default(),
                 queues: RwLock::default(),
                 schedules: Mutex::default(),
+                callbacks: Mutex::default(),
                 making: tokio::sync::Mutex::default(),
                 next_queue: AtomicU64::new(1),
                 spread: AtomicU64::new(0),

@@ -2,7 +2,7 @@
 //! committed without knowing who listens, and without waiting.
 
 use crate::error::QueueError;
-use crate::model::{AttemptEnd, Lease, TaskId};
+use crate::model::{AttemptEnd, Lease, TaskId, TaskState};
 
 /// What became of a new task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,10 @@ pub struct Assigned<'a> {
     pub tags: &'a [u8],
     /// Payload and so on, in the same format.
     pub content: &'a [u8],
+    /// What workers do not get; see `store/content.rs`.
+    pub(crate) private: &'a [u8],
+    /// What it tells of, where it is a callback.
+    pub(crate) about: Option<(TaskId, TaskState, &'a str)>,
 }
 
 /// A worker. Called on a partition's thread: must not block.

@@ -58,6 +58,22 @@ impl Queues {
             .ok_or_else(|| not_found(id))
     }
 
+    /// A task, whoever's it is.
+    pub(crate) async fn any_task(
+        &self,
+        id: TaskId,
+        detail: Detail,
+    ) -> Result<TaskView, QueueError> {
+        let partition = self.inner.partition_of(id.shard())?;
+        let asked = self.inner.ask(partition, move |turn| {
+            let place = turn.state.find(id)?;
+            Sight::of(turn.state, place)
+        });
+        let sight = asked.await?.ok_or_else(|| not_found(id))?;
+        let views = self.views(partition, vec![sight], detail).await?;
+        views.into_iter().next().ok_or_else(|| not_found(id))
+    }
+
     /// Has something done with a task of this tenant, in its partition's turn.
     async fn with_task<R: Send + 'static>(
         &self,

@@ -62,11 +62,10 @@ impl Queues {
         let shortest = known.iter().map(|(_, lease_ms)| *lease_ms).min();
         let partitions = self.inner.partitions()?.len();
         let session = WorkSession::new(&spec.worker, known, sink, partitions);
-        let worker = Worker {
-            queues: self.clone(),
-            session: Arc::new(session),
-        };
-        Ok((worker, shortest.unwrap_or_default()))
+        Ok((
+            Worker::new(self.clone(), session),
+            shortest.unwrap_or_default(),
+        ))
     }
 }
 
@@ -166,6 +165,8 @@ impl OwnedTask {
             priority: self.priority,
             tags: &self.tags,
             content: &self.content,
+            private: &[],
+            about: None,
         }
     }
 }
@@ -222,6 +223,13 @@ pub(crate) fn check_lease(lease_ms: u64) -> Result<(), QueueError> {
 }
 
 impl Worker {
+    pub(crate) fn new(queues: Queues, session: WorkSession) -> Self {
+        Self {
+            queues,
+            session: Arc::new(session),
+        }
+    }
+
     /// The worker has no room any more, whatever it said before. `drained` is called when everything that
     /// was handed out to it before has been pushed.
     pub fn drain(&self, drained: impl FnOnce() + Send + 'static) {

@@ -25,7 +25,7 @@ pub use chain::{Message, MessageKind};
 pub use image::Image;
 pub use lease::Claimed;
 pub use look::{Counts, Page};
-pub use rows::{Change, Enqueued, LostLease, News, Past, Queue, Queues, TaskRef, Unique};
+pub use rows::{About, Change, Enqueued, LostLease, News, Past, Queue, Queues, TaskRef, Unique};
 pub use schedule::{CALLBACKS, Schedule};
 
 use super::command::{Command, Enqueue, Refusal};
@@ -76,7 +76,7 @@ pub struct State {
     pub(super) messages: BTreeMap<u64, Message>,
     pub(super) schedules: BTreeMap<(Box<str>, Box<str>), Schedule>,
     /// What tasks here tell of that are callbacks.
-    pub(super) callbacks: BTreeMap<u64, TaskRef>,
+    pub(super) callbacks: BTreeMap<u64, About>,
     /// See [`News`].
     pub news: News,
 }

@@ -105,14 +105,29 @@ pub fn put(out: &mut Vec<u8>, content: &Content<'_>) {
     put_text(out, field::TRACESTATE, content.tracestate);
 }
 
-/// The part for workers.
+/// The private part and that for workers.
 ///
 /// # Errors
 /// [`Malformed`] when this is no content.
-pub fn for_workers(content: &[u8]) -> Result<&[u8], Malformed> {
+pub fn parts(content: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     let mut from = Reader::new(content, WHAT);
-    from.bytes()?;
-    Ok(from.rest())
+    Ok((from.bytes()?, from.rest()))
+}
+
+/// Reads a private part.
+///
+/// # Errors
+/// [`Malformed`] when it is none.
+pub fn private(bytes: &[u8]) -> Result<Private<'_>, Malformed> {
+    if bytes.is_empty() {
+        return Ok(Private::default());
+    }
+    let mut from = Reader::new(bytes, WHAT);
+    Ok(Private {
+        callback_url: from.text()?,
+        unique_key: from.text()?,
+        schedule: from.bytes()?,
+    })
 }
 
 const WHAT: &str = "a task's content";
@@ -122,17 +137,12 @@ const WHAT: &str = "a task's content";
 /// # Errors
 /// [`Malformed`] when it is none.
 pub fn take(content: &[u8]) -> Result<Content<'_>, Malformed> {
-    let mut from = Reader::new(content, WHAT);
-    let mut result = Content::default();
-    let private = from.bytes()?;
-    if !private.is_empty() {
-        let mut from = Reader::new(private, WHAT);
-        result.private = Private {
-            callback_url: from.text()?,
-            unique_key: from.text()?,
-            schedule: from.bytes()?,
-        };
-    }
+    let (private_part, rest) = parts(content)?;
+    let mut from = Reader::new(rest, WHAT);
+    let mut result = Content {
+        private: private(private_part)?,
+        ..Content::default()
+    };
     while !from.rest().is_empty() {
         let tag = from.varint()?;
         match (tag >> 3, tag & 7) {

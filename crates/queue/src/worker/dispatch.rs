@@ -269,6 +269,12 @@ fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Ass
         Command::PutSchedule(schedule) => schedule.task.content,
         _ => return None,
     };
+    let (private, content) = content::parts(content).ok()?;
+    let about = state.callback_about(one.task.number).map(|about| {
+        let queue = state.queue_with(about.queue);
+        let name = queue.map_or("", |queue| &*queue.name);
+        (state.id(about.task), about.state, name)
+    });
     Some(Assigned {
         id: state.id(one.task),
         queue: &state.queue_with(one.queue)?.name,
@@ -283,6 +289,8 @@ fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Ass
         max_attempts: one.max_attempts,
         priority: one.priority,
         tags: state.tags(one.tags),
-        content: content::for_workers(content).ok()?,
+        content,
+        private,
+        about: about.filter(|_| one.is_callback),
     })
 }

@@ -53,7 +53,7 @@ pub struct Image {
     /// See [`State`].
     pub schedules: BTreeMap<(Box<str>, Box<str>), Schedule>,
     /// See [`State`].
-    pub callbacks: BTreeMap<u64, TaskRef>,
+    pub callbacks: BTreeMap<u64, About>,
 }
 
 impl State {

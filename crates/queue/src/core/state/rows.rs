@@ -117,6 +117,17 @@ pub struct TaskRef {
     pub shard: u16,
 }
 
+/// What a callback tells of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The task that has ended.
+    pub task: TaskRef,
+    /// Its queue.
+    pub queue: u32,
+    /// How it ended.
+    pub state: TaskState,
+}
+
 impl Row for Unique {
     fn is_free(&self) -> bool {
         !self.used

@@ -159,7 +159,12 @@ impl State {
             return;
         }
         let entry = self.entries.get(place);
-        let (about, record, shard) = (Self::reference(entry), entry.record, entry.shard);
+        let (record, shard) = (entry.record, entry.shard);
+        let about = About {
+            task: Self::reference(entry),
+            queue: entry.queue,
+            state: entry.state,
+        };
         let task = Enqueue {
             queue: CALLBACKS,
             shard,
@@ -173,7 +178,7 @@ impl State {
     }
 
     /// The task that a callback tells of.
-    pub fn callback_about(&self, number: u64) -> Option<TaskRef> {
+    pub fn callback_about(&self, number: u64) -> Option<About> {
         self.callbacks.get(&number).copied()
     }
 }

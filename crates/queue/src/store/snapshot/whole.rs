@@ -12,7 +12,7 @@ use crate::core::entry::TaskState;
 use crate::core::intern::Interner;
 use crate::core::lanes::PRIORITIES;
 use crate::core::slab::{Place, Row, Slab};
-use crate::core::state::{Image, Message, MessageKind, Queue, Queues, Schedule, TaskRef};
+use crate::core::state::{About, Image, Message, MessageKind, Queue, Queues, Schedule};
 use crate::core::wheel::{Links, Wheel};
 use crate::error::QueueError;
 use crate::model::TaskId;
@@ -85,7 +85,9 @@ pub(super) fn put<W: Write>(
     )?;
     put_all(to, image.callbacks.iter(), |out, (number, about)| {
         put_varint(out, *number);
-        put_task(out, about);
+        put_task(out, &about.task);
+        put_varint(out, u64::from(about.queue));
+        out.push(about.state as u8);
     })
 }
 
@@ -126,9 +128,17 @@ pub(super) fn take<R: Read>(from: &mut BlockReader<R>) -> Result<Image, QueueErr
         })?
         .into_iter()
         .collect(),
-        callbacks: take_all(from, |reader| Ok((reader.varint()?, take_task(reader)?)))?
+        callbacks: take_all(from, |reader| Ok((reader.varint()?, take_about(reader)?)))?
             .into_iter()
-            .collect::<BTreeMap<u64, TaskRef>>(),
+            .collect(),
+    })
+}
+
+fn take_about(from: &mut Reader<'_>) -> Result<About, Malformed> {
+    Ok(About {
+        task: take_task(from)?,
+        queue: from.small()?,
+        state: take_state(from)?,
     })
 }
 

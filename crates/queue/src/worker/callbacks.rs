@@ -1,0 +1,348 @@
+//! Telling others that a task has ended: by POST, signed, as often as it takes.
+//!
+//! A callback is a task itself, made in the very step that ended the other one, in a queue that belongs to
+//! nobody. So it survives what tasks survive, is retried as tasks are, and is never on anybody's path.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use egret_base::Entropy;
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use sha2::Sha256;
+use tokio::sync::mpsc;
+
+use crate::api::session::WorkSession;
+use crate::api::sink::{Assigned, ReportSink, WorkSink};
+use crate::api::tasks::{Detail, TaskView};
+use crate::api::work::{Reports, Said, Worker};
+use crate::api::{Queues, lock};
+use crate::core::state::CALLBACKS;
+use crate::error::{QueueError, io};
+use crate::model::{
+    AttemptEnd, Backoff, Jitter, Lease, QueueSettings, Retention, RetryPolicy, TaskId, TaskState,
+};
+use crate::store::content::{self, Format};
+
+/// The name of the callbacks' queue, for the log.
+const NAME: &str = "egret.callbacks";
+
+/// How long a lease of a callback lasts beyond its timeout, in milliseconds.
+const LEASE_MARGIN_MS: u64 = 20_000;
+
+/// Bytes of a result that a callback carries; of a longer one it says where to get it.
+const RESULT_BYTES_MAX: usize = 64 << 10;
+
+/// Header with the signature.
+pub(crate) const SIGNATURE: &str = "egret-signature";
+
+/// A callback to be sent.
+struct Callback {
+    lease: Lease,
+    attempt: u16,
+    about: TaskId,
+    state: TaskState,
+    queue: String,
+    url: String,
+}
+
+struct Sink(mpsc::UnboundedSender<Callback>);
+
+impl ReportSink for Sink {
+    fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
+        for (_, outcome) in outcomes {
+            if let Err(error) = outcome {
+                tracing::debug!(%error, "what became of a callback was not noted; it is sent again");
+            }
+        }
+    }
+}
+
+impl WorkSink for Sink {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+        for task in tasks {
+            let Some((about, state, queue)) = task.about else {
+                continue;
+            };
+            let Ok(private) = content::private(task.private) else {
+                continue;
+            };
+            // Without a receiver the engine stops, and the lease expires. Credits bound what waits.
+            let _ = self.0.send(Callback {
+                lease: task.lease,
+                attempt: task.attempt,
+                about,
+                state,
+                queue: queue.to_owned(),
+                url: private.callback_url.to_owned(),
+            });
+        }
+    }
+
+    fn lost(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
+
+    fn ended(&self, _: QueueError) {}
+}
+
+/// About a day of attempts, further and further apart.
+fn settings(timeout_ms: u64) -> QueueSettings {
+    let kept = Retention {
+        age_ms: 3_600_000,
+        count: 10_000,
+    };
+    QueueSettings {
+        max_attempts: 32,
+        retry: RetryPolicy {
+            backoff: Backoff::Exponential,
+            base_ms: 1_000,
+            max_ms: 3_600_000,
+            jitter: Jitter::Equal,
+        },
+        lease_ms: timeout_ms + LEASE_MARGIN_MS,
+        completed: kept,
+        dead: Retention {
+            age_ms: 7 * 86_400_000,
+            count: 100_000,
+        },
+        cancelled: kept,
+        ..QueueSettings::default()
+    }
+}
+
+impl Queues {
+    /// Begins to send callbacks, those of before included.
+    pub(super) async fn begin_callbacks(&self) -> Result<(), QueueError> {
+        let config = &self.inner.config;
+        let timeout = config.callback_timeout;
+        let settings = settings(timeout.0);
+        let lease_ms = settings.lease_ms;
+        for partition in 0..self.inner.partitions()?.len() {
+            self.define(partition, CALLBACKS, "", NAME, &settings)
+                .await?;
+        }
+        if !config.callbacks {
+            return Ok(());
+        }
+        let key = key(&self.inner.directory, &*self.inner.entropy)?;
+        let client = reqwest::Client::builder()
+            .timeout(timeout.duration())
+            .redirect(reqwest::redirect::Policy::none())
+            .build();
+        let client = client.map_err(|error| QueueError::Invalid {
+            what: "queue.callbacks",
+            reason: error.to_string(),
+        })?;
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let sink: Arc<dyn WorkSink> = Arc::new(Sink(sender));
+        let partitions = self.inner.partitions()?.len();
+        let session = WorkSession::new(
+            "egret",
+            vec![(CALLBACKS, lease_ms)],
+            sink.clone(),
+            partitions,
+        );
+        let worker = Worker::new(self.clone(), session);
+        worker.add_credits(config.callback_concurrency);
+        let post = Arc::new(Post {
+            queues: self.clone(),
+            client,
+            key,
+            sink,
+            worker,
+        });
+        let sending = tokio::spawn(send_all(post, receiver));
+        *lock(&self.inner.callbacks) = Some(sending);
+        Ok(())
+    }
+}
+
+struct Post {
+    queues: Queues,
+    client: reqwest::Client,
+    key: [u8; 32],
+    sink: Arc<dyn WorkSink>,
+    worker: Worker,
+}
+
+async fn send_all(post: Arc<Post>, mut receiver: mpsc::UnboundedReceiver<Callback>) {
+    let mut sending = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            callback = receiver.recv() => match callback {
+                // No more of them than there are credits.
+                Some(callback) => drop(sending.spawn(send(post.clone(), callback))),
+                None => return,
+            },
+            Some(_) = sending.join_next() => post.worker.add_credits(1),
+        }
+    }
+}
+
+async fn send(post: Arc<Post>, callback: Callback) {
+    let said = match post.attempt(&callback).await {
+        Ok(()) => (Said::Complete, String::new()),
+        Err(error) => {
+            let permanent = error.permanent;
+            tracing::debug!(task = %callback.about, attempt = callback.attempt, error = error.text, "a callback failed");
+            (Said::Fail { permanent }, error.text)
+        }
+    };
+    if let Err(error) = post.report(&callback, said.0, &said.1) {
+        tracing::debug!(%error, "what became of a callback was not noted; it is sent again");
+    }
+}
+
+struct Failure {
+    text: String,
+    permanent: bool,
+}
+
+impl Post {
+    async fn attempt(&self, callback: &Callback) -> Result<(), Failure> {
+        let failure = |text: String| Failure {
+            text,
+            permanent: false,
+        };
+        let body = self.body(callback).await.to_string();
+        let at = self.queues.inner.clock.now().as_millis_unsigned() / 1_000;
+        let request = self
+            .client
+            .post(&callback.url)
+            .header("content-type", "application/json")
+            .header("egret-task", callback.about.to_string())
+            .header(SIGNATURE, signature(&self.key, at, body.as_bytes()))
+            .body(body);
+        let answered = request.send().await;
+        let status = answered
+            .map_err(|error| failure(error.without_url().to_string()))?
+            .status();
+        match status {
+            status if status.is_success() => Ok(()),
+            // It is said to be gone for good.
+            status if status.as_u16() == 410 => Err(Failure {
+                text: format!("the receiver answered {status}"),
+                permanent: true,
+            }),
+            status => Err(failure(format!("the receiver answered {status}"))),
+        }
+    }
+
+    /// What is told: the task as it is, or, where its retention is over, what is still known of it.
+    async fn body(&self, callback: &Callback) -> Value {
+        let known = self.queues.any_task(callback.about, Detail::Whole).await;
+        match known {
+            Ok(view) => told(&view, callback.attempt),
+            Err(_) => json!({
+                "id": callback.about.to_string(),
+                "queue": callback.queue,
+                "state": callback.state.as_str(),
+                "delivery": callback.attempt,
+            }),
+        }
+    }
+
+    fn report(&self, callback: &Callback, said: Said, text: &str) -> Result<(), QueueError> {
+        let mut reports = Reports::new(&self.queues, "")?;
+        let lease = callback.lease.to_bytes();
+        reports.add(0, &lease, said, text.as_bytes(), Format::Bytes)?;
+        let sink: Arc<dyn ReportSink> = self.sink.clone();
+        reports.submit(&sink);
+        Ok(())
+    }
+}
+
+fn told(view: &TaskView, delivery: u16) -> Value {
+    let mut body = json!({
+        "id": view.id.to_string(),
+        "queue": view.queue,
+        "state": view.state.as_str(),
+        "attempts": view.attempts,
+        "ended_at_ms": view.ended_ms,
+        "tags": view.tags,
+        "metadata": view.metadata,
+        "delivery": delivery,
+    });
+    let members = body.as_object_mut().expect("it was just made as an object");
+    if !view.error.is_empty() {
+        members.insert("error".to_owned(), json!(view.error));
+    }
+    if view.result.is_empty() {
+        return body;
+    }
+    if view.result.len() > RESULT_BYTES_MAX {
+        members.insert("result_bytes".to_owned(), json!(view.result.len()));
+        return body;
+    }
+    match serde_json::from_slice::<Value>(&view.result) {
+        Ok(result) if view.result_format == Format::Json => {
+            members.insert("result".to_owned(), result);
+        }
+        _ => {
+            let text =
+                base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &view.result);
+            members.insert("result_base64".to_owned(), json!(text));
+        }
+    }
+    body
+}
+
+/// `t=<seconds>,v1=<HMAC-SHA-256 of "<seconds>.<body>" in hexadecimal>`, as Stripe signs its webhooks.
+fn signature(key: &[u8; 32], at_seconds: u64, body: &[u8]) -> String {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    mac.update(format!("{at_seconds}.").as_bytes());
+    mac.update(body);
+    let digest = mac.finalize().into_bytes();
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("t={at_seconds},v1={hex}")
+}
+
+/// The key that callbacks are signed with: 64 hexadecimal digits in a file that only its owner reads, made
+/// at the first start.
+fn key(directory: &Path, entropy: &dyn Entropy) -> Result<[u8; 32], QueueError> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    let path = directory.join("callback.key");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let parsed = parse_key(text.trim());
+            return parsed.ok_or_else(|| QueueError::Io {
+                doing: "reading",
+                path: path.display().to_string(),
+                reason: "it is not 64 hexadecimal digits: delete it to have a new key made"
+                    .to_owned(),
+            });
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(io("reading", &path)(error)),
+    }
+    let mut key = [0; 32];
+    entropy.fill(&mut key);
+    let text: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut options = std::fs::OpenOptions::new();
+    let written = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+        .and_then(|mut file| {
+            writeln!(file, "{text}")?;
+            file.sync_all()
+        });
+    written.map_err(io("writing", &path))?;
+    Ok(key)
+}
+
+fn parse_key(text: &str) -> Option<[u8; 32]> {
+    let mut key = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[at * 2..at * 2 + 2], 16).ok()?;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests;
