@@ -21,3 +21,9 @@ pub use api::work::{Defer, OwnedTask, Reports, Said, WorkSpec, Worker};
 pub use api::{Options, QueueHandle, Queues};
 pub use config::QueueConfig;
 pub use error::QueueError;
+
+/// Formats on disk, for tests that look at every byte of them.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::store::{codec, content, record};
+}

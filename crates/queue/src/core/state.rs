@@ -5,6 +5,7 @@
 //! people ask for), `chain` (tasks that wait for others), `schedule`, and `look`.
 
 mod admin;
+mod census;
 mod chain;
 mod image;
 mod index;
@@ -21,6 +22,8 @@ use hashbrown::HashTable;
 use lease::Turn;
 
 pub use admin::Purged;
+#[doc(hidden)]
+pub use census::Census;
 pub use chain::{Message, MessageKind};
 pub use image::Image;
 pub use lease::Claimed;

@@ -1,0 +1,45 @@
+//! How much of what a partition keeps: for tests that look for what is never let go.
+
+use super::*;
+
+/// Rows and values in use.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Census {
+    pub queues: usize,
+    pub keyed_flows: usize,
+    pub lanes: usize,
+    pub uniques: usize,
+    pub pasts: usize,
+    pub options: usize,
+    pub tags: usize,
+    pub workers: usize,
+    pub retentions: usize,
+    pub waiters: usize,
+    pub waits: usize,
+    pub callbacks: usize,
+    pub timers: u64,
+}
+
+impl State {
+    /// Counts everything, one by one.
+    #[doc(hidden)]
+    pub fn census(&self) -> Census {
+        let flows = self.flows.places().flatten();
+        Census {
+            queues: self.queues.iter().count(),
+            keyed_flows: flows.filter(|flow| flow.key != 0).count(),
+            lanes: self.lanes.len(),
+            uniques: self.uniques.len(),
+            pasts: self.pasts.len(),
+            options: self.options.iter().count(),
+            tags: self.tags.iter().count(),
+            workers: self.workers.iter().count(),
+            retentions: self.retentions.len(),
+            waiters: self.awaited.values().map(|waiters| waiters.len()).sum(),
+            waits: self.waits.len(),
+            callbacks: self.callbacks.len(),
+            timers: self.timers.len(),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! What a partition should do, said as plainly as possible: maps, vectors, and no thought of speed.
+//!
+//! It shares with the core the types of commands and answers, and no line of code. Where the core may
+//! choose (the chance in a delay, how much of what is due is done at once), the model looks at what was
+//! chosen and judges it.
+
+mod chain;
+mod due;
+mod moves;
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use egret_queue::core::command::{Command, Refusal};
+use egret_queue::core::state::{Change, Claimed, LostLease, Message, Purged, State, TaskRef};
+use egret_queue::model::{AttemptEnd, QueueSettings, TaskId, TaskOptions, TaskState};
+
+/// A past attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    pub number: u16,
+    pub end: AttemptEnd,
+    pub record: u64,
+    pub started_ms: u64,
+    pub ended_ms: u64,
+    pub worker: String,
+}
+
+/// A task.
+#[derive(Clone, Debug)]
+pub struct Task {
+    pub this: TaskRef,
+    pub queue: u32,
+    pub key: u128,
+    pub priority: u8,
+    pub options: TaskOptions,
+    pub tags: Vec<u8>,
+    pub callback: bool,
+    /// The task that this one tells of.
+    pub about: Option<TaskRef>,
+    /// The record of its content.
+    pub record: u64,
+    pub state: TaskState,
+    /// Changes of state so far.
+    pub moves: u64,
+    /// Not before, while it waits; due, while delayed; end of the lease, while leased; else since when
+    /// it has been in its state.
+    pub at_ms: u64,
+    /// Which of those that are due at the same time was put off first.
+    pub put_off: u64,
+    pub attempts: u16,
+    /// The lease it has, or whose report brought it where it is.
+    pub token: u64,
+    pub started_ms: u64,
+    pub worker: String,
+    pub outcome: u64,
+    pub holds_key: bool,
+    /// Ready from the beginning, and never begun anew: such tasks of a key go in the order of numbers.
+    pub plain: bool,
+    pub leased_before: bool,
+    pub waits: Vec<TaskId>,
+    pub waiters: BTreeSet<TaskId>,
+    pub pasts: Vec<Attempt>,
+}
+
+/// A queue.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    pub tenant: String,
+    pub name: String,
+    pub settings: QueueSettings,
+    pub paused: bool,
+    pub draining: bool,
+    pub deleted: bool,
+    /// One task of a key at a time, since ever.
+    pub strict: bool,
+}
+
+/// A schedule, as far as the partition cares.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    pub record: u64,
+    pub queue: u32,
+    pub shard: u16,
+    pub priority: u8,
+    pub key: u128,
+    pub options: TaskOptions,
+    pub tags: Vec<u8>,
+    pub callback: bool,
+    pub paused: bool,
+    pub next_ms: u64,
+    pub last_ms: u64,
+    pub last: TaskRef,
+}
+
+/// What a command answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    Done,
+    Made(TaskRef),
+    Replayed(TaskRef),
+    Claimed(Vec<Claimed>),
+    /// Of a report: whether anything has changed.
+    Reported(bool),
+    Until(u64),
+    Purged(Purged),
+    Ticked(u32),
+    More(bool),
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    pub now_ms: u64,
+    pub epoch: u32,
+    pub instance: u16,
+    pub grace_until_ms: u64,
+    next_number: u64,
+    next_message: u64,
+    put_off: u64,
+    /// Every token ever given.
+    tokens: BTreeSet<u64>,
+    pub tasks: BTreeMap<u64, Task>,
+    pub lists: BTreeMap<(u32, TaskState), Vec<u64>>,
+    /// Ready tasks, by queue, key and priority.
+    pub lanes: BTreeMap<(u32, u128, u8), Vec<u64>>,
+    /// Keys whose turn may come, by queue and priority.
+    pub rings: BTreeMap<(u32, u8), Vec<u128>>,
+    pub queues: BTreeMap<u32, Queue>,
+    /// Keys with the task that came first, and until when.
+    pub uniques: BTreeMap<u128, (TaskRef, u64)>,
+    pub messages: BTreeMap<u64, Message>,
+    pub schedules: BTreeMap<(String, String), Schedule>,
+    /// What the last command caused.
+    pub changes: Vec<Change>,
+    pub lost: Vec<LostLease>,
+}
+
+impl Model {
+    pub fn new() -> Self {
+        Self {
+            next_number: 1,
+            next_message: 1,
+            ..Self::default()
+        }
+    }
+
+    /// Does what the command says. `after` is the partition after it did, to look at its choices.
+    pub fn apply(
+        &mut self,
+        seq: u64,
+        command: &Command<'_>,
+        answer: &Result<Answer, Refusal>,
+        after: &State,
+    ) -> Result<Answer, Refusal> {
+        match command {
+            Command::Clock { now_ms, .. } => self.now_ms = self.now_ms.max(*now_ms),
+            Command::Epoch {
+                epoch,
+                instance,
+                grace_ms,
+            } => self.begin_epoch(*epoch, *instance, *grace_ms),
+            Command::PutQueue {
+                queue,
+                tenant,
+                name,
+                settings,
+            } => self.put_queue(*queue, tenant, name, settings),
+            Command::SetFlow {
+                queue,
+                paused,
+                draining,
+            } => {
+                let queue = self.queue_mut(*queue)?;
+                (queue.paused, queue.draining) = (*paused, *draining);
+            }
+            Command::DeleteQueue { queue } => self.queue_mut(*queue)?.deleted = true,
+            Command::Enqueue(task) => return self.enqueue(seq, task),
+            Command::Claim {
+                queue,
+                worker,
+                count,
+                lease_ms,
+            } => return Ok(self.claim(*queue, worker, *count, *lease_ms, answer)),
+            Command::Complete(_)
+            | Command::Fail { .. }
+            | Command::Defer { .. }
+            | Command::Heartbeat { .. } => return self.report(seq, command, after),
+            Command::Cancel { number } => self.cancel(*number)?,
+            Command::Requeue { number, key } => self.requeue(*number, *key)?,
+            Command::Delete { number } => self.delete(*number)?,
+            Command::Purge {
+                queue,
+                states,
+                count,
+            } => return self.purge(*queue, *states, *count),
+            Command::Advance { .. } => return Ok(self.advance(answer, after)),
+            Command::Await { task, waiting } => self.await_task(*task, *waiting),
+            Command::Resolve {
+                waiting,
+                task,
+                completed,
+            } => self.resolve(*waiting, *task, *completed),
+            Command::Delivered { message } => drop(self.messages.remove(message)),
+            Command::PutSchedule(put) => self.put_schedule(seq, put)?,
+            Command::DeleteSchedule { tenant, name } => {
+                let removed = self
+                    .schedules
+                    .remove(&((*tenant).into(), (*name).into()));
+                removed.ok_or(Refusal::ScheduleUnknown)?;
+            }
+            Command::PauseSchedule {
+                tenant,
+                name,
+                paused,
+                next_ms,
+            } => {
+                let schedule = self.schedule_mut(tenant, name)?;
+                (schedule.paused, schedule.next_ms) = (*paused, *next_ms);
+            }
+            Command::Tick {
+                tenant,
+                name,
+                tick_ms,
+                next_ms,
+                tasks,
+            } => return self.tick(tenant, name, (*tick_ms, *next_ms), *tasks),
+        }
+        Ok(Answer::Done)
+    }
+
+    fn begin_epoch(&mut self, epoch: u32, instance: u16, grace_ms: u64) {
+        if epoch <= self.epoch {
+            return;
+        }
+        if self.epoch == 0 {
+            self.instance = instance;
+        }
+        self.epoch = epoch;
+        self.grace_until_ms = self.now_ms.saturating_add(grace_ms);
+    }
+
+    fn put_queue(&mut self, id: u32, tenant: &str, name: &str, settings: &QueueSettings) {
+        let Some(queue) = self.queues.get_mut(&id) else {
+            let queue = Queue {
+                tenant: tenant.to_owned(),
+                name: name.to_owned(),
+                settings: settings.clone(),
+                paused: false,
+                draining: false,
+                deleted: false,
+                strict: settings.key_concurrency == 1,
+            };
+            self.queues.insert(id, queue);
+            return;
+        };
+        queue.settings = settings.clone();
+        queue.strict &= settings.key_concurrency == 1;
+        self.reconsider_keys(id);
+    }
+
+    /// The queue, if it is not on its way out.
+    pub fn queue(&self, id: u32) -> Result<&Queue, Refusal> {
+        let found = self.queues.get(&id).filter(|queue| !queue.deleted);
+        found.ok_or(Refusal::QueueUnknown)
+    }
+
+    fn queue_mut(&mut self, id: u32) -> Result<&mut Queue, Refusal> {
+        let found = self.queues.get_mut(&id).filter(|queue| !queue.deleted);
+        found.ok_or(Refusal::QueueUnknown)
+    }
+
+    fn schedule_mut(&mut self, tenant: &str, name: &str) -> Result<&mut Schedule, Refusal> {
+        let found = self.schedules.get_mut(&(tenant.into(), name.into()));
+        found.ok_or(Refusal::ScheduleUnknown)
+    }
+
+    /// The number of the task with this id, if it is here.
+    pub fn find(&self, id: TaskId) -> Option<u64> {
+        let task = self.tasks.get(&id.number())?;
+        (self.id(task.this) == id).then_some(id.number())
+    }
+
+    pub fn id(&self, task: TaskRef) -> TaskId {
+        TaskId::new(task.created_ms, task.shard, self.instance, task.number)
+    }
+
+    /// Tasks of a queue in a state, in the order in which they came into it.
+    pub fn list(&self, queue: u32, state: TaskState) -> &[u64] {
+        self.lists.get(&(queue, state)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a worker would get something.
+    pub fn has_turn(&self, queue: u32) -> bool {
+        let waiting = self.rings.range((queue, 0)..=(queue, 9));
+        let is_open = self.queue(queue).is_ok_and(|queue| !queue.paused);
+        is_open && waiting.into_iter().any(|(_, keys)| !keys.is_empty())
+    }
+
+    fn settings(&self, task: u64) -> &QueueSettings {
+        &self.queues[&self.tasks[&task].queue].settings
+    }
+
+    pub fn max_attempts(&self, task: u64) -> u16 {
+        let asked = self.tasks[&task].options.max_attempts;
+        asked.unwrap_or(self.settings(task).max_attempts)
+    }
+
+    fn timeout_ms(&self, task: u64) -> u64 {
+        let asked = self.tasks[&task].options.timeout_ms;
+        asked.unwrap_or(self.settings(task).timeout_ms)
+    }
+}

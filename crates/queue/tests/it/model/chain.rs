@@ -1,0 +1,70 @@
+//! Tasks that wait for others.
+
+use egret_queue::core::state::{Message, MessageKind, TaskRef};
+use egret_queue::model::{TaskId, TaskState};
+
+use super::Model;
+
+impl Model {
+    fn send(&mut self, to: TaskId, from: TaskId, kind: MessageKind) {
+        self.messages
+            .insert(self.next_message, Message { to, from, kind });
+        self.next_message += 1;
+    }
+
+    pub(super) fn ask_about(&mut self, waiting: TaskRef, tasks: &[TaskId]) {
+        let from = self.id(waiting);
+        for task in tasks {
+            self.send(*task, from, MessageKind::Await);
+        }
+    }
+
+    pub(super) fn tell_waiters(&mut self, number: u64, completed: bool) {
+        let task = self.tasks.get_mut(&number).expect("a task that ends");
+        let waiters = std::mem::take(&mut task.waiters);
+        let from = self.id(self.tasks[&number].this);
+        for to in waiters {
+            self.send(to, from, MessageKind::Ended { completed });
+        }
+    }
+
+    pub(super) fn await_task(&mut self, task: TaskId, waiting: TaskId) {
+        let number = self.find(task);
+        let found = number.and_then(|number| self.tasks.get_mut(&number));
+        let completed = match found {
+            Some(found) if !found.state.has_ended() => {
+                found.waiters.insert(waiting);
+                return;
+            }
+            Some(found) => found.state == TaskState::Completed,
+            None => false,
+        };
+        self.send(waiting, task, MessageKind::Ended { completed });
+    }
+
+    pub(super) fn resolve(&mut self, waiting: TaskId, task: TaskId, completed: bool) {
+        let Some(number) = self.find(waiting) else {
+            return;
+        };
+        let found = self.tasks.get_mut(&number).expect("just found");
+        let before = found.waits.len();
+        found.waits.retain(|other| *other != task);
+        if found.waits.len() == before {
+            return;
+        }
+        if !completed {
+            self.cancel_it(number);
+            return;
+        }
+        if !found.waits.is_empty() {
+            return;
+        }
+        let at_ms = found.at_ms;
+        self.exit(number);
+        if at_ms > self.now_ms {
+            self.delay(number, at_ms);
+        } else {
+            self.make_ready(number, false);
+        }
+    }
+}

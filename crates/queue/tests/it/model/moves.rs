@@ -1,0 +1,334 @@
+//! New tasks, and tasks from state to state.
+
+use egret_queue::core::command::{Enqueue, PutSchedule, Refusal};
+use egret_queue::core::state::{CALLBACKS, Change, LostLease, Purged, TaskRef};
+use egret_queue::model::{AttemptEnd, TaskId, TaskState};
+
+use super::{Answer, Attempt, Model, Schedule, Task};
+
+impl Model {
+    pub(super) fn enqueue(&mut self, seq: u64, new: &Enqueue<'_>) -> Result<Answer, Refusal> {
+        if self.queue(new.queue)?.draining {
+            return Err(Refusal::Draining);
+        }
+        let Some((hash, window_ms)) = new.unique else {
+            return Ok(Answer::Made(self.make(seq, new)));
+        };
+        if let Some((first, until_ms)) = self.uniques.get(&hash)
+            && *until_ms > self.now_ms
+        {
+            return Ok(Answer::Replayed(*first));
+        }
+        let made = self.make(seq, new);
+        let until_ms = self.now_ms.saturating_add(window_ms);
+        self.uniques.insert(hash, (made, until_ms));
+        Ok(Answer::Made(made))
+    }
+
+    pub(super) fn make(&mut self, seq: u64, new: &Enqueue<'_>) -> TaskRef {
+        let this = TaskRef {
+            number: self.next_number,
+            created_ms: self.now_ms,
+            shard: new.shard,
+        };
+        self.next_number += 1;
+        let (chunks, _) = new.after.as_chunks::<16>();
+        let mut waits: Vec<TaskId> = chunks.iter().map(|id| TaskId::from_bytes(*id)).collect();
+        waits.sort();
+        waits.dedup();
+        let is_plain = waits.is_empty() && new.run_at_ms <= self.now_ms;
+        let task = Task {
+            this,
+            queue: new.queue,
+            key: new.key,
+            priority: new.priority,
+            options: new.options,
+            tags: new.tags.to_vec(),
+            callback: new.callback,
+            about: None,
+            record: seq,
+            state: TaskState::Waiting,
+            moves: 0,
+            at_ms: new.run_at_ms,
+            put_off: 0,
+            attempts: 0,
+            token: 0,
+            started_ms: 0,
+            worker: String::new(),
+            outcome: 0,
+            holds_key: false,
+            plain: is_plain,
+            leased_before: false,
+            waits: waits.clone(),
+            waiters: Default::default(),
+            pasts: Vec::new(),
+        };
+        self.tasks.insert(this.number, task);
+        if !waits.is_empty() {
+            self.enter(this.number, TaskState::Waiting);
+            self.ask_about(this, &waits);
+        } else if new.run_at_ms > self.now_ms {
+            self.delay(this.number, new.run_at_ms);
+        } else {
+            self.make_ready(this.number, false);
+        }
+        this
+    }
+
+    fn note(&mut self, number: u64, state: Option<TaskState>) {
+        let task = &self.tasks[&number];
+        self.changes.push(Change {
+            task: task.this,
+            queue: task.queue,
+            state,
+            attempts: task.attempts,
+        });
+    }
+
+    pub(super) fn enter(&mut self, number: u64, state: TaskState) {
+        let task = self.tasks.get_mut(&number).expect("a task that moves");
+        (task.state, task.moves) = (state, task.moves + 1);
+        let list = self.lists.entry((task.queue, state)).or_default();
+        list.push(number);
+        self.note(number, Some(state));
+    }
+
+    pub(super) fn exit(&mut self, number: u64) {
+        let task = &self.tasks[&number];
+        let (queue, key, priority, state) = (task.queue, task.key, task.priority, task.state);
+        let list = self.lists.get_mut(&(queue, state)).expect("it is listed");
+        list.retain(|other| *other != number);
+        if state == TaskState::Ready {
+            let lane = self.lanes.entry((queue, key, priority)).or_default();
+            lane.retain(|other| *other != number);
+            if lane.is_empty() {
+                self.leave_ring(queue, priority, key);
+            }
+        }
+    }
+
+    pub(super) fn delay(&mut self, number: u64, until_ms: u64) {
+        self.put_off += 1;
+        let put_off = self.put_off;
+        let task = self.tasks.get_mut(&number).expect("a task that moves");
+        (task.at_ms, task.put_off) = (until_ms, put_off);
+        self.enter(number, TaskState::Delayed);
+    }
+
+    pub(super) fn make_ready(&mut self, number: u64, again: bool) {
+        let now_ms = self.now_ms;
+        let task = self.tasks.get_mut(&number).expect("a task that moves");
+        task.at_ms = now_ms;
+        let goes_first = again || task.holds_key;
+        let (queue, key, priority) = (task.queue, task.key, task.priority);
+        let lane = self.lanes.entry((queue, key, priority)).or_default();
+        lane.insert(if goes_first { 0 } else { lane.len() }, number);
+        self.enter(number, TaskState::Ready);
+        self.let_key_go(number);
+        self.offer(queue, key);
+    }
+
+    pub(super) fn let_key_go(&mut self, number: u64) {
+        let task = self.tasks.get_mut(&number).expect("a task that moves");
+        if std::mem::take(&mut task.holds_key) {
+            let (queue, key) = (task.queue, task.key);
+            self.offer(queue, key);
+        }
+    }
+
+    /// A task that is in no list ends.
+    pub(super) fn end(&mut self, number: u64, state: TaskState, record: u64) {
+        self.let_key_go(number);
+        let now_ms = self.now_ms;
+        let task = self.tasks.get_mut(&number).expect("a task that moves");
+        (task.at_ms, task.outcome) = (now_ms, record);
+        let (this, queue, tells, content) = (task.this, task.queue, task.callback, task.record);
+        self.enter(number, state);
+        self.tell_waiters(number, state == TaskState::Completed);
+        if tells && self.queue(CALLBACKS).is_ok() {
+            let new = Enqueue {
+                queue: CALLBACKS,
+                shard: this.shard,
+                priority: 5,
+                ..Enqueue::default()
+            };
+            let told = self.make(content, &new);
+            self.tasks.get_mut(&told.number).expect("just made").about = Some(this);
+        }
+        let most = self.queues[&queue].settings.retention(state);
+        let most = most.map_or(0, |retention| retention.count) as usize;
+        let list = self.list(queue, state);
+        if most > 0 && list.len() > most {
+            let too_many = list[..(list.len() - most).min(2)].to_vec();
+            too_many.into_iter().for_each(|oldest| self.erase(oldest));
+        }
+    }
+
+    pub(super) fn erase(&mut self, number: u64) {
+        self.exit(number);
+        self.note(number, None);
+        self.tasks.remove(&number);
+    }
+
+    pub(super) fn lose_lease(&mut self, number: u64, end: AttemptEnd) {
+        self.note_past(number, end, 0);
+        let task = self.tasks.get_mut(&number).expect("a task that moves");
+        self.lost.push(LostLease {
+            task: task.this,
+            token: std::mem::take(&mut task.token),
+            end,
+        });
+    }
+
+    pub(super) fn note_past(&mut self, number: u64, end: AttemptEnd, record: u64) {
+        let now_ms = self.now_ms;
+        let task = self.tasks.get_mut(&number).expect("a task that moves");
+        let past = Attempt {
+            number: task.attempts,
+            end,
+            record,
+            started_ms: task.started_ms,
+            ended_ms: now_ms,
+            worker: task.worker.clone(),
+        };
+        task.pasts.insert(0, past);
+        task.pasts.truncate(10);
+    }
+
+    // ---- What people ask for. ----
+
+    fn known(&self, number: u64) -> Result<TaskState, Refusal> {
+        let task = self.tasks.get(&number).ok_or(Refusal::TaskUnknown)?;
+        Ok(task.state)
+    }
+
+    pub(super) fn cancel(&mut self, number: u64) -> Result<(), Refusal> {
+        let state = self.known(number)?;
+        if state.has_ended() {
+            return Err(Refusal::WrongState(state));
+        }
+        self.cancel_it(number);
+        Ok(())
+    }
+
+    pub(super) fn cancel_it(&mut self, number: u64) {
+        if self.tasks[&number].state == TaskState::Leased {
+            self.lose_lease(number, AttemptEnd::Cancelled);
+        }
+        self.exit(number);
+        let task = self.tasks.get_mut(&number).expect("a task that moves");
+        task.waits.clear();
+        task.token = 0;
+        self.end(number, TaskState::Cancelled, 0);
+    }
+
+    pub(super) fn requeue(&mut self, number: u64, key: u128) -> Result<(), Refusal> {
+        let state = self.known(number)?;
+        if !matches!(state, TaskState::Dead | TaskState::Cancelled) {
+            return Err(Refusal::WrongState(state));
+        }
+        self.queue(self.tasks[&number].queue)?;
+        self.exit(number);
+        let task = self.tasks.get_mut(&number).expect("a task that moves");
+        (task.attempts, task.token, task.outcome) = (0, 0, 0);
+        (task.key, task.plain) = (key, false);
+        self.make_ready(number, false);
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, number: u64) -> Result<(), Refusal> {
+        if self.known(number)? == TaskState::Leased {
+            return Err(Refusal::WrongState(TaskState::Leased));
+        }
+        self.remove(number);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        let state = self.tasks[&number].state;
+        if state == TaskState::Leased {
+            self.lose_lease(number, AttemptEnd::Cancelled);
+        }
+        if !state.has_ended() {
+            self.let_key_go(number);
+            self.tell_waiters(number, false);
+        }
+        self.erase(number);
+    }
+
+    pub(super) fn purge(&mut self, id: u32, states: u8, count: u32) -> Result<Answer, Refusal> {
+        self.queue(id)?;
+        let mut tasks = 0;
+        for state in TaskState::ALL {
+            if state == TaskState::Leased || states & 1 << state as u8 == 0 {
+                continue;
+            }
+            while let Some(oldest) = self.list(id, state).first().copied() {
+                if tasks == count {
+                    return Ok(Answer::Purged(Purged { tasks, more: true }));
+                }
+                self.remove(oldest);
+                tasks += 1;
+            }
+        }
+        Ok(Answer::Purged(Purged { tasks, more: false }))
+    }
+
+    // ---- Schedules. ----
+
+    pub(super) fn put_schedule(&mut self, seq: u64, put: &PutSchedule<'_>) -> Result<(), Refusal> {
+        self.queue(put.task.queue)?;
+        let key = (put.tenant.to_owned(), put.name.to_owned());
+        let former = self.schedules.get(&key);
+        let (last_ms, last) = former.map_or((0, TaskRef::default()), |it| (it.last_ms, it.last));
+        let schedule = Schedule {
+            record: seq,
+            queue: put.task.queue,
+            shard: put.task.shard,
+            priority: put.task.priority,
+            key: put.task.key,
+            options: put.task.options,
+            tags: put.task.tags.to_vec(),
+            callback: put.task.callback,
+            paused: put.paused,
+            next_ms: put.next_ms,
+            last_ms,
+            last,
+        };
+        self.schedules.insert(key, schedule);
+        Ok(())
+    }
+
+    pub(super) fn tick(
+        &mut self,
+        tenant: &str,
+        name: &str,
+        (tick_ms, next_ms): (u64, u64),
+        tasks: u32,
+    ) -> Result<Answer, Refusal> {
+        let schedule = self.schedule_mut(tenant, name)?;
+        if schedule.paused || schedule.next_ms != tick_ms {
+            return Ok(Answer::Ticked(0));
+        }
+        (schedule.next_ms, schedule.last_ms) = (next_ms, tick_ms);
+        let schedule = schedule.clone();
+        if !self.queue(schedule.queue).is_ok_and(|queue| !queue.draining) {
+            return Ok(Answer::Ticked(0));
+        }
+        let new = Enqueue {
+            queue: schedule.queue,
+            shard: schedule.shard,
+            priority: schedule.priority,
+            key: schedule.key,
+            options: schedule.options,
+            tags: &schedule.tags,
+            callback: schedule.callback,
+            ..Enqueue::default()
+        };
+        for _ in 0..tasks {
+            let made = self.make(schedule.record, &new);
+            self.schedule_mut(tenant, name)?.last = made;
+        }
+        Ok(Answer::Ticked(tasks))
+    }
+}

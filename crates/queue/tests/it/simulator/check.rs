@@ -1,0 +1,132 @@
+//! What must hold between commands.
+
+use std::collections::BTreeSet;
+
+use egret_queue::core::state::State;
+use egret_queue::model::TaskState;
+
+use super::side::Side;
+use crate::model::{Attempt, Model, Task};
+
+impl Side {
+    /// What can be checked after every command.
+    pub fn check_counts(&self) {
+        let mut sum = 0;
+        for id in self.model.queues.keys() {
+            let lens = TaskState::ALL.map(|state| self.model.list(*id, state).len() as u64);
+            sum += lens.iter().sum::<u64>();
+            match self.model.queue(*id) {
+                Ok(_) => {
+                    let row = self.state.queue_with(*id).expect("the queue is there");
+                    assert_eq!(row.counts(), lens, "counts of queue {id}");
+                }
+                Err(_) => assert!(self.state.queue_with(*id).is_none()),
+            }
+        }
+        assert_eq!(sum, self.state.len() as u64);
+        assert_eq!(sum, self.model.tasks.len() as u64);
+        let (due, model_due) = (self.state.next_due_ms(), self.model.next_due_ms());
+        if let Some(model_due) = model_due {
+            let model_due = model_due.max(self.model.now_ms);
+            assert!(due.is_some_and(|due| due <= model_due), "{due:?} is later than {model_due}");
+        }
+    }
+
+    /// Everything that can be seen.
+    pub fn check_all(&self) {
+        for state in [&self.state, &self.replica] {
+            check_lists(state, &self.model);
+            self.model.tasks.values().for_each(|task| check_task(state, &self.model, task));
+            check_others(state, &self.model);
+        }
+        for task in self.model.tasks.values() {
+            let place = self.state.place_of(task.this.number).expect("just checked");
+            assert_eq!(Some(place), self.replica.place_of(task.this.number));
+            let (one, other) = (self.state.entry(place), self.replica.entry(place));
+            assert_eq!(format!("{one:?}"), format!("{other:?}"));
+        }
+        assert_eq!(self.state.census(), self.replica.census());
+    }
+}
+
+fn check_lists(state: &State, model: &Model) {
+    for id in model.queues.keys().filter(|id| model.queue(**id).is_ok()) {
+        for kind in TaskState::ALL {
+            let page = state.page(*id, kind, 0, usize::MAX, |_| true);
+            let listed = page.places.iter().map(|place| state.entry(*place).number);
+            let listed: Vec<u64> = listed.collect();
+            assert_eq!(listed, model.list(*id, kind), "{kind:?} of queue {id}");
+        }
+        let row = state.queue_with(*id).expect("the queue is there");
+        let oldest = model.list(*id, TaskState::Ready).first();
+        let oldest = oldest.map(|number| model.tasks[number].at_ms);
+        assert_eq!(row.oldest_ready_ms(state), oldest);
+        let queue = &model.queues[id];
+        assert_eq!(row.settings, queue.settings);
+        assert_eq!((row.paused, row.draining), (queue.paused, queue.draining));
+        assert_eq!((&*row.tenant, &*row.name), (&*queue.tenant, &*queue.name));
+    }
+}
+
+fn check_task(state: &State, model: &Model, task: &Task) {
+    let number = task.this.number;
+    let place = state.place_of(number).expect("the task is there");
+    let entry = state.entry(place);
+    assert_eq!(state.find(model.id(task.this)), Some(place));
+    assert_eq!((entry.queue, entry.priority), (task.queue, task.priority));
+    assert_eq!((entry.record, entry.attempts), (task.record, task.attempts));
+    assert_eq!((entry.state, entry.at_ms), (task.state, task.at_ms), "{number}");
+    assert_eq!(entry.started_ms, task.started_ms);
+    match task.state {
+        TaskState::Leased => assert_eq!(entry.token, task.token),
+        state if state.has_ended() => assert_eq!(entry.token, task.outcome),
+        _ => {}
+    }
+    assert_eq!(state.worker(entry.worker), task.worker);
+    assert_eq!(state.tags(entry.tags), task.tags);
+    assert_eq!(state.max_attempts(place), model.max_attempts(number));
+    assert_eq!(state.callback_about(number), task.about);
+    assert_eq!(state.waits_for(number), task.waits);
+    let pasts = state.pasts(place).map(|past| Attempt {
+        number: past.attempt,
+        end: past.end,
+        record: past.record,
+        started_ms: past.started_ms,
+        ended_ms: past.ended_ms,
+        worker: state.worker(past.worker).to_owned(),
+    });
+    assert_eq!(pasts.collect::<Vec<_>>(), task.pasts);
+}
+
+/// Messages, schedules, and that nothing is kept that nobody needs.
+fn check_others(state: &State, model: &Model) {
+    let messages = state.messages().map(|(number, message)| (number, *message));
+    let expected = model.messages.iter().map(|(number, message)| (*number, *message));
+    assert_eq!(messages.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    assert_eq!(state.schedules().count(), model.schedules.len());
+    for (tenant, name, schedule) in state.schedules() {
+        let expected = &model.schedules[&(tenant.to_owned(), name.to_owned())];
+        assert_eq!(schedule.record, expected.record);
+        assert_eq!((schedule.queue, schedule.paused), (expected.queue, expected.paused));
+        assert_eq!((schedule.next_ms, schedule.last_ms), (expected.next_ms, expected.last_ms));
+        assert_eq!(schedule.last, expected.last);
+    }
+    let (census, tasks) = (state.census(), || model.tasks.values());
+    let live = || tasks().filter(|task| !task.state.has_ended());
+    let keys: BTreeSet<_> = live().map(|task| (task.queue, task.key)).collect();
+    assert_eq!(census.keyed_flows, keys.iter().filter(|(_, key)| *key != 0).count());
+    assert_eq!(census.pasts, tasks().map(|task| task.pasts.len()).sum::<usize>());
+    let options: BTreeSet<_> = tasks().map(|task| format!("{:?}", task.options)).collect();
+    let plain = format!("{:?}", egret_queue::model::TaskOptions::default());
+    assert_eq!(census.options, options.iter().filter(|it| **it != plain).count());
+    let tags: BTreeSet<_> = tasks().map(|task| &task.tags).collect();
+    assert_eq!(census.tags, tags.iter().filter(|it| !it.is_empty()).count());
+    let mut workers: BTreeSet<&str> = tasks().map(|task| &*task.worker).collect();
+    workers.extend(tasks().flat_map(|task| task.pasts.iter().map(|past| &*past.worker)));
+    assert_eq!(census.workers, workers.iter().filter(|it| !it.is_empty()).count());
+    assert_eq!(census.waits, tasks().filter(|task| !task.waits.is_empty()).count());
+    assert_eq!(census.waiters, tasks().map(|task| task.waiters.len()).sum::<usize>());
+    assert_eq!(census.callbacks, tasks().filter(|task| task.about.is_some()).count());
+    assert!(census.retentions <= 3 * census.queues, "{census:?}");
+    assert!(census.uniques <= model.uniques.len());
+}
