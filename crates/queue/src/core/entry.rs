@@ -157,19 +157,19 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// Notes the record of the outcome, and who caused it: a token's lower half fits into the links,
-    /// which nothing uses any longer.
+    /// Notes the record of the outcome, and who caused it: the token goes where the links were, which
+    /// nothing uses any longer.
     pub fn note_end(&mut self, record: u64) {
         self.links = Links {
             next: self.token as u32,
-            prev: NOWHERE,
+            prev: (self.token >> 32) as u32,
         };
         self.token = record;
     }
 
     /// Whether the lease with this token ended the task.
     pub fn was_ended_by(&self, token: u64) -> bool {
-        token != 0 && self.links.next == token as u32
+        token != 0 && u64::from(self.links.prev) << 32 | u64::from(self.links.next) == token
     }
 
     /// Whether a bit of [`flag`] is set.

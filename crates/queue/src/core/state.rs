@@ -214,13 +214,16 @@ impl State {
         self.epoch
     }
 
-    /// See [`Command::Epoch`].
+    /// See [`Command::Epoch`]. One that is not higher than any before has no effect: leases would be
+    /// given twice.
     pub fn begin_epoch(&mut self, epoch: u32, instance: u16, grace_ms: u64) {
+        if epoch <= self.epoch {
+            return;
+        }
         if self.epoch == 0 {
             self.instance = instance;
         }
-        self.epoch = self.epoch.max(epoch);
-        self.leases = 0;
+        (self.epoch, self.leases) = (epoch, 0);
         self.grace_until_ms = self.now_ms.saturating_add(grace_ms);
     }
 

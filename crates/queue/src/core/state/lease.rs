@@ -5,8 +5,9 @@ use crate::core::command::{Defer, Held};
 use crate::core::retry::delay_ms;
 use crate::model::RetryPolicy;
 
-/// Bits of a token that count leases; the epoch stands above them.
-const LEASE_BITS: u32 = 40;
+/// Bits of a token that count leases; the epoch stands above them. When they are used up the partition
+/// begins an epoch by itself.
+pub(super) const LEASE_BITS: u32 = 40;
 
 /// A task that a worker now holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,21 +64,28 @@ impl State {
         claimed: &mut Vec<Claimed>,
     ) {
         let before = claimed.len();
+        // A claim that gets nothing is not logged, so it must not leave a trace, not even a name.
+        if self.turn_of(queue).is_none() {
+            return;
+        }
         let worker = self.workers.acquire(worker);
         for _ in 0..count {
-            let Some(row) = self.queues.get(queue).filter(|row| !row.deleted) else {
+            let Some(lane) = self.turn_of(queue) else {
                 break;
             };
-            let aging_ms = row.settings.aging_ms;
-            let front = row
-                .rings
-                .front(&self.lanes, &self.entries, aging_ms, self.now_ms);
-            let Some(lane) = front else { break };
             let place = self.take_turn(queue, lane);
             claimed.push(self.lease(place, worker, lease_ms));
         }
         self.workers.hold(worker, (claimed.len() - before) as u64);
         self.workers.release(worker, 1);
+    }
+
+    /// The lane of a queue whose turn it is.
+    fn turn_of(&self, queue: u32) -> Option<Place> {
+        let row = self.queue(queue).ok()?;
+        let aging_ms = row.settings.aging_ms;
+        row.rings
+            .front(&self.lanes, &self.entries, aging_ms, self.now_ms)
     }
 
     /// Takes the first task of a lane whose turn it is, and gives the turn on.
@@ -114,6 +122,9 @@ impl State {
     fn lease(&mut self, place: Place, worker: u32, lease_ms: u64) -> Claimed {
         self.exit(place);
         self.leases += 1;
+        if self.leases >> LEASE_BITS != 0 {
+            (self.epoch, self.leases) = (self.epoch + 1, 1);
+        }
         let token = u64::from(self.epoch) << LEASE_BITS | self.leases;
         let until_ms = self.lease_end(place, self.now_ms, lease_ms);
         let max_attempts = self.max_attempts(place);
@@ -251,6 +262,10 @@ impl State {
     ) -> Result<Holder, Refusal> {
         let place = self.place_of(held.number).ok_or(Refusal::LeaseLost)?;
         let entry = self.entries.get(place);
+        // A task without a lease has token 0, which no lease has.
+        if held.token == 0 {
+            return Err(Refusal::LeaseLost);
+        }
         let same = match entry.state {
             TaskState::Leased if entry.token == held.token => return Ok(Holder::Now(place)),
             TaskState::Leased | TaskState::Waiting | TaskState::Cancelled => false,
@@ -269,7 +284,11 @@ impl State {
         let entry = self.entries.get_mut(place);
         let over = timeout_ms > 0 && self.now_ms >= entry.started_ms.saturating_add(timeout_ms);
         if !over && self.now_ms < self.grace_until_ms {
-            entry.at_ms = self.grace_until_ms;
+            let timeout_at_ms = match timeout_ms {
+                0 => u64::MAX,
+                timeout_ms => entry.started_ms.saturating_add(timeout_ms),
+            };
+            entry.at_ms = self.grace_until_ms.min(timeout_at_ms);
             self.timers.insert(&mut self.entries, place);
             return;
         }
