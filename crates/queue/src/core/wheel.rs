@@ -4,13 +4,15 @@
 //! millisecond on the lowest level and 64 slots a level. The level of a timer is that of the
 //! highest digit (base 64) in which its time differs from the wheel's, so that a timer only ever
 //! moves down. Timers move one by one and each move is work that counts against a budget: a
-//! million timers due in one second are spread over as many calls as it takes.
+//! million timers due in one second are spread over as many calls as it takes. Those that are due at
+//! the same time come in the order in which they were inserted, also then.
 
 use super::slab::{NOWHERE, Place, Row, Slab};
 
 const LEVELS: usize = 8;
 const SLOT_BITS: u32 = 6;
 const SLOTS: usize = 1 << SLOT_BITS;
+const ALL_SLOTS: usize = LEVELS * SLOTS;
 
 /// The last moment a wheel can tell apart: some nine thousand years after 1970.
 pub const TIME_MAX_MS: u64 = (1 << (SLOT_BITS as u64 * LEVELS as u64)) - 1;
@@ -18,7 +20,7 @@ pub const TIME_MAX_MS: u64 = (1 << (SLOT_BITS as u64 * LEVELS as u64)) - 1;
 /// The neighbours of a row in an intrusive doubly linked list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Links {
-    /// The row after this one.
+    /// The row after this one; for the last row of a wheel's slot, the slot itself.
     pub next: Place,
     /// The row before this one; for the first row of a wheel's slot, the slot itself.
     pub prev: Place,
@@ -50,7 +52,8 @@ pub trait Timed: Row {
 pub struct Wheel {
     /// Everything due before this time has been handed out. Unix milliseconds.
     now_ms: u64,
-    heads: Box<[Place; LEVELS * SLOTS]>,
+    /// The first row of each slot, and then the last of each.
+    ends: Box<[Place; 2 * ALL_SLOTS]>,
     /// Which slots of a level have timers.
     occupied: [u64; LEVELS],
     len: u64,
@@ -61,7 +64,7 @@ impl Wheel {
     pub fn new(now_ms: u64) -> Self {
         Self {
             now_ms,
-            heads: Box::new([NOWHERE; LEVELS * SLOTS]),
+            ends: Box::new([NOWHERE; 2 * ALL_SLOTS]),
             occupied: [0; LEVELS],
             len: 0,
         }
@@ -77,34 +80,65 @@ impl Wheel {
         self.len == 0
     }
 
-    /// Puts a row to wait until it is due; one whose time has passed is due at once.
+    /// Puts a row to wait until it is due, after those that are due at the same time. One whose time has
+    /// passed is due at once.
     pub fn insert<R: Timed>(&mut self, rows: &mut Slab<R>, place: Place) {
-        let due = rows.get(place).due_ms().clamp(self.now_ms, TIME_MAX_MS);
-        let slot = self.slot_of(due);
-        let head = self.heads[slot];
+        let due = self.reachable(rows.get(place).due_ms());
+        let slot = self.entrance_of(due);
+        self.push_last(rows, place, slot);
+    }
+
+    /// The same, before those that are due at the same time.
+    pub fn insert_first<R: Timed>(&mut self, rows: &mut Slab<R>, place: Place) {
+        let slot = self.slot_of(self.reachable(rows.get(place).due_ms()));
+        let head = self.ends[slot];
+        if head == NOWHERE {
+            return self.push_last(rows, place, slot);
+        }
         *rows.get_mut(place).links_mut() = Links {
             next: head,
-            prev: NOWHERE - 1 - slot as Place,
+            prev: name_of(slot),
         };
-        if head != NOWHERE {
-            rows.get_mut(head).links_mut().prev = place;
-        }
-        self.heads[slot] = place;
-        self.occupied[slot / SLOTS] |= 1 << (slot % SLOTS);
+        rows.get_mut(head).links_mut().prev = place;
+        self.ends[slot] = place;
+        self.len += 1;
+    }
+
+    fn push_last<R: Timed>(&mut self, rows: &mut Slab<R>, place: Place, slot: usize) {
+        let tail = std::mem::replace(&mut self.ends[ALL_SLOTS + slot], place);
+        let prev = match tail {
+            NOWHERE => {
+                self.ends[slot] = place;
+                self.occupied[slot / SLOTS] |= 1 << (slot % SLOTS);
+                name_of(slot)
+            }
+            tail => {
+                rows.get_mut(tail).links_mut().next = place;
+                tail
+            }
+        };
+        let next = name_of(slot);
+        *rows.get_mut(place).links_mut() = Links { next, prev };
         self.len += 1;
     }
 
     /// Takes a row out that waits.
     pub fn remove<R: Timed>(&mut self, rows: &mut Slab<R>, place: Place) {
-        let links = rows.get(place).links();
-        if links.next != NOWHERE {
-            rows.get_mut(links.next).links_mut().prev = links.prev;
-        }
-        match slot_named(links.prev) {
-            Some(slot) => self.set_head(slot, links.next),
+        let links = std::mem::take(rows.get_mut(place).links_mut());
+        let (before, after) = (slot_named(links.prev), slot_named(links.next));
+        match before {
+            Some(slot) => self.ends[slot] = if after.is_some() { NOWHERE } else { links.next },
             None => rows.get_mut(links.prev).links_mut().next = links.next,
         }
-        *rows.get_mut(place).links_mut() = Links::default();
+        match after {
+            Some(slot) => {
+                self.ends[ALL_SLOTS + slot] = if before.is_some() { NOWHERE } else { links.prev };
+            }
+            None => rows.get_mut(links.next).links_mut().prev = links.prev,
+        }
+        if let (Some(slot), Some(_)) = (before, after) {
+            self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
+        }
         self.len -= 1;
     }
 
@@ -120,12 +154,13 @@ impl Wheel {
             return Step::Idle;
         }
         self.now_ms = self.now_ms.max(start_ms);
-        let place = self.heads[slot];
+        let place = self.ends[slot];
         self.remove(rows, place);
         if slot < SLOTS {
             return Step::Due(place);
         }
-        self.insert(rows, place);
+        let finer = self.slot_of(self.reachable(rows.get(place).due_ms()));
+        self.push_last(rows, place, finer);
         Step::Moved
     }
 
@@ -162,6 +197,23 @@ impl Wheel {
         self.now_ms >> (SLOT_BITS * level as u32) & (SLOTS as u64 - 1)
     }
 
+    fn reachable(&self, due_ms: u64) -> u64 {
+        due_ms.clamp(self.now_ms, TIME_MAX_MS)
+    }
+
+    /// The slot for a new timer: its own, unless a coarser one whose time has begun is not empty yet.
+    /// What waits there and is due at the same time goes first.
+    fn entrance_of(&self, due_ms: u64) -> usize {
+        let slot = self.slot_of(due_ms);
+        for level in (slot / SLOTS + 1..LEVELS).rev() {
+            let digit = self.digit(level);
+            if self.occupied[level] >> digit & 1 == 1 {
+                return level * SLOTS + digit as usize;
+            }
+        }
+        slot
+    }
+
     fn slot_of(&self, due_ms: u64) -> usize {
         let differs = due_ms ^ self.now_ms;
         let level = ((63 - (differs | 1).leading_zeros()) / SLOT_BITS).min(LEVELS as u32 - 1);
@@ -169,23 +221,16 @@ impl Wheel {
         level as usize * SLOTS + digit as usize
     }
 
-    fn set_head(&mut self, slot: usize, head: Place) {
-        self.heads[slot] = head;
-        if head == NOWHERE {
-            self.occupied[slot / SLOTS] &= !(1 << (slot % SLOTS));
-        }
-    }
-
-    /// What a snapshot must keep beside the rows: the time, the heads, and [`Wheel::len`].
+    /// What a snapshot must keep beside the rows: the time, the ends of slots, and [`Wheel::len`].
     pub fn parts(&self) -> (u64, &[Place]) {
-        (self.now_ms, &self.heads[..])
+        (self.now_ms, &self.ends[..])
     }
 
-    /// Rebuilds a wheel from what [`Wheel::parts`] gave; `None` for heads of another number.
-    pub fn restore(now_ms: u64, heads: &[Place], len: u64) -> Option<Self> {
+    /// Rebuilds a wheel from what [`Wheel::parts`] gave; `None` for another number of ends.
+    pub fn restore(now_ms: u64, ends: &[Place], len: u64) -> Option<Self> {
         let mut wheel = Self::new(now_ms);
-        *wheel.heads = heads.try_into().ok()?;
-        for (slot, head) in wheel.heads.iter().enumerate() {
+        *wheel.ends = ends.try_into().ok()?;
+        for (slot, head) in wheel.ends[..ALL_SLOTS].iter().enumerate() {
             if *head != NOWHERE {
                 wheel.occupied[slot / SLOTS] |= 1 << (slot % SLOTS);
             }
@@ -206,10 +251,15 @@ pub enum Step {
     Idle,
 }
 
-/// The slot that a `prev` link names when it names no row.
-fn slot_named(prev: Place) -> Option<usize> {
-    let slot = (NOWHERE - 1).wrapping_sub(prev) as usize;
-    (slot < LEVELS * SLOTS).then_some(slot)
+/// What stands in a link for a slot.
+fn name_of(slot: usize) -> Place {
+    NOWHERE - 1 - slot as Place
+}
+
+/// The slot that a link names when it names no row.
+fn slot_named(link: Place) -> Option<usize> {
+    let slot = (NOWHERE - 1).wrapping_sub(link) as usize;
+    (slot < ALL_SLOTS).then_some(slot)
 }
 
 #[cfg(test)]

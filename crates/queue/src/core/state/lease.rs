@@ -149,9 +149,15 @@ impl State {
             priority: entry.priority,
             is_callback: entry.has(flag::IS_CALLBACK),
         };
-        self.timers.insert(&mut self.entries, place);
+        self.time_lease(place);
         self.enter(place, TaskState::Leased);
         claimed
+    }
+
+    /// Waits for the end of a lease. Of those that end at the same time the last one given does so
+    /// first: each goes before all that are ready, so that in the end they stand as they did.
+    fn time_lease(&mut self, place: Place) {
+        self.timers.insert_first(&mut self.entries, place);
     }
 
     /// The end of a lease that begins now: no later than the timeout of an attempt begun at `started_ms`.
@@ -249,7 +255,7 @@ impl State {
         let until_ms = self.lease_end(place, self.entries.get(place).started_ms, lease_ms);
         self.timers.remove(&mut self.entries, place);
         self.entries.get_mut(place).at_ms = until_ms;
-        self.timers.insert(&mut self.entries, place);
+        self.time_lease(place);
         Ok(until_ms)
     }
 
@@ -289,7 +295,7 @@ impl State {
                 timeout_ms => entry.started_ms.saturating_add(timeout_ms),
             };
             entry.at_ms = self.grace_until_ms.min(timeout_at_ms);
-            self.timers.insert(&mut self.entries, place);
+            self.time_lease(place);
             return;
         }
         let end = match over {

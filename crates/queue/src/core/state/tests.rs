@@ -133,3 +133,38 @@ fn a_claim_that_gets_nothing_leaves_no_trace() {
     let worker = state.entry(state.place_of(1).unwrap()).worker;
     assert_eq!((worker, state.worker(worker)), (1, "else"));
 }
+
+#[test]
+fn tasks_put_off_until_the_same_time_keep_their_order() {
+    let mut state = partition(QueueSettings::default());
+    let numbers: Vec<u64> = (0..5)
+        .map(|_| {
+            let task = Enqueue {
+                queue: 1,
+                key: 9,
+                run_at_ms: BEGIN_MS + 100_000,
+                ..Enqueue::default()
+            };
+            made(&mut state, &task)
+        })
+        .collect();
+    pass(&mut state, 100_000);
+    for number in numbers {
+        let (claimed, token) = claim(&mut state, 5)[0];
+        assert_eq!(claimed, number);
+        state.complete(2, &held(number, token)).unwrap();
+    }
+}
+
+#[test]
+fn tasks_of_a_worker_that_died_keep_their_order() {
+    let mut state = partition(QueueSettings::default());
+    for _ in 0..10 {
+        enqueue(&mut state, 0);
+    }
+    let before = claim(&mut state, 5);
+    pass(&mut state, 100_000);
+    let after = claim(&mut state, 10);
+    assert!(before.iter().map(|one| one.0).eq(1..=5));
+    assert!(after.iter().map(|one| one.0).eq(1..=10));
+}

@@ -9,6 +9,7 @@ use super::*;
 #[derive(Clone, Debug, Default)]
 struct Timer {
     due: u64,
+    turn: u64,
     links: Links,
     used: bool,
 }
@@ -46,42 +47,45 @@ fn compare(seed: u64, spread_ms: u64) {
     let (mut rows, mut wheel, mut model) =
         (Slab::<Timer>::default(), Wheel::new(start), BTreeSet::new());
     let mut now = start;
-    for _ in 0..400 {
+    for turn in 0..400 {
         match draw(&entropy, 10) {
             0..=5 => {
                 let due = (now + draw(&entropy, spread_ms)).saturating_sub(draw(&entropy, 3));
                 let place = rows.insert(Timer {
                     due,
-                    links: Links::default(),
+                    turn,
                     used: true,
+                    ..Timer::default()
                 });
                 wheel.insert(&mut rows, place);
-                model.insert((due, place));
+                model.insert((due, turn, place));
             }
             6 => {
-                if let Some((due, place)) = model.iter().nth(draw(&entropy, 20) as usize).copied() {
-                    wheel.remove(&mut rows, place);
-                    rows.remove(place);
-                    model.remove(&(due, place));
+                if let Some(timer) = model.iter().nth(draw(&entropy, 20) as usize).copied() {
+                    wheel.remove(&mut rows, timer.2);
+                    rows.remove(timer.2);
+                    model.remove(&timer);
                 }
             }
             _ => {
                 now += draw(&entropy, spread_ms);
                 // A budget may end in the middle; the rest comes with the next calls.
                 let budget = 1 + draw(&entropy, 40);
-                let mut last = 0;
                 for _ in 0..budget {
+                    let before = wheel.parts().0;
                     match wheel.step(&mut rows, now) {
                         Step::Due(place) => {
-                            let due = rows.remove(place).due;
-                            assert!(due <= now && due.max(start) >= last.min(due.max(start)));
-                            last = due;
-                            assert!(model.remove(&(due, place)), "seed {seed}");
+                            let Timer { due, turn, .. } = rows.remove(place);
+                            // One that was late already when it came may stand behind others.
+                            let first = model.iter().find(|(due, ..)| *due >= before);
+                            let in_order = due <= before || first == Some(&(due, turn, place));
+                            assert!(due <= now && in_order, "seed {seed}");
+                            assert!(model.remove(&(due, turn, place)), "seed {seed}");
                         }
                         Step::Moved => {}
                         Step::Idle => {
                             assert!(
-                                model.first().is_none_or(|(due, _)| *due > now),
+                                model.first().is_none_or(|(due, ..)| *due > now),
                                 "seed {seed}"
                             );
                             break;
@@ -91,7 +95,7 @@ fn compare(seed: u64, spread_ms: u64) {
             }
         }
         assert_eq!(wheel.len(), model.len() as u64);
-        let first = model.first().map(|(due, _)| (*due).max(wheel.parts().0));
+        let first = model.first().map(|(due, ..)| (*due).max(wheel.parts().0));
         let next = wheel.next_ms();
         assert_eq!(next.is_some(), first.is_some());
         assert!(next <= first, "seed {seed}: {next:?} {first:?}");
@@ -116,8 +120,8 @@ fn timers_of_a_slot_come_in_the_order_of_their_times() {
     for due in [5_000, 4_097, 4_100, 4_096, 5_001] {
         let place = rows.insert(Timer {
             due,
-            links: Links::default(),
             used: true,
+            ..Timer::default()
         });
         wheel.insert(&mut rows, place);
     }
@@ -131,4 +135,39 @@ fn timers_of_a_slot_come_in_the_order_of_their_times() {
     }
     assert_eq!(seen, [4_096, 4_097, 4_100]);
     assert_eq!(wheel.len(), 2);
+}
+
+/// Also when the budget ends while they move to finer slots, and others come meanwhile.
+#[test]
+fn timers_of_one_time_come_in_the_order_of_their_insertion() {
+    let (mut rows, mut wheel) = (Slab::<Timer>::default(), Wheel::new(0));
+    let insert = |rows: &mut Slab<Timer>, wheel: &mut Wheel, turn, is_first| {
+        let place = rows.insert(Timer {
+            due: 300_000,
+            turn,
+            used: true,
+            ..Timer::default()
+        });
+        match is_first {
+            false => wheel.insert(rows, place),
+            true => wheel.insert_first(rows, place),
+        }
+    };
+    for turn in 1..6 {
+        insert(&mut rows, &mut wheel, turn, false);
+    }
+    insert(&mut rows, &mut wheel, 0, true);
+    for turn in 6..20 {
+        assert_eq!(wheel.step(&mut rows, 299_999), Step::Moved);
+        insert(&mut rows, &mut wheel, turn, false);
+    }
+    let mut seen = Vec::new();
+    loop {
+        match wheel.step(&mut rows, 300_000) {
+            Step::Due(place) => seen.push(rows.get(place).turn),
+            Step::Moved => {}
+            Step::Idle => break,
+        }
+    }
+    assert_eq!(seen, (0..20).collect::<Vec<_>>());
 }
