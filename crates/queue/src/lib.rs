@@ -25,5 +25,5 @@ pub use error::QueueError;
 /// Formats on disk, for tests that look at every byte of them.
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::store::{codec, content, record};
+    pub use crate::store::{codec, content, record, snapshot};
 }

@@ -122,6 +122,9 @@ impl Queues {
                 lock(&self.inner.schedules).insert((tenant.into(), name.into()), number);
             }
         }
+        // Also ids of queues that are gone are not used again: keys that are remembered hold them.
+        let ids = partitions.iter().map(|one| one.state.next_queue_id());
+        let next = u64::from(ids.max().unwrap_or_default().max(1));
         let mut shared = Vec::with_capacity(partitions.len());
         for (number, partition) in partitions.into_iter().enumerate() {
             shared.push(partition.shared.clone());
@@ -139,12 +142,10 @@ impl Queues {
         if self.inner.partitions.set(shared).is_err() {
             return Err(QueueError::Stopping);
         }
-        let mut next = 1;
         for (id, (tenant, name, settings)) in found {
             if id == CALLBACKS {
                 continue;
             }
-            next = next.max(u64::from(id) + 1);
             for partition in 0..count {
                 self.define(partition, id, &tenant, &name, &settings)
                     .await?;

@@ -1,7 +1,7 @@
 //! Values that many tasks share, kept once and named by a number.
 
 use std::borrow::Borrow;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
 /// Values by number. Number 0 is the default value and always known.
@@ -9,7 +9,8 @@ use std::hash::Hash;
 pub struct Interner<T> {
     values: Vec<(T, u64)>,
     numbers: HashMap<T, u32>,
-    free: Vec<u32>,
+    /// Numbers to be used again, the lowest first: which they are does not depend on their history.
+    free: BTreeSet<u32>,
 }
 
 impl<T: Clone + Default + Eq + Hash> Default for Interner<T> {
@@ -17,7 +18,7 @@ impl<T: Clone + Default + Eq + Hash> Default for Interner<T> {
         Self {
             values: vec![(T::default(), 1)],
             numbers: HashMap::from([(T::default(), 0)]),
-            free: Vec::new(),
+            free: BTreeSet::new(),
         }
     }
 }
@@ -34,7 +35,7 @@ impl<T: Clone + Default + Eq + Hash> Interner<T> {
             return number;
         }
         let kept = T::from(value);
-        let number = match self.free.pop() {
+        let number = match self.free.pop_first() {
             Some(number) => {
                 self.values[number as usize] = (kept.clone(), 1);
                 number
@@ -66,7 +67,7 @@ impl<T: Clone + Default + Eq + Hash> Interner<T> {
         if *left == 0 {
             self.numbers.remove(value);
             *value = T::default();
-            self.free.push(number);
+            self.free.insert(number);
         }
     }
 

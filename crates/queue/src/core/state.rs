@@ -70,10 +70,14 @@ pub struct State {
     pub(super) options: Interner<TaskOptions>,
     pub(super) tags: Interner<Box<[u8]>>,
     pub(super) workers: Interner<Box<str>>,
+    /// One more than the highest id that a queue has had: ids are not used again.
+    pub(super) next_queue: u32,
+    /// Queues that are deleted and still have tasks, or are about to be forgotten.
+    pub(super) leaving: BTreeSet<u32>,
     /// When the oldest of a list of ended tasks may be too old: queue and state.
     pub(super) retentions: BTreeSet<(u64, u32, TaskState)>,
     /// Which tasks wait for a task here.
-    pub(super) awaited: BTreeMap<u64, Vec<TaskId>>,
+    pub(super) awaited: BTreeMap<u64, BTreeSet<TaskId>>,
     /// What tasks here wait for.
     pub(super) waits: BTreeMap<u64, Vec<TaskId>>,
     pub(super) messages: BTreeMap<u64, Message>,
@@ -111,6 +115,8 @@ impl Default for State {
             options: Interner::default(),
             tags: Interner::default(),
             workers: Interner::default(),
+            next_queue: 0,
+            leaving: BTreeSet::new(),
             retentions: BTreeSet::new(),
             awaited: BTreeMap::new(),
             waits: BTreeMap::new(),

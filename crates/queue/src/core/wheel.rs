@@ -132,7 +132,11 @@ impl Wheel {
         }
         match after {
             Some(slot) => {
-                self.ends[ALL_SLOTS + slot] = if before.is_some() { NOWHERE } else { links.prev };
+                self.ends[ALL_SLOTS + slot] = if before.is_some() {
+                    NOWHERE
+                } else {
+                    links.prev
+                };
             }
             None => rows.get_mut(links.next).links_mut().prev = links.prev,
         }

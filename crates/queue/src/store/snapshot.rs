@@ -154,10 +154,25 @@ fn write_file(
     holds: &mut dyn FnMut(Seq),
 ) -> std::io::Result<u64> {
     let mut file = File::create(path)?;
-    file.write_all(MAGIC)?;
-    file.write_all(&VERSION.to_le_bytes())?;
+    let file_bytes = put(&mut file, seq, image, holds)?;
+    file.sync_all()?;
+    Ok(file_bytes)
+}
+
+/// Writes a snapshot; returns its size in bytes.
+///
+/// # Errors
+/// Those of `to`.
+pub fn put(
+    mut to: impl Write,
+    seq: Seq,
+    image: &Image,
+    holds: &mut dyn FnMut(Seq),
+) -> std::io::Result<u64> {
+    to.write_all(MAGIC)?;
+    to.write_all(&VERSION.to_le_bytes())?;
     let mut to = BlockWriter {
-        to: file,
+        to,
         block: Vec::with_capacity(BLOCK_BYTES * 2),
         written: 12,
     };
@@ -165,7 +180,6 @@ fn write_file(
     whole::put(&mut to, image, holds)?;
     to.flush()?;
     to.to.write_all(&[0; 8])?;
-    to.to.sync_all()?;
     Ok(to.written + 8)
 }
 
@@ -194,22 +208,29 @@ pub(crate) fn read(directory: &Path) -> Result<Option<(Seq, State, u64)>, QueueE
     };
     let file = File::open(&path).map_err(io("opening", &path))?;
     let file_bytes = file.metadata().map_err(io("examining", &path))?.len();
+    let (seq, image) = take(BufReader::with_capacity(BLOCK_BYTES, file), path)?;
+    Ok(Some((seq, State::restore(image), file_bytes)))
+}
+
+/// Reads what [`put`] wrote; `path` is where, for errors.
+///
+/// # Errors
+/// As those of [`read`].
+pub fn take(from: impl Read, path: PathBuf) -> Result<(Seq, Image), QueueError> {
     let mut from = BlockReader {
-        from: BufReader::with_capacity(BLOCK_BYTES, file),
+        from,
         block: Vec::new(),
         at: 0,
-        path: path.clone(),
+        path,
     };
     let mut head = [0; 12];
-    from.from
-        .read_exact(&mut head)
-        .map_err(io("reading", &path))?;
+    let read = from.from.read_exact(&mut head);
+    read.map_err(io("reading", &from.path))?;
     if head[..8] != *MAGIC || head[8..] != VERSION.to_le_bytes() {
         return Err(Malformed { what: WHAT }.into());
     }
     let seq = from.item(|reader| reader.u64())?;
-    let image = whole::take(&mut from)?;
-    Ok(Some((Seq(seq), State::restore(image), file_bytes)))
+    Ok((Seq(seq), whole::take(&mut from)?))
 }
 
 #[cfg(test)]

@@ -204,9 +204,7 @@ impl Model {
             Command::Delivered { message } => drop(self.messages.remove(message)),
             Command::PutSchedule(put) => self.put_schedule(seq, put)?,
             Command::DeleteSchedule { tenant, name } => {
-                let removed = self
-                    .schedules
-                    .remove(&((*tenant).into(), (*name).into()));
+                let removed = self.schedules.remove(&((*tenant).into(), (*name).into()));
                 removed.ok_or(Refusal::ScheduleUnknown)?;
             }
             Command::PauseSchedule {

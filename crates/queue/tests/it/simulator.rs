@@ -175,8 +175,8 @@ impl World {
 
     /// In the end every message arrives, and nothing is left waiting for a task that has ended.
     fn settle(&mut self) {
-        while let Some(at) = (0..self.sides.len())
-            .find(|at| self.sides[*at].state.messages().next().is_some())
+        while let Some(at) =
+            (0..self.sides.len()).find(|at| self.sides[*at].state.messages().next().is_some())
         {
             let first = self.sides[at].state.messages().next();
             let (number, message) = first.map(|(number, it)| (number, *it)).expect("just seen");
@@ -188,7 +188,9 @@ impl World {
             for task in side.model.tasks.values() {
                 for other in &task.waits {
                     let there = &self.sides[self.side_of(other.shard())].model;
-                    let number = there.find(*other).expect("one that is gone is not waited for");
+                    let number = there
+                        .find(*other)
+                        .expect("one that is gone is not waited for");
                     assert!(!there.tasks[&number].state.has_ended());
                 }
             }
@@ -224,7 +226,10 @@ fn run(seed: u64) {
 
 fn from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+    Some(
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} is no number: {text}")),
+    )
 }
 
 #[test]

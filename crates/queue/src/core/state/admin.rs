@@ -17,6 +17,7 @@ impl State {
     pub fn put_queue(&mut self, id: u32, tenant: &str, name: &str, settings: &QueueSettings) {
         let Some(queue) = self.queues.get_mut(id) else {
             let queue = Queue::new(tenant, name, settings.clone(), self.now_ms);
+            self.next_queue = self.next_queue.max(id.saturating_add(1));
             return self.queues.insert(id, queue);
         };
         let before = std::mem::replace(&mut queue.settings, settings.clone());
@@ -26,24 +27,32 @@ impl State {
         }
     }
 
-    /// After a change of `key_concurrency`: whose turn may come, and whose may not.
+    /// After a change of `key_concurrency`: whose turn may come, and whose may not. Lanes come in the
+    /// order of their first tasks.
     fn reconsider_keys(&mut self, queue: u32) {
         let most = self.queues[queue].settings.key_concurrency;
-        for flow in 0..self.flows.extent() {
-            let row = self.flows.get(flow);
-            if row.is_free() || row.queue != queue || row.key == 0 {
+        let mut offered = Vec::new();
+        for flow in self.flows.places().flatten() {
+            if flow.queue != queue || flow.key == 0 {
                 continue;
             }
-            if most == 0 || row.under_way < most {
-                self.offer_all(flow);
-                continue;
+            let may_begin = most == 0 || flow.under_way < most;
+            let mut place = flow.lanes;
+            while place != NOWHERE {
+                let lane = self.lanes.get(place);
+                let rings = &mut self.queues.get_mut(queue).expect("found above").rings;
+                let sibling = lane.sibling;
+                if !may_begin {
+                    rings.leave(&mut self.lanes, place);
+                } else if !lane.in_ring && lane.head != NOWHERE {
+                    offered.push((self.entries.get(lane.head).number, place));
+                }
+                place = sibling;
             }
-            let mut lane = row.lanes;
-            let rings = &mut self.queues.get_mut(queue).expect("found above").rings;
-            while lane != NOWHERE {
-                rings.leave(&mut self.lanes, lane);
-                lane = self.lanes.get(lane).sibling;
-            }
+        }
+        offered.sort_unstable();
+        for (_, lane) in offered {
+            self.offer(lane);
         }
     }
 
@@ -55,6 +64,9 @@ impl State {
         self.queue(id)?;
         let queue = self.queues.get_mut(id).expect("found above");
         (queue.paused, queue.draining) = (paused, draining);
+        if queue.has_turn() {
+            self.news.turned.push(id);
+        }
         Ok(())
     }
 
@@ -65,18 +77,17 @@ impl State {
     pub fn delete_queue(&mut self, id: u32) -> Result<(), Refusal> {
         self.queue(id)?;
         self.queues.get_mut(id).expect("found above").deleted = true;
+        self.leaving.insert(id);
         Ok(())
     }
 
     pub(super) fn forget_queue(&mut self, id: u32) {
-        let unkeyed = (0..self.flows.extent()).find(|flow| {
-            let row = self.flows.get(*flow);
-            !row.is_free() && row.queue == id
-        });
-        if let Some(flow) = unkeyed {
+        // Keyed ones have gone with their tasks.
+        if let Some(flow) = self.flow_of(id, 0) {
             self.forget_flow(flow);
         }
         self.queues.remove(id);
+        self.leaving.remove(&id);
         self.retentions.retain(|(_, queue, _)| *queue != id);
     }
 

@@ -91,9 +91,7 @@ impl State {
             (Some(place), Some(state)) if !state.has_ended() => {
                 self.entries.get_mut(place).set(flag::AWAITED);
                 let waiters = self.awaited.entry(task.number()).or_default();
-                if !waiters.contains(&waiting) {
-                    waiters.push(waiting);
-                }
+                waiters.insert(waiting);
             }
             _ => {
                 let completed = state == Some(TaskState::Completed);

@@ -43,9 +43,11 @@ pub struct Image {
     /// See [`State`].
     pub workers: Interner<Box<str>>,
     /// See [`State`].
+    pub next_queue: u32,
+    /// See [`State`].
     pub retentions: BTreeSet<(u64, u32, TaskState)>,
     /// See [`State`].
-    pub awaited: BTreeMap<u64, Vec<TaskId>>,
+    pub awaited: BTreeMap<u64, BTreeSet<TaskId>>,
     /// See [`State`].
     pub waits: BTreeMap<u64, Vec<TaskId>>,
     /// See [`State`].
@@ -78,6 +80,7 @@ impl State {
             options: self.options.clone(),
             tags: self.tags.clone(),
             workers: self.workers.clone(),
+            next_queue: self.next_queue,
             retentions: self.retentions.clone(),
             awaited: self.awaited.clone(),
             waits: self.waits.clone(),
@@ -108,6 +111,7 @@ impl State {
             options: image.options,
             tags: image.tags,
             workers: image.workers,
+            next_queue: image.next_queue,
             retentions: image.retentions,
             awaited: image.awaited,
             waits: image.waits,
@@ -120,8 +124,13 @@ impl State {
         state
     }
 
-    /// Makes the maps that find rows.
+    /// Makes what finds rows.
     fn index_all(&mut self) {
+        for (_, queue, state) in self.retentions.clone() {
+            self.note_watched(queue, state, true);
+        }
+        let leaving = self.queues.iter().filter(|(_, queue)| queue.deleted);
+        self.leaving = leaving.map(|(id, _)| id).collect();
         for place in 0..self.entries.extent() {
             if !self.entries.get(place).is_free() {
                 self.note_number(place);

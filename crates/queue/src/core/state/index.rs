@@ -107,14 +107,7 @@ impl State {
 
     /// The lane for a new task, which counts among its flow's from here on.
     pub(super) fn lane_for(&mut self, queue: u32, key: u128, priority: u8) -> Place {
-        let hash = Self::flow_hash(queue, key);
-        let flows = &self.flows;
-        let same = |place: &Place| {
-            let flow = flows.get(*place);
-            flow.key == key && flow.queue == queue
-        };
-        let found = self.flow_places.find(hash, same).copied();
-        let flow = found.unwrap_or_else(|| {
+        let flow = self.flow_of(queue, key).unwrap_or_else(|| {
             let place = self.flows.insert(Flow::new(queue, key));
             self.note_flow(place);
             place
@@ -135,6 +128,15 @@ impl State {
             self.flows.get_mut(flow).lanes = lane;
         }
         lane
+    }
+
+    pub(super) fn flow_of(&self, queue: u32, key: u128) -> Option<Place> {
+        let same = |place: &Place| {
+            let flow = self.flows.get(*place);
+            flow.key == key && flow.queue == queue
+        };
+        let hash = Self::flow_hash(queue, key);
+        self.flow_places.find(hash, same).copied()
     }
 
     pub(super) fn flow_hash(queue: u32, key: u128) -> u64 {

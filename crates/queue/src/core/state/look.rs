@@ -23,6 +23,11 @@ impl State {
         self.queues.iter().filter(|(_, queue)| !queue.deleted)
     }
 
+    /// An id that is higher than that of any queue there has ever been.
+    pub fn next_queue_id(&self) -> u32 {
+        self.next_queue
+    }
+
     /// The queue with this id.
     pub fn queue_with(&self, id: u32) -> Option<&Queue> {
         self.queue(id).ok()

@@ -23,6 +23,8 @@ pub struct Queue {
     pub lists: [List; 7],
     /// Whose turn it is.
     pub rings: Rings,
+    /// A bit for each state whose list is watched for tasks that are too old.
+    pub(super) watched: u8,
 }
 
 impl Queue {
@@ -38,7 +40,13 @@ impl Queue {
             created_ms,
             lists: Default::default(),
             rings: Rings::default(),
+            watched: 0,
         }
+    }
+
+    /// Whether it is noted when a task that ended in this state may be too old.
+    pub(super) fn is_watched(&self, state: TaskState) -> bool {
+        self.watched >> state as u8 & 1 == 1
     }
 }
 

@@ -155,7 +155,7 @@ impl State {
 
     /// A task has ended and somebody is to be told: that is a task too.
     pub(super) fn make_callback(&mut self, place: Place) {
-        if !self.queues.contains(CALLBACKS) {
+        if self.queue(CALLBACKS).is_err() {
             return;
         }
         let entry = self.entries.get(place);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::core::command::{Defer, Held};
+use crate::model::Retention;
 
 /// Time of the first clock, in Unix milliseconds.
 const BEGIN_MS: u64 = 1_790_000_000_000;
@@ -82,7 +83,10 @@ fn a_lease_of_another_epoch_is_another() {
     let (_, token) = claim(&mut state, 1)[0];
     assert_eq!(stale as u32, token as u32);
     assert_eq!(state.complete(2, &held(number, token)), Ok(true));
-    assert_eq!(state.complete(3, &held(number, stale)), Err(Refusal::LeaseLost));
+    assert_eq!(
+        state.complete(3, &held(number, stale)),
+        Err(Refusal::LeaseLost)
+    );
     assert_eq!(state.complete(3, &held(number, token)), Ok(false));
 }
 
@@ -167,4 +171,106 @@ fn tasks_of_a_worker_that_died_keep_their_order() {
     let after = claim(&mut state, 10);
     assert!(before.iter().map(|one| one.0).eq(1..=5));
     assert!(after.iter().map(|one| one.0).eq(1..=10));
+}
+
+#[test]
+fn a_queue_that_is_resumed_has_its_turn() {
+    let mut state = partition(QueueSettings::default());
+    state.set_flow(1, true, false).unwrap();
+    enqueue(&mut state, 0);
+    state.news.turned.clear();
+    state.set_flow(1, false, false).unwrap();
+    assert_eq!(state.news.turned, [1]);
+}
+
+/// Also when each task that ends is deleted at once, so that each is the first of its list.
+#[test]
+fn one_note_is_kept_of_the_age_of_a_list() {
+    let day_ms = 86_400_000;
+    let settings = QueueSettings {
+        completed: Retention {
+            age_ms: day_ms,
+            count: 0,
+        },
+        ..QueueSettings::default()
+    };
+    let mut state = partition(settings);
+    for round in 0..100 {
+        state.set_clock(BEGIN_MS + round, 1);
+        enqueue(&mut state, 0);
+        let (number, token) = claim(&mut state, 1)[0];
+        state.complete(2, &held(number, token)).unwrap();
+        if round < 99 {
+            state.delete(number).unwrap();
+        }
+    }
+    assert_eq!(state.retentions.len(), 1);
+    state = State::restore(state.image());
+    pass(&mut state, day_ms - 1);
+    assert_eq!((state.len(), state.retentions.len()), (1, 1));
+    pass(&mut state, 1);
+    assert_eq!((state.len(), state.retentions.len()), (0, 0));
+}
+
+#[test]
+fn keys_that_may_begin_after_a_change_come_in_the_order_of_their_tasks() {
+    let one_at_a_time = QueueSettings::default();
+    let mut state = partition(one_at_a_time.clone());
+    // The places of flows are used again, the last one first.
+    let gone: Vec<u64> = (1..6).map(|key| enqueue(&mut state, key)).collect();
+    for number in gone {
+        state.delete(number).unwrap();
+    }
+    for key in 1..6 {
+        enqueue(&mut state, key);
+        enqueue(&mut state, key);
+    }
+    claim(&mut state, 5);
+    assert_eq!(claim(&mut state, 5), []);
+    let two_at_a_time = QueueSettings {
+        key_concurrency: 2,
+        ..one_at_a_time
+    };
+    state.put_queue(1, "t", "q", &two_at_a_time);
+    let numbers = claim(&mut state, 5).into_iter().map(|one| one.0);
+    assert!(numbers.eq([7, 9, 11, 13, 15]));
+}
+
+#[test]
+fn ids_of_queues_are_not_used_again() {
+    let mut state = partition(QueueSettings::default());
+    state.put_queue(5, "t", "r", &QueueSettings::default());
+    state.delete_queue(5).unwrap();
+    assert_eq!(state.next_due_ms(), Some(BEGIN_MS));
+    pass(&mut state, 0);
+    assert_eq!((state.next_queue_id(), state.next_due_ms()), (6, None));
+    assert_eq!(State::restore(state.image()).next_queue_id(), 6);
+}
+
+#[test]
+fn callbacks_are_not_made_in_a_queue_that_goes() {
+    let mut state = partition(QueueSettings::default());
+    state.put_queue(CALLBACKS, "", "callbacks", &QueueSettings::default());
+    state.delete_queue(CALLBACKS).unwrap();
+    let task = Enqueue {
+        queue: 1,
+        callback: true,
+        ..Enqueue::default()
+    };
+    let number = made(&mut state, &task);
+    state.cancel(number).unwrap();
+    assert_eq!((state.len(), state.callbacks.len()), (1, 0));
+}
+
+/// A task may be waited for by very many: each message that asks for it costs the same.
+#[test]
+fn a_task_that_many_wait_for_knows_each_once() {
+    let mut state = partition(QueueSettings::default());
+    let number = enqueue(&mut state, 0);
+    let id = state.id_of(state.place_of(number).unwrap());
+    for waiting in 0..20_000 {
+        state.await_task(id, TaskId::new(1, 1, 1, waiting % 10_000));
+    }
+    state.cancel(number).unwrap();
+    assert_eq!(state.messages().count(), 10_000);
 }

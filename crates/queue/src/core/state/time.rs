@@ -37,12 +37,11 @@ impl State {
 
     /// When [`State::advance`] has something to do, in Unix milliseconds; never too late.
     pub fn next_due_ms(&self) -> Option<u64> {
-        let deleted = self.queues.iter().any(|(_, queue)| queue.deleted);
         [
             self.timers.next_ms(),
             self.unique_timers.next_ms(),
             self.retentions.first().map(|(due, ..)| *due),
-            deleted.then_some(self.now_ms),
+            self.leaving.first().map(|_| self.now_ms),
         ]
         .into_iter()
         .flatten()
@@ -59,13 +58,9 @@ impl State {
             row.lists[state as usize].len,
             row.lists[state as usize].head,
         );
-        if retention.age_ms > 0 && len == 1 {
-            let due = self
-                .entries
-                .get(head)
-                .at_ms
-                .saturating_add(retention.age_ms);
-            self.retentions.insert((due, queue, state));
+        if retention.age_ms > 0 && !row.is_watched(state) {
+            let ended_ms = self.entries.get(head).at_ms;
+            self.watch_age(ended_ms.saturating_add(retention.age_ms), queue, state);
         }
         // One more than comes in, so that a number that was lowered is reached.
         let excess = match retention.count {
@@ -78,9 +73,30 @@ impl State {
         }
     }
 
+    /// Notes when a list may hold a task that is too old. There is one such note of a list at most: one
+    /// for every task that came first would fill the memory.
+    fn watch_age(&mut self, due_ms: u64, queue: u32, state: TaskState) {
+        self.retentions.insert((due_ms, queue, state));
+        self.note_watched(queue, state, true);
+    }
+
+    fn unwatch_age(&mut self, note: (u64, u32, TaskState)) {
+        self.retentions.remove(&note);
+        self.note_watched(note.1, note.2, false);
+    }
+
+    pub(super) fn note_watched(&mut self, queue: u32, state: TaskState, is_watched: bool) {
+        if let Some(row) = self.queues.get_mut(queue) {
+            row.watched = row.watched & !(1 << state as u8) | u8::from(is_watched) << state as u8;
+        }
+    }
+
     /// Watches a queue's lists of ended tasks by the settings it now has.
     pub(super) fn watch_ages(&mut self, queue: u32) {
         self.retentions.retain(|(_, other, _)| *other != queue);
+        for state in TaskState::ALL {
+            self.note_watched(queue, state, false);
+        }
         for state in TaskState::ALL {
             let row = &self.queues[queue];
             let (retention, head) = (
@@ -88,12 +104,8 @@ impl State {
                 row.lists[state as usize].head,
             );
             if let Some(retention) = retention.filter(|one| one.age_ms > 0 && head != NOWHERE) {
-                let due = self
-                    .entries
-                    .get(head)
-                    .at_ms
-                    .saturating_add(retention.age_ms);
-                self.retentions.insert((due, queue, state));
+                let ended_ms = self.entries.get(head).at_ms;
+                self.watch_age(ended_ms.saturating_add(retention.age_ms), queue, state);
             }
         }
     }
@@ -108,14 +120,11 @@ impl State {
                 return;
             }
             *left -= 1;
-            let Some(row) = self.queues.get(queue) else {
-                self.retentions.remove(&first);
-                continue;
-            };
+            let row = &self.queues[queue];
             let age_ms = row.settings.retention(state).map_or(0, |one| one.age_ms);
             let head = row.lists[state as usize].head;
             if head == NOWHERE || age_ms == 0 {
-                self.retentions.remove(&first);
+                self.unwatch_age(first);
                 continue;
             }
             let head_due = self.entries.get(head).at_ms.saturating_add(age_ms);
@@ -123,16 +132,18 @@ impl State {
                 self.erase(head);
             } else {
                 // The oldest has gone otherwise meanwhile.
-                self.retentions.remove(&first);
-                self.retentions.insert((head_due, queue, state));
+                self.unwatch_age(first);
+                self.watch_age(head_due, queue, state);
             }
         }
     }
 
     fn drop_deleted(&mut self, left: &mut u32) {
         while *left > 0 {
-            let deleted = self.queues.iter().find(|(_, queue)| queue.deleted);
-            let Some((id, row)) = deleted else { return };
+            let Some(id) = self.leaving.first().copied() else {
+                return;
+            };
+            let row = &self.queues[id];
             let mut heads = row.lists.iter().map(|list| list.head);
             match heads.find(|head| *head != NOWHERE) {
                 Some(place) => {

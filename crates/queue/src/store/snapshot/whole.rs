@@ -58,15 +58,12 @@ pub(super) fn put<W: Write>(
         put_varint(out, u64::from(*queue));
         out.push(*state as u8);
     })?;
-    for chains in [&image.awaited, &image.waits] {
-        put_all(to, chains.iter(), |out, (number, tasks)| {
-            put_varint(out, *number);
-            put_varint(out, tasks.len() as u64);
-            for task in tasks {
-                out.extend_from_slice(&task.to_bytes());
-            }
-        })?;
-    }
+    put_all(to, image.awaited.iter(), |out, (number, tasks)| {
+        put_chain(out, *number, tasks.iter());
+    })?;
+    put_all(to, image.waits.iter(), |out, (number, tasks)| {
+        put_chain(out, *number, tasks.iter());
+    })?;
     put_all(to, image.messages.iter(), |out, (number, message)| {
         put_varint(out, *number);
         put_message(out, message);
@@ -105,6 +102,7 @@ pub(super) fn take<R: Read>(from: &mut BlockReader<R>) -> Result<Image, QueueErr
         next_number: scalars[4],
         leases: scalars[5],
         next_message: scalars[6],
+        next_queue: scalars[7] as u32,
         entries: take_slab(from)?,
         flows: take_slab(from)?,
         lanes: take_slab(from)?,
@@ -151,13 +149,14 @@ fn put_scalars(out: &mut Vec<u8>, image: &Image) {
         image.next_number,
         image.leases,
         image.next_message,
+        u64::from(image.next_queue),
     ] {
         out.extend_from_slice(&number.to_le_bytes());
     }
 }
 
-fn take_scalars(from: &mut Reader<'_>) -> Result<[u64; 7], Malformed> {
-    let mut scalars = [0; 7];
+fn take_scalars(from: &mut Reader<'_>) -> Result<[u64; 8], Malformed> {
+    let mut scalars = [0; 8];
     for scalar in &mut scalars {
         *scalar = from.u64()?;
     }
@@ -341,13 +340,21 @@ fn take_id(from: &mut Reader<'_>) -> Result<TaskId, Malformed> {
     ))
 }
 
-fn take_chains<R: Read>(
+fn put_chain<'a>(out: &mut Vec<u8>, number: u64, tasks: impl ExactSizeIterator<Item = &'a TaskId>) {
+    put_varint(out, number);
+    put_varint(out, tasks.len() as u64);
+    for task in tasks {
+        out.extend_from_slice(&task.to_bytes());
+    }
+}
+
+fn take_chains<R: Read, C: FromIterator<TaskId>>(
     from: &mut BlockReader<R>,
-) -> Result<BTreeMap<u64, Vec<TaskId>>, QueueError> {
+) -> Result<BTreeMap<u64, C>, QueueError> {
     let all = take_all(from, |reader| {
         let number = reader.varint()?;
         let count = reader.varint()?;
-        let tasks: Result<Vec<TaskId>, Malformed> = (0..count).map(|_| take_id(reader)).collect();
+        let tasks: Result<C, Malformed> = (0..count).map(|_| take_id(reader)).collect();
         Ok((number, tasks?))
     })?;
     Ok(all.into_iter().collect())

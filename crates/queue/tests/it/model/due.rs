@@ -27,16 +27,30 @@ impl Model {
             let now_ms = self.now_ms;
             self.uniques.retain(|_, (_, until_ms)| *until_ms > now_ms);
             let is_gone = |id: &u32, lists: &Self| {
-                lists.queues[id].deleted && TaskState::ALL.iter().all(|s| lists.list(*id, *s).is_empty())
+                lists.queues[id].deleted
+                    && TaskState::ALL
+                        .iter()
+                        .all(|s| lists.list(*id, *s).is_empty())
             };
-            let gone: Vec<u32> = self.queues.keys().copied().filter(|id| is_gone(id, self)).collect();
+            let gone: Vec<u32> = self
+                .queues
+                .keys()
+                .copied()
+                .filter(|id| is_gone(id, self))
+                .collect();
             for id in gone {
                 self.queues.remove(&id);
             }
             let due = self.next_due_ms();
-            assert!(due.is_none_or(|due| due > now_ms), "not everything due is done");
+            assert!(
+                due.is_none_or(|due| due > now_ms),
+                "not everything due is done"
+            );
             let next = after.next_due_ms();
-            assert!(next.is_none_or(|next| next > now_ms), "all is done, and yet it is due");
+            assert!(
+                next.is_none_or(|next| next > now_ms),
+                "all is done, and yet it is due"
+            );
         }
         Answer::More(*more)
     }
@@ -57,8 +71,12 @@ impl Model {
                 self.erase(number);
             }
             (TaskState::Delayed, Some(_)) => {
-                let mut delayed = self.tasks.values().filter(|one| one.state == TaskState::Delayed);
-                let earlier = delayed.find(|one| (one.at_ms, one.put_off) < (task.at_ms, task.put_off));
+                let mut delayed = self
+                    .tasks
+                    .values()
+                    .filter(|one| one.state == TaskState::Delayed);
+                let earlier =
+                    delayed.find(|one| (one.at_ms, one.put_off) < (task.at_ms, task.put_off));
                 let earlier = earlier.map(|one| one.this.number);
                 assert!(task.at_ms <= self.now_ms, "{number} comes before its time");
                 assert_eq!(earlier, None, "{number} comes before this one");
@@ -79,9 +97,15 @@ impl Model {
     fn expire(&mut self, number: u64, after: &State) {
         let ends_ms = self.tasks[&number].at_ms;
         let is_over = self.is_over(number);
-        assert!(ends_ms <= self.now_ms, "{number} loses its lease before its time");
+        assert!(
+            ends_ms <= self.now_ms,
+            "{number} loses its lease before its time"
+        );
         let in_grace = self.now_ms < self.grace_until_ms;
-        assert!(is_over || !in_grace, "{number} loses its lease in the time of grace");
+        assert!(
+            is_over || !in_grace,
+            "{number} loses its lease in the time of grace"
+        );
         let end = match is_over {
             true => AttemptEnd::TimedOut,
             false => AttemptEnd::LeaseExpired,
@@ -100,7 +124,10 @@ impl Model {
     /// Leases that were due and go on must do so because of a time of grace.
     fn look_at_leases(&mut self, after: &State) {
         let (now_ms, grace_until_ms) = (self.now_ms, self.grace_until_ms);
-        let leased = self.tasks.values().filter(|one| one.state == TaskState::Leased);
+        let leased = self
+            .tasks
+            .values()
+            .filter(|one| one.state == TaskState::Leased);
         let due = leased.filter(|one| one.at_ms <= now_ms);
         let due: Vec<u64> = due.map(|one| one.this.number).collect();
         for number in due {

@@ -312,7 +312,10 @@ impl Model {
         }
         (schedule.next_ms, schedule.last_ms) = (next_ms, tick_ms);
         let schedule = schedule.clone();
-        if !self.queue(schedule.queue).is_ok_and(|queue| !queue.draining) {
+        if !self
+            .queue(schedule.queue)
+            .is_ok_and(|queue| !queue.draining)
+        {
             return Ok(Answer::Ticked(0));
         }
         let new = Enqueue {

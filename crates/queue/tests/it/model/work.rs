@@ -50,7 +50,10 @@ impl Model {
 
     /// After a change of settings: keys that may begin now come in the order of their first tasks.
     pub(super) fn reconsider_keys(&mut self, queue: u32) {
-        let lanes = self.lanes.iter().filter(|((of, ..), lane)| *of == queue && !lane.is_empty());
+        let lanes = self
+            .lanes
+            .iter()
+            .filter(|((of, ..), lane)| *of == queue && !lane.is_empty());
         let mut lanes: Vec<_> = lanes.map(|(id, lane)| (lane[0], *id)).collect();
         lanes.sort_unstable();
         for (_, (_, key, priority)) in lanes {
@@ -70,7 +73,10 @@ impl Model {
         let aging_ms = self.queues[&queue].settings.aging_ms;
         let mut best: Option<(u128, u8, u128)> = None;
         for priority in 0..10u8 {
-            let first = self.rings.get(&(queue, priority)).and_then(|ring| ring.first());
+            let first = self
+                .rings
+                .get(&(queue, priority))
+                .and_then(|ring| ring.first());
             let Some(key) = first.copied() else { continue };
             let task = self.lanes[&(queue, key, priority)][0];
             let waited_ms = self.now_ms - self.tasks[&task].at_ms;
@@ -135,7 +141,8 @@ impl Model {
                 continue;
             }
             let overtaken = match earlier.state {
-                TaskState::Ready => true,
+                // Without a key, another attempt stands behind what came meanwhile.
+                TaskState::Ready => task.key != 0 || !earlier.leased_before,
                 TaskState::Delayed | TaskState::Leased => strict,
                 _ => false,
             };
@@ -147,7 +154,9 @@ impl Model {
     fn check_key(&self, queue: u32, key: u128) {
         let most = self.queues[&queue].settings.key_concurrency;
         let leased = self.list(queue, TaskState::Leased).iter();
-        let of_key = leased.filter(|number| self.tasks[number].key == key).count();
+        let of_key = leased
+            .filter(|number| self.tasks[number].key == key)
+            .count();
         let few = key == 0 || most == 0 || of_key as u32 <= most;
         assert!(few, "{of_key} tasks of one key are leased");
     }
@@ -169,6 +178,7 @@ impl Model {
             tags: 0,
             token,
             until_ms,
+            lease_ms: until_ms - now_ms,
             attempt: task.attempts,
             max_attempts,
             priority: task.priority,
@@ -285,11 +295,16 @@ impl Model {
             Jitter::Full => 0,
             Jitter::Equal => most / 2,
         };
-        let place = after.place_of(number).expect("it will be tried again");
-        let (entry, now_ms) = (after.entry(place), self.now_ms);
-        let chosen = match entry.state {
-            TaskState::Ready => 0,
-            _ => entry.at_ms - now_ms,
+        let (entry, now_ms) = (
+            after.place_of(number).map(|place| after.entry(place)),
+            self.now_ms,
+        );
+        let mut told = after.news.changes[self.changes.len()..].iter();
+        let next = told.find(|change| change.task.number == number);
+        let chosen = match next.and_then(|change| change.state) {
+            Some(TaskState::Ready) => 0,
+            // With its queue gone at once nobody can tell.
+            _ => entry.map_or(least.max(1), |entry| entry.at_ms - now_ms),
         };
         let allowed = (least..=most).contains(&chosen);
         assert!(allowed, "{number} waits {chosen} ms, not {least} to {most}");

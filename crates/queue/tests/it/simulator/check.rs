@@ -28,7 +28,10 @@ impl Side {
         let (due, model_due) = (self.state.next_due_ms(), self.model.next_due_ms());
         if let Some(model_due) = model_due {
             let model_due = model_due.max(self.model.now_ms);
-            assert!(due.is_some_and(|due| due <= model_due), "{due:?} is later than {model_due}");
+            assert!(
+                due.is_some_and(|due| due <= model_due),
+                "{due:?} is later than {model_due}"
+            );
         }
     }
 
@@ -36,7 +39,10 @@ impl Side {
     pub fn check_all(&self) {
         for state in [&self.state, &self.replica] {
             check_lists(state, &self.model);
-            self.model.tasks.values().for_each(|task| check_task(state, &self.model, task));
+            self.model
+                .tasks
+                .values()
+                .for_each(|task| check_task(state, &self.model, task));
             check_others(state, &self.model);
         }
         for task in self.model.tasks.values() {
@@ -75,7 +81,11 @@ fn check_task(state: &State, model: &Model, task: &Task) {
     assert_eq!(state.find(model.id(task.this)), Some(place));
     assert_eq!((entry.queue, entry.priority), (task.queue, task.priority));
     assert_eq!((entry.record, entry.attempts), (task.record, task.attempts));
-    assert_eq!((entry.state, entry.at_ms), (task.state, task.at_ms), "{number}");
+    assert_eq!(
+        (entry.state, entry.at_ms),
+        (task.state, task.at_ms),
+        "{number}"
+    );
     assert_eq!(entry.started_ms, task.started_ms);
     match task.state {
         TaskState::Leased => assert_eq!(entry.token, task.token),
@@ -101,32 +111,62 @@ fn check_task(state: &State, model: &Model, task: &Task) {
 /// Messages, schedules, and that nothing is kept that nobody needs.
 fn check_others(state: &State, model: &Model) {
     let messages = state.messages().map(|(number, message)| (number, *message));
-    let expected = model.messages.iter().map(|(number, message)| (*number, *message));
+    let expected = model
+        .messages
+        .iter()
+        .map(|(number, message)| (*number, *message));
     assert_eq!(messages.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     assert_eq!(state.schedules().count(), model.schedules.len());
     for (tenant, name, schedule) in state.schedules() {
         let expected = &model.schedules[&(tenant.to_owned(), name.to_owned())];
         assert_eq!(schedule.record, expected.record);
-        assert_eq!((schedule.queue, schedule.paused), (expected.queue, expected.paused));
-        assert_eq!((schedule.next_ms, schedule.last_ms), (expected.next_ms, expected.last_ms));
+        assert_eq!(
+            (schedule.queue, schedule.paused),
+            (expected.queue, expected.paused)
+        );
+        assert_eq!(
+            (schedule.next_ms, schedule.last_ms),
+            (expected.next_ms, expected.last_ms)
+        );
         assert_eq!(schedule.last, expected.last);
     }
     let (census, tasks) = (state.census(), || model.tasks.values());
     let live = || tasks().filter(|task| !task.state.has_ended());
     let keys: BTreeSet<_> = live().map(|task| (task.queue, task.key)).collect();
-    assert_eq!(census.keyed_flows, keys.iter().filter(|(_, key)| *key != 0).count());
-    assert_eq!(census.pasts, tasks().map(|task| task.pasts.len()).sum::<usize>());
+    assert_eq!(
+        census.keyed_flows,
+        keys.iter().filter(|(_, key)| *key != 0).count()
+    );
+    assert_eq!(
+        census.pasts,
+        tasks().map(|task| task.pasts.len()).sum::<usize>()
+    );
     let options: BTreeSet<_> = tasks().map(|task| format!("{:?}", task.options)).collect();
     let plain = format!("{:?}", egret_queue::model::TaskOptions::default());
-    assert_eq!(census.options, options.iter().filter(|it| **it != plain).count());
+    assert_eq!(
+        census.options,
+        options.iter().filter(|it| **it != plain).count()
+    );
     let tags: BTreeSet<_> = tasks().map(|task| &task.tags).collect();
     assert_eq!(census.tags, tags.iter().filter(|it| !it.is_empty()).count());
     let mut workers: BTreeSet<&str> = tasks().map(|task| &*task.worker).collect();
     workers.extend(tasks().flat_map(|task| task.pasts.iter().map(|past| &*past.worker)));
-    assert_eq!(census.workers, workers.iter().filter(|it| !it.is_empty()).count());
-    assert_eq!(census.waits, tasks().filter(|task| !task.waits.is_empty()).count());
-    assert_eq!(census.waiters, tasks().map(|task| task.waiters.len()).sum::<usize>());
-    assert_eq!(census.callbacks, tasks().filter(|task| task.about.is_some()).count());
+    assert_eq!(
+        census.workers,
+        workers.iter().filter(|it| !it.is_empty()).count()
+    );
+    assert_eq!(
+        census.waits,
+        tasks().filter(|task| !task.waits.is_empty()).count()
+    );
+    assert_eq!(
+        census.waiters,
+        tasks().map(|task| task.waiters.len()).sum::<usize>()
+    );
+    assert_eq!(
+        census.callbacks,
+        tasks().filter(|task| task.about.is_some()).count()
+    );
     assert!(census.retentions <= 3 * census.queues, "{census:?}");
     assert!(census.uniques <= model.uniques.len());
 }

@@ -19,7 +19,10 @@ fn one_of<T: Copy>(chance: &mut Chance, all: &[T]) -> T {
 
 fn retry(chance: &mut Chance) -> RetryPolicy {
     RetryPolicy {
-        backoff: one_of(chance, &[Backoff::Fixed, Backoff::Linear, Backoff::Exponential]),
+        backoff: one_of(
+            chance,
+            &[Backoff::Fixed, Backoff::Linear, Backoff::Exponential],
+        ),
         base_ms: one_of(chance, &[0, 1, 50, 1_000]),
         max_ms: one_of(chance, &[1, 120, 60_000]),
         jitter: one_of(chance, &[Jitter::None, Jitter::Full, Jitter::Equal]),
@@ -150,7 +153,9 @@ impl World {
             count: one_of(&mut self.chance, &[1, 1, 2, 5, 100]),
             lease_ms: one_of(&mut self.chance, &[0, 10, 100, 30_000]),
         };
-        self.sides[at].run(&command).expect("claims are not refused");
+        self.sides[at]
+            .run(&command)
+            .expect("claims are not refused");
     }
 
     fn report(&mut self, at: usize) {
@@ -170,7 +175,10 @@ impl World {
             6 | 7 => Command::Defer {
                 held,
                 delay_ms: one_of(&mut self.chance, &[0, 0, 7, 500]),
-                how: one_of(&mut self.chance, &[Defer::Nack, Defer::Snooze, Defer::Release]),
+                how: one_of(
+                    &mut self.chance,
+                    &[Defer::Nack, Defer::Snooze, Defer::Release],
+                ),
             },
             _ => Command::Heartbeat {
                 held,
@@ -213,7 +221,10 @@ impl World {
 
     fn schedule(&mut self, at: usize) {
         let (tenant, name) = one_of(&mut self.chance, &SCHEDULES);
-        let known = self.sides[at].model.schedules.get(&(tenant.into(), name.into()));
+        let known = self.sides[at]
+            .model
+            .schedules
+            .get(&(tenant.into(), name.into()));
         let due_ms = known.map_or(7, |schedule| schedule.next_ms);
         let now_ms = self.sides[at].model.now_ms;
         let next_ms = now_ms + self.chance.below(1_000);
@@ -261,6 +272,9 @@ impl World {
         let side = &mut self.sides[at];
         if side.cursors.len() < 4 {
             let queues: Vec<u32> = side.model.queues.keys().copied().collect();
+            if queues.is_empty() {
+                return;
+            }
             let queue = one_of(&mut self.chance, &queues);
             let cursor = Cursor::begin(&side.model, queue, &mut self.chance);
             side.cursors.push(cursor);

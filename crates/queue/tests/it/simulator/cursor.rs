@@ -42,15 +42,24 @@ impl Cursor {
         for place in page.places {
             let number = state.entry(place).number;
             let moves = model.tasks[&number].moves;
-            assert!(self.seen.insert((number, moves)), "{number} is listed twice");
+            assert!(
+                self.seen.insert((number, moves)),
+                "{number} is listed twice"
+            );
         }
         if let Some(next) = page.next {
             self.next = next;
             return false;
         }
         for (number, moves) in &self.first {
-            let stays = model.tasks.get(number).is_some_and(|task| task.moves == *moves);
-            assert!(!stays || self.seen.contains(&(*number, *moves)), "{number} is not listed");
+            let stays = model
+                .tasks
+                .get(number)
+                .is_some_and(|task| task.moves == *moves);
+            assert!(
+                !stays || self.seen.contains(&(*number, *moves)),
+                "{number} is not listed"
+            );
         }
         true
     }

@@ -79,7 +79,10 @@ impl Side {
         assert_eq!(news.lost, self.model.lost, "leases lost by {command:?}");
         for id in idle {
             let told = news.turned.contains(&id) || !self.model.has_turn(id);
-            assert!(told, "nobody is told that queue {id} has its turn after {command:?}");
+            assert!(
+                told,
+                "nobody is told that queue {id} has its turn after {command:?}"
+            );
         }
         if let Ok(Answer::Claimed(claimed)) = &answer {
             let leases = claimed.iter().map(|one| (one.task.number, one.token));
@@ -115,7 +118,9 @@ impl Side {
                 held,
                 delay_ms,
                 how,
-            } => state.defer(seq, held, *delay_ms, *how).map(Answer::Reported),
+            } => state
+                .defer(seq, held, *delay_ms, *how)
+                .map(Answer::Reported),
             Command::Heartbeat { held, lease_ms } => {
                 state.heartbeat(held, *lease_ms).map(Answer::Until)
             }
