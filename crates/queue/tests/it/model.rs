@@ -195,6 +195,14 @@ impl Model {
                 count,
             } => return self.purge(*queue, *states, *count),
             Command::Advance { .. } => return Ok(self.advance(answer, after)),
+            others => return self.apply_between(seq, others),
+        }
+        Ok(Answer::Done)
+    }
+
+    /// What partitions say to each other, and schedules.
+    fn apply_between(&mut self, seq: u64, command: &Command<'_>) -> Result<Answer, Refusal> {
+        match command {
             Command::Await { task, waiting } => self.await_task(*task, *waiting),
             Command::Resolve {
                 waiting,
@@ -223,6 +231,7 @@ impl Model {
                 next_ms,
                 tasks,
             } => return self.tick(tenant, name, (*tick_ms, *next_ms), *tasks),
+            others => panic!("the model does not know {others:?}"),
         }
         Ok(Answer::Done)
     }

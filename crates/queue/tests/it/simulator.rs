@@ -69,6 +69,9 @@ impl World {
             if turn % 16 == 0 {
                 self.sides[at].check_all();
             }
+            if turn % 32 == 1 {
+                self.sides[at].check_snapshot();
+            }
         }
         self.settle();
     }
@@ -94,7 +97,7 @@ impl World {
     }
 
     fn side_of(&self, shard: u16) -> usize {
-        usize::from(shard) * self.sides.len() >> SHARD_BITS
+        (usize::from(shard) * self.sides.len()) >> SHARD_BITS
     }
 
     fn begin_epoch(&mut self, at: usize) {
@@ -199,6 +202,7 @@ impl World {
             side.set_clock(self.wall_ms + (1 << 33), 3);
             while side.advance(7) {}
             side.check_all();
+            side.check_snapshot();
         }
     }
 

@@ -1,9 +1,12 @@
 //! What must hold between commands.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
+use egret_log::Seq;
 use egret_queue::core::state::State;
 use egret_queue::model::TaskState;
+use egret_queue::testing::snapshot;
 
 use super::side::Side;
 use crate::model::{Attempt, Model, Task};
@@ -53,6 +56,33 @@ impl Side {
         }
         assert_eq!(self.state.census(), self.replica.census());
     }
+
+    /// A snapshot of the replay is that of the state, byte by byte; what is read back goes on from here.
+    pub fn check_snapshot(&mut self) {
+        self.write_clock();
+        let [bytes, replayed] = [&self.state, &self.replica].map(snapshot_of);
+        assert_same(&bytes, &replayed);
+        let read = snapshot::take(&*bytes, PathBuf::from("memory"));
+        let (seq, image) = read.expect("just written");
+        assert_eq!(seq, Seq(9));
+        self.replica = State::restore(image);
+        assert_same(&bytes, &snapshot_of(&self.replica));
+    }
+}
+
+/// Without showing thousands of bytes.
+fn assert_same(bytes: &[u8], others: &[u8]) {
+    let mut pairs = bytes.iter().zip(others);
+    let differs = pairs.position(|(one, other)| one != other);
+    assert_eq!(differs, None, "snapshots differ from this byte on");
+    assert_eq!(bytes.len(), others.len());
+}
+
+fn snapshot_of(state: &State) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let written = snapshot::put(&mut bytes, Seq(9), &state.image(), &mut |_| {});
+    assert_eq!(written.expect("memory is large"), bytes.len() as u64);
+    bytes
 }
 
 fn check_lists(state: &State, model: &Model) {

@@ -116,7 +116,7 @@ impl World {
             run_at_ms,
             key: match chance.below(3) {
                 0 => 0,
-                _ => hash | 1 + u128::from(chance.below(3)),
+                _ => hash | u128::from(1 + chance.below(3)),
             },
             unique: chance.percent(25).then(|| {
                 let key = hash | u128::from(chance.below(4));

@@ -150,9 +150,7 @@ impl Side {
             Ok(Answer::Claimed(claimed)) if claimed.is_empty() => return,
             Ok(_) => {}
         }
-        if let Some((now_ms, seed)) = self.clock.take() {
-            self.replay(&Command::Clock { now_ms, seed });
-        }
+        self.write_clock();
         match (command, answer) {
             (
                 Command::Claim {
@@ -169,6 +167,13 @@ impl Side {
                 lease_ms: *lease_ms,
             }),
             _ => self.replay(command),
+        }
+    }
+
+    /// Writes down the clock of this turn, if that has not been done.
+    pub fn write_clock(&mut self) {
+        if let Some((now_ms, seed)) = self.clock.take() {
+            self.replay(&Command::Clock { now_ms, seed });
         }
     }
 
