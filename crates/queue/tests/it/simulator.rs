@@ -66,10 +66,10 @@ impl World {
             for _ in 0..1 + self.chance.below(4) {
                 self.random_command(at);
             }
-            if turn % 16 == 0 {
+            if turn % 24 == 0 {
                 self.sides[at].check_all();
             }
-            if turn % 32 == 1 {
+            if turn % 60 == 40 {
                 self.sides[at].check_snapshot();
             }
         }
@@ -202,7 +202,6 @@ impl World {
             side.set_clock(self.wall_ms + (1 << 33), 3);
             while side.advance(7) {}
             side.check_all();
-            side.check_snapshot();
         }
     }
 
