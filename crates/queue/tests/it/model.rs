@@ -12,7 +12,9 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 
 use egret_queue::core::command::{Command, Refusal};
-use egret_queue::core::state::{Change, Claimed, LostLease, Message, Purged, State, TaskRef};
+use egret_queue::core::state::{
+    About, Change, Claimed, LostLease, Message, Purged, State, TaskRef,
+};
 use egret_queue::model::{AttemptEnd, QueueSettings, TaskId, TaskOptions, TaskState};
 
 /// A past attempt.
@@ -37,7 +39,7 @@ pub struct Task {
     pub tags: Vec<u8>,
     pub callback: bool,
     /// The task that this one tells of.
-    pub about: Option<TaskRef>,
+    pub about: Option<About>,
     /// The record of its content.
     pub record: u64,
     pub state: TaskState,

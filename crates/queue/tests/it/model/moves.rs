@@ -1,7 +1,7 @@
 //! New tasks, and tasks from state to state.
 
 use egret_queue::core::command::{Enqueue, PutSchedule, Refusal};
-use egret_queue::core::state::{CALLBACKS, Change, LostLease, Purged, TaskRef};
+use egret_queue::core::state::{About, CALLBACKS, Change, LostLease, Purged, TaskRef};
 use egret_queue::model::{AttemptEnd, TaskId, TaskState};
 
 use super::{Answer, Attempt, Model, Schedule, Task};
@@ -153,7 +153,12 @@ impl Model {
                 ..Enqueue::default()
             };
             let told = self.make(content, &new);
-            self.tasks.get_mut(&told.number).expect("just made").about = Some(this);
+            let about = About {
+                task: this,
+                queue,
+                state,
+            };
+            self.tasks.get_mut(&told.number).expect("just made").about = Some(about);
         }
         let most = self.queues[&queue].settings.retention(state);
         let most = most.map_or(0, |retention| retention.count) as usize;
