@@ -229,6 +229,9 @@ fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, Malformed> {
 /// [`Malformed`] when it is something else.
 pub fn take_options(from: &mut Reader<'_>) -> Result<TaskOptions, Malformed> {
     let there = from.u8()?;
+    if there > 7 {
+        return Err(from.malformed());
+    }
     let mut options = TaskOptions::default();
     if there & 1 != 0 {
         options.max_attempts = Some(from.small()?);

@@ -1,4 +1,8 @@
 //! The queue as a state machine, as its log has it, and as its partitions run it.
 
+mod golden;
+mod hostile;
 mod model;
+mod order;
+mod roundtrip;
 mod simulator;

@@ -25,7 +25,7 @@ impl Cursor {
                 from: part()?,
             })
         })();
-        let known = found.filter(|at| at.state < states.len());
+        let known = found.filter(|at| at.state < states.len() && parts.next().is_none());
         known.ok_or_else(|| QueueError::Invalid {
             what: "cursor",
             reason: format!("`{text}` is not one that a page of this list gave"),
@@ -50,3 +50,6 @@ impl Cursor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! The layout of records, byte by byte: what version 1 wrote must be read for ever. A new kind adds lines
+//! to `tests/golden/records-v1.txt` (`UPDATE_EXPECT=1` writes it); none may change.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use egret_queue::Format;
+use egret_queue::core::command::{Command, Defer, Enqueue, Held, PutSchedule};
+use egret_queue::model::{
+    Backoff, Jitter, QueueSettings, Retention, RetryPolicy, TaskId, TaskOptions,
+};
+use egret_queue::testing::content::{self, Content, Private};
+use egret_queue::testing::record;
+use expect_test::expect_file;
+
+const NOW_MS: u64 = 1_790_000_000_000;
+
+fn held() -> Held<'static> {
+    Held {
+        number: 300,
+        token: 3 << 40 | 7,
+        content: b"{}",
+    }
+}
+
+fn settings() -> QueueSettings {
+    QueueSettings {
+        max_attempts: 300,
+        retry: RetryPolicy {
+            backoff: Backoff::Linear,
+            base_ms: 1,
+            max_ms: 128,
+            jitter: Jitter::Equal,
+        },
+        timeout_ms: 5_000,
+        concurrency: 16,
+        key_concurrency: 2,
+        rate_per_second: 0.5,
+        rate_burst: 3,
+        cancelled: Retention {
+            age_ms: 0,
+            count: 9,
+        },
+        ..QueueSettings::default()
+    }
+}
+
+/// A task with everything that a task can have.
+fn task() -> Enqueue<'static> {
+    Enqueue {
+        queue: 200,
+        shard: 0x0abc,
+        priority: 9,
+        run_at_ms: NOW_MS + 1,
+        key: 0x0102_0304 << 96 | 5,
+        unique: Some((0xfedc << 64, 86_400_000)),
+        options: TaskOptions {
+            max_attempts: Some(7),
+            retry: Some(RetryPolicy::default()),
+            timeout_ms: Some(1_000),
+        },
+        tags: b"b\x03red",
+        callback: true,
+        after: b"0123456789abcdefFEDCBA9876543210",
+        content: b"\x00\x1a\x02hi",
+    }
+}
+
+fn id(number: u64) -> TaskId {
+    TaskId::new(NOW_MS, 0x0abc, 0x1234, number)
+}
+
+fn driven() -> Vec<Command<'static>> {
+    vec![
+        Command::Clock {
+            now_ms: NOW_MS,
+            seed: 0x0123_4567_89ab_cdef,
+        },
+        Command::Epoch {
+            epoch: 3,
+            instance: 0x1234,
+            grace_ms: 10_000,
+        },
+        Command::Enqueue(Enqueue {
+            queue: 1,
+            ..Enqueue::default()
+        }),
+        Command::Enqueue(task()),
+        Command::Claim {
+            queue: 1,
+            worker: "worker-1",
+            count: 128,
+            lease_ms: 30_000,
+        },
+        Command::Complete(held()),
+        Command::Fail {
+            held: held(),
+            permanent: true,
+        },
+        Command::Defer {
+            held: held(),
+            delay_ms: 200,
+            how: Defer::Nack,
+        },
+        Command::Defer {
+            held: held(),
+            delay_ms: 0,
+            how: Defer::Snooze,
+        },
+        Command::Defer {
+            held: held(),
+            delay_ms: 0,
+            how: Defer::Release,
+        },
+        Command::Heartbeat {
+            held: held(),
+            lease_ms: 30_000,
+        },
+        Command::Advance { budget: 2_048 },
+        Command::Await {
+            task: id(1),
+            waiting: id(2),
+        },
+        Command::Resolve {
+            waiting: id(2),
+            task: id(1),
+            completed: true,
+        },
+        Command::Delivered { message: 400 },
+    ]
+}
+
+fn asked() -> Vec<Command<'static>> {
+    let (tenant, name) = ("acme", "nightly");
+    vec![
+        Command::PutQueue {
+            queue: 1,
+            tenant,
+            name: "mail",
+            settings: Box::new(settings()),
+        },
+        Command::SetFlow {
+            queue: 1,
+            paused: true,
+            draining: false,
+        },
+        Command::DeleteQueue { queue: 300 },
+        Command::Cancel { number: 300 },
+        Command::Requeue {
+            number: 300,
+            key: 1 << 100,
+        },
+        Command::Delete { number: 300 },
+        Command::Purge {
+            queue: 1,
+            states: 0b111_0000,
+            count: 1_000,
+        },
+        Command::PutSchedule(PutSchedule {
+            tenant,
+            name,
+            next_ms: NOW_MS,
+            paused: false,
+            task: Enqueue {
+                run_at_ms: 0,
+                unique: None,
+                after: b"",
+                ..task()
+            },
+        }),
+        Command::DeleteSchedule { tenant, name },
+        Command::PauseSchedule {
+            tenant,
+            name,
+            paused: true,
+            next_ms: NOW_MS,
+        },
+        Command::Tick {
+            tenant,
+            name,
+            tick_ms: NOW_MS,
+            next_ms: NOW_MS + 60_000,
+            tasks: 1,
+        },
+    ]
+}
+
+fn name(command: &Command<'_>) -> String {
+    let text = format!("{command:?}");
+    let end = text.find(|c: char| !c.is_alphanumeric());
+    text[..end.unwrap_or(text.len())].to_owned()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("text grows");
+        text
+    })
+}
+
+#[test]
+fn records_are_written_as_ever() {
+    let mut text = String::new();
+    let mut kinds = BTreeSet::new();
+    for command in driven().into_iter().chain(asked()) {
+        let mut bytes = Vec::new();
+        record::encode(&command, &mut bytes);
+        kinds.insert(bytes[0]);
+        assert_eq!(record::decode(&bytes), Ok(command.clone()));
+        writeln!(text, "{} {}", name(&command), hex(&bytes)).expect("text grows");
+    }
+    assert!(
+        kinds.iter().copied().eq(1..=23),
+        "a kind has no golden record"
+    );
+    assert!(
+        record::decode(&[24]).is_err(),
+        "a new kind has no golden record"
+    );
+    expect_file!["../golden/records-v1.txt"].assert_eq(&text);
+}
+
+#[test]
+fn contents_are_written_as_ever() {
+    let whole = Content {
+        payload: b"{\"n\":1}",
+        format: Format::Json,
+        ordering_key: "customer-7",
+        metadata: [("a", "1"), ("b", "")].into(),
+        traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        tracestate: "egret=1",
+        private: Private {
+            callback_url: "https://example.org/done",
+            unique_key: "order-1",
+            schedule: b"described",
+        },
+    };
+    let mut text = String::new();
+    for content in [Content::default(), whole] {
+        let mut bytes = Vec::new();
+        content::put(&mut bytes, &content);
+        assert_eq!(content::take(&bytes), Ok(content));
+        writeln!(text, "{}", hex(&bytes)).expect("text grows");
+    }
+    expect_file!["../golden/contents-v1.txt"].assert_eq(&text);
+}

@@ -1,0 +1,110 @@
+//! Whose turn it is: promises that can be said in a sentence.
+
+use egret_queue::core::command::{Enqueue, Held};
+use egret_queue::core::state::{Claimed, Enqueued, State};
+use egret_queue::model::QueueSettings;
+
+const BEGIN_MS: u64 = 1_790_000_000_000;
+
+fn partition(settings: QueueSettings) -> State {
+    let mut state = State::default();
+    state.set_clock(BEGIN_MS, 1);
+    state.begin_epoch(1, 7, 0);
+    state.put_queue(1, "t", "q", &settings);
+    state
+}
+
+fn enqueue(state: &mut State, key: u128, priority: u8) -> u64 {
+    let task = Enqueue {
+        queue: 1,
+        key,
+        priority,
+        ..Enqueue::default()
+    };
+    match state.enqueue(1, &task) {
+        Ok(Enqueued::Made(task)) => task.number,
+        other => panic!("no new task: {other:?}"),
+    }
+}
+
+fn claim(state: &mut State) -> Option<Claimed> {
+    let mut claimed = Vec::new();
+    state.claim(1, "w", 1, 60_000, &mut claimed);
+    claimed.pop()
+}
+
+fn complete(state: &mut State, claimed: &Claimed) {
+    let held = Held {
+        number: claimed.task.number,
+        token: claimed.token,
+        content: b"",
+    };
+    assert_eq!(state.complete(2, &held), Ok(true));
+}
+
+/// One key with very many tasks does not keep the others waiting.
+#[test]
+fn keys_take_turns() {
+    let mut state = partition(QueueSettings {
+        key_concurrency: 0,
+        ..QueueSettings::default()
+    });
+    let mut key_of = std::collections::BTreeMap::new();
+    for _ in 0..1_000 {
+        key_of.insert(enqueue(&mut state, 1, 5), 1);
+    }
+    for key in 2..=10 {
+        for _ in 0..10 {
+            key_of.insert(enqueue(&mut state, key, 5), key);
+        }
+    }
+    for round in 0..10 {
+        let mut keys: Vec<u128> = (0..10)
+            .map(|_| key_of[&claim(&mut state).expect("there is more").task.number])
+            .collect();
+        keys.sort_unstable();
+        assert!(keys.into_iter().eq(1..=10), "round {round}");
+    }
+}
+
+#[test]
+fn a_higher_priority_always_goes_first_without_aging() {
+    let mut state = partition(QueueSettings {
+        aging_ms: 0,
+        ..QueueSettings::default()
+    });
+    let low = enqueue(&mut state, 0, 0);
+    for round in 0..1_000 {
+        state.set_clock(BEGIN_MS + round * 100_000, 1);
+        let high = enqueue(&mut state, 0, 1 + (round % 9) as u8);
+        let claimed = claim(&mut state).expect("there is one");
+        assert_eq!(claimed.task.number, high);
+        complete(&mut state, &claimed);
+    }
+    assert_eq!(claim(&mut state).expect("it is left").task.number, low);
+}
+
+/// A task of priority 0 goes before those of priority 9 that come nine times `aging_ms` after it.
+#[test]
+fn nothing_starves_with_aging() {
+    let aging_ms = 1_000;
+    let mut state = partition(QueueSettings {
+        aging_ms,
+        ..QueueSettings::default()
+    });
+    let low = enqueue(&mut state, 0, 0);
+    let mut now_ms = BEGIN_MS;
+    loop {
+        now_ms += 100;
+        state.set_clock(now_ms, 1);
+        // More comes than is done.
+        enqueue(&mut state, 0, 9);
+        enqueue(&mut state, 0, 9);
+        let claimed = claim(&mut state).expect("there is one");
+        if claimed.task.number == low {
+            break;
+        }
+        assert!(now_ms < BEGIN_MS + 30 * aging_ms, "it starves");
+    }
+    assert!(now_ms > BEGIN_MS + 9 * aging_ms);
+}
