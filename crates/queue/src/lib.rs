@@ -7,6 +7,7 @@ mod api;
 pub mod config;
 pub mod core;
 pub mod error;
+mod metrics;
 pub mod model;
 mod store;
 mod worker;

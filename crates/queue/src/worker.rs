@@ -12,6 +12,7 @@ mod waiting;
 pub(crate) mod watch;
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -81,6 +82,9 @@ impl Service for Queues {
         })
     }
 }
+
+/// Partitions that a data directory may have.
+const PARTITIONS_MAX: u32 = 64;
 
 /// Partitions of a new data directory.
 fn partitions_of(config: &QueueConfig) -> usize {
@@ -170,10 +174,48 @@ impl Inner {
         let config = &self.config;
         let durability = durability(config)?;
         std::fs::create_dir_all(&self.directory).map_err(io("making", &self.directory))?;
-        let count = partitions_of(config);
+        let count = self.partition_count()?;
         (0..count)
             .map(|number| self.open_partition(number, count, durability))
             .collect()
+    }
+
+    /// How many partitions there are: as many as when the data directory was made.
+    fn partition_count(&self) -> Result<usize, QueueError> {
+        let path = self.directory.join("partitions");
+        let invalid = |reason| QueueError::Invalid {
+            what: "queue.partitions",
+            reason,
+        };
+        let asked = self.config.partitions;
+        if asked > PARTITIONS_MAX {
+            return Err(invalid(format!("{asked} is more than {PARTITIONS_MAX}")));
+        }
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                let known: usize = text
+                    .trim()
+                    .parse()
+                    .map_err(|_| invalid(format!("{} does not hold a number", path.display())))?;
+                if asked != 0 && asked as usize != known {
+                    return Err(invalid(format!(
+                        "it is {asked}, but {} was made with {known}: leave it at 0, or use another data directory",
+                        self.directory.display()
+                    )));
+                }
+                Ok(known)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let count = partitions_of(&self.config);
+                let written = std::fs::File::create(&path).and_then(|mut file| {
+                    writeln!(file, "{count}")?;
+                    file.sync_all()
+                });
+                written.map_err(io("writing", &path))?;
+                Ok(count)
+            }
+            Err(error) => Err(io("reading", &path)(error)),
+        }
     }
 
     fn open_partition(
@@ -238,6 +280,7 @@ impl Inner {
             log,
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
+            metrics: self.metrics.clone(),
             dispatcher: Dispatcher::new(number, self.limits.clone()),
             post: Post::new(self.partitions.clone(), number),
             partition: number,

@@ -111,12 +111,16 @@ impl Parts {
 
     /// The queue engine.
     pub(super) fn queues(&self, home: &Home, config: QueueConfig) -> Queues {
-        Queues::new(QueueOptions {
+        let options = QueueOptions {
             config,
             directory: home.data_dir().join("queue"),
             clock: self.clock.clone(),
             entropy: self.entropy.clone(),
-        })
+        };
+        let mut engine = None;
+        self.metrics
+            .register(|registry| engine = Some(Queues::new(options, registry)));
+        engine.expect("registering runs its closure")
     }
 
     /// The doors, on top of the stack. Returns the admin token when it was made just now.

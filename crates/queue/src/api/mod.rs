@@ -18,9 +18,11 @@ use std::thread::JoinHandle;
 
 use egret_base::{Clock, Entropy};
 use egret_log::Refused;
+use prometheus_client::registry::Registry;
 
 use crate::config::QueueConfig;
 use crate::error::QueueError;
+use crate::metrics::Metrics;
 use crate::model::{QueueSettings, SHARD_BITS};
 use crate::worker::limits::Limits;
 use crate::worker::partition::Shared;
@@ -100,6 +102,7 @@ pub(crate) struct Inner {
     pub entropy: Arc<dyn Entropy>,
     /// Known since the start.
     pub partitions: Arc<OnceLock<Vec<Arc<Shared>>>>,
+    pub metrics: Arc<Metrics>,
     /// Limits that hold over all partitions.
     pub limits: Arc<Limits>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
@@ -118,7 +121,7 @@ pub(crate) struct Inner {
 
 impl Queues {
     /// An engine that is not started yet.
-    pub fn new(options: Options) -> Self {
+    pub fn new(options: Options, registry: &mut Registry) -> Self {
         Self {
             inner: Arc::new(Inner {
                 config: options.config,
@@ -127,6 +130,7 @@ impl Queues {
                 entropy: options.entropy,
                 partitions: Arc::default(),
                 limits: Arc::default(),
+                metrics: Arc::new(Metrics::register(registry)),
                 threads: Mutex::default(),
                 queues: RwLock::default(),
                 schedules: Mutex::default(),

@@ -21,6 +21,9 @@ pub use crate::store::content::Format;
 /// The priority of a task that names none.
 pub const PRIORITY_DEFAULT: u8 = 5;
 
+/// Bytes that are handed to a partition at once, unless a single task has more.
+const PART_BYTES_MAX: usize = 2 << 20;
+
 /// Tasks in one call.
 pub const BATCH_MAX: usize = 1_000;
 
@@ -133,6 +136,8 @@ pub struct Enqueues<'q> {
     spread: u64,
     tenant: u32,
     parts: Vec<Part>,
+    /// Parts that have grown large, with their partitions.
+    full: Vec<(usize, Part)>,
 }
 
 #[derive(Default)]
@@ -171,6 +176,7 @@ impl<'q> Enqueues<'q> {
             spread: queues.inner.spread.fetch_add(1, Ordering::Relaxed),
             tenant: 0,
             parts: (0..count).map(|_| Part::default()).collect(),
+            full: Vec::new(),
         })
     }
 
@@ -188,6 +194,9 @@ impl<'q> Enqueues<'q> {
         self.tenant = queue.tenant_number;
         let partition = self.queues.inner.partition_of(item.shard)?;
         let part = &mut self.parts[partition];
+        if part.bytes.len() + task.payload.len() > PART_BYTES_MAX && !part.items.is_empty() {
+            self.full.push((partition, std::mem::take(part)));
+        }
         let item = lay_out(item, task, &[], &mut part.bytes);
         part.items.push(item);
         Ok(())
@@ -271,7 +280,8 @@ impl<'q> Enqueues<'q> {
 
     /// Hands everything to the partitions; `sink` is told the outcome of each task that was added.
     pub fn submit(self, sink: &Arc<dyn ProduceSink>) {
-        for (partition, part) in self.parts.into_iter().enumerate() {
+        let full = self.full.into_iter();
+        for (partition, part) in full.chain(self.parts.into_iter().enumerate()) {
             if part.items.is_empty() {
                 continue;
             }

@@ -24,6 +24,7 @@ use crate::api::submit::{Answer, EnqueueBatch, ReportBatch, Said, Submission};
 use crate::core::command::{Command, Held};
 use crate::core::state::{Claimed, Enqueued, State};
 use crate::error::QueueError;
+use crate::metrics::Metrics;
 
 /// New tasks and reports in one turn; what is more waits for the next.
 const TURN_ITEMS_MAX: usize = 4_096;
@@ -34,8 +35,11 @@ const TURN_BYTES_MAX: usize = 4 << 20;
 /// Steps of what is due in one turn.
 const ADVANCE_BUDGET: u32 = 2_048;
 
-/// The longest that a partition sleeps.
-const PAUSE_MAX: Duration = Duration::from_secs(3_600);
+/// The longest that a partition sleeps; then the metrics see what has become of its queues.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How often the metrics are told of the queues.
+const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads a record of a log.
 pub(crate) type ReadRecord = dyn Fn(Seq) -> Result<Bytes, LogError> + Send + Sync;
@@ -68,6 +72,9 @@ pub(crate) struct Partition<L: Log> {
     pub dispatcher: Dispatcher,
     watchers: Watchers,
     pub upkeep: Upkeep<L>,
+    metrics: Arc<Metrics>,
+    /// When the metrics were told of the queues.
+    told_at: Option<Instant>,
     partition: usize,
     pub reserve_bytes: u64,
     pub place: String,
@@ -95,6 +102,8 @@ impl<L: Log + 'static> Partition<L> {
             dispatcher: parts.dispatcher,
             watchers: Watchers::default(),
             upkeep: parts.upkeep,
+            metrics: parts.metrics,
+            told_at: None,
             partition: parts.partition,
             reserve_bytes: parts.reserve_bytes,
             place: parts.place,
@@ -119,11 +128,14 @@ impl<L: Log + 'static> Partition<L> {
             let idle = self.waiting.is_empty() && !self.post.has_more(&self.state);
             let timeout = match idle {
                 true => self.pause(),
-                false => Some(Duration::ZERO),
+                false => Duration::ZERO,
             };
-            match self.shared.inbox.take_all(&mut taken, timeout) {
+            match self.shared.inbox.take_all(&mut taken, Some(timeout)) {
                 Taken::Closed if self.waiting.is_empty() => break self.log.sync(),
-                _ => taken.drain(..).for_each(|one| self.waiting.push(one)),
+                _ => {
+                    self.metrics.waited(taken.len());
+                    taken.drain(..).for_each(|one| self.waiting.push(one));
+                }
             }
             if let Err(error) = self.turn() {
                 break Err(error);
@@ -142,7 +154,7 @@ impl<L: Log + 'static> Partition<L> {
     }
 
     /// How long nothing need be done when nothing comes.
-    fn pause(&self) -> Option<Duration> {
+    fn pause(&self) -> Duration {
         let now = self.clock.now().as_millis_unsigned();
         let due = self.state.next_due_ms().into_iter();
         let due = due.chain(self.dispatcher.next_due_ms());
@@ -150,11 +162,8 @@ impl<L: Log + 'static> Partition<L> {
         let until_due = due.map(|due| Duration::from_millis(due.saturating_sub(now)));
         let deadline = self.log.sync_deadline();
         let until_sync = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        until_due
-            .into_iter()
-            .chain(until_sync)
-            .min()
-            .map(|pause| pause.min(PAUSE_MAX))
+        let soonest = until_due.into_iter().chain(until_sync).min();
+        soonest.map_or(PAUSE_MAX, |pause| pause.min(PAUSE_MAX))
     }
 
     fn turn(&mut self) -> Result<(), LogError> {
@@ -225,6 +234,7 @@ impl<L: Log + 'static> Partition<L> {
         // A clock alone tells nothing.
         if self.batch.len() > 1 {
             self.upkeep.note(self.batch.bytes());
+            let (records, started) = (self.batch.len(), Instant::now());
             match self.log.append(&mut self.batch, first)? {
                 Appended::Committed(_) => {}
                 // One log, one writer: its lock says so.
@@ -232,6 +242,7 @@ impl<L: Log + 'static> Partition<L> {
                     unreachable!("a log in local files knows what it has")
                 }
             }
+            self.metrics.committed(started.elapsed(), records);
         }
         self.batch.clear();
         let deadline = self.log.sync_deadline();
@@ -266,6 +277,11 @@ impl<L: Log + 'static> Partition<L> {
             self.watchers.tell(&self.state, &changes);
         }
         self.state.news.wanted = self.watchers.are_there();
+        let due = |at: Instant| at.elapsed() >= METRICS_INTERVAL;
+        if self.told_at.is_none_or(due) {
+            self.told_at = Some(Instant::now());
+            self.metrics.tell(self.partition, &self.state);
+        }
         self.post.carry(&self.state);
         for (partition, queue) in self.dispatcher.note_leased(&self.state) {
             self.post.consider(partition, queue);
@@ -332,6 +348,7 @@ pub(crate) struct Parts<L: Log> {
     pub entropy: Arc<dyn Entropy>,
     pub dispatcher: Dispatcher,
     pub upkeep: Upkeep<L>,
+    pub metrics: Arc<Metrics>,
     pub post: Post,
     pub partition: usize,
     pub reserve_bytes: u64,

@@ -1,0 +1,194 @@
+//! Metrics of the queue engine: `egret_queue_<noun>_<unit>`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::api::lock;
+use crate::core::entry::TaskState;
+use crate::core::state::{CALLBACKS, Counts, State};
+
+/// What a partition says of a queue.
+#[derive(Clone, Debug)]
+struct Told {
+    tenant: Box<str>,
+    name: Box<str>,
+    /// Tasks by state now.
+    counts: Counts,
+    /// Tasks that ever came into each state.
+    entered: Counts,
+    oldest_ready_ms: u64,
+}
+
+/// What the engine counts.
+pub(crate) struct Metrics {
+    /// Time that an append of the log takes, its flush included.
+    commits: Histogram,
+    /// Records in an append.
+    records: Histogram,
+    /// Submissions that wait for a partition, when it takes them.
+    waiting: Gauge,
+    /// By queue, then by partition.
+    told: Arc<Mutex<BTreeMap<u32, BTreeMap<usize, Told>>>>,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct StateLabels {
+    tenant: String,
+    queue: String,
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, EncodeLabelSet)]
+struct QueueLabels {
+    tenant: String,
+    queue: String,
+}
+
+impl Metrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            // From a hundredth of a millisecond to about five seconds.
+            commits: Histogram::new(exponential_buckets(0.000_01, 2.0, 20)),
+            records: Histogram::new(exponential_buckets(1.0, 2.0, 16)),
+            waiting: Gauge::default(),
+            told: Arc::default(),
+        };
+        let registry = registry.sub_registry_with_prefix("egret_queue");
+        registry.register_with_unit(
+            "commit",
+            "Appends to the logs of partitions, flushes included",
+            Unit::Seconds,
+            metrics.commits.clone(),
+        );
+        registry.register(
+            "commit_records",
+            "Records in an append",
+            metrics.records.clone(),
+        );
+        registry.register(
+            "waiting_submissions",
+            "Batches of tasks, reports and questions that a partition last found waiting",
+            metrics.waiting.clone(),
+        );
+        registry.register_collector(Box::new(Tables(metrics.told.clone())));
+        metrics
+    }
+
+    /// An append took so long and held so many records.
+    pub fn committed(&self, took: Duration, records: usize) {
+        self.commits.observe(took.as_secs_f64());
+        self.records.observe(records as f64);
+    }
+
+    /// So much waited.
+    pub fn waited(&self, submissions: usize) {
+        self.waiting.set(submissions as i64);
+    }
+
+    /// What a partition has.
+    pub fn tell(&self, partition: usize, state: &State) {
+        let mut told = lock(&self.told);
+        for parts in told.values_mut() {
+            parts.remove(&partition);
+        }
+        for (id, queue) in state.queues().filter(|(id, _)| *id != CALLBACKS) {
+            let oldest = queue.oldest_ready_ms(state);
+            let one = Told {
+                tenant: queue.tenant.clone(),
+                name: queue.name.clone(),
+                counts: queue.counts(),
+                entered: std::array::from_fn(|state| queue.lists[state].next_ordinal),
+                oldest_ready_ms: oldest.map_or(0, |since| state.now_ms().saturating_sub(since)),
+            };
+            told.entry(id).or_default().insert(partition, one);
+        }
+        told.retain(|_, parts| !parts.is_empty());
+    }
+}
+
+/// The tables of all queues, summed over partitions when somebody asks.
+#[derive(Debug)]
+struct Tables(Arc<Mutex<BTreeMap<u32, BTreeMap<usize, Told>>>>);
+
+impl Tables {
+    fn sums(&self) -> Vec<Told> {
+        let told = lock(&self.0);
+        let sum = |parts: &BTreeMap<usize, Told>| {
+            parts.values().cloned().reduce(|mut sum, part| {
+                for state in 0..sum.counts.len() {
+                    sum.counts[state] += part.counts[state];
+                    sum.entered[state] += part.entered[state];
+                }
+                sum.oldest_ready_ms = sum.oldest_ready_ms.max(part.oldest_ready_ms);
+                sum
+            })
+        };
+        told.values().filter_map(sum).collect()
+    }
+}
+
+impl Collector for Tables {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let sums = self.sums();
+        let gauge = ConstGauge::new(0_i64);
+        let mut family = encoder.encode_descriptor(
+            "tasks",
+            "Tasks by queue and state",
+            None,
+            gauge.metric_type(),
+        )?;
+        for one in &sums {
+            for state in TaskState::ALL {
+                let count = ConstGauge::new(one.counts[state as usize] as i64);
+                count.encode(family.encode_family(&one.state_labels(state))?)?;
+            }
+        }
+        let counter = ConstCounter::new(0_u64);
+        let mut family = encoder.encode_descriptor(
+            "task_changes",
+            "Tasks that came into a state, by queue",
+            None,
+            counter.metric_type(),
+        )?;
+        for one in &sums {
+            for state in TaskState::ALL {
+                let count = ConstCounter::new(one.entered[state as usize]);
+                count.encode(family.encode_family(&one.state_labels(state))?)?;
+            }
+        }
+        let mut family = encoder.encode_descriptor(
+            "oldest_ready",
+            "For how long the task has been ready that has been so longest",
+            Some(&Unit::Seconds),
+            gauge.metric_type(),
+        )?;
+        for one in &sums {
+            let labels = QueueLabels {
+                tenant: one.tenant.to_string(),
+                queue: one.name.to_string(),
+            };
+            let age = ConstGauge::new(one.oldest_ready_ms as f64 / 1e3);
+            age.encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Told {
+    fn state_labels(&self, state: TaskState) -> StateLabels {
+        StateLabels {
+            tenant: self.tenant.to_string(),
+            queue: self.name.to_string(),
+            state: state.as_str(),
+        }
+    }
+}
