@@ -123,6 +123,8 @@ impl Queues {
         if !config.callbacks {
             return Ok(());
         }
+        // Another part of the program may have installed the same provider before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let key = key(&self.inner.directory, &*self.inner.entropy)?;
         let client = reqwest::Client::builder()
             .timeout(timeout.duration())

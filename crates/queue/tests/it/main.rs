@@ -1,6 +1,8 @@
 //! The queue as a state machine, as its log has it, and as its partitions run it.
 
+mod engine;
 mod golden;
+mod home;
 mod hostile;
 mod model;
 mod order;

@@ -1,0 +1,361 @@
+//! The engine with real threads, files and time.
+
+use std::time::Duration;
+
+use egret_base::Coded;
+use egret_queue::model::{AttemptEnd, Backoff, Jitter, Retention, RetryPolicy, TaskState};
+use egret_queue::{Defer, Detail, Missed, NewSchedule, NewTask, Said, SettingsChange, WorkSpec};
+
+use crate::home::{Came, Home, TENANT, config, soon};
+
+fn task(payload: &str) -> NewTask<'_> {
+    NewTask {
+        payload: payload.as_bytes(),
+        ..NewTask::default()
+    }
+}
+
+fn at_once() -> RetryPolicy {
+    RetryPolicy {
+        backoff: Backoff::Fixed,
+        base_ms: 1,
+        max_ms: 1,
+        jitter: Jitter::None,
+    }
+}
+
+#[tokio::test]
+async fn a_task_is_made_worked_on_and_kept_with_its_result_over_a_restart() {
+    let mut home = Home::new(config()).await;
+    home.make("mail", SettingsChange::default()).await;
+    let tags = ["red".to_owned()];
+    let id = home
+        .enqueue_one(
+            "mail",
+            NewTask {
+                tags: &tags,
+                ..task("hello")
+            },
+        )
+        .await;
+    let hand = home.worker("mail", 1).await;
+    let (claimed, lease, attempt) = hand.task().await;
+    assert_eq!((claimed, attempt), (id, 1));
+    hand.complete(lease, "done").await;
+    // The same report again: its acknowledgement might have been lost.
+    hand.complete(lease, "done").await;
+    drop(hand);
+    home.restart().await;
+    let view = home.queues.task(TENANT, id, Detail::Whole).await.unwrap();
+    assert_eq!(view.state, TaskState::Completed);
+    assert_eq!(
+        (view.payload, view.result),
+        (b"hello".to_vec(), b"done".to_vec())
+    );
+    assert_eq!(
+        (view.tags, view.attempts, view.history.len()),
+        (vec!["red".to_owned()], 1, 1)
+    );
+    assert_eq!(home.view("mail").await.count(TaskState::Completed), 1);
+    let other = home.queues.task("other", id, Detail::Brief).await;
+    assert_eq!(other.unwrap_err().code(), "task_not_found");
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_failure_is_retried_then_dead_then_requeued() {
+    let home = Home::new(config()).await;
+    let change = SettingsChange {
+        max_attempts: Some(2),
+        retry: Some(at_once()),
+        ..SettingsChange::default()
+    };
+    home.make("mail", change).await;
+    let id = home.enqueue_one("mail", task("x")).await;
+    let hand = home.worker("mail", 10).await;
+    for attempt in 1..=2 {
+        let (_, lease, at) = hand.task().await;
+        assert_eq!(at, attempt);
+        let failed = Said::Fail { permanent: false };
+        hand.say(lease, failed, "no luck").await.unwrap();
+    }
+    let view = soon(home.queues.wait(TENANT, id, Duration::from_secs(50)))
+        .await
+        .unwrap();
+    assert_eq!(
+        (view.state, view.error.as_str()),
+        (TaskState::Dead, "no luck")
+    );
+    assert_eq!(view.history.len(), 2);
+    let (page, dead) = (
+        home.queues
+            .tasks(TENANT, "mail", Some(TaskState::Dead), "", 10, ""),
+        home.queues.requeue_dead(TENANT, "mail", 0),
+    );
+    assert_eq!(page.await.unwrap().tasks.len(), 1);
+    assert_eq!(dead.await.unwrap(), 1);
+    let (again, lease, attempt) = hand.task().await;
+    assert_eq!((again, attempt), (id, 1));
+    hand.complete(lease, "").await;
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_silent_worker_loses_its_lease_and_a_late_report_is_refused() {
+    let home = Home::new(config()).await;
+    home.make("mail", SettingsChange::default()).await;
+    let id = home.enqueue_one("mail", task("x")).await;
+    let silent = home.worker_with("mail", 1, Some(100)).await;
+    let (_, lease, _) = silent.task().await;
+    let other = home.worker("mail", 1).await;
+    let (claimed, newer, attempt) = other.task().await;
+    assert_eq!((claimed, attempt), (id, 2));
+    let lost = silent.next().await;
+    assert!(matches!(lost, Came::Lost(of, AttemptEnd::LeaseExpired) if of == id));
+    let late = silent.say(lease, Said::Complete, "late").await;
+    assert_eq!(late.unwrap_err().code(), "lease_lost");
+    let heartbeat = Said::Heartbeat { lease_ms: 60_000 };
+    other.say(newer, heartbeat, "").await.unwrap();
+    other.complete(newer, "mine").await;
+    let view = home.queues.task(TENANT, id, Detail::Whole).await.unwrap();
+    assert_eq!(view.result, b"mine");
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_chain_runs_in_order_over_partitions_and_fails_with_its_first() {
+    let home = Home::new(config()).await;
+    home.make("steps", SettingsChange::default()).await;
+    let mut firsts = Vec::new();
+    for number in 0..4 {
+        firsts.push(
+            home.enqueue_one("steps", task(&format!("first {number}")))
+                .await,
+        );
+    }
+    let last = home
+        .enqueue_one(
+            "steps",
+            NewTask {
+                after: &firsts,
+                ..task("last")
+            },
+        )
+        .await;
+    let hand = home.worker("steps", 10).await;
+    for _ in 0..4 {
+        let (id, lease, _) = hand.task().await;
+        assert!(firsts.contains(&id));
+        hand.complete(lease, "").await;
+    }
+    let (id, lease, _) = hand.task().await;
+    assert_eq!(id, last);
+    let after = [id];
+    let doomed = home
+        .enqueue_one(
+            "steps",
+            NewTask {
+                after: &after,
+                ..task("doomed")
+            },
+        )
+        .await;
+    hand.say(lease, Said::Fail { permanent: true }, "broken")
+        .await
+        .unwrap();
+    let view = soon(home.queues.wait(TENANT, doomed, Duration::from_secs(50)))
+        .await
+        .unwrap();
+    assert_eq!(view.state, TaskState::Cancelled);
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_limit_on_tasks_at_a_time_holds_over_all_partitions() {
+    let home = Home::new(config()).await;
+    let change = SettingsChange {
+        concurrency: Some(3),
+        ..SettingsChange::default()
+    };
+    home.make("few", change).await;
+    for number in 0..40 {
+        home.enqueue_one("few", task(&number.to_string())).await;
+    }
+    let hand = home.worker("few", 40).await;
+    let mut held = Vec::new();
+    for _ in 0..40 {
+        let (_, lease, _) = hand.task().await;
+        held.push(lease);
+        let leased = home.view("few").await.count(TaskState::Leased);
+        assert!(leased <= 3, "{leased}");
+        if held.len() == 3 {
+            hand.complete(held.remove(0), "").await;
+        }
+    }
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_paused_queue_hands_nothing_out_and_a_draining_one_takes_nothing_in() {
+    let home = Home::new(config()).await;
+    home.make("mail", SettingsChange::default()).await;
+    home.queues
+        .set_flow(TENANT, "mail", Some(true), None)
+        .await
+        .unwrap();
+    home.enqueue_one("mail", task("x")).await;
+    let hand = home.worker("mail", 1).await;
+    let view = home.view("mail").await;
+    assert!(view.paused && hand.is_idle());
+    home.queues
+        .set_flow(TENANT, "mail", Some(false), Some(true))
+        .await
+        .unwrap();
+    hand.task().await;
+    let refused = home.enqueue("mail", &[task("y")]).await.remove(0);
+    assert_eq!(refused.unwrap_err().code(), "queue_draining");
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_unique_key_makes_one_task_though_many_ask_at_once() {
+    let home = Home::new(config()).await;
+    home.make("mail", SettingsChange::default()).await;
+    let same = NewTask {
+        unique_key: "order-1",
+        ..task("x")
+    };
+    let outcomes = home.enqueue("mail", &vec![same; 100]).await;
+    let made: Vec<_> = outcomes.into_iter().map(Result::unwrap).collect();
+    assert_eq!(made.iter().filter(|one| !one.replayed).count(), 1);
+    assert!(made.iter().all(|one| one.id == made[0].id));
+    assert_eq!(home.view("mail").await.count(TaskState::Ready), 1);
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_takes_what_is_there_or_waits_for_the_first() {
+    let home = Home::new(config()).await;
+    home.make("mail", SettingsChange::default()).await;
+    let spec = WorkSpec {
+        queues: vec!["mail".to_owned()],
+        worker: "rest".to_owned(),
+        lease_ms: None,
+    };
+    let nothing = home.queues.claim(TENANT, &spec, 5, Duration::ZERO).await;
+    assert!(nothing.unwrap().is_empty());
+    for number in 0..3 {
+        home.enqueue_one("mail", task(&number.to_string())).await;
+    }
+    let three = home
+        .queues
+        .claim(TENANT, &spec, 5, Duration::ZERO)
+        .await
+        .unwrap();
+    assert_eq!(three.len(), 3);
+    let patience = Duration::from_secs(50);
+    let (waited, id) = tokio::join!(
+        home.queues.claim(TENANT, &spec, 5, patience),
+        home.enqueue_one("mail", task("late")),
+    );
+    assert_eq!(waited.unwrap()[0].id, id);
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_schedule_makes_a_task_at_each_tick() {
+    let home = Home::new(config()).await;
+    home.make("mail", SettingsChange::default()).await;
+    let schedule = NewSchedule {
+        name: "often",
+        cron: "* * * * * *",
+        queue: "mail",
+        task: task("tick"),
+        missed: Missed::Skip,
+        ..NewSchedule::default()
+    };
+    home.queues.put_schedule(TENANT, &schedule).await.unwrap();
+    let hand = home.worker("mail", 10).await;
+    let (first, _, _) = hand.task().await;
+    let (second, _, _) = hand.task().await;
+    let apart = second.created_ms() / 1_000 - first.created_ms() / 1_000;
+    assert!(apart >= 1, "one a second: {first} {second}");
+    let rests = home
+        .queues
+        .pause_schedule(TENANT, "often", true)
+        .await
+        .unwrap();
+    assert!(rests.paused && rests.last_task.is_some());
+    home.queues.delete_schedule(TENANT, "often").await.unwrap();
+    let gone = home.queues.schedule(TENANT, "often").await;
+    assert_eq!(gone.unwrap_err().code(), "schedule_not_found");
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn the_log_stays_short_and_everything_is_there_after_a_restart() {
+    let mut small = config();
+    small.segment_size = egret_base::settings::Size::mib(16);
+    small.snapshot_after = egret_base::settings::Size::mib(1);
+    let mut home = Home::new(small).await;
+    let change = SettingsChange {
+        completed: Some(Retention {
+            age_ms: 0,
+            count: 100,
+        }),
+        ..SettingsChange::default()
+    };
+    home.make("mail", change).await;
+    home.make("later", SettingsChange::default()).await;
+    let payload = "x".repeat(10_000);
+    let mut kept = Vec::new();
+    let hand = home.worker("mail", 100).await;
+    for round in 0..60 {
+        let tasks = vec![task(&payload); 100];
+        for outcome in home.enqueue("mail", &tasks).await {
+            outcome.unwrap();
+        }
+        let text = format!("keep {round}");
+        let delayed = NewTask {
+            delay_ms: 3_600_000,
+            ..task(&text)
+        };
+        kept.push((home.enqueue_one("later", delayed).await, text));
+        for _ in 0..100 {
+            let (_, lease, _) = hand.task().await;
+            hand.complete(lease, "").await;
+        }
+    }
+    drop(hand);
+    home.restart().await;
+    assert_eq!(home.view("later").await.count(TaskState::Delayed), 60);
+    // Retention is kept partition by partition.
+    assert!(home.view("mail").await.count(TaskState::Completed) <= 200);
+    for (id, text) in &kept {
+        let view = home.queues.task(TENANT, *id, Detail::Whole).await.unwrap();
+        assert_eq!(view.payload, text.as_bytes());
+    }
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_given_back_comes_again() {
+    let home = Home::new(config()).await;
+    home.make("mail", SettingsChange::default()).await;
+    let id = home.enqueue_one("mail", task("x")).await;
+    let hand = home.worker("mail", 10).await;
+    for (how, delay_ms, attempt) in [
+        (Defer::Release, 0, 1),
+        (Defer::Snooze, 1, 1),
+        (Defer::Nack, 1, 1),
+    ] {
+        let (claimed, lease, at) = hand.task().await;
+        assert_eq!((claimed, at), (id, attempt), "{how:?}");
+        hand.say(lease, Said::Defer { delay_ms, how }, "")
+            .await
+            .unwrap();
+    }
+    let (_, _, attempt) = hand.task().await;
+    assert_eq!(attempt, 2, "only the nack counted");
+    home.stop().await;
+}

@@ -1,0 +1,269 @@
+//! An engine in a directory of its own, and callers of it.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use egret_base::lifecycle::Service;
+use egret_base::{SystemClock, SystemEntropy};
+use egret_queue::model::{AttemptEnd, Lease, TaskId};
+use egret_queue::{
+    Assigned, Enqueued, Enqueues, Format, NewTask, Options, ProduceSink, QueueConfig, QueueError,
+    QueueView, Queues, ReportSink, Reports, Said, SettingsChange, WorkSink, WorkSpec, Worker,
+};
+use prometheus_client::registry::Registry;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// The tenant of most tests.
+pub const TENANT: &str = "acme";
+
+/// Longer than anything that works takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Home {
+    pub queues: Queues,
+    pub config: QueueConfig,
+    pub directory: PathBuf,
+    _kept: Option<tempfile::TempDir>,
+}
+
+/// Two partitions, whatever the machine.
+pub fn config() -> QueueConfig {
+    QueueConfig {
+        partitions: 2,
+        ..QueueConfig::default()
+    }
+}
+
+fn engine(config: &QueueConfig, directory: &std::path::Path) -> Queues {
+    let options = Options {
+        config: config.clone(),
+        directory: directory.to_owned(),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+    };
+    Queues::new(options, &mut Registry::default())
+}
+
+impl Home {
+    pub async fn new(config: QueueConfig) -> Self {
+        let kept = tempfile::tempdir().unwrap();
+        let directory = kept.path().join("queue");
+        Self::open(config, directory, Some(kept)).await
+    }
+
+    pub async fn open(
+        config: QueueConfig,
+        directory: PathBuf,
+        kept: Option<tempfile::TempDir>,
+    ) -> Self {
+        let queues = engine(&config, &directory);
+        queues.start().await.unwrap();
+        Self {
+            queues,
+            config,
+            directory,
+            _kept: kept,
+        }
+    }
+
+    /// Stops the engine and starts another one on what it left.
+    pub async fn restart(&mut self) {
+        self.queues.stop().await;
+        self.queues = engine(&self.config, &self.directory);
+        self.queues.start().await.unwrap();
+    }
+
+    pub async fn stop(self) {
+        self.queues.stop().await;
+    }
+
+    pub async fn make(&self, name: &str, change: SettingsChange) {
+        self.queues.put_queue(TENANT, name, &change).await.unwrap();
+    }
+
+    pub async fn view(&self, name: &str) -> QueueView {
+        self.queues.view_queue(TENANT, name).await.unwrap()
+    }
+
+    /// Enqueues tasks and waits for what becomes of each, in their order.
+    pub async fn enqueue(
+        &self,
+        queue: &str,
+        tasks: &[NewTask<'_>],
+    ) -> Vec<Result<Enqueued, QueueError>> {
+        let (told, mut outcomes) = Outcomes::new();
+        let handle = self.queues.queue(TENANT, queue).await.unwrap();
+        let mut results: Vec<Option<Result<Enqueued, QueueError>>> = vec![None; tasks.len()];
+        let mut enqueues = Enqueues::new(&self.queues).unwrap();
+        let mut expected = 0;
+        for (number, task) in tasks.iter().enumerate() {
+            match enqueues.add(number as u64, &handle, task) {
+                Ok(()) => expected += 1,
+                Err(error) => results[number] = Some(Err(error)),
+            }
+        }
+        let sink: Arc<dyn ProduceSink> = told;
+        enqueues.submit(&sink);
+        for _ in 0..expected {
+            let (number, outcome) = soon(outcomes.recv()).await.unwrap();
+            results[number as usize] = Some(outcome);
+        }
+        results.into_iter().map(Option::unwrap).collect()
+    }
+
+    pub async fn enqueue_one(&self, queue: &str, task: NewTask<'_>) -> TaskId {
+        let mut outcomes = self.enqueue(queue, &[task]).await;
+        outcomes.remove(0).unwrap().id
+    }
+
+    /// A worker with room for `credits` tasks.
+    pub async fn worker(&self, queue: &str, credits: u32) -> Hand {
+        self.worker_with(queue, credits, None).await
+    }
+
+    pub async fn worker_with(&self, queue: &str, credits: u32, lease_ms: Option<u64>) -> Hand {
+        let (tasks, came) = unbounded_channel();
+        let (reported, outcomes) = unbounded_channel();
+        let sink = Arc::new(Palm { tasks, reported });
+        let spec = WorkSpec {
+            queues: vec![queue.to_owned()],
+            worker: "hand".to_owned(),
+            lease_ms,
+        };
+        let (worker, _) = self
+            .queues
+            .worker(TENANT, &spec, sink.clone())
+            .await
+            .unwrap();
+        worker.add_credits(credits);
+        Hand {
+            queues: self.queues.clone(),
+            worker,
+            sink,
+            came: Mutex::new(came),
+            outcomes: Mutex::new(outcomes),
+        }
+    }
+}
+
+/// Waits for something that comes soon.
+pub async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("it comes within a minute")
+}
+
+type Outcome = (u64, Result<Enqueued, QueueError>);
+
+/// Whoever enqueues.
+pub struct Outcomes(UnboundedSender<Outcome>);
+
+impl Outcomes {
+    pub fn new() -> (Arc<Self>, UnboundedReceiver<Outcome>) {
+        let (sender, receiver) = unbounded_channel();
+        (Arc::new(Self(sender)), receiver)
+    }
+}
+
+impl ProduceSink for Outcomes {
+    fn outcomes(&self, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            // The test may have ended.
+            let _ = self.0.send(outcome.clone());
+        }
+    }
+}
+
+/// What a worker is told.
+#[derive(Clone, Debug)]
+pub enum Came {
+    Task {
+        id: TaskId,
+        lease: Lease,
+        attempt: u16,
+    },
+    Lost(TaskId, AttemptEnd),
+    Ended,
+}
+
+struct Palm {
+    tasks: UnboundedSender<Came>,
+    reported: UnboundedSender<(u64, Result<(), QueueError>)>,
+}
+
+impl ReportSink for Palm {
+    fn reported(&self, outcomes: &[(u64, Result<(), QueueError>)]) {
+        for outcome in outcomes {
+            // The test may have ended.
+            let _ = self.reported.send(outcome.clone());
+        }
+    }
+}
+
+impl WorkSink for Palm {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+        for task in tasks {
+            let _ = self.tasks.send(Came::Task {
+                id: task.id,
+                lease: task.lease,
+                attempt: task.attempt,
+            });
+        }
+    }
+
+    fn lost(&self, id: TaskId, _: Lease, end: AttemptEnd) {
+        let _ = self.tasks.send(Came::Lost(id, end));
+    }
+
+    fn ended(&self, _: QueueError) {
+        let _ = self.tasks.send(Came::Ended);
+    }
+}
+
+/// A worker.
+pub struct Hand {
+    queues: Queues,
+    pub worker: Worker,
+    sink: Arc<Palm>,
+    came: Mutex<UnboundedReceiver<Came>>,
+    outcomes: Mutex<UnboundedReceiver<(u64, Result<(), QueueError>)>>,
+}
+
+impl Hand {
+    /// What comes next.
+    #[allow(clippy::await_holding_lock, reason = "each test has its own")]
+    pub async fn next(&self) -> Came {
+        let mut came = self.came.lock().unwrap();
+        soon(came.recv()).await.unwrap()
+    }
+
+    /// The next task.
+    pub async fn task(&self) -> (TaskId, Lease, u16) {
+        match self.next().await {
+            Came::Task { id, lease, attempt } => (id, lease, attempt),
+            other => panic!("{other:?} came instead of a task"),
+        }
+    }
+
+    /// Whether nothing has come.
+    pub fn is_idle(&self) -> bool {
+        self.came.lock().unwrap().try_recv().is_err()
+    }
+
+    /// Says something of a task and waits for what becomes of that.
+    #[allow(clippy::await_holding_lock, reason = "each test has its own")]
+    pub async fn say(&self, lease: Lease, said: Said, text: &str) -> Result<(), QueueError> {
+        let mut reports = Reports::new(&self.queues, TENANT)?;
+        reports.add(0, &lease.to_bytes(), said, text.as_bytes(), Format::Bytes)?;
+        let sink: Arc<dyn ReportSink> = self.sink.clone();
+        reports.submit(&sink);
+        let mut outcomes = self.outcomes.lock().unwrap();
+        soon(outcomes.recv()).await.unwrap().1
+    }
+
+    pub async fn complete(&self, lease: Lease, result: &str) {
+        self.say(lease, Said::Complete, result).await.unwrap();
+        self.worker.add_credits(1);
+    }
+}
