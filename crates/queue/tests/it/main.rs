@@ -1,6 +1,7 @@
 //! The queue as a state machine, as its log has it, and as its partitions run it.
 
 mod engine;
+mod faults;
 mod golden;
 mod home;
 mod hostile;
