@@ -44,15 +44,32 @@ pub trait Service: Send + Sync {
 }
 
 /// Services in the order of their dependencies: started first to last, stopped last to first.
+///
+/// *Eager* ones are started before all others: doors that can answer for what is there already. They are
+/// stopped in their place like the rest, so that nobody is served by what has stopped.
 #[derive(Default, Clone)]
 pub struct Stack {
-    services: Vec<Arc<dyn Service>>,
+    services: Vec<Placed>,
+}
+
+#[derive(Clone)]
+struct Placed {
+    service: Arc<dyn Service>,
+    eager: bool,
 }
 
 impl Stack {
     /// Adds a service that depends only on those added before it.
     pub fn push(&mut self, service: Arc<dyn Service>) {
-        self.services.push(service);
+        let eager = false;
+        self.services.push(Placed { service, eager });
+    }
+
+    /// Adds a service that is started before those that are not eager, and stopped before those added
+    /// before it.
+    pub fn push_eager(&mut self, service: Arc<dyn Service>) {
+        let eager = true;
+        self.services.push(Placed { service, eager });
     }
 
     /// Starts every service in order. When one fails, those already started are stopped again.
@@ -60,13 +77,19 @@ impl Stack {
     /// # Errors
     /// The first service's [`StartError`].
     pub async fn start(&self) -> Result<(), StartError> {
-        for (position, service) in self.services.iter().enumerate() {
-            if let Err(error) = service.start().await {
-                for started in self.services[..position].iter().rev() {
-                    started.stop().await;
+        let places = 0..self.services.len();
+        let (eager, rest): (Vec<usize>, Vec<usize>) =
+            places.partition(|place| self.services[*place].eager);
+        let mut started: Vec<usize> = Vec::with_capacity(self.services.len());
+        for place in eager.into_iter().chain(rest) {
+            if let Err(error) = self.services[place].service.start().await {
+                started.sort_unstable();
+                for place in started.into_iter().rev() {
+                    self.services[place].service.stop().await;
                 }
                 return Err(error);
             }
+            started.push(place);
         }
         Ok(())
     }
@@ -78,9 +101,9 @@ impl Stack {
 
     /// Stops every service in reverse order and tells the name of each before.
     pub async fn stop_telling(&self, mut stopping: impl FnMut(&'static str)) {
-        for service in self.services.iter().rev() {
-            stopping(service.name());
-            service.stop().await;
+        for placed in self.services.iter().rev() {
+            stopping(placed.service.name());
+            placed.service.stop().await;
         }
     }
 
@@ -88,7 +111,7 @@ impl Stack {
     pub fn readiness(&self) -> Vec<(&'static str, Readiness)> {
         self.services
             .iter()
-            .map(|service| (service.name(), service.ready()))
+            .map(|placed| (placed.service.name(), placed.service.ready()))
             .collect()
     }
 }

@@ -73,7 +73,7 @@ impl Egret {
         })?;
         let mut stack = Stack::default();
         let queues = parts.queues(&home, configuration.section()?);
-        stack.push(Arc::new(queues.clone()));
+        stack.push_eager(Arc::new(queues.clone()));
         let (embedded, external, underneath) = match &postgres.url {
             Some(url) => {
                 let (server, found) = parts::examine_external(url).await?;

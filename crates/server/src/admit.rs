@@ -36,11 +36,18 @@ pub(crate) struct Admission {
     timeout: Duration,
     drain_timeout: Duration,
     slots: Arc<Semaphore>,
+    streams_max: u64,
+    streams: Arc<Semaphore>,
+    /// Paths of what lasts as long as its client wants.
+    lasting: Vec<String>,
 }
 
 impl Admission {
-    pub(crate) fn new(config: &ServerConfig) -> Self {
+    pub(crate) fn new(config: &ServerConfig, lasting: Vec<String>) -> Self {
         Self {
+            streams_max: u64::from(config.streams_max),
+            streams: Arc::new(Semaphore::new(config.streams_max as usize)),
+            lasting,
             header_bytes_max: config.header_bytes_max.bytes(),
             headers_max: u64::from(config.headers_max),
             body_bytes_max: config.body_bytes_max.bytes(),
@@ -83,17 +90,16 @@ impl Admission {
     }
 
     fn enter(&self, request: &Request) -> Result<(), RequestError> {
-        if ALWAYS_ADMITTED.contains(&request.uri().path()) {
+        let path = request.uri().path();
+        if ALWAYS_ADMITTED.contains(&path) {
             return Ok(());
         }
-        let permit = self
-            .slots
-            .clone()
-            .try_acquire_owned()
-            .map_err(|_| RequestError::Busy {
-                limit: "server.concurrency_max",
-                max: self.concurrency_max,
-            })?;
+        let (slots, limit, max) = match self.lasting.iter().any(|lasting| lasting == path) {
+            true => (&self.streams, "server.streams_max", self.streams_max),
+            false => (&self.slots, "server.concurrency_max", self.concurrency_max),
+        };
+        let permit = slots.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| RequestError::Busy { limit, max })?;
         if let Some(context) = request.extensions().get::<Arc<RequestContext>>() {
             context.hold(permit);
         }

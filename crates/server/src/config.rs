@@ -27,8 +27,11 @@ egret_base::settings! {
         headers_max: u32 = 64,
         /// Most requests at work at once over all connections; beyond it 503 with `Retry-After`.
         concurrency_max: u32 = 512,
+        /// Most streams that last as long as their clients want, such as those of workers; beyond it 503 with
+        /// `Retry-After`. They do not count among `concurrency_max`.
+        streams_max: u32 = 16_384,
         /// Most open connections; beyond it a connection is answered 503 and closed.
-        connections_max: u32 = 2048,
+        connections_max: u32 = 12_000,
         /// Most requests at once on one HTTP/2 connection; beyond it the client waits.
         http2_streams_max: u32 = 256,
         /// Longest time a handler may take to begin its response; beyond it 504.
@@ -71,6 +74,7 @@ impl ServerConfig {
             ("server.header_bytes_max", self.header_bytes_max.bytes()),
             ("server.headers_max", u64::from(self.headers_max)),
             ("server.concurrency_max", u64::from(self.concurrency_max)),
+            ("server.streams_max", u64::from(self.streams_max)),
             ("server.connections_max", u64::from(self.connections_max)),
             (
                 "server.http2_streams_max",

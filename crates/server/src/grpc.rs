@@ -27,6 +27,8 @@ use crate::server::Doors;
 pub struct GrpcService {
     pub(crate) router: Router,
     pub(crate) scopes: Vec<(String, Vec<String>)>,
+    /// Paths of the calls that last as long as their clients want.
+    pub(crate) lasting: Vec<String>,
 }
 
 /// Whether a request speaks gRPC.

@@ -206,12 +206,14 @@ fn layered(
         requirements.insert(path, Method::GET, Requirement::Public);
     }
     requirements.insert(grpc::HEALTH_ROUTE, Method::POST, Requirement::Public);
+    let mut lasting = Vec::new();
     let mut calls = grpc::health(doors.clone(), services.stopping);
     for service in services.grpc {
         for (path, scopes) in service.scopes {
             requirements.insert(&path, Method::POST, Requirement::Scopes(scopes));
         }
         calls = calls.merge(service.router);
+        lasting.extend(service.lasting);
     }
     let known = documented(&requirements);
     let gate = Gate {
@@ -225,7 +227,7 @@ fn layered(
         .fallback_service(routes::not_found(known))
         .layer(from_fn_with_state(Arc::new(gate), access::authorize))
         .layer(from_fn_with_state(
-            Arc::new(Admission::new(config)),
+            Arc::new(Admission::new(config, lasting)),
             admit::admit,
         ))
         .layer(from_fn_with_state(Arc::new(observer), observe::observe)))

@@ -92,3 +92,33 @@ fn a_failed_start_stops_what_had_started() {
     let seen = events.lock().unwrap().join(", ");
     assert_eq!(seen, "start postgres, start branches, stop postgres");
 }
+
+#[test]
+fn eager_ones_start_first_and_stop_in_their_place() {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let service = |name, fails| {
+        Arc::new(Recorded {
+            name,
+            fails,
+            events: events.clone(),
+        })
+    };
+    let mut stack = Stack::default();
+    stack.push_eager(service("queue", false));
+    stack.push(service("postgres", false));
+    stack.push_eager(service("server", false));
+    run(stack.start()).unwrap();
+    run(stack.stop());
+    let mut seen = events.lock().unwrap().split_off(0).join(", ");
+    assert_eq!(
+        seen,
+        "start queue, start server, start postgres, stop server, stop postgres, stop queue"
+    );
+    stack.push(service("branches", true));
+    run(stack.start()).unwrap_err();
+    seen = events.lock().unwrap().join(", ");
+    assert_eq!(
+        seen,
+        "start queue, start server, start postgres, start branches, stop server, stop postgres, stop queue"
+    );
+}

@@ -179,7 +179,8 @@ impl Parts {
         if let Some(external) = external {
             server = server.status("postgres", external_section(external));
         }
-        stack.push(Arc::new(server.build()?));
+        // It answers for the queue while PostgreSQL still starts; the rest says that it is not ready.
+        stack.push_eager(Arc::new(server.build()?));
         Ok(admin.map(|admin| admin.token))
     }
 

@@ -1,6 +1,7 @@
 //! Which worker gets which queue's tasks.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use crate::api::session::WorkSession;
 use crate::api::sink::Assigned;
 use crate::core::command::Command;
 use crate::core::entry::TaskState;
+use crate::core::retry::mix;
 use crate::core::state::{Claimed, LostLease, State};
 use crate::error::QueueError;
 use crate::model::{Lease, QueueSettings};
@@ -40,7 +42,27 @@ pub(crate) struct Dispatcher {
     /// Queues of which something may be handed out.
     considered: BTreeSet<u32>,
     /// Who holds a lease, by token.
-    holders: HashMap<u64, Arc<WorkSession>>,
+    holders: HashMap<u64, Arc<WorkSession>, BuildHasherDefault<TokenHasher>>,
+}
+
+/// Tokens are counted up: a multiplication spreads them.
+#[derive(Default)]
+struct TokenHasher(u64);
+
+impl Hasher for TokenHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = mix(self.0 ^ number, 0);
+    }
 }
 
 impl Dispatcher {
@@ -52,7 +74,7 @@ impl Dispatcher {
             again: BTreeSet::new(),
             sessions: BTreeMap::new(),
             considered: BTreeSet::new(),
-            holders: HashMap::new(),
+            holders: HashMap::default(),
         }
     }
 

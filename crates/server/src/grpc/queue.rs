@@ -61,6 +61,9 @@ const CALLS: &[&str] = &[
     "ResumeSchedule",
 ];
 
+/// Calls that last as long as their clients want.
+const STREAMS: [&str; 3] = ["Produce", "Work", "Watch"];
+
 /// Calls that change nothing; every other one needs `queue:write`.
 const READS: [&str; 8] = [
     "Watch",
@@ -87,7 +90,12 @@ pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
         let scope = if reads { "queue:read" } else { "queue:write" };
         scopes.push((path, vec![scope.to_owned()]));
     }
-    GrpcService { router, scopes }
+    let lasting = STREAMS.map(|call| format!("/{SERVICE_NAME}/{call}"));
+    GrpcService {
+        router,
+        scopes,
+        lasting: lasting.to_vec(),
+    }
 }
 
 #[derive(Clone)]
