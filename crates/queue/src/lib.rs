@@ -27,4 +27,5 @@ pub use error::QueueError;
 #[doc(hidden)]
 pub mod testing {
     pub use crate::store::{codec, content, record, snapshot};
+    pub use crate::worker::partition::driven::{Driven, DrivenWorker};
 }

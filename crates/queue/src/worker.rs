@@ -1,5 +1,6 @@
 //! The partitions' threads: started, ready, stopped; and what they find at their start.
 
+mod begin;
 mod callbacks;
 pub(crate) mod dispatch;
 pub(crate) mod limits;
@@ -23,16 +24,13 @@ use egret_log::{
 
 use crate::api::{Inner, QueueHandle, Queues, lock};
 use crate::config::QueueConfig;
-use crate::core::command::Command;
 use crate::core::state::{CALLBACKS, State};
 use crate::error::{QueueError, io};
-use crate::store::{record, snapshot};
+use crate::store::snapshot;
 use dispatch::Dispatcher;
 use partition::{Partition, Parts, Shared};
 use post::Post;
-use turn::Turn;
 use upkeep::Upkeep;
-use watch::Watchers;
 
 /// Segments of the log that work on tasks may use when the disk is full.
 const RESERVE_SEGMENTS: u64 = 1;
@@ -248,14 +246,9 @@ impl Inner {
                 "the end of the log was not written whole and is cut"
             );
         }
-        for record in log.tail(from) {
-            let (seq, bytes) = record?;
-            let command = record::decode(&bytes)?;
-            if state.apply(seq.0, &command).is_err() {
-                tracing::error!(partition = number, %seq, "a record of the log was refused");
-            }
-        }
-        self.begin_epoch(&mut log, &mut state)?;
+        begin::replay(&log, from, &mut state)?;
+        let grace_ms = config.lease_grace.0;
+        begin::begin_epoch(&mut log, &mut state, &*self.clock, &*self.entropy, grace_ms)?;
         let limits = InboxLimits {
             items_name: "queue.waiting_max",
             items_max: config.waiting_max as usize,
@@ -287,36 +280,5 @@ impl Inner {
             reserve_bytes: RESERVE_SEGMENTS * config.segment_size.bytes(),
             place: directory.display().to_string(),
         }))
-    }
-
-    /// From here on leases differ from all that were given before.
-    fn begin_epoch(&self, log: &mut FileLog, state: &mut State) -> Result<(), QueueError> {
-        let mut random = [0; 10];
-        self.entropy.fill(&mut random);
-        let mut batch = egret_log::Batch::new();
-        let mut watchers = Watchers::default();
-        let first = log.next();
-        let epoch = state.epoch() + 1;
-        let mut turn = Turn {
-            state,
-            batch: &mut batch,
-            watchers: &mut watchers,
-            first,
-            now: self.clock.now(),
-            seed: u64::from_le_bytes(random[..8].try_into().expect("eight of ten bytes")),
-        };
-        let begun = turn.run(&Command::Epoch {
-            epoch,
-            instance: u16::from_le_bytes([random[8], random[9]]) & 0x3fff,
-            grace_ms: self.config.lease_grace.0,
-        });
-        begun.map_err(QueueError::from)?;
-        match log.append(&mut batch, first)? {
-            egret_log::Appended::Committed(_) => {}
-            other => unreachable!("a log in local files knows what it has: {other:?}"),
-        }
-        log.sync()?;
-        state.news.turned.clear();
-        Ok(())
     }
 }

@@ -141,6 +141,12 @@ pub(crate) enum Submission {
     Ask(Ask),
 }
 
+/// The record of a new task without tags, other tasks and content, at most, and what the log adds.
+const TASK_BYTES_MAX: usize = 192;
+
+/// The record of a report without result or error, at most, and what the log adds.
+const REPORT_BYTES_MAX: usize = 64;
+
 /// Who asks on behalf of nobody.
 const NO_TENANT: u32 = 0;
 
@@ -151,6 +157,15 @@ impl Submission {
             Submission::Enqueue(batch) => batch.tenant,
             Submission::Report(batch) => batch.tenant,
             _ => NO_TENANT,
+        }
+    }
+
+    /// Bytes of records that it may cause, at most; of an [`Ask`], which is one record, not known.
+    pub fn record_bytes(&self) -> usize {
+        match self {
+            Submission::Enqueue(batch) => batch.bytes.len() + batch.items.len() * TASK_BYTES_MAX,
+            Submission::Report(batch) => batch.bytes.len() + batch.items.len() * REPORT_BYTES_MAX,
+            _ => 0,
         }
     }
 

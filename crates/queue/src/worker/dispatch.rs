@@ -161,8 +161,11 @@ impl Dispatcher {
 
     /// There will be no more for anybody.
     pub fn end(&mut self, error: &QueueError) {
-        for sessions in std::mem::take(&mut self.sessions).into_values() {
-            for session in sessions {
+        let waiting = std::mem::take(&mut self.sessions).into_values().flatten();
+        let busy = std::mem::take(&mut self.holders).into_values();
+        let mut told = BTreeSet::new();
+        for session in waiting.chain(busy) {
+            if told.insert(Arc::as_ptr(&session)) {
                 session.sink.ended(error.clone());
             }
         }

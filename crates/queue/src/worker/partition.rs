@@ -4,12 +4,17 @@
 //! A command is applied before it is in the log, and told after: state that is not in the log yet is
 //! seen by nobody. When the log fails, the state is worth nothing any more and the partition ends.
 
+pub mod driven;
+mod intake;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use egret_base::{Clock, Entropy};
 use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken};
+
+use intake::Intake;
 
 use super::dispatch::{Dispatcher, Push};
 use super::post::Post;
@@ -43,6 +48,12 @@ const METRICS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads a record of a log.
 pub(crate) type ReadRecord = dyn Fn(Seq) -> Result<Bytes, LogError> + Send + Sync;
+
+/// How long to wait before a log is asked again that did not take a batch.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long to wait before the rest of the messages for others is handed over.
+const POST_PAUSE: Duration = Duration::from_millis(1);
 
 /// What others know of a partition.
 pub(crate) struct Shared {
@@ -88,6 +99,8 @@ pub(crate) struct Partition<L: Log> {
     told: Vec<Told>,
     claimed: Vec<Claimed>,
     pushes: Vec<Push>,
+    /// Why the log did not take the batch of the last turn, which is tried again before there is another.
+    held_back: Option<LogError>,
 }
 
 impl<L: Log + 'static> Partition<L> {
@@ -115,6 +128,7 @@ impl<L: Log + 'static> Partition<L> {
             told: Vec::new(),
             claimed: Vec::new(),
             pushes: Vec::new(),
+            held_back: None,
         }
     }
 
@@ -125,12 +139,14 @@ impl<L: Log + 'static> Partition<L> {
     pub fn run(mut self) -> Result<(), QueueError> {
         let mut taken = Vec::new();
         let ended = loop {
-            let idle = self.waiting.is_empty() && !self.post.has_more(&self.state);
-            let timeout = match idle {
-                true => self.pause(),
-                false => Duration::ZERO,
+            let timeout = match (&self.held_back, self.waiting.is_empty()) {
+                (Some(_), _) => RETRY_PAUSE,
+                (None, false) => Duration::ZERO,
+                (None, true) if self.post.has_more(&self.state) => POST_PAUSE,
+                (None, true) => self.pause(),
             };
             match self.shared.inbox.take_all(&mut taken, Some(timeout)) {
+                Taken::Closed if self.held_back.is_some() => break self.give_up(),
                 Taken::Closed if self.waiting.is_empty() => break self.log.sync(),
                 _ => {
                     self.metrics.waited(taken.len());
@@ -167,6 +183,9 @@ impl<L: Log + 'static> Partition<L> {
     }
 
     fn turn(&mut self) -> Result<(), LogError> {
+        if self.held_back.is_some() {
+            return self.settle();
+        }
         let mut seed = [0; 8];
         self.entropy.fill(&mut seed);
         let first = self.log.next();
@@ -178,18 +197,24 @@ impl<L: Log + 'static> Partition<L> {
             now: self.clock.now(),
             seed: u64::from_le_bytes(seed),
         };
-        let full = self.log.room_bytes() < self.reserve_bytes && self.log.shortage().is_some();
+        let intake = Intake::new(&self.log, self.reserve_bytes, &self.place);
         let mut items = 0;
-        while items < TURN_ITEMS_MAX && turn.batch.bytes() < TURN_BYTES_MAX {
+        while items < TURN_ITEMS_MAX && turn.batch.bytes() < TURN_BYTES_MAX.min(intake.room_bytes) {
+            if !intake.has_room(&self.waiting, turn.batch) {
+                break;
+            }
             let Some(submission) = self.waiting.pop() else {
                 break;
             };
             items += submission.weight();
-            match submission {
-                Submission::Enqueue(batch) if full => {
-                    self.told
-                        .push(refused(batch, &self.place, self.reserve_bytes));
+            let submission = match intake.admit(submission) {
+                Ok(submission) => submission,
+                Err(told) => {
+                    self.told.push(told);
+                    continue;
                 }
+            };
+            match submission {
                 Submission::Enqueue(batch) => self.told.push(enqueue(&mut turn, batch)),
                 Submission::Report(batch) => {
                     self.told
@@ -222,21 +247,47 @@ impl<L: Log + 'static> Partition<L> {
         for session in self.once.drain(..) {
             self.dispatcher.detach_quietly(&session);
         }
-        if let Err(error) = self.commit(first) {
-            self.refuse_told(&QueueError::Log(error.clone()));
-            return Err(error);
+        self.settle()
+    }
+
+    /// Commits a turn and tells of it. A log that has no room, or no spare segment, is as it was before:
+    /// it is asked again later, and meanwhile nothing is told.
+    fn settle(&mut self) -> Result<(), LogError> {
+        match self.commit(self.log.next()) {
+            Ok(()) => self.held_back = None,
+            Err(error @ (LogError::Full { .. } | LogError::Io { .. })) => {
+                if self.held_back.is_none() {
+                    tracing::warn!(%error, place = self.place, "the queue's log takes nothing; it is asked again");
+                }
+                self.held_back = Some(error);
+                return Ok(());
+            }
+            Err(error) => {
+                self.refuse_told(&QueueError::Log(error.clone()));
+                return Err(error);
+            }
         }
         self.tell();
         self.upkeep.step(&self.state, &mut self.log)
     }
 
+    /// Ends with a turn that the log did not take.
+    fn give_up(&mut self) -> Result<(), LogError> {
+        match self.held_back.take() {
+            None => Ok(()),
+            Some(error) => {
+                self.refuse_told(&QueueError::Log(error.clone()));
+                Err(error)
+            }
+        }
+    }
+
     fn commit(&mut self, first: Seq) -> Result<(), LogError> {
         // A clock alone tells nothing.
         if self.batch.len() > 1 {
-            self.upkeep.note(self.batch.bytes());
-            let (records, started) = (self.batch.len(), Instant::now());
+            let (bytes, records, started) = (self.batch.bytes(), self.batch.len(), Instant::now());
             match self.log.append(&mut self.batch, first)? {
-                Appended::Committed(_) => {}
+                Appended::Committed(_) => self.upkeep.note(bytes),
                 // One log, one writer: its lock says so.
                 Appended::Fenced | Appended::Unknown => {
                     unreachable!("a log in local files knows what it has")
@@ -353,18 +404,6 @@ pub(crate) struct Parts<L: Log> {
     pub partition: usize,
     pub reserve_bytes: u64,
     pub place: String,
-}
-
-fn refused(batch: EnqueueBatch, place: &str, needed_bytes: u64) -> Told {
-    let error = QueueError::DiskFull {
-        place: place.to_owned(),
-        needed_bytes,
-    };
-    let outcomes = batch
-        .items
-        .iter()
-        .map(|item| (item.number, Err(error.clone())));
-    Told::Produced(batch.sink.clone(), outcomes.collect())
 }
 
 fn enqueue(turn: &mut Turn<'_>, batch: EnqueueBatch) -> Told {

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use egret_log::Refused;
+
 use super::partition::Shared;
 use super::turn::Turn;
 use crate::api::submit::{Answer, Submission};
@@ -40,10 +42,11 @@ impl Post {
             let place = (usize::from(message.to.shard()) * peers.len()) >> SHARD_BITS;
             let home = peers[self.partition].clone();
             let delivery = deliver(*message, home, number);
-            if peers[place].inbox.push(delivery, 0).is_err() {
-                return;
+            match peers[place].inbox.push(delivery, 0) {
+                // One that has ended gets it after the next start.
+                Ok(()) | Err(Refused::Closed(_)) => self.handed = number,
+                Err(Refused::Full(..)) => return,
             }
-            self.handed = number;
         }
     }
 

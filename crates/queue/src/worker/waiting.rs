@@ -31,6 +31,11 @@ impl Waiting {
         of_tenant.push_back(submission);
     }
 
+    /// The one that comes next.
+    pub fn peek(&self) -> Option<&Submission> {
+        self.by_tenant.get(self.turns.front()?)?.front()
+    }
+
     pub fn pop(&mut self) -> Option<Submission> {
         let tenant = *self.turns.front()?;
         let of_tenant = self.by_tenant.get_mut(&tenant)?;

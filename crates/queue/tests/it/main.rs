@@ -7,5 +7,6 @@ mod home;
 mod hostile;
 mod model;
 mod order;
+mod partition;
 mod roundtrip;
 mod simulator;

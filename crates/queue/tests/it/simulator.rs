@@ -210,37 +210,30 @@ impl World {
     }
 }
 
-fn run(seed: u64) {
-    /// Says which seed it was, whatever went wrong.
-    struct Failing(u64);
-    impl Drop for Failing {
-        fn drop(&mut self) {
-            if std::thread::panicking() {
-                let seed = self.0;
-                eprintln!(
-                    "seed {seed} fails; to repeat: EGRET_QUEUE_SEED={seed} cargo test -p egret-queue --test it simulator"
-                );
-            }
+/// Says which seed it was, whatever went wrong.
+struct Failing<'a> {
+    seed: u64,
+    /// The command that repeats it, with `{}` for the seed.
+    command: &'a str,
+}
+
+impl Drop for Failing<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let command = self.command.replace("{}", &self.seed.to_string());
+            eprintln!("seed {} fails; to repeat: {command}", self.seed);
         }
     }
-    let _failing = Failing(seed);
-    World::new(seed).run();
 }
 
-fn from_environment(name: &str) -> Option<u64> {
+pub fn from_environment(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok()?;
-    Some(
-        text.parse()
-            .unwrap_or_else(|_| panic!("{name} is no number: {text}")),
-    )
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
-#[test]
-fn partitions_do_what_the_model_does() {
-    if let Some(seed) = from_environment("EGRET_QUEUE_SEED") {
-        return run(seed);
-    }
-    let seeds = from_environment("EGRET_QUEUE_SEEDS").unwrap_or(SEEDS);
+/// Runs seeds on every core; `command` repeats one that fails.
+pub fn over_seeds(seeds: u64, command: &str, run: &(dyn Fn(u64) + Sync)) {
     let (next, threads) = (AtomicU64::new(0), std::thread::available_parallelism());
     let began = std::time::Instant::now();
     std::thread::scope(|scope| {
@@ -251,6 +244,7 @@ fn partitions_do_what_the_model_does() {
                     if seed >= seeds {
                         return;
                     }
+                    let _failing = Failing { seed, command };
                     run(seed);
                 }
             });
@@ -258,4 +252,15 @@ fn partitions_do_what_the_model_does() {
     });
     let rate = seeds as f64 / began.elapsed().as_secs_f64();
     println!("{seeds} seeds, {rate:.0} a second");
+}
+
+#[test]
+fn partitions_do_what_the_model_does() {
+    let command = "EGRET_QUEUE_SEED={} cargo test -p egret-queue --test it simulator";
+    let run = |seed| World::new(seed).run();
+    if let Some(seed) = from_environment("EGRET_QUEUE_SEED") {
+        return run(seed);
+    }
+    let seeds = from_environment("EGRET_QUEUE_SEEDS").unwrap_or(SEEDS);
+    over_seeds(seeds, command, &run);
 }

@@ -1,0 +1,220 @@
+//! A partition without its thread, on a simulated disk: for tests that go through it turn by turn and
+//! let it crash anywhere.
+
+use std::path::PathBuf;
+
+use egret_log::simulated::SimulatedDisk;
+use egret_log::{FileLog, InboxLimits, LogConfig, LogReader};
+use prometheus_client::registry::Registry;
+
+use super::*;
+use crate::api::sink::WorkSink;
+use crate::api::submit::{Item, Report};
+use crate::core::command::Enqueue;
+use crate::model::{Lease, QueueSettings};
+use crate::worker::begin;
+
+/// Whose everything is.
+const TENANT: u32 = 1;
+
+/// See the module.
+pub struct Driven {
+    partition: Partition<FileLog<SimulatedDisk>>,
+    dead: bool,
+}
+
+/// A worker of such a partition.
+pub struct DrivenWorker(Arc<WorkSession>);
+
+/// Appends bytes to those of a batch.
+fn lay_out(bytes: &mut Vec<u8>, part: &[u8]) -> std::ops::Range<u32> {
+    let start = bytes.len() as u32;
+    bytes.extend_from_slice(part);
+    start..bytes.len() as u32
+}
+
+impl Driven {
+    /// Opens the log and begins an epoch, as at a start of Egret.
+    ///
+    /// # Errors
+    /// As at a start of Egret.
+    pub fn open(
+        disk: SimulatedDisk,
+        config: LogConfig,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        grace_ms: u64,
+    ) -> Result<Self, QueueError> {
+        let (mut log, _) = FileLog::open_with(disk, config, Seq::FIRST, entropy.clone())?;
+        let mut state = State::default();
+        begin::replay(&log, Seq::FIRST, &mut state)?;
+        begin::begin_epoch(&mut log, &mut state, &*clock, &*entropy, grace_ms)?;
+        let reader = log.reader();
+        let shared = Arc::new(Shared {
+            inbox: Inbox::new(InboxLimits {
+                items_name: "queue.waiting_max",
+                items_max: 1_000,
+                bytes_name: "queue.waiting_bytes_max",
+                bytes_max: 1 << 20,
+            }),
+            read: Box::new(move |seq| reader.read(seq)),
+        });
+        let peers = Arc::new(std::sync::OnceLock::from(vec![shared.clone()]));
+        Ok(Self {
+            partition: Partition::new(Parts {
+                // Snapshots have a real disk of their own: none is due.
+                upkeep: Upkeep::new(PathBuf::new(), shared.clone(), u64::MAX, 0),
+                shared,
+                state,
+                log,
+                clock,
+                entropy,
+                dispatcher: Dispatcher::new(0, Arc::default()),
+                metrics: Arc::new(Metrics::register(&mut Registry::default())),
+                post: Post::new(peers, 0),
+                partition: 0,
+                reserve_bytes: config.segment_bytes,
+                place: "memory".to_owned(),
+            }),
+            dead: false,
+        })
+    }
+
+    /// What the log holds, applied to an empty state.
+    ///
+    /// # Errors
+    /// What a start of Egret would fail with.
+    pub fn replayed(&self) -> Result<State, QueueError> {
+        let mut state = State::default();
+        begin::replay(&self.partition.log, Seq::FIRST, &mut state)?;
+        Ok(state)
+    }
+
+    /// Makes a queue, in a turn of its own.
+    ///
+    /// # Errors
+    /// Why it was not committed.
+    pub fn put_queue(&mut self, id: u32, settings: &QueueSettings) -> Result<(), LogError> {
+        let settings = Box::new(settings.clone());
+        self.push(Submission::Ask(Box::new(move |turn: &mut Turn<'_>| {
+            let put = turn.run(&Command::PutQueue {
+                queue: id,
+                tenant: "t",
+                name: "q",
+                settings,
+            });
+            assert_eq!(put, Ok(()));
+            Box::new(|_| {})
+        })));
+        self.turn()
+    }
+
+    fn push(&mut self, submission: Submission) {
+        self.partition.waiting.push(submission);
+    }
+
+    /// Hands in new tasks of one caller, with the caller's numbers.
+    pub fn enqueue(&mut self, tasks: &[(u64, Enqueue<'_>)], sink: Arc<dyn ProduceSink>) {
+        let mut bytes = Vec::new();
+        let items = tasks.iter().map(|(number, task)| Item {
+            number: *number,
+            queue: task.queue,
+            shard: task.shard,
+            priority: task.priority,
+            callback: task.callback,
+            run_at_ms: task.run_at_ms,
+            key: task.key,
+            unique: task.unique,
+            options: task.options,
+            tags: lay_out(&mut bytes, task.tags),
+            after: lay_out(&mut bytes, task.after),
+            content: lay_out(&mut bytes, task.content),
+        });
+        let items = items.collect();
+        self.push(Submission::Enqueue(EnqueueBatch {
+            tenant: TENANT,
+            items,
+            bytes: Arc::new(bytes),
+            sink,
+        }));
+    }
+
+    /// Hands in a worker's reports, with the worker's numbers.
+    pub fn report(&mut self, reports: &[(u64, Lease, Said, &[u8])], sink: Arc<dyn ReportSink>) {
+        let mut bytes = Vec::new();
+        let items = reports.iter().map(|(number, lease, said, content)| Report {
+            number: *number,
+            lease: *lease,
+            said: *said,
+            content: lay_out(&mut bytes, content),
+        });
+        let items = items.collect();
+        self.push(Submission::Report(ReportBatch {
+            tenant: TENANT,
+            items,
+            bytes: Arc::new(bytes),
+            sink,
+        }));
+    }
+
+    /// A worker of a queue, without room.
+    pub fn attach(&mut self, queue: u32, lease_ms: u64, sink: Arc<dyn WorkSink>) -> DrivenWorker {
+        let session = WorkSession::new("w", vec![(queue, lease_ms)], sink, 1);
+        DrivenWorker(Arc::new(session))
+    }
+
+    /// The worker has room for so many more.
+    pub fn add_credits(&mut self, worker: &DrivenWorker, count: u32) {
+        worker.0.add_credits(count);
+        if worker.0.become_known(0) {
+            self.push(Submission::Credits(worker.0.clone()));
+        }
+    }
+
+    /// One turn. After an error there is no other: everybody is told, as when the thread ends.
+    ///
+    /// # Errors
+    /// Why the partition cannot go on.
+    pub fn turn(&mut self) -> Result<(), LogError> {
+        assert!(!self.dead, "the partition has ended");
+        let mut taken = Vec::new();
+        let inbox = &self.partition.shared.inbox;
+        inbox.take_all(&mut taken, Some(Duration::ZERO));
+        taken.into_iter().for_each(|one| self.push(one));
+        let ended = self.partition.turn();
+        if let Err(error) = &ended {
+            self.dead = true;
+            self.partition.refuse_all(&QueueError::Log(error.clone()));
+        }
+        ended
+    }
+
+    /// Whether nothing waits for a turn, or for the log to take the last one.
+    pub fn is_idle(&self) -> bool {
+        self.partition.waiting.is_empty() && !self.is_held_back()
+    }
+
+    /// Whether the log has not taken the last turn yet.
+    pub fn is_held_back(&self) -> bool {
+        self.partition.held_back.is_some()
+    }
+
+    /// Makes room in the log, as its thread would.
+    pub fn housekeep(&mut self) {
+        // What fails now is tried again.
+        while self.partition.log.housekeep().unwrap_or(false) {}
+    }
+
+    /// What the partition knows.
+    pub fn state(&self) -> &State {
+        &self.partition.state
+    }
+
+    /// A record of the log.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn read(&self, seq: u64) -> Result<Bytes, LogError> {
+        self.partition.reader.read(Seq(seq))
+    }
+}

@@ -1,0 +1,70 @@
+//! What is let into a turn: as much as fits into one batch of the log, and new tasks only while there is
+//! room for work on those that are there.
+
+use egret_log::{Batch, Log};
+
+use super::Told;
+use crate::api::submit::Submission;
+use crate::error::QueueError;
+use crate::worker::waiting::Waiting;
+
+/// See the module.
+pub(super) struct Intake {
+    /// Bytes of records; the rest of the largest batch is for what is due and for claims, which come after.
+    pub room_bytes: usize,
+    /// Why there is no room for new tasks.
+    full: Option<QueueError>,
+}
+
+impl Intake {
+    /// As the log is now.
+    pub fn new(log: &impl Log, reserve_bytes: u64, place: &str) -> Self {
+        let full = log.room_bytes() < reserve_bytes && log.shortage().is_some();
+        Self {
+            room_bytes: log.batch_bytes_max() / 8 * 7,
+            full: full.then(|| QueueError::DiskFull {
+                place: place.to_owned(),
+                needed_bytes: reserve_bytes,
+            }),
+        }
+    }
+
+    /// Whether what comes next fits into this turn, or into none.
+    pub fn has_room(&self, waiting: &Waiting, batch: &Batch) -> bool {
+        let next_bytes = waiting.peek().map_or(0, Submission::record_bytes);
+        next_bytes > self.room_bytes || batch.bytes() + next_bytes <= self.room_bytes
+    }
+
+    /// Lets a submission in, or refuses it.
+    pub fn admit(&self, submission: Submission) -> Result<Submission, Told> {
+        let size_bytes = submission.record_bytes();
+        let too_large = (size_bytes > self.room_bytes).then_some(QueueError::TooLarge {
+            what: "what was sent at once",
+            size_bytes: size_bytes as u64,
+            limit: "the largest batch of the log",
+            max_bytes: self.room_bytes as u64,
+        });
+        let full = self.full.as_ref();
+        match (submission, too_large.as_ref()) {
+            (Submission::Enqueue(batch), too_large) => match too_large.or(full) {
+                None => Ok(Submission::Enqueue(batch)),
+                Some(error) => {
+                    let outcomes = refused(batch.items.iter().map(|item| item.number), error);
+                    Err(Told::Produced(batch.sink, outcomes))
+                }
+            },
+            (Submission::Report(batch), Some(error)) => {
+                let outcomes = refused(batch.items.iter().map(|item| item.number), error);
+                Err(Told::Reported(batch.sink, outcomes))
+            }
+            (other, _) => Ok(other),
+        }
+    }
+}
+
+fn refused<T>(
+    numbers: impl Iterator<Item = u64>,
+    error: &QueueError,
+) -> Vec<(u64, Result<T, QueueError>)> {
+    numbers.map(|number| (number, Err(error.clone()))).collect()
+}

@@ -1,0 +1,442 @@
+//! A whole partition on a disk that loses power, fills up and fails: what was acknowledged is there
+//! afterwards, and nothing is acknowledged that is not. `EGRET_QUEUE_CRASH_SEEDS` sets how many seeds are
+//! run, `EGRET_QUEUE_CRASH_SEED` runs just one.
+
+mod ears;
+mod known;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_base::{ManualClock, SeededEntropy, Timestamp};
+use egret_log::simulated::{Chance, Fault, SimulatedDisk};
+use egret_log::{Durability, Housekeeping, LogConfig, LogError};
+use egret_queue::core::command::{Defer, Enqueue};
+use egret_queue::core::state::Image;
+use egret_queue::model::{QueueSettings, Retention};
+use egret_queue::testing::{Driven, DrivenWorker};
+use egret_queue::{QueueError, Said};
+
+use crate::simulator::{from_environment, over_seeds};
+use ears::{Ears, Heard};
+use known::Known;
+
+const SEEDS: u64 = 1_500;
+const STEPS: u64 = 150;
+const DISK_BYTES: u64 = 400 << 10;
+const QUEUE: u32 = 1;
+
+fn log_config() -> LogConfig {
+    LogConfig {
+        durability: Durability::Fsync,
+        segment_bytes: 16 << 10,
+        first_segment_bytes: 8 << 10,
+        spare_segments: 2,
+        recycled_segments_max: 3,
+        batch_bytes_max: 12 << 10,
+        cache_bytes: 2 << 10,
+        chunk_cache_bytes: 2 << 10,
+        index_stride_bytes: 400,
+        housekeeping: Housekeeping::Owner,
+    }
+}
+
+fn settings() -> QueueSettings {
+    let for_ever = Retention {
+        age_ms: 0,
+        count: 0,
+    };
+    QueueSettings {
+        max_attempts: 3,
+        completed: for_ever,
+        dead: for_ever,
+        cancelled: for_ever,
+        ..QueueSettings::default()
+    }
+}
+
+struct Crashing {
+    chance: Chance,
+    disk: SimulatedDisk,
+    clock: Arc<ManualClock>,
+    entropy: Arc<SeededEntropy>,
+    driven: Option<Driven>,
+    worker: Option<DrivenWorker>,
+    ears: Arc<Ears>,
+    known: Known,
+    next_label: u64,
+    /// Whether the disk has been made too small lately.
+    is_small: bool,
+}
+
+impl Crashing {
+    fn new(seed: u64) -> Self {
+        let clock = ManualClock::starting_at(Timestamp::from_micros(1_790_000_000_000_000));
+        Self {
+            chance: Chance::new(seed),
+            disk: SimulatedDisk::new(DISK_BYTES),
+            clock: Arc::new(clock),
+            entropy: Arc::new(SeededEntropy::new(seed)),
+            driven: None,
+            worker: None,
+            ears: Arc::default(),
+            known: Known::default(),
+            next_label: 1,
+            is_small: false,
+        }
+    }
+
+    fn run(&mut self) {
+        self.reopen();
+        for _ in 0..STEPS {
+            self.step();
+        }
+        self.disk.resize(DISK_BYTES);
+        self.crash(true);
+        self.reopen();
+    }
+
+    fn open(&self) -> Result<Driven, QueueError> {
+        let (clock, entropy) = (self.clock.clone(), self.entropy.clone());
+        Driven::open(self.disk.clone(), log_config(), clock, entropy, 50)
+    }
+
+    /// Starts until it succeeds, and looks at what is there.
+    fn reopen(&mut self) {
+        let mut driven = match self.open() {
+            Ok(driven) => driven,
+            Err(error) => {
+                let is_disk = self.is_small || self.disk.is_dead();
+                assert!(is_disk, "it does not start: {error:?}");
+                self.is_small = false;
+                self.disk.resize(DISK_BYTES);
+                self.disk.lose_power(&mut self.chance);
+                self.open().expect("the disk works")
+            }
+        };
+        self.known.check(&driven);
+        self.ears = Arc::default();
+        if driven.state().queue_with(QUEUE).is_none() {
+            driven.housekeep();
+            driven.put_queue(QUEUE, &settings()).expect("there is room");
+        }
+        self.worker = Some(driven.attach(QUEUE, 200, self.ears.clone()));
+        self.known.begin_life();
+        self.driven = Some(driven);
+    }
+
+    /// Ends the process, with or without the power.
+    fn crash(&mut self, with_power: bool) {
+        self.driven = None;
+        match with_power {
+            true => self.disk.lose_power(&mut self.chance),
+            false => self.disk.kill(),
+        }
+    }
+
+    fn driven(&mut self) -> &mut Driven {
+        self.driven.as_mut().expect("it is open between steps")
+    }
+
+    fn step(&mut self) {
+        match self.chance.below(100) {
+            0..30 => self.enqueue(),
+            30..45 => {
+                let count = 1 + self.chance.below(4) as u32;
+                let driven = self.driven.as_mut().expect("it is open between steps");
+                let worker = self.worker.as_ref().expect("it was attached");
+                driven.add_credits(worker, count);
+            }
+            45..65 => self.report(),
+            65..85 => self.turn(),
+            85..88 => self
+                .clock
+                .advance(Duration::from_millis(self.chance.below(300))),
+            88..94 => self.driven().housekeep(),
+            94..97 => self.fail_soon(),
+            97 => {
+                self.is_small = true;
+                self.disk.resize(20 << 10);
+            }
+            98 => {
+                self.is_small = false;
+                self.disk.resize(DISK_BYTES);
+            }
+            _ => {
+                if self.chance.percent(30) {
+                    self.compare_replay();
+                    let with_power = self.chance.percent(50);
+                    self.crash(with_power);
+                    self.reopen();
+                }
+            }
+        }
+    }
+
+    fn fail_soon(&mut self) {
+        let bytes = self.chance.below(3_000);
+        self.disk.inject(match self.chance.below(5) {
+            0 => Fault::ShortWrite(bytes as usize),
+            1 => Fault::Full(bytes as usize),
+            2 => Fault::WriteError(bytes as usize),
+            3 => Fault::SyncError,
+            _ => Fault::PowerLoss(bytes),
+        });
+    }
+
+    fn enqueue(&mut self) {
+        let count = 1 + self.chance.below(5);
+        let size = [10, 100, 1_500][self.chance.below(3) as usize];
+        let labels: Vec<u64> = (self.next_label..).take(count as usize).collect();
+        self.next_label += count;
+        let contents = labels.iter().map(|label| known::content_of(*label, size));
+        let contents: Vec<Vec<u8>> = contents.collect();
+        let tasks = labels.iter().zip(&contents).map(|(label, content)| {
+            let task = Enqueue {
+                queue: QUEUE,
+                shard: (label % 4_096) as u16,
+                key: u128::from(label % 3),
+                content,
+                ..Enqueue::default()
+            };
+            (*label, task)
+        });
+        let tasks: Vec<(u64, Enqueue<'_>)> = tasks.collect();
+        let ears = self.ears.clone();
+        self.known.submit(&labels);
+        self.driven().enqueue(&tasks, ears);
+    }
+
+    /// New tasks, without looking whether the disk is full: as large ones, so that it soon is.
+    fn fill(&mut self) {
+        let labels: Vec<u64> = (self.next_label..).take(5).collect();
+        self.next_label += 5;
+        let contents = labels.iter().map(|label| known::content_of(*label, 300));
+        let contents: Vec<Vec<u8>> = contents.collect();
+        let task = |content| Enqueue {
+            queue: QUEUE,
+            content,
+            ..Enqueue::default()
+        };
+        let tasks = labels.iter().zip(&contents);
+        let tasks: Vec<(u64, Enqueue<'_>)> = tasks
+            .map(|(label, content)| (*label, task(&**content)))
+            .collect();
+        let ears = self.ears.clone();
+        self.driven().enqueue(&tasks, ears);
+    }
+
+    fn report(&mut self) {
+        let Some(lease) = self.known.some_lease(&mut self.chance) else {
+            return;
+        };
+        let said = match self.chance.below(6) {
+            0..4 => Said::Complete,
+            4 => Said::Fail { permanent: false },
+            _ => Said::Defer {
+                delay_ms: 10,
+                how: Defer::Release,
+            },
+        };
+        let number = self.known.say(lease, said);
+        let ears = self.ears.clone();
+        self.driven()
+            .report(&[(number, lease, said, b"result")], ears);
+    }
+
+    fn turn(&mut self) {
+        let ended = self.driven().turn();
+        for heard in self.ears.take() {
+            if let (Err(_), Heard::Enqueued(_, Ok(_)) | Heard::Reported(_, Ok(()))) =
+                (&ended, &heard)
+            {
+                panic!("{heard:?} is told although the log failed");
+            }
+            self.known.hear(heard);
+        }
+        match ended {
+            Ok(()) => {
+                let driven = self.driven.as_ref().expect("it is open between steps");
+                self.known.nothing_is_left(driven.is_idle());
+            }
+            Err(error) => {
+                assert!(matches!(error, LogError::Stopped { .. }), "{error:?}");
+                self.known.nothing_is_left(true);
+                let with_power = self.disk.is_dead() || self.chance.percent(50);
+                self.crash(with_power);
+                self.reopen();
+            }
+        }
+    }
+
+    /// What the log holds is what the partition knows.
+    fn compare_replay(&mut self) {
+        let driven = self.driven.as_ref().expect("it is open between steps");
+        if driven.is_held_back() {
+            return;
+        }
+        let Ok(replayed) = driven.replayed() else {
+            assert!(self.disk.is_dead());
+            return;
+        };
+        let image = |image: Image| {
+            // A clock alone is not written down.
+            let image = Image { now_ms: 0, ..image };
+            let mut bytes = Vec::new();
+            let seq = egret_log::Seq(1);
+            egret_queue::testing::snapshot::put(&mut bytes, seq, &image, &mut |_| {})
+                .expect("memory is large");
+            bytes
+        };
+        let same = image(replayed.image()) == image(driven.state().image());
+        assert!(same, "the replay differs from the state");
+    }
+}
+
+#[test]
+fn what_is_acknowledged_is_there_whatever_the_disk_does() {
+    let command = "EGRET_QUEUE_CRASH_SEED={} cargo test -p egret-queue --test it partition";
+    let run = |seed| Crashing::new(seed).run();
+    if let Some(seed) = from_environment("EGRET_QUEUE_CRASH_SEED") {
+        return run(seed);
+    }
+    let seeds = from_environment("EGRET_QUEUE_CRASH_SEEDS").unwrap_or(SEEDS);
+    over_seeds(seeds, command, &run);
+}
+
+/// New tasks are refused while there is a reserve for those that are there, and taken in again.
+#[test]
+fn a_full_disk_refuses_new_tasks_and_lets_work_go_on() {
+    let mut all = Crashing::new(1);
+    all.reopen();
+    all.driven().housekeep();
+    all.disk.resize(0);
+    let mut refused = 0;
+    for _ in 0..200 {
+        all.enqueue();
+        all.driven().turn().expect("the reserve is there");
+        // It looks for room and finds none.
+        all.driven().housekeep();
+        for heard in all.ears.take() {
+            refused += u32::from(matches!(
+                &heard,
+                Heard::Enqueued(_, Err(QueueError::DiskFull { .. }))
+            ));
+            all.known.hear(heard);
+        }
+    }
+    assert!(refused > 0);
+    let worker = all.worker.as_ref().expect("it was attached");
+    all.driven
+        .as_mut()
+        .expect("it is open")
+        .add_credits(worker, 20);
+    all.driven().turn().expect("the reserve is there");
+    all.ears
+        .take()
+        .into_iter()
+        .for_each(|heard| all.known.hear(heard));
+    let leases = all.known.leases();
+    assert!(leases.len() > 3);
+    for lease in leases {
+        let number = all.known.say(lease, Said::Complete);
+        let ears = all.ears.clone();
+        all.driven()
+            .report(&[(number, lease, Said::Complete, b"done")], ears);
+    }
+    all.driven().turn().expect("the reserve is there");
+    for heard in all.ears.take() {
+        let done = matches!(heard, Heard::Reported(_, Ok(())) | Heard::Assigned(..));
+        assert!(done, "{heard:?}");
+        all.known.hear(heard);
+    }
+    all.disk.resize(DISK_BYTES);
+    all.driven().housekeep();
+    all.enqueue();
+    all.driven().turn().expect("there is room");
+    for heard in all.ears.take() {
+        let taken_in = matches!(heard, Heard::Enqueued(_, Ok(_)) | Heard::Assigned(..));
+        assert!(taken_in, "{heard:?}");
+        all.known.hear(heard);
+    }
+    all.crash(true);
+    all.reopen();
+}
+
+/// After a sync that failed nobody can know what is on the disk: nothing is said any more.
+#[test]
+fn a_failed_sync_ends_the_partition_and_everybody_is_told() {
+    let mut all = Crashing::new(2);
+    all.reopen();
+    all.enqueue();
+    all.disk.inject(Fault::SyncError);
+    assert!(matches!(all.driven().turn(), Err(LogError::Stopped { .. })));
+    let heard = all.ears.take();
+    let refused = |heard: &Heard| matches!(heard, Heard::Enqueued(_, Err(QueueError::Log(_))));
+    assert!(!heard.is_empty() && heard.iter().all(refused), "{heard:?}");
+    heard.into_iter().for_each(|heard| all.known.hear(heard));
+    all.crash(true);
+    all.reopen();
+}
+
+/// What fits into no batch of the log is refused by itself, and what fits only alone waits for its turn.
+#[test]
+fn what_is_too_large_for_the_log_harms_nobody_else() {
+    let mut all = Crashing::new(3);
+    all.reopen();
+    all.driven().housekeep();
+    let mut expected = Vec::new();
+    for size in [100, 6_000, 20_000, 9_000, 100] {
+        let label = all.next_label;
+        all.next_label += 1;
+        let content = known::content_of(label, size);
+        let task = Enqueue {
+            queue: QUEUE,
+            content: &content,
+            ..Enqueue::default()
+        };
+        all.known.submit(&[label]);
+        let ears = all.ears.clone();
+        all.driven().enqueue(&[(label, task)], ears);
+        expected.push((label, size < 20_000));
+    }
+    while !all.driven().is_idle() {
+        all.driven().turn().expect("the disk works");
+    }
+    let mut heard: Vec<(u64, bool)> = Vec::new();
+    for one in all.ears.take() {
+        match one {
+            Heard::Enqueued(label, Ok(_)) => heard.push((label, true)),
+            Heard::Enqueued(label, Err(QueueError::TooLarge { .. })) => heard.push((label, false)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(heard, expected);
+}
+
+/// A log that takes nothing for a while is asked again; nobody is told anything before it has.
+#[test]
+fn a_turn_that_the_log_does_not_take_is_told_when_it_does() {
+    let mut all = Crashing::new(4);
+    all.reopen();
+    all.disk.resize(0);
+    let mut turns = 0;
+    while !all.driven().is_held_back() {
+        turns += 1;
+        assert!(turns < 1_000, "the log is never full");
+        for _ in 0..4 {
+            all.fill();
+        }
+        all.driven().turn().expect("the log does not stop");
+        all.ears.take();
+    }
+    for _ in 0..3 {
+        all.driven().turn().expect("the log does not stop");
+        assert!(all.driven().is_held_back() && all.ears.take().is_empty());
+    }
+    all.disk.resize(DISK_BYTES);
+    all.driven().turn().expect("there is room");
+    assert!(!all.driven().is_held_back());
+    assert_eq!(all.ears.take().len(), 20);
+    all.compare_replay();
+}

@@ -1,0 +1,223 @@
+//! What callers and workers know from what they were told, and what must therefore be true.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use egret_log::simulated::Chance;
+use egret_queue::Said;
+use egret_queue::core::command::Command;
+use egret_queue::model::{Lease, TaskId, TaskState};
+use egret_queue::testing::{Driven, record};
+
+use super::QUEUE;
+use super::ears::Heard;
+
+/// The content of the task with this label.
+pub fn content_of(label: u64, size: usize) -> Vec<u8> {
+    let mut content = vec![0];
+    content.extend_from_slice(&label.to_le_bytes());
+    content.resize(1 + 8 + size, label as u8);
+    content
+}
+
+fn label_of(content: &[u8]) -> u64 {
+    let (label, rest) = content.split_at(8);
+    let label = u64::from_le_bytes(label.try_into().expect("eight bytes"));
+    assert!(
+        rest.iter().all(|byte| *byte == label as u8),
+        "another's content"
+    );
+    label
+}
+
+/// What became of a new task, as far as its caller knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// No answer yet, or one that leaves it open.
+    Open,
+    Made(TaskId),
+    Refused,
+}
+
+/// What a worker said.
+#[derive(Clone, Copy, Debug)]
+struct Saying {
+    lease: Lease,
+    said: Said,
+    answered: Option<bool>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Known {
+    fates: BTreeMap<u64, Fate>,
+    /// Labels that were handed in together.
+    batches: Vec<Vec<u64>>,
+    unanswered: BTreeSet<u64>,
+    /// Every lease given, with its task and attempt.
+    leases: BTreeMap<u64, (Lease, TaskId, u16)>,
+    sayings: Vec<Saying>,
+    open_sayings: BTreeSet<u64>,
+    /// Tasks whose completion was acknowledged, with the lease's token.
+    completed: BTreeMap<u64, u64>,
+}
+
+impl Known {
+    pub fn submit(&mut self, labels: &[u64]) {
+        self.batches.push(labels.to_vec());
+        self.unanswered.extend(labels);
+        self.fates
+            .extend(labels.iter().map(|label| (*label, Fate::Open)));
+    }
+
+    /// A lease given lately, or long ago.
+    pub fn some_lease(&self, chance: &mut Chance) -> Option<Lease> {
+        let count = self.leases.len() as u64;
+        let back = match chance.percent(80) {
+            true => chance.below(8),
+            false => chance.below(count.max(1)),
+        };
+        let mut latest = self.leases.values().rev();
+        latest.nth(back as usize).map(|(lease, ..)| *lease)
+    }
+
+    /// Every lease given.
+    pub fn leases(&self) -> Vec<Lease> {
+        self.leases.values().map(|(lease, ..)| *lease).collect()
+    }
+
+    /// A worker says something; returns its number for it.
+    pub fn say(&mut self, lease: Lease, said: Said) -> u64 {
+        let number = self.sayings.len() as u64;
+        self.sayings.push(Saying {
+            lease,
+            said,
+            answered: None,
+        });
+        self.open_sayings.insert(number);
+        number
+    }
+
+    pub fn hear(&mut self, heard: Heard) {
+        match heard {
+            Heard::Enqueued(label, outcome) => {
+                assert!(self.unanswered.remove(&label), "{label} is answered twice");
+                let fate = match outcome {
+                    Ok(made) => Fate::Made(made.id),
+                    Err(egret_queue::QueueError::DiskFull { .. }) => Fate::Refused,
+                    Err(egret_queue::QueueError::Log(_)) => Fate::Open,
+                    Err(error) => panic!("{label}: {error:?}"),
+                };
+                self.fates.insert(label, fate);
+            }
+            Heard::Reported(number, outcome) => {
+                assert!(self.open_sayings.remove(&number), "answered twice");
+                let saying = &mut self.sayings[number as usize];
+                saying.answered = Some(outcome.is_ok());
+                let saying = *saying;
+                if outcome.is_ok() && saying.said == Said::Complete {
+                    let (task, token) = (saying.lease.number, saying.lease.token);
+                    let before = self.completed.insert(task, token);
+                    let same = before.is_none_or(|before| before == token);
+                    assert!(same, "{task} is completed under two leases");
+                }
+            }
+            Heard::Assigned(id, lease, attempt, content) => {
+                let label = label_of(&content);
+                // The answer may be told in the same turn, and then it is told first.
+                assert_eq!(self.fates.get(&label), Some(&Fate::Made(id)), "{label}");
+                let new = self.leases.insert(lease.token, (lease, id, attempt));
+                assert!(new.is_none(), "a token is given twice");
+            }
+            Heard::Lost(lease) => assert!(self.leases.contains_key(&lease.token)),
+            Heard::Ended => {}
+        }
+    }
+
+    /// After a turn in which everything was taken everybody has an answer.
+    pub fn nothing_is_left(&self, is_idle: bool) {
+        if is_idle {
+            assert!(self.unanswered.is_empty(), "{:?}", self.unanswered);
+            assert!(self.open_sayings.is_empty());
+        }
+    }
+
+    /// Whoever waited for an answer when the process ended gets none.
+    pub fn begin_life(&mut self) {
+        self.unanswered.clear();
+        self.open_sayings.clear();
+    }
+
+    /// Looks at a partition after a start.
+    pub fn check(&mut self, driven: &Driven) {
+        let labels = self.look(driven);
+        for (label, fate) in &mut self.fates {
+            let found = labels.get(label);
+            match fate {
+                Fate::Made(id) => assert_eq!(found, Some(&*id), "{label} is lost"),
+                Fate::Refused => assert_eq!(found, None, "{label} is there, and was refused"),
+                Fate::Open => *fate = found.map_or(Fate::Refused, |id| Fate::Made(*id)),
+            }
+        }
+        for batch in &self.batches {
+            let there = batch
+                .iter()
+                .filter(|label| labels.contains_key(label))
+                .count();
+            assert!(
+                there == 0 || there == batch.len(),
+                "{batch:?} is there in part"
+            );
+        }
+        for (_, id, attempt) in self.leases.values() {
+            let place = driven.state().find(*id).expect("checked above");
+            // What is released does not count; each report of it may have come into the log.
+            let released = self.sayings.iter().filter(|one| {
+                one.lease.number == id.number() && matches!(one.said, Said::Defer { .. })
+            });
+            let entry = driven.state().entry(place);
+            let least = usize::from(*attempt).saturating_sub(released.count());
+            assert!(
+                usize::from(entry.attempts) >= least,
+                "an attempt is forgotten"
+            );
+        }
+        for number in self.completed.keys() {
+            let place = driven.state().place_of(*number).expect("checked above");
+            let state = driven.state().entry(place).state;
+            assert_eq!(state, TaskState::Completed, "{number} was completed");
+        }
+    }
+
+    /// Every task by its label.
+    fn look(&self, driven: &Driven) -> BTreeMap<u64, TaskId> {
+        let state = driven.state();
+        let mut labels = BTreeMap::new();
+        for kind in TaskState::ALL {
+            for place in state.page(QUEUE, kind, 0, usize::MAX, |_| true).places {
+                let entry = state.entry(place);
+                let content = driven.read(entry.record).expect("its record is there");
+                let Ok(Command::Enqueue(task)) = record::decode(&content) else {
+                    panic!("record {} is no task", entry.record);
+                };
+                let label = label_of(&task.content[1..]);
+                let id = state.id_of(place);
+                assert_eq!(labels.insert(label, id), None, "{label} is there twice");
+                let said =
+                    |one: &&Saying| one.lease.number == entry.number && one.said == Said::Complete;
+                if kind == TaskState::Completed {
+                    assert!(
+                        self.sayings.iter().any(|one| said(&one)),
+                        "nobody did {label}"
+                    );
+                    let outcome = driven.read(entry.token).expect("its record is there");
+                    let is_result = matches!(
+                        record::decode(&outcome),
+                        Ok(Command::Complete(held)) if held.content == b"result" || held.content == b"done"
+                    );
+                    assert!(is_result);
+                }
+            }
+        }
+        labels
+    }
+}
