@@ -1,0 +1,630 @@
+"""Working on tasks over one stream: credits, handlers, heartbeats, reports, and a graceful stop.
+
+Reports that wait are packed into one message, as tasks are on the producer's side. A report stays
+in memory until Egret has acknowledged it, and is sent again over the next stream when the
+connection is lost: the lease it carries stays valid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from datetime import datetime
+from typing import Any, Awaitable, Callable, Deque, Iterable, Optional, Sequence
+
+import grpc
+import grpc.aio
+
+from . import errors
+from . import payload as codec
+from ._proto import queue_pb2 as pb
+from .connection import Backoff, Connection, Wakeup, end_of, opened, within
+from .payload import Duration, milliseconds
+
+logger = logging.getLogger("egret")
+
+MESSAGE_REPORTS_MAX = 1_000
+"""Most reports in one message."""
+MESSAGE_BYTES_MAX = 1 << 20
+"""A message whose results have reached so many bytes takes no further report."""
+UNACKNOWLEDGED_MAX = 10_000
+"""With so many reports unacknowledged, a worker asks for no more tasks."""
+ERROR_CHARACTERS_MAX = 8_000
+"""What is longer in the error of a failed attempt is cut off."""
+GOODBYE_SECONDS = 5.0
+"""How long a worker that stops waits for the last acknowledgements."""
+
+_JSON = pb.FORMAT_JSON
+
+
+class PermanentError(Exception):
+    """Raised by a handler: trying again cannot help, the task is dead at once."""
+
+
+class Retry(Exception):
+    """Raised by a handler: not now, again after ``delay`` (seconds). The attempt counts."""
+
+    def __init__(self, delay: Duration = 0, reason: str = "") -> None:
+        super().__init__(f"again in {delay} s" + (f": {reason}" if reason else ""))
+        self.delay_ms = milliseconds(delay, "delay")
+        self.reason = reason
+
+
+class Snooze(Exception):
+    """Raised by a handler: not yet, again after ``delay`` (seconds). The attempt does not count."""
+
+    def __init__(self, delay: Duration) -> None:
+        super().__init__(f"again in {delay} s")
+        self.delay_ms = milliseconds(delay, "delay")
+
+
+class Task:
+    """A task in the hands of a handler."""
+
+    __slots__ = ("_assignment", "_payload")
+
+    def __init__(self, assignment: pb.Assignment) -> None:
+        self._assignment = assignment
+        self._payload: Any = _UNREAD
+
+    @property
+    def id(self) -> str:
+        return self._assignment.id
+
+    @property
+    def queue(self) -> str:
+        return self._assignment.queue
+
+    @property
+    def payload(self) -> Any:
+        """What was enqueued: bytes, or what the JSON holds."""
+        if self._payload is _UNREAD:
+            self._payload = codec.decode(self._assignment.payload, self._assignment.format)
+        return self._payload
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first."""
+        return self._assignment.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._assignment.max_attempts
+
+    @property
+    def priority(self) -> int:
+        """0 to 9; 9 goes first."""
+        return self._assignment.priority
+
+    @property
+    def ordering_key(self) -> str:
+        return self._assignment.ordering_key
+
+    @property
+    def created_at(self) -> Optional[datetime]:
+        """When it was enqueued, in UTC."""
+        return codec.moment(self._assignment.created_at_ms)
+
+    @property
+    def tags(self) -> list[str]:
+        return list(self._assignment.tags)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return dict(self._assignment.metadata)
+
+    @property
+    def traceparent(self) -> str:
+        return self._assignment.traceparent
+
+    @property
+    def tracestate(self) -> str:
+        return self._assignment.tracestate
+
+    def __repr__(self) -> str:
+        return f"<task {self.id} of {self.queue!r}, attempt {self.attempt}>"
+
+
+_UNREAD = object()
+
+Handler = Callable[[Task], Awaitable[Any]]
+
+
+class _Running:
+    """A task whose handler runs, and what ended it if it was not the handler."""
+
+    __slots__ = ("id", "lease", "beat_at", "job", "ended_by")
+
+    def __init__(self, id: str, lease: bytes, beat_at: float) -> None:
+        self.id = id
+        self.lease = lease
+        self.beat_at = beat_at
+        self.job: Optional[asyncio.Task[None]] = None
+        # "lost", "stop", or empty while the handler is left alone.
+        self.ended_by = ""
+
+
+class _Report:
+    """The end of an attempt, kept until it is acknowledged."""
+
+    __slots__ = ("id", "lease", "kind", "result", "format", "text", "delay_ms", "tries", "again")
+
+    def __init__(
+        self,
+        id: str,
+        lease: bytes,
+        kind: str,
+        *,
+        result: bytes = b"",
+        format: Any = 0,
+        text: str = "",
+        delay_ms: int = 0,
+    ) -> None:
+        self.id = id
+        self.lease = lease
+        self.kind = kind
+        self.result = result
+        self.format = format
+        self.text = text
+        self.delay_ms = delay_ms
+        self.tries = 0
+        # It was sent over a stream that ended before the acknowledgement came.
+        self.again = False
+
+    def write_to(self, message: pb.TaskReport) -> None:
+        kind = self.kind
+        message.lease = self.lease
+        if kind == "completed":
+            completed = message.completed
+            completed.result = self.result
+            completed.format = self.format
+        elif kind == "failed" or kind == "permanent":
+            message.failed.error = self.text
+            message.failed.permanent = kind == "permanent"
+        elif kind == "nack":
+            message.nack.delay_ms = self.delay_ms
+            message.nack.reason = self.text
+        elif kind == "snooze":
+            message.snooze.delay_ms = self.delay_ms
+        else:
+            message.release.SetInParent()
+
+
+class Worker:
+    """Runs a handler for each task of some queues. Made by ``Client.worker``."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        queues: Sequence[str],
+        handler: Handler,
+        *,
+        concurrency: int,
+        name: Optional[str],
+        lease: Optional[Duration],
+        grace: Duration,
+        signals: bool,
+    ) -> None:
+        if not queues:
+            raise ValueError("a worker needs at least one queue")
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        self._connection = connection
+        self._handler = handler
+        self._concurrency = concurrency
+        self._grace = milliseconds(grace, "grace") / 1000
+        self._signals = signals
+        self._hello = pb.Hello(
+            queues=queues,
+            worker=name or f"{socket.gethostname()}-{os.getpid()}",
+            lease_ms=0 if lease is None else milliseconds(lease, "lease"),
+        )
+        self._running: dict[bytes, _Running] = {}
+        self._waiting: Deque[_Report] = deque()
+        self._beats: Deque[_Running] = deque()
+        # By number: the report, or the running task of a heartbeat.
+        self._sent: dict[int, _Report | _Running] = {}
+        self._later = 0
+        self._number = 0
+        self._credits = 0
+        self._wakeup = Wakeup()
+        self._backoff = Backoff()
+        # Whether the last stream came to be; there is no reason yet to think otherwise.
+        self._welcomed = True
+        self._heartbeat_seconds = 5.0
+        self._beating: Optional[asyncio.TimerHandle] = None
+        self._stop_called = False
+        self._stopping = False
+        self._abandoned = False
+        self._finished = False
+        self._timers: list[asyncio.TimerHandle] = []
+        self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
+        self.messages_sent = 0
+        self.heartbeats_sent = 0
+        self.completed = 0
+
+    @property
+    def running(self) -> int:
+        """Tasks whose handlers run now."""
+        return len(self._running)
+
+    async def run(self) -> None:
+        """Works until ``stop`` is called, and returns when everything is reported.
+
+        Being cancelled stops gracefully too, before ``CancelledError`` goes on; being cancelled
+        again gives up at once. Raises an ``EgretError`` when Egret refuses the worker, for example
+        because of its token. A lost connection is no error: the worker connects again.
+        """
+        self._loop = asyncio.get_running_loop()
+        restore = self._watch_signals() if self._signals else []
+        if self._stop_called:
+            self._begin_stop()
+        work = asyncio.ensure_future(self._drive())
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            self.stop()
+            try:
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                self._cut_short()
+                work.cancel()
+                await asyncio.wait((work,))
+            except errors.EgretError as error:
+                logger.warning("the worker ended while it stopped: %s", error)
+            raise
+        finally:
+            self._finished = True
+            for timer in self._timers:
+                timer.cancel()
+            for number in restore:
+                self._loop.remove_signal_handler(number)
+
+    def stop(self) -> None:
+        """Takes no more tasks, lets those that run finish within the grace time, gives the others
+        back, waits until Egret has acknowledged every report, and ends ``run``."""
+        self._stop_called = True
+        # Before `run` there is no loop yet, and nothing to stop.
+        if self._loop is not None and not self._finished:
+            self._loop.call_soon_threadsafe(self._begin_stop)
+
+    def _begin_stop(self) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        self._wakeup.ring()
+        if self._running:
+            self._timers.append(self._loop.call_later(self._grace, self._cut_short))
+        else:
+            self._cut_short()
+
+    def _watch_signals(self) -> list[int]:
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        for number in numbers:
+            self._loop.add_signal_handler(number, self.stop)
+        return [int(number) for number in numbers]
+
+    def _cut_short(self) -> None:
+        """The grace time is over: what still runs is given back."""
+        for running in list(self._running.values()):
+            self._interrupt(running, "stop")
+        self._timers.append(self._loop.call_later(GOODBYE_SECONDS, self._abandon))
+
+    def _abandon(self) -> None:
+        self._abandoned = True
+        self._wakeup.ring()
+
+    # ---- Handlers. ----
+
+    def _start(self, assignments: Iterable[pb.Assignment]) -> None:
+        now = self._loop.time()
+        for assignment in assignments:
+            lease = assignment.lease
+            if self._stopping:
+                self._report(_Report(assignment.id, lease, "release"))
+                continue
+            running = _Running(assignment.id, lease, now)
+            self._running[lease] = running
+            running.job = _spawn(self._handle(running, assignment), self._loop)
+
+    async def _handle(self, running: _Running, assignment: pb.Assignment) -> None:
+        id, lease = running.id, running.lease
+        try:
+            result, format = codec.encode(await self._handler(Task(assignment)))
+            report = _Report(id, lease, "completed", result=result, format=format)
+        except asyncio.CancelledError:
+            report = _Report(id, lease, "release")
+            if not running.ended_by:
+                report = _Report(id, lease, "failed", text="the handler was cancelled")
+        except Snooze as snooze:
+            report = _Report(id, lease, "snooze", delay_ms=snooze.delay_ms)
+        except Retry as retry:
+            report = _Report(id, lease, "nack", text=retry.reason, delay_ms=retry.delay_ms)
+        except PermanentError as error:
+            logger.warning("task %s failed for good: %s", id, error)
+            report = _Report(id, lease, "permanent", text=_text(error))
+        except Exception as error:
+            if running.ended_by:
+                # Its own clean-up failed after it was interrupted, which says nothing of the task.
+                logger.warning("task %s was interrupted: %s", id, _text(error))
+                report = _Report(id, lease, "release")
+            else:
+                attempt = assignment.attempt
+                logger.warning("attempt %d of task %s failed", attempt, id, exc_info=True)
+                report = _Report(id, lease, "failed", text=_text(error))
+        # A lease that was lost may be another's by now, and its report would be refused.
+        if self._running.pop(lease, None) is not None:
+            self._credits += 1
+        if running.ended_by != "lost":
+            self._report(report)
+
+    def _interrupt(self, running: _Running, why: str) -> None:
+        if running.ended_by:
+            return
+        running.ended_by = why
+        if running.job is not None:
+            running.job.cancel()
+
+    def _report(self, report: _Report) -> None:
+        self._waiting.append(report)
+        self._wakeup.ring()
+
+    def _lost(self, running: Optional[_Running], reason: str) -> None:
+        if running is not None and not running.ended_by:
+            logger.warning("the lease of task %s is lost: %s", running.id, reason)
+            self._interrupt(running, "lost")
+
+    # ---- What Egret says. ----
+
+    def _take(self, response: pb.WorkResponse) -> None:
+        if response.tasks:
+            self._start(response.tasks)
+        sent = self._sent
+        for number in response.accepted:
+            report = sent.pop(number, None)
+            if type(report) is _Report and report.kind == "completed":
+                self.completed += 1
+        for refused in response.refused:
+            self._refused(sent.pop(refused.number, None), refused.error)
+        for lost in response.lost:
+            self._lost(self._running.get(lost.lease), lost.reason)
+        if response.HasField("welcome"):
+            self._welcomed = True
+            self._backoff.reset()
+            if response.welcome.lease_ms:
+                self._heartbeat_seconds = response.welcome.lease_ms / 1000 / 3
+                self._beat()
+        if self._stopping or len(sent) < UNACKNOWLEDGED_MAX <= len(sent) + len(response.accepted):
+            self._wakeup.ring()
+
+    def _refused(self, report: _Report | _Running | None, error: pb.Error) -> None:
+        if report is None:
+            return
+        if isinstance(report, _Running):
+            if error.code == "lease_lost":
+                self._lost(self._running.get(report.lease), error.message)
+            return
+        if error.code == "lease_lost":
+            # One that is sent again may have been taken the first time, with the answer lost.
+            level = logging.INFO if report.again else logging.WARNING
+            message = "task %s: %s came too late: %s"
+            logger.log(level, message, report.id, report.kind, error.message)
+        elif error.retryable:
+            delay = min(BACKOFF_REPORT * 2**report.tries, BACKOFF_REPORT_LONGEST)
+            report.tries += 1
+            self._later += 1
+            self._loop.call_later(delay, self._again, report)
+        elif report.kind == "completed":
+            # A result that is too large, for one: the attempt must not hang until its lease ends.
+            logger.warning("task %s: its result was refused: %s", report.id, error.message)
+            text = f"the result was refused: {error.code}: {error.message}"
+            self._report(_Report(report.id, report.lease, "failed", text=text))
+        else:
+            logger.error("task %s: %s was refused: %s", report.id, report.kind, error.message)
+
+    def _again(self, report: _Report) -> None:
+        self._later -= 1
+        self._report(report)
+
+    # ---- The stream. ----
+
+    async def _drive(self) -> None:
+        self._beat()
+        try:
+            while not self._done():
+                if await self._connected():
+                    error = await self._stream()
+                    if error is None:
+                        return
+                    if not error.retryable:
+                        raise error
+                    logger.info("the stream of work was lost, connecting again: %s", error)
+                    await within(self._backoff.delay(), self._given_up)
+        finally:
+            if self._beating is not None:
+                self._beating.cancel()
+            left = [running.job for running in self._running.values() if running.job is not None]
+            for running in list(self._running.values()):
+                self._interrupt(running, "lost")
+            if left:
+                await asyncio.wait(left, timeout=GOODBYE_SECONDS)
+            if self._waiting or self._sent:
+                lost = len(self._waiting) + len(self._sent)
+                logger.error("%d reports were not acknowledged before the worker ended", lost)
+
+    def _done(self) -> bool:
+        if self._abandoned:
+            return True
+        return self._stopping and not (
+            self._running or self._waiting or self._sent or self._later
+        )
+
+    async def _connected(self) -> bool:
+        """Waits for a connection; false when the worker was done meanwhile."""
+        ready = asyncio.ensure_future(self._connection.ready())
+        given_up = asyncio.ensure_future(self._given_up())
+        try:
+            await asyncio.wait((ready, given_up), return_when=asyncio.FIRST_COMPLETED)
+            if ready.done():
+                ready.result()
+                return True
+            return False
+        finally:
+            ready.cancel()
+            given_up.cancel()
+
+    async def _given_up(self) -> None:
+        while not self._done():
+            await self._wakeup.wait()
+
+    async def _stream(self) -> Optional[errors.EgretError]:
+        """One stream from its beginning to its end; why it ended unless it was this worker."""
+        call = self._connection.stream("Work", pb.WorkResponse)
+        self._begin()
+        reader = asyncio.ensure_future(self._read(call))
+        try:
+            hello = pb.WorkRequest(hello=self._hello)
+            self._pack(hello)
+            if not self._welcomed:
+                # A write that fails would hide why Egret has refused the stream.
+                await opened(call)
+            self._welcomed = False
+            message: Optional[pb.WorkRequest] = hello
+            while not reader.done():
+                if message is not None:
+                    await call.write(message)
+                    self.messages_sent += 1
+                elif self._done():
+                    await self._goodbye(call, reader)
+                    return None
+                else:
+                    await self._wakeup.wait()
+                message = self._next()
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
+            # The stream has ended; the reader knows why.
+            pass
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        finally:
+            await asyncio.wait((reader,))
+        if self._abandoned:
+            return None
+        return await end_of(call)
+
+    def _begin(self) -> None:
+        """What an earlier stream left unacknowledged goes over the new one, which counts anew."""
+        unacknowledged = [sent for sent in self._sent.values() if isinstance(sent, _Report)]
+        for report in unacknowledged:
+            report.again = True
+        self._sent.clear()
+        self._number = 0
+        self._waiting.extendleft(reversed(unacknowledged))
+        self._credits = 0 if self._stopping else self._concurrency - len(self._running)
+        self._beats.clear()
+        self._beats.extend(self._running.values())
+
+    def _next(self) -> Optional[pb.WorkRequest]:
+        credits_due = (
+            self._credits and not self._stopping and len(self._sent) < UNACKNOWLEDGED_MAX
+        )
+        if not (self._waiting or self._beats or credits_due):
+            return None
+        message = pb.WorkRequest()
+        self._pack(message)
+        return message
+
+    def _pack(self, message: pb.WorkRequest) -> None:
+        waiting, beats, sent = self._waiting, self._beats, self._sent
+        number = self._number
+        size = 0
+        add = message.reports.add
+        while beats:
+            running = beats.popleft()
+            if running.lease in self._running:
+                add(lease=running.lease).heartbeat.SetInParent()
+                sent[number] = running
+                number += 1
+                self.heartbeats_sent += 1
+        end = number + MESSAGE_REPORTS_MAX
+        while waiting and number < end and size < MESSAGE_BYTES_MAX:
+            report = waiting.popleft()
+            report.write_to(add())
+            size += len(report.result)
+            sent[number] = report
+            number += 1
+        self._number = number
+        if not self._stopping and len(sent) < UNACKNOWLEDGED_MAX:
+            message.credits = self._credits
+            self._credits = 0
+
+    async def _read(self, call: Any) -> None:
+        try:
+            while True:
+                response = await call.read()
+                if response is grpc.aio.EOF:
+                    return
+                self._take(response)
+        except grpc.aio.AioRpcError:
+            pass
+        finally:
+            self._wakeup.ring()
+
+    async def _goodbye(self, call: Any, reader: asyncio.Future[None]) -> None:
+        """Ends the stream; what Egret pushed in the last moment is given back by a call."""
+        await call.done_writing()
+        await asyncio.wait((reader,), timeout=GOODBYE_SECONDS)
+        call.cancel()
+        if self._waiting:
+            request = pb.ReportRequest()
+            for report in self._waiting:
+                report.write_to(request.reports.add())
+            self._waiting.clear()
+            try:
+                await self._connection.call("Report", request, pb.ReportResponse, GOODBYE_SECONDS)
+            except errors.EgretError as error:
+                logger.warning("the last tasks could not be given back: %s", error)
+
+    def _beat(self) -> None:
+        """Puts running tasks up for a heartbeat before a third of their lease has passed."""
+        every = self._heartbeat_seconds
+        now = self._loop.time()
+        # What is left for the next round must not be older than `every` by then.
+        due = now - every * 0.75
+        due_now = [running for running in self._running.values() if running.beat_at <= due]
+        if due_now:
+            for running in due_now:
+                running.beat_at = now
+            self._beats.extend(due_now)
+            self._wakeup.ring()
+        if self._beating is not None:
+            self._beating.cancel()
+        self._beating = self._loop.call_later(every / 4, self._beat)
+
+
+BACKOFF_REPORT = 0.1
+"""Seconds before a report that was refused for the moment is sent again; doubled each time."""
+BACKOFF_REPORT_LONGEST = 5.0
+"""Most seconds between two tries of one report."""
+
+
+def _text(error: BaseException) -> str:
+    text = f"{type(error).__name__}: {error}"
+    return text[:ERROR_CHARACTERS_MAX]
+
+
+if sys.version_info >= (3, 12):
+
+    def _spawn(work: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+        # A handler that never waits is done without a round through the loop.
+        return asyncio.Task(work, loop=loop, eager_start=True)
+
+else:
+
+    def _spawn(work: Any, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
+        return loop.create_task(work)
