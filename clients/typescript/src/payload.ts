@@ -1,0 +1,53 @@
+/** Payloads and results: bytes stay bytes, everything else travels as JSON. */
+
+import { Format } from "./generated/queue.js";
+
+/** The bytes of a value and what they are. Throws a `TypeError` for what JSON cannot hold. */
+export function encode(value: unknown): { data: Buffer; format: Format } {
+  if (value instanceof Uint8Array) {
+    return { data: Buffer.from(value.buffer, value.byteOffset, value.byteLength), format: Format.BYTES };
+  }
+  if (value instanceof ArrayBuffer) {
+    return { data: Buffer.from(value), format: Format.BYTES };
+  }
+  const text = JSON.stringify(value === undefined ? null : value);
+  if (text === undefined) {
+    throw new TypeError(`a ${typeof value} is neither bytes nor JSON`);
+  }
+  return { data: Buffer.from(text), format: Format.JSON };
+}
+
+/** The value that `encode` made the bytes of. */
+export function decode(data: Buffer, format: Format): any {
+  return format === Format.JSON ? JSON.parse(data.toString()) : data;
+}
+
+/** A duration in whole milliseconds, rounded up so that a short one does not become none. */
+export function milliseconds(duration: number, name: string): number {
+  if (!(duration >= 0 && duration <= Number.MAX_SAFE_INTEGER)) {
+    throw new RangeError(`${name} must be a duration of zero milliseconds or more, not ${duration}`);
+  }
+  return Math.ceil(duration);
+}
+
+/** A whole number that the contract holds in 32 bits. */
+export function count(value: number, name: string): number {
+  if (!Number.isInteger(value) || value < 0 || value > 0xffff_ffff) {
+    throw new RangeError(`${name} must be a whole number of zero or more, not ${value}`);
+  }
+  return value;
+}
+
+/** A point in time in milliseconds since 1970. */
+export function unixMilliseconds(instant: Date | number, name: string): number {
+  const time = Math.round(Number(instant));
+  if (!Number.isSafeInteger(time)) {
+    throw new RangeError(`${name} must be a point in time, not ${String(instant)}`);
+  }
+  return time;
+}
+
+/** A time of the contract; zero stands for none. */
+export function moment(unixMs: number): Date | undefined {
+  return unixMs === 0 ? undefined : new Date(unixMs);
+}

@@ -1,0 +1,587 @@
+/**
+ * Working on tasks over one stream: credits, handlers, heartbeats, reports, and a graceful stop.
+ *
+ * Reports that wait are packed into one message, as tasks are on the producer's side. A report stays
+ * in memory until Egret has acknowledged it, and is sent again over the next stream when the
+ * connection is lost: the lease it carries stays valid.
+ */
+
+import { hostname } from "node:os";
+
+import { Backoff, type Connection, Wakeup, turn } from "./connection.js";
+import { Duplex } from "./duplex.js";
+import { EgretError, ofStatus } from "./errors.js";
+import * as pb from "./generated/queue.js";
+import { count, decode, encode, milliseconds, moment } from "./payload.js";
+
+/** Most reports in one message. */
+const MESSAGE_REPORTS_MAX = 1_000;
+/** A message whose results have reached so many bytes takes no further report. */
+const MESSAGE_BYTES_MAX = 1 << 20;
+/** With so many reports unacknowledged, a worker asks for no more tasks. */
+const UNACKNOWLEDGED_MAX = 10_000;
+/** What is longer in the error of a failed attempt is cut off. */
+const ERROR_CHARACTERS_MAX = 8_000;
+/** How long a worker that stops waits for the last acknowledgements. */
+const GOODBYE_MS = 5_000;
+/** The delay before a report that was refused for the moment is sent again; doubled each time. */
+const REPORT_DELAY_MS = 100;
+const REPORT_DELAY_LONGEST_MS = 5_000;
+
+/** Thrown by a handler: trying again cannot help, the task is dead at once. */
+export class PermanentError extends Error {
+  override name = "PermanentError";
+}
+
+/** Thrown by a handler: not now, again after a delay in milliseconds. The attempt counts. */
+export class Retry extends Error {
+  override name = "Retry";
+  readonly delayMs: number;
+  readonly reason: string;
+
+  constructor(delayMs = 0, reason = "") {
+    super(`again in ${delayMs} ms${reason && `: ${reason}`}`);
+    this.delayMs = milliseconds(delayMs, "delayMs");
+    this.reason = reason;
+  }
+}
+
+/** Thrown by a handler: not yet, again after a delay in milliseconds. The attempt does not count. */
+export class Snooze extends Error {
+  override name = "Snooze";
+  readonly delayMs: number;
+
+  constructor(delayMs: number) {
+    super(`again in ${delayMs} ms`);
+    this.delayMs = milliseconds(delayMs, "delayMs");
+  }
+}
+
+/** A task in the hands of a handler. */
+export class Task<Payload = any> {
+  readonly #assignment: pb.Assignment;
+  #payload: Payload | undefined;
+  #decoded = false;
+  #controller: AbortController | undefined;
+  #aborted: Error | undefined;
+
+  /** @internal */
+  constructor(assignment: pb.Assignment) {
+    this.#assignment = assignment;
+  }
+
+  get id(): string {
+    return this.#assignment.id;
+  }
+  get queue(): string {
+    return this.#assignment.queue;
+  }
+  /** What was enqueued: bytes (`Buffer`), or what the JSON holds. */
+  get payload(): Payload {
+    if (!this.#decoded) {
+      this.#payload = decode(this.#assignment.payload, this.#assignment.format);
+      this.#decoded = true;
+    }
+    return this.#payload as Payload;
+  }
+  /** 1 for the first. */
+  get attempt(): number {
+    return this.#assignment.attempt;
+  }
+  get maxAttempts(): number {
+    return this.#assignment.maxAttempts;
+  }
+  get priority(): number {
+    return this.#assignment.priority;
+  }
+  get orderingKey(): string {
+    return this.#assignment.orderingKey;
+  }
+  get createdAt(): Date | undefined {
+    return moment(this.#assignment.createdAtMs);
+  }
+  get tags(): readonly string[] {
+    return this.#assignment.tags;
+  }
+  get metadata(): Readonly<Record<string, string>> {
+    return this.#assignment.metadata;
+  }
+  get traceparent(): string {
+    return this.#assignment.traceparent;
+  }
+  get tracestate(): string {
+    return this.#assignment.tracestate;
+  }
+
+  /**
+   * Aborted when the work is in vain: the lease is lost (expired, timed out, cancelled), or the
+   * worker stops and its grace time is over. What the handler returns then is dropped.
+   */
+  get signal(): AbortSignal {
+    // Most handlers never ask, and a controller is not cheap.
+    this.#controller ??= new AbortController();
+    if (this.#aborted) {
+      this.#controller.abort(this.#aborted);
+    }
+    return this.#controller.signal;
+  }
+
+  /** @internal */
+  abort(reason: Error): void {
+    this.#aborted ??= reason;
+    this.#controller?.abort(this.#aborted);
+  }
+}
+
+/** Returns the task's result, or throws what decides about the task. */
+export type Handler<Payload = any> = (task: Task<Payload>) => unknown;
+
+export interface WorkOptions {
+  /** How many tasks are worked on at a time; 64 when left out. */
+  concurrency?: number;
+  /** Who works, for people to read. */
+  name?: string;
+  /** How long a task is held without a heartbeat; as the queue says when left out. */
+  leaseMs?: number;
+  /** How long running tasks may go on after a stop before they are given back; 30,000. */
+  graceMs?: number;
+  /** Stops the worker when it is aborted. */
+  signal?: AbortSignal;
+  /** Whether SIGINT and SIGTERM stop the worker; they do not unless asked for. */
+  signals?: boolean;
+  /** Told of what is worth a line in a log; nothing is written otherwise. */
+  onWarning?: (message: string, error?: unknown) => void;
+}
+
+interface Running {
+  id: string;
+  lease: Buffer;
+  key: string;
+  task: Task;
+  beatAtMs: number;
+  over: boolean;
+}
+
+/** The end of an attempt, kept until it is acknowledged. */
+interface Report {
+  id: string;
+  message: pb.TaskReport;
+  tries: number;
+  /** It was sent over a stream that ended before the acknowledgement came. */
+  again: boolean;
+}
+
+/** Runs a handler for each task of some queues. Made by `Client.worker`. */
+export class Worker {
+  readonly #connection: Connection;
+  readonly #handler: Handler;
+  readonly #options: WorkOptions;
+  readonly #concurrency: number;
+  readonly #graceMs: number;
+  readonly #hello: pb.Hello;
+  /** By lease, in an encoding that keeps every byte. */
+  readonly #running = new Map<string, Running>();
+  #waiting: Report[] = [];
+  #beats: Running[] = [];
+  /** By number: the report, or the running task of a heartbeat. */
+  #sent = new Map<number, Report | Running>();
+  #later = 0;
+  #number = 0;
+  #credits = 0;
+  readonly #wakeup = new Wakeup();
+  readonly #backoff = new Backoff();
+  #heartbeatMs = 5_000;
+  #beatTimer: NodeJS.Timeout | undefined;
+  readonly #timers = new Set<NodeJS.Timeout>();
+  #started = false;
+  #stopping = false;
+  #abandoned = false;
+  /** Messages sent so far. */
+  messagesSent = 0;
+  /** Heartbeats sent so far. */
+  heartbeatsSent = 0;
+  /** Tasks whose completion Egret has acknowledged. */
+  completed = 0;
+
+  /** @internal */
+  constructor(connection: Connection, queues: readonly string[], handler: Handler, options: WorkOptions) {
+    this.#concurrency = count(options.concurrency ?? 64, "concurrency");
+    if (queues.length === 0 || this.#concurrency === 0) {
+      throw new RangeError("a worker needs at least one queue and a concurrency of at least 1");
+    }
+    this.#connection = connection;
+    this.#handler = handler;
+    this.#options = options;
+    this.#graceMs = milliseconds(options.graceMs ?? 30_000, "graceMs");
+    this.#hello = {
+      queues: [...queues],
+      worker: options.name ?? `${hostname()}-${process.pid}`,
+      leaseMs: options.leaseMs === undefined ? 0 : milliseconds(options.leaseMs, "leaseMs"),
+    };
+  }
+
+  /** Tasks whose handlers run now. */
+  get running(): number {
+    return this.#running.size;
+  }
+
+  /**
+   * Works until it is stopped, and resolves when everything is reported. Rejects with an
+   * `EgretError` when Egret refuses the worker, for example because of its token. A lost connection
+   * is no error: the worker connects again.
+   */
+  async run(): Promise<void> {
+    if (this.#started) {
+      throw new Error("a worker runs once");
+    }
+    this.#started = true;
+    const stop = () => this.stop();
+    const { signal, signals } = this.#options;
+    signal?.addEventListener("abort", stop);
+    if (signals) {
+      process.on("SIGINT", stop).on("SIGTERM", stop);
+    }
+    if (signal?.aborted || this.#stopping) {
+      this.#stopping = false;
+      this.stop();
+    }
+    this.#beat();
+    try {
+      await this.#drive();
+    } finally {
+      clearTimeout(this.#beatTimer);
+      for (const timer of this.#timers) {
+        clearTimeout(timer);
+      }
+      signal?.removeEventListener("abort", stop);
+      process.off("SIGINT", stop).off("SIGTERM", stop);
+    }
+  }
+
+  /**
+   * Takes no more tasks, lets those that run finish within the grace time, gives the others back,
+   * waits until Egret has acknowledged every report, and ends `run`.
+   */
+  stop(): void {
+    if (this.#stopping) {
+      return;
+    }
+    this.#stopping = true;
+    if (this.#started) {
+      this.#after(this.#running.size > 0 ? this.#graceMs : 0, () => this.#cutShort());
+    }
+    this.#wakeup.ring();
+  }
+
+  /** The grace time is over: what still runs is given back. */
+  #cutShort(): void {
+    for (const running of [...this.#running.values()]) {
+      this.#interrupt(running, "the worker stops");
+      this.#report(running.id, { lease: running.lease, release: {} });
+    }
+    this.#after(GOODBYE_MS, () => {
+      this.#abandoned = true;
+      this.#wakeup.ring();
+    });
+  }
+
+  #after(delayMs: number, then: () => void): void {
+    const timer = setTimeout(() => {
+      this.#timers.delete(timer);
+      then();
+    }, delayMs);
+    this.#timers.add(timer);
+  }
+
+  #warn(message: string, error?: unknown): void {
+    this.#options.onWarning?.(message, error);
+  }
+
+  // ---- Handlers. ----
+
+  #start(assignment: pb.Assignment, nowMs: number): void {
+    const { id, lease } = assignment;
+    if (this.#stopping) {
+      this.#report(id, { lease, release: {} });
+      return;
+    }
+    const key = lease.toString("latin1");
+    const running = { id, lease, key, task: new Task(assignment), beatAtMs: nowMs, over: false };
+    this.#running.set(key, running);
+    void this.#handle(running);
+  }
+
+  async #handle(running: Running): Promise<void> {
+    const { id, lease, task } = running;
+    let report: pb.TaskReport;
+    try {
+      const { data, format } = encode(await this.#handler(task));
+      report = { lease, completed: { result: data, format } };
+    } catch (error) {
+      report = this.#failure(running, error);
+    }
+    if (!running.over) {
+      this.#finish(running);
+      this.#report(id, report);
+    }
+  }
+
+  #failure({ id, lease, task, over }: Running, error: unknown): pb.TaskReport {
+    if (error instanceof Snooze) {
+      return { lease, snooze: { delayMs: error.delayMs } };
+    }
+    if (error instanceof Retry) {
+      return { lease, nack: { delayMs: error.delayMs, reason: error.reason } };
+    }
+    const permanent = error instanceof PermanentError;
+    if (!over) {
+      this.#warn(`attempt ${task.attempt} of task ${id} failed`, error);
+    }
+    const text = String(error).slice(0, ERROR_CHARACTERS_MAX);
+    return { lease, failed: { error: text, permanent } };
+  }
+
+  #finish(running: Running): void {
+    running.over = true;
+    if (this.#running.delete(running.key)) {
+      this.#credits += 1;
+    }
+  }
+
+  /** The handler goes on, as nothing can end it, but what it returns no longer matters. */
+  #interrupt(running: Running, reason: string): void {
+    this.#finish(running);
+    running.task.abort(new Error(reason));
+    this.#wakeup.ring();
+  }
+
+  #lost(running: Running | undefined, reason: string): void {
+    if (running !== undefined && !running.over) {
+      this.#warn(`the lease of task ${running.id} is lost: ${reason}`);
+      this.#interrupt(running, reason);
+    }
+  }
+
+  #report(id: string, message: pb.TaskReport): void {
+    this.#waiting.push({ id, message, tries: 0, again: false });
+    this.#wakeup.ring();
+  }
+
+  // ---- What Egret says. ----
+
+  #take(response: pb.WorkResponse): void {
+    const nowMs = performance.now();
+    for (const assignment of response.tasks) {
+      this.#start(assignment, nowMs);
+    }
+    const before = this.#sent.size;
+    for (const number of response.accepted) {
+      const report = this.#sent.get(number);
+      this.#sent.delete(number);
+      if (report !== undefined && "message" in report && report.message.completed !== undefined) {
+        this.completed += 1;
+      }
+    }
+    for (const { number, error } of response.refused) {
+      const report = this.#sent.get(number);
+      this.#sent.delete(number);
+      if (report !== undefined && error !== undefined) {
+        this.#refused(report, error);
+      }
+    }
+    for (const { lease, reason } of response.lost) {
+      this.#lost(this.#running.get(lease.toString("latin1")), reason);
+    }
+    if (response.welcome !== undefined) {
+      this.#backoff.reset();
+      if (response.welcome.leaseMs > 0) {
+        this.#heartbeatMs = response.welcome.leaseMs / 3;
+        clearTimeout(this.#beatTimer);
+        this.#beat();
+      }
+    }
+    if (this.#stopping || (before >= UNACKNOWLEDGED_MAX && this.#sent.size < UNACKNOWLEDGED_MAX)) {
+      this.#wakeup.ring();
+    }
+  }
+
+  #refused(report: Report | Running, error: pb.Error): void {
+    if ("task" in report) {
+      if (error.code === "lease_lost") {
+        this.#lost(report, error.message);
+      }
+      return;
+    }
+    const { id, message } = report;
+    if (error.code === "lease_lost") {
+      // One that is sent again may have been taken the first time, with the answer lost.
+      if (!report.again) {
+        this.#warn(`the report on task ${id} came too late: ${error.message}`);
+      }
+    } else if (error.retryable) {
+      const delayMs = Math.min(REPORT_DELAY_MS * 2 ** report.tries, REPORT_DELAY_LONGEST_MS);
+      report.tries += 1;
+      this.#later += 1;
+      this.#after(delayMs, () => {
+        this.#later -= 1;
+        this.#waiting.push(report);
+        this.#wakeup.ring();
+      });
+    } else if (message.completed !== undefined) {
+      // A result that is too large, for one: the attempt must not hang until its lease ends.
+      const text = `the result was refused: ${error.code}: ${error.message}`;
+      this.#warn(`task ${id}: ${text}`);
+      this.#report(id, { lease: message.lease, failed: { error: text, permanent: false } });
+    } else {
+      this.#warn(`a report on task ${id} was refused: ${error.code}: ${error.message}`);
+    }
+  }
+
+  // ---- The stream. ----
+
+  async #drive(): Promise<void> {
+    try {
+      while (!this.#done() && (await this.#connection.ready(() => !this.#done()))) {
+        const error = await this.#stream();
+        if (error === undefined) {
+          return;
+        }
+        if (!error.retryable) {
+          throw error;
+        }
+        this.#warn("the stream of work was lost, connecting again", error);
+        const endMs = performance.now() + this.#backoff.delayMs();
+        for (let leftMs = 1; leftMs > 0 && !this.#done(); leftMs = endMs - performance.now()) {
+          await this.#wakeup.wait(endMs - performance.now());
+        }
+      }
+    } finally {
+      for (const running of [...this.#running.values()]) {
+        this.#interrupt(running, "the worker has ended");
+      }
+      const left = this.#waiting.length + this.#sent.size;
+      if (left > 0) {
+        this.#warn(`${left} reports were not acknowledged before the worker ended`);
+      }
+    }
+  }
+
+  #done(): boolean {
+    const pending = this.#running.size + this.#waiting.length + this.#sent.size + this.#later;
+    return this.#abandoned || (this.#stopping && pending === 0);
+  }
+
+  /** One stream from its beginning to its end; why it ended unless it was this worker. */
+  async #stream(): Promise<EgretError | undefined> {
+    const { client, metadata } = this.#connection;
+    const stream = new Duplex(client.work(metadata), (response: pb.WorkResponse) => this.#take(response));
+    void stream.end.then(() => this.#wakeup.ring());
+    this.#begin();
+    let message: pb.WorkRequest | undefined = this.#pack(this.#hello);
+    while (!stream.ended) {
+      if (message !== undefined) {
+        this.messagesSent += 1;
+        await stream.write(message);
+      } else if (this.#done()) {
+        await this.#goodbye(stream);
+        return undefined;
+      } else {
+        await this.#wakeup.wait();
+        await turn();
+      }
+      message = this.#next();
+    }
+    return this.#abandoned ? undefined : ofStatus(await stream.end);
+  }
+
+  /** What an earlier stream left unacknowledged goes over the new one, which counts anew. */
+  #begin(): void {
+    const unacknowledged = [...this.#sent.values()].filter((report): report is Report => "message" in report);
+    for (const report of unacknowledged) {
+      report.again = true;
+    }
+    this.#sent.clear();
+    this.#number = 0;
+    this.#waiting = [...unacknowledged, ...this.#waiting];
+    this.#credits = this.#concurrency - this.#running.size;
+    this.#beats = [...this.#running.values()];
+  }
+
+  #next(): pb.WorkRequest | undefined {
+    const creditsDue = this.#creditsDue();
+    if (this.#waiting.length === 0 && this.#beats.length === 0 && creditsDue === 0) {
+      return undefined;
+    }
+    return this.#pack(undefined);
+  }
+
+  #creditsDue(): number {
+    return this.#stopping || this.#sent.size >= UNACKNOWLEDGED_MAX ? 0 : this.#credits;
+  }
+
+  #pack(hello: pb.Hello | undefined): pb.WorkRequest {
+    const credits = this.#creditsDue();
+    this.#credits -= credits;
+    const reports: pb.TaskReport[] = [];
+    for (const running of this.#beats) {
+      if (!running.over) {
+        this.#sent.set(this.#number++, running);
+        reports.push({ lease: running.lease, heartbeat: { leaseMs: 0 } });
+        this.heartbeatsSent += 1;
+      }
+    }
+    this.#beats = [];
+    let packed = 0;
+    let sizeBytes = 0;
+    for (const report of this.#waiting) {
+      if (packed >= MESSAGE_REPORTS_MAX || sizeBytes >= MESSAGE_BYTES_MAX) {
+        break;
+      }
+      this.#sent.set(this.#number++, report);
+      reports.push(report.message);
+      sizeBytes += report.message.completed?.result.length ?? 0;
+      packed += 1;
+    }
+    this.#waiting = packed === this.#waiting.length ? [] : this.#waiting.slice(packed);
+    return { hello, credits, reports };
+  }
+
+  /** Ends the stream; what Egret pushed in the last moment is given back by a call. */
+  async #goodbye(stream: Duplex<pb.WorkRequest, pb.WorkResponse>): Promise<void> {
+    stream.close();
+    let timer: NodeJS.Timeout | undefined;
+    const enough = new Promise((resolve) => (timer = setTimeout(resolve, GOODBYE_MS)));
+    await Promise.race([stream.end, enough]);
+    clearTimeout(timer);
+    stream.cancel();
+    if (this.#waiting.length > 0) {
+      const reports = this.#waiting.map((report) => report.message);
+      this.#waiting = [];
+      try {
+        await this.#connection.call(this.#connection.client.report, { reports }, GOODBYE_MS);
+      } catch (error) {
+        this.#warn("the last tasks could not be given back", error);
+      }
+    }
+  }
+
+  /** Puts running tasks up for a heartbeat before a third of their lease has passed. */
+  #beat(): void {
+    const everyMs = this.#heartbeatMs;
+    const nowMs = performance.now();
+    // What is left for the next round must not be older than `everyMs` by then.
+    const dueMs = nowMs - everyMs * 0.75;
+    let any = false;
+    for (const running of this.#running.values()) {
+      if (running.beatAtMs <= dueMs) {
+        running.beatAtMs = nowMs;
+        this.#beats.push(running);
+        any = true;
+      }
+    }
+    if (any) {
+      this.#wakeup.ring();
+    }
+    this.#beatTimer = setTimeout(() => this.#beat(), everyMs / 4);
+  }
+}
