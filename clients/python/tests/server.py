@@ -44,6 +44,7 @@ class ServerTest(unittest.IsolatedAsyncioTestCase):
         self.addAsyncCleanup(self.client.close)
         self.name = f"python-{uuid.uuid4().hex[:12]}"
         self.queue = self.client.queue(self.name)
+        await self.queue.put()
 
     def start(
         self, handler: Callable[[Task], Awaitable[Any]], **options: Any

@@ -42,7 +42,7 @@ class Looking(ServerTest):
         enqueued = await self.queue.enqueue({"n": 1})
         self.assertEqual((await self.client.get(enqueued.id)).payload, {"n": 1})
         brief = await self.client.get(enqueued.id, brief=True)
-        self.assertEqual((brief.id, brief.payload), (enqueued.id, b""))
+        self.assertEqual((brief.id, brief.payload), (enqueued.id, None))
 
     async def test_cancel_requeue_delete(self) -> None:
         enqueued = await self.queue.enqueue(1)
@@ -116,7 +116,7 @@ class Operating(ServerTest):
         await self.queue.enqueue(1)
         with self.assertRaises(EgretError) as raised:
             await self.queue.delete()
-        self.assertEqual(raised.exception.code, "queue_not_empty")
+        self.assertEqual(raised.exception.code, "queue_in_use")
         await self.queue.delete(force=True)
         with self.assertRaises(NotFound) as missing:
             await self.queue.info()

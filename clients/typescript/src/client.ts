@@ -33,7 +33,8 @@ import {
 } from "./model.js";
 import { count } from "./payload.js";
 import { Producer, enqueueMany } from "./producer.js";
-import { type Handler, type WorkOptions, Worker } from "./worker.js";
+import type { Handler } from "./task.js";
+import { type WorkOptions, Worker } from "./worker.js";
 
 /** The longest that one long poll of `wait` may last; it makes as many as are needed. */
 const WAIT_MS_MAX = 60_000;

@@ -34,4 +34,5 @@ export {
   TaskInfo,
   type TaskOptions,
 } from "./model.js";
-export { type Handler, PermanentError, Retry, Snooze, Task, Worker, type WorkOptions } from "./worker.js";
+export { type Handler, PermanentError, Retry, Snooze, Task } from "./task.js";
+export { Worker, type WorkOptions } from "./worker.js";

@@ -229,11 +229,11 @@ export class TaskInfo {
       endedAt: moment(endedAtMs),
     }));
   }
-  /** Decoded when it is read; empty in lists and brief answers. */
+  /** Decoded when it is read; in lists and brief answers `undefined`, or empty of bytes. */
   get payload(): any {
     return decode(this.#message.payload, this.#message.format);
   }
-  /** Decoded when it is read; empty in lists and brief answers. */
+  /** Decoded when it is read; in lists and brief answers `undefined`, or empty of bytes. */
   get result(): any {
     return decode(this.#message.result, this.#message.resultFormat);
   }

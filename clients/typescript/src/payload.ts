@@ -17,9 +17,12 @@ export function encode(value: unknown): { data: Buffer; format: Format } {
   return { data: Buffer.from(text), format: Format.JSON };
 }
 
-/** The value that `encode` made the bytes of. */
+/** The value that `encode` made the bytes of; `undefined` for JSON that was left out. */
 export function decode(data: Buffer, format: Format): any {
-  return format === Format.JSON ? JSON.parse(data.toString()) : data;
+  if (format === Format.JSON) {
+    return data.length > 0 ? JSON.parse(data.toString()) : undefined;
+  }
+  return data;
 }
 
 /** A duration in whole milliseconds, rounded up so that a short one does not become none. */

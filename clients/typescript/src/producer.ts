@@ -38,9 +38,6 @@ const SAYS_NO = new Set<Status>([
   Status.UNIMPLEMENTED,
 ]);
 
-/** The longest that a stream is held back until Egret has answered that it is open. */
-const OPENED_MS_MAX = 1_000;
-
 /** A task whose outcome somebody waits for. */
 interface Entry {
   queue: string;
@@ -215,7 +212,7 @@ export class Producer {
     let number = 0;
     // A task that is written to a stream that is refused or never comes to be could not be told from
     // one that was lost on the way.
-    await Promise.race([stream.opened, sleep(OPENED_MS_MAX)]);
+    await stream.opened;
     while (!stream.ended) {
       if (this.#waiting.length > 0) {
         await turn();

@@ -12,7 +12,8 @@ import { Backoff, type Connection, Wakeup, turn } from "./connection.js";
 import { Duplex } from "./duplex.js";
 import { EgretError, ofStatus } from "./errors.js";
 import * as pb from "./generated/queue.js";
-import { count, decode, encode, milliseconds, moment } from "./payload.js";
+import { count, encode, milliseconds } from "./payload.js";
+import { type Handler, PermanentError, Retry, Snooze, Task } from "./task.js";
 
 /** Most reports in one message. */
 const MESSAGE_REPORTS_MAX = 1_000;
@@ -20,6 +21,12 @@ const MESSAGE_REPORTS_MAX = 1_000;
 const MESSAGE_BYTES_MAX = 1 << 20;
 /** With so many reports unacknowledged, a worker asks for no more tasks. */
 const UNACKNOWLEDGED_MAX = 10_000;
+/** A larger result is not sent: its message would end the stream, for every task of the worker. */
+const RESULT_BYTES_MAX = 6 << 20;
+/** Egret grants no shorter lease. */
+const LEASE_MS_LEAST = 100;
+/** While no lease is shorter, running tasks are looked through as often as this one would need. */
+const LEASE_MS_IDLE = 60_000;
 /** What is longer in the error of a failed attempt is cut off. */
 const ERROR_CHARACTERS_MAX = 8_000;
 /** How long a worker that stops waits for the last acknowledgements. */
@@ -27,114 +34,6 @@ const GOODBYE_MS = 5_000;
 /** The delay before a report that was refused for the moment is sent again; doubled each time. */
 const REPORT_DELAY_MS = 100;
 const REPORT_DELAY_LONGEST_MS = 5_000;
-
-/** Thrown by a handler: trying again cannot help, the task is dead at once. */
-export class PermanentError extends Error {
-  override name = "PermanentError";
-}
-
-/** Thrown by a handler: not now, again after a delay in milliseconds. The attempt counts. */
-export class Retry extends Error {
-  override name = "Retry";
-  readonly delayMs: number;
-  readonly reason: string;
-
-  constructor(delayMs = 0, reason = "") {
-    super(`again in ${delayMs} ms${reason && `: ${reason}`}`);
-    this.delayMs = milliseconds(delayMs, "delayMs");
-    this.reason = reason;
-  }
-}
-
-/** Thrown by a handler: not yet, again after a delay in milliseconds. The attempt does not count. */
-export class Snooze extends Error {
-  override name = "Snooze";
-  readonly delayMs: number;
-
-  constructor(delayMs: number) {
-    super(`again in ${delayMs} ms`);
-    this.delayMs = milliseconds(delayMs, "delayMs");
-  }
-}
-
-/** A task in the hands of a handler. */
-export class Task<Payload = any> {
-  readonly #assignment: pb.Assignment;
-  #payload: Payload | undefined;
-  #decoded = false;
-  #controller: AbortController | undefined;
-  #aborted: Error | undefined;
-
-  /** @internal */
-  constructor(assignment: pb.Assignment) {
-    this.#assignment = assignment;
-  }
-
-  get id(): string {
-    return this.#assignment.id;
-  }
-  get queue(): string {
-    return this.#assignment.queue;
-  }
-  /** What was enqueued: bytes (`Buffer`), or what the JSON holds. */
-  get payload(): Payload {
-    if (!this.#decoded) {
-      this.#payload = decode(this.#assignment.payload, this.#assignment.format);
-      this.#decoded = true;
-    }
-    return this.#payload as Payload;
-  }
-  /** 1 for the first. */
-  get attempt(): number {
-    return this.#assignment.attempt;
-  }
-  get maxAttempts(): number {
-    return this.#assignment.maxAttempts;
-  }
-  get priority(): number {
-    return this.#assignment.priority;
-  }
-  get orderingKey(): string {
-    return this.#assignment.orderingKey;
-  }
-  get createdAt(): Date | undefined {
-    return moment(this.#assignment.createdAtMs);
-  }
-  get tags(): readonly string[] {
-    return this.#assignment.tags;
-  }
-  get metadata(): Readonly<Record<string, string>> {
-    return this.#assignment.metadata;
-  }
-  get traceparent(): string {
-    return this.#assignment.traceparent;
-  }
-  get tracestate(): string {
-    return this.#assignment.tracestate;
-  }
-
-  /**
-   * Aborted when the work is in vain: the lease is lost (expired, timed out, cancelled), or the
-   * worker stops and its grace time is over. What the handler returns then is dropped.
-   */
-  get signal(): AbortSignal {
-    // Most handlers never ask, and a controller is not cheap.
-    this.#controller ??= new AbortController();
-    if (this.#aborted) {
-      this.#controller.abort(this.#aborted);
-    }
-    return this.#controller.signal;
-  }
-
-  /** @internal */
-  abort(reason: Error): void {
-    this.#aborted ??= reason;
-    this.#controller?.abort(this.#aborted);
-  }
-}
-
-/** Returns the task's result, or throws what decides about the task. */
-export type Handler<Payload = any> = (task: Task<Payload>) => unknown;
 
 export interface WorkOptions {
   /** How many tasks are worked on at a time; 64 when left out. */
@@ -158,6 +57,7 @@ interface Running {
   lease: Buffer;
   key: string;
   task: Task;
+  leaseMs: number;
   beatAtMs: number;
   over: boolean;
 }
@@ -190,7 +90,11 @@ export class Worker {
   #credits = 0;
   readonly #wakeup = new Wakeup();
   readonly #backoff = new Backoff();
-  #heartbeatMs = 5_000;
+  /** Whether Egret may still push tasks over the stream there is, and was asked not to. */
+  #hasCredits = false;
+  #drainSent = false;
+  /** The lease that the pace of the heartbeats is made for. */
+  #paceMs = LEASE_MS_IDLE;
   #beatTimer: NodeJS.Timeout | undefined;
   readonly #timers = new Set<NodeJS.Timeout>();
   #started = false;
@@ -302,12 +206,17 @@ export class Worker {
   #start(assignment: pb.Assignment, nowMs: number): void {
     const { id, lease } = assignment;
     if (this.#stopping) {
+      // Pushed before Egret had heard of the stop.
       this.#report(id, { lease, release: {} });
       return;
     }
     const key = lease.toString("latin1");
-    const running = { id, lease, key, task: new Task(assignment), beatAtMs: nowMs, over: false };
+    const leaseMs = Math.max(assignment.leaseMs, LEASE_MS_LEAST);
+    const running = { id, lease, key, task: new Task(assignment), leaseMs, beatAtMs: nowMs, over: false };
     this.#running.set(key, running);
+    if (leaseMs < this.#paceMs) {
+      this.#pace(leaseMs);
+    }
     void this.#handle(running);
   }
 
@@ -316,6 +225,9 @@ export class Worker {
     let report: pb.TaskReport;
     try {
       const { data, format } = encode(await this.#handler(task));
+      if (data.length > RESULT_BYTES_MAX) {
+        throw new RangeError(`the result has ${data.length} bytes, more than a message takes`);
+      }
       report = { lease, completed: { result: data, format } };
     } catch (error) {
       report = this.#failure(running, error);
@@ -394,11 +306,9 @@ export class Worker {
     }
     if (response.welcome !== undefined) {
       this.#backoff.reset();
-      if (response.welcome.leaseMs > 0) {
-        this.#heartbeatMs = response.welcome.leaseMs / 3;
-        clearTimeout(this.#beatTimer);
-        this.#beat();
-      }
+    }
+    if (response.drained) {
+      this.#hasCredits = false;
     }
     if (this.#stopping || (before >= UNACKNOWLEDGED_MAX && this.#sent.size < UNACKNOWLEDGED_MAX)) {
       this.#wakeup.ring();
@@ -468,7 +378,7 @@ export class Worker {
 
   #done(): boolean {
     const pending = this.#running.size + this.#waiting.length + this.#sent.size + this.#later;
-    return this.#abandoned || (this.#stopping && pending === 0);
+    return this.#abandoned || (this.#stopping && pending === 0 && !this.#hasCredits);
   }
 
   /** One stream from its beginning to its end; why it ended unless it was this worker. */
@@ -491,6 +401,7 @@ export class Worker {
       }
       message = this.#next();
     }
+    this.#hasCredits = false;
     return this.#abandoned ? undefined : ofStatus(await stream.end);
   }
 
@@ -504,37 +415,42 @@ export class Worker {
     this.#number = 0;
     this.#waiting = [...unacknowledged, ...this.#waiting];
     this.#credits = this.#concurrency - this.#running.size;
+    this.#drainSent = false;
     this.#beats = [...this.#running.values()];
   }
 
   #next(): pb.WorkRequest | undefined {
-    const creditsDue = this.#creditsDue();
-    if (this.#waiting.length === 0 && this.#beats.length === 0 && creditsDue === 0) {
-      return undefined;
-    }
-    return this.#pack(undefined);
+    const due = this.#waiting.length + this.#beats.length + this.#creditsDue();
+    return due > 0 || this.#drainDue() ? this.#pack(undefined) : undefined;
   }
 
   #creditsDue(): number {
     return this.#stopping || this.#sent.size >= UNACKNOWLEDGED_MAX ? 0 : this.#credits;
   }
 
+  #drainDue(): boolean {
+    return this.#stopping && this.#hasCredits && !this.#drainSent;
+  }
+
   #pack(hello: pb.Hello | undefined): pb.WorkRequest {
     const credits = this.#creditsDue();
     this.#credits -= credits;
+    this.#hasCredits ||= credits > 0;
+    const drain = this.#drainDue();
+    this.#drainSent ||= drain;
     const reports: pb.TaskReport[] = [];
-    for (const running of this.#beats) {
+    for (const running of this.#beats.splice(0, MESSAGE_REPORTS_MAX)) {
       if (!running.over) {
         this.#sent.set(this.#number++, running);
-        reports.push({ lease: running.lease, heartbeat: { leaseMs: 0 } });
+        // What the queue says may have changed since, and the pace is made for this lease.
+        reports.push({ lease: running.lease, heartbeat: { leaseMs: running.leaseMs } });
         this.heartbeatsSent += 1;
       }
     }
-    this.#beats = [];
     let packed = 0;
     let sizeBytes = 0;
     for (const report of this.#waiting) {
-      if (packed >= MESSAGE_REPORTS_MAX || sizeBytes >= MESSAGE_BYTES_MAX) {
+      if (reports.length >= MESSAGE_REPORTS_MAX || sizeBytes >= MESSAGE_BYTES_MAX) {
         break;
       }
       this.#sent.set(this.#number++, report);
@@ -543,10 +459,10 @@ export class Worker {
       packed += 1;
     }
     this.#waiting = packed === this.#waiting.length ? [] : this.#waiting.slice(packed);
-    return { hello, credits, reports };
+    return { hello, credits, reports, drain };
   }
 
-  /** Ends the stream; what Egret pushed in the last moment is given back by a call. */
+  /** Ends a stream over which nothing more is to come. */
   async #goodbye(stream: Duplex<pb.WorkRequest, pb.WorkResponse>): Promise<void> {
     stream.close();
     let timer: NodeJS.Timeout | undefined;
@@ -554,34 +470,32 @@ export class Worker {
     await Promise.race([stream.end, enough]);
     clearTimeout(timer);
     stream.cancel();
-    if (this.#waiting.length > 0) {
-      const reports = this.#waiting.map((report) => report.message);
-      this.#waiting = [];
-      try {
-        await this.#connection.call(this.#connection.client.report, { reports }, GOODBYE_MS);
-      } catch (error) {
-        this.#warn("the last tasks could not be given back", error);
-      }
-    }
   }
 
-  /** Puts running tasks up for a heartbeat before a third of their lease has passed. */
+  // ---- Heartbeats. ----
+
+  /** Puts tasks up for a heartbeat before a third of their lease has passed. */
   #beat(): void {
-    const everyMs = this.#heartbeatMs;
     const nowMs = performance.now();
-    // What is left for the next round must not be older than `everyMs` by then.
-    const dueMs = nowMs - everyMs * 0.75;
-    let any = false;
+    let paceMs = LEASE_MS_IDLE;
     for (const running of this.#running.values()) {
-      if (running.beatAtMs <= dueMs) {
+      paceMs = Math.min(paceMs, running.leaseMs);
+      // What is left for the next look must not be older than a third of its lease by then.
+      if (nowMs - running.beatAtMs >= running.leaseMs / 4) {
         running.beatAtMs = nowMs;
         this.#beats.push(running);
-        any = true;
       }
     }
-    if (any) {
+    if (this.#beats.length > 0) {
       this.#wakeup.ring();
     }
-    this.#beatTimer = setTimeout(() => this.#beat(), everyMs / 4);
+    this.#pace(paceMs);
+  }
+
+  /** The next look is in time for a lease that lasts so long, and then the others are too. */
+  #pace(leaseMs: number): void {
+    this.#paceMs = leaseMs;
+    clearTimeout(this.#beatTimer);
+    this.#beatTimer = setTimeout(() => this.#beat(), leaseMs / 12);
   }
 }

@@ -49,6 +49,8 @@ export interface Bench {
 export async function onBench(run: (bench: Bench) => Promise<void>): Promise<void> {
   const client = new Client(URL, TOKEN);
   const name = `typescript-${randomUUID().slice(0, 13)}`;
+  const queue = client.queue(name);
+  await queue.put();
   const started: Array<{ worker: Worker; running: Promise<void> }> = [];
   const start: Bench["start"] = (handler, options) => {
     const worker = client.worker(name, handler, options);
@@ -58,7 +60,7 @@ export async function onBench(run: (bench: Bench) => Promise<void>): Promise<voi
     return { worker, running };
   };
   try {
-    await run({ client, name, queue: client.queue(name), start });
+    await run({ client, name, queue, start });
   } finally {
     for (const { worker, running } of started) {
       worker.stop();

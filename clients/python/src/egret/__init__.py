@@ -36,7 +36,8 @@ from .model import (
     TaskCounts,
     TaskInfo,
 )
-from .worker import PermanentError, Retry, Snooze, Task, Worker
+from .task import PermanentError, Retry, Snooze, Task
+from .worker import Worker
 
 __all__ = [
     "Attempt",

@@ -28,7 +28,8 @@ from .model import (
 )
 from .payload import Duration, Instant
 from .producer import Producer, enqueue_many
-from .worker import Handler, Worker
+from .task import Handler
+from .worker import Worker
 
 WAIT_SECONDS_MAX = 60
 """The longest that one long poll of ``wait`` may last; it makes as many as are needed."""

@@ -21,9 +21,6 @@ BACKOFF_FIRST = 0.1
 BACKOFF_LONGEST = 5.0
 """Most seconds between two attempts."""
 
-OPENED_SECONDS_MAX = 1.0
-"""The longest that a stream is held back until Egret has answered that it is open."""
-
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     # A page of results or a message full of tasks may be larger than gRPC's default of 4 MiB.
     ("grpc.max_receive_message_length", -1),
@@ -173,15 +170,8 @@ async def end_of(call: Any) -> errors.EgretError:
 
 
 async def opened(call: Any) -> bool:
-    """Waits until Egret has answered that a stream is open; false when it has ended instead.
-
-    A server that says nothing before it is told something is not waited for any longer than
-    ``OPENED_SECONDS_MAX``.
-    """
-    answer = asyncio.ensure_future(call.initial_metadata())
-    await asyncio.wait((answer,), timeout=OPENED_SECONDS_MAX)
-    if not answer.done():
-        answer.cancel()
+    """Waits until Egret has answered that a stream is open; false when it has ended instead."""
+    await call.initial_metadata()
     # The end of a refused stream is told right after its headers, which may be the same thing.
     await asyncio.sleep(0)
     return not call.done()

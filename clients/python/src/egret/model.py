@@ -223,8 +223,8 @@ class Attempt:
 class TaskInfo:
     """A task as it was when Egret was asked; read only.
 
-    Payload and result are decoded when they are read; in lists, changes and brief answers they
-    are not there (``b""``).
+    Payload and result are decoded when they are read; in lists and brief answers they are not
+    there (``None``, or ``b""`` of bytes).
     """
 
     __slots__ = ("_message",)

@@ -36,8 +36,10 @@ def encode(value: Any) -> tuple[bytes, pb.Format]:
 
 
 def decode(data: bytes, format: pb.Format) -> Any:
-    """The value that ``encode`` made the bytes of."""
-    return _load(data.decode()) if format == _JSON else data
+    """The value that ``encode`` made the bytes of; ``None`` for JSON that was left out."""
+    if format == _JSON:
+        return _load(data.decode()) if data else None
+    return data
 
 
 def milliseconds(duration: Duration, name: str) -> int:

@@ -14,8 +14,7 @@ import signal
 import socket
 import sys
 from collections import deque
-from datetime import datetime
-from typing import Any, Awaitable, Callable, Deque, Iterable, Optional, Sequence
+from typing import Any, Deque, Iterable, Optional, Sequence
 
 import grpc
 import grpc.aio
@@ -25,6 +24,7 @@ from . import payload as codec
 from ._proto import queue_pb2 as pb
 from .connection import Backoff, Connection, Wakeup, end_of, opened, within
 from .payload import Duration, milliseconds
+from .task import Handler, PermanentError, Retry, Snooze, Task
 
 logger = logging.getLogger("egret")
 
@@ -34,115 +34,27 @@ MESSAGE_BYTES_MAX = 1 << 20
 """A message whose results have reached so many bytes takes no further report."""
 UNACKNOWLEDGED_MAX = 10_000
 """With so many reports unacknowledged, a worker asks for no more tasks."""
+RESULT_BYTES_MAX = 6 << 20
+"""A larger result is not sent: its message would end the stream, for every task of the worker."""
+LEASE_MS_LEAST = 100
+"""Egret grants no shorter lease."""
+LEASE_MS_IDLE = 60_000
+"""While no lease is shorter, running tasks are looked through as often as this one would need."""
 ERROR_CHARACTERS_MAX = 8_000
 """What is longer in the error of a failed attempt is cut off."""
 GOODBYE_SECONDS = 5.0
 """How long a worker that stops waits for the last acknowledgements."""
 
-_JSON = pb.FORMAT_JSON
-
-
-class PermanentError(Exception):
-    """Raised by a handler: trying again cannot help, the task is dead at once."""
-
-
-class Retry(Exception):
-    """Raised by a handler: not now, again after ``delay`` (seconds). The attempt counts."""
-
-    def __init__(self, delay: Duration = 0, reason: str = "") -> None:
-        super().__init__(f"again in {delay} s" + (f": {reason}" if reason else ""))
-        self.delay_ms = milliseconds(delay, "delay")
-        self.reason = reason
-
-
-class Snooze(Exception):
-    """Raised by a handler: not yet, again after ``delay`` (seconds). The attempt does not count."""
-
-    def __init__(self, delay: Duration) -> None:
-        super().__init__(f"again in {delay} s")
-        self.delay_ms = milliseconds(delay, "delay")
-
-
-class Task:
-    """A task in the hands of a handler."""
-
-    __slots__ = ("_assignment", "_payload")
-
-    def __init__(self, assignment: pb.Assignment) -> None:
-        self._assignment = assignment
-        self._payload: Any = _UNREAD
-
-    @property
-    def id(self) -> str:
-        return self._assignment.id
-
-    @property
-    def queue(self) -> str:
-        return self._assignment.queue
-
-    @property
-    def payload(self) -> Any:
-        """What was enqueued: bytes, or what the JSON holds."""
-        if self._payload is _UNREAD:
-            self._payload = codec.decode(self._assignment.payload, self._assignment.format)
-        return self._payload
-
-    @property
-    def attempt(self) -> int:
-        """1 for the first."""
-        return self._assignment.attempt
-
-    @property
-    def max_attempts(self) -> int:
-        return self._assignment.max_attempts
-
-    @property
-    def priority(self) -> int:
-        """0 to 9; 9 goes first."""
-        return self._assignment.priority
-
-    @property
-    def ordering_key(self) -> str:
-        return self._assignment.ordering_key
-
-    @property
-    def created_at(self) -> Optional[datetime]:
-        """When it was enqueued, in UTC."""
-        return codec.moment(self._assignment.created_at_ms)
-
-    @property
-    def tags(self) -> list[str]:
-        return list(self._assignment.tags)
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        return dict(self._assignment.metadata)
-
-    @property
-    def traceparent(self) -> str:
-        return self._assignment.traceparent
-
-    @property
-    def tracestate(self) -> str:
-        return self._assignment.tracestate
-
-    def __repr__(self) -> str:
-        return f"<task {self.id} of {self.queue!r}, attempt {self.attempt}>"
-
-
-_UNREAD = object()
-
-Handler = Callable[[Task], Awaitable[Any]]
-
 
 class _Running:
     """A task whose handler runs, and what ended it if it was not the handler."""
 
-    __slots__ = ("id", "lease", "beat_at", "job", "ended_by")
+    __slots__ = ("id", "lease", "lease_ms", "beat_at", "job", "ended_by")
 
-    def __init__(self, id: str, lease: bytes, beat_at: float) -> None:
+    def __init__(self, id: str, lease: bytes, lease_ms: int, beat_at: float) -> None:
         self.id = id
         self.lease = lease
+        self.lease_ms = lease_ms
         self.beat_at = beat_at
         self.job: Optional[asyncio.Task[None]] = None
         # "lost", "stop", or empty while the handler is left alone.
@@ -234,9 +146,11 @@ class Worker:
         self._credits = 0
         self._wakeup = Wakeup()
         self._backoff = Backoff()
-        # Whether the last stream came to be; there is no reason yet to think otherwise.
-        self._welcomed = True
-        self._heartbeat_seconds = 5.0
+        # Whether Egret may still push tasks over the stream there is, and was asked not to.
+        self._has_credits = False
+        self._drain_sent = False
+        # The lease that the pace of the heartbeats is made for.
+        self._pace_ms = LEASE_MS_IDLE
         self._beating: Optional[asyncio.TimerHandle] = None
         self._stop_called = False
         self._stopping = False
@@ -326,10 +240,14 @@ class Worker:
         for assignment in assignments:
             lease = assignment.lease
             if self._stopping:
+                # Pushed before Egret had heard of the stop.
                 self._report(_Report(assignment.id, lease, "release"))
                 continue
-            running = _Running(assignment.id, lease, now)
+            lease_ms = max(assignment.lease_ms, LEASE_MS_LEAST)
+            running = _Running(assignment.id, lease, lease_ms, now)
             self._running[lease] = running
+            if lease_ms < self._pace_ms:
+                self._pace(lease_ms)
             running.job = _spawn(self._handle(running, assignment), self._loop)
 
     async def _handle(self, running: _Running, assignment: pb.Assignment) -> None:
@@ -337,6 +255,10 @@ class Worker:
         try:
             result, format = codec.encode(await self._handler(Task(assignment)))
             report = _Report(id, lease, "completed", result=result, format=format)
+            if len(result) > RESULT_BYTES_MAX:
+                text = f"the result has {len(result)} bytes, more than a message takes"
+                logger.warning("task %s: %s", id, text)
+                report = _Report(id, lease, "failed", text=text)
         except asyncio.CancelledError:
             report = _Report(id, lease, "release")
             if not running.ended_by:
@@ -394,11 +316,9 @@ class Worker:
         for lost in response.lost:
             self._lost(self._running.get(lost.lease), lost.reason)
         if response.HasField("welcome"):
-            self._welcomed = True
             self._backoff.reset()
-            if response.welcome.lease_ms:
-                self._heartbeat_seconds = response.welcome.lease_ms / 1000 / 3
-                self._beat()
+        if response.drained:
+            self._has_credits = False
         if self._stopping or len(sent) < UNACKNOWLEDGED_MAX <= len(sent) + len(response.accepted):
             self._wakeup.ring()
 
@@ -461,7 +381,7 @@ class Worker:
         if self._abandoned:
             return True
         return self._stopping and not (
-            self._running or self._waiting or self._sent or self._later
+            self._has_credits or self._running or self._waiting or self._sent or self._later
         )
 
     async def _connected(self) -> bool:
@@ -488,12 +408,10 @@ class Worker:
         self._begin()
         reader = asyncio.ensure_future(self._read(call))
         try:
+            # A write that fails would hide why Egret has refused the stream.
+            await opened(call)
             hello = pb.WorkRequest(hello=self._hello)
             self._pack(hello)
-            if not self._welcomed:
-                # A write that fails would hide why Egret has refused the stream.
-                await opened(call)
-            self._welcomed = False
             message: Optional[pb.WorkRequest] = hello
             while not reader.done():
                 if message is not None:
@@ -513,6 +431,7 @@ class Worker:
             raise
         finally:
             await asyncio.wait((reader,))
+            self._has_credits = False
         if self._abandoned:
             return None
         return await end_of(call)
@@ -525,33 +444,46 @@ class Worker:
         self._sent.clear()
         self._number = 0
         self._waiting.extendleft(reversed(unacknowledged))
-        self._credits = 0 if self._stopping else self._concurrency - len(self._running)
+        self._credits = self._concurrency - len(self._running)
+        self._drain_sent = False
         self._beats.clear()
         self._beats.extend(self._running.values())
 
     def _next(self) -> Optional[pb.WorkRequest]:
-        credits_due = (
-            self._credits and not self._stopping and len(self._sent) < UNACKNOWLEDGED_MAX
-        )
-        if not (self._waiting or self._beats or credits_due):
+        if not (self._waiting or self._beats or self._credits_due() or self._drain_due()):
             return None
         message = pb.WorkRequest()
         self._pack(message)
         return message
 
+    def _credits_due(self) -> bool:
+        waits = self._stopping or len(self._sent) >= UNACKNOWLEDGED_MAX
+        return self._credits > 0 and not waits
+
+    def _drain_due(self) -> bool:
+        return self._stopping and self._has_credits and not self._drain_sent
+
     def _pack(self, message: pb.WorkRequest) -> None:
+        if self._credits_due():
+            message.credits = self._credits
+            self._credits = 0
+            self._has_credits = True
+        if self._drain_due():
+            message.drain = True
+            self._drain_sent = True
         waiting, beats, sent = self._waiting, self._beats, self._sent
         number = self._number
+        end = number + MESSAGE_REPORTS_MAX
         size = 0
         add = message.reports.add
-        while beats:
+        while beats and number < end:
             running = beats.popleft()
             if running.lease in self._running:
-                add(lease=running.lease).heartbeat.SetInParent()
+                # What the queue says may have changed since, and the pace is made for this lease.
+                add(lease=running.lease).heartbeat.lease_ms = running.lease_ms
                 sent[number] = running
                 number += 1
                 self.heartbeats_sent += 1
-        end = number + MESSAGE_REPORTS_MAX
         while waiting and number < end and size < MESSAGE_BYTES_MAX:
             report = waiting.popleft()
             report.write_to(add())
@@ -559,9 +491,6 @@ class Worker:
             sent[number] = report
             number += 1
         self._number = number
-        if not self._stopping and len(sent) < UNACKNOWLEDGED_MAX:
-            message.credits = self._credits
-            self._credits = 0
 
     async def _read(self, call: Any) -> None:
         try:
@@ -576,35 +505,33 @@ class Worker:
             self._wakeup.ring()
 
     async def _goodbye(self, call: Any, reader: asyncio.Future[None]) -> None:
-        """Ends the stream; what Egret pushed in the last moment is given back by a call."""
+        """Ends a stream over which nothing more is to come."""
         await call.done_writing()
         await asyncio.wait((reader,), timeout=GOODBYE_SECONDS)
         call.cancel()
-        if self._waiting:
-            request = pb.ReportRequest()
-            for report in self._waiting:
-                report.write_to(request.reports.add())
-            self._waiting.clear()
-            try:
-                await self._connection.call("Report", request, pb.ReportResponse, GOODBYE_SECONDS)
-            except errors.EgretError as error:
-                logger.warning("the last tasks could not be given back: %s", error)
+
+    # ---- Heartbeats. ----
 
     def _beat(self) -> None:
-        """Puts running tasks up for a heartbeat before a third of their lease has passed."""
-        every = self._heartbeat_seconds
+        """Puts tasks up for a heartbeat before a third of their lease has passed."""
         now = self._loop.time()
-        # What is left for the next round must not be older than `every` by then.
-        due = now - every * 0.75
-        due_now = [running for running in self._running.values() if running.beat_at <= due]
-        if due_now:
-            for running in due_now:
+        pace_ms = LEASE_MS_IDLE
+        for running in self._running.values():
+            pace_ms = min(pace_ms, running.lease_ms)
+            # What is left for the next look must not be older than a third of its lease by then.
+            if now - running.beat_at >= running.lease_ms / 1000 / 4:
                 running.beat_at = now
-            self._beats.extend(due_now)
+                self._beats.append(running)
+        if self._beats:
             self._wakeup.ring()
+        self._pace(pace_ms)
+
+    def _pace(self, lease_ms: int) -> None:
+        """The next look is in time for a lease that lasts so long, and then the others are too."""
+        self._pace_ms = lease_ms
         if self._beating is not None:
             self._beating.cancel()
-        self._beating = self._loop.call_later(every / 4, self._beat)
+        self._beating = self._loop.call_later(lease_ms / 1000 / 12, self._beat)
 
 
 BACKOFF_REPORT = 0.1

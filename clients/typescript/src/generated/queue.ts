@@ -137,6 +137,7 @@ export interface Assignment {
   metadata: { [key: string]: string };
   traceparent: string;
   tracestate: string;
+  leaseMs: number;
 }
 
 export interface Assignment_MetadataEntry {
@@ -184,6 +185,7 @@ export interface WorkRequest {
   hello: Hello | undefined;
   credits: number;
   reports: TaskReport[];
+  drain: boolean;
 }
 
 export interface Hello {
@@ -198,6 +200,7 @@ export interface WorkResponse {
   accepted: number[];
   refused: Refused[];
   lost: LostLease[];
+  drained: boolean;
 }
 
 export interface Welcome {
@@ -1325,6 +1328,7 @@ function createBaseAssignment(): Assignment {
     metadata: {},
     traceparent: "",
     tracestate: "",
+    leaseMs: 0,
   };
 }
 
@@ -1374,6 +1378,9 @@ export const Assignment: MessageFns<Assignment> = {
     }
     if (message.tracestate !== "") {
       writer.uint32(122).string(message.tracestate);
+    }
+    if (message.leaseMs !== 0) {
+      writer.uint32(128).uint64(message.leaseMs);
     }
     return writer;
   },
@@ -1514,6 +1521,14 @@ export const Assignment: MessageFns<Assignment> = {
             message.tracestate = reader.string();
             continue;
           }
+          case 16: {
+            if (tag !== 128) {
+              break;
+            }
+
+            message.leaseMs = longToNumber(reader.uint64());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1554,6 +1569,7 @@ export const Assignment: MessageFns<Assignment> = {
     );
     message.traceparent = object.traceparent ?? "";
     message.tracestate = object.tracestate ?? "";
+    message.leaseMs = object.leaseMs ?? 0;
     return message;
   },
 };
@@ -2125,7 +2141,7 @@ export const Heartbeat: MessageFns<Heartbeat> = {
 };
 
 function createBaseWorkRequest(): WorkRequest {
-  return { hello: undefined, credits: 0, reports: [] };
+  return { hello: undefined, credits: 0, reports: [], drain: false };
 }
 
 export const WorkRequest: MessageFns<WorkRequest> = {
@@ -2138,6 +2154,9 @@ export const WorkRequest: MessageFns<WorkRequest> = {
     }
     for (const v of message.reports) {
       TaskReport.encode(v!, writer.uint32(26).fork()).join();
+    }
+    if (message.drain !== false) {
+      writer.uint32(32).bool(message.drain);
     }
     return writer;
   },
@@ -2179,6 +2198,14 @@ export const WorkRequest: MessageFns<WorkRequest> = {
             message.reports.push(TaskReport.decode(reader, reader.uint32()));
             continue;
           }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.drain = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2199,6 +2226,7 @@ export const WorkRequest: MessageFns<WorkRequest> = {
     message.hello = (object.hello !== undefined && object.hello !== null) ? Hello.fromPartial(object.hello) : undefined;
     message.credits = object.credits ?? 0;
     message.reports = object.reports?.map((e) => TaskReport.fromPartial(e)) || [];
+    message.drain = object.drain ?? false;
     return message;
   },
 };
@@ -2283,7 +2311,7 @@ export const Hello: MessageFns<Hello> = {
 };
 
 function createBaseWorkResponse(): WorkResponse {
-  return { welcome: undefined, tasks: [], accepted: [], refused: [], lost: [] };
+  return { welcome: undefined, tasks: [], accepted: [], refused: [], lost: [], drained: false };
 }
 
 export const WorkResponse: MessageFns<WorkResponse> = {
@@ -2306,6 +2334,9 @@ export const WorkResponse: MessageFns<WorkResponse> = {
     }
     for (const v of message.lost) {
       LostLease.encode(v!, writer.uint32(42).fork()).join();
+    }
+    if (message.drained !== false) {
+      writer.uint32(48).bool(message.drained);
     }
     return writer;
   },
@@ -2373,6 +2404,14 @@ export const WorkResponse: MessageFns<WorkResponse> = {
             message.lost.push(LostLease.decode(reader, reader.uint32()));
             continue;
           }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.drained = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2397,6 +2436,7 @@ export const WorkResponse: MessageFns<WorkResponse> = {
     message.accepted = object.accepted?.map((e) => e) || [];
     message.refused = object.refused?.map((e) => Refused.fromPartial(e)) || [];
     message.lost = object.lost?.map((e) => LostLease.fromPartial(e)) || [];
+    message.drained = object.drained ?? false;
     return message;
   },
 };

@@ -163,7 +163,7 @@ class EnqueueResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[Enqueued, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("id", "queue", "payload", "format", "lease", "lease_until_ms", "attempt", "max_attempts", "priority", "ordering_key", "created_at_ms", "tags", "metadata", "traceparent", "tracestate")
+    __slots__ = ("id", "queue", "payload", "format", "lease", "lease_until_ms", "attempt", "max_attempts", "priority", "ordering_key", "created_at_ms", "tags", "metadata", "traceparent", "tracestate", "lease_ms")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +186,7 @@ class Assignment(_message.Message):
     METADATA_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     TRACESTATE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     payload: bytes
@@ -201,7 +202,8 @@ class Assignment(_message.Message):
     metadata: _containers.ScalarMap[str, str]
     traceparent: str
     tracestate: str
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[bytes] = ..., format: _Optional[_Union[Format, str]] = ..., lease: _Optional[bytes] = ..., lease_until_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., priority: _Optional[int] = ..., ordering_key: _Optional[str] = ..., created_at_ms: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ...) -> None: ...
+    lease_ms: int
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[bytes] = ..., format: _Optional[_Union[Format, str]] = ..., lease: _Optional[bytes] = ..., lease_until_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., priority: _Optional[int] = ..., ordering_key: _Optional[str] = ..., created_at_ms: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class TaskReport(_message.Message):
     __slots__ = ("lease", "completed", "failed", "nack", "snooze", "release", "heartbeat")
@@ -262,14 +264,16 @@ class Heartbeat(_message.Message):
     def __init__(self, lease_ms: _Optional[int] = ...) -> None: ...
 
 class WorkRequest(_message.Message):
-    __slots__ = ("hello", "credits", "reports")
+    __slots__ = ("hello", "credits", "reports", "drain")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     CREDITS_FIELD_NUMBER: _ClassVar[int]
     REPORTS_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     credits: int
     reports: _containers.RepeatedCompositeFieldContainer[TaskReport]
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., credits: _Optional[int] = ..., reports: _Optional[_Iterable[_Union[TaskReport, _Mapping]]] = ...) -> None: ...
+    drain: bool
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., credits: _Optional[int] = ..., reports: _Optional[_Iterable[_Union[TaskReport, _Mapping]]] = ..., drain: bool = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("queues", "worker", "lease_ms")
@@ -282,18 +286,20 @@ class Hello(_message.Message):
     def __init__(self, queues: _Optional[_Iterable[str]] = ..., worker: _Optional[str] = ..., lease_ms: _Optional[int] = ...) -> None: ...
 
 class WorkResponse(_message.Message):
-    __slots__ = ("welcome", "tasks", "accepted", "refused", "lost")
+    __slots__ = ("welcome", "tasks", "accepted", "refused", "lost", "drained")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     tasks: _containers.RepeatedCompositeFieldContainer[Assignment]
     accepted: _containers.RepeatedScalarFieldContainer[int]
     refused: _containers.RepeatedCompositeFieldContainer[Refused]
     lost: _containers.RepeatedCompositeFieldContainer[LostLease]
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., tasks: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., accepted: _Optional[_Iterable[int]] = ..., refused: _Optional[_Iterable[_Union[Refused, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[LostLease, _Mapping]]] = ...) -> None: ...
+    drained: bool
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., tasks: _Optional[_Iterable[_Union[Assignment, _Mapping]]] = ..., accepted: _Optional[_Iterable[int]] = ..., refused: _Optional[_Iterable[_Union[Refused, _Mapping]]] = ..., lost: _Optional[_Iterable[_Union[LostLease, _Mapping]]] = ..., drained: bool = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("lease_ms",)
