@@ -1,7 +1,7 @@
 //! A worker that takes tasks as they come ready, as many as it has room for.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::api::sink::WorkSink;
 
@@ -22,11 +22,23 @@ pub(crate) struct WorkSession {
     /// Ids of queues, with the lease time of each in milliseconds.
     pub queues: Vec<(u32, u64)>,
     pub sink: Arc<dyn WorkSink>,
-    /// Tasks it has room for.
-    credits: AtomicI64,
+    /// Tasks it has room for; above them how often it has been drained.
+    room: AtomicU64,
     /// Which partitions count on it; the others must be told when it has room.
     known: Box<[AtomicBool]>,
+    /// Only one partition may count on it.
+    alone: bool,
     closed: AtomicBool,
+}
+
+/// Where the number of drains begins in the word that holds the credits too.
+const DRAIN: u64 = 1 << 32;
+
+/// Credits that a partition has taken. What is not used is to be given back.
+pub(crate) struct Room {
+    pub credits: u32,
+    /// The number of drains when they were taken.
+    drains: u64,
 }
 
 impl WorkSession {
@@ -40,44 +52,74 @@ impl WorkSession {
             worker: worker.into(),
             queues,
             sink,
-            credits: AtomicI64::new(0),
+            room: AtomicU64::new(0),
             known: (0..partitions).map(|_| AtomicBool::new(false)).collect(),
+            alone: false,
             closed: AtomicBool::new(false),
         }
     }
 
-    /// Another place for the same worker, without room yet.
+    /// Another place for the same worker, without room yet, that one partition is to count on.
     pub fn alike(&self, partitions: usize) -> Self {
-        Self::new(
-            &self.worker,
-            self.queues.clone(),
-            self.sink.clone(),
-            partitions,
-        )
+        Self {
+            alone: true,
+            ..Self::new(
+                &self.worker,
+                self.queues.clone(),
+                self.sink.clone(),
+                partitions,
+            )
+        }
     }
 
     /// Room for `count` more tasks.
     pub fn add_credits(&self, count: u32) {
-        self.credits.fetch_add(i64::from(count), Ordering::SeqCst);
+        self.change(|room| room & !(DRAIN - 1) | u64::from((room as u32).saturating_add(count)));
     }
 
     /// Takes up to `most` credits.
-    pub fn take_credits(&self, most: u32) -> u32 {
-        if self.closed.load(Ordering::Acquire) {
-            return 0;
+    pub fn take_credits(&self, most: u32) -> Room {
+        let most = if self.is_closed() { 0 } else { most };
+        let before = self.change(|room| room - u64::from((room as u32).min(most)));
+        Room {
+            credits: (before as u32).min(most),
+            drains: before / DRAIN,
         }
-        let mut known = self.credits.load(Ordering::SeqCst);
+    }
+
+    /// No room any more. What partitions have taken before does not come back either.
+    pub fn drain(&self) {
+        self.change(|room| (room / DRAIN + 1).wrapping_mul(DRAIN));
+    }
+
+    /// Gives back credits that were not used. Returns the partitions that must be told now: they may have
+    /// found no room meanwhile. They count on it from here on.
+    pub fn give_back(&self, room: &Room, unused: u32) -> Vec<usize> {
+        if unused == 0 {
+            return Vec::new();
+        }
+        let before = self.change(|now| match now / DRAIN == room.drains {
+            true => now & !(DRAIN - 1) | u64::from((now as u32).saturating_add(unused)),
+            false => now,
+        });
+        if self.alone || before / DRAIN != room.drains {
+            return Vec::new();
+        }
+        let partitions = 0..self.known.len();
+        partitions.filter(|one| self.become_known(*one)).collect()
+    }
+
+    fn change(&self, to: impl Fn(u64) -> u64) -> u64 {
+        let mut known = self.room.load(Ordering::SeqCst);
         loop {
-            let taken = known.clamp(0, i64::from(most));
-            if taken == 0 {
-                return 0;
-            }
-            let left = known - taken;
-            let swapped =
-                self.credits
-                    .compare_exchange_weak(known, left, Ordering::SeqCst, Ordering::SeqCst);
+            let swapped = self.room.compare_exchange_weak(
+                known,
+                to(known),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
             match swapped {
-                Ok(_) => return taken as u32,
+                Ok(before) => return before,
                 Err(now) => known = now,
             }
         }
@@ -95,7 +137,7 @@ impl WorkSession {
 
     /// Whether it has room for a task.
     pub fn has_credits(&self) -> bool {
-        self.credits.load(Ordering::SeqCst) > 0 && !self.is_closed()
+        self.room.load(Ordering::SeqCst) as u32 > 0 && !self.is_closed()
     }
 
     /// Gets nothing more.
@@ -113,3 +155,6 @@ impl WorkSession {
         found.map_or(0, |(_, lease_ms)| *lease_ms)
     }
 }
+
+#[cfg(test)]
+mod tests;

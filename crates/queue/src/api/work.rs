@@ -233,7 +233,7 @@ impl Worker {
     /// The worker has no room any more, whatever it said before. `drained` is called when everything that
     /// was handed out to it before has been pushed.
     pub fn drain(&self, drained: impl FnOnce() + Send + 'static) {
-        while self.session.take_credits(u32::MAX) > 0 {}
+        self.session.drain();
         let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
         let drained = Arc::new(LastCall(Mutex::new(Some(Box::new(drained)))));
         for partition in 0..partitions {

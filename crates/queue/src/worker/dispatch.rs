@@ -9,7 +9,7 @@ use egret_log::{LogReader, Seq};
 
 use super::limits::{Limits, is_limited};
 use super::turn::Turn;
-use crate::api::session::WorkSession;
+use crate::api::session::{Room, WorkSession};
 use crate::api::sink::Assigned;
 use crate::core::command::Command;
 use crate::core::entry::TaskState;
@@ -43,6 +43,8 @@ pub(crate) struct Dispatcher {
     considered: BTreeSet<u32>,
     /// Who holds a lease, by token.
     holders: HashMap<u64, Arc<WorkSession>, BuildHasherDefault<TokenHasher>>,
+    /// Partitions that are to be told of workers that have room again.
+    roomy: Vec<(usize, Arc<WorkSession>)>,
 }
 
 /// Tokens are counted up: a multiplication spreads them.
@@ -75,6 +77,7 @@ impl Dispatcher {
             sessions: BTreeMap::new(),
             considered: BTreeSet::new(),
             holders: HashMap::default(),
+            roomy: Vec::new(),
         }
     }
 
@@ -213,25 +216,25 @@ impl Dispatcher {
             let Some(session) = sessions.front().cloned() else {
                 return;
             };
-            let credits = session.take_credits(wanted);
-            if credits == 0 {
+            let room = session.take_credits(wanted);
+            if room.credits == 0 {
                 self.put_aside(&session);
                 continue;
             }
             let settings = is_limited(&row.settings).then(|| row.settings.clone());
             sessions.rotate_left(1);
             let permits = match settings {
-                Some(settings) => self.permits(queue, credits, &settings, turn),
-                None => credits,
+                Some(settings) => self.permits(queue, room.credits, &settings, turn),
+                None => room.credits,
             };
             if permits == 0 {
-                session.add_credits(credits);
+                self.give_back(&session, &room, room.credits);
                 return;
             }
             let begin = claimed.len();
             let lease_ms = session.lease_ms(queue);
             let count = turn.claim(queue, &session.worker, permits, lease_ms, claimed);
-            session.add_credits(credits - count);
+            self.give_back(&session, &room, room.credits - count);
             if self.limited.contains(&queue) {
                 self.limits.give_back(queue, permits - count);
             }
@@ -247,6 +250,17 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
+    fn give_back(&mut self, session: &Arc<WorkSession>, room: &Room, unused: u32) {
+        let partitions = session.give_back(room, unused).into_iter();
+        self.roomy
+            .extend(partitions.map(|partition| (partition, session.clone())));
+    }
+
+    /// Partitions that found no room for a worker that has some again, since it was last asked.
+    pub fn take_roomy(&mut self) -> Vec<(usize, Arc<WorkSession>)> {
+        std::mem::take(&mut self.roomy)
+    }
+
     fn permits(
         &mut self,
         queue: u32,

@@ -337,6 +337,9 @@ impl<L: Log + 'static> Partition<L> {
         for (partition, queue) in self.dispatcher.note_leased(&self.state) {
             self.post.consider(partition, queue);
         }
+        for (partition, session) in self.dispatcher.take_roomy() {
+            self.post.has_room(partition, session);
+        }
     }
 
     fn refuse_told(&mut self, error: &QueueError) {

@@ -6,6 +6,7 @@ use egret_log::Refused;
 
 use super::partition::Shared;
 use super::turn::Turn;
+use crate::api::session::WorkSession;
 use crate::api::submit::{Answer, Submission};
 use crate::core::command::Command;
 use crate::core::state::{Message, MessageKind, State};
@@ -55,6 +56,15 @@ impl Post {
         if let Some(peers) = self.peers.get() {
             // One that takes nothing in now looks at what is ready when it does.
             let _ = peers[partition].inbox.push(Submission::Consider(queue), 0);
+        }
+    }
+
+    /// Has a partition count on a worker.
+    pub fn has_room(&self, partition: usize, session: Arc<WorkSession>) {
+        let told = Submission::Credits(session.clone());
+        let peers = self.peers.get();
+        if peers.is_none_or(|peers| peers[partition].inbox.push(told, 0).is_err()) {
+            session.become_unknown(partition);
         }
     }
 
