@@ -28,10 +28,19 @@ async def kill_server() -> None:
 
     It reads ``KILL`` from standard output and answers with a line when the server is up again.
     """
-    print("KILL", flush=True)
+    await _ask_for("KILL")
+
+
+async def stop_server() -> None:
+    """The same with ``STOP``, by the signal that lets the server end in an orderly way."""
+    await _ask_for("STOP")
+
+
+async def _ask_for(word: str) -> None:
+    print(word, flush=True)
     line = await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
     if not line:
-        raise RuntimeError("nobody is there to kill the server")
+        raise RuntimeError("nobody is there to restart the server")
 
 
 class ServerTest(unittest.IsolatedAsyncioTestCase):

@@ -11,6 +11,7 @@ from egret import (
     Enqueued,
     EnqueueRefused,
     InvalidRequest,
+    LimitReached,
     NewTask,
     NotFound,
     PermanentError,
@@ -206,6 +207,20 @@ class Refusals(ServerTest):
                     await self.soon(call)
                 self.assertFalse(raised.exception.retryable)
 
+    async def test_a_queue_that_is_not_there(self) -> None:
+        async def handle(task: Task) -> None:
+            pass
+
+        calls = [
+            self.client.queue("nobody").enqueue(1),
+            self.client.queue("nobody").info(),
+            self.client.work([self.name, "nobody"], handle),
+        ]
+        for call in calls:
+            with self.assertRaises(NotFound) as raised:
+                await self.soon(call)
+            self.assertEqual(raised.exception.code, "queue_not_found")
+
     async def test_one_bad_task_does_not_harm_the_others(self) -> None:
         outcomes = await self.soon(
             asyncio.gather(
@@ -230,14 +245,17 @@ class Refusals(ServerTest):
         outcomes = await self.soon(
             asyncio.gather(
                 self.queue.enqueue(1),
+                self.queue.enqueue(b"x" * (2 << 20)),
                 self.queue.enqueue(b"x" * (8 << 20)),
-                self.queue.enqueue(3),
+                self.queue.enqueue(4),
                 return_exceptions=True,
             )
         )
         self.assertIsInstance(outcomes[0], Enqueued)
-        self.assertIsInstance(outcomes[1], EgretError)
-        self.assertIsInstance(outcomes[2], Enqueued)
+        self.assertIsInstance(outcomes[1], LimitReached)
+        # More than a message takes.
+        self.assertIsInstance(outcomes[2], InvalidRequest)
+        self.assertIsInstance(outcomes[3], Enqueued)
 
     async def test_what_cannot_be_sent_is_refused_here(self) -> None:
         for payload in (object(), {"n": float("nan")}):

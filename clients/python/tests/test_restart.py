@@ -1,4 +1,4 @@
-"""The server dies and comes back. Whoever starts this test kills it when told (see ``server``)."""
+"""The server ends and comes back. Whoever starts this test sees to it when told (see ``server``)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from egret import State, Task, UnknownOutcome
 
-from .server import ServerTest, kill_server
+from .server import ServerTest, kill_server, stop_server
 
 
 class Restart(ServerTest):
@@ -73,3 +73,32 @@ class Restart(ServerTest):
         await self.soon(killing)
         self.assertEqual(await self.soon(self.client.result(enqueued.id)), "kept")
         self.assertEqual(attempts, 1)
+
+    async def test_a_server_that_stops_leaves_no_doubt(self) -> None:
+        async def handle(task: Task) -> None:
+            pass
+
+        worker, _ = self.start(handle, concurrency=16)
+        some = asyncio.get_running_loop().create_future()
+        numbers = iter(range(4000))
+        ids: set[str] = set()
+
+        async def caller() -> None:
+            for n in numbers:
+                ids.add((await self.queue.enqueue(n)).id)
+                if len(ids) == 1000:
+                    some.set_result(None)
+
+        callers = asyncio.gather(*(caller() for _ in range(32)))
+        await self.soon(some)
+        await self.soon(stop_server())
+        await self.soon(callers)
+        self.assertEqual(len(ids), 4000)
+
+        async def all_completed() -> bool:
+            return (await self.queue.info()).counts.completed >= 4000
+
+        await self.until(all_completed)
+        # None was enqueued twice, and each was worked on once.
+        self.assertEqual((await self.queue.info()).counts.completed, 4000)
+        self.assertEqual(worker.completed, 4000)

@@ -331,6 +331,41 @@ class Outcomes(ServerTest):
         # At least one in each third of a lease, or almost.
         self.assertGreaterEqual(worker.heartbeats_sent, 8)
 
+    async def test_heartbeats_follow_the_lease_of_each_queue(self) -> None:
+        held = asyncio.get_running_loop().create_future()
+        short = self.client.queue(f"{self.name}-short")
+        await self.queue.put(lease=3600)
+        await short.put(lease=0.6)
+
+        async def handle(task: Task) -> int:
+            await held
+            return task.attempt
+
+        worker = self.client.worker([self.name, short.name], handle)
+        running = asyncio.ensure_future(worker.run())
+        enqueued = [await queue.enqueue(1) for queue in (self.queue, self.queue, short)]
+
+        async def three_leases_have_passed() -> bool:
+            return worker.heartbeats_sent >= 9
+
+        # Those of an hour need no heartbeat.
+        await self.until(three_leases_have_passed)
+        held.set_result(None)
+        for task in enqueued:
+            self.assertEqual(await self.soon(self.client.result(task.id)), 1)
+        worker.stop()
+        await self.soon(running)
+
+    async def test_a_result_that_no_message_takes_fails_the_attempt(self) -> None:
+        async def handle(task: Task) -> bytes:
+            return b"x" * (9 << 20)
+
+        self.start(handle)
+        enqueued = await self.queue.enqueue(1, max_attempts=1)
+        with self.assertRaises(TaskFailed) as raised:
+            await self.soon(self.client.result(enqueued.id))
+        self.assertIn("more than a message takes", str(raised.exception))
+
     async def test_waiting_has_an_end(self) -> None:
         enqueued = await self.queue.enqueue(1)
         with self.assertRaises(TimedOut):
@@ -380,6 +415,26 @@ class Stopping(ServerTest):
             info = await self.client.get(task.id)
             # A task given back is as if nobody had held it.
             self.assertEqual((info.state, info.attempts), (State.READY, 0))
+
+    async def test_a_stop_amid_many_tasks_holds_none_back(self) -> None:
+        async def handle(task: Task) -> None:
+            await asyncio.sleep(0.001)
+
+        worker, running = self.start(handle, concurrency=64)
+        enqueueing = asyncio.gather(*(self.queue.enqueue(n) for n in range(3000)))
+
+        async def some_are_done() -> bool:
+            return worker.completed > 0
+
+        await self.until(some_are_done)
+        worker.stop()
+        await self.soon(running)
+        await self.soon(enqueueing)
+        counts = (await self.queue.info()).counts
+        # What was pushed in the last moment is not held until its lease ends.
+        self.assertEqual((counts.leased, counts.delayed, counts.dead), (0, 0, 0))
+        self.assertEqual(counts.ready + counts.completed, 3000)
+        self.assertEqual(counts.completed, worker.completed)
 
     async def test_cancelling_stops_gracefully_too(self) -> None:
         started = asyncio.get_running_loop().create_future()

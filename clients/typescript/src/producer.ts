@@ -28,11 +28,15 @@ const MESSAGE_TASKS_MAX = 1_000;
 /** A message that has reached so many bytes takes no further task. */
 const MESSAGE_BYTES_MAX = 1 << 20;
 
+/** The code of what Egret does not take in any more because it stops. */
+const STOPPING = "stopping";
+
 // Statuses that a server or a proxy gives before it has done anything.
 const SAYS_NO = new Set<Status>([
   Status.UNAUTHENTICATED,
   Status.PERMISSION_DENIED,
   Status.INVALID_ARGUMENT,
+  Status.OUT_OF_RANGE,
   Status.NOT_FOUND,
   Status.RESOURCE_EXHAUSTED,
   Status.UNIMPLEMENTED,
@@ -153,7 +157,8 @@ export class Producer {
     this.#backoff.reset();
     for (const outcome of response.outcomes) {
       const entry = this.#sent.get(outcome.number);
-      if (entry === undefined) {
+      // What is refused by an Egret that stops goes to the one that comes back, once the stream has ended.
+      if (entry === undefined || outcome.error?.code === STOPPING) {
         continue;
       }
       this.#sent.delete(outcome.number);
@@ -254,14 +259,16 @@ export class Producer {
   /** What becomes of the tasks of a stream that has ended. */
   #after(error: EgretError): void {
     const refused = !this.#heard && (error instanceof Unauthenticated || error instanceof Denied);
+    // An Egret that stops answers what it has received, and ends the stream then.
+    const unseen = error.code === STOPPING;
     const again: Entry[] = [];
     const sent = this.#sent;
     this.#sent = new Map();
     for (const entry of sent.values()) {
       if (refused) {
         this.#refuse(entry, error);
-      } else if (entry.task.uniqueKey !== "") {
-        entry.maybeEnqueued = true;
+      } else if (unseen || entry.task.uniqueKey !== "") {
+        entry.maybeEnqueued ||= !unseen;
         again.push(entry);
       } else {
         this.#refuse(entry, new UnknownOutcome(error));

@@ -9,6 +9,7 @@ import {
   EgretError,
   EnqueueRefused,
   InvalidRequest,
+  LimitReached,
   NotFound,
   PermanentError,
   type State,
@@ -214,6 +215,14 @@ test("a wrong token is said at every door", () =>
     await stranger.close();
   }));
 
+test("a queue that is not there", () =>
+  onBench(async ({ client, name }) => {
+    const nobody = client.queue("nobody");
+    await refused(nobody.enqueue(1), NotFound, { code: "queue_not_found" });
+    await refused(nobody.info(), NotFound, { code: "queue_not_found" });
+    await refused(client.work([name, "nobody"], () => undefined), NotFound, { code: "queue_not_found" });
+  }));
+
 test("one bad task does not harm the others", () =>
   onBench(async ({ queue }) => {
     const outcomes = await soon(
@@ -237,13 +246,16 @@ test("enqueueMany says which were refused", () =>
 
 test("a payload that is too large ends nobody else's stream", () =>
   onBench(async ({ queue }) => {
-    const large = queue.enqueue(Buffer.alloc(8 << 20));
-    const outcomes = await soon(Promise.allSettled([queue.enqueue(1), large, queue.enqueue(3)]));
+    const large = queue.enqueue(Buffer.alloc(2 << 20));
+    // More than a message takes.
+    const larger = queue.enqueue(Buffer.alloc(8 << 20));
+    const outcomes = await soon(Promise.allSettled([queue.enqueue(1), large, larger, queue.enqueue(4)]));
     assert.deepEqual(
       outcomes.map((outcome) => outcome.status),
-      ["fulfilled", "rejected", "fulfilled"],
+      ["fulfilled", "rejected", "rejected", "fulfilled"],
     );
-    await refused(large, EgretError);
+    await refused(large, LimitReached);
+    await refused(larger, InvalidRequest);
   }));
 
 test("what cannot be sent is refused here", () =>

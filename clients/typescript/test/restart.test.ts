@@ -1,11 +1,11 @@
-/** The server dies and comes back. Whoever starts this test kills it when told (see `server`). */
+/** The server ends and comes back. Whoever starts this test sees to it when told (see `server`). */
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { UnknownOutcome } from "egret";
 
-import { killServer, onBench, signal, sleep, soon } from "./server.js";
+import { killServer, onBench, signal, sleep, soon, stopServer, until } from "./server.js";
 
 test("nothing acknowledged is lost", () =>
   onBench(async ({ client, queue, start }) => {
@@ -76,4 +76,29 @@ test("a report outlives the connection", () =>
     await soon(killing);
     assert.equal(await soon(client.result(id)), "kept");
     assert.equal(attempts, 1);
+  }));
+
+test("a server that stops leaves no doubt", () =>
+  onBench(async ({ queue, start }) => {
+    const { worker } = start(() => undefined, { concurrency: 16 });
+    const some = signal();
+    const ids = new Set<string>();
+    let next = 0;
+    const caller = async () => {
+      while (next < 4000) {
+        ids.add((await queue.enqueue(next++)).id);
+        if (ids.size === 1000) {
+          some.resolve();
+        }
+      }
+    };
+    const callers = Promise.all(Array.from({ length: 32 }, caller));
+    await soon(some.promise);
+    await soon(stopServer());
+    await soon(callers);
+    assert.equal(ids.size, 4000);
+    await until(async () => (await queue.info()).counts.completed >= 4000);
+    // None was enqueued twice, and each was worked on once.
+    assert.equal((await queue.info()).counts.completed, 4000);
+    assert.equal(worker.completed, 4000);
   }));

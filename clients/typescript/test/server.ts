@@ -30,10 +30,19 @@ after(() => {
  * Has the server killed and started again, by whoever started this program: it reads `KILL` from
  * standard output and answers with a line when the server is up again.
  */
-export async function killServer(): Promise<void> {
-  process.stdout.write("KILL\n");
+export function killServer(): Promise<void> {
+  return askFor("KILL");
+}
+
+/** The same with `STOP`, by the signal that lets the server end in an orderly way. */
+export function stopServer(): Promise<void> {
+  return askFor("STOP");
+}
+
+async function askFor(word: string): Promise<void> {
+  process.stdout.write(`${word}\n`);
   const { done } = await lines.next();
-  assert.ok(!done, "nobody is there to kill the server");
+  assert.ok(!done, "nobody is there to restart the server");
 }
 
 /** What a test works with: a client and a queue of its own. */

@@ -308,6 +308,35 @@ test("heartbeats keep a lease", () =>
     assert.ok(worker.heartbeatsSent >= 8, `${worker.heartbeatsSent} heartbeats`);
   }));
 
+test("heartbeats follow the lease of each queue", () =>
+  onBench(async ({ client, name, queue }) => {
+    const short = client.queue(`${name}-short`);
+    await queue.put({ leaseMs: 3_600_000 });
+    await short.put({ leaseMs: 600 });
+    const goOn = signal();
+    const worker = client.worker([name, short.name], async (task) => {
+      await goOn.promise;
+      return task.attempt;
+    });
+    const running = worker.run();
+    const enqueued = [await queue.enqueue(1), await queue.enqueue(2), await short.enqueue(3)];
+    // Three leases have passed then, as those of an hour need no heartbeat.
+    await until(() => worker.heartbeatsSent >= 9);
+    goOn.resolve();
+    for (const { id } of enqueued) {
+      assert.equal(await soon(client.result(id)), 1);
+    }
+    worker.stop();
+    await soon(running);
+  }));
+
+test("a result that no message takes fails the attempt", () =>
+  onBench(async ({ client, queue, start }) => {
+    start(() => Buffer.alloc(9 << 20));
+    const { id } = await queue.enqueue(1, { maxAttempts: 1 });
+    await assert.rejects(soon(client.result(id)), /more than a message takes/);
+  }));
+
 test("waiting has an end", () =>
   onBench(async ({ client, queue }) => {
     const { id } = await queue.enqueue(1);
@@ -362,6 +391,21 @@ test("a stop gives back what takes too long", () =>
       // A task given back is as if nobody had held it.
       assert.deepEqual([task.state, task.attempts], ["ready", 0]);
     }
+  }));
+
+test("a stop amid many tasks holds none back", () =>
+  onBench(async ({ queue, start }) => {
+    const { worker, running } = start(() => sleep(1), { concurrency: 64 });
+    const enqueueing = Promise.all(Array.from({ length: 3000 }, (_, n) => queue.enqueue(n)));
+    await until(() => worker.completed > 0);
+    worker.stop();
+    await soon(running);
+    await soon(enqueueing);
+    const { counts } = await queue.info();
+    // What was pushed in the last moment is not held until its lease ends.
+    assert.deepEqual([counts.leased, counts.delayed, counts.dead], [0, 0, 0]);
+    assert.equal(counts.ready + counts.completed, 3000);
+    assert.equal(counts.completed, worker.completed);
   }));
 
 test("an abort signal stops gracefully too", () =>

@@ -4,7 +4,7 @@
         await client.queue("emails").enqueue({"to": "ada@example.org"})
 """
 
-from .client import Client, Queue, Schedule, Watch
+from .client import Client
 from .errors import (
     Conflict,
     Denied,
@@ -27,16 +27,17 @@ from .model import (
     Enqueued,
     NewTask,
     QueueInfo,
-    QueueSettings,
-    Retention,
-    RetryPolicy,
     ScheduleInfo,
     State,
     TaskChange,
     TaskCounts,
     TaskInfo,
 )
+from .queue import Queue
+from .schedule import Schedule
+from .settings import QueueSettings, Retention, RetryPolicy
 from .task import PermanentError, Retry, Snooze, Task
+from .watch import Watch
 from .worker import Worker
 
 __all__ = [

@@ -23,6 +23,9 @@ MESSAGE_TASKS_MAX = 1_000
 MESSAGE_BYTES_MAX = 1 << 20
 """A message that has reached so many bytes takes no further task."""
 
+_STOPPING = "stopping"
+"""The code of what Egret does not take in any more because it stops."""
+
 _REFUSALS = (errors.Unauthenticated, errors.Denied)
 # Statuses that a server or a proxy gives before it has done anything.
 _SAYS_NO = (*_REFUSALS, errors.InvalidRequest, errors.NotFound, errors.LimitReached)
@@ -153,11 +156,14 @@ class Producer:
         self._backoff.reset()
         sent = self._sent
         for outcome in response.outcomes:
+            # A refused task has no id, which is cheaper to ask than whether there is an error.
+            task_id = outcome.id
+            if not task_id and outcome.error.code == _STOPPING:
+                # It goes to the Egret that comes back, once this stream has ended.
+                continue
             entry = sent.pop(outcome.number, None)
             if entry is None:
                 continue
-            # A refused task has no id, which is cheaper to ask than whether there is an error.
-            task_id = outcome.id
             if task_id:
                 self._settle(entry, Enqueued(task_id, outcome.replayed))
             else:
@@ -267,13 +273,15 @@ class Producer:
     def _after(self, error: errors.EgretError) -> None:
         """What becomes of the tasks of a stream that has ended."""
         refused = isinstance(error, _REFUSALS) and not self._heard
+        # An Egret that stops answers what it has received, and ends the stream then.
+        unseen = error.code == _STOPPING
         sent, self._sent = self._sent, {}
         again: list[_Entry] = []
         for entry in sent.values():
             if refused:
                 self._refuse(entry, error)
-            elif entry.task.unique_key:
-                entry.maybe_enqueued = True
+            elif unseen or entry.task.unique_key:
+                entry.maybe_enqueued |= not unseen
                 again.append(entry)
             else:
                 self._refuse(entry, _unknown(error))

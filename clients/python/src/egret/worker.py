@@ -24,6 +24,7 @@ from . import payload as codec
 from ._proto import queue_pb2 as pb
 from .connection import Backoff, Connection, Wakeup, end_of, opened, within
 from .payload import Duration, milliseconds
+from .report import Report, Running, text_of
 from .task import Handler, PermanentError, Retry, Snooze, Task
 
 logger = logging.getLogger("egret")
@@ -40,71 +41,12 @@ LEASE_MS_LEAST = 100
 """Egret grants no shorter lease."""
 LEASE_MS_IDLE = 60_000
 """While no lease is shorter, running tasks are looked through as often as this one would need."""
-ERROR_CHARACTERS_MAX = 8_000
-"""What is longer in the error of a failed attempt is cut off."""
+BACKOFF_REPORT = 0.1
+"""Seconds before a report that was refused for the moment is sent again; doubled each time."""
+BACKOFF_REPORT_LONGEST = 5.0
+"""Most seconds between two tries of one report."""
 GOODBYE_SECONDS = 5.0
 """How long a worker that stops waits for the last acknowledgements."""
-
-
-class _Running:
-    """A task whose handler runs, and what ended it if it was not the handler."""
-
-    __slots__ = ("id", "lease", "lease_ms", "beat_at", "job", "ended_by")
-
-    def __init__(self, id: str, lease: bytes, lease_ms: int, beat_at: float) -> None:
-        self.id = id
-        self.lease = lease
-        self.lease_ms = lease_ms
-        self.beat_at = beat_at
-        self.job: Optional[asyncio.Task[None]] = None
-        # "lost", "stop", or empty while the handler is left alone.
-        self.ended_by = ""
-
-
-class _Report:
-    """The end of an attempt, kept until it is acknowledged."""
-
-    __slots__ = ("id", "lease", "kind", "result", "format", "text", "delay_ms", "tries", "again")
-
-    def __init__(
-        self,
-        id: str,
-        lease: bytes,
-        kind: str,
-        *,
-        result: bytes = b"",
-        format: Any = 0,
-        text: str = "",
-        delay_ms: int = 0,
-    ) -> None:
-        self.id = id
-        self.lease = lease
-        self.kind = kind
-        self.result = result
-        self.format = format
-        self.text = text
-        self.delay_ms = delay_ms
-        self.tries = 0
-        # It was sent over a stream that ended before the acknowledgement came.
-        self.again = False
-
-    def write_to(self, message: pb.TaskReport) -> None:
-        kind = self.kind
-        message.lease = self.lease
-        if kind == "completed":
-            completed = message.completed
-            completed.result = self.result
-            completed.format = self.format
-        elif kind == "failed" or kind == "permanent":
-            message.failed.error = self.text
-            message.failed.permanent = kind == "permanent"
-        elif kind == "nack":
-            message.nack.delay_ms = self.delay_ms
-            message.nack.reason = self.text
-        elif kind == "snooze":
-            message.snooze.delay_ms = self.delay_ms
-        else:
-            message.release.SetInParent()
 
 
 class Worker:
@@ -136,11 +78,11 @@ class Worker:
             worker=name or f"{socket.gethostname()}-{os.getpid()}",
             lease_ms=0 if lease is None else milliseconds(lease, "lease"),
         )
-        self._running: dict[bytes, _Running] = {}
-        self._waiting: Deque[_Report] = deque()
-        self._beats: Deque[_Running] = deque()
+        self._running: dict[bytes, Running] = {}
+        self._waiting: Deque[Report] = deque()
+        self._beats: Deque[Running] = deque()
         # By number: the report, or the running task of a heartbeat.
-        self._sent: dict[int, _Report | _Running] = {}
+        self._sent: dict[int, Report | Running] = {}
         self._later = 0
         self._number = 0
         self._credits = 0
@@ -241,62 +183,62 @@ class Worker:
             lease = assignment.lease
             if self._stopping:
                 # Pushed before Egret had heard of the stop.
-                self._report(_Report(assignment.id, lease, "release"))
+                self._report(Report(assignment.id, lease, "release"))
                 continue
             lease_ms = max(assignment.lease_ms, LEASE_MS_LEAST)
-            running = _Running(assignment.id, lease, lease_ms, now)
+            running = Running(assignment.id, lease, lease_ms, now)
             self._running[lease] = running
             if lease_ms < self._pace_ms:
                 self._pace(lease_ms)
             running.job = _spawn(self._handle(running, assignment), self._loop)
 
-    async def _handle(self, running: _Running, assignment: pb.Assignment) -> None:
+    async def _handle(self, running: Running, assignment: pb.Assignment) -> None:
         id, lease = running.id, running.lease
         try:
             result, format = codec.encode(await self._handler(Task(assignment)))
-            report = _Report(id, lease, "completed", result=result, format=format)
+            report = Report(id, lease, "completed", result=result, format=format)
             if len(result) > RESULT_BYTES_MAX:
                 text = f"the result has {len(result)} bytes, more than a message takes"
                 logger.warning("task %s: %s", id, text)
-                report = _Report(id, lease, "failed", text=text)
+                report = Report(id, lease, "failed", text=text)
         except asyncio.CancelledError:
-            report = _Report(id, lease, "release")
+            report = Report(id, lease, "release")
             if not running.ended_by:
-                report = _Report(id, lease, "failed", text="the handler was cancelled")
+                report = Report(id, lease, "failed", text="the handler was cancelled")
         except Snooze as snooze:
-            report = _Report(id, lease, "snooze", delay_ms=snooze.delay_ms)
+            report = Report(id, lease, "snooze", delay_ms=snooze.delay_ms)
         except Retry as retry:
-            report = _Report(id, lease, "nack", text=retry.reason, delay_ms=retry.delay_ms)
+            report = Report(id, lease, "nack", text=retry.reason, delay_ms=retry.delay_ms)
         except PermanentError as error:
             logger.warning("task %s failed for good: %s", id, error)
-            report = _Report(id, lease, "permanent", text=_text(error))
+            report = Report(id, lease, "permanent", text=text_of(error))
         except Exception as error:
             if running.ended_by:
                 # Its own clean-up failed after it was interrupted, which says nothing of the task.
-                logger.warning("task %s was interrupted: %s", id, _text(error))
-                report = _Report(id, lease, "release")
+                logger.warning("task %s was interrupted: %s", id, text_of(error))
+                report = Report(id, lease, "release")
             else:
                 attempt = assignment.attempt
                 logger.warning("attempt %d of task %s failed", attempt, id, exc_info=True)
-                report = _Report(id, lease, "failed", text=_text(error))
+                report = Report(id, lease, "failed", text=text_of(error))
         # A lease that was lost may be another's by now, and its report would be refused.
         if self._running.pop(lease, None) is not None:
             self._credits += 1
         if running.ended_by != "lost":
             self._report(report)
 
-    def _interrupt(self, running: _Running, why: str) -> None:
+    def _interrupt(self, running: Running, why: str) -> None:
         if running.ended_by:
             return
         running.ended_by = why
         if running.job is not None:
             running.job.cancel()
 
-    def _report(self, report: _Report) -> None:
+    def _report(self, report: Report) -> None:
         self._waiting.append(report)
         self._wakeup.ring()
 
-    def _lost(self, running: Optional[_Running], reason: str) -> None:
+    def _lost(self, running: Optional[Running], reason: str) -> None:
         if running is not None and not running.ended_by:
             logger.warning("the lease of task %s is lost: %s", running.id, reason)
             self._interrupt(running, "lost")
@@ -309,7 +251,7 @@ class Worker:
         sent = self._sent
         for number in response.accepted:
             report = sent.pop(number, None)
-            if type(report) is _Report and report.kind == "completed":
+            if type(report) is Report and report.kind == "completed":
                 self.completed += 1
         for refused in response.refused:
             self._refused(sent.pop(refused.number, None), refused.error)
@@ -322,10 +264,10 @@ class Worker:
         if self._stopping or len(sent) < UNACKNOWLEDGED_MAX <= len(sent) + len(response.accepted):
             self._wakeup.ring()
 
-    def _refused(self, report: _Report | _Running | None, error: pb.Error) -> None:
+    def _refused(self, report: Report | Running | None, error: pb.Error) -> None:
         if report is None:
             return
-        if isinstance(report, _Running):
+        if isinstance(report, Running):
             if error.code == "lease_lost":
                 self._lost(self._running.get(report.lease), error.message)
             return
@@ -343,11 +285,11 @@ class Worker:
             # A result that is too large, for one: the attempt must not hang until its lease ends.
             logger.warning("task %s: its result was refused: %s", report.id, error.message)
             text = f"the result was refused: {error.code}: {error.message}"
-            self._report(_Report(report.id, report.lease, "failed", text=text))
+            self._report(Report(report.id, report.lease, "failed", text=text))
         else:
             logger.error("task %s: %s was refused: %s", report.id, report.kind, error.message)
 
-    def _again(self, report: _Report) -> None:
+    def _again(self, report: Report) -> None:
         self._later -= 1
         self._report(report)
 
@@ -438,7 +380,7 @@ class Worker:
 
     def _begin(self) -> None:
         """What an earlier stream left unacknowledged goes over the new one, which counts anew."""
-        unacknowledged = [sent for sent in self._sent.values() if isinstance(sent, _Report)]
+        unacknowledged = [sent for sent in self._sent.values() if isinstance(sent, Report)]
         for report in unacknowledged:
             report.again = True
         self._sent.clear()
@@ -532,17 +474,6 @@ class Worker:
         if self._beating is not None:
             self._beating.cancel()
         self._beating = self._loop.call_later(lease_ms / 1000 / 12, self._beat)
-
-
-BACKOFF_REPORT = 0.1
-"""Seconds before a report that was refused for the moment is sent again; doubled each time."""
-BACKOFF_REPORT_LONGEST = 5.0
-"""Most seconds between two tries of one report."""
-
-
-def _text(error: BaseException) -> str:
-    text = f"{type(error).__name__}: {error}"
-    return text[:ERROR_CHARACTERS_MAX]
 
 
 if sys.version_info >= (3, 12):

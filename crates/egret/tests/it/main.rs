@@ -9,5 +9,6 @@ mod demo;
 mod documentation;
 mod place;
 mod pools;
+mod queue_clients;
 mod serve;
 mod server;
