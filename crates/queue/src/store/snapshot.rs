@@ -131,7 +131,11 @@ pub(crate) fn write(
     holds: &mut dyn FnMut(Seq),
 ) -> Result<Written, QueueError> {
     let temporary = directory.join("snapshot.new");
-    let written = write_file(&temporary, seq, image, holds).map_err(io("writing", &temporary))?;
+    let written = write_file(&temporary, seq, image, holds).map_err(|error| {
+        // What is there takes room that may be what was missing. The next one replaces it otherwise.
+        let _ = std::fs::remove_file(&temporary);
+        io("writing", &temporary)(error)
+    })?;
     let path = path_of(directory, seq);
     std::fs::rename(&temporary, &path).map_err(io("renaming", &temporary))?;
     let synced = File::open(directory).and_then(|directory| directory.sync_all());

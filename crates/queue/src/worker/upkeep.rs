@@ -18,6 +18,9 @@ use crate::store::snapshot::{self, Written};
 /// A segment is compacted when less than this part of its records is in use.
 const LIVE_PERCENT: u64 = 50;
 
+/// Log written after which a snapshot is made while there is no room for more, in bytes.
+const SHORT_OF_ROOM_BYTES: u64 = 1 << 20;
+
 /// Which records of a segment are in use.
 #[derive(Clone, Debug)]
 struct Live {
@@ -121,10 +124,20 @@ impl<L: Log + 'static> Upkeep<L> {
         if let Some(run) = self.runs.pop_front() {
             return self.compact(run, log);
         }
-        if self.appended >= self.after_bytes.max(self.file_bytes / 4) {
+        if self.appended >= self.due_bytes(log) {
             self.snapshot(state, log)?;
         }
         Ok(())
+    }
+
+    /// Bytes of log after which a snapshot is due: soon when the disk is full, as what it makes
+    /// superfluous may be what fills it.
+    fn due_bytes(&self, log: &L) -> u64 {
+        let due_bytes = self.after_bytes.max(self.file_bytes / 4);
+        match log.shortage() {
+            None => due_bytes,
+            Some(_) => due_bytes.min(SHORT_OF_ROOM_BYTES),
+        }
     }
 
     /// Waits for what is under way; nothing is taken back.
@@ -260,8 +273,22 @@ impl<L: Log + 'static> Upkeep<L> {
     ) -> Result<(), LogError> {
         match output {
             Ok(output) => {
-                let swapped = log.finish(output)?;
-                tracing::debug!(left, swapped, "segments of the queue's log were compacted");
+                let swapped = match log.finish(output) {
+                    Err(error @ LogError::Stopped { .. }) => return Err(error),
+                    other => other,
+                };
+                match swapped {
+                    Ok(swapped) => {
+                        tracing::debug!(
+                            left,
+                            swapped,
+                            "segments of the queue's log were compacted"
+                        );
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "compacted segments were not put in place")
+                    }
+                }
             }
             Err(error) => tracing::warn!(%error, "segments of the queue's log were not compacted"),
         }

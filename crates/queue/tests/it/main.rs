@@ -5,6 +5,7 @@ mod faults;
 mod golden;
 mod home;
 mod hostile;
+mod memory;
 mod model;
 mod order;
 mod partition;

@@ -94,6 +94,19 @@ fn a_state_comes_back_as_it_was() {
     assert_eq!(bytes(directory.path()), bytes(other.path()));
 }
 
+/// On a full disk, whatever was written of it goes.
+#[test]
+fn one_that_is_not_written_leaves_nothing() {
+    let directory = directory();
+    let image = busy().0.image();
+    write(directory.path(), Seq(5), &image, &mut |_| {}).unwrap();
+    std::os::unix::fs::symlink("/dev/full", directory.path().join("snapshot.new")).unwrap();
+    let failed = write(directory.path(), Seq(9), &image, &mut |_| {});
+    assert!(matches!(failed, Err(QueueError::Io { .. })), "{failed:?}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    assert_eq!(read(directory.path()).unwrap().unwrap().0, Seq(5));
+}
+
 #[test]
 fn older_ones_go_and_damaged_ones_are_refused() {
     let directory = directory();
