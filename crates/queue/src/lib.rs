@@ -22,6 +22,7 @@ pub use api::work::{Defer, OwnedTask, Reports, Said, WorkSpec, Worker};
 pub use api::{Options, QueueHandle, Queues};
 pub use config::QueueConfig;
 pub use error::QueueError;
+pub use store::content::Content;
 
 /// Formats on disk, for tests that look at every byte of them.
 #[doc(hidden)]

@@ -122,6 +122,31 @@ impl Lease {
             token: whole as u64,
         })
     }
+
+    /// Whether it is, or was, a lease of this task.
+    pub fn is_of(self, id: TaskId) -> bool {
+        self.shard == id.shard() && self.number == id.number()
+    }
+}
+
+impl fmt::Display for Lease {
+    /// [`Lease::to_bytes`] as 32 hexadecimal digits.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.to_bytes()))
+    }
+}
+
+impl FromStr for Lease {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let read = digits
+            .then(|| u128::from_str_radix(text, 16).ok())
+            .flatten();
+        read.and_then(|whole| Self::from_bytes(&whole.to_be_bytes()))
+            .ok_or_else(|| "it is not a lease: send it back as it came with the task".to_owned())
+    }
 }
 
 /// How the delay grows from one failed attempt to the next.

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use crate::error::RequestError;
 use crate::problem::Problem;
@@ -47,6 +48,46 @@ impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Json<T> {
         named?;
         let value: Option<T> = read_json(&bytes)?;
         Ok(value.map(Json))
+    }
+}
+
+/// A JSON body that is read where it lies: what is read of it borrows from it.
+#[derive(Clone, Debug)]
+pub(crate) struct JsonText(Bytes);
+
+impl JsonText {
+    /// Its value.
+    pub(crate) fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, RequestError> {
+        read_json(&self.0)
+    }
+
+    /// Whether the value is an array.
+    pub(crate) fn is_array(&self) -> bool {
+        self.0.trim_ascii_start().first() == Some(&b'[')
+    }
+}
+
+impl<S: Send + Sync> FromRequest<S> for JsonText {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        check_content_type(request.headers())?;
+        Ok(Self(read_body(request).await?))
+    }
+}
+
+impl<S: Send + Sync> OptionalFromRequest<S> for JsonText {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Option<Self>, Problem> {
+        // What is not named JSON may only be left out.
+        let named = check_content_type(request.headers());
+        let bytes = read_body(request).await?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        named?;
+        Ok(Some(Self(bytes)))
     }
 }
 
@@ -123,6 +164,11 @@ async fn read_body(request: Request) -> Result<Bytes, RequestError> {
     }
 }
 
+/// An object without members, for operations that take nothing: a misplaced member is an error.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
 /// The size a body may have, in bytes; an extension of every request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyLimit(pub(crate) u64);
@@ -139,7 +185,15 @@ fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Reads JSON; the error names line and column, or the field.
-fn read_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RequestError> {
+fn read_json<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RequestError> {
+    // Keeping the path to a field costs more than reading it: it is found when there is an error.
+    match serde_json::from_slice(bytes) {
+        Ok(value) => Ok(value),
+        Err(_) => read_json_closely(bytes),
+    }
+}
+
+fn read_json_closely<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RequestError> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(RequestError::JsonMalformed {
             message: "it is empty: send a JSON object".to_owned(),

@@ -9,6 +9,7 @@ use http::Method;
 use serde_json::{Map, Value, json};
 use utoipa::PartialSchema;
 use utoipa::openapi::OpenApi;
+use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
 
 use crate::access::{Requirement, Requirements};
 use crate::error::ServerError;
@@ -56,6 +57,15 @@ impl Document {
             .into();
         Ok(Self { json, requirements })
     }
+}
+
+/// The schema of a text that is one of these.
+pub(crate) fn one_of(texts: &'static [&'static str], description: &str) -> Object {
+    ObjectBuilder::new()
+        .schema_type(SchemaType::Type(Type::String))
+        .enum_values(Some(texts.iter().copied()))
+        .description(Some(description))
+        .build()
 }
 
 fn info(version: &str) -> Value {

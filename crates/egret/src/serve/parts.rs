@@ -20,7 +20,7 @@ use egret_queue::{Options as QueueOptions, QueueConfig, Queues};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
     Build, Deps, Metrics, ProxyAddress, Server, ServerConfig, StatusSection, Tokens,
-    branches_routes, queue_service,
+    branches_routes, queue_routes, queue_service,
 };
 use serde_json::{Value, json};
 
@@ -163,7 +163,9 @@ impl Parts {
             },
         );
         let stopping = server.stopping();
-        server = server.grpc(queue_service(queues, stopping));
+        server = server
+            .route(queue_routes(queues.clone(), stopping.clone()))
+            .grpc(queue_service(queues, stopping));
         if let (Some(embedded), Some(proxy)) = (embedded, proxy) {
             let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
             server = server

@@ -14,7 +14,7 @@ use crate::core::lanes::PRIORITIES;
 use crate::core::wheel::TIME_MAX_MS;
 use crate::error::QueueError;
 use crate::model::{RetryPolicy, SHARD_BITS, TaskId, TaskOptions};
-use crate::store::content::{self, Content, Private};
+use crate::store::content::{self, Content, Private, check_json};
 
 pub use crate::store::content::Format;
 
@@ -352,10 +352,8 @@ fn check_content(queues: &Queues, task: &NewTask<'_>) -> Result<(), QueueError> 
             max_bytes,
         });
     }
-    if task.format == Format::Json
-        && serde_json::from_slice::<serde::de::IgnoredAny>(task.payload).is_err()
-    {
-        return invalid("payload", "it is not JSON, as its format says");
+    if task.format == Format::Json {
+        check_json("payload", task.payload)?;
     }
     check_text("ordering_key", task.ordering_key)?;
     check_text("unique_key", task.unique_key)?;

@@ -12,7 +12,7 @@ use super::submit::{Answer, Report, ReportBatch, Submission};
 use super::{Queues, lock, tenant_number};
 use crate::error::QueueError;
 use crate::model::{AttemptEnd, Lease, TaskId};
-use crate::store::content::Format;
+use crate::store::content::{self, Content, Format, check_json};
 
 pub use super::session::WorkSpec;
 pub use super::submit::Said;
@@ -70,7 +70,8 @@ impl Queues {
 }
 
 impl Queues {
-    /// Leases up to `most` tasks that are ready now, or waits up to `patience` for the first to be.
+    /// Leases up to `most` tasks that are ready now, or waits up to `patience` for the first to be. Whoever
+    /// gives up waiting for the answer gets nothing: what was leased meanwhile is given back.
     ///
     /// # Errors
     /// As [`Queues::worker`].
@@ -81,7 +82,13 @@ impl Queues {
         most: u32,
         patience: Duration,
     ) -> Result<Vec<OwnedTask>, QueueError> {
-        let basket = Arc::new(Basket::default());
+        let basket = Arc::new(Basket {
+            queues: self.clone(),
+            tenant: tenant.into(),
+            kept: Mutex::default(),
+            filled: Notify::new(),
+        });
+        let claiming = Claiming(&basket);
         let (worker, _) = self.worker(tenant, spec, basket.clone()).await?;
         let partitions = self.inner.partitions()?.len();
         let start = self.inner.spread.fetch_add(1, Ordering::Relaxed) as usize;
@@ -105,7 +112,19 @@ impl Queues {
             let _ = tokio::time::timeout(patience, basket.filled.notified()).await;
             worker.leave().await?;
         }
-        Ok(basket.take())
+        let tasks = basket.close();
+        drop(claiming);
+        Ok(tasks)
+    }
+}
+
+/// A claim that somebody waits for. Dropped before its end, it gives back what it has got.
+struct Claiming<'a>(&'a Basket);
+
+impl Drop for Claiming<'_> {
+    fn drop(&mut self) {
+        let left = self.0.close();
+        self.0.give_back(left.iter().map(|task| task.lease));
     }
 }
 
@@ -120,10 +139,17 @@ fn answer() -> (Answer, oneshot::Receiver<Result<(), QueueError>>) {
 }
 
 /// What a claim has got so far.
-#[derive(Default)]
 struct Basket {
-    tasks: Mutex<Vec<OwnedTask>>,
+    queues: Queues,
+    tenant: Box<str>,
+    kept: Mutex<Kept>,
     filled: Notify,
+}
+
+#[derive(Default)]
+struct Kept {
+    tasks: Vec<OwnedTask>,
+    closed: bool,
 }
 
 /// A task handed out, with what it carries.
@@ -169,16 +195,55 @@ impl OwnedTask {
             about: None,
         }
     }
+
+    /// Its tags, taken apart.
+    pub fn tags(&self) -> impl Iterator<Item = &str> {
+        content::tags(&self.tags)
+    }
+
+    /// Payload and so on, taken apart; what is private is not there.
+    ///
+    /// # Errors
+    /// [`QueueError::Malformed`].
+    pub fn carried(&self) -> Result<Content<'_>, QueueError> {
+        Ok(content::take_for_workers(&self.content)?)
+    }
 }
 
 impl Basket {
     fn len(&self) -> u32 {
-        lock(&self.tasks).len() as u32
+        lock(&self.kept).tasks.len() as u32
     }
 
-    fn take(&self) -> Vec<OwnedTask> {
-        std::mem::take(&mut *lock(&self.tasks))
+    /// Takes everything; what comes later is given back.
+    fn close(&self) -> Vec<OwnedTask> {
+        let mut kept = lock(&self.kept);
+        kept.closed = true;
+        std::mem::take(&mut kept.tasks)
     }
+
+    fn give_back(&self, leases: impl Iterator<Item = Lease>) {
+        let Ok(mut reports) = Reports::new(&self.queues, &self.tenant) else {
+            return;
+        };
+        let said = Said::Defer {
+            delay_ms: 0,
+            how: Defer::Release,
+        };
+        for (number, lease) in (0..).zip(leases) {
+            // A lease that is not taken back ends by itself.
+            let _ = reports.add(number, &lease.to_bytes(), said, &[], Format::Bytes);
+        }
+        let nobody: Arc<dyn ReportSink> = Arc::new(Nobody);
+        reports.submit(&nobody);
+    }
+}
+
+/// Who does not care what became of a report.
+struct Nobody;
+
+impl ReportSink for Nobody {
+    fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
 }
 
 impl ReportSink for Basket {
@@ -199,7 +264,12 @@ impl WorkSink for Basket {
             tags: task.tags.to_vec(),
             content: task.content.to_vec(),
         });
-        lock(&self.tasks).extend(owned);
+        let mut kept = lock(&self.kept);
+        if kept.closed {
+            drop(kept);
+            return self.give_back(owned.map(|task| task.lease));
+        }
+        kept.tasks.extend(owned);
         self.filled.notify_one();
     }
 
@@ -348,6 +418,9 @@ impl<'q> Reports<'q> {
                 limit: "queue.result_bytes_max",
                 max_bytes,
             });
+        }
+        if said == Said::Complete && format == Format::Json {
+            check_json("result", text)?;
         }
         match said {
             Said::Heartbeat { lease_ms } if lease_ms > 0 => check_lease(lease_ms)?,

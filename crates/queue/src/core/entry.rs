@@ -58,6 +58,26 @@ impl TaskState {
             TaskState::Cancelled => "cancelled",
         }
     }
+
+    /// Every name, in order of the states' numbers.
+    pub const TEXTS: [&str; 7] = [
+        "waiting",
+        "delayed",
+        "ready",
+        "leased",
+        "completed",
+        "dead",
+        "cancelled",
+    ];
+}
+
+impl std::str::FromStr for TaskState {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        found.ok_or_else(|| format!("`{text}` is not one of {}", Self::TEXTS.join(", ")))
+    }
 }
 
 /// Bits of [`Entry::flags`].

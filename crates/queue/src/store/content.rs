@@ -7,7 +7,10 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::IgnoredAny;
+
 use super::codec::{Malformed, Reader, put_bytes, put_varint};
+use crate::error::QueueError;
 
 /// Numbers of fields in `Assignment`.
 mod field {
@@ -32,6 +35,17 @@ pub enum Format {
     Bytes,
     /// UTF-8 JSON.
     Json,
+}
+
+/// Refuses what is not UTF-8 JSON where its format says that it is.
+pub fn check_json(what: &'static str, bytes: &[u8]) -> Result<(), QueueError> {
+    // The parser does not look into strings that nobody wants.
+    let text = std::str::from_utf8(bytes).ok();
+    let parsed = text.and_then(|text| serde_json::from_str::<IgnoredAny>(text).ok());
+    parsed.map(|_| ()).ok_or_else(|| QueueError::Invalid {
+        what,
+        reason: "it is not JSON, as its format says".to_owned(),
+    })
 }
 
 /// What a task carries.
@@ -138,11 +152,19 @@ const WHAT: &str = "a task's content";
 /// [`Malformed`] when it is none.
 pub fn take(content: &[u8]) -> Result<Content<'_>, Malformed> {
     let (private_part, rest) = parts(content)?;
-    let mut from = Reader::new(rest, WHAT);
-    let mut result = Content {
+    Ok(Content {
         private: private(private_part)?,
-        ..Content::default()
-    };
+        ..take_for_workers(rest)?
+    })
+}
+
+/// Reads the part for workers, which has nothing private.
+///
+/// # Errors
+/// [`Malformed`] when it is none.
+pub fn take_for_workers(fields: &[u8]) -> Result<Content<'_>, Malformed> {
+    let mut from = Reader::new(fields, WHAT);
+    let mut result = Content::default();
     while !from.rest().is_empty() {
         let tag = from.varint()?;
         match (tag >> 3, tag & 7) {

@@ -22,6 +22,7 @@ use tower::ServiceExt;
 use super::GrpcService;
 use crate::access::Caller;
 use crate::problem::grpc_status;
+use crate::queue::{Changes, id, patience};
 use crate::tokens::TokenError;
 use produce::Produce;
 use watch::Watch;
@@ -165,14 +166,8 @@ impl Queue for Door {
         let (tenant, asked) = asked(request)?;
         let subscribed = async {
             let states = convert::states(&asked.states)?;
-            Watch::begin(
-                &self.queues,
-                &tenant,
-                &asked.queues,
-                &states,
-                self.stopping.clone(),
-            )
-            .await
+            let changes = Changes::begin(&self.queues, &tenant, &asked.queues, &states);
+            Ok(Watch::new(changes.await?, self.stopping.clone()))
         };
         answer(subscribed.await)
     }
@@ -223,10 +218,8 @@ impl Queue for Door {
     async fn wait_task(&self, request: Request<v1::WaitTaskRequest>) -> Answer<v1::Task> {
         let (tenant, asked) = asked(request)?;
         let waited = async {
-            let patience = calls::patience(asked.wait_ms)?;
-            self.queues
-                .wait(&tenant, calls::id(&asked.id)?, patience)
-                .await
+            let patience = patience(asked.wait_ms)?;
+            self.queues.wait(&tenant, id(&asked.id)?, patience).await
         };
         answer(waited.await.map(|view| convert::task(&view)))
     }
@@ -242,7 +235,7 @@ impl Queue for Door {
     async fn cancel_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Task> {
         let (tenant, asked) = asked(request)?;
         let done = async {
-            self.queues.cancel(&tenant, calls::id(&asked.id)?).await?;
+            self.queues.cancel(&tenant, id(&asked.id)?).await?;
             calls::task(&self.queues, &tenant, &asked.id, Detail::Whole).await
         };
         answer(done.await)
@@ -251,7 +244,7 @@ impl Queue for Door {
     async fn requeue_task(&self, request: Request<v1::TaskRequest>) -> Answer<v1::Task> {
         let (tenant, asked) = asked(request)?;
         let done = async {
-            self.queues.requeue(&tenant, calls::id(&asked.id)?).await?;
+            self.queues.requeue(&tenant, id(&asked.id)?).await?;
             calls::task(&self.queues, &tenant, &asked.id, Detail::Whole).await
         };
         answer(done.await)
@@ -262,11 +255,7 @@ impl Queue for Door {
         request: Request<v1::TaskRequest>,
     ) -> Answer<v1::DeleteTaskResponse> {
         let (tenant, asked) = asked(request)?;
-        let deleted = async {
-            self.queues
-                .delete_task(&tenant, calls::id(&asked.id)?)
-                .await
-        };
+        let deleted = async { self.queues.delete_task(&tenant, id(&asked.id)?).await };
         answer(deleted.await.map(|()| v1::DeleteTaskResponse {}))
     }
 

@@ -15,7 +15,7 @@ use utoipa_axum::routes;
 
 use crate::access::Caller;
 use crate::error::RequestError;
-use crate::extract::{Json, Path, Query};
+use crate::extract::{Json, Nothing, Path, Query};
 use crate::problem::Problem;
 
 mod answer;
@@ -28,7 +28,7 @@ mod volume;
 
 use answer::{Branch, BranchList, Proof};
 pub use connection::ProxyAddress;
-use request::{BranchChange, BranchRequest, Nothing, ResetRequest, VerifyRequest};
+use request::{BranchChange, BranchRequest, ResetRequest, VerifyRequest};
 
 /// The routes of the branches engine, for [`Builder::route`](crate::Builder::route).
 pub fn routes(branches: Branches, proxy: ProxyAddress) -> OpenApiRouter {

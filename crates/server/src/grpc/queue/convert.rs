@@ -11,13 +11,7 @@ use egret_queue::{
     Said, ScheduleView, SettingsChange, TaskView,
 };
 
-/// What a client wrote that is not in the contract.
-pub(super) fn invalid(what: &'static str, reason: impl Into<String>) -> QueueError {
-    QueueError::Invalid {
-        what,
-        reason: reason.into(),
-    }
-}
+use crate::queue::{invalid, words};
 
 pub(super) fn format(number: i32) -> Result<Format, QueueError> {
     match number {
@@ -96,14 +90,6 @@ pub(super) fn new_task<'a>(
 pub(super) fn ids(after: &[String]) -> Result<Vec<TaskId>, QueueError> {
     let read = |id: &String| id.parse().map_err(|reason| invalid("after", reason));
     after.iter().map(read).collect()
-}
-
-/// Bytes of an error or a reason that are kept.
-const WORDS_BYTES_MAX: usize = 8_000;
-
-/// As much of what a worker says as is kept, cut between characters.
-fn words(text: &str) -> &[u8] {
-    &text.as_bytes()[..text.floor_char_boundary(WORDS_BYTES_MAX)]
 }
 
 /// What a report says, with its text. A heartbeat without a time is for `lease_ms`.

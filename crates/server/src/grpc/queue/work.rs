@@ -18,6 +18,7 @@ use tonic::{Status, Streaming};
 use super::outlet::{Outlet, Stopping};
 use super::{convert, encode};
 use crate::problem::grpc_status;
+use crate::queue::invalid;
 
 /// Reports of one stream that may wait for their outcome; more are not read before.
 const UNANSWERED_MAX: usize = 16_384;
@@ -157,7 +158,7 @@ impl Work {
     }
 
     fn refuse(&mut self, reason: &str) {
-        self.break_off(grpc_status(&convert::invalid("hello", reason)));
+        self.break_off(grpc_status(&invalid("hello", reason)));
     }
 
     fn begin(&mut self, taken: Taken) {

@@ -7,7 +7,9 @@ use egret_branches::model::{self, BranchState, Preset, TemplateState};
 use egret_branches::{BranchView, TemplateView, VolumeView};
 use serde::Serialize;
 use utoipa::ToSchema;
-use utoipa::openapi::schema::{Object, ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::schema::Object;
+
+use crate::openapi::one_of;
 
 /// A writable copy with a server of its own.
 #[derive(Serialize, ToSchema)]
@@ -348,14 +350,6 @@ impl From<egret_branches::RegistryCheck> for RegistryCheck {
             findings: check.findings.into_iter().map(finding).collect(),
         }
     }
-}
-
-fn one_of(texts: &'static [&'static str], description: &str) -> Object {
-    ObjectBuilder::new()
-        .schema_type(SchemaType::Type(Type::String))
-        .enum_values(Some(texts.iter().copied()))
-        .description(Some(description))
-        .build()
 }
 
 fn state_schema() -> Object {

@@ -133,11 +133,6 @@ pub(super) struct VolumeRequest {
     pub(super) size_bytes: u64,
 }
 
-/// An object without members, for operations that take nothing: a misplaced member is an error.
-#[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Nothing {}
-
 /// Reads a value from the text that stands for it.
 fn by_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
     deserializer: D,

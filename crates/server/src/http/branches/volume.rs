@@ -9,9 +9,9 @@ use utoipa_axum::routes;
 
 use super::answer::{RegistryCheck, Template, TemplateList, Volume};
 use super::finished;
-use super::request::{Nothing, VolumeRequest};
+use super::request::VolumeRequest;
 use crate::access::Caller;
-use crate::extract::Json;
+use crate::extract::{Json, Nothing};
 use crate::problem::Problem;
 
 pub(super) fn routes() -> OpenApiRouter<Branches> {

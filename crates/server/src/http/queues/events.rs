@@ -1,0 +1,144 @@
+//! Tasks' changes as server-sent events.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use egret_queue::TaskChange;
+use egret_queue::model::TaskState;
+use futures_util::Stream;
+use http::header;
+use tokio::time::{Instant, Interval};
+use tokio_util::sync::WaitForCancellationFutureOwned;
+use utoipa::IntoParams;
+
+use super::Door;
+use super::task::Change;
+use crate::access::Caller;
+use crate::error::RequestError;
+use crate::extract::Query;
+use crate::problem::Problem;
+use crate::queue::{Changes, invalid};
+
+/// How often a client that is told nothing hears that the server is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Which changes to tell; read by hand, as both may come more than once.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[allow(dead_code, reason = "it documents what `Filter` reads")]
+pub(super) struct FilterParameters {
+    /// Only tasks of this queue; may be repeated.
+    queue: Option<Vec<String>>,
+    /// Only changes into this state; may be repeated.
+    state: Option<Vec<String>>,
+}
+
+#[derive(Default)]
+struct Filter {
+    queues: Vec<String>,
+    states: Vec<TaskState>,
+}
+
+impl Filter {
+    fn read(parameters: Vec<(String, String)>) -> Result<Self, Problem> {
+        let mut filter = Self::default();
+        for (name, value) in parameters {
+            match name.as_str() {
+                "queue" => filter.queues.push(value),
+                "state" => {
+                    let state = value.parse();
+                    filter
+                        .states
+                        .push(state.map_err(|reason: String| invalid("state", reason))?);
+                }
+                other => {
+                    let message = format!("unknown field `{other}`, expected `queue` or `state`");
+                    let place = "query";
+                    return Err(RequestError::Parameter { place, message }.into());
+                }
+            }
+        }
+        Ok(filter)
+    }
+}
+
+/// Watch tasks change
+///
+/// Server-sent events from now on: `change` with a task's new state, and `missed` with a number of changes
+/// before, where the reader was too slow. A comment comes every 15 seconds when there is nothing to tell. The
+/// stream ends when the server stops.
+#[utoipa::path(get, path = "/v1/tasks/events", operation_id = "watchTasks", tag = "queue",
+    security(("token" = ["queue:read"])), params(FilterParameters),
+    responses(
+        (status = 200, description = "The events; the data of a `change`:", body = Change,
+            content_type = "text/event-stream"),
+        (status = 404, description = "No queue has this name.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 429, description = "There are `queue.watchers_max` subscribers.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn watch_tasks(
+    State(door): State<Door>,
+    caller: Caller,
+    Query(parameters): Query<Vec<(String, String)>>,
+) -> Result<Response, Problem> {
+    let filter = Filter::read(parameters)?;
+    let begun = Changes::begin(
+        &door.queues,
+        caller.tenant(),
+        &filter.queues,
+        &filter.states,
+    );
+    let events = Events {
+        changes: begun.await?,
+        keep_alive: tokio::time::interval_at(Instant::now(), KEEP_ALIVE),
+        stopping: Box::pin(door.stopping.clone().cancelled_owned()),
+    };
+    let kind = [(header::CONTENT_TYPE, "text/event-stream")];
+    Ok((kind, Body::from_stream(events)).into_response())
+}
+
+/// The body. Its first comment comes at once, so that a client knows that it is heard.
+struct Events {
+    changes: Changes,
+    keep_alive: Interval,
+    stopping: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl Stream for Events {
+    type Item = Result<Bytes, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.stopping.as_mut().poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        if let Poll::Ready((changes, missed)) = self.changes.poll_next(context) {
+            self.keep_alive.reset();
+            return Poll::Ready(Some(Ok(told(&changes, missed))));
+        }
+        let tick = self.keep_alive.poll_tick(context);
+        tick.map(|_| Some(Ok(Bytes::from_static(b": egret\n\n"))))
+    }
+}
+
+fn told(changes: &[TaskChange], missed: u64) -> Bytes {
+    let mut text = Vec::new();
+    if missed > 0 {
+        text.extend_from_slice(b"event: missed\ndata: ");
+        text.extend_from_slice(missed.to_string().as_bytes());
+        text.extend_from_slice(b"\n\n");
+    }
+    for change in changes {
+        text.extend_from_slice(b"event: change\ndata: ");
+        serde_json::to_writer(&mut text, &Change::from(change))
+            .expect("a change holds only text and numbers");
+        text.extend_from_slice(b"\n\n");
+    }
+    text.into()
+}

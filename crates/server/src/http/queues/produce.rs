@@ -1,0 +1,80 @@
+//! Enqueueing.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use egret_queue::{QueueError, Queues};
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::request::TaskRequest;
+use super::task::{EnqueueOutcome, EnqueueOutcomes, NewTask};
+use super::trace::TraceContext;
+use crate::access::Caller;
+use crate::extract::{Json, JsonText, Path};
+use crate::problem::Problem;
+use crate::queue;
+
+/// One task, or an array of up to 1,000.
+#[derive(Deserialize, ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it documents what `enqueue` reads")]
+pub(super) enum EnqueueRequest<'a> {
+    /// One.
+    #[serde(borrow)]
+    One(Box<TaskRequest<'a>>),
+    /// Several.
+    Several(Vec<TaskRequest<'a>>),
+}
+
+/// Enqueue tasks
+///
+/// One, or an array of up to 1,000 of which each is answered by itself. What is acknowledged is on disk,
+/// unless `queue.durability` says otherwise.
+#[utoipa::path(post, path = "/v1/queues/{queue}/tasks", operation_id = "enqueueTasks", tag = "queue",
+    security(("token" = ["queue:write"])),
+    params(
+        ("queue" = String, Path, description = "The queue's name."),
+        ("traceparent" = Option<String>, Header, description = "W3C trace context of the tasks."),
+        ("tracestate" = Option<String>, Header, description = "W3C trace context of the tasks."),
+    ),
+    request_body = EnqueueRequest,
+    responses(
+        (status = 201, description = "The task was enqueued.", body = NewTask),
+        (status = 200, description = "Of one task: there was such a task already. Of an array: what became \
+            of each.", body = EnqueueOutcomes),
+        (status = 404, description = "No queue has this name.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "The queue is draining.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 429, description = "A limit is reached.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "The disk is full.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn enqueue(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(name): Path<String>,
+    trace: TraceContext,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    if body.is_array() {
+        let tasks: Vec<TaskRequest<'_>> = body.read()?;
+        let wanted = tasks.iter().map(|task| task.wanted(&name, &trace));
+        let outcomes = queue::enqueue(&queues, caller.tenant(), wanted.collect()).await?;
+        let items = outcomes.into_iter().map(EnqueueOutcome::from).collect();
+        return Ok(Json(EnqueueOutcomes { items }).into_response());
+    }
+    let task: TaskRequest<'_> = body.read()?;
+    let wanted = task.wanted(&name, &trace)?;
+    let outcomes = queue::enqueue(&queues, caller.tenant(), vec![Ok(wanted)]).await?;
+    let outcome = outcomes.into_iter().next();
+    // An outcome is missing only where the engine is gone.
+    let task = NewTask::from(outcome.unwrap_or(Err(QueueError::Stopping))?);
+    let status = match task.replayed {
+        true => StatusCode::OK,
+        false => StatusCode::CREATED,
+    };
+    Ok((status, Json(task)).into_response())
+}

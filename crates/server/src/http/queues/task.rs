@@ -1,0 +1,418 @@
+//! What callers get to see of tasks.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use egret_base::{Coded, Timestamp};
+use egret_queue::model::{self, TaskId, TaskState};
+use egret_queue::{
+    AttemptView, Enqueued, Format, OwnedTask, QueueError, TaskChange, TaskPage, TaskView,
+};
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+use utoipa::openapi::schema::Object;
+
+use super::answer::at;
+use crate::openapi::one_of;
+
+/// A task with its attempts. Payload and result are left out where they are empty or were not asked for.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Task<'a> {
+    /// Its id.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = String)]
+    id: TaskId,
+    /// Its queue's name.
+    queue: &'a str,
+    /// Where it is in its life.
+    #[schema(schema_with = state_schema)]
+    state: &'static str,
+    /// 0 to 9; 9 goes first.
+    priority: u8,
+    /// Its ordering key.
+    ordering_key: Option<&'a str>,
+    /// When it was enqueued, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    /// When it becomes ready, RFC 3339; of delayed tasks.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    run_at: Option<Timestamp>,
+    /// When its lease ends, RFC 3339; of leased tasks.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    lease_until: Option<Timestamp>,
+    /// When it ended, RFC 3339.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    ended_at: Option<Timestamp>,
+    /// Attempts begun.
+    attempts: u16,
+    /// Attempts before it is dead.
+    max_attempts: u16,
+    /// The last ones, the oldest first.
+    history: Vec<Attempt<'a>>,
+    /// What is to be worked on, where it is JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload: Option<&'a RawValue>,
+    /// The same where it is bytes, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    /// What came of it, where it is JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    result: Option<&'a RawValue>,
+    /// The same where it is bytes, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result_base64: Option<String>,
+    /// Of the last attempt that failed.
+    error: Option<&'a str>,
+    /// For people to find it by.
+    tags: &'a [String],
+    /// Names and values.
+    metadata: &'a BTreeMap<String, String>,
+    /// W3C trace context.
+    traceparent: Option<&'a str>,
+    /// W3C trace context.
+    tracestate: Option<&'a str>,
+    /// Told by POST when it has ended.
+    callback_url: Option<&'a str>,
+    /// The tasks that it still waits for.
+    after: Vec<String>,
+    /// Its unique key.
+    unique_key: Option<&'a str>,
+}
+
+/// An attempt at a task.
+#[derive(Serialize, ToSchema)]
+struct Attempt<'a> {
+    /// From 1.
+    number: u16,
+    /// Who worked.
+    worker: Option<&'a str>,
+    /// When it began, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    started_at: Timestamp,
+    /// When it ended, RFC 3339; null while it runs.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    ended_at: Option<Timestamp>,
+    /// How it ended; null while it runs.
+    #[schema(schema_with = outcome_schema)]
+    outcome: Option<&'a str>,
+    /// What the worker said.
+    error: Option<&'a str>,
+}
+
+/// A page of tasks, without their payloads and results.
+#[derive(Serialize, ToSchema)]
+pub(super) struct TaskList<'a> {
+    /// The tasks.
+    items: Vec<Task<'a>>,
+    /// For the next page; null at the end.
+    next_cursor: Option<&'a str>,
+}
+
+impl<'a> From<&'a TaskPage> for TaskList<'a> {
+    fn from(page: &'a TaskPage) -> Self {
+        Self {
+            items: page.tasks.iter().map(Task::from).collect(),
+            next_cursor: page.next.as_deref(),
+        }
+    }
+}
+
+impl<'a> From<&'a TaskView> for Task<'a> {
+    fn from(view: &'a TaskView) -> Self {
+        let (payload, payload_base64) = content(&view.payload, view.format);
+        let (result, result_base64) = content(&view.result, view.result_format);
+        Self {
+            id: view.id,
+            queue: &view.queue,
+            state: view.state.as_str(),
+            priority: view.priority,
+            ordering_key: text(&view.ordering_key),
+            created_at: at(view.id.created_ms()),
+            run_at: moment(view.run_at_ms),
+            lease_until: moment(view.lease_until_ms),
+            ended_at: moment(view.ended_ms),
+            attempts: view.attempts,
+            max_attempts: view.max_attempts,
+            history: view.history.iter().map(Attempt::from).collect(),
+            payload,
+            payload_base64,
+            result,
+            result_base64,
+            error: text(&view.error),
+            tags: &view.tags,
+            metadata: &view.metadata,
+            traceparent: text(&view.traceparent),
+            tracestate: text(&view.tracestate),
+            callback_url: text(&view.callback_url),
+            after: view.after.iter().map(ToString::to_string).collect(),
+            unique_key: text(&view.unique_key),
+        }
+    }
+}
+
+impl<'a> From<&'a AttemptView> for Attempt<'a> {
+    fn from(attempt: &'a AttemptView) -> Self {
+        Self {
+            number: attempt.number,
+            worker: text(&attempt.worker),
+            started_at: at(attempt.started_ms),
+            ended_at: moment(attempt.ended_ms),
+            outcome: text(attempt.outcome),
+            error: text(&attempt.error),
+        }
+    }
+}
+
+/// A task that the caller holds from here on.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LeasedTask<'a> {
+    /// Its id.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = String)]
+    id: TaskId,
+    /// Its queue's name.
+    queue: &'a str,
+    /// Proof of the lease; completing it and so on needs it.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = String, example = "0a1700000000002a0000000300000007")]
+    lease: model::Lease,
+    /// When the lease ends unless there is a heartbeat, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    lease_until: Timestamp,
+    /// How long it lasts, in milliseconds; send a heartbeat at a third of it.
+    lease_ms: u64,
+    /// Which attempt this is, from 1.
+    attempt: u16,
+    /// Attempts before it is dead.
+    max_attempts: u16,
+    /// 0 to 9.
+    priority: u8,
+    /// When it was enqueued, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    /// What is to be worked on, where it is JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload: Option<&'a RawValue>,
+    /// The same where it is bytes, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    /// Its ordering key.
+    ordering_key: Option<&'a str>,
+    /// For people to find it by.
+    tags: Vec<&'a str>,
+    /// Names and values.
+    metadata: BTreeMap<&'a str, &'a str>,
+    /// W3C trace context.
+    traceparent: Option<&'a str>,
+    /// W3C trace context.
+    tracestate: Option<&'a str>,
+}
+
+/// What a claim got; none where there was nothing to do.
+#[derive(Serialize, ToSchema)]
+pub(super) struct LeasedTasks<'a> {
+    /// The tasks.
+    pub(super) items: Vec<LeasedTask<'a>>,
+}
+
+impl<'a> LeasedTask<'a> {
+    pub(super) fn of(task: &'a OwnedTask) -> Result<Self, QueueError> {
+        let carried = task.carried()?;
+        let (payload, payload_base64) = content(carried.payload, carried.format);
+        Ok(Self {
+            id: task.id,
+            queue: &task.queue,
+            lease: task.lease,
+            lease_until: at(task.lease_until_ms),
+            lease_ms: task.lease_ms,
+            attempt: task.attempt,
+            max_attempts: task.max_attempts,
+            priority: task.priority,
+            created_at: at(task.id.created_ms()),
+            payload,
+            payload_base64,
+            ordering_key: text(carried.ordering_key),
+            tags: task.tags().collect(),
+            metadata: carried.metadata,
+            traceparent: text(carried.traceparent),
+            tracestate: text(carried.tracestate),
+        })
+    }
+}
+
+/// A task that was enqueued.
+#[derive(Serialize, ToSchema)]
+pub(super) struct NewTask {
+    /// Its id.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = String)]
+    id: TaskId,
+    /// Whether there was such a task already: the id is the first one's.
+    pub(super) replayed: bool,
+}
+
+impl From<Enqueued> for NewTask {
+    fn from(enqueued: Enqueued) -> Self {
+        Self {
+            id: enqueued.id,
+            replayed: enqueued.replayed,
+        }
+    }
+}
+
+/// What became of one task of several: it was enqueued, or there is an error.
+#[derive(Serialize, ToSchema)]
+pub(super) struct EnqueueOutcome {
+    /// The task.
+    #[serde(flatten)]
+    task: Option<NewTask>,
+    /// Why it was not enqueued.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Refusal>,
+}
+
+/// What became of the tasks, in their order.
+#[derive(Serialize, ToSchema)]
+pub(super) struct EnqueueOutcomes {
+    /// The outcomes.
+    pub(super) items: Vec<EnqueueOutcome>,
+}
+
+impl From<Result<Enqueued, QueueError>> for EnqueueOutcome {
+    fn from(outcome: Result<Enqueued, QueueError>) -> Self {
+        Self {
+            error: outcome.as_ref().err().map(Refusal::from),
+            task: outcome.ok().map(NewTask::from),
+        }
+    }
+}
+
+/// What became of one report: nothing more to say, or an error.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ReportOutcome {
+    /// Whether it counts.
+    accepted: bool,
+    /// Why it does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Refusal>,
+}
+
+/// What became of the reports, in their order.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ReportOutcomes {
+    /// The outcomes.
+    pub(super) items: Vec<ReportOutcome>,
+}
+
+impl From<Result<(), QueueError>> for ReportOutcome {
+    fn from(outcome: Result<(), QueueError>) -> Self {
+        Self {
+            accepted: outcome.is_ok(),
+            error: outcome.as_ref().err().map(Refusal::from),
+        }
+    }
+}
+
+/// Why one item of several was refused.
+#[derive(Serialize, ToSchema)]
+struct Refusal {
+    /// Stable identifier of the error, to be matched by programs.
+    #[schema(example = "lease_lost")]
+    code: &'static str,
+    /// What failed, with which value, and what to do.
+    detail: String,
+    /// Whether the same may succeed later without being changed.
+    retryable: bool,
+}
+
+impl From<&QueueError> for Refusal {
+    fn from(error: &QueueError) -> Self {
+        Self {
+            code: error.code(),
+            detail: egret_base::error::chain(error),
+            retryable: error.retryable(),
+        }
+    }
+}
+
+/// A task came into a state.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Change<'a> {
+    /// Which task.
+    #[serde(serialize_with = "as_text")]
+    #[schema(value_type = String)]
+    id: TaskId,
+    /// Its queue's name.
+    queue: &'a str,
+    /// The state.
+    #[schema(schema_with = state_schema)]
+    state: &'static str,
+    /// When, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Attempts begun.
+    attempt: u16,
+}
+
+impl<'a> From<&'a TaskChange> for Change<'a> {
+    fn from(change: &'a TaskChange) -> Self {
+        Self {
+            id: change.id,
+            queue: &change.queue,
+            state: change.state.as_str(),
+            at: at(change.at_ms),
+            attempt: change.attempt,
+        }
+    }
+}
+
+/// JSON as it is, else base64; neither where there is nothing.
+fn content(bytes: &[u8], format: Format) -> (Option<&RawValue>, Option<String>) {
+    if bytes.is_empty() {
+        return (None, None);
+    }
+    let json = match format {
+        Format::Json => serde_json::from_slice(bytes).ok(),
+        Format::Bytes => None,
+    };
+    match json {
+        Some(json) => (Some(json), None),
+        None => (None, Some(STANDARD.encode(bytes))),
+    }
+}
+
+fn as_text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+fn text(text: &str) -> Option<&str> {
+    (!text.is_empty()).then_some(text)
+}
+
+fn moment(unix_ms: u64) -> Option<Timestamp> {
+    (unix_ms > 0).then(|| at(unix_ms))
+}
+
+fn state_schema() -> Object {
+    one_of(&TaskState::TEXTS, "Where the task is in its life.")
+}
+
+fn outcome_schema() -> Object {
+    const OUTCOMES: [&str; 8] = [
+        "completed",
+        "failed",
+        "nack",
+        "snoozed",
+        "released",
+        "lease_expired",
+        "timed_out",
+        "cancelled",
+    ];
+    one_of(&OUTCOMES, "How the attempt ended; null while it runs.")
+}

@@ -1,0 +1,221 @@
+//! Looking at tasks, waiting for them, and what people do to them.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use egret_queue::{Detail, Queues, TaskView};
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Door;
+use super::task::{Task, TaskList};
+use crate::access::Caller;
+use crate::extract::{Json, Nothing, Path, Query};
+use crate::problem::Problem;
+use crate::queue::{self, invalid};
+
+/// How long a wait lasts when nobody says.
+const WAIT_MS_DEFAULT: u64 = 30_000;
+
+/// Which tasks to list.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Page {
+    /// Only those in this state.
+    state: Option<String>,
+    /// Only those that carry this tag.
+    #[serde(default)]
+    #[param(value_type = Option<String>)]
+    tag: String,
+    /// How many on a page.
+    #[param(minimum = 1, maximum = 1_000, default = 100)]
+    limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    #[serde(default)]
+    #[param(value_type = Option<String>)]
+    cursor: String,
+}
+
+/// List tasks
+///
+/// Those of a queue, a page at a time, without payloads and results. State by state, and in each in the
+/// order in which they came into it, as far as they are in the same partition.
+#[utoipa::path(get, path = "/v1/queues/{queue}/tasks", operation_id = "listTasks", tag = "queue",
+    security(("token" = ["queue:read"])),
+    params(("queue" = String, Path, description = "The queue's name."), Page),
+    responses(
+        (status = 200, description = "A page of tasks.", body = TaskList),
+        (status = 404, description = "No queue has this name.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn list_tasks(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(name): Path<String>,
+    Query(page): Query<Page>,
+) -> Result<Response, Problem> {
+    let state = page.state.map(|state| state.parse()).transpose();
+    let state = state.map_err(|reason: String| invalid("state", reason))?;
+    let limit = match page.limit {
+        Some(0) => return Err(invalid("limit", "0 would be a page of nothing").into()),
+        limit => queue::page_limit(limit.unwrap_or(0))?,
+    };
+    let found = queues.tasks(
+        caller.tenant(),
+        &name,
+        state,
+        &page.tag,
+        limit,
+        &page.cursor,
+    );
+    let found = found.await?;
+    Ok(Json(TaskList::from(&found)).into_response())
+}
+
+fn shown(view: &TaskView) -> Response {
+    Json(Task::from(view)).into_response()
+}
+
+/// How much of a task to show.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Look {
+    /// Whether to leave payload and result out.
+    #[serde(default)]
+    brief: bool,
+}
+
+/// Look at a task
+#[utoipa::path(get, path = "/v1/tasks/{id}", operation_id = "getTask", tag = "queue",
+    security(("token" = ["queue:read"])),
+    params(("id" = String, Path, description = "Its id."), Look),
+    responses(
+        (status = 200, description = "The task.", body = Task),
+        (status = 404, description = "No task has this id.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn get_task(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(look): Query<Look>,
+) -> Result<Response, Problem> {
+    let detail = match look.brief {
+        true => Detail::Brief,
+        false => Detail::Whole,
+    };
+    let view = queues
+        .task(caller.tenant(), queue::id(&id)?, detail)
+        .await?;
+    Ok(shown(&view))
+}
+
+/// How long to wait.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Patience {
+    /// How long at most, in milliseconds.
+    #[param(maximum = 60_000, default = 30_000)]
+    wait_ms: Option<u64>,
+}
+
+/// Wait for a task
+///
+/// Answers when it has ended, or with the task as it is when the time is over.
+#[utoipa::path(get, path = "/v1/tasks/{id}/wait", operation_id = "waitTask", tag = "queue",
+    security(("token" = ["queue:read"])),
+    params(("id" = String, Path, description = "Its id."), Patience),
+    responses(
+        (status = 200, description = "The task.", body = Task),
+        (status = 404, description = "No task has this id.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn wait_task(
+    State(door): State<Door>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(patience): Query<Patience>,
+) -> Result<Response, Problem> {
+    let id = queue::id(&id)?;
+    let patience = queue::patience(patience.wait_ms.unwrap_or(WAIT_MS_DEFAULT))?;
+    let ended = door.queues.wait(caller.tenant(), id, patience);
+    let view = door.waiting(ended).await?;
+    Ok(shown(&view))
+}
+
+/// Cancel a task
+///
+/// One that has not ended. A worker that holds it is told.
+#[utoipa::path(post, path = "/v1/tasks/{id}/cancel", operation_id = "cancelTask", tag = "queue",
+    security(("token" = ["queue:write"])),
+    params(("id" = String, Path, description = "Its id.")),
+    request_body = Option<Nothing>,
+    responses(
+        (status = 200, description = "The task as it is now.", body = Task),
+        (status = 404, description = "No task has this id.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "It has ended.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn cancel_task(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(id): Path<String>,
+    _: Option<Json<Nothing>>,
+) -> Result<Response, Problem> {
+    let id = queue::id(&id)?;
+    queues.cancel(caller.tenant(), id).await?;
+    let view = queues.task(caller.tenant(), id, Detail::Whole).await?;
+    Ok(shown(&view))
+}
+
+/// Put a task back
+///
+/// A dead or cancelled one, with its attempts at zero.
+#[utoipa::path(post, path = "/v1/tasks/{id}/requeue", operation_id = "requeueTask", tag = "queue",
+    security(("token" = ["queue:write"])),
+    params(("id" = String, Path, description = "Its id.")),
+    request_body = Option<Nothing>,
+    responses(
+        (status = 200, description = "The task as it is now.", body = Task),
+        (status = 404, description = "No task has this id.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "It is neither dead nor cancelled.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn requeue_task(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(id): Path<String>,
+    _: Option<Json<Nothing>>,
+) -> Result<Response, Problem> {
+    let id = queue::id(&id)?;
+    queues.requeue(caller.tenant(), id).await?;
+    let view = queues.task(caller.tenant(), id, Detail::Whole).await?;
+    Ok(shown(&view))
+}
+
+/// Delete a task
+///
+/// One that no worker holds.
+#[utoipa::path(delete, path = "/v1/tasks/{id}", operation_id = "deleteTask", tag = "queue",
+    security(("token" = ["queue:write"])),
+    params(("id" = String, Path, description = "Its id.")),
+    responses(
+        (status = 204, description = "It is deleted."),
+        (status = 404, description = "No task has this id.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "A worker holds it.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn delete_task(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    queues.delete_task(caller.tenant(), queue::id(&id)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

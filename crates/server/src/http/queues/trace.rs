@@ -1,0 +1,60 @@
+//! The trace that a request is part of, by its headers (W3C Trace Context).
+
+use std::convert::Infallible;
+
+use axum::extract::FromRequestParts;
+use http::request::Parts;
+
+/// The length of a `traceparent` of version 00.
+const PARENT_BYTES: usize = 55;
+
+/// The longest `tracestate` that everybody passes on.
+const STATE_BYTES_MAX: usize = 512;
+
+/// `traceparent` and `tracestate`; what is not well-formed counts as absent, as the standard asks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TraceContext {
+    parent: Option<http::HeaderValue>,
+    state: Option<http::HeaderValue>,
+}
+
+impl TraceContext {
+    /// Both as texts, empty where there is none.
+    pub(super) fn texts(&self) -> (&str, &str) {
+        let parent = self.parent.as_ref().and_then(|value| value.to_str().ok());
+        match parent {
+            Some(parent) => {
+                let state = self.state.as_ref().and_then(|value| value.to_str().ok());
+                (parent, state.unwrap_or_default())
+            }
+            None => ("", ""),
+        }
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for TraceContext {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
+        let parent = parts.headers.get("traceparent");
+        let Some(parent) = parent.filter(|value| is_parent(value.as_bytes())) else {
+            return Ok(Self::default());
+        };
+        let state = parts.headers.get("tracestate");
+        let state = state.filter(|value| value.len() <= STATE_BYTES_MAX);
+        Ok(Self {
+            parent: Some(parent.clone()),
+            state: state.cloned(),
+        })
+    }
+}
+
+/// Whether it has the form `00-<32 digits>-<16 digits>-<2 digits>`.
+fn is_parent(text: &[u8]) -> bool {
+    let dash = |at: usize| matches!(at, 2 | 35 | 52);
+    let fits = |(at, byte): (usize, &u8)| match dash(at) {
+        true => *byte == b'-',
+        false => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+    };
+    text.len() == PARENT_BYTES && text.iter().enumerate().all(fits)
+}

@@ -1,0 +1,62 @@
+//! What workers say about the tasks they hold, each word answered by itself.
+
+use std::sync::Arc;
+
+use egret_queue::{Format, QueueError, Queues, ReportSink, Reports, Said, check_batch};
+
+use super::gather::Gathered;
+
+/// Bytes of an error or a reason that are kept.
+const WORDS_BYTES_MAX: usize = 8_000;
+
+/// A worker's word about a task.
+pub(crate) struct Word<'a> {
+    /// The lease, as bytes.
+    pub lease: &'a [u8],
+    /// What it says.
+    pub said: Said,
+    /// A result, an error or a reason.
+    pub text: &'a [u8],
+    /// What a result is.
+    pub format: Format,
+}
+
+/// As much of what a worker says as is kept, cut between characters.
+pub(crate) fn words(text: &str) -> &[u8] {
+    &text.as_bytes()[..text.floor_char_boundary(WORDS_BYTES_MAX)]
+}
+
+/// Reports on leased tasks.
+pub(crate) async fn report<'a>(
+    queues: &Queues,
+    tenant: &str,
+    said: impl ExactSizeIterator<Item = Result<Word<'a>, QueueError>>,
+) -> Result<Vec<Result<(), QueueError>>, QueueError> {
+    check_batch(said.len())?;
+    let gathered = Gathered::<Result<(), QueueError>>::new(said.len());
+    submit(queues, tenant, said, &gathered)?;
+    Ok(gathered.all().await)
+}
+
+fn submit<'a>(
+    queues: &Queues,
+    tenant: &str,
+    said: impl Iterator<Item = Result<Word<'a>, QueueError>>,
+    gathered: &Arc<Gathered<Result<(), QueueError>>>,
+) -> Result<(), QueueError> {
+    let mut refused = Vec::new();
+    let mut reports = Reports::new(queues, tenant)?;
+    for (number, word) in (0..).zip(said) {
+        let added = word
+            .and_then(|word| reports.add(number, word.lease, word.said, word.text, word.format));
+        if let Err(error) = added {
+            refused.push((number, Err(error)));
+        }
+    }
+    let sink: Arc<dyn ReportSink> = gathered.clone();
+    reports.submit(&sink);
+    if !refused.is_empty() {
+        gathered.put(&refused);
+    }
+    Ok(())
+}
