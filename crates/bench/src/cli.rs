@@ -10,7 +10,7 @@ mod queue;
 use crate::compare::CompareArgs;
 use crate::report::ReportArgs;
 
-pub use queue::{Durability, QueueArgs};
+pub use queue::{Durability, QueueArgs, QueueScenario};
 
 /// Printed at the end of `egret bench --help`.
 pub const EXIT_CODES: &str = "\

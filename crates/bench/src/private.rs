@@ -32,6 +32,8 @@ const POLL: Duration = Duration::from_millis(25);
 /// A running private Egret. Dropping it ends it, waits for its end and removes its files.
 pub struct Private {
     child: Child,
+    /// What started it.
+    command: Command,
     server: Server,
     postgres_port: u16,
     proxy_port: u16,
@@ -52,37 +54,9 @@ impl Private {
         // PostgreSQL runs as another user where Egret is root, and has to pass through.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
         let data_dir = directory.path().join("data");
-        let [server_port, proxy_port, postgres_port] = free_ports()?;
-        let log = File::create(directory.path().join("log")).context("make the server's log")?;
-        let mut command = Command::new(program);
-        command
-            .arg("serve")
-            .arg("--json")
-            .args(["--set", "server.access_log=false"])
-            .arg("--set")
-            .arg(format!("egret.data_dir={}", data_dir.display()))
-            .args(["--set", &format!("server.port={server_port}")])
-            .args(["--set", &format!("proxy.port={proxy_port}")])
-            .args(["--set", &format!("postgres.port={postgres_port}")]);
-        for (key, value) in settings {
-            command.args(["--set", &format!("{key}={value}")]);
-        }
-        for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy();
-            // The caller's Egret may stand on another server, ask for TLS, or have a token.
-            if text.starts_with("EGRET_") && !INHERITED.contains(&text.as_ref()) {
-                command.env_remove(&name);
-            }
-        }
-        command
-            .current_dir(directory.path())
-            // The profiler leaves a file there.
-            .env("TMPDIR", directory.path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().context("share the server's log")?)
-            .stderr(log)
-            // Ctrl-C reaches this process, which ends the server in its own time.
-            .process_group(0);
+        let ports = free_ports()?;
+        let [server_port, proxy_port, postgres_port] = ports;
+        let mut command = command(program, settings, directory.path(), ports)?;
         let child = command
             .spawn()
             .with_context(|| format!("start {}", program.display()))?;
@@ -95,6 +69,7 @@ impl Private {
         // Ends the child however the rest goes.
         let mut private = Self {
             child,
+            command,
             server: Server::new(door.clone())?,
             postgres_port,
             proxy_port,
@@ -106,6 +81,19 @@ impl Private {
             ..door
         })?;
         Ok(private)
+    }
+
+    /// Ends it at once, as a crash would, and starts it again on the same files. Returns when that was
+    /// begun; it need not be ready yet.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn crash(&mut self) -> Result<Instant> {
+        self.child.kill().context("kill the private egret")?;
+        self.child.wait().context("wait for the private egret")?;
+        let begun = Instant::now();
+        self.child = self.command.spawn().context("start egret once more")?;
+        Ok(begun)
     }
 
     /// A client for it, as administrator.
@@ -141,7 +129,11 @@ impl Private {
         Ok(text.trim().to_owned())
     }
 
-    async fn wait_until_ready(&mut self) -> Result<()> {
+    /// Waits until it can do everything.
+    ///
+    /// # Errors
+    /// When it ends, or takes too long: with the end of its log.
+    pub async fn wait_until_ready(&mut self) -> Result<()> {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().context("wait for the server")? {
@@ -167,6 +159,20 @@ impl Private {
         lines[lines.len().saturating_sub(5)..].join("\n")
     }
 
+    /// Ends an embedded server that outlived a crash of Egret: nobody will adopt it.
+    fn end_embedded(&self) {
+        let path = self
+            .directory
+            .path()
+            .join("data/volume/source/postmaster.pid");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let pid = text.lines().next().and_then(|line| line.parse().ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            // Fails only when it has ended.
+            let _ = kill_process(pid, Signal::QUIT);
+        }
+    }
+
     /// Whether it has ended in this time.
     fn wait(&mut self, at_most: Duration) -> bool {
         let begun = Instant::now();
@@ -181,11 +187,55 @@ impl Private {
     }
 }
 
+/// `egret serve` in a directory.
+fn command(
+    program: &Path,
+    settings: &[(String, String)],
+    directory: &Path,
+    ports: [u16; 3],
+) -> Result<Command> {
+    let [server_port, proxy_port, postgres_port] = ports;
+    let log = File::create(directory.join("log")).context("make the server's log")?;
+    let mut command = Command::new(program);
+    command
+        .arg("serve")
+        .arg("--json")
+        .args(["--set", "server.access_log=false"])
+        .arg("--set")
+        .arg(format!(
+            "egret.data_dir={}",
+            directory.join("data").display()
+        ))
+        .args(["--set", &format!("server.port={server_port}")])
+        .args(["--set", &format!("proxy.port={proxy_port}")])
+        .args(["--set", &format!("postgres.port={postgres_port}")]);
+    for (key, value) in settings {
+        command.args(["--set", &format!("{key}={value}")]);
+    }
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        // The caller's Egret may stand on another server, ask for TLS, or have a token.
+        if text.starts_with("EGRET_") && !INHERITED.contains(&text.as_ref()) {
+            command.env_remove(&name);
+        }
+    }
+    command
+        .current_dir(directory)
+        // The profiler leaves a file there.
+        .env("TMPDIR", directory)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().context("share the server's log")?)
+        .stderr(log)
+        // Ctrl-C reaches this process, which ends the server in its own time.
+        .process_group(0);
+    Ok(command)
+}
+
 impl Drop for Private {
     fn drop(&mut self) {
         let pid = Pid::from_child(&self.child);
         if !matches!(self.child.try_wait(), Ok(None)) {
-            return;
+            return self.end_embedded();
         }
         // Fails only when it has just ended.
         let _ = kill_process(pid, Signal::TERM);

@@ -11,7 +11,6 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::attach::Attachments;
 use crate::cli::RunArgs;
 use crate::environment::{Machine, command_line, redact_setting};
-use crate::private::Private;
 use crate::progress::Progress;
 use crate::result::{Metric, Program, ResultFile, Run, SCHEMA_VERSION};
 use crate::scenario::{Measurement, Plans, Scenario};
@@ -35,7 +34,6 @@ struct Done {
 /// What outlives an interruption of the measurement.
 #[derive(Default)]
 struct Kept {
-    private: Option<Private>,
     stage: Option<Stage>,
     runs: Vec<Done>,
 }
@@ -105,8 +103,9 @@ async fn measure_all<S: Scenario>(
     progress: Progress,
     kept: &mut Kept,
 ) -> Result<()> {
-    let set_up = set_the_stage(scenario, args, global, progress, &mut kept.private);
-    let stage = kept.stage.insert(set_up.await?);
+    let stage = kept
+        .stage
+        .insert(set_the_stage(scenario, args, global, progress).await?);
     stage.progress.say("preparing");
     scenario.prepare(stage).await?;
     let machine = Machine::examine(&stage.subject, args.seed)?;
@@ -195,40 +194,32 @@ async fn set_the_stage<S: Scenario>(
     args: &RunArgs,
     global: &Global,
     progress: Progress,
-    private: &mut Option<Private>,
 ) -> Result<Stage> {
-    let mut subject = Subject::default();
-    let server = if args.private {
-        progress.say("starting a private egret");
-        let mut settings = scenario.private_settings();
-        // The last one holds.
-        settings.extend(global.settings.iter().cloned());
-        let started = private.insert(Private::start(&global.program, &settings).await?);
-        subject.processes.push(started.pid());
-        Some(started.server().clone())
-    } else if let Some(door) = &global.door {
-        let server = Server::new(door.clone())?;
-        server.check().await?;
-        subject.processes.extend(server.pid());
-        Some(server)
-    } else {
-        None
-    };
-    if let Some(server) = &server {
-        subject.data_dir.clone_from(&server.door().data_dir);
-        subject.egret = Some(Program::of(server).await?);
-    }
-    Ok(Stage {
-        server,
-        private_postgres: private.as_ref().map(Private::postgres_url).transpose()?,
-        private_proxy_port: private.as_ref().map(Private::proxy_port),
+    let mut stage = Stage {
+        server: None,
+        private: None,
         seed: args.seed,
         progress,
-        subject,
+        subject: Subject::default(),
         generator_cores: 1,
         operations: 0,
         profile: args.profile,
-    })
+        program: global.program.clone(),
+        settings: global.settings.clone(),
+    };
+    if args.private {
+        stage.start_private(scenario.private_settings()).await?;
+    } else if let Some(door) = &global.door {
+        let server = Server::new(door.clone())?;
+        server.check().await?;
+        stage.subject.processes.extend(server.pid());
+        stage.subject.data_dir.clone_from(&server.door().data_dir);
+        stage.server = Some(server);
+    }
+    if let Some(server) = &stage.server {
+        stage.subject.egret = Some(Program::of(server).await?);
+    }
+    Ok(stage)
 }
 
 fn settings_of(

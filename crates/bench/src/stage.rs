@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use crate::attach::Profiler;
 use crate::environment::PostgresFacts;
+use crate::private::Private;
 use crate::progress::Progress;
 use crate::refusal;
 use crate::result::Program;
@@ -17,10 +18,8 @@ use crate::window::Window;
 pub struct Stage {
     /// The Egret to measure, private or running; `None` where the scenario was given neither.
     pub server: Option<Server>,
-    /// The superuser's connection string of a private Egret's embedded server.
-    pub private_postgres: Option<String>,
-    /// The port of a private Egret's PostgreSQL door.
-    pub private_proxy_port: Option<u16>,
+    /// The private Egret, where there is one; [`Stage::server`] is its client.
+    pub private: Option<Private>,
     /// Where schedules and values come from; the same for every run.
     pub seed: u64,
     /// What to show whoever waits.
@@ -33,6 +32,9 @@ pub struct Stage {
     /// runs.
     pub operations: u64,
     pub(crate) profile: bool,
+    /// What starts a private Egret, and settings of the command line for it.
+    pub(crate) program: PathBuf,
+    pub(crate) settings: Vec<(String, String)>,
 }
 
 /// What is measured.
@@ -61,6 +63,25 @@ impl Stage {
         self.server.as_ref().ok_or_else(|| {
             refusal::usage("no egret server is named: give --private or --server URL")
         })
+    }
+
+    /// Ends the private Egret, and starts one with these settings (`section.key`, value).
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn start_private(&mut self, mut settings: Vec<(String, String)>) -> Result<()> {
+        self.progress.say("starting a private egret");
+        self.private = None;
+        // The last one holds.
+        settings.extend(self.settings.iter().cloned());
+        let private = Private::start(&self.program, &settings).await?;
+        self.server = Some(private.server().clone());
+        self.subject.processes = vec![private.pid()];
+        self.subject
+            .data_dir
+            .clone_from(&private.server().door().data_dir);
+        self.private = Some(private);
+        Ok(())
     }
 
     /// Begins the measured window. `expected` is its length where that is known, so that a profile

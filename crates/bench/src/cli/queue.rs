@@ -10,6 +10,9 @@ use super::{Arrivals, EXIT_CODES, RunArgs, duration, rate};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct QueueArgs {
+    /// What is measured
+    #[arg(long, value_enum, default_value_t)]
+    pub scenario: QueueScenario,
     /// Callers on the one producer connection; each calls again when its task is acknowledged
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub producers: u32,
@@ -40,12 +43,44 @@ pub struct QueueArgs {
     /// Measure this many cycles instead, however long they take
     #[arg(long, value_name = "N", conflicts_with = "seconds")]
     pub cycles: Option<u64>,
+    /// Tasks that wait, with `--scenario backlog`
+    #[arg(long, value_name = "N", default_value_t = 10_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub backlog: u64,
+    /// Leases that end at once, with `--scenario lease-expiry`
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub leases: u64,
     /// End the warm-up after this time even if the load is not steady
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub warmup_max: Duration,
     /// How it is run.
     #[command(flatten)]
     pub run: RunArgs,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum QueueScenario {
+    /// Full cycles: their rate, and the latencies
+    #[default]
+    Cycle,
+    /// The same with 1, 2 and 4 partitions
+    Sweep,
+    /// Memory, restart and rate with very many tasks that wait
+    Backlog,
+    /// Very many leases that end in the same second
+    LeaseExpiry,
+}
+
+impl QueueScenario {
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cycle => "cycle",
+            Self::Sweep => "sweep",
+            Self::Backlog => "backlog",
+            Self::LeaseExpiry => "lease-expiry",
+        }
+    }
 }
 
 /// When an enqueue or a completion is acknowledged.

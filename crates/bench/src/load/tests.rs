@@ -9,8 +9,9 @@ use crate::stage::{Stage, Subject};
 fn stage() -> Stage {
     Stage {
         server: None,
-        private_postgres: None,
-        private_proxy_port: None,
+        private: None,
+        program: Default::default(),
+        settings: Vec::new(),
         seed: 5,
         progress: Progress::silent(),
         subject: Subject::default(),

@@ -8,34 +8,39 @@
 //!
 //! Only what the server has acknowledged counts, and in the end every task is accounted for.
 
+mod backlog;
 mod broker;
 mod cycle;
 mod drive;
 mod egret;
+mod expiry;
 mod figures;
 mod flight;
 mod ledger;
 mod link;
 mod signals;
+mod target;
 mod wire;
+mod worker;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
-use egret_proto::queue::v1;
-use egret_proto::queue::v1::queue_client::QueueClient;
+use anyhow::Result;
 use serde_json::Value;
-use tonic::transport::Endpoint;
 
-use crate::cli::QueueArgs;
+use crate::cli::{Arrivals, QueueArgs, QueueScenario};
+use crate::record::scalar;
 use crate::refusal;
+use crate::result::Better;
 use crate::scenario::{Measurement, Scenario};
 use crate::schedule::Spacing;
-use crate::server::Server;
 use crate::stage::Stage;
-use cycle::Plan;
+use cycle::{Plan, Purpose};
 use drive::Lengths;
-use figures::Watch;
+use target::Target;
+
+/// How many partitions a sweep tries.
+const SWEEP: [u32; 3] = [1, 2, 4];
 
 /// The scenario.
 pub struct Queue {
@@ -56,6 +61,11 @@ impl Queue {
                 "--partitions and --durability are for a private Egret: configure the running one itself",
             ));
         }
+        if args.scenario != QueueScenario::Cycle && !args.run.private {
+            return Err(refusal::usage(
+                "only `--scenario cycle` measures a running Egret: give --private",
+            ));
+        }
         Ok(Self {
             args: args.clone(),
             queues: Vec::new(),
@@ -64,20 +74,19 @@ impl Queue {
 
     fn plan(&self, stage: &Stage) -> Plan {
         let args = &self.args;
+        let spacing = match args.arrivals {
+            Arrivals::Constant => Spacing::Constant,
+            Arrivals::Poisson => Spacing::Poisson,
+        };
         Plan {
             callers: args.producers,
             slots: args.slots,
             batch: args.batch,
             payload_bytes: args.payload_bytes,
-            rate: args.rate.map(|rate| {
-                let spacing = match args.arrivals {
-                    crate::cli::Arrivals::Constant => Spacing::Constant,
-                    crate::cli::Arrivals::Poisson => Spacing::Poisson,
-                };
-                (rate, spacing)
-            }),
+            rate: args.rate.map(|rate| (rate, spacing)),
             seed: stage.seed,
             cycles: args.cycles,
+            purpose: Purpose::Cycles,
         }
     }
 
@@ -88,45 +97,50 @@ impl Queue {
         }
     }
 
-    /// A queue of this measurement's own.
-    async fn make_queue(&mut self, server: &Server) -> Result<String> {
-        let name = format!("bench-{}-{}", std::process::id(), self.queues.len());
-        let asked = v1::PutQueueRequest {
-            name: name.clone(),
-            settings: None,
-        };
-        let mut client = client(server).await?;
-        client
-            .put_queue(authorized(server, asked)?)
-            .await
-            .context("make a queue")?;
-        self.queues.push(name.clone());
-        Ok(name)
+    fn settings(&self, partitions: Option<u32>) -> Vec<(String, String)> {
+        let partitions = partitions.map(|count| count.to_string());
+        let durability = self.args.durability().map(str::to_owned);
+        let settings = [
+            ("queue.partitions", partitions),
+            ("queue.durability", durability),
+        ];
+        let given = settings.into_iter();
+        given
+            .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+            .collect()
     }
-}
 
-type Client = QueueClient<tonic::transport::Channel>;
+    async fn cycle(&mut self, stage: &mut Stage) -> Result<Measurement> {
+        let target = Target::of(stage)?;
+        // A queue of this measurement's own.
+        let queue = format!("bench-{}-{}", std::process::id(), self.queues.len());
+        target.put_queue(&queue, None).await?;
+        self.queues.push(queue.clone());
+        let (plan, lengths) = (self.plan(stage), self.lengths());
+        let (watch, connect) = (target.watch(), target.connect(&queue));
+        let gate = std::future::ready(Ok(()));
+        let driven = drive::drive(stage, &plan, lengths, watch, connect, gate).await?;
+        Ok(figures::measurement(driven))
+    }
 
-async fn client(server: &Server) -> Result<Client> {
-    let endpoint = Endpoint::from_shared(server.door().url.clone())?;
-    let channel = endpoint.connect().await.context("connect by gRPC")?;
-    Ok(QueueClient::new(channel))
-}
-
-fn authorized<T>(server: &Server, message: T) -> Result<tonic::Request<T>> {
-    let mut request = tonic::Request::new(message);
-    let token = server.door().token.as_deref().unwrap_or_default();
-    let value = format!("Bearer {token}").parse().context("the token")?;
-    request.metadata_mut().insert("authorization", value);
-    Ok(request)
-}
-
-/// Address and port of a server that is spoken to without TLS.
-fn host(server: &Server) -> Result<String> {
-    let url = server.door().url.trim_end_matches('/');
-    match url.strip_prefix("http://") {
-        Some(host) => Ok(host.to_owned()),
-        None => bail!("{url}: tasks are sent by plain HTTP/2 only"),
+    /// The same load on Egrets with more and more partitions. The measurement is that of the first,
+    /// with the rates of all.
+    async fn sweep(&mut self, stage: &mut Stage) -> Result<Measurement> {
+        let mut first = None;
+        for partitions in SWEEP {
+            stage.start_private(self.settings(Some(partitions))).await?;
+            let arm = self.cycle(stage).await?;
+            let rate = arm.metrics["cycles_per_second"].value;
+            let (measurement, base) = first.get_or_insert((arm, rate));
+            let ratio = scalar("ratio", Better::Higher, rate / base.max(1e-9), 1);
+            let rate = scalar("1/s", Better::Higher, rate, 1);
+            measurement.metrics.extend([
+                (format!("partitions_{partitions}_cycles_per_second"), rate),
+                (format!("partitions_{partitions}_ratio"), ratio),
+            ]);
+        }
+        let (measurement, _) = first.expect("the sweep is not empty");
+        Ok(measurement)
     }
 }
 
@@ -135,7 +149,14 @@ impl Scenario for Queue {
 
     fn parameters(&self) -> BTreeMap<String, Value> {
         let args = &self.args;
-        let all: [(&str, Value); 10] = [
+        let only = |scenario, value: u64| (args.scenario == scenario).then_some(value);
+        let all: [(&str, Value); 13] = [
+            ("scenario", args.scenario.name().into()),
+            ("backlog", only(QueueScenario::Backlog, args.backlog).into()),
+            (
+                "leases",
+                only(QueueScenario::LeaseExpiry, args.leases).into(),
+            ),
             ("producers", args.producers.into()),
             ("slots", args.slots.into()),
             ("payload_bytes", args.payload_bytes.into()),
@@ -154,15 +175,7 @@ impl Scenario for Queue {
     }
 
     fn private_settings(&self) -> Vec<(String, String)> {
-        let partitions = self.args.partitions.map(|count| count.to_string());
-        let durability = self.args.durability().map(str::to_owned);
-        [
-            ("queue.partitions", partitions),
-            ("queue.durability", durability),
-        ]
-        .into_iter()
-        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
-        .collect()
+        self.settings(self.args.partitions)
     }
 
     fn headline(&self) -> &str {
@@ -170,41 +183,32 @@ impl Scenario for Queue {
     }
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
-        host(stage.server()?)?;
+        Target::of(stage)?;
         stage.subject.data_set = format!("{} bytes a task", self.args.payload_bytes);
         Ok(())
     }
 
     async fn measure(&mut self, stage: &mut Stage) -> Result<Measurement> {
-        let server = stage.server()?.clone();
-        let queue = self.make_queue(&server).await?;
-        let (host, token) = (host(&server)?, server.door().token.clone());
-        let directory = server
-            .door()
-            .data_dir
-            .as_ref()
-            .map(|data| data.join("queue"));
-        let watch = Watch::new(server.pid(), directory);
-        let plan = self.plan(stage);
-        let connect = move || async move {
-            egret::Egret::open(&host, token.as_deref().unwrap_or_default(), &queue).await
-        };
-        let driven = drive::drive(stage, &plan, self.lengths(), watch, connect).await?;
-        Ok(figures::measurement(driven))
+        let (plan, lengths) = (self.plan(stage), self.lengths());
+        match self.args.scenario {
+            QueueScenario::Cycle => self.cycle(stage).await,
+            QueueScenario::Sweep => self.sweep(stage).await,
+            QueueScenario::Backlog => {
+                backlog::measure(stage, &plan, lengths, self.args.backlog).await
+            }
+            QueueScenario::LeaseExpiry => {
+                expiry::measure(stage, &plan, lengths, self.args.leases).await
+            }
+        }
     }
 
     async fn clean(&mut self, stage: &mut Stage) -> Result<()> {
         if self.args.run.private {
             return Ok(());
         }
-        let server = stage.server()?.clone();
-        let mut client = client(&server).await?;
+        let target = Target::of(stage)?;
         for name in self.queues.drain(..) {
-            let asked = v1::DeleteQueueRequest { name, force: true };
-            client
-                .delete_queue(authorized(&server, asked)?)
-                .await
-                .context("delete a queue")?;
+            target.delete_queue(&name).await?;
         }
         Ok(())
     }

@@ -199,8 +199,9 @@ impl Scenario for Sql {
     }
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
-        let is_private = stage.private_postgres.is_some();
-        if let Some(url) = &stage.private_postgres {
+        let private = stage.private.as_ref().map(|private| private.postgres_url());
+        let is_private = private.is_some();
+        if let Some(url) = &private.transpose()? {
             self.target = Some(Target::parse(url)?);
         }
         stage.generator_cores = self.load.threads;

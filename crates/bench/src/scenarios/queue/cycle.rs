@@ -46,6 +46,18 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     /// The window ends with so many cycles, where this is given.
     pub(super) cycles: Option<u64>,
+    pub(super) purpose: Purpose,
+}
+
+/// What a load is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Cycles; in the end every task must be completed.
+    Cycles,
+    /// So many tasks are made, and none is worked on.
+    Fill(u64),
+    /// Cycles behind so many tasks that were there before: most of those made are never reached.
+    Behind(u64),
 }
 
 /// What a load has found.
@@ -104,7 +116,9 @@ pub(super) struct Cycle<B> {
 impl<B: Broker> Cycle<B> {
     /// A load on `broker`, whose worker is given its slots.
     pub(super) fn new(mut broker: B, plan: &Plan, signals: Arc<Signals>) -> Self {
-        broker.take(plan.slots);
+        if !matches!(plan.purpose, Purpose::Fill(_)) {
+            broker.take(plan.slots);
+        }
         let mut recorder = Recorder::default();
         let operations = Operations {
             enqueue: recorder.operation(ENQUEUE),
@@ -175,7 +189,11 @@ impl<B: Broker> Cycle<B> {
     }
 
     fn is_drained(&self, now_ns: u64) -> bool {
-        let waits = self.asked.len() + self.begun_ns.len() + self.held.len() > 0;
+        let waits = match self.plan.purpose {
+            Purpose::Cycles => self.asked.len() + self.begun_ns.len() + self.held.len() > 0,
+            Purpose::Fill(_) => self.asked.len() > 0,
+            Purpose::Behind(_) => false,
+        };
         !waits
             || now_ns > self.window.end + DRAIN_MAX.as_nanos() as u64
             || self.signals.is_stopped()
@@ -186,6 +204,7 @@ impl<B: Broker> Cycle<B> {
     fn begin(&mut self, now_ns: u64) {
         if self.timetable.is_none() {
             while now_ns < self.window.end
+                && self.may_call()
                 && let Some(caller) = self.idle.pop()
             {
                 self.call(caller, now_ns);
@@ -203,6 +222,19 @@ impl<B: Broker> Cycle<B> {
         }
     }
 
+    /// Whether tasks are left to be made; the last one ends the window.
+    #[inline]
+    fn may_call(&self) -> bool {
+        let Purpose::Fill(tasks) = self.plan.purpose else {
+            return true;
+        };
+        let is_enough = self.asked.begun() >= tasks;
+        if is_enough {
+            self.signals.end_window(self.signals.now_ns());
+        }
+        !is_enough
+    }
+
     #[inline]
     fn next_due(&mut self, now_ns: u64) -> Option<u64> {
         if self.begun_ns.len() >= UNDER_WAY_MAX {
@@ -214,11 +246,23 @@ impl<B: Broker> Cycle<B> {
     #[inline]
     fn call(&mut self, caller: u32, begun_ns: u64) {
         self.callers[caller as usize] += self.plan.batch;
+        let first = self.first();
         for _ in 0..self.plan.batch {
             let number = self.asked.begin(Asked { caller, begun_ns });
-            self.begun_ns.begin(begun_ns);
-            write_number(&mut self.payload, number);
+            if self.plan.purpose == Purpose::Cycles {
+                self.begun_ns.begin(begun_ns);
+            }
+            write_number(&mut self.payload, first + number);
             self.broker.enqueue(&self.payload);
+        }
+    }
+
+    /// The number of the first task in its payload.
+    #[inline]
+    fn first(&self) -> u64 {
+        match self.plan.purpose {
+            Purpose::Behind(tasks) => tasks,
+            Purpose::Cycles | Purpose::Fill(_) => 0,
         }
     }
 
@@ -240,7 +284,7 @@ impl<B: Broker> Cycle<B> {
             let Some(asked) = self.asked.end(number) else {
                 bail!("the server acknowledged task {number}, for which nobody waits");
             };
-            self.outcome.ledger.accept(number);
+            self.outcome.ledger.accept(self.first() + number);
             self.outcome.enqueued += u64::from(self.window.contains(&now_ns));
             self.record(self.operations.enqueue, asked.begun_ns, now_ns);
             self.answer(asked.caller);

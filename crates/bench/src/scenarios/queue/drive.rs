@@ -4,12 +4,12 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use tokio::sync::oneshot;
 use tokio::time::MissedTickBehavior;
 
 use super::broker::Broker;
-use super::cycle::{Cycle, Outcome, Plan};
+use super::cycle::{Cycle, Outcome, Plan, Purpose};
 use super::figures::Watch;
 use super::signals::Signals;
 use crate::load::{Pace, watched};
@@ -24,6 +24,9 @@ const TICK: Duration = Duration::from_millis(10);
 /// Calls of an open loop that are due are begun this often: far below what is told from one another,
 /// and few enough to cost the generator little.
 const RELEASE: Duration = Duration::from_micros(200);
+
+/// Tasks in a call of those that fill a queue.
+const FILL_BATCH: u32 = 250;
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +54,8 @@ impl Drop for Leash {
     }
 }
 
-/// Runs a load on the task queue that `connect` connects to.
+/// Runs a load on the task queue that `connect` connects to. Between warm-up and window, with the load
+/// running, it waits for `gate`.
 ///
 /// # Errors
 /// When it cannot be connected to, or the load fails.
@@ -61,6 +65,7 @@ pub(super) async fn drive<B, C, F>(
     lengths: Lengths,
     mut watch: Watch,
     connect: C,
+    gate: impl Future<Output = Result<()>>,
 ) -> Result<Driven>
 where
     B: Broker,
@@ -75,6 +80,10 @@ where
         warmup = warm_up(stage, plan, lengths.warmup_max, &signals) => warmup,
         ended = &mut done => return Err(untimely(ended)),
     };
+    tokio::select! {
+        opened = gate => opened?,
+        ended = &mut done => return Err(untimely(ended)),
+    }
     let known = plan.cycles.is_none().then_some(lengths.window);
     stage.progress.say(match plan.cycles {
         Some(cycles) => format!("measuring {cycles} cycles"),
@@ -113,6 +122,37 @@ fn untimely(ended: Ended) -> anyhow::Error {
         Ok(Ok(_)) => anyhow!("the load has ended before its time"),
         Err(_) => anyhow!("the load's thread has failed"),
     }
+}
+
+/// Makes tasks that nobody works on, as fast as they are acknowledged; returns how long that took.
+///
+/// # Errors
+/// When the task queue cannot be connected to, or refuses one.
+pub(super) async fn fill<B, C, F>(plan: &Plan, tasks: u64, connect: C) -> Result<Duration>
+where
+    B: Broker,
+    C: FnOnce() -> F + Send + 'static,
+    F: Future<Output = Result<B>>,
+{
+    let signals = Arc::new(Signals::new(Instant::now()));
+    let _leash = Leash(signals.clone());
+    let plan = Plan {
+        batch: FILL_BATCH,
+        rate: None,
+        cycles: None,
+        purpose: Purpose::Fill(tasks),
+        ..plan.clone()
+    };
+    signals.open_window(Instant::now(), None);
+    let begun = Instant::now();
+    let outcome = begin(&plan, &signals, connect).await;
+    let outcome = outcome.context("the thread that fills the queue has ended")??;
+    let accepted = outcome.ledger.accepted();
+    ensure!(
+        accepted >= tasks,
+        "only {accepted} of {tasks} tasks were accepted"
+    );
+    Ok(begun.elapsed())
 }
 
 /// Starts the thread.

@@ -64,6 +64,16 @@ impl Watch {
         self.looks += 1;
     }
 
+    /// The most memory seen, in bytes.
+    pub(super) fn rss(&self) -> u64 {
+        self.rss_bytes
+    }
+
+    /// The most disk seen, in bytes.
+    pub(super) fn disk(&self) -> u64 {
+        self.disk_bytes
+    }
+
     fn metrics(&self) -> Vec<(&'static str, Metric)> {
         let bytes = |value: u64| scalar("bytes", Better::Lower, value as f64, self.looks);
         let mut metrics = Vec::new();

@@ -44,6 +44,11 @@ impl<T> Flight<T> {
         Some(ended)
     }
 
+    /// How many were begun.
+    pub(super) fn begun(&self) -> u64 {
+        self.base + self.slots.len() as u64
+    }
+
     /// How many are under way.
     pub(super) fn len(&self) -> usize {
         self.under_way

@@ -43,6 +43,11 @@ impl Ledger {
     pub(super) fn accepted(&self) -> u64 {
         self.accepted.count
     }
+
+    /// How many tasks are completed.
+    pub(super) fn completed(&self) -> u64 {
+        self.completed.count
+    }
 }
 
 /// A set of numbers from 0 on.

@@ -83,6 +83,7 @@ fn plan(callers: u32, batch: u32, cycles: u64) -> Plan {
         rate: None,
         seed: 1,
         cycles: Some(cycles),
+        purpose: Purpose::Cycles,
     }
 }
 
@@ -136,6 +137,19 @@ fn what_is_lost_or_done_twice_is_noticed() {
     assert!(polled.is_pending());
     let ledger = &cycle.outcome.ledger;
     assert_eq!((ledger.lost(), ledger.duplicated), (1, 2));
+}
+
+#[test]
+fn a_fill_makes_its_tasks_and_works_on_none() {
+    let fill = Plan {
+        purpose: Purpose::Fill(1_000),
+        cycles: None,
+        ..plan(5, 100, 0)
+    };
+    let (cycle, polled) = run(Memory::default(), &fill);
+    assert!(matches!(polled, Poll::Ready(Ok(()))));
+    assert_eq!(cycle.broker.ready.len(), 1_000);
+    assert_eq!(cycle.outcome.ledger.accepted(), 1_000);
 }
 
 #[test]
