@@ -10,7 +10,7 @@ mod queue;
 use crate::compare::CompareArgs;
 use crate::report::ReportArgs;
 
-pub use queue::{Durability, QueueArgs, QueueScenario};
+pub use queue::{Durability, LogArgs, Peer, QueueArgs, QueueScenario};
 
 /// Printed at the end of `egret bench --help`.
 pub const EXIT_CODES: &str = "\
@@ -24,6 +24,8 @@ pub enum BenchCommand {
     Branches(BranchesArgs),
     /// Full cycles of the task queue: make a task, hand it out, complete it
     Queue(QueueArgs),
+    /// The log under every queue, beside the bare disk
+    Log(LogArgs),
     /// Load any PostgreSQL with the transactions of a workload file
     Sql(SqlArgs),
     /// Compare two results, or two commands run in turn
@@ -39,7 +41,7 @@ impl BenchCommand {
             Self::Branches(args) => args.run.server.as_deref(),
             Self::Queue(args) => args.run.server.as_deref(),
             Self::Sql(args) => args.run.server.as_deref(),
-            Self::Compare(_) | Self::Report(_) => None,
+            Self::Log(_) | Self::Compare(_) | Self::Report(_) => None,
         }
     }
 }

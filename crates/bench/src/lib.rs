@@ -38,7 +38,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 
+pub use private::private_directory;
 pub use refusal::Refusal;
+pub use runner::run as run_scenario;
 pub use server::Door;
 
 use cli::BenchCommand;
@@ -87,6 +89,8 @@ pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
             runner::run(scenario, &args.run, global).await?;
             Ok(ExitCode::SUCCESS)
         }
+        // It needs the log itself, which no public door shows: the program brings it along.
+        BenchCommand::Log(_) => Err(refusal::usage("this program has no log to measure")),
         BenchCommand::Compare(args) => {
             // It waits for the commands that it runs.
             let json = global.json;

@@ -47,10 +47,7 @@ impl Private {
     /// # Errors
     /// When it does not start: with the end of its log.
     pub async fn start(program: &Path, settings: &[(String, String)]) -> Result<Self> {
-        let directory = tempfile::Builder::new()
-            .prefix("egret-bench-")
-            .tempdir()
-            .context("make a temporary directory")?;
+        let directory = private_directory(None)?;
         // PostgreSQL runs as another user where Egret is root, and has to pass through.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
         let data_dir = directory.path().join("data");
@@ -185,6 +182,20 @@ impl Private {
         }
         false
     }
+}
+
+/// A directory that is removed with what it holds, below this one or where temporary files go.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn private_directory(parent: Option<&Path>) -> Result<TempDir> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix("egret-bench-");
+    match parent {
+        Some(parent) => builder.tempdir_in(parent),
+        None => builder.tempdir(),
+    }
+    .context("make a temporary directory")
 }
 
 /// `egret serve` in a directory.

@@ -7,6 +7,7 @@ mod commands;
 pub mod configuration;
 pub mod demo;
 pub mod failure;
+mod log_scenario;
 pub mod output;
 pub mod serve;
 

@@ -1,5 +1,6 @@
-//! What may be typed behind `egret bench queue`.
+//! What may be typed behind `egret bench queue` and `egret bench log`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -49,6 +50,9 @@ pub struct QueueArgs {
     /// Leases that end at once, with `--scenario lease-expiry`
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub leases: u64,
+    /// Measure this task queue too, under the same load; may be repeated
+    #[arg(long = "peer", value_enum, value_name = "PEER")]
+    pub peers: Vec<Peer>,
     /// End the warm-up after this time even if the load is not steady
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub warmup_max: Duration,
@@ -83,6 +87,17 @@ impl QueueScenario {
     }
 }
 
+/// Another task queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Peer {
+    /// beanstalkd with its binlog
+    Beanstalkd,
+    /// Redis Streams with an append-only file
+    Redis,
+    /// NATS JetStream, a work queue in files
+    Nats,
+}
+
 /// When an enqueue or a completion is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Durability {
@@ -111,6 +126,27 @@ impl QueueArgs {
             Arrivals::Constant => "constant",
         })
     }
+}
+
+/// `egret bench log …`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct LogArgs {
+    /// Where the log is made, and removed again [default: the directory for temporary files]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub directory: Option<PathBuf>,
+    /// Bytes of a record
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub record_bytes: u32,
+    /// Threads that append, where many records are on the way
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub threads: u32,
+    /// How long to measure each arm
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub seconds: Duration,
+    /// How it is run.
+    #[command(flatten)]
+    pub run: RunArgs,
 }
 
 /// Reads seconds, as a plain number or a duration.

@@ -18,6 +18,8 @@ mod figures;
 mod flight;
 mod ledger;
 mod link;
+mod peers;
+mod pipe;
 mod signals;
 mod target;
 mod wire;
@@ -28,7 +30,7 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::cli::{Arrivals, QueueArgs, QueueScenario};
+use crate::cli::{Arrivals, Durability, QueueArgs, QueueScenario};
 use crate::record::scalar;
 use crate::refusal;
 use crate::result::Better;
@@ -65,6 +67,12 @@ impl Queue {
             return Err(refusal::usage(
                 "only `--scenario cycle` measures a running Egret: give --private",
             ));
+        }
+        if !args.peers.is_empty() && args.scenario != QueueScenario::Cycle {
+            return Err(refusal::usage("--peer goes with `--scenario cycle` only"));
+        }
+        for peer in &args.peers {
+            peer.check(args.durability.unwrap_or(Durability::Fsync))?;
         }
         Ok(Self {
             args: args.clone(),
@@ -150,7 +158,10 @@ impl Scenario for Queue {
     fn parameters(&self) -> BTreeMap<String, Value> {
         let args = &self.args;
         let only = |scenario, value: u64| (args.scenario == scenario).then_some(value);
-        let all: [(&str, Value); 13] = [
+        let peers: Vec<&str> = args.peers.iter().map(|peer| peer.name()).collect();
+        let peers = (!peers.is_empty()).then_some(peers);
+        let all: [(&str, Value); 14] = [
+            ("peers", peers.into()),
             ("scenario", args.scenario.name().into()),
             ("backlog", only(QueueScenario::Backlog, args.backlog).into()),
             (
@@ -191,7 +202,15 @@ impl Scenario for Queue {
     async fn measure(&mut self, stage: &mut Stage) -> Result<Measurement> {
         let (plan, lengths) = (self.plan(stage), self.lengths());
         match self.args.scenario {
-            QueueScenario::Cycle => self.cycle(stage).await,
+            QueueScenario::Cycle => {
+                let mut measurement = self.cycle(stage).await?;
+                let durability = self.args.durability.unwrap_or(Durability::Fsync);
+                for peer in self.args.peers.clone() {
+                    let into = &mut measurement;
+                    peers::measure(stage, peer, &plan, lengths, durability, into).await?;
+                }
+                Ok(measurement)
+            }
             QueueScenario::Sweep => self.sweep(stage).await,
             QueueScenario::Backlog => {
                 backlog::measure(stage, &plan, lengths, self.args.backlog).await

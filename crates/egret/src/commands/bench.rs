@@ -11,6 +11,7 @@ use crate::api::Address;
 use crate::cli::Global;
 use crate::configuration::Configuration;
 use crate::failure::{Exit, Failure};
+use crate::log_scenario::LogScenario;
 
 pub(super) async fn run(
     command: BenchCommand,
@@ -27,7 +28,14 @@ pub(super) async fn run(
         settings: global.set.clone(),
         program: std::env::current_exe().context("find this program")?,
     };
-    egret_bench::run(command, &harness).await.map_err(failure)
+    match command {
+        BenchCommand::Log(args) => {
+            let scenario = LogScenario::new(&args).map_err(failure)?;
+            let ran = egret_bench::run_scenario(scenario, &args.run, &harness).await;
+            ran.map(|()| ExitCode::SUCCESS).map_err(failure)
+        }
+        command => egret_bench::run(command, &harness).await.map_err(failure),
+    }
 }
 
 /// The Egret that `--server` names, with the token that other commands would use.

@@ -1,0 +1,243 @@
+//! NATS JetStream, a work-queue stream with a pull consumer:
+//! <https://docs.nats.io/reference/reference-protocols/nats-protocol>.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::task::{Context, Poll};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::super::broker::{Broker, Events};
+use super::super::pipe::{Pipe, line, number};
+use crate::cli::Durability;
+use crate::refusal;
+
+/// The version from which on it syncs before it acknowledges, where it is asked to.
+const SYNCS_FROM: (u64, u64) = (2, 10);
+
+/// Refuses a durability that this version does not have.
+pub(super) fn check(durability: Durability, version: &str) -> Result<()> {
+    let digits = version.rsplit('v').next().unwrap_or_default();
+    let mut parts = digits.split('.').map(|part| part.parse().unwrap_or(0));
+    let known = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    if durability == Durability::None || known >= SYNCS_FROM {
+        return Ok(());
+    }
+    Err(refusal::usage(format!(
+        "--peer nats: {version} has no `sync_interval`, so it does not sync before it acknowledges: install 2.10 or newer, or measure with --durability none"
+    )))
+}
+
+pub(super) fn arguments(
+    command: &mut Command,
+    path: &Path,
+    port: u16,
+    durability: Durability,
+) -> Result<()> {
+    let sync = match durability {
+        Durability::Fsync => "sync_interval: always",
+        Durability::Interval => "sync_interval: \"100ms\"",
+        Durability::None => "",
+    };
+    let text = format!(
+        "listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: \"{}\"\n{sync} }}\n",
+        path.display()
+    );
+    let file = path.join("nats.conf");
+    fs::write(&file, text).context("write the configuration of nats-server")?;
+    command.arg("-c").arg(file);
+    Ok(())
+}
+
+/// A producer's connection and a worker's.
+pub(super) struct Nats {
+    producer: Pipe,
+    worker: Pipe,
+    made: u64,
+    credits: u32,
+    completions: u64,
+}
+
+const CONNECT: &str = "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true,\"lang\":\"egret-bench\",\"version\":\"1\"}\r\n";
+
+const STREAM: &str =
+    r#"{"name":"T","subjects":["t"],"retention":"workqueue","storage":"file","num_replicas":1}"#;
+
+const CONSUMER: &str = r#"{"stream_name":"T","config":{"durable_name":"C","ack_policy":"explicit","ack_wait":600000000000,"max_ack_pending":1000000,"max_waiting":100000}}"#;
+
+impl Nats {
+    pub(super) async fn open(port: u16) -> Result<Self> {
+        let mut producer = Pipe::open(port).await?;
+        let hello = format!("{CONNECT}SUB p.* 1\r\nPING\r\n");
+        until_pong(&mut producer, &hello).await?;
+        for (api, body) in [
+            ("$JS.API.STREAM.CREATE.T", STREAM),
+            ("$JS.API.CONSUMER.DURABLE.CREATE.T.C", CONSUMER),
+        ] {
+            let ask = format!("PUB {api} p.0 {}\r\n{body}\r\n", body.len());
+            let take = |bytes: &[u8]| {
+                let Some((message, used)) = message(bytes)? else {
+                    return Ok(None);
+                };
+                let text = String::from_utf8_lossy(message.body).into_owned();
+                ensure!(!text.contains("\"error\""), "nats refused: {text}");
+                Ok(Some(used))
+            };
+            producer.ask(ask.as_bytes(), take).await?;
+        }
+        let mut worker = Pipe::open(port).await?;
+        let hello = format!("{CONNECT}SUB w 1\r\nSUB a.* 2\r\nPING\r\n");
+        until_pong(&mut worker, &hello).await?;
+        Ok(Self {
+            producer,
+            worker,
+            made: 0,
+            credits: 0,
+            completions: 0,
+        })
+    }
+}
+
+async fn until_pong(pipe: &mut Pipe, ask: &str) -> Result<()> {
+    let mut heard = false;
+    let mut ask = ask.as_bytes();
+    while !heard {
+        let take = |bytes: &[u8]| {
+            let Some((line, used)) = line(bytes) else {
+                return Ok(None);
+            };
+            ensure!(
+                !line.starts_with(b"-ERR"),
+                "nats refused: {}",
+                String::from_utf8_lossy(line)
+            );
+            heard |= line == b"PONG";
+            Ok(Some(used))
+        };
+        pipe.ask(std::mem::take(&mut ask), take).await?;
+    }
+    Ok(())
+}
+
+impl Broker for Nats {
+    fn enqueue(&mut self, payload: &[u8]) {
+        let head = format!("PUB t p.{} {}\r\n", self.made, payload.len());
+        self.made += 1;
+        self.producer.outbox.extend_from_slice(head.as_bytes());
+        self.producer.outbox.extend_from_slice(payload);
+        self.producer.outbox.extend_from_slice(b"\r\n");
+    }
+
+    fn take(&mut self, credits: u32) {
+        self.credits += credits;
+    }
+
+    fn complete(&mut self, handle: &[u8]) {
+        self.worker.outbox.extend_from_slice(b"PUB ");
+        self.worker.outbox.extend_from_slice(handle);
+        let tail = format!(" a.{} 4\r\n+ACK\r\n", self.completions);
+        self.completions += 1;
+        self.worker.outbox.extend_from_slice(tail.as_bytes());
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>, events: &mut Events) -> Poll<Result<()>> {
+        if self.credits > 0 {
+            let body = format!("{{\"batch\":{},\"expires\":600000000000}}", self.credits);
+            self.credits = 0;
+            let pull = format!(
+                "PUB $JS.API.CONSUMER.MSG.NEXT.T.C w {}\r\n{body}\r\n",
+                body.len()
+            );
+            self.worker.outbox.extend_from_slice(pull.as_bytes());
+        }
+        let (mut pinged, mut worker_pinged) = (false, false);
+        let produced = self.producer.poll(context, |bytes| {
+            let Some((message, used)) = message(bytes)? else {
+                return Ok(None);
+            };
+            pinged |= message.subject.is_empty() && message.body == PING;
+            if let Some(number) = message.subject.strip_prefix(b"p.") {
+                let number = self::number(number)?;
+                match message.body.starts_with(b"{\"error\"") {
+                    true => events.refused.push((number, "refused".to_owned())),
+                    false => events.enqueued.push(number),
+                }
+            }
+            Ok(Some(used))
+        })?;
+        let worked = self.worker.poll(context, |bytes| {
+            let Some((message, used)) = message(bytes)? else {
+                return Ok(None);
+            };
+            worker_pinged |= message.subject.is_empty() && message.body == PING;
+            if let Some(number) = message.subject.strip_prefix(b"a.") {
+                events.completed.push(self::number(number)?);
+            } else if message.subject == b"w" {
+                events.hand(message.body, message.reply)?;
+            }
+            Ok(Some(used))
+        })?;
+        for (pinged, pipe) in [
+            (pinged, &mut self.producer),
+            (worker_pinged, &mut self.worker),
+        ] {
+            if pinged {
+                pipe.outbox.extend_from_slice(b"PONG\r\n");
+            }
+        }
+        if produced.is_ready() || worked.is_ready() {
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Pending
+    }
+}
+
+/// The server asks whether anybody is there; see [`Message`].
+const PING: &[u8] = b"PING";
+
+/// A message, or a line that is none: then without a subject.
+struct Message<'a> {
+    subject: &'a [u8],
+    reply: &'a [u8],
+    body: &'a [u8],
+}
+
+/// A message and its length; `None` while it is not whole.
+fn message(bytes: &[u8]) -> Result<Option<(Message<'_>, usize)>> {
+    let Some((head, used)) = line(bytes) else {
+        return Ok(None);
+    };
+    let Some(rest) = head.strip_prefix(b"MSG ") else {
+        if head.starts_with(b"-ERR") || head.starts_with(b"HMSG") {
+            bail!("nats answered {}", String::from_utf8_lossy(head));
+        }
+        let nothing = Message {
+            subject: b"",
+            reply: b"",
+            body: head,
+        };
+        return Ok(Some((nothing, used)));
+    };
+    // Subject, subscription, where to reply if anywhere, size.
+    let words: Vec<&[u8]> = rest.split(|byte| *byte == b' ').collect();
+    let (subject, reply, size) = match words[..] {
+        [subject, _, size] => (subject, &b""[..], size),
+        [subject, _, reply, size] => (subject, reply, size),
+        _ => bail!("nats answered {}", String::from_utf8_lossy(head)),
+    };
+    let size = number(size)? as usize;
+    if bytes.len() < used + size + 2 {
+        return Ok(None);
+    }
+    let body = &bytes[used..used + size];
+    let message = Message {
+        subject,
+        reply,
+        body,
+    };
+    Ok(Some((message, used + size + 2)))
+}
+
+#[cfg(test)]
+mod tests;
