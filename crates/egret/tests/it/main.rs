@@ -3,6 +3,7 @@
 
 mod bench;
 mod bench_branches;
+mod bench_queue;
 mod clients;
 mod command_line;
 mod demo;

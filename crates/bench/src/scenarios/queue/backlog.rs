@@ -20,7 +20,8 @@ const RESTART_MAX: Duration = Duration::from_secs(600);
 /// How long until it is tried again whether the server answers.
 const RETRY: Duration = Duration::from_millis(2);
 
-/// An empty queue, the same with `tasks` waiting in front, and what that took.
+/// An empty server; the same queue with `tasks` waiting in another one, which is the measurement; and
+/// working off those, with more coming in behind.
 pub(super) async fn measure(
     stage: &mut Stage,
     plan: &Plan,
@@ -28,9 +29,8 @@ pub(super) async fn measure(
     tasks: u64,
 ) -> Result<Measurement> {
     let target = Target::of(stage)?;
-    target.put_queue("empty", None).await?;
-    let empty = arm(stage, &target, plan, lengths, "empty").await?;
-    let empty_rate = rate(&empty);
+    target.put_queue("live", None).await?;
+    let empty = figures::measurement(arm(stage, &target, plan, lengths, "live").await?);
 
     target.put_queue("backlog", None).await?;
     let mut before = target.watch();
@@ -48,56 +48,61 @@ pub(super) async fn measure(
     let mut again = target.watch();
     again.look();
 
+    let beside = arm(stage, &target, plan, lengths, "live").await?;
+    let mut measurement = figures::measurement(beside);
     let behind = Plan {
         purpose: Purpose::Behind(tasks),
         ..plan.clone()
     };
-    let loaded = arm(stage, &target, &behind, lengths, "backlog").await?;
-    let ratio = rate(&loaded) / empty_rate.max(1e-9);
-    let accepted = tasks + loaded.outcome.ledger.accepted();
-    let completed = loaded.outcome.ledger.completed();
-    let counts = target.counts("backlog").await?;
-    let there = counts.ready + counts.leased + counts.delayed + completed;
-    let rss = full.rss();
-    let mut measurement = figures::measurement(loaded);
+    let behind = arm(stage, &target, &behind, lengths, "backlog").await?;
+    let lost = lost(&target, &behind, tasks).await?;
+    let rate = |arm: &Measurement| arm.metrics["cycles_per_second"].value;
+    let ratio = rate(&measurement) / rate(&empty).max(1e-9);
+    let per_second = |count: u64, took: Duration| {
+        let rate = count as f64 / took.as_secs_f64().max(1e-9);
+        scalar("1/s", Better::Higher, rate, count)
+    };
     let bytes = |value: u64| scalar("bytes", Better::Lower, value as f64, 1);
-    let lost = accepted.saturating_sub(there);
+    let each = full.rss().saturating_sub(before.rss()) / tasks.max(1);
+    let (completed, enqueued) = (behind.outcome.cycles, behind.outcome.enqueued);
     let figures = [
         ("backlog_ratio", scalar("ratio", Better::Higher, ratio, 1)),
         (
             "empty_cycles_per_second",
-            scalar("1/s", Better::Higher, empty_rate, 1),
+            empty.metrics["cycles_per_second"].clone(),
+        ),
+        ("fill_per_second", per_second(tasks, filled)),
+        (
+            "behind_completions_per_second",
+            per_second(completed, behind.window),
         ),
         (
-            "fill_per_second",
-            scalar(
-                "1/s",
-                Better::Higher,
-                tasks as f64 / filled.as_secs_f64(),
-                tasks,
-            ),
+            "behind_enqueues_per_second",
+            per_second(enqueued, behind.window),
         ),
-        ("backlog_rss_bytes", bytes(rss)),
+        ("backlog_rss_bytes", bytes(full.rss())),
         ("restarted_rss_bytes", bytes(again.rss())),
         ("backlog_disk_bytes", bytes(full.disk())),
-        (
-            "rss_bytes_per_task",
-            bytes(rss.saturating_sub(before.rss()) / tasks.max(1)),
-        ),
+        ("rss_bytes_per_task", bytes(each)),
         ("restart", scalar("ms", Better::Lower, millis(restart), 1)),
         (
-            "lost",
-            scalar("count", Better::Lower, lost as f64, accepted),
+            "backlog_lost",
+            scalar("count", Better::Lower, lost as f64, tasks),
         ),
     ];
     let named = figures.map(|(name, metric)| (name.to_owned(), metric));
     measurement.metrics.extend(named);
-    // Of tasks that wait behind millions there is no end to speak of.
-    measurement.metrics.remove("unfinished");
-    measurement
-        .warnings
-        .retain(|warning| !warning.contains("acknowledged tasks"));
     Ok(measurement)
+}
+
+/// Acknowledged tasks that are neither there nor completed. Those that are there are counted by the
+/// server, as only the first of millions were handed out.
+async fn lost(target: &Target, behind: &Driven, tasks: u64) -> Result<u64> {
+    let accepted = tasks + behind.outcome.ledger.accepted();
+    let completed = behind.outcome.ledger.completed();
+    let counts = target.counts("backlog").await?;
+    let there = counts.ready + counts.leased + counts.delayed + completed;
+    Ok(accepted.saturating_sub(there))
 }
 
 async fn arm(
@@ -110,13 +115,6 @@ async fn arm(
     let gate = std::future::ready(Ok(()));
     let connect = target.connect(queue);
     drive::drive(stage, plan, lengths, target.watch(), connect, gate).await
-}
-
-/// Tasks are made at one rate and completed at another, as there are always some to complete: a cycle
-/// needs both.
-fn rate(driven: &Driven) -> f64 {
-    let cycles = driven.outcome.cycles.min(driven.outcome.enqueued);
-    cycles as f64 / driven.window.as_secs_f64().max(1e-9)
 }
 
 /// From the start until a worker holds a task.

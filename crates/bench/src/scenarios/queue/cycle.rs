@@ -192,7 +192,8 @@ impl<B: Broker> Cycle<B> {
         let waits = match self.plan.purpose {
             Purpose::Cycles => self.asked.len() + self.begun_ns.len() + self.held.len() > 0,
             Purpose::Fill(_) => self.asked.len() > 0,
-            Purpose::Behind(_) => false,
+            // What is pushed meanwhile stays leased: it is there, and that is all that counts.
+            Purpose::Behind(_) => self.asked.len() + self.held.len() > 0,
         };
         !waits
             || now_ns > self.window.end + DRAIN_MAX.as_nanos() as u64
@@ -308,7 +309,8 @@ impl<B: Broker> Cycle<B> {
             self.broker.complete(&events.handles[handle]);
         }
         events.handles.clear();
-        if handed > 0 {
+        let takes_more = self.plan.purpose == Purpose::Cycles || now_ns < self.window.end;
+        if handed > 0 && takes_more {
             self.broker.take(handed);
         }
         self.digest_completions(&mut events, now_ns)?;

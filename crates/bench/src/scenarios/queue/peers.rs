@@ -182,11 +182,16 @@ pub(super) async fn measure(
             .map_or(0.0, |metric| metric.value)
     };
     let theirs = rate(&format!("{}_cycles_per_second", peer.name()));
-    let ratio = rate("cycles_per_second") / theirs.max(1e-9);
-    measurement.metrics.insert(
-        format!("{}_ratio", peer.name()),
-        scalar("ratio", Better::Higher, ratio, 1),
-    );
+    if theirs > 0.0 {
+        let ratio = scalar(
+            "ratio",
+            Better::Higher,
+            rate("cycles_per_second") / theirs,
+            1,
+        );
+        let name = format!("{}_ratio", peer.name());
+        measurement.metrics.insert(name, ratio);
+    }
     measurement.warnings.extend(
         arm.warnings
             .into_iter()

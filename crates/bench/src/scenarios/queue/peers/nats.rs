@@ -61,6 +61,10 @@ pub(super) struct Nats {
 
 const CONNECT: &str = "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,\"no_responders\":true,\"lang\":\"egret-bench\",\"version\":\"1\"}\r\n";
 
+/// The worker's subscriptions: to its tasks, and to answers to its acknowledgements.
+const TASKS: &[u8] = b"1";
+const ACKS: &[u8] = b"2";
+
 const STREAM: &str =
     r#"{"name":"T","subjects":["t"],"retention":"workqueue","storage":"file","num_replicas":1}"#;
 
@@ -171,10 +175,15 @@ impl Broker for Nats {
                 return Ok(None);
             };
             worker_pinged |= message.subject.is_empty() && message.body == PING;
-            if let Some(number) = message.subject.strip_prefix(b"a.") {
-                events.completed.push(self::number(number)?);
-            } else if message.subject == b"w" {
-                events.hand(message.body, message.reply)?;
+            // A task comes under the subject it was made with, so the subscription tells.
+            match message.subscription {
+                TASKS => events.hand(message.body, message.reply)?,
+                ACKS => {
+                    let number = message.subject.strip_prefix(b"a.");
+                    let number = number.context("an acknowledgement has no number")?;
+                    events.completed.push(self::number(number)?);
+                }
+                _ => {}
             }
             Ok(Some(used))
         })?;
@@ -199,6 +208,7 @@ const PING: &[u8] = b"PING";
 /// A message, or a line that is none: then without a subject.
 struct Message<'a> {
     subject: &'a [u8],
+    subscription: &'a [u8],
     reply: &'a [u8],
     body: &'a [u8],
 }
@@ -214,6 +224,7 @@ fn message(bytes: &[u8]) -> Result<Option<(Message<'_>, usize)>> {
         }
         let nothing = Message {
             subject: b"",
+            subscription: b"",
             reply: b"",
             body: head,
         };
@@ -221,9 +232,9 @@ fn message(bytes: &[u8]) -> Result<Option<(Message<'_>, usize)>> {
     };
     // Subject, subscription, where to reply if anywhere, size.
     let words: Vec<&[u8]> = rest.split(|byte| *byte == b' ').collect();
-    let (subject, reply, size) = match words[..] {
-        [subject, _, size] => (subject, &b""[..], size),
-        [subject, _, reply, size] => (subject, reply, size),
+    let (subject, subscription, reply, size) = match words[..] {
+        [subject, subscription, size] => (subject, subscription, &b""[..], size),
+        [subject, subscription, reply, size] => (subject, subscription, reply, size),
         _ => bail!("nats answered {}", String::from_utf8_lossy(head)),
     };
     let size = number(size)? as usize;
@@ -233,6 +244,7 @@ fn message(bytes: &[u8]) -> Result<Option<(Message<'_>, usize)>> {
     let body = &bytes[used..used + size];
     let message = Message {
         subject,
+        subscription,
         reply,
         body,
     };

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_message_is_taken_when_it_is_whole() {
-    let sent = b"MSG w 1 $JS.ACK.T.C.1.5.5.0.0 3\r\nabc\r\n";
+    let sent = b"MSG t 1 $JS.ACK.T.C.1.5.5.0.0 3\r\nabc\r\n";
     for length in 0..sent.len() {
         assert!(
             message(&sent[..length]).unwrap().is_none(),
@@ -12,8 +12,9 @@ fn a_message_is_taken_when_it_is_whole() {
         );
     }
     let (message, used) = message(sent).unwrap().unwrap();
-    assert_eq!((message.subject, message.body), (&b"w"[..], &b"abc"[..]));
+    assert_eq!((message.subject, message.body), (&b"t"[..], &b"abc"[..]));
     assert_eq!(message.reply, b"$JS.ACK.T.C.1.5.5.0.0");
+    assert_eq!(message.subscription, TASKS);
     assert_eq!(used, sent.len());
 }
 
