@@ -32,6 +32,8 @@ bench: toolchain ## run every benchmark scenario at small size, results in targe
 	@mkdir -p target/bench
 	target/quick-release/egret bench sql --private --file select-only.toml --duration 5s --out target/bench/select-only.json
 	target/quick-release/egret bench sql --private --file tpcb-like.toml --rate 200 --duration 5s --out target/bench/tpcb-like.json
+	target/quick-release/egret bench queue --private --seconds 5 --out target/bench/queue.json
+	target/quick-release/egret bench log --seconds 3 --out target/bench/log.json
 	target/quick-release/egret bench branches --private --branches 5 --bursts 2 --out target/bench/branches.json
 
 build: toolchain ## build the release binary, target/release/egret
