@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 
 use super::cycle::{Plan, Purpose};
 use super::drive::{self, Driven, Lengths};
-use super::figures;
+use super::figures::{self, Watch};
 use super::target::Target;
 use super::worker::Holder;
 use crate::record::{millis, scalar};
@@ -56,43 +56,71 @@ pub(super) async fn measure(
     };
     let behind = arm(stage, &target, &behind, lengths, "backlog").await?;
     let lost = lost(&target, &behind, tasks).await?;
-    let rate = |arm: &Measurement| arm.metrics["cycles_per_second"].value;
-    let ratio = rate(&measurement) / rate(&empty).max(1e-9);
-    let per_second = |count: u64, took: Duration| {
-        let rate = count as f64 / took.as_secs_f64().max(1e-9);
-        scalar("1/s", Better::Higher, rate, count)
+    let found = Found {
+        tasks,
+        empty,
+        filled,
+        restart,
+        behind,
+        lost,
+        watches: [before, full, again],
     };
-    let bytes = |value: u64| scalar("bytes", Better::Lower, value as f64, 1);
-    let each = full.rss().saturating_sub(before.rss()) / tasks.max(1);
-    let (completed, enqueued) = (behind.outcome.cycles, behind.outcome.enqueued);
-    let figures = [
-        ("backlog_ratio", scalar("ratio", Better::Higher, ratio, 1)),
-        (
-            "empty_cycles_per_second",
-            empty.metrics["cycles_per_second"].clone(),
-        ),
-        ("fill_per_second", per_second(tasks, filled)),
-        (
-            "behind_completions_per_second",
-            per_second(completed, behind.window),
-        ),
-        (
-            "behind_enqueues_per_second",
-            per_second(enqueued, behind.window),
-        ),
-        ("backlog_rss_bytes", bytes(full.rss())),
-        ("restarted_rss_bytes", bytes(again.rss())),
-        ("backlog_disk_bytes", bytes(full.disk())),
-        ("rss_bytes_per_task", bytes(each)),
-        ("restart", scalar("ms", Better::Lower, millis(restart), 1)),
-        (
-            "backlog_lost",
-            scalar("count", Better::Lower, lost as f64, tasks),
-        ),
-    ];
-    let named = figures.map(|(name, metric)| (name.to_owned(), metric));
-    measurement.metrics.extend(named);
+    found.add_to(&mut measurement);
     Ok(measurement)
+}
+
+/// What was found besides the cycles.
+struct Found {
+    tasks: u64,
+    empty: Measurement,
+    /// How long making the tasks took.
+    filled: Duration,
+    restart: Duration,
+    /// Working the tasks off.
+    behind: Driven,
+    lost: u64,
+    /// Memory and disk before the tasks, with them, and after the restart.
+    watches: [Watch; 3],
+}
+
+impl Found {
+    fn add_to(self, measurement: &mut Measurement) {
+        let rate = |arm: &Measurement| arm.metrics["cycles_per_second"].value;
+        let ratio = rate(measurement) / rate(&self.empty).max(1e-9);
+        let per_second = |count: u64, took: Duration| {
+            let rate = count as f64 / took.as_secs_f64().max(1e-9);
+            scalar("1/s", Better::Higher, rate, count)
+        };
+        let one = |unit, value: f64| scalar(unit, Better::Lower, value, 1);
+        let [before, full, again] = &self.watches;
+        let each = full.rss().saturating_sub(before.rss()) as f64 / self.tasks.max(1) as f64;
+        let (outcome, window) = (&self.behind.outcome, self.behind.window);
+        let lost = scalar("count", Better::Lower, self.lost as f64, self.tasks);
+        let figures = [
+            ("backlog_ratio", scalar("ratio", Better::Higher, ratio, 1)),
+            (
+                "empty_cycles_per_second",
+                self.empty.metrics["cycles_per_second"].clone(),
+            ),
+            ("fill_per_second", per_second(self.tasks, self.filled)),
+            (
+                "behind_completions_per_second",
+                per_second(outcome.cycles, window),
+            ),
+            (
+                "behind_enqueues_per_second",
+                per_second(outcome.enqueued, window),
+            ),
+            ("backlog_rss_bytes", one("bytes", full.rss() as f64)),
+            ("restarted_rss_bytes", one("bytes", again.rss() as f64)),
+            ("backlog_disk_bytes", one("bytes", full.disk() as f64)),
+            ("rss_bytes_per_task", one("bytes", each)),
+            ("restart", one("ms", millis(self.restart))),
+            ("backlog_lost", lost),
+        ];
+        let named = figures.map(|(name, metric)| (name.to_owned(), metric));
+        measurement.metrics.extend(named);
+    }
 }
 
 /// Acknowledged tasks that are neither there nor completed. Those that are there are counted by the
