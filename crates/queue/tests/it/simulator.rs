@@ -17,7 +17,7 @@ use egret_queue::model::{QueueSettings, SHARD_BITS, TaskId};
 use side::Side;
 
 const SEEDS: u64 = 3_000;
-const TURNS: u64 = 120;
+const TURNS: u64 = 100;
 
 /// Partitions with what goes between them.
 pub struct World {
