@@ -9,8 +9,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use egret_queue::TaskChange;
 use egret_queue::model::TaskState;
+use egret_queue::{QueueError, TaskChange};
 use futures_util::Stream;
 use http::header;
 use tokio::time::{Instant, Interval};
@@ -20,7 +20,6 @@ use utoipa::IntoParams;
 use super::Door;
 use super::task::Change;
 use crate::access::Caller;
-use crate::error::RequestError;
 use crate::extract::Query;
 use crate::problem::Problem;
 use crate::queue::{Changes, invalid};
@@ -46,7 +45,7 @@ struct Filter {
 }
 
 impl Filter {
-    fn read(parameters: Vec<(String, String)>) -> Result<Self, Problem> {
+    fn read(parameters: Vec<(String, String)>) -> Result<Self, QueueError> {
         let mut filter = Self::default();
         for (name, value) in parameters {
             match name.as_str() {
@@ -58,9 +57,8 @@ impl Filter {
                         .push(state.map_err(|reason: String| invalid("state", reason))?);
                 }
                 other => {
-                    let message = format!("unknown field `{other}`, expected `queue` or `state`");
-                    let place = "query";
-                    return Err(RequestError::Parameter { place, message }.into());
+                    let reason = format!("unknown field `{other}`, expected `queue` or `state`");
+                    return Err(invalid("query", reason));
                 }
             }
         }

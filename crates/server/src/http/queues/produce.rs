@@ -1,4 +1,4 @@
-//! Enqueueing.
+//! Enqueueing over HTTP: one task, or a batch of which each is answered by itself.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
