@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
@@ -38,7 +38,7 @@ pub(crate) struct Admission {
     slots: Arc<Semaphore>,
     streams_max: u64,
     streams: Arc<Semaphore>,
-    /// Paths of what lasts as long as its client wants.
+    /// Routes of what lasts as long as its client wants.
     lasting: Vec<String>,
 }
 
@@ -94,7 +94,9 @@ impl Admission {
         if ALWAYS_ADMITTED.contains(&path) {
             return Ok(());
         }
-        let (slots, limit, max) = match self.lasting.iter().any(|lasting| lasting == path) {
+        let matched = request.extensions().get::<MatchedPath>();
+        let route = matched.map_or(path, MatchedPath::as_str);
+        let (slots, limit, max) = match self.lasting.iter().any(|lasting| lasting == route) {
             true => (&self.streams, "server.streams_max", self.streams_max),
             false => (&self.slots, "server.concurrency_max", self.concurrency_max),
         };

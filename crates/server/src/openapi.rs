@@ -23,7 +23,12 @@ pub const SECURITY_SCHEME: &str = "token";
 pub(crate) struct Document {
     pub(crate) json: Bytes,
     pub(crate) requirements: Requirements,
+    /// Routes of operations that last as long as their clients want.
+    pub(crate) lasting: Vec<String>,
 }
+
+/// Marks such an operation.
+const LASTING: &str = "x-egret-lasting";
 
 impl Document {
     /// Completes what the routes have collected.
@@ -40,6 +45,7 @@ impl Document {
         document["info"] = info(version);
         add_components(&mut document);
         let mut requirements = Requirements::default();
+        let mut lasting = Vec::new();
         let paths = document["paths"].as_object_mut();
         for (path, item) in paths.into_iter().flatten() {
             for (method, operation) in item.as_object_mut().into_iter().flatten() {
@@ -50,12 +56,19 @@ impl Document {
                 add_error_responses(operation, &requirement);
                 check_scopes(&requirement, &method, path, tokens)?;
                 requirements.insert(path, method, requirement);
+                if operation[LASTING] == true {
+                    lasting.push(path.clone());
+                }
             }
         }
         let json = serde_json::to_vec(&document)
             .expect("a JSON value is JSON")
             .into();
-        Ok(Self { json, requirements })
+        Ok(Self {
+            json,
+            requirements,
+            lasting,
+        })
     }
 }
 

@@ -201,12 +201,12 @@ fn layered(
     let Document {
         json,
         mut requirements,
+        mut lasting,
     } = Document::complete(&api, doors.build.version, &doors.tokens)?;
     for path in routes::DOCS_ASSETS {
         requirements.insert(path, Method::GET, Requirement::Public);
     }
     requirements.insert(grpc::HEALTH_ROUTE, Method::POST, Requirement::Public);
-    let mut lasting = Vec::new();
     let mut calls = grpc::health(doors.clone(), services.stopping);
     for service in services.grpc {
         for (path, scopes) in service.scopes {

@@ -6,6 +6,7 @@ mod http;
 mod limits;
 mod openapi;
 mod proxy;
+mod queues;
 mod system;
 mod tokens;
 mod transport;

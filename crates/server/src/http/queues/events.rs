@@ -72,6 +72,7 @@ impl Filter {
 /// before, where the reader was too slow. A comment comes every 15 seconds when there is nothing to tell. The
 /// stream ends when the server stops.
 #[utoipa::path(get, path = "/v1/tasks/events", operation_id = "watchTasks", tag = "queue",
+    extensions(("x-egret-lasting" = json!(true))),
     security(("token" = ["queue:read"])), params(FilterParameters),
     responses(
         (status = 200, description = "The events; the data of a `change`:", body = Change,

@@ -126,6 +126,7 @@ pub(super) struct Patience {
 ///
 /// Answers when it has ended, or with the task as it is when the time is over.
 #[utoipa::path(get, path = "/v1/tasks/{id}/wait", operation_id = "waitTask", tag = "queue",
+    extensions(("x-egret-lasting" = json!(true))),
     security(("token" = ["queue:read"])),
     params(("id" = String, Path, description = "Its id."), Patience),
     responses(

@@ -24,6 +24,7 @@ use crate::queue::{self, Word, invalid, words};
 /// Leases tasks that are ready, or waits for the first to be. Whoever takes a task says what became of
 /// it before the lease ends, or sends heartbeats.
 #[utoipa::path(post, path = "/v1/queues/{queue}/claim", operation_id = "claimTasks", tag = "queue",
+    extensions(("x-egret-lasting" = json!(true))),
     security(("token" = ["queue:write"])),
     params(("queue" = String, Path, description = "The queue's name.")),
     request_body = Option<ClaimRequest>,

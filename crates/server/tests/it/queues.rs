@@ -1,0 +1,8 @@
+//! Queues and tasks over HTTP, the real engine behind them.
+
+mod looking;
+mod making;
+mod producing;
+mod rig;
+mod watching;
+mod working;
