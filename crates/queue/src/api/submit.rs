@@ -112,6 +112,8 @@ impl Report {
 pub(crate) struct ReportBatch {
     /// Whose they are.
     pub tenant: u32,
+    /// The same by name: a lease is good for its tenant only.
+    pub owner: Box<str>,
     pub items: Vec<Report>,
     pub bytes: Arc<Vec<u8>>,
     pub sink: Arc<dyn ReportSink>,

@@ -37,7 +37,7 @@ impl Queues {
     /// into one of `states` (empty: any).
     ///
     /// # Errors
-    /// [`QueueError::QueueNotFound`].
+    /// [`QueueError::QueueNotFound`]; [`QueueError::Limit`] for one subscriber too many.
     pub async fn watch(
         &self,
         tenant: &str,
@@ -52,6 +52,7 @@ impl Queues {
         let mask = states
             .iter()
             .fold(0, |mask, state| mask | 1 << *state as u8);
+        let most = u64::from(self.inner.config.watchers_max);
         for partition in 0..self.inner.partitions()?.len() {
             let subscription = Subscription {
                 tenant: tenant.into(),
@@ -61,8 +62,8 @@ impl Queues {
             };
             let asked = self
                 .inner
-                .ask(partition, move |turn| turn.subscribe(subscription));
-            asked.await?;
+                .ask(partition, move |turn| turn.subscribe(subscription, most));
+            asked.await??;
         }
         Ok(())
     }

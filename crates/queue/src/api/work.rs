@@ -372,7 +372,7 @@ impl Drop for Worker {
 /// Reports of one caller, sorted by partition.
 pub struct Reports<'q> {
     queues: &'q Queues,
-    tenant: u32,
+    tenant: &'q str,
     parts: Vec<Part>,
 }
 
@@ -387,11 +387,11 @@ impl<'q> Reports<'q> {
     ///
     /// # Errors
     /// When the engine is not running.
-    pub fn new(queues: &'q Queues, tenant: &str) -> Result<Self, QueueError> {
+    pub fn new(queues: &'q Queues, tenant: &'q str) -> Result<Self, QueueError> {
         let count = queues.inner.partitions()?.len();
         Ok(Self {
             queues,
-            tenant: tenant_number(tenant),
+            tenant,
             parts: (0..count).map(|_| Part::default()).collect(),
         })
     }
@@ -457,7 +457,8 @@ impl<'q> Reports<'q> {
             let weight = part.bytes.len() + part.items.len() * size_of::<Report>();
             let numbers: Vec<u64> = part.items.iter().map(|item| item.number).collect();
             let batch = ReportBatch {
-                tenant: self.tenant,
+                tenant: tenant_number(self.tenant),
+                owner: self.tenant.into(),
                 items: part.items,
                 bytes: Arc::new(part.bytes),
                 sink: sink.clone(),

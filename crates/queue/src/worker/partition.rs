@@ -26,7 +26,7 @@ use super::watch::Watchers;
 use crate::api::session::WorkSession;
 use crate::api::sink::{Enqueued as Outcome, ProduceSink, ReportSink};
 use crate::api::submit::{Answer, EnqueueBatch, ReportBatch, Said, Submission};
-use crate::core::command::{Command, Held};
+use crate::core::command::{Command, Held, Refusal};
 use crate::core::state::{Claimed, Enqueued, State};
 use crate::error::QueueError;
 use crate::metrics::Metrics;
@@ -432,7 +432,9 @@ fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut Dispatcher) 
     let mut outcomes = Vec::with_capacity(batch.items.len());
     for item in &batch.items {
         let held = item.held(&batch.bytes);
+        let owner = turn.state.tenant_of(held.number);
         let reported = match item.said {
+            _ if owner.is_some_and(|owner| *owner != *batch.owner) => Err(Refusal::LeaseLost),
             Said::Complete => turn.complete(&held),
             Said::Heartbeat { lease_ms: 0 } => {
                 let lease_ms = turn.state.lease_ms_of(held.number).unwrap_or_default();

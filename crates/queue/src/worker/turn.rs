@@ -1,6 +1,6 @@
 //! One turn of a partition: commands applied and written down, to be committed together.
 
-use egret_base::Timestamp;
+use egret_base::{LimitExceeded, Timestamp};
 use egret_log::{Batch, Seq};
 
 use tokio::sync::oneshot;
@@ -133,9 +133,14 @@ impl Turn<'_> {
         self.state.news.wanted = true;
     }
 
-    pub fn subscribe(&mut self, subscription: Subscription) {
-        self.watchers.subscribe(subscription);
+    pub fn subscribe(
+        &mut self,
+        subscription: Subscription,
+        most: u64,
+    ) -> Result<(), LimitExceeded> {
+        self.watchers.subscribe(subscription, most)?;
         self.state.news.wanted = true;
+        Ok(())
     }
 
     /// Does what is due; `true` when something is left.

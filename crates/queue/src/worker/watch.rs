@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use egret_base::{Limit, LimitExceeded};
 use tokio::sync::oneshot;
 
 use crate::api::watch::{ChangeSink, TaskChange};
@@ -40,8 +41,16 @@ impl Watchers {
         waiting.push(tell);
     }
 
-    pub fn subscribe(&mut self, subscription: Subscription) {
+    /// Takes a subscriber in, unless there are `most` already.
+    pub fn subscribe(
+        &mut self,
+        subscription: Subscription,
+        most: u64,
+    ) -> Result<(), LimitExceeded> {
+        self.subscribed.retain(|one| !one.sink.is_gone());
+        Limit::new("queue.watchers_max", most).check(self.subscribed.len() as u64 + 1)?;
         self.subscribed.push(subscription);
+        Ok(())
     }
 
     /// Tells everybody who wants to know.

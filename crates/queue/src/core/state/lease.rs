@@ -375,6 +375,13 @@ impl State {
         Some(self.settings_of(place).lease_ms)
     }
 
+    /// Whose the task with this number is.
+    pub fn tenant_of(&self, number: u64) -> Option<&str> {
+        let place = self.place_of(number)?;
+        let queue = self.queues.get(self.entries.get(place).queue)?;
+        Some(&queue.tenant)
+    }
+
     // ---- What a task asks for, or else its queue. ----
 
     fn options_of(&self, place: Place) -> &TaskOptions {

@@ -151,6 +151,7 @@ impl Driven {
         let items = items.collect();
         self.push(Submission::Report(ReportBatch {
             tenant: TENANT,
+            owner: "t".into(),
             items,
             bytes: Arc::new(bytes),
             sink,

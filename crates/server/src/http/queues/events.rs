@@ -9,8 +9,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use egret_queue::TaskChange;
 use egret_queue::model::TaskState;
-use egret_queue::{QueueError, TaskChange};
 use futures_util::Stream;
 use http::header;
 use tokio::time::{Instant, Interval};
@@ -20,9 +20,10 @@ use utoipa::IntoParams;
 use super::Door;
 use super::task::Change;
 use crate::access::Caller;
+use crate::error::RequestError;
 use crate::extract::Query;
 use crate::problem::Problem;
-use crate::queue::{Changes, invalid};
+use crate::queue::Changes;
 
 /// How often a client that is told nothing hears that the server is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -45,22 +46,25 @@ struct Filter {
 }
 
 impl Filter {
-    fn read(parameters: Vec<(String, String)>) -> Result<Self, QueueError> {
+    fn read(parameters: Vec<(String, String)>) -> Result<Self, RequestError> {
+        let place = "query";
         let mut filter = Self::default();
         for (name, value) in parameters {
-            match name.as_str() {
-                "queue" => filter.queues.push(value),
-                "state" => {
-                    let state = value.parse();
-                    filter
-                        .states
-                        .push(state.map_err(|reason: String| invalid("state", reason))?);
+            let message = match name.as_str() {
+                "queue" => {
+                    filter.queues.push(value);
+                    continue;
                 }
-                other => {
-                    let reason = format!("unknown field `{other}`, expected `queue` or `state`");
-                    return Err(invalid("query", reason));
-                }
-            }
+                "state" => match value.parse() {
+                    Ok(state) => {
+                        filter.states.push(state);
+                        continue;
+                    }
+                    Err(text) => format!("state: {text}"),
+                },
+                other => format!("unknown field `{other}`, expected `queue` or `state`"),
+            };
+            return Err(RequestError::Parameter { place, message });
         }
         Ok(filter)
     }

@@ -1,4 +1,4 @@
-//! Enqueueing over HTTP: one task, or a batch of which each is answered by itself.
+//! Enqueueing, one task or many, each answered by itself.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};

@@ -157,7 +157,7 @@ async fn one_queue_too_many_is_refused_by_the_limits_name() {
             "/v1/queues/two",
             Value::Null,
             429,
-            "limit_reached",
+            "limit_exceeded",
         )
         .await;
     assert!(said.contains("queue.queues_max"), "{said}");

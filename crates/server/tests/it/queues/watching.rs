@@ -95,7 +95,7 @@ async fn what_cannot_be_watched_is_said() {
     let rig = Rig::with(|config| config.watchers_max = 1).await;
     for (query, status, code, about) in [
         ("?queue=none", 404, "queue_not_found", "none"),
-        ("?state=odd", 400, "invalid_request", "state: `odd`"),
+        ("?state=odd", 400, "parameter_invalid", "state: `odd`"),
         ("?color=red", 400, "parameter_invalid", "color"),
     ] {
         let path = format!("/v1/tasks/events{query}");
@@ -111,7 +111,7 @@ async fn what_cannot_be_watched_is_said() {
             "/v1/tasks/events",
             Value::Null,
             429,
-            "limit_reached",
+            "limit_exceeded",
         )
         .await;
     assert!(said.contains("queue.watchers_max"), "{said}");

@@ -142,7 +142,7 @@ async fn several_reports_are_answered_one_by_one() {
         "/v1/reports",
         json!(many),
         429,
-        "limit_reached",
+        "limit_exceeded",
     )
     .await;
     rig.close().await;
