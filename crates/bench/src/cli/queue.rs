@@ -50,6 +50,9 @@ pub struct QueueArgs {
     /// Leases that end at once, with `--scenario lease-expiry`
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub leases: u64,
+    /// Connections that are kept alive, with `--scenario rest`
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub connections: u32,
     /// Measure this task queue too, under the same load; may be repeated
     #[arg(long = "peer", value_enum, value_name = "PEER")]
     pub peers: Vec<Peer>,
@@ -73,6 +76,8 @@ pub enum QueueScenario {
     Backlog,
     /// Very many leases that end in the same second
     LeaseExpiry,
+    /// Enqueues and cycles by plain HTTP requests
+    Rest,
 }
 
 impl QueueScenario {
@@ -83,6 +88,7 @@ impl QueueScenario {
             Self::Sweep => "sweep",
             Self::Backlog => "backlog",
             Self::LeaseExpiry => "lease-expiry",
+            Self::Rest => "rest",
         }
     }
 }

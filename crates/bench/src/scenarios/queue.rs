@@ -20,6 +20,7 @@ mod ledger;
 mod link;
 mod peers;
 mod pipe;
+mod rest;
 mod signals;
 mod target;
 mod wire;
@@ -160,7 +161,9 @@ impl Scenario for Queue {
         let only = |scenario, value: u64| (args.scenario == scenario).then_some(value);
         let peers: Vec<&str> = args.peers.iter().map(|peer| peer.name()).collect();
         let peers = (!peers.is_empty()).then_some(peers);
-        let all: [(&str, Value); 14] = [
+        let connections = only(QueueScenario::Rest, args.connections.into());
+        let all: [(&str, Value); 15] = [
+            ("connections", connections.into()),
             ("peers", peers.into()),
             ("scenario", args.scenario.name().into()),
             ("backlog", only(QueueScenario::Backlog, args.backlog).into()),
@@ -214,6 +217,10 @@ impl Scenario for Queue {
             QueueScenario::Sweep => self.sweep(stage).await,
             QueueScenario::Backlog => {
                 backlog::measure(stage, &plan, lengths, self.args.backlog).await
+            }
+            QueueScenario::Rest => {
+                let (connections, bytes) = (self.args.connections, self.args.payload_bytes);
+                rest::measure(stage, connections, bytes, self.args.seconds).await
             }
             QueueScenario::LeaseExpiry => {
                 expiry::measure(stage, &plan, lengths, self.args.leases).await

@@ -67,7 +67,7 @@ fn cycles_are_measured_and_every_task_is_accounted_for() {
 }
 
 #[test]
-fn backlog_expiry_and_sweep_are_measured() {
+fn every_other_scenario_is_measured() {
     let place = Place::new("bench-backlog");
     let backlog = measured(
         &place,
@@ -90,6 +90,12 @@ fn backlog_expiry_and_sweep_are_measured() {
     check(&expiry);
     assert_eq!(value(&expiry, "leases_lost"), 0.0);
     assert!(value(&expiry, "all_back") >= 0.0);
+    let rest = measured(
+        &place,
+        "queue --private --seconds 1 --scenario rest --connections 8",
+    );
+    check(&rest);
+    assert!(value(&rest, "enqueues_per_second") > 10.0);
     let sweep = measured(&place, &format!("queue --private {SMALL} --scenario sweep"));
     check(&sweep);
     assert_eq!(value(&sweep, "partitions_1_ratio"), 1.0);

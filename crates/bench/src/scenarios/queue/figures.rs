@@ -74,7 +74,8 @@ impl Watch {
         self.disk_bytes
     }
 
-    fn metrics(&self) -> Vec<(&'static str, Metric)> {
+    /// As results have them.
+    pub(super) fn metrics(&self) -> Vec<(&'static str, Metric)> {
         let bytes = |value: u64| scalar("bytes", Better::Lower, value as f64, self.looks);
         let mut metrics = Vec::new();
         if self.process.is_some() {
@@ -110,6 +111,22 @@ pub(super) fn disk_bytes(directory: &Path) -> u64 {
     sizes.sum()
 }
 
+/// What one of many cycles takes.
+pub(super) struct Each(u64);
+
+impl Each {
+    /// Of so many.
+    pub(super) fn of(cycles: u64) -> Self {
+        Self(cycles)
+    }
+
+    /// Its share of a time.
+    pub(super) fn micros(&self, time: Duration, better: Better) -> Metric {
+        let micros = time.as_secs_f64() * 1e6 / self.0.max(1) as f64;
+        scalar("us", better, micros, self.0)
+    }
+}
+
 /// A load that has run, as a measurement.
 pub(super) fn measurement(driven: Driven) -> Measurement {
     let Driven {
@@ -124,10 +141,7 @@ pub(super) fn measurement(driven: Driven) -> Measurement {
         let rate = count as f64 / window.as_secs_f64().max(1e-9);
         scalar("1/s", Better::Higher, rate, count)
     };
-    let each = |time: Duration, better| {
-        let micros = time.as_secs_f64() * 1e6 / cycles.max(1) as f64;
-        scalar("us", better, micros, cycles)
-    };
+    let each = Each::of(cycles);
     let count = |value: u64| {
         scalar(
             "count",
@@ -144,11 +158,11 @@ pub(super) fn measurement(driven: Driven) -> Measurement {
         ("unfinished", count(outcome.unfinished)),
         (
             "server_cpu_us_per_cycle",
-            each(observed.usage.system, Better::Lower),
+            each.micros(observed.usage.system, Better::Lower),
         ),
         (
             "generator_cpu_us_per_cycle",
-            each(observed.usage.own, Better::Neither),
+            each.micros(observed.usage.own, Better::Neither),
         ),
     ];
     metrics.extend(watch.metrics());
