@@ -10,9 +10,11 @@ pub mod id;
 pub mod lifecycle;
 pub mod limit;
 pub mod settings;
+pub mod task;
 mod value;
 
 pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use error::{Coded, Kind};
 pub use limit::{Limit, LimitExceeded};
+pub use task::{TaskReceipt, TaskRefused, TaskRequest, TaskSink};

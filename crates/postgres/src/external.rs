@@ -198,12 +198,17 @@ async fn check_primary(client: &Client) -> Result<Finding, PostgresError> {
     })
 }
 
+/// Whether a connection keeps its session, without which there is no LISTEN and no lock.
+///
 /// A pooler in transaction mode lends the server connection of an idle client to another one, and
 /// with it its session settings: set one, let a second client take a turn, and look again.
-async fn check_pooling(
+///
+/// # Errors
+/// [`PostgresError::Server`].
+pub async fn keeps_session(
     connection: &tokio_postgres::Config,
     client: &Client,
-) -> Result<Finding, PostgresError> {
+) -> Result<bool, PostgresError> {
     const PROBE: &str = "SELECT coalesce(current_setting('egret.session_probe', true), '')";
     client
         .batch_execute("SET egret.session_probe = 'first'")
@@ -223,7 +228,18 @@ async fn check_pooling(
         .batch_execute("ROLLBACK")
         .await
         .map_err(server("roll back"))?;
-    let in_session_mode = seen == "first";
+    Ok(seen == "first")
+}
+
+/// What to do about a pooler in transaction mode.
+pub const TRANSACTION_MODE: &str = "a pooler in transaction mode is in between: use its session mode (pool_mode = session) \
+     or connect to the server itself";
+
+async fn check_pooling(
+    connection: &tokio_postgres::Config,
+    client: &Client,
+) -> Result<Finding, PostgresError> {
+    let in_session_mode = keeps_session(connection, client).await?;
     Ok(Finding {
         subject: "session",
         verdict: if in_session_mode {
@@ -234,9 +250,7 @@ async fn check_pooling(
         detail: if in_session_mode {
             "a connection keeps its session".to_owned()
         } else {
-            "a pooler in transaction mode is in between: use its session mode (pool_mode = session) \
-             or connect to the server itself"
-                .to_owned()
+            TRANSACTION_MODE.to_owned()
         },
     })
 }

@@ -3,11 +3,13 @@
 //! Notifications sent while the connection was down are lost, as PostgreSQL says; the listener
 //! reports each reconnection, so that its user looks once at what it may have missed.
 
+use std::sync::Arc;
+
 use futures_util::{StreamExt, stream};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, NoTls, Socket};
+use tokio_postgres::{AsyncMessage, Client, NoTls, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::{PostgresError, describe, server};
@@ -75,6 +77,70 @@ impl Drop for Listener {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+/// A session that works and listens at once.
+pub struct Attentive {
+    /// The session.
+    pub client: Client,
+    /// Notified by each notification, and by the end of the connection.
+    pub heard: Arc<Notify>,
+}
+
+/// Opens a session that listens on a channel.
+///
+/// # Errors
+/// [`PostgresError::Server`].
+pub async fn attend(
+    connection: &tokio_postgres::Config,
+    channel: &str,
+) -> Result<Attentive, PostgresError> {
+    match connection.get_ssl_mode() {
+        SslMode::Disable => attend_over(connection, NoTls, channel).await,
+        _ => {
+            attend_over(
+                connection,
+                MakeRustlsConnect::new(external::tls()?),
+                channel,
+            )
+            .await
+        }
+    }
+}
+
+async fn attend_over<T>(
+    connection: &tokio_postgres::Config,
+    tls: T,
+    channel: &str,
+) -> Result<Attentive, PostgresError>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let (client, mut driver) = connection.connect(tls).await.map_err(server("connect"))?;
+    let heard = Arc::new(Notify::new());
+    let tell = heard.clone();
+    tokio::spawn(async move {
+        let mut messages = stream::poll_fn(move |context| driver.poll_message(context));
+        while let Some(message) = messages.next().await {
+            match message {
+                Ok(AsyncMessage::Notification(_)) => tell.notify_one(),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(error = describe(&error), "a listening connection ended");
+                    break;
+                }
+            }
+        }
+        drop(messages);
+        tell.notify_one();
+    });
+    let command = format!("LISTEN {}", quote_identifier(channel));
+    client
+        .batch_execute(&command)
+        .await
+        .map_err(server("LISTEN"))?;
+    Ok(Attentive { client, heard })
 }
 
 /// Returns `Ok` when a connection that had worked ended.

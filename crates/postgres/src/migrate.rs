@@ -3,7 +3,7 @@
 //! Each step's text is checksummed, runs once, in one transaction with the record that it ran.
 
 use sha2::{Digest, Sha256};
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Transaction};
 
 use crate::error::{PostgresError, server};
 
@@ -78,6 +78,30 @@ pub async fn migrate(
             .map_err(server("record a migration"))?;
     }
     transaction.commit().await.map_err(server("commit"))
+}
+
+/// Removes one engine's part of schema `egret` by `sql`, within the caller's transaction.
+///
+/// # Errors
+/// [`PostgresError::Server`].
+pub async fn remove(
+    transaction: &Transaction<'_>,
+    engine: &str,
+    sql: &str,
+) -> Result<(), PostgresError> {
+    transaction
+        .execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK_KEY])
+        .await
+        .map_err(server("lock schema egret"))?;
+    transaction
+        .batch_execute(sql)
+        .await
+        .map_err(server("remove from schema egret"))?;
+    transaction
+        .execute("DELETE FROM egret.migration WHERE engine = $1", &[&engine])
+        .await
+        .map_err(server("forget migrations"))?;
+    Ok(())
 }
 
 /// Removes schema `egret` and everything in it; returns how many objects went with it.

@@ -46,6 +46,13 @@ egret_base::settings! {
         callback_concurrency: u32 = 32,
         /// How long a callback may take.
         callback_timeout: Span = Span::secs(10),
+        /// Whose the tasks are that come from outboxes (`egret.enqueue` in a database).
+        outbox_tenant: String = "default".to_owned(),
+        /// How long the key of a row is remembered after it became a task, so that a row which a restored
+        /// database brings back makes no second one. About 70 bytes of memory a task.
+        outbox_window: Span = Span::secs(7 * 86_400),
+        /// How often an outbox is looked at when nothing is heard of it.
+        outbox_poll: Span = Span::secs(2),
         /// Changes of state kept for a subscriber that does not read; it is told how many it missed.
         watch_changes_max: u32 = 10_000,
         /// Subscribers to changes of state.

@@ -1,7 +1,10 @@
 //! What can go wrong with queues and tasks.
 
+use std::sync::Arc;
+
 use egret_base::{Coded, Kind, LimitExceeded};
 use egret_log::LogError;
+use egret_postgres::PostgresError;
 
 use crate::core::command::Refusal;
 use crate::store::codec::Malformed;
@@ -100,6 +103,27 @@ pub enum QueueError {
         /// The operating system's error.
         reason: String,
     },
+    /// There is no outbox.
+    #[error("{}", no_outbox(.database.as_deref()))]
+    OutboxNotFound {
+        /// The database that was named.
+        database: Option<String>,
+    },
+    /// An outbox still has rows.
+    #[error(
+        "the outbox of database `{database}` has {waiting} rows that wait and {rejected} that were rejected: wait until they are tasks, or remove them with it by --force"
+    )]
+    OutboxInUse {
+        /// The database.
+        database: String,
+        /// Rows that wait.
+        waiting: u64,
+        /// Rows that were refused for good.
+        rejected: u64,
+    },
+    /// PostgreSQL failed, of which only outboxes have need.
+    #[error(transparent)]
+    Postgres(#[from] Arc<PostgresError>),
     /// The engine is not running.
     #[error("egret is stopping: try again when it has started")]
     Stopping,
@@ -122,6 +146,9 @@ impl Coded for QueueError {
             QueueError::Log(error) => error.code(),
             QueueError::Malformed(_) => "queue_corrupt",
             QueueError::Io { .. } => "queue_files",
+            QueueError::OutboxNotFound { .. } => "outbox_not_found",
+            QueueError::OutboxInUse { .. } => "outbox_in_use",
+            QueueError::Postgres(error) => error.code(),
             QueueError::Stopping => "stopping",
         }
     }
@@ -130,9 +157,11 @@ impl Coded for QueueError {
         match self {
             QueueError::QueueNotFound { .. }
             | QueueError::TaskNotFound { .. }
+            | QueueError::OutboxNotFound { .. }
             | QueueError::ScheduleNotFound { .. } => Kind::NotFound,
             QueueError::Draining
             | QueueError::QueueInUse { .. }
+            | QueueError::OutboxInUse { .. }
             | QueueError::WrongState { .. }
             | QueueError::LeaseLost => Kind::Conflict,
             QueueError::Invalid { .. } => Kind::Invalid,
@@ -140,6 +169,7 @@ impl Coded for QueueError {
             QueueError::Limit(limit) => limit.kind(),
             QueueError::DiskFull { .. } | QueueError::Stopping => Kind::Unavailable,
             QueueError::Log(error) => error.kind(),
+            QueueError::Postgres(error) => error.kind(),
             QueueError::Malformed(_) | QueueError::Io { .. } => Kind::Internal,
         }
     }
@@ -169,6 +199,21 @@ impl From<Refusal> for QueueError {
                 name: "asked for".to_owned(),
             },
         }
+    }
+}
+
+impl From<PostgresError> for QueueError {
+    fn from(error: PostgresError) -> Self {
+        QueueError::Postgres(Arc::new(error))
+    }
+}
+
+fn no_outbox(database: Option<&str>) -> String {
+    match database {
+        Some(name) => format!(
+            "database `{name}` has no outbox: `egret queue outbox install --database {name}` makes it"
+        ),
+        None => "no database has an outbox: `egret queue outbox install` makes one".to_owned(),
     }
 }
 

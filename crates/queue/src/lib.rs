@@ -12,6 +12,7 @@ pub mod model;
 mod store;
 mod worker;
 
+pub use api::outbox::{Outbox, OutboxDatabases, OutboxSteps, OutboxView};
 pub use api::produce::{BATCH_MAX, Enqueues, Format, NewTask, PRIORITY_DEFAULT, check_batch};
 pub use api::queues::{QueueView, SettingsChange};
 pub use api::schedules::{Missed, NewSchedule, ScheduleView};

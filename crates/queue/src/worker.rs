@@ -4,6 +4,7 @@ mod begin;
 mod callbacks;
 pub(crate) mod dispatch;
 pub(crate) mod limits;
+pub(crate) mod outbox;
 pub(crate) mod partition;
 mod post;
 pub(crate) mod ticks;

@@ -19,7 +19,10 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "egret-branches",
         &["egret-base", "egret-linux", "egret-state", "egret-postgres"],
     ),
-    ("egret-queue", &["egret-base", "egret-log"]),
+    (
+        "egret-queue",
+        &["egret-base", "egret-log", "egret-postgres"],
+    ),
     (
         "egret-server",
         &[

@@ -1,5 +1,7 @@
 //! The engine's handle and its operations: what the doors call.
 
+pub mod feed;
+pub mod outbox;
 pub mod produce;
 pub mod queues;
 pub mod schedules;

@@ -162,6 +162,7 @@ pub(crate) fn key_hash(kind: u8, queue: u32, parts: &[&str]) -> u128 {
 
 const KIND_ORDERING: u8 = 1;
 const KIND_UNIQUE: u8 = 2;
+const KIND_ORIGIN: u8 = 3;
 
 impl<'q> Enqueues<'q> {
     /// Nothing yet.
@@ -191,6 +192,34 @@ impl<'q> Enqueues<'q> {
         task: &NewTask<'_>,
     ) -> Result<(), QueueError> {
         let item = self.check(number, queue, task)?;
+        self.lay_down(item, queue, task)
+    }
+
+    /// The same for a task that was made from something elsewhere: handed over again under the same
+    /// `origin` within `window_ms`, it is the task of the first time.
+    ///
+    /// # Errors
+    /// As for [`Enqueues::add`].
+    pub(crate) fn add_from(
+        &mut self,
+        number: u64,
+        queue: &QueueHandle,
+        task: &NewTask<'_>,
+        (origin, window_ms): (&str, u64),
+    ) -> Result<(), QueueError> {
+        let mut item = self.check(number, queue, task)?;
+        let hash = key_hash(KIND_ORIGIN, queue.id, &[origin]);
+        item.origin = Some((hash, window_ms));
+        item.shard = self.shard(item.key, item.unique.or(item.origin));
+        self.lay_down(item, queue, task)
+    }
+
+    fn lay_down(
+        &mut self,
+        item: Item,
+        queue: &QueueHandle,
+        task: &NewTask<'_>,
+    ) -> Result<(), QueueError> {
         self.tenant = queue.tenant_number;
         let partition = self.queues.inner.partition_of(item.shard)?;
         let part = &mut self.parts[partition];
@@ -240,6 +269,7 @@ impl<'q> Enqueues<'q> {
             run_at_ms: self.run_at(task)?,
             key,
             unique,
+            origin: None,
             options: options(task)?,
             tags: 0..0,
             after: 0..0,

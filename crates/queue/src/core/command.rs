@@ -191,6 +191,9 @@ pub struct Enqueue<'a> {
     pub key: u128,
     /// Hash of its unique key, and for how long it is remembered from now.
     pub unique: Option<(u128, u64)>,
+    /// The same of what it was made from elsewhere, such as a row of an outbox: what was handed over
+    /// twice is made once, whatever its unique key.
+    pub origin: Option<(u128, u64)>,
     /// What it asks for otherwise than its queue.
     pub options: TaskOptions,
     /// Its tags, as they are sent to workers; empty: none.

@@ -242,10 +242,11 @@ impl State {
         if queue.draining {
             return Err(Refusal::Draining);
         }
-        if let Some((hash, window_ms)) = task.unique {
-            if let Some(first) = self.remembered(hash) {
-                return Ok(Enqueued::Replayed(first));
-            }
+        let keys = [task.origin, task.unique].into_iter().flatten();
+        if let Some(first) = keys.clone().find_map(|(hash, _)| self.remembered(hash)) {
+            return Ok(Enqueued::Replayed(first));
+        }
+        for (hash, window_ms) in keys {
             let task = self.next_task(task.shard);
             self.remember(hash, task, window_ms);
         }

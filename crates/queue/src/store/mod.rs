@@ -2,6 +2,7 @@
 
 pub mod codec;
 pub mod content;
+pub mod outbox;
 pub mod record;
 mod settings;
 pub mod snapshot;

@@ -50,6 +50,7 @@ mod part {
     pub const TAGS: u8 = 16;
     pub const CALLBACK: u8 = 32;
     pub const AFTER: u8 = 64;
+    pub const ORIGIN: u8 = 128;
 }
 
 /// Reads a record.
@@ -195,7 +196,7 @@ fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, Malformed> {
         callback: has(part::CALLBACK),
         ..Enqueue::default()
     };
-    if usize::from(task.priority) >= crate::core::lanes::PRIORITIES || parts & 0x80 != 0 {
+    if usize::from(task.priority) >= crate::core::lanes::PRIORITIES {
         return Err(from.malformed());
     }
     if has(part::RUN_AT) {
@@ -206,6 +207,9 @@ fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, Malformed> {
     }
     if has(part::UNIQUE) {
         task.unique = Some((from.u128()?, from.varint()?));
+    }
+    if has(part::ORIGIN) {
+        task.origin = Some((from.u128()?, from.varint()?));
     }
     if has(part::OPTIONS) {
         task.options = take_options(&mut from)?;

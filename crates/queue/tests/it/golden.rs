@@ -54,6 +54,7 @@ fn task() -> Enqueue<'static> {
         run_at_ms: NOW_MS + 1,
         key: 0x0102_0304 << 96 | 5,
         unique: Some((0xfedc << 64, 86_400_000)),
+        origin: None,
         options: TaskOptions {
             max_attempts: Some(7),
             retry: Some(RetryPolicy::default()),
@@ -86,6 +87,10 @@ fn driven() -> Vec<Command<'static>> {
             ..Enqueue::default()
         }),
         Command::Enqueue(task()),
+        Command::Enqueue(Enqueue {
+            origin: Some((0xabcd << 64, 604_800_000)),
+            ..task()
+        }),
         Command::Claim {
             queue: 1,
             worker: "worker-1",

@@ -8,6 +8,7 @@ mod hostile;
 mod memory;
 mod model;
 mod order;
+mod outbox;
 mod partition;
 mod roundtrip;
 mod simulator;

@@ -116,6 +116,7 @@ impl Parts {
             run_at_ms: self.numbers[0],
             key: self.keys[0],
             unique: self.unique.then_some((self.keys[1], self.numbers[1])),
+            origin: self.yes[1].then_some((self.keys[0], self.numbers[2])),
             options: self.options,
             tags: &self.bytes[0],
             callback: self.yes[0],

@@ -202,6 +202,7 @@ fn put_task(out: &mut Vec<u8>, task: &Enqueue<'_>) {
     note(part::RUN_AT, task.run_at_ms > 0);
     note(part::KEY, task.key != 0);
     note(part::UNIQUE, task.unique.is_some());
+    note(part::ORIGIN, task.origin.is_some());
     note(part::OPTIONS, has_options);
     note(part::TAGS, !task.tags.is_empty());
     note(part::CALLBACK, task.callback);
@@ -215,7 +216,7 @@ fn put_task(out: &mut Vec<u8>, task: &Enqueue<'_>) {
     if task.key != 0 {
         out.extend_from_slice(&task.key.to_le_bytes());
     }
-    if let Some((hash, window_ms)) = task.unique {
+    for (hash, window_ms) in [task.unique, task.origin].into_iter().flatten() {
         out.extend_from_slice(&hash.to_le_bytes());
         put_varint(out, window_ms);
     }

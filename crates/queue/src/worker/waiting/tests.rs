@@ -24,6 +24,7 @@ fn batch(tenant: u32, items: usize) -> Submission {
         run_at_ms: 0,
         key: 0,
         unique: None,
+        origin: None,
         options: TaskOptions::default(),
         tags: 0..0,
         after: 0..0,

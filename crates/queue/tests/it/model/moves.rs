@@ -11,17 +11,19 @@ impl Model {
         if self.queue(new.queue)?.draining {
             return Err(Refusal::Draining);
         }
-        let Some((hash, window_ms)) = new.unique else {
-            return Ok(Answer::Made(self.make(seq, new)));
-        };
-        if let Some((first, until_ms)) = self.uniques.get(&hash)
-            && *until_ms > self.now_ms
-        {
-            return Ok(Answer::Replayed(*first));
+        let keys: Vec<(u128, u64)> = [new.origin, new.unique].into_iter().flatten().collect();
+        for (hash, _) in &keys {
+            if let Some((first, until_ms)) = self.uniques.get(hash)
+                && *until_ms > self.now_ms
+            {
+                return Ok(Answer::Replayed(*first));
+            }
         }
         let made = self.make(seq, new);
-        let until_ms = self.now_ms.saturating_add(window_ms);
-        self.uniques.insert(hash, (made, until_ms));
+        for (hash, window_ms) in keys {
+            let until_ms = self.now_ms.saturating_add(window_ms);
+            self.uniques.insert(hash, (made, until_ms));
+        }
         Ok(Answer::Made(made))
     }
 

@@ -122,6 +122,10 @@ impl World {
                 let key = hash | u128::from(chance.below(4));
                 (key, one_of(chance, &[0, 10, 1_000, 1 << 31]))
             }),
+            origin: chance.percent(10).then(|| {
+                let key = hash | u128::from(1_000 + chance.below(4));
+                (key, one_of(chance, &[0, 10, 1_000, 1 << 31]))
+            }),
             options: options(chance),
             tags: one_of(chance, &[b"", b"", b"red", b"blue"]),
             callback: chance.percent(20),
@@ -235,6 +239,7 @@ impl World {
                 let task = Enqueue {
                     after: &[],
                     unique: None,
+                    origin: None,
                     run_at_ms: 0,
                     ..task
                 };

@@ -1,0 +1,119 @@
+//! Enqueueing from inside the program: tasks of other engines, and rows of outboxes.
+
+use std::sync::Arc;
+
+use egret_base::id::Uuid;
+use egret_base::lifecycle::BoxFuture;
+use egret_base::{Coded, TaskReceipt, TaskRefused, TaskRequest, TaskSink};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::Queues;
+use super::produce::{BATCH_MAX, Enqueues, Format, NewTask};
+use super::sink::{Enqueued, ProduceSink};
+use crate::error::QueueError;
+
+/// How long it is remembered what a task was made from, in milliseconds: seven days.
+pub(crate) const ORIGIN_WINDOW_MS: u64 = 7 * 86_400_000;
+
+/// A task for a queue that is named, with what it was made from.
+pub(crate) struct Order<'a> {
+    pub tenant: &'a str,
+    pub queue: &'a str,
+    pub task: NewTask<'a>,
+    /// And for how long it is remembered, in milliseconds.
+    pub origin: Option<(&'a str, u64)>,
+}
+
+type Outcome = Result<Enqueued, QueueError>;
+
+/// Sends every outcome on. The channel is as long as the batch that it was made for.
+struct Gather(UnboundedSender<(u64, Outcome)>);
+
+impl ProduceSink for Gather {
+    fn outcomes(&self, outcomes: &[(u64, Outcome)]) {
+        for outcome in outcomes {
+            // Whoever asked may have gone away.
+            let _ = self.0.send(outcome.clone());
+        }
+    }
+}
+
+impl Queues {
+    /// Enqueues tasks; the answer has one outcome for each, in their order.
+    pub(crate) async fn hand_over(&self, orders: &[Order<'_>]) -> Vec<Outcome> {
+        let (tell, mut told) = unbounded_channel();
+        let mut outcomes: Vec<Outcome> = vec![Err(QueueError::Stopping); orders.len()];
+        // Who sinks what is the partition's order of the batch, so queues are made before.
+        let mut ready = Vec::with_capacity(orders.len());
+        for order in orders {
+            ready.push(self.queue(order.tenant, order.queue).await);
+        }
+        let sink: Arc<dyn ProduceSink> = Arc::new(Gather(tell));
+        let Ok(mut enqueues) = Enqueues::new(self) else {
+            return outcomes;
+        };
+        for ((number, order), queue) in (0..).zip(orders).zip(ready) {
+            let added = queue.and_then(|queue| match order.origin {
+                Some(origin) => enqueues.add_from(number, &queue, &order.task, origin),
+                None => enqueues.add(number, &queue, &order.task),
+            });
+            if let Err(error) = added {
+                outcomes[number as usize] = Err(error);
+            }
+        }
+        enqueues.submit(&sink);
+        // A partition that cannot go on lets go of the sink without a word.
+        drop(sink);
+        while let Some((number, outcome)) = told.recv().await {
+            outcomes[number as usize] = outcome;
+        }
+        outcomes
+    }
+}
+
+impl TaskSink for Queues {
+    fn enqueue<'a>(
+        &'a self,
+        tasks: &'a [TaskRequest<'a>],
+    ) -> BoxFuture<'a, Vec<Result<TaskReceipt, TaskRefused>>> {
+        Box::pin(async move {
+            let mut outcomes = Vec::with_capacity(tasks.len());
+            for batch in tasks.chunks(BATCH_MAX) {
+                let orders: Vec<Order<'_>> = batch.iter().map(order).collect();
+                let handed = self.hand_over(&orders).await;
+                outcomes.extend(handed.into_iter().map(receipt));
+            }
+            outcomes
+        })
+    }
+}
+
+fn order<'a>(request: &TaskRequest<'a>) -> Order<'a> {
+    Order {
+        tenant: request.tenant,
+        queue: request.queue,
+        task: NewTask {
+            payload: request.payload,
+            format: Format::Json,
+            ordering_key: request.ordering_key,
+            unique_key: request.unique_key,
+            ..NewTask::default()
+        },
+        origin: (!request.key.is_empty()).then_some((request.key, ORIGIN_WINDOW_MS)),
+    }
+}
+
+fn receipt(outcome: Outcome) -> Result<TaskReceipt, TaskRefused> {
+    match outcome {
+        Ok(enqueued) => Ok(TaskReceipt {
+            id: Uuid::from_bytes(enqueued.id.to_bytes()),
+            replayed: enqueued.replayed,
+        }),
+        Err(error) => Err(TaskRefused {
+            code: error.code(),
+            kind: error.kind(),
+            retryable: error.retryable(),
+            message: egret_base::error::chain(&error),
+        }),
+    }
+}

@@ -1,0 +1,352 @@
+//! Outboxes: `egret.enqueue` in users' databases, installed, looked at and removed.
+//!
+//! A service of its own, above PostgreSQL: the engine needs none of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_postgres::pool;
+use egret_postgres::tokio_postgres::{Client, Config};
+use prometheus_client::registry::Registry;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use super::{Queues, lock};
+use crate::error::QueueError;
+use crate::store::outbox as store;
+use crate::worker::outbox::metrics::OutboxMetrics;
+use crate::worker::outbox::{Reader, watch_over};
+
+/// Where outboxes may be.
+#[derive(Clone)]
+pub struct OutboxDatabases {
+    connect: Arc<dyn Fn(&str) -> Config + Send + Sync>,
+    /// The only one, where there is but one.
+    only: Option<String>,
+}
+
+/// The database of every server, to which those who want the list of the others connect.
+const MAINTENANCE: &str = "postgres";
+
+impl OutboxDatabases {
+    /// Every database of a server of Egret's own; `connect` says how to connect to one.
+    pub fn every(connect: impl Fn(&str) -> Config + Send + Sync + 'static) -> Self {
+        Self {
+            connect: Arc::new(connect),
+            only: None,
+        }
+    }
+
+    /// The database that a connection string names, of a server that somebody else runs.
+    pub fn one(connection: Config) -> Self {
+        let named = connection.get_dbname().or(connection.get_user());
+        let name = named.unwrap_or(MAINTENANCE).to_owned();
+        Self {
+            connect: Arc::new(move |_| connection.clone()),
+            only: Some(name),
+        }
+    }
+
+    pub(crate) fn connection(&self, database: &str) -> Config {
+        (self.connect)(database)
+    }
+
+    /// Whether something may stand between here and the server that swaps sessions.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.only.is_some()
+    }
+
+    /// The names of all of them.
+    pub(crate) async fn names(&self) -> Result<Vec<String>, QueueError> {
+        match &self.only {
+            Some(only) => Ok(vec![only.clone()]),
+            None => {
+                let client = pool::connect(&self.connection(MAINTENANCE)).await?;
+                Ok(store::databases(&client).await?)
+            }
+        }
+    }
+
+    pub(crate) async fn client(&self, database: &str) -> Result<Client, QueueError> {
+        Ok(pool::connect(&self.connection(database)).await?)
+    }
+}
+
+/// Is told before each step that changes something outside the process, so that tests can end it there.
+pub trait OutboxSteps: Send + Sync {
+    /// The step comes next: `enqueue`, `delete` or `reject`.
+    fn before(&self, step: &'static str);
+}
+
+/// Nobody wants to know.
+struct Unwatched;
+
+impl OutboxSteps for Unwatched {
+    fn before(&self, _: &'static str) {}
+}
+
+/// The outboxes of a server. Cheap to clone.
+#[derive(Clone)]
+pub struct Outbox {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub queues: Queues,
+    pub databases: OutboxDatabases,
+    pub metrics: OutboxMetrics,
+    pub steps: Arc<dyn OutboxSteps>,
+    /// Who reads which database.
+    pub readers: Mutex<BTreeMap<String, Reader>>,
+    /// There may be a new outbox, or one less.
+    pub changed: Notify,
+    pub stopping: watch::Sender<bool>,
+    watcher: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// An outbox as people see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutboxView {
+    /// The database that it is in.
+    pub database: String,
+    /// Rows of committed transactions that are no tasks yet.
+    pub waiting: u64,
+    /// How long the oldest of them has waited, in milliseconds.
+    pub oldest_ms: Option<u64>,
+    /// Rows that the queue refused for good.
+    pub rejected: u64,
+    /// What its reader does: `reading`, or why it does not.
+    pub reader: String,
+    /// Queues whose rows are held back, with the reason.
+    pub held: BTreeMap<String, String>,
+}
+
+impl Outbox {
+    /// The outboxes in these databases, whose rows become tasks of `queues`.
+    pub fn new(queues: Queues, databases: OutboxDatabases, registry: &mut Registry) -> Self {
+        Self::with_steps(queues, databases, registry, Arc::new(Unwatched))
+    }
+
+    /// The same, with somebody who is told of every step.
+    pub fn with_steps(
+        queues: Queues,
+        databases: OutboxDatabases,
+        registry: &mut Registry,
+        steps: Arc<dyn OutboxSteps>,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                queues,
+                databases,
+                metrics: OutboxMetrics::new(registry),
+                steps,
+                readers: Mutex::default(),
+                changed: Notify::new(),
+                stopping: watch::Sender::new(false),
+                watcher: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Makes `egret.enqueue` in a database, or brings it up to date, and lets roles use it (`public`:
+    /// everybody). Without a name: in the only database there is. Returns the database.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`] for the name; the server's.
+    pub async fn install(
+        &self,
+        database: Option<&str>,
+        grant: &[String],
+    ) -> Result<String, QueueError> {
+        let names = self.inner.databases.names().await?;
+        let database = choose(database, names)?;
+        let mut client = self.inner.databases.client(&database).await?;
+        store::install(&mut client).await?;
+        store::set_limit(&client, self.payload_bytes_max()).await?;
+        store::grant(&mut client, grant).await?;
+        tracing::info!(database, "the outbox is installed");
+        self.inner.changed.notify_one();
+        Ok(database)
+    }
+
+    pub(crate) fn payload_bytes_max(&self) -> u64 {
+        self.inner.queues.config().payload_bytes_max.bytes()
+    }
+
+    /// Removes the outbox of a database; with rows in it only when `force` says so. Returns the
+    /// database and how many rows went with it.
+    ///
+    /// # Errors
+    /// [`QueueError::OutboxNotFound`] and [`QueueError::OutboxInUse`]; the server's.
+    pub async fn remove(
+        &self,
+        database: Option<&str>,
+        force: bool,
+    ) -> Result<(String, u64), QueueError> {
+        let (database, mut client) = self.installed(database).await?;
+        let held = store::uninstall(&mut client, |held| {
+            if force || held.waiting + held.rejected == 0 {
+                return Ok(());
+            }
+            Err(QueueError::OutboxInUse {
+                database: database.clone(),
+                waiting: held.waiting,
+                rejected: held.rejected,
+            })
+        });
+        let held = held.await?;
+        tracing::info!(database, "the outbox is removed");
+        self.inner.changed.notify_one();
+        Ok((database, held.waiting + held.rejected))
+    }
+
+    /// Hands rows over again that the queue had refused. Returns the database and how many.
+    ///
+    /// # Errors
+    /// [`QueueError::OutboxNotFound`]; the server's.
+    pub async fn retry_rejected(
+        &self,
+        database: Option<&str>,
+    ) -> Result<(String, u64), QueueError> {
+        let (database, client) = self.installed(database).await?;
+        let rows = store::retry(&client).await?;
+        Ok((database, rows))
+    }
+
+    /// Every outbox there is, in order of the databases' names.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn list(&self) -> Result<Vec<OutboxView>, QueueError> {
+        let mut views = Vec::new();
+        for database in self.inner.databases.names().await? {
+            let Some(mut client) = self.outbox_in(&database).await? else {
+                continue;
+            };
+            let counts = store::counts(&mut client).await?;
+            let (reader, held) = match lock(&self.inner.readers).get(&database) {
+                Some(reader) => reader.told(),
+                None => ("starting".to_owned(), BTreeMap::new()),
+            };
+            views.push(OutboxView {
+                database,
+                waiting: counts.waiting,
+                oldest_ms: counts.oldest_ms,
+                rejected: counts.rejected,
+                reader,
+                held,
+            });
+        }
+        Ok(views)
+    }
+
+    /// A session in a database, if that has an outbox.
+    async fn outbox_in(&self, database: &str) -> Result<Option<Client>, QueueError> {
+        let client = match self.inner.databases.client(database).await {
+            Ok(client) => client,
+            // It was dropped meanwhile.
+            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let installed = store::is_installed(&client).await?;
+        Ok(installed.then_some(client))
+    }
+
+    /// The database of this name, or the only one with an outbox.
+    async fn installed(&self, database: Option<&str>) -> Result<(String, Client), QueueError> {
+        let mut found = Vec::new();
+        for name in self.inner.databases.names().await? {
+            if database.is_none_or(|wanted| wanted == name)
+                && let Some(client) = self.outbox_in(&name).await?
+            {
+                found.push((name, client));
+            }
+        }
+        let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
+        match (found.pop(), found.is_empty()) {
+            (Some(only), true) => Ok(only),
+            (Some(_), false) => several(&names),
+            (None, _) => Err(QueueError::OutboxNotFound {
+                database: database.map(str::to_owned),
+            }),
+        }
+    }
+}
+
+/// Whether a database is not there.
+pub(crate) fn is_gone(error: &QueueError) -> bool {
+    use egret_postgres::PostgresError;
+    use egret_postgres::tokio_postgres::error::SqlState;
+    let QueueError::Postgres(error) = error else {
+        return false;
+    };
+    let PostgresError::Server { source, .. } = &**error else {
+        return false;
+    };
+    let gone = [
+        SqlState::UNDEFINED_DATABASE,
+        SqlState::UNDEFINED_TABLE,
+        SqlState::INVALID_SCHEMA_NAME,
+    ];
+    source.code().is_some_and(|code| gone.contains(code))
+}
+
+fn several<T>(names: &[String]) -> Result<T, QueueError> {
+    Err(QueueError::Invalid {
+        what: "database",
+        reason: format!("there are several, name one of them: {}", names.join(", ")),
+    })
+}
+
+/// The database asked for; else the only one besides the server's own.
+fn choose(asked: Option<&str>, mut names: Vec<String>) -> Result<String, QueueError> {
+    if let Some(asked) = asked {
+        return match names.iter().any(|name| name == asked) {
+            true => Ok(asked.to_owned()),
+            false => Err(QueueError::Invalid {
+                what: "database",
+                reason: format!("`{asked}` does not exist; there are: {}", names.join(", ")),
+            }),
+        };
+    }
+    if names.len() > 1 {
+        names.retain(|name| name != MAINTENANCE);
+    }
+    match names.len() {
+        1 => Ok(names.remove(0)),
+        _ => several(&names),
+    }
+}
+
+impl Service for Outbox {
+    fn name(&self) -> &'static str {
+        "outbox"
+    }
+
+    /// Outboxes are looked for and read behind; nothing waits for them.
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            let watcher = tokio::spawn(watch_over(self.clone()));
+            *lock(&self.inner.watcher) = Some(watcher);
+            Ok(())
+        })
+    }
+
+    /// Tasks keep coming and going without it; the list of outboxes says what one of them lacks.
+    fn ready(&self) -> Readiness {
+        Readiness::Ready
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.inner.stopping.send_replace(true);
+            let watcher = lock(&self.inner.watcher).take();
+            if let Some(watcher) = watcher
+                && let Err(error) = watcher.await
+            {
+                tracing::error!(%error, "the watch over the outboxes ended badly");
+            }
+        })
+    }
+}

@@ -1,0 +1,276 @@
+//! The outbox in a user's database: its schema, and the SQL by which rows are taken from it.
+
+use std::collections::BTreeMap;
+
+use egret_postgres::PostgresError;
+use egret_postgres::error::server;
+use egret_postgres::listen::quote_identifier;
+use egret_postgres::migrate::{Migration, migrate, remove};
+use egret_postgres::tokio_postgres::{Client, Row, Transaction};
+
+/// The name under which `egret.migration` knows the outbox.
+const ENGINE: &str = "queue";
+
+/// Its schema, step by step.
+const MIGRATIONS: [Migration; 1] = [Migration {
+    name: "outbox",
+    sql: include_str!("outbox/migration_1.sql"),
+}];
+
+/// What a transaction notifies that has enqueued something.
+pub const CHANNEL: &str = "egret_outbox";
+
+/// Whoever reads an outbox holds this lock: the first eight bytes of SHA-256("egret/outbox").
+const READER_KEY: i64 = i64::from_be_bytes([0xae, 0xb7, 0x31, 0x51, 0x96, 0xa8, 0x56, 0x80]);
+
+/// A row of the outbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OutboxRow {
+    /// The queue that it goes to.
+    pub queue: String,
+    /// A UUIDv7.
+    pub key: String,
+    /// What is to be worked on.
+    pub payload: Vec<u8>,
+    /// Whether that is JSON.
+    pub is_json: bool,
+    /// 0 to 9.
+    pub priority: Option<i32>,
+    /// Empty: none.
+    pub ordering_key: String,
+    /// Not before, in Unix milliseconds; zero: at once.
+    pub run_at_ms: i64,
+    /// Attempts before it is dead.
+    pub max_attempts: Option<i32>,
+    /// The longest that an attempt may take; zero: as the queue says.
+    pub timeout_ms: i64,
+    /// Empty: none.
+    pub unique_key: String,
+    /// How long that is remembered; zero: as the queue says.
+    pub unique_window_ms: i64,
+    /// For people to find it by.
+    pub tags: Vec<String>,
+    /// Names and values.
+    pub metadata: BTreeMap<String, String>,
+    /// Who is told of the end; empty: nobody.
+    pub callback_url: String,
+    /// W3C trace context.
+    pub traceparent: String,
+}
+
+/// A row as it was found: whole, or with what is wrong with it.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The row; of one that cannot be read only queue and key.
+    pub row: OutboxRow,
+    /// Why it cannot be read.
+    pub unreadable: Option<String>,
+}
+
+/// A row that the queue refused for good.
+#[derive(Clone, Debug)]
+pub struct Refused<'a> {
+    /// The row.
+    pub row: &'a OutboxRow,
+    /// The stable name of the error.
+    pub code: &'static str,
+    /// Its message.
+    pub reason: String,
+}
+
+/// What an outbox holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Rows that wait.
+    pub waiting: u64,
+    /// How long the oldest of them has, in milliseconds.
+    pub oldest_ms: Option<u64>,
+    /// Rows that the queue refused.
+    pub rejected: u64,
+}
+
+/// Makes the outbox, or brings it up to date.
+pub async fn install(client: &mut Client) -> Result<(), PostgresError> {
+    migrate(client, ENGINE, &MIGRATIONS).await
+}
+
+/// Whether the database has an outbox.
+pub async fn is_installed(client: &Client) -> Result<bool, PostgresError> {
+    let sql = "SELECT pg_catalog.to_regclass('egret.outbox') IS NOT NULL";
+    let row = client.query_one(sql, &[]).await;
+    Ok(row.map_err(server("look for egret.outbox"))?.get(0))
+}
+
+/// Lets a role enqueue; `public` is everybody.
+pub async fn grant(client: &mut Client, roles: &[String]) -> Result<(), PostgresError> {
+    let transaction = client.transaction().await.map_err(server("begin"))?;
+    for role in roles {
+        let role = match role.as_str() {
+            "public" => "PUBLIC".to_owned(),
+            name => quote_identifier(name),
+        };
+        let sql = format!(
+            "GRANT USAGE ON SCHEMA egret TO {role};
+             GRANT EXECUTE ON FUNCTION egret.enqueue, egret.enqueue_bytes TO {role}"
+        );
+        let granted = transaction.batch_execute(&sql).await;
+        granted.map_err(server("grant egret.enqueue"))?;
+    }
+    transaction.commit().await.map_err(server("commit"))
+}
+
+/// Removes the outbox when `allow` agrees to what it holds; nobody writes to it meanwhile.
+pub async fn uninstall<E: From<PostgresError>>(
+    client: &mut Client,
+    allow: impl FnOnce(Counts) -> Result<(), E>,
+) -> Result<Counts, E> {
+    let transaction = client.transaction().await.map_err(server("begin"))?;
+    let lock = "LOCK TABLE egret.outbox, egret.outbox_rejected IN ACCESS EXCLUSIVE MODE";
+    let locked = transaction.batch_execute(lock).await;
+    locked.map_err(server("lock egret.outbox"))?;
+    let held = counts_in(&transaction).await?;
+    allow(held)?;
+    remove(&transaction, ENGINE, include_str!("outbox/remove.sql")).await?;
+    transaction.commit().await.map_err(server("commit"))?;
+    Ok(held)
+}
+
+/// What the outbox holds.
+pub async fn counts(client: &mut Client) -> Result<Counts, PostgresError> {
+    let transaction = client.transaction().await.map_err(server("begin"))?;
+    counts_in(&transaction).await
+}
+
+async fn counts_in(transaction: &Transaction<'_>) -> Result<Counts, PostgresError> {
+    let sql = include_str!("outbox/counts.sql");
+    let row = transaction.query_one(sql, &[]).await;
+    let row = row.map_err(server("count egret.outbox"))?;
+    let count = |number: i64| u64::try_from(number).unwrap_or(0);
+    Ok(Counts {
+        waiting: count(row.get(0)),
+        oldest_ms: row.get::<_, Option<i64>>(1).map(count),
+        rejected: count(row.get(2)),
+    })
+}
+
+/// Becomes the one that reads this outbox, until the session ends; false when somebody else is.
+pub async fn become_reader(client: &Client) -> Result<bool, PostgresError> {
+    let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
+    let row = client.query_one(sql, &[&READER_KEY]).await;
+    Ok(row.map_err(server("take the lock of the outbox"))?.get(0))
+}
+
+/// Tells `egret.enqueue` how large a payload may be.
+pub async fn set_limit(client: &Client, payload_bytes_max: u64) -> Result<(), PostgresError> {
+    let sql = "UPDATE egret.outbox_limit SET payload_bytes_max = $1 WHERE payload_bytes_max <> $1";
+    let max = i64::try_from(payload_bytes_max).unwrap_or(i64::MAX);
+    let set = client.execute(sql, &[&max]).await;
+    set.map_err(server("set egret.outbox_limit"))?;
+    Ok(())
+}
+
+/// The oldest rows whose queues are not held: at most so many, of about so many bytes, at least one.
+pub async fn next(
+    client: &Client,
+    held: &[&str],
+    rows_max: i64,
+    bytes_max: i64,
+) -> Result<Vec<Found>, PostgresError> {
+    let sql = include_str!("outbox/next.sql");
+    let rows = client.query(sql, &[&held, &rows_max, &bytes_max]).await;
+    let rows = rows.map_err(server("read egret.outbox"))?;
+    Ok(rows.iter().map(found).collect())
+}
+
+/// Text of a database without an encoding may be none.
+fn found(row: &Row) -> Found {
+    match read(row) {
+        Ok(row) => Found {
+            row,
+            unreadable: None,
+        },
+        Err(reason) => Found {
+            row: OutboxRow {
+                queue: row.try_get(0).unwrap_or_default(),
+                key: row.try_get(1).unwrap_or_default(),
+                ..OutboxRow::default()
+            },
+            unreadable: Some(reason),
+        },
+    }
+}
+
+fn read(row: &Row) -> Result<OutboxRow, String> {
+    fn get<'r, T: egret_postgres::tokio_postgres::types::FromSql<'r>>(
+        row: &'r Row,
+        at: usize,
+    ) -> Result<T, String> {
+        row.try_get(at)
+            .map_err(|error| egret_base::error::chain(&error))
+    }
+    let metadata: String = get(row, 12)?;
+    Ok(OutboxRow {
+        queue: get(row, 0)?,
+        key: get(row, 1)?,
+        payload: get(row, 2)?,
+        is_json: get(row, 3)?,
+        priority: get(row, 4)?,
+        ordering_key: get(row, 5)?,
+        run_at_ms: get(row, 6)?,
+        max_attempts: get(row, 7)?,
+        timeout_ms: get(row, 8)?,
+        unique_key: get(row, 9)?,
+        unique_window_ms: get(row, 10)?,
+        tags: get(row, 11)?,
+        metadata: serde_json::from_str(&metadata).map_err(|error| format!("metadata: {error}"))?,
+        callback_url: get(row, 13)?,
+        traceparent: get(row, 14)?,
+    })
+}
+
+/// Deletes rows that are tasks now.
+pub async fn taken(client: &Client, rows: &[&OutboxRow]) -> Result<(), PostgresError> {
+    let (queues, keys) = names(rows.iter().copied());
+    let sql = include_str!("outbox/taken.sql");
+    let deleted = client.execute(sql, &[&queues, &keys]).await;
+    deleted.map_err(server("delete from egret.outbox"))?;
+    Ok(())
+}
+
+/// Puts rows aside that the queue refused.
+pub async fn rejected(client: &Client, refused: &[Refused<'_>]) -> Result<(), PostgresError> {
+    let (queues, keys) = names(refused.iter().map(|refused| refused.row));
+    let codes: Vec<&str> = refused.iter().map(|refused| refused.code).collect();
+    // Text of PostgreSQL knows no zero byte.
+    let reasons = refused
+        .iter()
+        .map(|refused| refused.reason.replace('\0', ""));
+    let reasons: Vec<String> = reasons.collect();
+    let sql = include_str!("outbox/rejected.sql");
+    let moved = client
+        .execute(sql, &[&queues, &keys, &codes, &reasons])
+        .await;
+    moved.map_err(server("write to egret.outbox_rejected"))?;
+    Ok(())
+}
+
+fn names<'r>(rows: impl Iterator<Item = &'r OutboxRow>) -> (Vec<&'r str>, Vec<&'r str>) {
+    rows.map(|row| (row.queue.as_str(), row.key.as_str()))
+        .unzip()
+}
+
+/// Hands rows over again that were refused. Returns how many.
+pub async fn retry(client: &Client) -> Result<u64, PostgresError> {
+    let sql = include_str!("outbox/retry.sql");
+    let moved = client.execute(sql, &[]).await;
+    moved.map_err(server("read egret.outbox_rejected"))
+}
+
+/// Databases that may have an outbox.
+pub async fn databases(client: &Client) -> Result<Vec<String>, PostgresError> {
+    let sql = "SELECT datname::text FROM pg_catalog.pg_database
+               WHERE datallowconn AND NOT datistemplate ORDER BY 1";
+    let rows = client.query(sql, &[]).await;
+    let rows = rows.map_err(server("list the databases"))?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}

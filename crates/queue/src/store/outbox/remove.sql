@@ -1,0 +1,3 @@
+DROP FUNCTION IF EXISTS egret.enqueue, egret.enqueue_bytes, egret.outbox_put;
+DROP TABLE IF EXISTS egret.outbox, egret.outbox_rejected, egret.outbox_limit;
+DROP FUNCTION IF EXISTS egret.outbox_key

@@ -1,0 +1,362 @@
+//! Readers of outboxes: one connection per database that waits for rows, makes tasks of them, and
+//! deletes them when the tasks are kept.
+//!
+//! A row is there until its task is: there is no position to remember, so that rows of transactions
+//! that commit late are not passed over. A row that is met again, after a crash between the two or
+//! after the restore of an older database, is told by its key.
+
+mod holds;
+pub(crate) mod metrics;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use egret_base::{Coded, Kind};
+use egret_postgres::external::{TRANSACTION_MODE, keeps_session};
+use egret_postgres::listen::{Attentive, attend};
+use egret_postgres::pool;
+use egret_postgres::retry::Policy;
+use egret_postgres::tokio_postgres::Client;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::api::feed::Order;
+use crate::api::lock;
+use crate::api::outbox::{Outbox, is_gone};
+use crate::api::produce::{BATCH_MAX, Format, NewTask};
+use crate::api::sink::Enqueued;
+use crate::error::QueueError;
+use crate::store::outbox::{self as store, Found, OutboxRow, Refused};
+use holds::Holds;
+
+/// How often it is looked for outboxes that nobody told of, such as those of a restored database.
+const LOOK_AROUND: Duration = Duration::from_secs(30);
+
+/// Bytes of payloads that are taken at a time; a single row may be larger.
+const BATCH_BYTES_MAX: i64 = 8 << 20;
+
+/// How long it is waited after an interruption.
+const AGAIN: Policy = Policy {
+    attempts: u32::MAX,
+    first_wait: Duration::from_millis(100),
+    longest_wait: Duration::from_secs(10),
+};
+
+/// The reader of one database.
+pub(crate) struct Reader {
+    task: JoinHandle<()>,
+    told: Arc<Mutex<Told>>,
+}
+
+/// What a reader says of itself.
+#[derive(Default)]
+struct Told {
+    doing: String,
+    held: BTreeMap<String, String>,
+}
+
+impl Reader {
+    /// What it does, and which queues it holds back.
+    pub fn told(&self) -> (String, BTreeMap<String, String>) {
+        let told = lock(&self.told);
+        (told.doing.clone(), told.held.clone())
+    }
+}
+
+/// Looks for outboxes and has each read, until everything stops.
+pub(crate) async fn watch_over(outbox: Outbox) {
+    let mut stopping = outbox.inner.stopping.subscribe();
+    let mut failures = 0;
+    while !*stopping.borrow() {
+        let wait = match look_around(&outbox).await {
+            Ok(()) => {
+                failures = 0;
+                LOOK_AROUND
+            }
+            Err(error) => {
+                failures += 1;
+                tracing::debug!(%error, "outboxes could not be looked for");
+                AGAIN.wait(failures)
+            }
+        };
+        tokio::select! {
+            _ = stopping.changed() => {}
+            () = outbox.inner.changed.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+    let readers = std::mem::take(&mut *lock(&outbox.inner.readers));
+    for (database, reader) in readers {
+        if let Err(error) = reader.task.await {
+            tracing::error!(%error, database, "the reader of an outbox ended badly");
+        }
+    }
+}
+
+/// Starts a reader for every outbox that has none.
+async fn look_around(outbox: &Outbox) -> Result<(), QueueError> {
+    for database in outbox.inner.databases.names().await? {
+        let is_read = lock(&outbox.inner.readers)
+            .get(&database)
+            .is_some_and(|reader| !reader.task.is_finished());
+        if is_read {
+            continue;
+        }
+        let client = match outbox.inner.databases.client(&database).await {
+            Ok(client) => client,
+            Err(error) if is_gone(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        if store::is_installed(&client).await? {
+            let told = Arc::new(Mutex::new(Told::default()));
+            let reading = Reading {
+                outbox: outbox.clone(),
+                database: database.clone(),
+                told: told.clone(),
+                stopping: outbox.inner.stopping.subscribe(),
+            };
+            let task = tokio::spawn(reading.run());
+            lock(&outbox.inner.readers).insert(database, Reader { task, told });
+        } else {
+            lock(&outbox.inner.readers).remove(&database);
+        }
+    }
+    Ok(())
+}
+
+/// Why a session ended.
+enum Ended {
+    /// Everything stops, or there is no outbox any more.
+    ForGood,
+    /// What keeps it from reading.
+    Kept(String),
+}
+
+struct Reading {
+    outbox: Outbox,
+    database: String,
+    told: Arc<Mutex<Told>>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Reading {
+    /// Reads over restarts of the server, until everything stops or the outbox is gone.
+    async fn run(mut self) {
+        let mut failures = 0;
+        while !*self.stopping.borrow() {
+            let ended = self.session(&mut failures).await;
+            let reason = match ended {
+                Ok(Ended::ForGood) => return,
+                Err(error) if is_gone(&error) => return,
+                Ok(Ended::Kept(reason)) => {
+                    if self.tell(&reason) {
+                        tracing::warn!(
+                            database = self.database,
+                            reason,
+                            "an outbox cannot be read"
+                        );
+                    }
+                    reason
+                }
+                Err(error) => {
+                    let reason = egret_base::error::chain(&error);
+                    self.tell(&reason);
+                    tracing::debug!(
+                        database = self.database,
+                        reason,
+                        "reading an outbox was interrupted"
+                    );
+                    reason
+                }
+            };
+            debug_assert!(!reason.is_empty());
+            self.outbox.inner.metrics.interrupted();
+            failures += 1;
+            tokio::select! {
+                _ = self.stopping.changed() => {}
+                () = tokio::time::sleep(AGAIN.wait(failures)) => {}
+            }
+        }
+    }
+
+    /// Whether this is news.
+    fn tell(&self, doing: &str) -> bool {
+        let mut told = lock(&self.told);
+        let is_news = told.doing != doing;
+        doing.clone_into(&mut told.doing);
+        is_news
+    }
+
+    /// One connection: becomes the reader, then reads for as long as it can.
+    async fn session(&mut self, failures: &mut u32) -> Result<Ended, QueueError> {
+        let connection = self.outbox.inner.databases.connection(&self.database);
+        if self.outbox.inner.databases.is_remote() {
+            let client = pool::connect(&connection).await?;
+            if !keeps_session(&connection, &client).await? {
+                return Ok(Ended::Kept(TRANSACTION_MODE.to_owned()));
+            }
+        }
+        let Attentive { mut client, heard } = attend(&connection, store::CHANNEL).await?;
+        if !store::is_installed(&client).await? {
+            return Ok(Ended::ForGood);
+        }
+        if !store::become_reader(&client).await? {
+            let reason = "another egret reads this outbox: stop it, or let it go on alone";
+            return Ok(Ended::Kept(reason.to_owned()));
+        }
+        store::install(&mut client).await?;
+        store::set_limit(&client, self.outbox.payload_bytes_max()).await?;
+        self.tell("reading");
+        *failures = 0;
+        let reading = &self.outbox.inner.metrics.reading;
+        reading.inc();
+        let mut holds = Holds::default();
+        let ended = loop {
+            match self.drain(&client, &mut holds).await {
+                Ok(()) if *self.stopping.borrow() => break Ok(Ended::ForGood),
+                Ok(()) => {}
+                Err(error) => break Err(error),
+            }
+            let poll = self.outbox.inner.queues.config().outbox_poll.duration();
+            tokio::select! {
+                _ = self.stopping.changed() => break Ok(Ended::ForGood),
+                () = heard.notified() => {}
+                () = tokio::time::sleep(holds.wait().min(poll)) => {}
+            }
+        };
+        reading.dec();
+        self.outbox.inner.metrics.held.dec_by(holds.len() as i64);
+        ended
+    }
+
+    /// Takes what is there, except of queues that are held.
+    async fn drain(&self, client: &Client, holds: &mut Holds) -> Result<(), QueueError> {
+        while !*self.stopping.borrow() {
+            let held = holds.names();
+            let found = store::next(client, &held, BATCH_MAX as i64, BATCH_BYTES_MAX).await?;
+            if found.is_empty() {
+                return Ok(());
+            }
+            let before = holds.len();
+            self.take(client, &found, holds).await?;
+            let metrics = &self.outbox.inner.metrics;
+            metrics.held.inc_by(holds.len() as i64 - before as i64);
+            lock(&self.told).held = holds.reasons();
+        }
+        Ok(())
+    }
+
+    /// Makes tasks of rows, and deletes those that are kept.
+    async fn take(
+        &self,
+        client: &Client,
+        found: &[Found],
+        holds: &mut Holds,
+    ) -> Result<(), QueueError> {
+        let inner = &self.outbox.inner;
+        inner.steps.before("enqueue");
+        let outcomes = self.enqueue(found).await;
+        let (mut taken, mut refused) = (Vec::new(), Vec::new());
+        let mut replayed = 0;
+        for (found, outcome) in found.iter().zip(outcomes) {
+            match outcome {
+                Ok(task) => {
+                    holds.release(&found.row.queue);
+                    replayed += usize::from(task.replayed);
+                    taken.push(&found.row);
+                }
+                Err(error) if is_for_good(&error) => refused.push(Refused {
+                    row: &found.row,
+                    code: error.code(),
+                    reason: egret_base::error::chain(&error),
+                }),
+                Err(error) => {
+                    if holds.hold(&found.row.queue, &error) {
+                        let queue = &found.row.queue;
+                        tracing::info!(queue, %error, "rows of the outbox wait for their queue");
+                    }
+                }
+            }
+        }
+        if !taken.is_empty() {
+            inner.steps.before("delete");
+            store::taken(client, &taken).await?;
+            inner.metrics.count("enqueued", taken.len() - replayed);
+            inner.metrics.count("replayed", replayed);
+        }
+        if !refused.is_empty() {
+            inner.steps.before("reject");
+            store::rejected(client, &refused).await?;
+            inner.metrics.count("rejected", refused.len());
+            let (first, rows) = (&refused[0], refused.len());
+            tracing::warn!(
+                database = self.database,
+                rows,
+                queue = first.row.queue,
+                code = first.code,
+                reason = first.reason,
+                "the queue refused rows of an outbox; they are in egret.outbox_rejected"
+            );
+        }
+        Ok(())
+    }
+
+    async fn enqueue(&self, found: &[Found]) -> Vec<Result<Enqueued, QueueError>> {
+        let queues = &self.outbox.inner.queues;
+        let config = queues.config();
+        let readable = found.iter().filter(|found| found.unreadable.is_none());
+        let orders: Vec<Order<'_>> = readable
+            .map(|found| Order {
+                tenant: &config.outbox_tenant,
+                queue: &found.row.queue,
+                task: task(&found.row),
+                origin: Some((&found.row.key, config.outbox_window.0)),
+            })
+            .collect();
+        let mut handed = queues.hand_over(&orders).await.into_iter();
+        let outcome = |found: &Found| match &found.unreadable {
+            Some(reason) => Err(QueueError::Invalid {
+                what: "row",
+                reason: reason.clone(),
+            }),
+            None => handed.next().expect("each order has an outcome"),
+        };
+        found.iter().map(outcome).collect()
+    }
+}
+
+/// A row as a task. The functions that write rows have checked what they hold; who writes them
+/// otherwise is told by the queue.
+fn task(row: &OutboxRow) -> NewTask<'_> {
+    let unsigned = |number: i64| u64::try_from(number).unwrap_or(0);
+    let wish = |number: i32| u32::try_from(number).unwrap_or(u32::MAX);
+    let metadata = row.metadata.iter();
+    NewTask {
+        payload: &row.payload,
+        format: match row.is_json {
+            true => Format::Json,
+            false => Format::Bytes,
+        },
+        priority: row.priority.map(wish),
+        ordering_key: &row.ordering_key,
+        run_at_ms: unsigned(row.run_at_ms),
+        max_attempts: row.max_attempts.map(wish),
+        timeout_ms: unsigned(row.timeout_ms),
+        unique_key: &row.unique_key,
+        unique_window_ms: unsigned(row.unique_window_ms),
+        tags: &row.tags,
+        metadata: metadata.map(|(name, value)| (&**name, &**value)).collect(),
+        callback_url: &row.callback_url,
+        traceparent: &row.traceparent,
+        ..NewTask::default()
+    }
+}
+
+/// Whether handing a row over again cannot help. What ails Egret itself is no fault of the row's.
+fn is_for_good(error: &QueueError) -> bool {
+    matches!(
+        error.kind(),
+        Kind::Invalid | Kind::TooLarge | Kind::NotFound
+    )
+}

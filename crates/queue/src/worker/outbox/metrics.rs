@@ -1,0 +1,61 @@
+//! What the outboxes tell about themselves.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// What became of rows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+/// Counters of all outboxes together.
+#[derive(Clone, Debug, Default)]
+pub struct OutboxMetrics {
+    rows: Family<Outcome, Counter>,
+    interruptions: Counter,
+    /// Outboxes that are being read.
+    pub reading: Gauge,
+    /// Queues whose rows are held back.
+    pub held: Gauge,
+}
+
+impl OutboxMetrics {
+    /// Registers them.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "egret_queue_outbox_rows",
+            "Rows of outboxes by what became of them: enqueued, replayed (a task already), rejected",
+            metrics.rows.clone(),
+        );
+        registry.register(
+            "egret_queue_outbox_interruptions",
+            "Times that reading an outbox was interrupted, such as by a restart of the server",
+            metrics.interruptions.clone(),
+        );
+        registry.register(
+            "egret_queue_outbox_readers",
+            "Outboxes that are being read",
+            metrics.reading.clone(),
+        );
+        registry.register(
+            "egret_queue_outbox_held_queues",
+            "Queues whose rows wait in an outbox because they take nothing in",
+            metrics.held.clone(),
+        );
+        metrics
+    }
+
+    pub fn count(&self, outcome: &'static str, rows: usize) {
+        let counter = self.rows.get_or_create(&Outcome { outcome });
+        counter.inc_by(rows as u64);
+    }
+
+    pub fn interrupted(&self) {
+        self.interruptions.inc();
+    }
+}

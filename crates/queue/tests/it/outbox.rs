@@ -1,0 +1,7 @@
+//! `egret.enqueue` and its reader on real PostgreSQL.
+
+mod crashes;
+mod reading;
+mod restoring;
+mod rig;
+mod writing;

@@ -1,0 +1,179 @@
+//! A queue engine with outboxes in databases of one test.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use egret_base::lifecycle::Service;
+use egret_base::settings::Span;
+use egret_base::{SystemClock, SystemEntropy};
+use egret_postgres::test_support::TestDatabase;
+use egret_postgres::tokio_postgres::{Client, Config};
+use egret_queue::model::TaskState;
+use egret_queue::{
+    Detail, Options, Outbox, OutboxDatabases, OutboxSteps, OutboxView, QueueConfig, Queues,
+    SettingsChange, TaskView,
+};
+use prometheus_client::registry::Registry;
+
+/// Whose the queues are.
+pub const TENANT: &str = "default";
+
+/// Does nothing before a step.
+pub struct Quiet;
+
+impl OutboxSteps for Quiet {
+    fn before(&self, _: &'static str) {}
+}
+
+/// Settings that keep a test quick.
+pub fn config() -> QueueConfig {
+    QueueConfig {
+        partitions: 2,
+        callbacks: false,
+        durability: "none".to_owned(),
+        outbox_poll: Span::ms(50),
+        ..QueueConfig::default()
+    }
+}
+
+/// A started engine in a directory, with a queue `q`.
+pub async fn queues_in(directory: &Path, config: QueueConfig) -> Queues {
+    let options = Options {
+        config,
+        directory: directory.to_owned(),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+    };
+    let queues = Queues::new(options, &mut Registry::default());
+    queues.start().await.unwrap();
+    queues
+        .put_queue(TENANT, "q", &SettingsChange::default())
+        .await
+        .unwrap();
+    queues
+}
+
+/// The outbox of one database, not started.
+pub fn outbox(queues: &Queues, connection: Config, steps: Arc<dyn OutboxSteps>) -> Outbox {
+    let databases = OutboxDatabases::one(connection);
+    Outbox::with_steps(queues.clone(), databases, &mut Registry::default(), steps)
+}
+
+/// A database with an outbox, and an engine that reads it.
+pub struct Rig {
+    pub database: TestDatabase,
+    pub client: Client,
+    pub queues: Queues,
+    pub outbox: Outbox,
+    _directory: tempfile::TempDir,
+}
+
+impl Rig {
+    /// Installed, with nobody who reads yet.
+    pub async fn install(major: u32) -> Self {
+        Self::install_with(major, config()).await
+    }
+
+    pub async fn install_with(major: u32, config: QueueConfig) -> Self {
+        let database = TestDatabase::create(major).await;
+        let directory = tempfile::tempdir().unwrap();
+        let queues = queues_in(directory.path(), config).await;
+        let mut connection = database.connection();
+        connection.application_name("egret/queue");
+        let outbox = outbox(&queues, connection, Arc::new(Quiet));
+        let installed = outbox.install(None, &[]).await.unwrap();
+        assert_eq!(installed, database.name);
+        let client = database.connect().await;
+        Self {
+            database,
+            client,
+            queues,
+            outbox,
+            _directory: directory,
+        }
+    }
+
+    /// Installed and read.
+    pub async fn start(major: u32) -> Self {
+        let rig = Self::install(major).await;
+        rig.outbox.start().await.unwrap();
+        rig
+    }
+
+    pub async fn stop(self) {
+        self.outbox.stop().await;
+        self.queues.stop().await;
+    }
+
+    /// Waits until no row waits in the outbox.
+    pub async fn drained(&self) {
+        drained(&self.client).await;
+    }
+
+    /// Every task of a queue, without payloads.
+    pub async fn tasks(&self, queue: &str) -> Vec<TaskView> {
+        tasks(&self.queues, queue).await
+    }
+
+    /// The only task of a queue, whole.
+    pub async fn only_task(&self, queue: &str) -> TaskView {
+        let tasks = self.tasks(queue).await;
+        assert_eq!(tasks.len(), 1, "{tasks:?}");
+        let whole = self.queues.task(TENANT, tasks[0].id, Detail::Whole);
+        whole.await.unwrap()
+    }
+
+    pub async fn view(&self) -> OutboxView {
+        let mut views = self.outbox.list().await.unwrap();
+        assert_eq!(views.len(), 1, "{views:?}");
+        views.remove(0)
+    }
+
+    /// What a statement is refused with: its SQLSTATE and message.
+    pub async fn refusal(&self, sql: &str) -> (String, String) {
+        refusal(&self.client, sql).await
+    }
+}
+
+pub async fn refusal(client: &Client, sql: &str) -> (String, String) {
+    let error = client.batch_execute(sql).await.unwrap_err();
+    let error = error.as_db_error().expect("the server refused it");
+    (error.code().code().to_owned(), error.message().to_owned())
+}
+
+/// Waits until no row waits in the outbox.
+pub async fn drained(client: &Client) {
+    while count(client, "SELECT count(*) FROM egret.outbox").await > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+pub async fn count(client: &Client, sql: &str) -> i64 {
+    client.query_one(sql, &[]).await.unwrap().get(0)
+}
+
+/// Every task of a queue, without payloads.
+pub async fn tasks(queues: &Queues, queue: &str) -> Vec<TaskView> {
+    let mut all = Vec::new();
+    let mut cursor = String::new();
+    loop {
+        let page = queues.tasks(TENANT, queue, None::<TaskState>, "", 1_000, &cursor);
+        let page = page.await.unwrap();
+        all.extend(page.tasks);
+        match page.next {
+            Some(next) => cursor = next,
+            None => return all,
+        }
+    }
+}
+
+/// The payloads of every task of a queue, in order of their text.
+pub async fn payloads(queues: &Queues, queue: &str) -> Vec<String> {
+    let mut payloads = Vec::new();
+    for task in tasks(queues, queue).await {
+        let whole = queues.task(TENANT, task.id, Detail::Whole).await.unwrap();
+        payloads.push(String::from_utf8(whole.payload).unwrap());
+    }
+    payloads.sort();
+    payloads
+}
