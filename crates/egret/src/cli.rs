@@ -1,11 +1,15 @@
 //! The command line as a tree of types: what a user may type, and the help that says so.
 
+mod outbox;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use egret_base::settings::{Size, Span, Value};
 use egret_bench::cli::{BenchCommand, EXIT_CODES};
+
+pub use self::outbox::Outbox;
 
 /// The command tree, for completions and for the test that checks the documentation.
 pub fn command() -> clap::Command {
@@ -116,6 +120,9 @@ pub enum Command {
     /// Writable copies of a database
     #[command(subcommand)]
     Branch(Branch),
+    /// Tasks that are not lost
+    #[command(subcommand)]
+    Queue(Queue),
     /// Tokens that open the doors
     #[command(subcommand)]
     Token(Token),
@@ -215,6 +222,14 @@ pub enum Branch {
         #[arg(long, short, requires = "name")]
         database: Option<String>,
     },
+}
+
+/// `egret queue …`
+#[derive(Debug, Subcommand)]
+pub enum Queue {
+    /// Tasks from inside a transaction: `egret.enqueue` in a database
+    #[command(subcommand)]
+    Outbox(Outbox),
 }
 
 /// `egret branch volume …`

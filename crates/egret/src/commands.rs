@@ -8,6 +8,7 @@ mod connect;
 mod external;
 mod pool;
 mod query;
+mod queue;
 mod status;
 mod token;
 mod volume;
@@ -85,6 +86,7 @@ async fn dispatch(
         Command::Branch(command) => branch::run(command, &connect()?, output)
             .await
             .map_err(without_branches),
+        Command::Queue(command) => queue::run(command, &connect()?, output).await,
         Command::Token(command) => token::run(command, &connect()?, output).await,
         Command::Config { .. } => configuration::show(configuration, output),
         Command::Completions { .. } | Command::Bench(_) => Ok(()),

@@ -90,7 +90,16 @@ impl Egret {
                 (Some(embedded), None, format!("embedded, 127.0.0.1:{port}"))
             }
         };
-        let doors = parts.doors(&home, &mut stack, queues, embedded.clone(), external);
+        let outbox = parts.outbox(&queues, embedded.as_ref(), external.as_deref());
+        stack.push(Arc::new(outbox.clone()));
+        let doors = parts.doors(
+            &home,
+            &mut stack,
+            queues,
+            outbox,
+            embedded.clone(),
+            external,
+        );
         let admin_token = match doors {
             Ok(token) => token,
             Err(error) => {

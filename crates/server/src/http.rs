@@ -2,6 +2,7 @@
 
 pub(crate) mod branches;
 mod docs;
+pub(crate) mod outboxes;
 pub(crate) mod queues;
 mod system;
 mod tokens;

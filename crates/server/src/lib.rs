@@ -30,6 +30,7 @@ pub use extract::{Json, Path, Query};
 pub use grpc::GrpcService;
 pub use grpc::queue::service as queue_service;
 pub use http::branches::{ProxyAddress, routes as branches_routes};
+pub use http::outboxes::routes as outbox_routes;
 pub use http::queues::routes as queue_routes;
 pub use metrics::{ComponentTime, Exposition, Metrics};
 pub use observe::{REQUEST_ID, RequestContext};

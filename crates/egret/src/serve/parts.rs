@@ -16,11 +16,11 @@ use egret_postgres::managed::ManagedServer;
 use egret_postgres::tokio_postgres::Config;
 use egret_postgres::tokio_postgres::config::Host;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
-use egret_queue::{Options as QueueOptions, QueueConfig, Queues};
+use egret_queue::{Options as QueueOptions, Outbox, OutboxDatabases, QueueConfig, Queues};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
     Build, Deps, Metrics, ProxyAddress, Server, ServerConfig, StatusSection, Tokens,
-    branches_routes, queue_routes, queue_service,
+    branches_routes, outbox_routes, queue_routes, queue_service,
 };
 use serde_json::{Value, json};
 
@@ -123,12 +123,39 @@ impl Parts {
         engine.expect("registering runs its closure")
     }
 
+    /// The outboxes of the source, or of the one database that a connection string names.
+    pub(super) fn outbox(
+        &self,
+        queues: &Queues,
+        embedded: Option<&Embedded>,
+        external: Option<&ManagedServer>,
+    ) -> Outbox {
+        let databases = match (embedded, external) {
+            (Some(embedded), _) => {
+                let server = embedded.postgres.clone();
+                OutboxDatabases::every(move |database| server.connection(database, "queue"))
+            }
+            (None, Some(server)) => {
+                let mut connection = server.connection().clone();
+                connection.application_name("egret/queue");
+                OutboxDatabases::one(connection)
+            }
+            (None, None) => unreachable!("egret stands on one server or the other"),
+        };
+        let mut outbox = None;
+        self.metrics.register(|registry| {
+            outbox = Some(Outbox::new(queues.clone(), databases, registry));
+        });
+        outbox.expect("registering runs its closure")
+    }
+
     /// The doors, on top of the stack. Returns the admin token when it was made just now.
     pub(super) fn doors(
         &self,
         home: &Home,
         stack: &mut Stack,
         queues: Queues,
+        outbox: Outbox,
         embedded: Option<Embedded>,
         external: Option<Arc<ManagedServer>>,
     ) -> anyhow::Result<Option<String>> {
@@ -165,6 +192,7 @@ impl Parts {
         let stopping = server.stopping();
         server = server
             .route(queue_routes(queues.clone(), stopping.clone()))
+            .route(outbox_routes(outbox))
             .grpc(queue_service(queues, stopping));
         if let (Some(embedded), Some(proxy)) = (embedded, proxy) {
             let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));

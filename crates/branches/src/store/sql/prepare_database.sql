@@ -147,6 +147,14 @@ BEGIN
         EXECUTE command;
     END LOOP;
 
+    -- Nobody acts on what Egret keeps for the source: a task enqueued in a copy stays where it is, to
+    -- be looked at. No more than that is granted: a trigger there would run as the superuser.
+    IF EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'egret') THEN
+        GRANT USAGE ON SCHEMA egret TO egret_branch;
+        GRANT SELECT, DELETE ON ALL TABLES IN SCHEMA egret TO egret_branch;
+        GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA egret TO egret_branch;
+    END IF;
+
     -- Schema public belongs to the database's owner.
     IF EXISTS (SELECT FROM pg_catalog.pg_database
                WHERE datname = current_database() AND datdba = 10 AND NOT datistemplate) THEN

@@ -1,0 +1,117 @@
+//! `egret queue outbox …`: `egret.enqueue` in databases.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::answers::Items;
+use crate::api::Api;
+use crate::cli::Outbox;
+use crate::failure::Failure;
+use crate::output::{self, Output, duration, listing};
+
+#[derive(Debug, Deserialize)]
+struct Status {
+    database: String,
+    waiting: u64,
+    oldest_ms: Option<u64>,
+    rejected: u64,
+    reader: String,
+    held: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rows {
+    database: String,
+    #[serde(default)]
+    rows: u64,
+}
+
+pub(crate) async fn run(command: Outbox, api: &Api, output: Output) -> Result<(), Failure> {
+    match command {
+        Outbox::Install { database, grant } => {
+            let body = json!({"database": database, "grant": grant});
+            let answer = api.post(&["outboxes"], body).await?;
+            output.answer(&answer, |place: Rows| {
+                let database = place.database;
+                let who = match grant.as_slice() {
+                    [] => "its owner alone; --grant ROLE lets others".to_owned(),
+                    roles => roles.join(", "),
+                };
+                format!(
+                    "the outbox of {database} is installed; egret.enqueue may be called by {who}"
+                )
+            })
+        }
+        Outbox::Status => {
+            let answer = api.get(&["outboxes"], &[]).await?;
+            output.answer(&answer, table)
+        }
+        Outbox::Retry { database } => {
+            let database = meant(database, api).await?;
+            let answer = api
+                .post(&["outboxes", &database, "retry"], json!({}))
+                .await?;
+            output.answer(&answer, |again: Rows| {
+                format!(
+                    "{} rows of {} are handed over again",
+                    again.rows, again.database
+                )
+            })
+        }
+        Outbox::Remove { database, force } => {
+            let database = meant(database, api).await?;
+            let force = if force { "true" } else { "false" };
+            let path = ["outboxes", &database];
+            let answer = api.delete(&path, &[("force", force)]).await?;
+            output.answer(&answer, |gone: Rows| match gone.rows {
+                0 => format!("the outbox of {} is removed", gone.database),
+                rows => format!(
+                    "the outbox of {} is removed, with {rows} rows",
+                    gone.database
+                ),
+            })
+        }
+    }
+}
+
+/// The database named, else the only one with an outbox.
+async fn meant(named: Option<String>, api: &Api) -> Result<String, Failure> {
+    if let Some(named) = named {
+        return Ok(named);
+    }
+    let answer = api.get(&["outboxes"], &[]).await?;
+    let list: Items<Status> = output::decode(&answer)?;
+    let names: Vec<String> = list.items.into_iter().map(|one| one.database).collect();
+    match names.as_slice() {
+        [only] => Ok(only.clone()),
+        [] => Err(Failure::failed(
+            "outbox_not_found",
+            "no database has an outbox: `egret queue outbox install` makes one",
+        )),
+        several => Err(Failure::usage(format!(
+            "several databases have an outbox, name one with --database: {}",
+            several.join(", ")
+        ))),
+    }
+}
+
+fn table(list: Items<Status>) -> String {
+    let rows = list.items.into_iter().map(|one| {
+        let held: Vec<String> = one.held.into_keys().collect();
+        let reader = match held.as_slice() {
+            [] => one.reader,
+            queues => format!("{}, but holds {}", one.reader, queues.join(", ")),
+        };
+        vec![
+            one.database,
+            one.waiting.to_string(),
+            one.oldest_ms.map_or_else(String::new, duration),
+            one.rejected.to_string(),
+            reader,
+        ]
+    });
+    listing(
+        &["database", "waiting", "oldest", "rejected", "reader"],
+        rows,
+    )
+}

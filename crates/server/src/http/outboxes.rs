@@ -1,0 +1,183 @@
+//! Outboxes over HTTP: `egret.enqueue` installed in databases, looked at and removed.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use egret_queue::{Outbox, OutboxView};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::access::Caller;
+use crate::extract::{Json, Path, Query};
+use crate::problem::Problem;
+
+/// The routes of outboxes, for [`Builder::route`](crate::Builder::route).
+pub fn routes(outbox: Outbox) -> OpenApiRouter {
+    OpenApiRouter::default()
+        .routes(routes!(list_outboxes, install_outbox))
+        .routes(routes!(remove_outbox))
+        .routes(routes!(retry_outbox))
+        .with_state(outbox)
+}
+
+/// An outbox: rows of committed transactions that become tasks.
+#[derive(Serialize, ToSchema)]
+struct OutboxStatus {
+    /// The database that it is in.
+    #[schema(example = "shop")]
+    database: String,
+    /// Rows that are no tasks yet.
+    #[schema(example = 0)]
+    waiting: u64,
+    /// How long the oldest of them has waited, in milliseconds; null while none does.
+    oldest_ms: Option<u64>,
+    /// Rows that the queue refused for good; they are in `egret.outbox_rejected`.
+    #[schema(example = 0)]
+    rejected: u64,
+    /// `reading`, or what keeps it from being read.
+    #[schema(example = "reading")]
+    reader: String,
+    /// Queues that take nothing in at the moment, with the reason; their rows wait.
+    held: BTreeMap<String, String>,
+}
+
+impl From<OutboxView> for OutboxStatus {
+    fn from(view: OutboxView) -> Self {
+        Self {
+            database: view.database,
+            waiting: view.waiting,
+            oldest_ms: view.oldest_ms,
+            rejected: view.rejected,
+            reader: view.reader,
+            held: view.held,
+        }
+    }
+}
+
+/// The outboxes, in order of their databases' names.
+#[derive(Serialize, ToSchema)]
+struct OutboxList {
+    /// The outboxes.
+    items: Vec<OutboxStatus>,
+}
+
+/// List the outboxes
+///
+/// Those of every database of the embedded server, or of the one database of an external server.
+#[utoipa::path(get, path = "/v1/outboxes", operation_id = "listOutboxes", tag = "queue",
+    security(("token" = ["admin"])),
+    responses((status = 200, description = "The outboxes.", body = OutboxList)))]
+async fn list_outboxes(State(outbox): State<Outbox>) -> Result<Json<OutboxList>, Problem> {
+    let views = outbox.list().await?;
+    let items = views.into_iter().map(OutboxStatus::from).collect();
+    Ok(Json(OutboxList { items }))
+}
+
+/// Where to install an outbox, and who may use it.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+struct OutboxRequest {
+    /// The database; without it the only one there is.
+    #[schema(example = "shop")]
+    database: Option<String>,
+    /// Roles that may call `egret.enqueue`; `public` is every role.
+    #[serde(default)]
+    #[schema(example = json!(["app"]))]
+    grant: Vec<String>,
+}
+
+/// The database of an outbox.
+#[derive(Serialize, ToSchema)]
+struct OutboxPlace {
+    /// Its name.
+    #[schema(example = "shop")]
+    database: String,
+}
+
+/// Install an outbox
+///
+/// Makes `egret.enqueue` in a database, everything in schema `egret`. Again, it brings the outbox up to
+/// date and grants what is asked for.
+#[utoipa::path(post, path = "/v1/outboxes", operation_id = "installOutbox", tag = "queue",
+    security(("token" = ["admin"])), request_body = OutboxRequest,
+    responses((status = 200, description = "It is installed.", body = OutboxPlace)))]
+async fn install_outbox(
+    State(outbox): State<Outbox>,
+    caller: Caller,
+    Json(request): Json<OutboxRequest>,
+) -> Result<Json<OutboxPlace>, Problem> {
+    tracing::info!(token = caller.token_id(), database = ?request.database, "an outbox is to be installed");
+    let database = request.database.as_deref();
+    let database = outbox.install(database, &request.grant).await?;
+    Ok(Json(OutboxPlace { database }))
+}
+
+/// Whether to remove rows too.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct Removal {
+    /// Whether to remove an outbox that has rows.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Rows of an outbox.
+#[derive(Serialize, ToSchema)]
+struct OutboxRows {
+    /// Its database.
+    #[schema(example = "shop")]
+    database: String,
+    /// How many.
+    #[schema(example = 0)]
+    rows: u64,
+}
+
+/// Remove an outbox
+///
+/// Its functions and tables go; tasks that were made stay.
+#[utoipa::path(delete, path = "/v1/outboxes/{database}", operation_id = "removeOutbox", tag = "queue",
+    security(("token" = ["admin"])),
+    params(("database" = String, Path, description = "Its database."), Removal),
+    responses(
+        (status = 200, description = "It is removed, and with it so many rows.", body = OutboxRows),
+        (status = 404, description = "The database has none.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "It has rows.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+async fn remove_outbox(
+    State(outbox): State<Outbox>,
+    caller: Caller,
+    Path(database): Path<String>,
+    Query(removal): Query<Removal>,
+) -> Result<Json<OutboxRows>, Problem> {
+    tracing::info!(
+        token = caller.token_id(),
+        database,
+        "an outbox is to be removed"
+    );
+    let (database, rows) = outbox.remove(Some(&database), removal.force).await?;
+    Ok(Json(OutboxRows { database, rows }))
+}
+
+/// Hand rejected rows over again
+///
+/// For when what they were refused for has been mended.
+#[utoipa::path(post, path = "/v1/outboxes/{database}/retry", operation_id = "retryOutbox", tag = "queue",
+    security(("token" = ["admin"])),
+    params(("database" = String, Path, description = "Its database.")),
+    responses(
+        (status = 200, description = "So many rows wait again.", body = OutboxRows),
+        (status = 404, description = "The database has no outbox.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+async fn retry_outbox(
+    State(outbox): State<Outbox>,
+    Path(database): Path<String>,
+) -> Result<Json<OutboxRows>, Problem> {
+    let (database, rows) = outbox.retry_rejected(Some(&database)).await?;
+    Ok(Json(OutboxRows { database, rows }))
+}
