@@ -8,6 +8,7 @@ mod clients;
 mod command_line;
 mod demo;
 mod documentation;
+mod outbox;
 mod place;
 mod pools;
 mod queue_clients;

@@ -274,7 +274,7 @@ impl Outbox {
     }
 }
 
-/// Whether a database is not there.
+/// Whether the database is not there.
 pub(crate) fn is_gone(error: &QueueError) -> bool {
     use egret_postgres::PostgresError;
     use egret_postgres::tokio_postgres::error::SqlState;
@@ -284,12 +284,7 @@ pub(crate) fn is_gone(error: &QueueError) -> bool {
     let PostgresError::Server { source, .. } = &**error else {
         return false;
     };
-    let gone = [
-        SqlState::UNDEFINED_DATABASE,
-        SqlState::UNDEFINED_TABLE,
-        SqlState::INVALID_SCHEMA_NAME,
-    ];
-    source.code().is_some_and(|code| gone.contains(code))
+    source.code() == Some(&SqlState::UNDEFINED_DATABASE)
 }
 
 fn several<T>(names: &[String]) -> Result<T, QueueError> {

@@ -153,6 +153,15 @@ async fn counts_in(transaction: &Transaction<'_>) -> Result<Counts, PostgresErro
     })
 }
 
+/// Makes the session one in which unqualified names mean the system's, and nothing ends a pause.
+pub async fn settle(client: &Client) -> Result<(), PostgresError> {
+    let sql = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0;
+               SET idle_session_timeout = 0; SET default_transaction_read_only = off;
+               SET default_transaction_isolation = 'read committed'";
+    let set = client.batch_execute(sql).await;
+    set.map_err(server("set up a session"))
+}
+
 /// Becomes the one that reads this outbox, until the session ends; false when somebody else is.
 pub async fn become_reader(client: &Client) -> Result<bool, PostgresError> {
     let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
@@ -172,7 +181,7 @@ pub async fn set_limit(client: &Client, payload_bytes_max: u64) -> Result<(), Po
 /// The oldest rows whose queues are not held: at most so many, of about so many bytes, at least one.
 pub async fn next(
     client: &Client,
-    held: &[&str],
+    held: &[String],
     rows_max: i64,
     bytes_max: i64,
 ) -> Result<Vec<Found>, PostgresError> {

@@ -36,6 +36,9 @@ const LOOK_AROUND: Duration = Duration::from_secs(30);
 /// Bytes of payloads that are taken at a time; a single row may be larger.
 const BATCH_BYTES_MAX: i64 = 8 << 20;
 
+/// How long a reader may take to end; its server may not answer.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
 /// How long it is waited after an interruption.
 const AGAIN: Policy = Policy {
     attempts: u32::MAX,
@@ -87,9 +90,14 @@ pub(crate) async fn watch_over(outbox: Outbox) {
         }
     }
     let readers = std::mem::take(&mut *lock(&outbox.inner.readers));
-    for (database, reader) in readers {
-        if let Err(error) = reader.task.await {
-            tracing::error!(%error, database, "the reader of an outbox ended badly");
+    for (database, mut reader) in readers {
+        match tokio::time::timeout(STOP_MAX, &mut reader.task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::error!(%error, database, "the reader of an outbox ended badly");
+            }
+            // What it was at is done again at the next start.
+            Err(_) => reader.task.abort(),
         }
     }
 }
@@ -145,32 +153,17 @@ impl Reading {
     async fn run(mut self) {
         let mut failures = 0;
         while !*self.stopping.borrow() {
-            let ended = self.session(&mut failures).await;
-            let reason = match ended {
-                Ok(Ended::ForGood) => return,
-                Err(error) if is_gone(&error) => return,
-                Ok(Ended::Kept(reason)) => {
-                    if self.tell(&reason) {
-                        tracing::warn!(
-                            database = self.database,
-                            reason,
-                            "an outbox cannot be read"
-                        );
-                    }
-                    reason
-                }
-                Err(error) => {
-                    let reason = egret_base::error::chain(&error);
-                    self.tell(&reason);
-                    tracing::debug!(
-                        database = self.database,
-                        reason,
-                        "reading an outbox was interrupted"
-                    );
-                    reason
-                }
+            let (reason, passes) = match self.session(&mut failures).await {
+                Ok(Ended::ForGood) => break,
+                Err(error) if is_gone(&error) => break,
+                Ok(Ended::Kept(reason)) => (reason, false),
+                Err(error) => (egret_base::error::chain(&error), error.retryable()),
             };
-            debug_assert!(!reason.is_empty());
+            let (is_news, database) = (self.tell(&reason), &self.database);
+            match is_news && !passes {
+                true => tracing::warn!(database, reason, "an outbox cannot be read"),
+                false => tracing::debug!(database, reason, "reading an outbox was interrupted"),
+            }
             self.outbox.inner.metrics.interrupted();
             failures += 1;
             tokio::select! {
@@ -178,6 +171,8 @@ impl Reading {
                 () = tokio::time::sleep(AGAIN.wait(failures)) => {}
             }
         }
+        // It may have been made again in the meantime.
+        self.outbox.inner.changed.notify_one();
     }
 
     /// Whether this is news.
@@ -198,6 +193,7 @@ impl Reading {
             }
         }
         let Attentive { mut client, heard } = attend(&connection, store::CHANNEL).await?;
+        store::settle(&client).await?;
         if !store::is_installed(&client).await? {
             return Ok(Ended::ForGood);
         }
@@ -235,14 +231,17 @@ impl Reading {
         while !*self.stopping.borrow() {
             let held = holds.names();
             let found = store::next(client, &held, BATCH_MAX as i64, BATCH_BYTES_MAX).await?;
-            if found.is_empty() {
-                return Ok(());
-            }
             let before = holds.len();
-            self.take(client, &found, holds).await?;
+            match found.is_empty() {
+                true => holds.keep(&held),
+                false => self.take(client, &found, holds).await?,
+            }
             let metrics = &self.outbox.inner.metrics;
             metrics.held.inc_by(holds.len() as i64 - before as i64);
             lock(&self.told).held = holds.reasons();
+            if found.is_empty() {
+                break;
+            }
         }
         Ok(())
     }

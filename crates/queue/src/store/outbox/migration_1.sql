@@ -109,14 +109,17 @@ BEGIN
         RAISE EXCEPTION 'egret.enqueue: run_at: % is not from 1970 to ten years from now', run_at
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
-    FOR named, span IN
-        VALUES ('delay', delay), ('timeout', timeout), ('unique_window', unique_window)
-    LOOP
-        IF span NOT BETWEEN interval '0' AND decade THEN
-            RAISE EXCEPTION 'egret.enqueue: %: % is not from zero to ten years', named, span
-                USING ERRCODE = 'invalid_parameter_value';
-        END IF;
-    END LOOP;
+    -- Most tasks have none of these, and loops over queries take time.
+    IF coalesce(delay, timeout, unique_window) IS NOT NULL THEN
+        FOR named, span IN
+            VALUES ('delay', delay), ('timeout', timeout), ('unique_window', unique_window)
+        LOOP
+            IF span NOT BETWEEN interval '0' AND decade THEN
+                RAISE EXCEPTION 'egret.enqueue: %: % is not from zero to ten years', named, span
+                    USING ERRCODE = 'invalid_parameter_value';
+            END IF;
+        END LOOP;
+    END IF;
     IF unique_window IS NOT NULL AND coalesce(unique_key, '') = '' THEN
         RAISE EXCEPTION 'egret.enqueue: unique_window: it is given without unique_key'
             USING ERRCODE = 'invalid_parameter_value';
@@ -144,18 +147,23 @@ BEGIN
                 USING ERRCODE = 'invalid_parameter_value';
         END IF;
     END IF;
-    FOR named, spelled IN
-        SELECT * FROM (VALUES ('ordering_key', ordering_key), ('unique_key', unique_key),
-                              ('callback_url', callback_url), ('traceparent', traceparent)) AS one
-        UNION ALL SELECT 'tags', tag FROM pg_catalog.unnest(tags) AS tag
-        UNION ALL SELECT 'metadata', entry.key FROM pg_catalog.jsonb_each_text(metadata) AS entry
-        UNION ALL SELECT 'metadata', entry.value FROM pg_catalog.jsonb_each_text(metadata) AS entry
-    LOOP
-        IF pg_catalog.octet_length(spelled) > 1024 THEN
-            RAISE EXCEPTION 'egret.enqueue: %: it has % bytes, at most 1024 are allowed',
-                named, pg_catalog.octet_length(spelled) USING ERRCODE = 'program_limit_exceeded';
-        END IF;
-    END LOOP;
+    IF tags IS NOT NULL OR metadata IS NOT NULL
+       OR greatest(pg_catalog.octet_length(ordering_key), pg_catalog.octet_length(unique_key),
+                   pg_catalog.octet_length(callback_url), pg_catalog.octet_length(traceparent)) > 1024
+    THEN
+        FOR named, spelled IN
+            SELECT * FROM (VALUES ('ordering_key', ordering_key), ('unique_key', unique_key),
+                                  ('callback_url', callback_url), ('traceparent', traceparent)) AS one
+            UNION ALL SELECT 'tags', tag FROM pg_catalog.unnest(tags) AS tag
+            UNION ALL SELECT 'metadata', entry.key FROM pg_catalog.jsonb_each_text(metadata) AS entry
+            UNION ALL SELECT 'metadata', entry.value FROM pg_catalog.jsonb_each_text(metadata) AS entry
+        LOOP
+            IF pg_catalog.octet_length(spelled) > 1024 THEN
+                RAISE EXCEPTION 'egret.enqueue: %: it has % bytes, at most 1024 are allowed',
+                    named, pg_catalog.octet_length(spelled) USING ERRCODE = 'program_limit_exceeded';
+            END IF;
+        END LOOP;
+    END IF;
     IF coalesce(callback_url, '') !~ '^($|https?://)' THEN
         RAISE EXCEPTION 'egret.enqueue: callback_url: it must begin with http:// or https://'
             USING ERRCODE = 'invalid_parameter_value';

@@ -32,10 +32,15 @@ impl Holds {
     }
 
     /// Those that are to be left alone now.
-    pub fn names(&self) -> Vec<&str> {
+    pub fn names(&self) -> Vec<String> {
         let now = Instant::now();
         let held = self.0.iter().filter(|(_, hold)| hold.until > now);
-        held.map(|(name, _)| name.as_str()).collect()
+        held.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Only these have rows.
+    pub fn keep(&mut self, names: &[String]) {
+        self.0.retain(|name, _| names.contains(name));
     }
 
     /// Those with the reason.
@@ -78,7 +83,10 @@ impl Holds {
     /// How long until one of them is to be tried again.
     pub fn wait(&self) -> Duration {
         let now = Instant::now();
-        let waits = self.0.values().map(|hold| hold.until - now);
+        let waits = self
+            .0
+            .values()
+            .map(|hold| hold.until.saturating_duration_since(now));
         waits.min().unwrap_or(Duration::MAX)
     }
 }

@@ -222,3 +222,33 @@ async fn other_engines_make_tasks_through_the_sink() {
     let refused = stopped[0].as_ref().unwrap_err();
     assert!(refused.retryable, "{refused}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outbox_that_is_made_again_is_read_again() {
+    let rig = Rig::start(15).await;
+    for round in 1..=3 {
+        let enqueue = "SELECT egret.enqueue('q', '1')";
+        rig.client.batch_execute(enqueue).await.unwrap();
+        rig.drained().await;
+        assert_eq!(rig.tasks("q").await.len(), round);
+        rig.outbox.remove(None, false).await.unwrap();
+        rig.outbox.install(None, &[]).await.unwrap();
+    }
+    // Rows that are held and then deleted leave nothing to wait for.
+    let settings = SettingsChange::default();
+    let made = rig.queues.put_queue(TENANT, "drained", &settings);
+    made.await.unwrap();
+    let draining = rig.queues.set_flow(TENANT, "drained", None, Some(true));
+    draining.await.unwrap();
+    let enqueue = "SELECT egret.enqueue('drained', '1')";
+    rig.client.batch_execute(enqueue).await.unwrap();
+    while rig.view().await.held.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let delete = "DELETE FROM egret.outbox";
+    rig.client.batch_execute(delete).await.unwrap();
+    while !rig.view().await.held.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    rig.stop().await;
+}
