@@ -125,6 +125,7 @@ impl Driven {
             run_at_ms: task.run_at_ms,
             key: task.key,
             unique: task.unique,
+            origin: task.origin,
             options: task.options,
             tags: lay_out(&mut bytes, task.tags),
             after: lay_out(&mut bytes, task.after),
