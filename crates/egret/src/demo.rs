@@ -5,6 +5,7 @@
 //! `flights`), by which a second start knows that there is nothing to do.
 
 mod csv_stream;
+mod delays;
 mod story;
 
 use std::time::{Duration, Instant};

@@ -7,7 +7,8 @@ use egret_branches::model::{Branch, BranchName, DEFAULT_TENANT, NewBranch};
 use egret_branches::{Branches, Created};
 use egret_postgres::pool;
 
-use super::{Outcome, load};
+use super::{Outcome, delays, load};
+use crate::api::Api;
 use crate::configuration::Configuration;
 use crate::output::{Output, loading_bar};
 use crate::serve::{Egret, Embedded};
@@ -28,7 +29,7 @@ pub(crate) async fn run(configuration: &Configuration, output: Output) -> anyhow
         return Ok(());
     };
     let told = tokio::select! {
-        told = tell(&egret, output) => told.map(|()| true),
+        told = tell(&egret, configuration, output) => told.map(|()| true),
         () = signals.wait() => Ok(false),
     };
     let result = match told {
@@ -43,7 +44,7 @@ pub(crate) async fn run(configuration: &Configuration, output: Output) -> anyhow
     result
 }
 
-async fn tell(egret: &Egret, output: Output) -> anyhow::Result<()> {
+async fn tell(egret: &Egret, configuration: &Configuration, output: Output) -> anyhow::Result<()> {
     let embedded = egret
         .embedded
         .as_ref()
@@ -71,7 +72,8 @@ async fn tell(egret: &Egret, output: Output) -> anyhow::Result<()> {
         ))?;
     }
     try_something(embedded, output).await?;
-    invite(branches, egret, output)
+    let sample = work_on_delays(embedded, egret, configuration, output).await?;
+    invite(branches, egret, &sample, output)
 }
 
 /// A session in the demo's database that means its tables.
@@ -164,9 +166,38 @@ async fn try_something(embedded: &Embedded, output: Output) -> anyhow::Result<()
     Ok(output.story(&text)?)
 }
 
+/// Lets the queue have something to do. Returns the id of a task that was completed.
+async fn work_on_delays(
+    embedded: &Embedded,
+    egret: &Egret,
+    configuration: &Configuration,
+    output: Output,
+) -> anyhow::Result<String> {
+    let token = std::fs::read_to_string(egret.home.admin_token())?;
+    let api = Api::new(configuration.address()?, Some(token.trim().to_owned()))?;
+    let worked = delays::work(&api, &in_public(embedded), DATABASE).await?;
+    let mut text = match worked.enqueue_ms {
+        Some(ms) => format!(
+            "{}  -- in PostgreSQL, {ms:.0} ms\n",
+            delays::ENQUEUE.trim_end()
+        ),
+        None => format!(
+            "the tasks of queue `{}` are there already, from an earlier start\n",
+            delays::QUEUE
+        ),
+    };
+    text.push_str(&format!(
+        "  tasks worked on through the HTTP door  {:>6} ({:.0} ms)\n  the result of one: {}\n",
+        worked.tasks, worked.work_ms, worked.sample.result
+    ));
+    output.story(&text)?;
+    Ok(worked.sample.id)
+}
+
 /// What to try next, with the strings to do it.
-fn invite(branches: &Branches, egret: &Egret, output: Output) -> anyhow::Result<()> {
+fn invite(branches: &Branches, egret: &Egret, task: &str, output: Output) -> anyhow::Result<()> {
     let credentials = branches.credentials(DEFAULT_TENANT, &name())?;
+    let url = &egret.greeting.url;
     let proxy = egret.greeting.proxy.as_deref().unwrap_or_default();
     let program = std::env::args()
         .next()
@@ -178,8 +209,13 @@ fn invite(branches: &Branches, egret: &Egret, output: Output) -> anyhow::Result<
          \x20 {program} branch query mine 'select count(*) from flights'\n\
          \x20 {program} branch list\n\
          \x20 {program} branch destroy mine\n\
-         and look at {}docs. Ctrl-C stops everything.",
-        credentials.user, credentials.password, proxy, egret.greeting.url,
+         \x20 {program} queue outbox status\n\
+         \x20 curl -sH \"authorization: Bearer $(cat '{}')\" '{url}v1/tasks/{task}'\n\
+         and look at {url}docs. Ctrl-C stops everything.",
+        credentials.user,
+        credentials.password,
+        proxy,
+        egret.home.admin_token().display(),
     ))?)
 }
 

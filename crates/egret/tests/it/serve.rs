@@ -124,11 +124,24 @@ fn the_demo_tells_its_story_twice() {
         told.push_str(&server.read_until("Ctrl-C stops everything"));
         let count = place.json(&["branch", "query", "demo", "select count(*) from flights"]);
         assert_eq!(count["rows"][0][0], 336_776 - 58_665);
+        let outboxes = place.json(&["queue", "outbox", "status"]);
+        assert_eq!(outboxes["items"][0]["database"], "flights");
+        // The commands that it prints work.
+        let curl = told.lines().rfind(|line| line.contains("curl -s")).unwrap();
+        let output = std::process::Command::new("sh").args(["-c", curl]).output();
+        let task: serde_json::Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+        assert_eq!(task["state"], "completed", "{task}");
+        assert!(
+            task["result"]["minutes_late"].as_i64().unwrap() >= 120,
+            "{task}"
+        );
         server.stop(Signal::INT);
     }
     for line in [
         "loaded 367687 rows (336776 flights",
         "the flights are there already",
+        "tasks worked on through the HTTP door     211 (",
+        "the tasks of queue `delays` are there already",
     ] {
         assert!(told.contains(line), "{told}");
     }

@@ -1,0 +1,179 @@
+//! The demo's queue: a task for each flight that came very late on one day, all enqueued by one statement
+//! inside PostgreSQL, and a worker that finds out about each and works as any program would, through
+//! the HTTP door.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use egret_postgres::pool;
+use egret_postgres::tokio_postgres::{Client, Row};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use crate::api::Api;
+use crate::failure::Failure;
+
+/// The demo's queue.
+pub(super) const QUEUE: &str = "delays";
+
+/// The day with most of them in 2013.
+pub(super) const ENQUEUE: &str = include_str!("sql/enqueue.sql");
+
+/// What is known of a flight: its plane's age and the weather it left in.
+const FLIGHT: &str = include_str!("sql/flight.sql");
+
+/// Tasks claimed at a time.
+const CLAIM: u32 = 100;
+
+/// How long the worker waits for a task that must come.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What came of the demo's tasks.
+pub(super) struct Worked {
+    /// How long the statement took that enqueued them, in milliseconds; `None` when an earlier start of
+    /// the demo did.
+    pub enqueue_ms: Option<f64>,
+    /// Tasks that this start worked on.
+    pub tasks: usize,
+    /// How long that took, in milliseconds.
+    pub work_ms: f64,
+    /// One of the tasks with its result.
+    pub sample: Sample,
+}
+
+/// A completed task.
+#[derive(Deserialize)]
+pub(super) struct Sample {
+    /// Its id.
+    pub id: String,
+    /// What came of it.
+    #[serde(default)]
+    pub result: Json,
+}
+
+#[derive(Deserialize)]
+struct Items<T> {
+    items: Vec<T>,
+}
+
+#[derive(Deserialize)]
+struct Queue {
+    counts: Counts,
+}
+
+#[derive(Deserialize)]
+struct Counts {
+    ready: usize,
+    leased: usize,
+    completed: usize,
+}
+
+#[derive(Deserialize)]
+struct Leased {
+    lease: String,
+    payload: Payload,
+}
+
+#[derive(Deserialize)]
+struct Payload {
+    flight_id: i64,
+}
+
+#[derive(Deserialize)]
+struct Reported {
+    error: Option<Json>,
+}
+
+/// Has the tasks made, unless an earlier start has, and works on what there is to do.
+pub(super) async fn work(
+    api: &Api,
+    source: &egret_postgres::tokio_postgres::Config,
+    database: &str,
+) -> anyhow::Result<Worked> {
+    let client = pool::connect(source).await?;
+    ask(api.put(&["queues", QUEUE], json!({})).await)?;
+    ask(api.post(&["outboxes"], json!({"database": database})).await)?;
+    let known: Queue = read(api.get(&["queues", QUEUE], &[]).await)?;
+    let known = known.counts;
+    let started = Instant::now();
+    let (expected, enqueue_ms) = match known.ready + known.leased + known.completed {
+        0 => {
+            let tasks: i64 = client.query_one(ENQUEUE, &[]).await?.get(0);
+            (usize::try_from(tasks)?, Some(milliseconds(started)))
+        }
+        _ => (known.ready, None),
+    };
+    let started = Instant::now();
+    let mut tasks = 0;
+    while tasks < expected {
+        if started.elapsed() > PATIENCE {
+            bail!(
+                "of {expected} tasks of queue `{QUEUE}` only {tasks} came: `egret queue outbox status` may say why"
+            );
+        }
+        tasks += step(api, &client).await?;
+    }
+    let list = [("state", "completed"), ("limit", "1")];
+    let list: Items<Sample> = read(api.get(&["queues", QUEUE, "tasks"], &list).await)?;
+    let first = list.items.first().context("no task was completed")?;
+    Ok(Worked {
+        enqueue_ms,
+        tasks,
+        work_ms: milliseconds(started),
+        sample: read(api.get(&["tasks", &first.id], &[]).await)?,
+    })
+}
+
+/// Claims some tasks, does them, and says so. Returns how many.
+async fn step(api: &Api, client: &Client) -> anyhow::Result<usize> {
+    let wish = json!({"max": CLAIM, "worker": "demo", "wait_ms": 1_000});
+    let claimed = api.post(&["queues", QUEUE, "claim"], wish).await;
+    let claimed: Items<Leased> = read(claimed)?;
+    if claimed.items.is_empty() {
+        return Ok(0);
+    }
+    let mut reports = Vec::with_capacity(claimed.items.len());
+    for task in &claimed.items {
+        let flight = client.query_one(FLIGHT, &[&task.payload.flight_id]).await?;
+        reports.push(json!({"complete": {"lease": task.lease, "result": findings(&flight)}}));
+    }
+    let outcomes: Items<Reported> = read(api.post(&["reports"], reports.into()).await)?;
+    if let Some(refused) = outcomes.items.iter().find_map(|one| one.error.as_ref()) {
+        bail!("a task could not be completed: {refused}");
+    }
+    Ok(claimed.items.len())
+}
+
+/// What the worker makes of a flight.
+fn findings(flight: &Row) -> Json {
+    let minutes: i16 = flight.get("arr_delay");
+    let miles: i16 = flight.get("distance");
+    let per_100_miles = f64::from(minutes) * 100.0 / f64::from(miles);
+    let built: Option<i16> = flight.get("built");
+    json!({
+        "flight": flight.get::<_, String>("flight"),
+        "route": flight.get::<_, String>("route"),
+        "minutes_late": minutes,
+        "minutes_late_per_100_miles": (per_100_miles * 10.0).round() / 10.0,
+        "plane_age_years": built.map(|year| 2013 - year),
+        "wind_miles_per_hour": flight.get::<_, Option<f32>>("wind_speed").map(tenths),
+        "visibility_miles": flight.get::<_, Option<f32>>("visib").map(tenths),
+        "rain_inches": flight.get::<_, Option<f32>>("precip").map(|inches| f64::from((inches * 100.0).round()) / 100.0),
+    })
+}
+
+fn tenths(value: f32) -> f64 {
+    f64::from((value * 10.0).round()) / 10.0
+}
+
+fn ask(answer: Result<Json, Failure>) -> anyhow::Result<Json> {
+    answer.map_err(|failure| anyhow::anyhow!("the demo's own server refused: {}", failure.message))
+}
+
+fn read<T: for<'de> Deserialize<'de>>(answer: Result<Json, Failure>) -> anyhow::Result<T> {
+    Ok(serde_json::from_value(ask(answer)?)?)
+}
+
+fn milliseconds(since: Instant) -> f64 {
+    since.elapsed().as_secs_f64() * 1e3
+}
