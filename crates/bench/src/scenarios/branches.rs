@@ -40,6 +40,9 @@ const ARM_WARMUP: u32 = 2;
 /// Room on the volume of a private Egret beside the source and one whole copy of it.
 const VOLUME_SPARE_BYTES: u64 = 3 << 30;
 
+/// Room that must be left beside a copy of every byte, for it to be made at all.
+const COPY_SPARE_BYTES: u64 = 256 << 20;
+
 /// The scenario.
 pub struct Branches {
     args: BranchesArgs,
@@ -410,7 +413,7 @@ impl Branches {
         }
         // What copies every byte needs the room for it.
         let free = server.get("v1/volume").await?["free_bytes"].as_u64();
-        if free.unwrap_or_default() < self.args.source_size + VOLUME_SPARE_BYTES / 2 {
+        if free.unwrap_or_default() < self.args.source_size + COPY_SPARE_BYTES {
             return Ok(recorder);
         }
         let took = self.template_database().await?;
