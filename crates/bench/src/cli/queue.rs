@@ -76,6 +76,8 @@ pub enum QueueScenario {
     Backlog,
     /// Very many leases that end in the same second
     LeaseExpiry,
+    /// Latencies of a tenant beside another one that sends all it can
+    Tenants,
     /// Enqueues and cycles by plain HTTP requests
     Rest,
 }
@@ -88,6 +90,7 @@ impl QueueScenario {
             Self::Sweep => "sweep",
             Self::Backlog => "backlog",
             Self::LeaseExpiry => "lease-expiry",
+            Self::Tenants => "tenants",
             Self::Rest => "rest",
         }
     }

@@ -23,6 +23,7 @@ mod pipe;
 mod rest;
 mod signals;
 mod target;
+mod tenants;
 mod wire;
 mod worker;
 
@@ -225,6 +226,7 @@ impl Scenario for Queue {
             QueueScenario::LeaseExpiry => {
                 expiry::measure(stage, &plan, lengths, self.args.leases).await
             }
+            QueueScenario::Tenants => tenants::measure(stage, &plan, lengths).await,
         }
     }
 

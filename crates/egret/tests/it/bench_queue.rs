@@ -96,6 +96,14 @@ fn every_other_scenario_is_measured() {
     );
     check(&rest);
     assert!(value(&rest, "enqueues_per_second") > 10.0);
+    let tenants = measured(
+        &place,
+        &format!("queue --private {SMALL} --scenario tenants --rate 200"),
+    );
+    check(&tenants);
+    for name in ["beside_p50_ratio", "flood_cycles_per_second"] {
+        assert!(value(&tenants, name) > 0.0, "{name}");
+    }
     let sweep = measured(&place, &format!("queue --private {SMALL} --scenario sweep"));
     check(&sweep);
     assert_eq!(value(&sweep, "partitions_1_ratio"), 1.0);

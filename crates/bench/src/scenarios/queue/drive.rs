@@ -155,6 +155,45 @@ where
     Ok(begun.elapsed())
 }
 
+/// A load that runs beside what is measured.
+pub(super) struct Beside {
+    signals: Arc<Signals>,
+    done: oneshot::Receiver<Result<Outcome>>,
+    begun: Instant,
+    _leash: Leash,
+}
+
+impl Beside {
+    /// Starts it.
+    pub(super) fn start<B, C, F>(plan: &Plan, connect: C) -> Self
+    where
+        B: Broker,
+        C: FnOnce() -> F + Send + 'static,
+        F: Future<Output = Result<B>>,
+    {
+        let begun = Instant::now();
+        let signals = Arc::new(Signals::new(begun));
+        signals.open_window(begun, None);
+        Self {
+            done: begin(plan, &signals, connect),
+            _leash: Leash(signals.clone()),
+            signals,
+            begun,
+        }
+    }
+
+    /// Ends it; what it has done, and for how long.
+    ///
+    /// # Errors
+    /// When it has failed.
+    pub(super) async fn end(self) -> Result<(Outcome, Duration)> {
+        self.signals.end_window(self.signals.now_ns());
+        let lasted = self.begun.elapsed();
+        let outcome = self.done.await.context("the load beside has ended")??;
+        Ok((outcome, lasted))
+    }
+}
+
 /// Starts the thread.
 fn begin<B, C, F>(
     plan: &Plan,

@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::queue_client::QueueClient;
+use serde_json::json;
 use tonic::transport::{Channel, Endpoint};
 
 use super::egret::Egret;
@@ -38,6 +39,24 @@ impl Target {
             host: host.to_owned(),
             token: server.door().token.clone().unwrap_or_default(),
             server,
+        })
+    }
+
+    /// The same Egret, as another tenant sees it.
+    ///
+    /// # Errors
+    /// When Egret makes no token for that tenant.
+    pub(super) async fn as_tenant(&self, tenant: &str) -> Result<Self> {
+        let asked = json!({
+            "name": "egret-bench",
+            "tenant": tenant,
+            "scopes": ["queue:read", "queue:write"],
+        });
+        let made = self.server.post("v1/tokens", &asked).await?;
+        let token = made["token"].as_str().context("a token without a text")?;
+        Ok(Self {
+            token: token.to_owned(),
+            ..self.clone()
         })
     }
 
