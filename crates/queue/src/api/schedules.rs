@@ -90,6 +90,24 @@ pub struct ScheduleView {
     pub last_task: Option<TaskId>,
 }
 
+impl ScheduleView {
+    /// The next ticks, at most `count`, in Unix milliseconds; none while it rests.
+    pub fn upcoming(&self, count: usize) -> Vec<u64> {
+        if self.paused || self.next_ms == 0 {
+            return Vec::new();
+        }
+        // What cannot be read any longer rests as well.
+        let Ok(rhythm) = Rhythm::new(&self.cron, &self.time_zone) else {
+            return Vec::new();
+        };
+        let ticks = std::iter::successors(Some(self.next_ms), |tick| Some(rhythm.after(*tick)));
+        ticks
+            .take_while(|tick| *tick != NEVER_MS)
+            .take(count)
+            .collect()
+    }
+}
+
 /// What a record keeps of a schedule beside its task.
 pub(crate) struct Description<'a> {
     pub cron: &'a str,

@@ -1,8 +1,8 @@
 //! Queues and their tasks over HTTP.
 //!
 //! Here are the queues themselves; `produce.rs` enqueues, `work.rs` claims and reports, `tasks.rs` looks
-//! at tasks one by one and page by page, `events.rs` tells of their changes. Whose queues are meant is
-//! told by the caller's token.
+//! at tasks one by one and page by page, `events.rs` tells of their changes, `schedules.rs` has them made
+//! by the clock. Whose queues are meant is told by the caller's token.
 
 use axum::extract::{FromRef, State};
 use egret_queue::model::TaskState;
@@ -23,6 +23,7 @@ mod answer;
 mod events;
 mod produce;
 mod request;
+mod schedules;
 mod task;
 mod tasks;
 mod trace;
@@ -56,6 +57,14 @@ pub fn routes(queues: Queues, stopping: CancellationToken) -> OpenApiRouter {
         .routes(routes!(work::snooze_task))
         .routes(routes!(work::release_task))
         .routes(routes!(work::heartbeat_task))
+        .routes(routes!(schedules::list_schedules))
+        .routes(routes!(
+            schedules::put_schedule,
+            schedules::get_schedule,
+            schedules::delete_schedule
+        ))
+        .routes(routes!(schedules::pause_schedule))
+        .routes(routes!(schedules::resume_schedule))
         .with_state(Door { queues, stopping })
 }
 

@@ -4,5 +4,6 @@ mod looking;
 mod making;
 mod producing;
 mod rig;
+mod schedules;
 mod watching;
 mod working;

@@ -81,7 +81,7 @@ struct Settings {
 
 /// How long a task waits after a failed attempt.
 #[derive(Serialize, ToSchema)]
-struct Retry {
+pub(super) struct Retry {
     /// How the delay grows.
     backoff: Backoff,
     /// The first delay in milliseconds.

@@ -373,7 +373,7 @@ impl<'a> From<&'a TaskChange> for Change<'a> {
 }
 
 /// JSON as it is, else base64; neither where there is nothing.
-fn content(bytes: &[u8], format: Format) -> (Option<&RawValue>, Option<String>) {
+pub(super) fn content(bytes: &[u8], format: Format) -> (Option<&RawValue>, Option<String>) {
     if bytes.is_empty() {
         return (None, None);
     }
@@ -391,11 +391,11 @@ fn as_text<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, 
     serializer.collect_str(value)
 }
 
-fn text(text: &str) -> Option<&str> {
+pub(super) fn text(text: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-fn moment(unix_ms: u64) -> Option<Timestamp> {
+pub(super) fn moment(unix_ms: u64) -> Option<Timestamp> {
     (unix_ms > 0).then(|| at(unix_ms))
 }
 

@@ -1,0 +1,335 @@
+//! Schedules over HTTP: a task per tick of a cron expression.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use egret_base::Timestamp;
+use egret_queue::{Missed, NewSchedule, QueueError, Queues, ScheduleView};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::answer::{Retry, at};
+use super::request::TaskRequest;
+use super::task::{content, moment, text};
+use super::trace::TraceContext;
+use crate::access::Caller;
+use crate::extract::{Json, JsonText, Nothing, Path};
+use crate::problem::Problem;
+use crate::queue::invalid;
+
+/// Coming runs that are told.
+const RUNS_TOLD: usize = 5;
+
+/// What becomes of runs that were missed while Egret was down.
+#[derive(Clone, Copy, Default, Deserialize, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum MissedRuns {
+    /// They are left out.
+    #[default]
+    Skip,
+    /// One task stands for all of them.
+    One,
+    /// A task for each, up to 1,000.
+    All,
+}
+
+/// A schedule to be made, or what the one of this name is to be like from now on.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ScheduleRequest<'a> {
+    /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first.
+    #[serde(borrow)]
+    #[schema(value_type = String, example = "30 8 * * MON-FRI")]
+    cron: Cow<'a, str>,
+    /// A name of the IANA database; UTC when absent.
+    #[serde(borrow, default)]
+    #[schema(value_type = Option<String>, example = "Europe/Zurich")]
+    time_zone: Cow<'a, str>,
+    /// The queue of its tasks.
+    #[serde(borrow)]
+    #[schema(value_type = String, example = "reports")]
+    queue: Cow<'a, str>,
+    /// What each task is like. It has no time, no unique key and no other tasks to wait for.
+    #[serde(borrow)]
+    task: Option<Box<TaskRequest<'a>>>,
+    /// What becomes of runs that were missed while Egret was down; `skip` when absent.
+    missed: Option<MissedRuns>,
+    /// Whether it rests; as before when absent.
+    paused: Option<bool>,
+}
+
+/// A task per tick of a cron expression.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Schedule<'a> {
+    /// Its name, unique within the tenant.
+    #[schema(example = "daily-report")]
+    name: &'a str,
+    /// Its expression.
+    #[schema(example = "30 8 * * MON-FRI")]
+    cron: &'a str,
+    /// Its time zone.
+    #[schema(example = "Europe/Zurich")]
+    time_zone: &'a str,
+    /// The queue of its tasks.
+    #[schema(example = "reports")]
+    queue: &'a str,
+    /// What each task is like.
+    task: ScheduledTask<'a>,
+    /// What becomes of runs that were missed while Egret was down.
+    missed: MissedRuns,
+    /// Whether it rests.
+    paused: bool,
+    /// The run to come, RFC 3339; null where none comes.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    next_at: Option<Timestamp>,
+    /// The next five runs, RFC 3339.
+    #[schema(value_type = Vec<String>)]
+    next_runs: Vec<Timestamp>,
+    /// The run before, RFC 3339; null where there was none.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    last_at: Option<Timestamp>,
+    /// The task of that run.
+    last_task: Option<String>,
+}
+
+/// What a schedule's tasks are like, as far as it was said.
+#[derive(Serialize, ToSchema)]
+struct ScheduledTask<'a> {
+    /// What is to be worked on, where it is JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<serde_json::Value>)]
+    payload: Option<&'a RawValue>,
+    /// The same where it is bytes, in base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload_base64: Option<String>,
+    /// 0 to 9; 9 goes first.
+    priority: u8,
+    /// Its ordering key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ordering_key: Option<&'a str>,
+    /// Attempts before it is dead, where it is not the queue's number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<u16>,
+    /// How long it waits between them, where it is not as the queue says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<Retry>,
+    /// The longest that an attempt may take, in milliseconds, where it is not as the queue says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    /// For people to find it by.
+    tags: &'a [String],
+    /// Names and values.
+    metadata: &'a BTreeMap<String, String>,
+    /// Told by POST when it has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callback_url: Option<&'a str>,
+}
+
+/// The caller's schedules, in order of names.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ScheduleList<'a> {
+    /// The schedules.
+    items: Vec<Schedule<'a>>,
+}
+
+impl<'a> From<&'a ScheduleView> for Schedule<'a> {
+    fn from(view: &'a ScheduleView) -> Self {
+        let (payload, payload_base64) = content(&view.payload, view.format);
+        let upcoming = view.upcoming(RUNS_TOLD);
+        Self {
+            name: &view.name,
+            cron: &view.cron,
+            time_zone: text(&view.time_zone).unwrap_or("UTC"),
+            queue: &view.queue,
+            task: ScheduledTask {
+                payload,
+                payload_base64,
+                priority: view.priority,
+                ordering_key: text(&view.ordering_key),
+                max_attempts: view.options.max_attempts,
+                retry: view.options.retry.map(Retry::from),
+                timeout_ms: view.options.timeout_ms,
+                tags: &view.tags,
+                metadata: &view.metadata,
+                callback_url: text(&view.callback_url),
+            },
+            missed: match view.missed {
+                Missed::Skip => MissedRuns::Skip,
+                Missed::One => MissedRuns::One,
+                Missed::All => MissedRuns::All,
+            },
+            paused: view.paused,
+            next_at: upcoming.first().map(|run| at(*run)),
+            next_runs: upcoming.into_iter().map(at).collect(),
+            last_at: moment(view.last_ms),
+            last_task: view.last_task.map(|id| id.to_string()),
+        }
+    }
+}
+
+fn shown(view: &ScheduleView) -> Response {
+    Json(Schedule::from(view)).into_response()
+}
+
+/// List the schedules
+///
+/// Those of the caller's tenant, in order of names.
+#[utoipa::path(get, path = "/v1/schedules", operation_id = "listSchedules", tag = "queue",
+    security(("token" = ["queue:read"])),
+    responses((status = 200, description = "The schedules.", body = ScheduleList)))]
+pub(super) async fn list_schedules(
+    State(queues): State<Queues>,
+    caller: Caller,
+) -> Result<Response, Problem> {
+    let views = queues.schedules(caller.tenant()).await?;
+    let items = views.iter().map(Schedule::from).collect();
+    Ok(Json(ScheduleList { items }).into_response())
+}
+
+/// Make a schedule, or change one
+///
+/// One that exists is as given from now on. The name is made of letters as a queue's is.
+#[utoipa::path(put, path = "/v1/schedules/{schedule}", operation_id = "putSchedule", tag = "queue",
+    security(("token" = ["queue:write"])),
+    params(("schedule" = String, Path, description = "Its name.")),
+    request_body = ScheduleRequest,
+    responses(
+        (status = 201, description = "The schedule was made.", body = Schedule),
+        (status = 200, description = "It existed, and is as given now.", body = Schedule),
+        (status = 404, description = "There is no such queue.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 429, description = "There are as many schedules as there may be.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn put_schedule(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(name): Path<String>,
+    body: JsonText,
+) -> Result<Response, Problem> {
+    let request: ScheduleRequest<'_> = body.read()?;
+    let known = match queues.schedule(caller.tenant(), &name).await {
+        Ok(known) => Some(known),
+        Err(QueueError::ScheduleNotFound { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    // What made the schedule is no part of the traces of its tasks.
+    let untraced = TraceContext::default();
+    let mut schedule = NewSchedule {
+        name: &name,
+        cron: &request.cron,
+        time_zone: &request.time_zone,
+        queue: &request.queue,
+        missed: match request.missed.unwrap_or_default() {
+            MissedRuns::Skip => Missed::Skip,
+            MissedRuns::One => Missed::One,
+            MissedRuns::All => Missed::All,
+        },
+        paused: match request.paused {
+            Some(paused) => paused,
+            None => known.as_ref().is_some_and(|known| known.paused),
+        },
+        ..NewSchedule::default()
+    };
+    if let Some(task) = &request.task {
+        let wanted = task.wanted("", &untraced)?;
+        if !wanted.queue.is_empty() {
+            return Err(invalid("task.queue", "it is named beside the task").into());
+        }
+        if !wanted.after.is_empty() {
+            return Err(invalid("after", "a task of a schedule has none").into());
+        }
+        schedule.task = wanted.task;
+    }
+    let view = queues.put_schedule(caller.tenant(), &schedule).await?;
+    let status = match known {
+        Some(_) => StatusCode::OK,
+        None => StatusCode::CREATED,
+    };
+    Ok((status, shown(&view)).into_response())
+}
+
+/// Look at a schedule
+#[utoipa::path(get, path = "/v1/schedules/{schedule}", operation_id = "getSchedule", tag = "queue",
+    security(("token" = ["queue:read"])),
+    params(("schedule" = String, Path, description = "Its name.")),
+    responses(
+        (status = 200, description = "The schedule.", body = Schedule),
+        (status = 404, description = "No schedule has this name.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn get_schedule(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<Response, Problem> {
+    Ok(shown(&queues.schedule(caller.tenant(), &name).await?))
+}
+
+/// Delete a schedule
+///
+/// The tasks that it has made stay.
+#[utoipa::path(delete, path = "/v1/schedules/{schedule}", operation_id = "deleteSchedule",
+    tag = "queue", security(("token" = ["queue:write"])),
+    params(("schedule" = String, Path, description = "Its name.")),
+    responses(
+        (status = 204, description = "It is deleted."),
+        (status = 404, description = "No schedule has this name.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn delete_schedule(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    queues.delete_schedule(caller.tenant(), &name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Let a schedule rest
+///
+/// It makes no task until it is resumed.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/pause", operation_id = "pauseSchedule",
+    tag = "queue", security(("token" = ["queue:write"])),
+    params(("schedule" = String, Path, description = "Its name.")),
+    request_body = Option<Nothing>,
+    responses(
+        (status = 200, description = "The schedule as it is now.", body = Schedule),
+        (status = 404, description = "No schedule has this name.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn pause_schedule(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(name): Path<String>,
+    _: Option<Json<Nothing>>,
+) -> Result<Response, Problem> {
+    let view = queues.pause_schedule(caller.tenant(), &name, true).await?;
+    Ok(shown(&view))
+}
+
+/// Resume a schedule
+///
+/// It goes on with the next run from now.
+#[utoipa::path(post, path = "/v1/schedules/{schedule}/resume", operation_id = "resumeSchedule",
+    tag = "queue", security(("token" = ["queue:write"])),
+    params(("schedule" = String, Path, description = "Its name.")),
+    request_body = Option<Nothing>,
+    responses(
+        (status = 200, description = "The schedule as it is now.", body = Schedule),
+        (status = 404, description = "No schedule has this name.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn resume_schedule(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(name): Path<String>,
+    _: Option<Json<Nothing>>,
+) -> Result<Response, Problem> {
+    let view = queues.pause_schedule(caller.tenant(), &name, false).await?;
+    Ok(shown(&view))
+}

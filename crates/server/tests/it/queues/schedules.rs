@@ -1,0 +1,193 @@
+//! Schedules: made, changed, looked at, paused, run, deleted; what they refuse.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use super::rig::Rig;
+use crate::house::problem;
+
+const DAILY: &str = "/v1/schedules/daily";
+
+#[tokio::test]
+async fn a_schedule_is_made_changed_listed_and_deleted() {
+    let rig = Rig::new().await;
+    rig.make("reports").await;
+    let task = json!({
+        "payload": {"kind": "daily"},
+        "priority": 7,
+        "ordering_key": "r",
+        "max_attempts": 2,
+        "retry": {"backoff": "fixed", "base_ms": 5, "jitter": "none"},
+        "timeout_ms": 60_000,
+        "tags": ["report"],
+        "metadata": {"by": "test"},
+        "callback_url": "http://127.0.0.1:1/hook",
+    });
+    let asked = json!({
+        "cron": "30 8 29 2 *",
+        "time_zone": "Europe/Zurich",
+        "queue": "reports",
+        "task": task,
+        "missed": "one",
+    });
+    let made = rig.put(DAILY, asked.clone(), 201).await;
+    assert_eq!(made["name"], "daily");
+    assert_eq!(made["missed"], "one");
+    assert_eq!(made["paused"], false);
+    assert_eq!(made["last_at"], Value::Null);
+    let runs = made["next_runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 5);
+    assert_eq!(made["next_at"], runs[0]);
+    for run in runs {
+        let run = run.as_str().unwrap();
+        assert!(run.contains("-02-29T07:30:00"), "{run}");
+    }
+    let mut told = task;
+    told["retry"]["max_ms"] = json!(600_000);
+    assert_eq!(made["task"], told);
+
+    let paused = rig.post(&format!("{DAILY}/pause"), Value::Null, 200).await;
+    assert_eq!(
+        (&paused["paused"], &paused["next_at"], &paused["next_runs"]),
+        (&json!(true), &Value::Null, &json!([]))
+    );
+    let change = json!({"cron": "0 0 * * *", "queue": "reports"});
+    let changed = rig.put(DAILY, change, 200).await;
+    assert_eq!(changed["paused"], true, "it rests on");
+    assert_eq!(changed["time_zone"], "UTC");
+    assert_eq!(changed["missed"], "skip");
+    assert_eq!(changed["task"]["tags"], json!([]));
+    let resumed = rig.post(&format!("{DAILY}/resume"), json!({}), 200).await;
+    assert_eq!(resumed["next_runs"].as_array().unwrap().len(), 5);
+    assert_eq!(rig.get(DAILY).await, resumed);
+    rig.put("/v1/schedules/a", asked, 201).await;
+    let listed = rig.get("/v1/schedules").await;
+    let names: Vec<&Value> = listed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|schedule| &schedule["name"])
+        .collect();
+    assert_eq!(names, ["a", "daily"]);
+    rig.delete(DAILY, 204).await;
+    rig.refused(Method::GET, DAILY, Value::Null, 404, "schedule_not_found")
+        .await;
+    crate::openapi::assert_whole(&rig.get("/openapi.json").await);
+    rig.close().await;
+}
+
+#[tokio::test]
+async fn a_run_makes_a_task() {
+    let rig = Rig::new().await;
+    rig.make("q").await;
+    let asked = json!({"cron": "* * * * * *", "queue": "q", "task": {"payload": [1]}});
+    rig.put("/v1/schedules/often", asked, 201).await;
+    let task = rig.claim("q").await;
+    assert_eq!(task["payload"], json!([1]));
+    rig.post("/v1/schedules/often/pause", Value::Null, 200)
+        .await;
+    let seen = rig.get("/v1/schedules/often").await;
+    assert!(seen["last_task"].is_string(), "{seen}");
+    assert!(seen["last_at"].is_string(), "{seen}");
+    rig.close().await;
+}
+
+#[tokio::test]
+async fn what_a_schedule_cannot_be_is_said() {
+    let rig = Rig::new().await;
+    rig.make("q").await;
+    let with = |task: Value| json!({"cron": "* * * * *", "queue": "q", "task": task});
+    for (body, status, code, about) in [
+        (
+            json!({"cron": "x", "queue": "q"}),
+            400,
+            "invalid_request",
+            "cron: `x`",
+        ),
+        (
+            json!({"cron": "* * * * *", "queue": "q", "time_zone": "Mars"}),
+            400,
+            "invalid_request",
+            "time_zone: `Mars`",
+        ),
+        (json!({"cron": "* * * * *"}), 400, "json_invalid", "queue"),
+        (
+            json!({"cron": "* * * * *", "queue": "none"}),
+            404,
+            "queue_not_found",
+            "none",
+        ),
+        (
+            json!({"cron": "* * * * *", "queue": "q", "missed": "some"}),
+            400,
+            "json_invalid",
+            "missed",
+        ),
+        (
+            with(json!({"delay_ms": 1})),
+            400,
+            "invalid_request",
+            "delay_ms",
+        ),
+        (
+            with(json!({"unique_key": "u"})),
+            400,
+            "invalid_request",
+            "unique_key",
+        ),
+        (
+            with(json!({"after": ["#0"]})),
+            400,
+            "invalid_request",
+            "after",
+        ),
+        (
+            with(json!({"queue": "q"})),
+            400,
+            "invalid_request",
+            "task.queue",
+        ),
+    ] {
+        let said = rig.refused(Method::PUT, DAILY, body, status, code).await;
+        assert!(said.contains(about), "{about}: {said}");
+    }
+    for action in ["pause", "resume"] {
+        let path = format!("{DAILY}/{action}");
+        rig.refused(Method::POST, &path, Value::Null, 404, "schedule_not_found")
+            .await;
+    }
+    rig.close().await;
+}
+
+#[tokio::test]
+async fn schedules_need_their_scopes_and_belong_to_a_tenant() {
+    let rig = Rig::new().await;
+    rig.make("q").await;
+    let asked = json!({"cron": "0 0 * * *", "queue": "q"});
+    rig.put(DAILY, asked, 201).await;
+    let (reader, writer) = (
+        rig.token("default", &["queue:read"]),
+        rig.token("default", &["queue:write"]),
+    );
+    for path in ["/v1/schedules", DAILY] {
+        let refused = rig.with_token(&writer, Method::GET, path).await;
+        problem(refused, 403, "scope_missing").await;
+        let seen = rig.with_token(&reader, Method::GET, path).await;
+        assert_eq!(seen.status(), 200, "{path}");
+    }
+    let pause = format!("{DAILY}/pause");
+    for (method, path) in [
+        (Method::PUT, DAILY),
+        (Method::DELETE, DAILY),
+        (Method::POST, pause.as_str()),
+    ] {
+        let refused = rig.with_token(&reader, method, path).await;
+        problem(refused, 403, "scope_missing").await;
+    }
+    let stranger = rig.token("other", &["queue:*"]);
+    for method in [Method::GET, Method::DELETE] {
+        let refused = rig.with_token(&stranger, method, DAILY).await;
+        problem(refused, 404, "schedule_not_found").await;
+    }
+    rig.close().await;
+}
