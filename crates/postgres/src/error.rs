@@ -157,6 +157,14 @@ pub enum PostgresError {
     /// A migration of schema `egret` is not this binary's.
     #[error("schema egret: {0}")]
     Migration(String),
+    /// Schema `egret` is somebody else's.
+    #[error(
+        "schema egret belongs to, or may be changed by, {roles}: what is in it would run with Egret's rights; drop it, or make Egret's role the owner of all of it"
+    )]
+    ForeignSchema {
+        /// Their names.
+        roles: String,
+    },
     /// No connection became free in time.
     #[error("no connection to PostgreSQL became free: {reason}")]
     Pool {
@@ -187,6 +195,7 @@ impl Coded for PostgresError {
             PostgresError::Url { .. } => "postgres_url",
             PostgresError::ManagedElsewhere { .. } => "managed_elsewhere",
             PostgresError::Migration(_) => "postgres_migration",
+            PostgresError::ForeignSchema { .. } => "postgres_foreign_schema",
             PostgresError::Pool { .. } => "postgres_pool",
         }
     }

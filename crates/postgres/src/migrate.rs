@@ -3,7 +3,7 @@
 //! Each step's text is checksummed, runs once, in one transaction with the record that it ran.
 
 use sha2::{Digest, Sha256};
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::{Client, GenericClient, Transaction};
 
 use crate::error::{PostgresError, server};
 
@@ -34,6 +34,14 @@ pub async fn migrate(
         .execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK_KEY])
         .await
         .map_err(server("lock schema egret"))?;
+    // Nobody's functions and operators stand in for the system's.
+    transaction
+        .batch_execute(
+            "SET LOCAL search_path = pg_catalog, pg_temp; CREATE SCHEMA IF NOT EXISTS egret",
+        )
+        .await
+        .map_err(server("create schema egret"))?;
+    check_owner(&transaction).await?;
     transaction
         .batch_execute(include_str!("migrate/schema.sql"))
         .await
@@ -78,6 +86,20 @@ pub async fn migrate(
             .map_err(server("record a migration"))?;
     }
     transaction.commit().await.map_err(server("commit"))
+}
+
+/// Refuses a schema `egret` that somebody else has made or may change: reading its tables would run what
+/// they put there (a view, a trigger) with the rights of this connection. Looks at catalogs only.
+///
+/// # Errors
+/// [`PostgresError::ForeignSchema`] with the roles' names; [`PostgresError::Server`].
+pub async fn check_owner(client: &impl GenericClient) -> Result<(), PostgresError> {
+    let row = client.query_one(include_str!("migrate/foreign.sql"), &[]);
+    let row = row.await.map_err(server("look at schema egret"))?;
+    match row.get(0) {
+        Some(roles) => Err(PostgresError::ForeignSchema { roles }),
+        None => Ok(()),
+    }
 }
 
 /// Removes one engine's part of schema `egret` by `sql`, within the caller's transaction.

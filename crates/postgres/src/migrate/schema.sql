@@ -1,4 +1,3 @@
-CREATE SCHEMA IF NOT EXISTS egret;
 COMMENT ON SCHEMA egret IS 'Belongs to Egret; `egret uninstall` removes it.';
 CREATE TABLE IF NOT EXISTS egret.migration (
     engine     text        NOT NULL,

@@ -1,5 +1,6 @@
 //! Schema `egret`: ordered, checksummed, transactional, removed by one call.
 
+use egret_postgres::PostgresError;
 use egret_postgres::migrate::{Migration, migrate, uninstall};
 use egret_postgres::test_support::TestDatabase;
 
@@ -95,4 +96,43 @@ async fn two_at_once_migrate_one_after_the_other() {
     );
     first.unwrap();
     second.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_that_somebody_else_can_change_is_not_touched() {
+    let database = TestDatabase::create(15).await;
+    let mut client = database.connect().await;
+    let role = format!("mallory_{}", std::process::id());
+    let traps = [
+        // A view in place of the table that Egret would read and write.
+        format!(
+            "CREATE SCHEMA egret AUTHORIZATION {role}; SET ROLE {role};
+             CREATE VIEW egret.migration AS SELECT 1 / 0 AS checksum, 'test' AS engine, 1 AS position;
+             RESET ROLE"
+        ),
+        format!("CREATE SCHEMA egret; GRANT CREATE ON SCHEMA egret TO {role}"),
+        "CREATE SCHEMA egret; GRANT CREATE ON SCHEMA egret TO public".to_owned(),
+        format!("CREATE SCHEMA egret; CREATE TABLE egret.outbox (); ALTER TABLE egret.outbox OWNER TO {role}"),
+    ];
+    client
+        .batch_execute(&format!("CREATE ROLE {role}"))
+        .await
+        .unwrap();
+    for trap in &traps {
+        client.batch_execute(trap).await.unwrap();
+        let refused = migrate(&mut client, "test", &[FIRST]).await.unwrap_err();
+        assert!(
+            matches!(&refused, PostgresError::ForeignSchema { roles } if *roles == role || roles == "public"),
+            "{trap}: {refused}"
+        );
+        client
+            .batch_execute("DROP SCHEMA egret CASCADE")
+            .await
+            .unwrap();
+    }
+    migrate(&mut client, "test", &[FIRST]).await.unwrap();
+    client
+        .batch_execute(&format!("DROP ROLE {role}"))
+        .await
+        .unwrap();
 }

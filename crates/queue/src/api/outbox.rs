@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_postgres::pool;
 use egret_postgres::tokio_postgres::{Client, Config};
+use egret_postgres::{PostgresError, pool};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
 use super::{Queues, lock};
 use crate::error::QueueError;
-use crate::store::outbox as store;
+use crate::store::outbox::{self as store, Counts};
 use crate::worker::outbox::metrics::OutboxMetrics;
 use crate::worker::outbox::{Reader, watch_over};
 
@@ -69,7 +69,12 @@ impl OutboxDatabases {
     }
 
     pub(crate) async fn client(&self, database: &str) -> Result<Client, QueueError> {
-        Ok(pool::connect(&self.connection(database)).await?)
+        let client = pool::connect(&self.connection(database)).await?;
+        // What stands between may keep such settings for others.
+        if !self.is_remote() {
+            store::settle(&client).await?;
+        }
+        Ok(client)
     }
 }
 
@@ -224,7 +229,12 @@ impl Outbox {
             let Some(mut client) = self.outbox_in(&database).await? else {
                 continue;
             };
-            let counts = store::counts(&mut client).await?;
+            let counts = match store::check(&client).await {
+                Ok(()) => store::counts(&mut client).await?,
+                // Its reader says why.
+                Err(PostgresError::ForeignSchema { .. }) => Counts::default(),
+                Err(error) => return Err(error.into()),
+            };
             let (reader, held) = match lock(&self.inner.readers).get(&database) {
                 Some(reader) => reader.told(),
                 None => ("starting".to_owned(), BTreeMap::new()),
@@ -265,7 +275,10 @@ impl Outbox {
         }
         let names: Vec<String> = found.iter().map(|(name, _)| name.clone()).collect();
         match (found.pop(), found.is_empty()) {
-            (Some(only), true) => Ok(only),
+            (Some((name, client)), true) => {
+                store::check(&client).await?;
+                Ok((name, client))
+            }
             (Some(_), false) => several(&names),
             (None, _) => Err(QueueError::OutboxNotFound {
                 database: database.map(str::to_owned),

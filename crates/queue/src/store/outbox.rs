@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use egret_postgres::PostgresError;
 use egret_postgres::error::server;
 use egret_postgres::listen::quote_identifier;
-use egret_postgres::migrate::{Migration, migrate, remove};
+use egret_postgres::migrate::{Migration, check_owner, migrate, remove};
 use egret_postgres::tokio_postgres::{Client, Row, Transaction};
 
 /// The name under which `egret.migration` knows the outbox.
@@ -99,6 +99,11 @@ pub async fn is_installed(client: &Client) -> Result<bool, PostgresError> {
     let sql = "SELECT pg_catalog.to_regclass('egret.outbox') IS NOT NULL";
     let row = client.query_one(sql, &[]).await;
     Ok(row.map_err(server("look for egret.outbox"))?.get(0))
+}
+
+/// Refuses an outbox that somebody else has made; to be asked before anything of it is read.
+pub async fn check(client: &Client) -> Result<(), PostgresError> {
+    check_owner(client).await
 }
 
 /// Lets a role enqueue; `public` is everybody.

@@ -197,6 +197,7 @@ impl Reading {
         if !store::is_installed(&client).await? {
             return Ok(Ended::ForGood);
         }
+        store::check(&client).await?;
         if !store::become_reader(&client).await? {
             let reason = "another egret reads this outbox: stop it, or let it go on alone";
             return Ok(Ended::Kept(reason.to_owned()));
