@@ -51,6 +51,8 @@ pub struct Inbox<T> {
 struct State<T> {
     items: Vec<T>,
     bytes: usize,
+    /// Items that the consumer has taken and not dealt with, and their bytes.
+    held: (usize, usize),
     /// The consumer waits for the condition variable.
     parked: bool,
     woken: bool,
@@ -65,6 +67,7 @@ impl<T> Inbox<T> {
             state: Mutex::new(State {
                 items: Vec::new(),
                 bytes: 0,
+                held: (0, 0),
                 parked: false,
                 woken: false,
                 closed: false,
@@ -151,6 +154,12 @@ impl<T> Inbox<T> {
         Taken::Items
     }
 
+    /// The consumer has taken so many items, of so many bytes, with which it has not dealt yet: they
+    /// count as waiting until it says otherwise.
+    pub fn hold(&self, items: usize, bytes: usize) {
+        self.state().held = (items, bytes);
+    }
+
     /// Lets a consumer that waits, or will wait next, come back with nothing.
     pub fn wake(&self) {
         let mut state = self.state();
@@ -176,7 +185,7 @@ impl<T> Inbox<T> {
     }
 
     fn admit(&self, state: &State<T>, items: usize, bytes: usize) -> Result<(), LimitExceeded> {
-        if state.items.is_empty() && items == 1 {
+        if state.items.is_empty() && state.held.0 == 0 && items == 1 {
             return Ok(());
         }
         let exceeded = |name, max: usize, asked: usize| LimitExceeded {
@@ -184,7 +193,8 @@ impl<T> Inbox<T> {
             max: max as u64,
             asked: asked as u64,
         };
-        let (items, bytes) = (state.items.len() + items, state.bytes + bytes);
+        let items = state.items.len() + state.held.0 + items;
+        let bytes = state.bytes + state.held.1 + bytes;
         if items > self.limits.items_max {
             let limits = &self.limits;
             return Err(exceeded(limits.items_name, limits.items_max, items));

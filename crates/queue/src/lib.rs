@@ -12,6 +12,7 @@ pub mod model;
 mod store;
 mod worker;
 
+pub use api::claim::OwnedTask;
 pub use api::outbox::{Outbox, OutboxDatabases, OutboxSteps, OutboxView};
 pub use api::produce::{BATCH_MAX, Enqueues, Format, NewTask, PRIORITY_DEFAULT, check_batch};
 pub use api::queues::{QueueView, SettingsChange};
@@ -19,7 +20,7 @@ pub use api::schedules::{Missed, NewSchedule, ScheduleView};
 pub use api::sink::{Assigned, Enqueued, ProduceSink, ReportSink, WorkSink};
 pub use api::tasks::{AttemptView, Detail, TaskPage, TaskView};
 pub use api::watch::{ChangeSink, TaskChange};
-pub use api::work::{Defer, OwnedTask, Reports, Said, WorkSpec, Worker};
+pub use api::work::{CREDITS_MAX, Defer, Reports, Said, WorkSpec, Worker};
 pub use api::{Options, QueueHandle, Queues};
 pub use config::QueueConfig;
 pub use error::QueueError;

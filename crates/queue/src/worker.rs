@@ -82,6 +82,9 @@ impl Service for Queues {
     }
 }
 
+/// Tasks that a partition can know: the rows of its tables have 32-bit numbers.
+const TASKS_MAX: u64 = 1 << 31;
+
 /// Partitions that a data directory may have.
 const PARTITIONS_MAX: u32 = 64;
 
@@ -278,6 +281,7 @@ impl Inner {
             dispatcher: Dispatcher::new(number, self.limits.clone()),
             post: Post::new(self.partitions.clone(), number),
             partition: number,
+            tasks_max: (config.tasks_max / count as u64).clamp(1, TASKS_MAX),
             reserve_bytes: RESERVE_SEGMENTS * config.segment_size.bytes(),
             place: directory.display().to_string(),
         }))

@@ -14,6 +14,24 @@ fn small() -> Inbox<u32> {
 }
 
 #[test]
+fn what_is_held_counts_as_waiting() {
+    let inbox = Inbox::new(InboxLimits {
+        items_name: "items",
+        items_max: 3,
+        bytes_name: "bytes",
+        bytes_max: 100,
+    });
+    inbox.push(1, 60).unwrap();
+    let mut taken = Vec::new();
+    inbox.take_all(&mut taken, None);
+    inbox.hold(1, 60);
+    inbox.push(2, 40).unwrap();
+    assert!(matches!(inbox.push(3, 1), Err(Refused::Full(3, _))));
+    inbox.hold(0, 0);
+    inbox.push(3, 1).unwrap();
+}
+
+#[test]
 fn limits_hand_the_item_back_by_name() {
     let inbox = small();
     inbox.push(1, 1000).expect("an empty inbox takes any item");

@@ -1,5 +1,6 @@
 //! The engine's handle and its operations: what the doors call.
 
+pub mod claim;
 pub mod feed;
 pub mod outbox;
 pub mod produce;
@@ -8,14 +9,15 @@ pub mod schedules;
 pub(crate) mod session;
 pub mod sink;
 pub(crate) mod submit;
+mod sweep;
 pub mod tasks;
 pub mod watch;
 pub mod work;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 
 use egret_base::{Clock, Entropy};
@@ -29,6 +31,7 @@ use crate::model::{QueueSettings, SHARD_BITS};
 use crate::worker::limits::Limits;
 use crate::worker::partition::Shared;
 use crate::worker::turn::Turn;
+use session::WorkSession;
 use submit::{Answer, Submission};
 
 /// What the engine stands on.
@@ -50,7 +53,6 @@ pub struct Queues {
 }
 
 /// A queue as the doors know it.
-#[derive(Debug)]
 pub struct QueueHandle {
     /// Its id.
     pub id: u32,
@@ -61,6 +63,9 @@ pub struct QueueHandle {
     /// Its name.
     pub name: Box<str>,
     settings: RwLock<Arc<QueueSettings>>,
+    deleted: AtomicBool,
+    /// Who works on it, and some who did.
+    workers: Mutex<Vec<Weak<WorkSession>>>,
 }
 
 impl QueueHandle {
@@ -71,6 +76,32 @@ impl QueueHandle {
             tenant_number: tenant_number(tenant),
             name: name.into(),
             settings: RwLock::new(Arc::new(settings)),
+            deleted: AtomicBool::new(false),
+            workers: Mutex::default(),
+        }
+    }
+
+    /// Whether it is no queue any more: whoever keeps it asks for it by its name again.
+    pub fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Acquire)
+    }
+
+    /// Somebody works on it, who is told when it is deleted.
+    pub(crate) fn note_worker(&self, session: &Arc<WorkSession>) {
+        let mut workers = lock(&self.workers);
+        if workers.len() == workers.capacity() {
+            workers.retain(|worker| worker.strong_count() > 0);
+        }
+        workers.push(Arc::downgrade(session));
+    }
+
+    /// It is no queue any more; those who work on it are told.
+    pub(crate) fn set_deleted(&self) {
+        self.deleted.store(true, Ordering::Release);
+        for session in lock(&self.workers).iter().filter_map(Weak::upgrade) {
+            session.sink.ended(QueueError::QueueNotFound {
+                name: self.name.to_string(),
+            });
         }
     }
 
@@ -114,7 +145,7 @@ pub(crate) struct Inner {
     /// The task that sends callbacks.
     pub callbacks: Mutex<Option<tokio::task::JoinHandle<()>>>,
     /// One queue is made at a time.
-    pub making: tokio::sync::Mutex<()>,
+    pub making: Arc<tokio::sync::Mutex<()>>,
     pub next_queue: AtomicU64,
     /// Spreads tasks without a key.
     pub spread: AtomicU64,
@@ -137,7 +168,7 @@ impl Queues {
                 queues: RwLock::default(),
                 schedules: Mutex::default(),
                 callbacks: Mutex::default(),
-                making: tokio::sync::Mutex::default(),
+                making: Arc::default(),
                 next_queue: AtomicU64::new(1),
                 spread: AtomicU64::new(0),
                 stopping: AtomicBool::new(false),
@@ -193,6 +224,17 @@ impl Inner {
         });
         self.submit(partition, Submission::Ask(ask), 0)?;
         told.await.unwrap_or(Err(QueueError::Stopping))
+    }
+}
+
+/// Goes on with a change that has several steps even if whoever asked for it goes away.
+pub(crate) async fn unbroken<T: Send + 'static>(
+    steps: impl Future<Output = Result<T, QueueError>> + Send + 'static,
+) -> Result<T, QueueError> {
+    match tokio::spawn(steps).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(QueueError::Stopping),
     }
 }
 

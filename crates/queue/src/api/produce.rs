@@ -82,7 +82,7 @@ fn invalid<T>(what: &'static str, reason: impl Into<String>) -> Result<T, QueueE
     })
 }
 
-fn check_text(what: &'static str, text: &str) -> Result<(), QueueError> {
+pub(crate) fn check_text(what: &'static str, text: &str) -> Result<(), QueueError> {
     if text.len() > TEXT_BYTES_MAX {
         let length = text.len();
         return invalid(

@@ -12,7 +12,7 @@ use egret_base::Limit;
 use super::produce::{check_attempts, check_retry};
 use super::submit::Submission;
 use super::work::check_lease;
-use super::{QueueHandle, Queues};
+use super::{QueueHandle, Queues, unbroken};
 use crate::core::command::{Command, Refusal};
 use crate::core::state::Counts;
 use crate::error::QueueError;
@@ -115,9 +115,6 @@ impl QueueView {
     }
 }
 
-/// Tasks that one turn deletes or puts back.
-const SWEEP: u32 = 1_000;
-
 impl Queues {
     /// The queue of this name; one that does not exist is made where the settings say so.
     ///
@@ -174,23 +171,45 @@ impl Queues {
         change: &SettingsChange,
     ) -> Result<Arc<QueueHandle>, QueueError> {
         check_name(name)?;
-        let _one_at_a_time = self.inner.making.lock().await;
+        let one_at_a_time = self.inner.making.clone().lock_owned().await;
         let known = self.known_queue(tenant, name);
         let mut settings = known
             .as_ref()
             .map_or_else(QueueSettings::default, |queue| (*queue.settings()).clone());
         change.apply(&mut settings)?;
+        if known.is_none() {
+            let limit = Limit::new("queue.queues_max", u64::from(self.inner.config.queues_max));
+            limit.check(self.count_queues() + 1)?;
+        }
+        let (queues, tenant, name) = (self.clone(), tenant.to_owned(), name.to_owned());
+        unbroken(async move {
+            let _one_at_a_time = one_at_a_time;
+            queues.define_all(known, &tenant, &name, settings).await
+        })
+        .await
+    }
+
+    /// Tells every partition of a queue, `known` or new.
+    async fn define_all(
+        &self,
+        known: Option<Arc<QueueHandle>>,
+        tenant: &str,
+        name: &str,
+        settings: QueueSettings,
+    ) -> Result<Arc<QueueHandle>, QueueError> {
         let id = match &known {
             Some(queue) => queue.id,
-            None => {
-                let id = self.inner.next_queue.load(Ordering::Acquire);
-                let limit = Limit::new("queue.queues_max", u64::from(self.inner.config.queues_max));
-                limit.check(self.count_queues() + 1)?;
-                id as u32
-            }
+            // Whatever becomes of it, no other queue gets the same.
+            None => self.inner.next_queue.fetch_add(1, Ordering::AcqRel) as u32,
         };
         for partition in 0..self.inner.partitions()?.len() {
-            self.define(partition, id, tenant, name, &settings).await?;
+            let defined = self.define(partition, id, tenant, name, &settings).await;
+            if let Err(error) = defined {
+                if known.is_none() {
+                    self.undefine(id, partition + 1).await;
+                }
+                return Err(error);
+            }
         }
         for partition in self.inner.limits.reconsider(id) {
             self.inner.submit(partition, Submission::Consider(id), 0)?;
@@ -199,9 +218,6 @@ impl Queues {
             queue.set_settings(settings);
             return Ok(queue);
         }
-        self.inner
-            .next_queue
-            .store(u64::from(id) + 1, Ordering::Release);
         let queue = Arc::new(QueueHandle::new(id, tenant, name, settings));
         let mut queues = self
             .inner
@@ -211,6 +227,18 @@ impl Queues {
         let of_tenant = queues.entry(tenant.into()).or_default();
         of_tenant.insert(name.into(), queue.clone());
         Ok(queue)
+    }
+
+    /// Has the first partitions forget a queue that others have not heard of.
+    async fn undefine(&self, id: u32, partitions: usize) {
+        for partition in (0..partitions).rev() {
+            let asked = self.inner.ask(partition, move |turn| {
+                turn.run(&Command::DeleteQueue { queue: id })
+            });
+            if let Err(error) = asked.await {
+                tracing::warn!(%error, partition, queue = id, "a queue that was not made is still known");
+            }
+        }
     }
 
     fn count_queues(&self) -> u64 {
@@ -321,8 +349,8 @@ impl Queues {
         name: &str,
         force: bool,
     ) -> Result<(), QueueError> {
-        let _one_at_a_time = self.inner.making.lock().await;
-        let queue = self.existing_queue(tenant, name)?.id;
+        let one_at_a_time = self.inner.making.clone().lock_owned().await;
+        let queue = self.existing_queue(tenant, name)?;
         let tasks: u64 = self.view_queue(tenant, name).await?.counts.iter().sum();
         if tasks > 0 && !force {
             return Err(QueueError::QueueInUse {
@@ -330,15 +358,22 @@ impl Queues {
                 what: format!("{tasks} tasks"),
             });
         }
-        // Nobody finds it from here on; partition 0 forgets it last.
-        self.forget_handle(tenant, name);
-        for partition in (0..self.inner.partitions()?.len()).rev() {
-            let asked = self.inner.ask(partition, move |turn| {
-                turn.run(&Command::DeleteQueue { queue })
-            });
-            asked.await??;
-        }
-        Ok(())
+        let queues = self.clone();
+        unbroken(async move {
+            let _one_at_a_time = one_at_a_time;
+            // Nobody finds it from here on; partition 0 forgets it last.
+            queues.forget_handle(&queue.tenant, &queue.name);
+            queue.set_deleted();
+            let id = queue.id;
+            for partition in (0..queues.inner.partitions()?.len()).rev() {
+                let asked = queues.inner.ask(partition, move |turn| {
+                    turn.run(&Command::DeleteQueue { queue: id })
+                });
+                asked.await??;
+            }
+            Ok(())
+        })
+        .await
     }
 
     fn forget_handle(&self, tenant: &str, name: &str) {
@@ -350,74 +385,6 @@ impl Queues {
         if let Some(of_tenant) = queues.get_mut(tenant) {
             of_tenant.remove(name);
         }
-    }
-
-    /// Deletes the tasks of a queue in some states (empty: all but leased ones). Returns how many.
-    ///
-    /// # Errors
-    /// [`QueueError::QueueNotFound`].
-    pub async fn purge(
-        &self,
-        tenant: &str,
-        name: &str,
-        states: &[TaskState],
-    ) -> Result<u64, QueueError> {
-        let queue = self.existing_queue(tenant, name)?.id;
-        let mask = states
-            .iter()
-            .fold(0, |mask, state| mask | 1 << *state as u8);
-        let states = if mask == 0 { u8::MAX } else { mask };
-        let mut deleted = 0;
-        for partition in 0..self.inner.partitions()?.len() {
-            loop {
-                let asked = self
-                    .inner
-                    .ask(partition, move |turn| turn.purge(queue, states, SWEEP));
-                let purged = asked.await??;
-                deleted += u64::from(purged.tasks);
-                if !purged.more {
-                    break;
-                }
-            }
-        }
-        Ok(deleted)
-    }
-
-    /// Puts dead tasks of a queue back, the oldest first, at most `limit`; zero: all. Returns how many.
-    ///
-    /// # Errors
-    /// [`QueueError::QueueNotFound`].
-    pub async fn requeue_dead(
-        &self,
-        tenant: &str,
-        name: &str,
-        limit: u64,
-    ) -> Result<u64, QueueError> {
-        let queue = self.existing_queue(tenant, name)?.id;
-        let mut left = if limit == 0 { u64::MAX } else { limit };
-        let mut requeued = 0;
-        for partition in 0..self.inner.partitions()?.len() {
-            let mut from = Some(0);
-            while let Some(at) = from.filter(|_| left > 0) {
-                let room = left.min(u64::from(SWEEP)) as usize;
-                let asked = self.inner.ask(partition, move |turn| {
-                    let page = turn.state.page(queue, TaskState::Dead, at, room, |_| true);
-                    let entries = page.places.iter().map(|place| *turn.state.entry(*place));
-                    (entries.collect::<Vec<_>>(), page.next)
-                });
-                let (entries, next) = asked.await?;
-                let keys = self.keys(partition, entries).await?;
-                let asked = self.inner.ask(partition, move |turn| {
-                    let requeue = |(number, key)| turn.run(&Command::Requeue { number, key });
-                    keys.into_iter().map(requeue).filter(Result::is_ok).count() as u64
-                });
-                let count = asked.await?;
-                requeued += count;
-                left = left.saturating_sub(count);
-                from = next;
-            }
-        }
-        Ok(requeued)
     }
 
     /// A queue with its counts.

@@ -7,7 +7,7 @@ use egret_log::Seq;
 
 use super::produce::{Enqueues, NewTask, lay_out};
 use super::submit::slice;
-use super::{Queues, lock};
+use super::{Queues, lock, unbroken};
 use crate::core::command::{Command, PutSchedule};
 use crate::core::state::Schedule;
 use crate::error::QueueError;
@@ -177,7 +177,7 @@ impl Queues {
         check(schedule)?;
         let rhythm = Rhythm::new(schedule.cron, schedule.time_zone)?;
         let queue = self.queue(tenant, schedule.queue).await?;
-        let _one_at_a_time = self.inner.making.lock().await;
+        let one_at_a_time = self.inner.making.clone().lock_owned().await;
         let key = (tenant.into(), schedule.name.into());
         let (known, count) = {
             let known = lock(&self.inner.schedules);
@@ -200,22 +200,28 @@ impl Queues {
         let item = lay_out(item, &schedule.task, &description.put(), &mut bytes);
         let next_ms = rhythm.after(self.inner.clock.now().as_millis_unsigned());
         let partition = self.inner.partition_of(item.shard)?;
-        if let Some(before) = known.filter(|before| *before != partition) {
-            self.drop_schedule(before, tenant, schedule.name).await?;
-        }
+        let queues = self.clone();
         let (owner, name, paused) = (tenant.to_owned(), schedule.name.to_owned(), schedule.paused);
-        let asked = self.inner.ask(partition, move |turn| {
-            debug_assert_eq!(slice(&bytes, &item.after), b"");
-            turn.run(&Command::PutSchedule(PutSchedule {
-                tenant: &owner,
-                name: &name,
-                next_ms,
-                paused,
-                task: item.command(&bytes),
-            }))
+        let put = unbroken(async move {
+            let _one_at_a_time = one_at_a_time;
+            if let Some(before) = known.filter(|before| *before != partition) {
+                queues.drop_schedule(before, &owner, &name).await?;
+            }
+            let asked = queues.inner.ask(partition, move |turn| {
+                debug_assert_eq!(slice(&bytes, &item.after), b"");
+                turn.run(&Command::PutSchedule(PutSchedule {
+                    tenant: &owner,
+                    name: &name,
+                    next_ms,
+                    paused,
+                    task: item.command(&bytes),
+                }))
+            });
+            asked.await??;
+            lock(&queues.inner.schedules).insert(key, partition);
+            Ok(())
         });
-        asked.await??;
-        lock(&self.inner.schedules).insert(key, partition);
+        put.await?;
         self.schedule(tenant, schedule.name).await
     }
 
@@ -291,11 +297,16 @@ impl Queues {
     /// # Errors
     /// [`QueueError::ScheduleNotFound`].
     pub async fn delete_schedule(&self, tenant: &str, name: &str) -> Result<(), QueueError> {
-        let _one_at_a_time = self.inner.making.lock().await;
+        let one_at_a_time = self.inner.making.clone().lock_owned().await;
         let partition = self.partition_of_schedule(tenant, name)?;
-        self.drop_schedule(partition, tenant, name).await?;
-        lock(&self.inner.schedules).remove(&(tenant.into(), name.into()));
-        Ok(())
+        let (queues, tenant, name) = (self.clone(), tenant.to_owned(), name.to_owned());
+        unbroken(async move {
+            let _one_at_a_time = one_at_a_time;
+            queues.drop_schedule(partition, &tenant, &name).await?;
+            lock(&queues.inner.schedules).remove(&(tenant.into(), name.into()));
+            Ok(())
+        })
+        .await
     }
 
     /// Lets a schedule rest, or go on with the next tick from now.

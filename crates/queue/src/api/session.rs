@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::api::sink::WorkSink;
+use crate::api::work::CREDITS_MAX;
 
 /// How a worker works.
 #[derive(Clone, Debug)]
@@ -27,7 +28,7 @@ pub(crate) struct WorkSession {
     /// Which partitions count on it; the others must be told when it has room.
     known: Box<[AtomicBool]>,
     /// Only one partition may count on it.
-    alone: bool,
+    pub alone: bool,
     closed: AtomicBool,
 }
 
@@ -72,14 +73,23 @@ impl WorkSession {
         }
     }
 
-    /// Room for `count` more tasks.
-    pub fn add_credits(&self, count: u32) {
-        self.change(|room| room & !(DRAIN - 1) | u64::from((room as u32).saturating_add(count)));
+    /// Room for `count` more tasks; false and nothing else if that is more than anybody has.
+    pub fn add_credits(&self, count: u32) -> bool {
+        let fits = |room: u64| {
+            let sum = (room as u32).checked_add(count)?;
+            (sum <= CREDITS_MAX).then_some(room & !(DRAIN - 1) | u64::from(sum))
+        };
+        let before = self.change(|room| fits(room).unwrap_or(room));
+        fits(before).is_some()
     }
 
     /// Takes up to `most` credits.
     pub fn take_credits(&self, most: u32) -> Room {
-        let most = if self.is_closed() { 0 } else { most };
+        let most = if self.is_closed() || self.sink.is_full() {
+            0
+        } else {
+            most
+        };
         let before = self.change(|room| room - u64::from((room as u32).min(most)));
         Room {
             credits: (before as u32).min(most),
@@ -137,7 +147,7 @@ impl WorkSession {
 
     /// Whether it has room for a task.
     pub fn has_credits(&self) -> bool {
-        self.room.load(Ordering::SeqCst) as u32 > 0 && !self.is_closed()
+        self.room.load(Ordering::SeqCst) as u32 > 0 && !self.is_closed() && !self.sink.is_full()
     }
 
     /// Gets nothing more.

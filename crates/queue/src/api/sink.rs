@@ -59,6 +59,15 @@ pub trait WorkSink: ReportSink {
     /// Tasks for it, which are leased to it from here on.
     fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>);
 
+    /// Whether it can take no more until something of what it has is sent. Whoever says so calls
+    /// [`Worker::resume`](crate::Worker::resume) when it can again.
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    /// Leases that are its own and of which it will never see the tasks: it takes no more.
+    fn not_taken(&self, _leases: &mut dyn Iterator<Item = Lease>) {}
+
     /// A lease of its ended otherwise than by its report.
     fn lost(&self, id: TaskId, lease: Lease, end: AttemptEnd);
 

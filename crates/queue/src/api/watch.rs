@@ -45,9 +45,9 @@ impl Queues {
         states: &[TaskState],
         sink: Arc<dyn ChangeSink>,
     ) -> Result<(), QueueError> {
-        let mut ids = std::collections::BTreeSet::new();
+        let mut names = std::collections::BTreeSet::new();
         for name in queues {
-            ids.insert(self.existing_queue(tenant, name)?.id);
+            names.insert(self.existing_queue(tenant, name)?.name.clone());
         }
         let mask = states
             .iter()
@@ -56,7 +56,7 @@ impl Queues {
         for partition in 0..self.inner.partitions()?.len() {
             let subscription = Subscription {
                 tenant: tenant.into(),
-                queues: ids.clone(),
+                queues: names.clone(),
                 states: if mask == 0 { u8::MAX } else { mask },
                 sink: sink.clone(),
             };

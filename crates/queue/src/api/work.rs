@@ -1,18 +1,16 @@
 //! Working: sessions that tasks are pushed to, and reports on them.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use super::session::WorkSession;
-use super::sink::{Assigned, ReportSink, WorkSink};
+use super::sink::{ReportSink, WorkSink};
 use super::submit::{Answer, Report, ReportBatch, Submission};
-use super::{Queues, lock, tenant_number};
+use super::{Queues, lock, produce::check_text, tenant_number};
 use crate::error::QueueError;
-use crate::model::{AttemptEnd, Lease, TaskId};
-use crate::store::content::{self, Content, Format, check_json};
+use crate::model::Lease;
+use crate::store::content::{Format, check_json};
 
 pub use super::session::WorkSpec;
 pub use super::submit::Said;
@@ -21,13 +19,16 @@ pub use crate::core::command::Defer;
 /// The shortest and the longest lease, in milliseconds.
 pub(crate) const LEASE_MS: std::ops::RangeInclusive<u64> = 100..=86_400_000;
 
+/// Tasks that a worker may say it has room for, all in all.
+pub const CREDITS_MAX: u32 = 100_000;
+
 /// Queues that one worker may work on.
 const QUEUES_MAX: usize = 1_000;
 
 /// A worker's place in the engine. Dropped, it gets nothing more; its leases last until they expire.
 pub struct Worker {
     queues: Queues,
-    session: Arc<WorkSession>,
+    pub(super) session: Arc<WorkSession>,
 }
 
 impl Queues {
@@ -48,236 +49,45 @@ impl Queues {
                 reason: format!("{} are given, not 1 to {QUEUES_MAX}", spec.queues.len()),
             });
         }
+        check_text("worker", &spec.worker)?;
         if let Some(lease_ms) = spec.lease_ms {
             check_lease(lease_ms)?;
         }
         let mut known = Vec::with_capacity(spec.queues.len());
+        let mut handles = Vec::with_capacity(spec.queues.len());
         for name in &spec.queues {
             let queue = self.queue(tenant, name).await?;
             let lease_ms = spec.lease_ms.unwrap_or(queue.settings().lease_ms);
             if !known.iter().any(|(id, _)| *id == queue.id) {
                 known.push((queue.id, lease_ms));
+                handles.push(queue);
             }
         }
         let shortest = known.iter().map(|(_, lease_ms)| *lease_ms).min();
         let partitions = self.inner.partitions()?.len();
         let session = WorkSession::new(&spec.worker, known, sink, partitions);
-        Ok((
-            Worker::new(self.clone(), session),
-            shortest.unwrap_or_default(),
-        ))
-    }
-}
-
-impl Queues {
-    /// Leases up to `most` tasks that are ready now, or waits up to `patience` for the first to be. Whoever
-    /// gives up waiting for the answer gets nothing: what was leased meanwhile is given back.
-    ///
-    /// # Errors
-    /// As [`Queues::worker`].
-    pub async fn claim(
-        &self,
-        tenant: &str,
-        spec: &WorkSpec,
-        most: u32,
-        patience: Duration,
-    ) -> Result<Vec<OwnedTask>, QueueError> {
-        let basket = Arc::new(Basket {
-            queues: self.clone(),
-            tenant: tenant.into(),
-            kept: Mutex::default(),
-            filled: Notify::new(),
-        });
-        let claiming = Claiming(&basket);
-        let (worker, _) = self.worker(tenant, spec, basket.clone()).await?;
-        let partitions = self.inner.partitions()?.len();
-        let start = self.inner.spread.fetch_add(1, Ordering::Relaxed) as usize;
-        for step in 0..partitions {
-            let room = most - basket.len();
-            if room == 0 {
-                break;
-            }
-            // A session for each: none may hand out what another still counts on.
-            let once = Arc::new(worker.session.alike(partitions));
-            once.add_credits(room);
-            let (answer, told) = answer();
-            let submission = Submission::Once(once, answer);
-            self.inner
-                .submit((start + step) % partitions, submission, 0)?;
-            told.await.unwrap_or(Err(QueueError::Stopping))?;
+        let worker = Worker::new(self.clone(), session);
+        for queue in &handles {
+            queue.note_worker(&worker.session);
         }
-        if basket.len() == 0 && !patience.is_zero() {
-            worker.add_credits(most);
-            // In either case what has come will be seen.
-            let _ = tokio::time::timeout(patience, basket.filled.notified()).await;
-            worker.leave().await?;
+        // One that was deleted meanwhile has told those whom it knew.
+        if let Some(queue) = handles.iter().find(|queue| queue.is_deleted()) {
+            return Err(QueueError::QueueNotFound {
+                name: queue.name.to_string(),
+            });
         }
-        let tasks = basket.close();
-        drop(claiming);
-        Ok(tasks)
-    }
-}
-
-/// A claim that somebody waits for. Dropped before its end, it gives back what it has got.
-struct Claiming<'a>(&'a Basket);
-
-impl Drop for Claiming<'_> {
-    fn drop(&mut self) {
-        let left = self.0.close();
-        self.0.give_back(left.iter().map(|task| task.lease));
+        Ok((worker, shortest.unwrap_or_default()))
     }
 }
 
 /// An answer and where it comes.
-fn answer() -> (Answer, oneshot::Receiver<Result<(), QueueError>>) {
+pub(super) fn answer() -> (Answer, oneshot::Receiver<Result<(), QueueError>>) {
     let (tell, told) = oneshot::channel();
     let answer = Box::new(move |committed| {
         // Whoever asked may have gone away.
         let _ = tell.send(committed);
     });
     (answer, told)
-}
-
-/// What a claim has got so far.
-struct Basket {
-    queues: Queues,
-    tenant: Box<str>,
-    kept: Mutex<Kept>,
-    filled: Notify,
-}
-
-#[derive(Default)]
-struct Kept {
-    tasks: Vec<OwnedTask>,
-    closed: bool,
-}
-
-/// A task handed out, with what it carries.
-#[derive(Clone, Debug)]
-pub struct OwnedTask {
-    /// The task's id.
-    pub id: TaskId,
-    /// Its queue's name.
-    pub queue: String,
-    /// Proof of the lease.
-    pub lease: Lease,
-    /// When the lease ends, in Unix milliseconds.
-    pub lease_until_ms: u64,
-    /// How long it lasts.
-    pub lease_ms: u64,
-    /// Which attempt this is, from 1.
-    pub attempt: u16,
-    /// Attempts before it is dead.
-    pub max_attempts: u16,
-    /// 0 to 9.
-    pub priority: u8,
-    /// Its tags, as [`Assigned::tags`].
-    pub tags: Vec<u8>,
-    /// Payload and so on, as [`Assigned::content`].
-    pub content: Vec<u8>,
-}
-
-impl OwnedTask {
-    /// The same, borrowed.
-    pub fn assigned(&self) -> Assigned<'_> {
-        Assigned {
-            id: self.id,
-            queue: &self.queue,
-            lease: self.lease,
-            lease_until_ms: self.lease_until_ms,
-            lease_ms: self.lease_ms,
-            attempt: self.attempt,
-            max_attempts: self.max_attempts,
-            priority: self.priority,
-            tags: &self.tags,
-            content: &self.content,
-            private: &[],
-            about: None,
-        }
-    }
-
-    /// Its tags, taken apart.
-    pub fn tags(&self) -> impl Iterator<Item = &str> {
-        content::tags(&self.tags)
-    }
-
-    /// Payload and so on, taken apart; what is private is not there.
-    ///
-    /// # Errors
-    /// [`QueueError::Malformed`].
-    pub fn carried(&self) -> Result<Content<'_>, QueueError> {
-        Ok(content::take_for_workers(&self.content)?)
-    }
-}
-
-impl Basket {
-    fn len(&self) -> u32 {
-        lock(&self.kept).tasks.len() as u32
-    }
-
-    /// Takes everything; what comes later is given back.
-    fn close(&self) -> Vec<OwnedTask> {
-        let mut kept = lock(&self.kept);
-        kept.closed = true;
-        std::mem::take(&mut kept.tasks)
-    }
-
-    fn give_back(&self, leases: impl Iterator<Item = Lease>) {
-        let Ok(mut reports) = Reports::new(&self.queues, &self.tenant) else {
-            return;
-        };
-        let said = Said::Defer {
-            delay_ms: 0,
-            how: Defer::Release,
-        };
-        for (number, lease) in (0..).zip(leases) {
-            // A lease that is not taken back ends by itself.
-            let _ = reports.add(number, &lease.to_bytes(), said, &[], Format::Bytes);
-        }
-        let nobody: Arc<dyn ReportSink> = Arc::new(Nobody);
-        reports.submit(&nobody);
-    }
-}
-
-/// Who does not care what became of a report.
-struct Nobody;
-
-impl ReportSink for Nobody {
-    fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
-}
-
-impl ReportSink for Basket {
-    fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
-}
-
-impl WorkSink for Basket {
-    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
-        let owned = tasks.map(|task| OwnedTask {
-            id: task.id,
-            queue: task.queue.to_owned(),
-            lease: task.lease,
-            lease_until_ms: task.lease_until_ms,
-            lease_ms: task.lease_ms,
-            attempt: task.attempt,
-            max_attempts: task.max_attempts,
-            priority: task.priority,
-            tags: task.tags.to_vec(),
-            content: task.content.to_vec(),
-        });
-        let mut kept = lock(&self.kept);
-        if kept.closed {
-            drop(kept);
-            return self.give_back(owned.map(|task| task.lease));
-        }
-        kept.tasks.extend(owned);
-        self.filled.notify_one();
-    }
-
-    fn lost(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
-
-    fn ended(&self, _: QueueError) {
-        self.filled.notify_one();
-    }
 }
 
 /// Refuses a lease time that is out of range.
@@ -315,11 +125,33 @@ impl Worker {
     }
 
     /// The worker has room for `count` more tasks.
-    pub fn add_credits(&self, count: u32) {
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`] for more than [`CREDITS_MAX`] in all.
+    pub fn add_credits(&self, count: u32) -> Result<(), QueueError> {
         if count == 0 {
-            return;
+            return Ok(());
         }
-        self.session.add_credits(count);
+        if !self.session.add_credits(count) {
+            return Err(QueueError::Invalid {
+                what: "credits",
+                reason: format!("with {count} more there would be over {CREDITS_MAX}"),
+            });
+        }
+        self.announce();
+        Ok(())
+    }
+
+    /// The worker can take tasks again, after it could not: see [`WorkSink::is_full`].
+    pub fn resume(&self) {
+        self.announce();
+        for partition in self.queues.inner.partitions().unwrap_or_default() {
+            partition.inbox.wake();
+        }
+    }
+
+    /// Has every partition count on it that does not.
+    fn announce(&self) {
         let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
         for partition in 0..partitions {
             if self.session.become_known(partition) {
@@ -334,7 +166,7 @@ impl Worker {
 
 impl Worker {
     /// Ends the worker's place; returns when nothing will be pushed to it any more.
-    async fn leave(self) -> Result<(), QueueError> {
+    pub(super) async fn leave(self) -> Result<(), QueueError> {
         self.session.close();
         for partition in 0..self.queues.inner.partitions()?.len() {
             let (answer, told) = answer();

@@ -144,7 +144,7 @@ impl Queues {
             partitions,
         );
         let worker = Worker::new(self.clone(), session);
-        worker.add_credits(config.callback_concurrency);
+        worker.add_credits(config.callback_concurrency)?;
         let post = Arc::new(Post {
             queues: self.clone(),
             client,
@@ -175,7 +175,10 @@ async fn send_all(post: Arc<Post>, mut receiver: mpsc::UnboundedReceiver<Callbac
                 Some(callback) => drop(sending.spawn(send(post.clone(), callback))),
                 None => return,
             },
-            Some(_) = sending.join_next() => post.worker.add_credits(1),
+            Some(_) = sending.join_next() => {
+                let added = post.worker.add_credits(1);
+                debug_assert!(added.is_ok(), "as many as there were");
+            }
         }
     }
 }

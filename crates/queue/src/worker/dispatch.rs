@@ -22,6 +22,12 @@ use crate::store::{content, record};
 /// Tasks handed to one worker at once.
 const PUSH_MAX: u32 = 1_024;
 
+/// Tasks handed out in one turn, or up to one push more; the others have theirs in the next.
+const TURN_CLAIMS_MAX: usize = 8_192;
+
+/// Tasks of which the contents are read together.
+const READ_MAX: usize = 64;
+
 /// Tasks claimed for a worker, to be pushed when the turn is committed.
 pub(crate) struct Push {
     pub session: Arc<WorkSession>,
@@ -43,6 +49,8 @@ pub(crate) struct Dispatcher {
     considered: BTreeSet<u32>,
     /// Who holds a lease, by token.
     holders: HashMap<u64, Arc<WorkSession>, BuildHasherDefault<TokenHasher>>,
+    /// Tasks of workers that could take no more when those were handed out.
+    late: Vec<(Arc<WorkSession>, VecDeque<Claimed>)>,
     /// Partitions that are to be told of workers that have room again.
     roomy: Vec<(usize, Arc<WorkSession>)>,
 }
@@ -77,6 +85,7 @@ impl Dispatcher {
             sessions: BTreeMap::new(),
             considered: BTreeSet::new(),
             holders: HashMap::default(),
+            late: Vec::new(),
             roomy: Vec::new(),
         }
     }
@@ -118,8 +127,7 @@ impl Dispatcher {
                 self.sessions.remove(queue);
             }
         }
-        self.holders
-            .retain(|_, holder| !Arc::ptr_eq(holder, session));
+        self.late.retain(|(late, _)| !Arc::ptr_eq(late, session));
     }
 
     /// Something of this queue may be handed out.
@@ -134,7 +142,11 @@ impl Dispatcher {
 
     /// A lease has ended otherwise: its worker is told.
     pub fn lost(&mut self, lost: &LostLease, state: &State) {
-        if let Some(session) = self.holders.remove(&lost.token) {
+        let holder = self.holders.remove(&lost.token);
+        if let Some(session) = holder.filter(|session| !session.is_closed()) {
+            for (_, late) in &mut self.late {
+                late.retain(|claimed| claimed.token != lost.token);
+            }
             let lease = Lease {
                 shard: lost.task.shard,
                 number: lost.task.number,
@@ -191,8 +203,17 @@ impl Dispatcher {
             self.considered.insert(queue);
         }
         while let Some(queue) = self.considered.pop_first() {
+            if claimed.len() >= TURN_CLAIMS_MAX {
+                self.considered.insert(queue);
+                break;
+            }
             self.hand_out_queue(queue, turn, claimed, pushes);
         }
+    }
+
+    /// Whether tasks are to be handed out in the next turn, whatever comes.
+    pub fn has_more(&self) -> bool {
+        !self.considered.is_empty()
     }
 
     /// Hands out until nothing is left or no worker has room.
@@ -204,6 +225,10 @@ impl Dispatcher {
         pushes: &mut Vec<Push>,
     ) {
         loop {
+            if claimed.len() >= TURN_CLAIMS_MAX {
+                self.considered.insert(queue);
+                return;
+            }
             let row = turn.state.queue_with(queue);
             let Some(row) = row.filter(|row| row.has_turn()) else {
                 return;
@@ -280,8 +305,72 @@ impl Dispatcher {
     }
 }
 
-/// Pushes committed claims to their worker.
-pub(crate) fn deliver(state: &State, reader: &impl LogReader, push: &Push, claimed: &[Claimed]) {
+impl Dispatcher {
+    /// Pushes committed claims to their workers. Of a worker that can take no more the rest waits until
+    /// it can; what it must not wait for is given back.
+    pub fn deliver(
+        &mut self,
+        state: &State,
+        reader: &impl LogReader,
+        pushes: &mut Vec<Push>,
+        claimed: &[Claimed],
+    ) {
+        let mut late = std::mem::take(&mut self.late);
+        late.retain_mut(|(session, waiting)| {
+            let taken = push(state, reader, session, waiting.make_contiguous());
+            waiting.drain(..taken);
+            !waiting.is_empty()
+        });
+        for Push {
+            session,
+            claimed: range,
+        } in pushes.drain(..)
+        {
+            let claimed = &claimed[range];
+            let before = late.iter_mut().find(|(one, _)| Arc::ptr_eq(one, &session));
+            if let Some((_, waiting)) = before {
+                waiting.extend(claimed);
+                continue;
+            }
+            let taken = push(state, reader, &session, claimed);
+            let left = &claimed[taken..];
+            if session.alone {
+                session.sink.not_taken(&mut left.iter().map(lease));
+            } else if !left.is_empty() {
+                late.push((session, left.iter().copied().collect()));
+            }
+        }
+        self.late = late;
+    }
+}
+
+fn lease(claimed: &Claimed) -> Lease {
+    Lease {
+        shard: claimed.task.shard,
+        number: claimed.task.number,
+        token: claimed.token,
+    }
+}
+
+/// Pushes tasks until the worker can take no more; how many.
+fn push(
+    state: &State,
+    reader: &impl LogReader,
+    session: &WorkSession,
+    claimed: &[Claimed],
+) -> usize {
+    let mut pushed = 0;
+    for some in claimed.chunks(READ_MAX) {
+        if session.sink.is_full() {
+            break;
+        }
+        push_some(state, reader, session, some);
+        pushed += some.len();
+    }
+    pushed
+}
+
+fn push_some(state: &State, reader: &impl LogReader, session: &WorkSession, claimed: &[Claimed]) {
     let mut contents = Vec::with_capacity(claimed.len());
     for one in claimed {
         match reader.read(Seq(one.record)) {
@@ -299,7 +388,7 @@ pub(crate) fn deliver(state: &State, reader: &impl LogReader, push: &Push, claim
         }
         assigned
     });
-    push.session.sink.assigned(&mut tasks);
+    session.sink.assigned(&mut tasks);
 }
 
 fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Assigned<'a>> {
@@ -317,11 +406,7 @@ fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Ass
     Some(Assigned {
         id: state.id(one.task),
         queue: &state.queue_with(one.queue)?.name,
-        lease: Lease {
-            shard: one.task.shard,
-            number: one.task.number,
-            token: one.token,
-        },
+        lease: lease(one),
         lease_until_ms: one.until_ms,
         lease_ms: one.lease_ms,
         attempt: one.attempt,

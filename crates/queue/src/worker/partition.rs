@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use egret_base::{Clock, Entropy};
+use egret_base::{Clock, Entropy, Limit};
 use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken};
 
 use intake::Intake;
@@ -88,6 +88,8 @@ pub(crate) struct Partition<L: Log> {
     told_at: Option<Instant>,
     partition: usize,
     pub reserve_bytes: u64,
+    /// Of `queue.tasks_max` this partition's share.
+    tasks_max: Limit,
     pub place: String,
     batch: Batch,
     waiting: Waiting,
@@ -99,6 +101,8 @@ pub(crate) struct Partition<L: Log> {
     told: Vec<Told>,
     claimed: Vec<Claimed>,
     pushes: Vec<Push>,
+    /// What the inbox was told of that waits here.
+    held: (usize, usize),
     /// Why the log did not take the batch of the last turn, which is tried again before there is another.
     held_back: Option<LogError>,
 }
@@ -119,6 +123,7 @@ impl<L: Log + 'static> Partition<L> {
             told_at: None,
             partition: parts.partition,
             reserve_bytes: parts.reserve_bytes,
+            tasks_max: Limit::new("queue.tasks_max", parts.tasks_max),
             place: parts.place,
             batch: Batch::new(),
             waiting: Waiting::default(),
@@ -128,6 +133,7 @@ impl<L: Log + 'static> Partition<L> {
             told: Vec::new(),
             claimed: Vec::new(),
             pushes: Vec::new(),
+            held: (0, 0),
             held_back: None,
         }
     }
@@ -142,6 +148,7 @@ impl<L: Log + 'static> Partition<L> {
             let timeout = match (&self.held_back, self.waiting.is_empty()) {
                 (Some(_), _) => RETRY_PAUSE,
                 (None, false) => Duration::ZERO,
+                (None, true) if self.dispatcher.has_more() => Duration::ZERO,
                 (None, true) if self.post.has_more(&self.state) => POST_PAUSE,
                 (None, true) => self.pause(),
             };
@@ -156,6 +163,7 @@ impl<L: Log + 'static> Partition<L> {
             if let Err(error) = self.turn() {
                 break Err(error);
             }
+            self.hold();
         };
         self.upkeep.end();
         let error = match &ended {
@@ -167,6 +175,15 @@ impl<L: Log + 'static> Partition<L> {
         taken.drain(..).for_each(|one| self.waiting.push(one));
         self.refuse_all(&error);
         ended.map_err(QueueError::Log)
+    }
+
+    /// What waits here counts for the limits of the inbox.
+    fn hold(&mut self) {
+        let size = self.waiting.size();
+        if size != self.held {
+            self.shared.inbox.hold(size.0, size.1);
+            self.held = size;
+        }
     }
 
     /// How long nothing need be done when nothing comes.
@@ -215,7 +232,9 @@ impl<L: Log + 'static> Partition<L> {
                 }
             };
             match submission {
-                Submission::Enqueue(batch) => self.told.push(enqueue(&mut turn, batch)),
+                Submission::Enqueue(batch) => {
+                    self.told.push(enqueue(&mut turn, batch, &self.tasks_max));
+                }
                 Submission::Report(batch) => {
                     self.told
                         .push(report(&mut turn, batch, &mut self.dispatcher));
@@ -312,10 +331,8 @@ impl<L: Log + 'static> Partition<L> {
                 Told::Asked(answer) => answer(Ok(())),
             }
         }
-        for push in self.pushes.drain(..) {
-            let claimed = &self.claimed[push.claimed.clone()];
-            super::dispatch::deliver(&self.state, &self.reader, &push, claimed);
-        }
+        self.dispatcher
+            .deliver(&self.state, &self.reader, &mut self.pushes, &self.claimed);
         self.claimed.clear();
         for answer in self.last.drain(..) {
             answer(Ok(()));
@@ -406,12 +423,17 @@ pub(crate) struct Parts<L: Log> {
     pub post: Post,
     pub partition: usize,
     pub reserve_bytes: u64,
+    pub tasks_max: u64,
     pub place: String,
 }
 
-fn enqueue(turn: &mut Turn<'_>, batch: EnqueueBatch) -> Told {
+fn enqueue(turn: &mut Turn<'_>, batch: EnqueueBatch, tasks_max: &Limit) -> Told {
     let mut outcomes = Vec::with_capacity(batch.items.len());
     for item in &batch.items {
+        if let Err(exceeded) = tasks_max.check(turn.state.len() as u64 + 1) {
+            outcomes.push((item.number, Err(exceeded.into())));
+            continue;
+        }
         let outcome = match turn.enqueue(&item.command(&batch.bytes)) {
             Ok(Enqueued::Made(task)) => Ok(Outcome {
                 id: turn.state.id(task),

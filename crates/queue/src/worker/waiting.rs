@@ -15,6 +15,8 @@ pub(crate) struct Waiting {
     turns: VecDeque<u32>,
     /// What the first has had of its turn.
     had: usize,
+    items: usize,
+    bytes: usize,
 }
 
 impl Waiting {
@@ -24,11 +26,18 @@ impl Waiting {
 
     pub fn push(&mut self, submission: Submission) {
         let tenant = submission.tenant();
+        self.items += 1;
+        self.bytes += submission.record_bytes();
         let of_tenant = self.by_tenant.entry(tenant).or_default();
         if of_tenant.is_empty() {
             self.turns.push_back(tenant);
         }
         of_tenant.push_back(submission);
+    }
+
+    /// How many submissions wait, and how many bytes of records they may cause.
+    pub fn size(&self) -> (usize, usize) {
+        (self.items, self.bytes)
     }
 
     /// The one that comes next.
@@ -41,6 +50,8 @@ impl Waiting {
         let of_tenant = self.by_tenant.get_mut(&tenant)?;
         let submission = of_tenant.pop_front()?;
         self.had += submission.weight();
+        self.items -= 1;
+        self.bytes -= submission.record_bytes();
         if of_tenant.is_empty() {
             self.by_tenant.remove(&tenant);
             self.turns.pop_front();

@@ -14,8 +14,8 @@ use crate::core::state::{Change, State};
 pub(crate) struct Subscription {
     /// Whose queues.
     pub tenant: Box<str>,
-    /// Ids of queues; empty: all of the tenant's.
-    pub queues: BTreeSet<u32>,
+    /// Names of queues, for one may be made again; empty: all of the tenant's.
+    pub queues: BTreeSet<Box<str>>,
     /// A bit for each state.
     pub states: u8,
     pub sink: Arc<dyn ChangeSink>,
@@ -88,10 +88,11 @@ impl Watchers {
 impl Subscription {
     fn pick(&self, state: &State, change: &Change) -> Option<TaskChange> {
         let new = change.state?;
-        let wanted = self.states >> new as u8 & 1 == 1
-            && (self.queues.is_empty() || self.queues.contains(&change.queue));
+        let wanted = self.states >> new as u8 & 1 == 1;
         let queue = wanted.then(|| state.queue_with(change.queue))??;
-        (queue.tenant == self.tenant).then(|| TaskChange {
+        let watched = queue.tenant == self.tenant
+            && (self.queues.is_empty() || self.queues.contains(&queue.name));
+        watched.then(|| TaskChange {
             id: state.id(change.task),
             queue: queue.name.clone(),
             state: new,

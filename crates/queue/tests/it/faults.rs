@@ -63,7 +63,7 @@ async fn child_of_the_kills() {
             {
                 say('C', &mut std::iter::once(id));
             }
-            hand.worker.add_credits(1);
+            hand.worker.add_credits(1).unwrap();
         }
     }
 }

@@ -136,7 +136,7 @@ impl Home {
             .worker(TENANT, &spec, sink.clone())
             .await
             .unwrap();
-        worker.add_credits(credits);
+        worker.add_credits(credits).unwrap();
         Hand {
             queues: self.queues.clone(),
             worker,
@@ -264,6 +264,6 @@ impl Hand {
 
     pub async fn complete(&self, lease: Lease, result: &str) {
         self.say(lease, Said::Complete, result).await.unwrap();
-        self.worker.add_credits(1);
+        self.worker.add_credits(1).unwrap();
     }
 }

@@ -63,7 +63,7 @@ const CALLS: &[&str] = &[
 ];
 
 /// Calls that last as long as their clients want.
-const STREAMS: [&str; 3] = ["Produce", "Work", "Watch"];
+const LASTING: [&str; 5] = ["Produce", "Work", "Watch", "Claim", "WaitTask"];
 
 /// Calls that change nothing; every other one needs `queue:write`.
 const READS: [&str; 8] = [
@@ -91,7 +91,7 @@ pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
         let scope = if reads { "queue:read" } else { "queue:write" };
         scopes.push((path, vec![scope.to_owned()]));
     }
-    let lasting = STREAMS.map(|call| format!("/{SERVICE_NAME}/{call}"));
+    let lasting = LASTING.map(|call| format!("/{SERVICE_NAME}/{call}"));
     GrpcService {
         router,
         scopes,
@@ -185,7 +185,9 @@ impl Queue for Door {
 
     async fn claim(&self, request: Request<v1::ClaimRequest>) -> Answer<Encoded> {
         let (tenant, asked) = asked(request)?;
-        let tasks = calls::claim(&self.queues, &tenant, asked).await;
+        let tasks = self
+            .waiting(calls::claim(&self.queues, &tenant, asked))
+            .await;
         let mut message = BytesMut::new();
         for task in tasks.map_err(refused)? {
             encode::claimed(&mut message, &task.assigned());
@@ -219,7 +221,8 @@ impl Queue for Door {
         let (tenant, asked) = asked(request)?;
         let waited = async {
             let patience = patience(asked.wait_ms)?;
-            self.queues.wait(&tenant, id(&asked.id)?, patience).await
+            let wait = self.queues.wait(&tenant, id(&asked.id)?, patience);
+            self.waiting(wait).await
         };
         answer(waited.await.map(|view| convert::task(&view)))
     }
@@ -392,6 +395,18 @@ impl Queue for Door {
 }
 
 impl Door {
+    /// Waits for something, but not longer than the server runs.
+    async fn waiting<T>(
+        &self,
+        work: impl Future<Output = Result<T, QueueError>>,
+    ) -> Result<T, QueueError> {
+        tokio::select! {
+            biased;
+            done = work => done,
+            () = self.stopping.cancelled() => Err(QueueError::Stopping),
+        }
+    }
+
     async fn view(&self, tenant: &str, name: &str) -> Answer<v1::QueueInfo> {
         let view = self.queues.view_queue(tenant, name).await;
         answer(view.map(|view| convert::queue_info(&view)))

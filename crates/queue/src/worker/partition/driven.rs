@@ -74,6 +74,7 @@ impl Driven {
                 post: Post::new(peers, 0),
                 partition: 0,
                 reserve_bytes: config.segment_bytes,
+                tasks_max: u64::MAX,
                 place: "memory".to_owned(),
             }),
             dead: false,
@@ -167,7 +168,7 @@ impl Driven {
 
     /// The worker has room for so many more.
     pub fn add_credits(&mut self, worker: &DrivenWorker, count: u32) {
-        worker.0.add_credits(count);
+        assert!(worker.0.add_credits(count), "more room than there is");
         if worker.0.become_known(0) {
             self.push(Submission::Credits(worker.0.clone()));
         }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -14,21 +15,32 @@ use tonic::Status;
 /// A message is closed at this size, in bytes; one task may make it larger.
 const MESSAGE_BYTES: usize = 256 << 10;
 
+/// With so many bytes waiting to be sent, no more tasks are handed out on a stream…
+const FULL_BYTES: usize = 4 << 20;
+
+/// …until so many are left.
+const RELIEVED_BYTES: usize = 1 << 20;
+
 /// See the module.
 #[derive(Default)]
 pub(super) struct Outlet {
     waiting: Mutex<Waiting>,
+    /// Too much waits to be sent.
+    full: AtomicBool,
 }
 
 #[derive(Default)]
 struct Waiting {
     closed: VecDeque<Bytes>,
+    closed_bytes: usize,
     open: BytesMut,
     /// Numbers of reports that were accepted: one packed field of the next message.
     accepted: Vec<u64>,
     /// Things asked for on the stream that have no answer yet.
     unanswered: usize,
     ended: Option<Status>,
+    /// Nobody takes anything any more.
+    gone: bool,
     waker: Option<Waker>,
 }
 
@@ -42,13 +54,45 @@ impl Outlet {
         self.waiting().unanswered += count;
     }
 
+    /// Whether too much waits to be sent.
+    pub fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
+    }
+
+    /// Whether too much has waited and does no longer, since this was last asked.
+    pub fn is_relieved(&self) -> bool {
+        self.is_full()
+            && self.waiting().bytes() <= RELIEVED_BYTES
+            && self.full.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether more may be read from a client: it takes its answers, and not too many are to come.
+    pub fn may_ask(&self, unanswered_max: usize) -> bool {
+        let waiting = self.waiting();
+        waiting.unanswered < unanswered_max && waiting.bytes() < RELIEVED_BYTES
+    }
+
+    /// Nobody takes what is there or comes.
+    pub fn close(&self) {
+        *self.waiting() = Waiting {
+            gone: true,
+            ..Waiting::default()
+        };
+    }
+
     /// Adds `answers` answers, or none, by writing fields of the next message.
     pub fn put(&self, answers: usize, write: impl FnOnce(&mut Page<'_>)) {
         let mut waiting = self.waiting();
+        if waiting.gone {
+            return;
+        }
         waiting.unanswered = waiting.unanswered.saturating_sub(answers);
         write(&mut Page {
             waiting: &mut waiting,
         });
+        if waiting.bytes() >= FULL_BYTES {
+            self.full.store(true, Ordering::SeqCst);
+        }
         let waker = waiting.waker.take();
         drop(waiting);
         if let Some(waker) = waker {
@@ -65,11 +109,6 @@ impl Outlet {
         if let Some(waker) = waker {
             waker.wake();
         }
-    }
-
-    /// Things asked for that have no answer yet.
-    pub fn unanswered(&self) -> usize {
-        self.waiting().unanswered
     }
 
     /// The next message. `asks_more` says whether more may be asked for on the stream: once it may not
@@ -99,8 +138,13 @@ impl Outlet {
 }
 
 impl Waiting {
+    fn bytes(&self) -> usize {
+        self.closed_bytes + self.open.len()
+    }
+
     fn take(&mut self) -> Option<Bytes> {
         if let Some(message) = self.closed.pop_front() {
+            self.closed_bytes -= message.len();
             return Some(message);
         }
         if !self.accepted.is_empty() {
@@ -151,6 +195,7 @@ impl Page<'_> {
     pub fn message(&mut self) -> &mut BytesMut {
         if self.waiting.open.len() >= MESSAGE_BYTES {
             let full = self.waiting.open.split().freeze();
+            self.waiting.closed_bytes += full.len();
             self.waiting.closed.push_back(full);
         }
         &mut self.waiting.open

@@ -1,5 +1,6 @@
 //! The stream on which tasks are enqueued.
 
+use std::collections::{BTreeSet, HashMap};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -30,6 +31,9 @@ impl ProduceSink for Sink {
     }
 }
 
+/// Queues that could not be made, by name.
+type Unmade = HashMap<String, QueueError>;
+
 /// A conversation with a producer: reads what it sends while there is room, and sends what there is.
 pub(super) struct Produce {
     queues: Queues,
@@ -40,11 +44,8 @@ pub(super) struct Produce {
     next_number: u64,
     /// The queue of the message before.
     queue: Option<Arc<QueueHandle>>,
-    /// A message of which a queue must be made first.
-    held: Option<(
-        v1::ProduceRequest,
-        BoxFuture<'static, Result<(), QueueError>>,
-    )>,
+    /// A message of which queues must be made first.
+    held: Option<(v1::ProduceRequest, BoxFuture<'static, Unmade>)>,
 }
 
 impl Produce {
@@ -68,14 +69,13 @@ impl Produce {
 
     /// Reads until nothing has come, or enough waits.
     fn read(&mut self, context: &mut Context<'_>) {
-        while self.sink.0.unanswered() < UNANSWERED_MAX {
+        while self.sink.0.may_ask(UNANSWERED_MAX) {
             if let Some((_, making)) = &mut self.held {
-                // Whether it was made is seen when the tasks are added.
-                if making.as_mut().poll(context).is_pending() {
+                let Poll::Ready(unmade) = making.as_mut().poll(context) else {
                     return;
-                }
+                };
                 let (message, _) = self.held.take().expect("it was just polled");
-                self.enqueue(&message);
+                self.enqueue(&message, &unmade);
                 continue;
             }
             let Some(inbound) = &mut self.inbound else {
@@ -101,28 +101,36 @@ impl Produce {
         }
         let names = message.tasks.iter().map(|task| &task.queue);
         let names = std::iter::once(&message.queue).chain(names);
-        let unknown = names
-            .filter(|name| !name.is_empty())
-            .find(|name| self.find(name).is_none());
-        match unknown.filter(|_| self.queues.config().create_on_demand) {
-            None => self.enqueue(&message),
-            Some(name) => {
-                let (queues, tenant, name) =
-                    (self.queues.clone(), self.tenant.clone(), name.clone());
-                let making = Box::pin(async move { queues.queue(&tenant, &name).await.map(drop) });
-                self.held = Some((message, making));
+        let mut unknown = names.filter(|name| !name.is_empty() && self.find(name).is_none());
+        let Some(first) = unknown
+            .next()
+            .filter(|_| self.queues.config().create_on_demand)
+        else {
+            return self.enqueue(&message, &Unmade::default());
+        };
+        let unknown: BTreeSet<String> = unknown.chain([first]).cloned().collect();
+        let (queues, tenant) = (self.queues.clone(), self.tenant.clone());
+        let making = Box::pin(async move {
+            let mut unmade = Unmade::default();
+            for name in unknown {
+                if let Err(error) = queues.queue(&tenant, &name).await {
+                    unmade.insert(name, error);
+                }
             }
-        }
+            unmade
+        });
+        self.held = Some((message, making));
     }
 
     fn find(&self, name: &str) -> Option<Arc<QueueHandle>> {
-        let known = self.queue.as_ref().filter(|queue| &*queue.name == name);
+        let known = self.queue.as_ref();
+        let known = known.filter(|queue| &*queue.name == name && !queue.is_deleted());
         known
             .cloned()
             .or_else(|| self.queues.known_queue(&self.tenant, name))
     }
 
-    fn enqueue(&mut self, message: &v1::ProduceRequest) {
+    fn enqueue(&mut self, message: &v1::ProduceRequest, unmade: &Unmade) {
         let mut refused = Vec::new();
         self.sink.0.expect(message.tasks.len());
         let first = self.next_number;
@@ -132,7 +140,12 @@ impl Produce {
             Ok(mut enqueues) => {
                 for (number, task) in (first..).zip(&message.tasks) {
                     let added = self.add(&mut enqueues, number, message, usual.as_ref(), task);
-                    if let Err(error) = added {
+                    if let Err(mut error) = added {
+                        if let QueueError::QueueNotFound { name } = &error
+                            && let Some(cause) = unmade.get(name)
+                        {
+                            error = cause.clone();
+                        }
                         refused.push((number, Err(error)));
                     }
                 }
@@ -171,6 +184,13 @@ impl Produce {
         })?;
         let after = convert::ids(&task.after)?;
         enqueues.add(number, queue, &convert::new_task(task, &after)?)
+    }
+}
+
+impl Drop for Produce {
+    fn drop(&mut self) {
+        // Partitions have the sink until everything is answered.
+        self.sink.0.close();
     }
 }
 

@@ -55,6 +55,10 @@ impl WorkSink for Sink {
     fn ended(&self, error: QueueError) {
         self.0.end(grpc_status(&error));
     }
+
+    fn is_full(&self) -> bool {
+        self.0.is_full()
+    }
 }
 
 type Taken = Result<(Worker, u64), QueueError>;
@@ -99,7 +103,7 @@ impl Work {
     }
 
     fn read(&mut self, context: &mut Context<'_>) {
-        while self.sink.0.unanswered() < UNANSWERED_MAX {
+        while self.sink.0.may_ask(UNANSWERED_MAX) {
             if let Place::Coming(taking, ..) = &mut self.place {
                 match taking.as_mut().poll(context) {
                     Poll::Pending => return,
@@ -196,7 +200,9 @@ impl Work {
             let sink = self.sink.clone();
             worker.drain(move || sink.0.put(0, |page| encode::drained(page.message())));
         }
-        worker.add_credits(message.credits);
+        if let Err(error) = worker.add_credits(message.credits) {
+            self.break_off(grpc_status(&error));
+        }
     }
 }
 
@@ -231,6 +237,13 @@ fn report(
     }
 }
 
+impl Drop for Work {
+    fn drop(&mut self) {
+        // Partitions know the sink for as long as its leases last.
+        self.sink.0.close();
+    }
+}
+
 impl Stream for Work {
     type Item = Result<Encoded, Status>;
 
@@ -244,6 +257,11 @@ impl Stream for Work {
             let farewell = || self.stopping.farewell();
             self.sink.0.poll_next(context, asks_more, farewell)
         };
+        if let Place::There(worker, _) = &self.place
+            && self.sink.0.is_relieved()
+        {
+            worker.resume();
+        }
         next.map(|message| message.map(|message| message.map(Encoded)))
     }
 }

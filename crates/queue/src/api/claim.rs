@@ -1,0 +1,233 @@
+//! Claims: a worker's place for the length of one call.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::session::WorkSpec;
+use super::sink::{Assigned, ReportSink, WorkSink};
+use super::submit::{Said, Submission};
+use super::work::{Reports, answer};
+use super::{Queues, lock};
+use crate::core::command::Defer;
+use crate::error::QueueError;
+use crate::model::{AttemptEnd, Lease, TaskId};
+use crate::store::content::{self, Content, Format};
+
+/// Bytes of tasks in one claim, but for the last one.
+const CLAIM_BYTES_MAX: usize = 4 << 20;
+
+impl Queues {
+    /// Leases up to `most` tasks that are ready now, or waits up to `patience` for the first to be. Whoever
+    /// gives up waiting for the answer gets nothing: what was leased meanwhile is given back.
+    ///
+    /// # Errors
+    /// As [`Queues::worker`].
+    pub async fn claim(
+        &self,
+        tenant: &str,
+        spec: &WorkSpec,
+        most: u32,
+        patience: Duration,
+    ) -> Result<Vec<OwnedTask>, QueueError> {
+        let basket = Arc::new(Basket {
+            queues: self.clone(),
+            tenant: tenant.into(),
+            kept: Mutex::default(),
+            filled: Notify::new(),
+        });
+        let claiming = Claiming(&basket);
+        let (worker, _) = self.worker(tenant, spec, basket.clone()).await?;
+        let partitions = self.inner.partitions()?.len();
+        let start = self.inner.spread.fetch_add(1, Ordering::Relaxed) as usize;
+        for step in 0..partitions {
+            let room = most - basket.len();
+            if room == 0 || basket.is_full() {
+                break;
+            }
+            // A session for each: none may hand out what another still counts on.
+            let once = Arc::new(worker.session.alike(partitions));
+            once.add_credits(room);
+            let (answer, told) = answer();
+            let submission = Submission::Once(once, answer);
+            self.inner
+                .submit((start + step) % partitions, submission, 0)?;
+            told.await.unwrap_or(Err(QueueError::Stopping))?;
+        }
+        if basket.len() == 0 && !patience.is_zero() {
+            worker.add_credits(most)?;
+            // In either case what has come will be seen.
+            let _ = tokio::time::timeout(patience, basket.filled.notified()).await;
+            worker.leave().await?;
+        }
+        let tasks = basket.close();
+        drop(claiming);
+        Ok(tasks)
+    }
+}
+
+/// A claim that somebody waits for. Dropped before its end, it gives back what it has got.
+struct Claiming<'a>(&'a Basket);
+
+impl Drop for Claiming<'_> {
+    fn drop(&mut self) {
+        let left = self.0.close();
+        self.0.give_back(left.iter().map(|task| task.lease));
+    }
+}
+
+/// What a claim has got so far.
+struct Basket {
+    queues: Queues,
+    tenant: Box<str>,
+    kept: Mutex<Kept>,
+    filled: Notify,
+}
+
+#[derive(Default)]
+struct Kept {
+    tasks: Vec<OwnedTask>,
+    bytes: usize,
+    closed: bool,
+}
+
+/// A task handed out, with what it carries.
+#[derive(Clone, Debug)]
+pub struct OwnedTask {
+    /// The task's id.
+    pub id: TaskId,
+    /// Its queue's name.
+    pub queue: String,
+    /// Proof of the lease.
+    pub lease: Lease,
+    /// When the lease ends, in Unix milliseconds.
+    pub lease_until_ms: u64,
+    /// How long it lasts.
+    pub lease_ms: u64,
+    /// Which attempt this is, from 1.
+    pub attempt: u16,
+    /// Attempts before it is dead.
+    pub max_attempts: u16,
+    /// 0 to 9.
+    pub priority: u8,
+    /// Its tags, as [`Assigned::tags`].
+    pub tags: Vec<u8>,
+    /// Payload and so on, as [`Assigned::content`].
+    pub content: Vec<u8>,
+}
+
+impl OwnedTask {
+    /// The same, borrowed.
+    pub fn assigned(&self) -> Assigned<'_> {
+        Assigned {
+            id: self.id,
+            queue: &self.queue,
+            lease: self.lease,
+            lease_until_ms: self.lease_until_ms,
+            lease_ms: self.lease_ms,
+            attempt: self.attempt,
+            max_attempts: self.max_attempts,
+            priority: self.priority,
+            tags: &self.tags,
+            content: &self.content,
+            private: &[],
+            about: None,
+        }
+    }
+
+    /// Its tags, taken apart.
+    pub fn tags(&self) -> impl Iterator<Item = &str> {
+        content::tags(&self.tags)
+    }
+
+    /// Payload and so on, taken apart; what is private is not there.
+    ///
+    /// # Errors
+    /// [`QueueError::Malformed`].
+    pub fn carried(&self) -> Result<Content<'_>, QueueError> {
+        Ok(content::take_for_workers(&self.content)?)
+    }
+}
+
+impl Basket {
+    fn len(&self) -> u32 {
+        lock(&self.kept).tasks.len() as u32
+    }
+
+    /// Takes everything; what comes later is given back.
+    fn close(&self) -> Vec<OwnedTask> {
+        let mut kept = lock(&self.kept);
+        kept.closed = true;
+        std::mem::take(&mut kept.tasks)
+    }
+
+    fn give_back(&self, leases: impl Iterator<Item = Lease>) {
+        let Ok(mut reports) = Reports::new(&self.queues, &self.tenant) else {
+            return;
+        };
+        let said = Said::Defer {
+            delay_ms: 0,
+            how: Defer::Release,
+        };
+        for (number, lease) in (0..).zip(leases) {
+            // A lease that is not taken back ends by itself.
+            let _ = reports.add(number, &lease.to_bytes(), said, &[], Format::Bytes);
+        }
+        let nobody: Arc<dyn ReportSink> = Arc::new(Nobody);
+        reports.submit(&nobody);
+    }
+}
+
+/// Who does not care what became of a report.
+struct Nobody;
+
+impl ReportSink for Nobody {
+    fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
+}
+
+impl ReportSink for Basket {
+    fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
+}
+
+impl WorkSink for Basket {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+        let owned = tasks.map(|task| OwnedTask {
+            id: task.id,
+            queue: task.queue.to_owned(),
+            lease: task.lease,
+            lease_until_ms: task.lease_until_ms,
+            lease_ms: task.lease_ms,
+            attempt: task.attempt,
+            max_attempts: task.max_attempts,
+            priority: task.priority,
+            tags: task.tags.to_vec(),
+            content: task.content.to_vec(),
+        });
+        let mut kept = lock(&self.kept);
+        if kept.closed {
+            drop(kept);
+            return self.give_back(owned.map(|task| task.lease));
+        }
+        for task in owned {
+            kept.bytes += task.content.len() + task.tags.len();
+            kept.tasks.push(task);
+        }
+        self.filled.notify_one();
+    }
+
+    fn is_full(&self) -> bool {
+        lock(&self.kept).bytes >= CLAIM_BYTES_MAX
+    }
+
+    fn not_taken(&self, leases: &mut dyn Iterator<Item = Lease>) {
+        self.give_back(leases);
+    }
+
+    fn lost(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
+
+    fn ended(&self, _: QueueError) {
+        self.filled.notify_one();
+    }
+}

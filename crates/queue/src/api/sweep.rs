@@ -1,0 +1,79 @@
+//! What is done to many tasks of a queue: turn by turn, so that others have theirs between.
+
+use super::Queues;
+use crate::core::command::Command;
+use crate::error::QueueError;
+use crate::model::TaskState;
+
+/// Tasks that one turn deletes or puts back.
+const SWEEP: u32 = 1_000;
+
+impl Queues {
+    /// Deletes the tasks of a queue in some states (empty: all but leased ones). Returns how many.
+    ///
+    /// # Errors
+    /// [`QueueError::QueueNotFound`].
+    pub async fn purge(
+        &self,
+        tenant: &str,
+        name: &str,
+        states: &[TaskState],
+    ) -> Result<u64, QueueError> {
+        let queue = self.existing_queue(tenant, name)?.id;
+        let mask = states
+            .iter()
+            .fold(0, |mask, state| mask | 1 << *state as u8);
+        let states = if mask == 0 { u8::MAX } else { mask };
+        let mut deleted = 0;
+        for partition in 0..self.inner.partitions()?.len() {
+            loop {
+                let asked = self
+                    .inner
+                    .ask(partition, move |turn| turn.purge(queue, states, SWEEP));
+                let purged = asked.await??;
+                deleted += u64::from(purged.tasks);
+                if !purged.more {
+                    break;
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
+    /// Puts dead tasks of a queue back, the oldest first, at most `limit`; zero: all. Returns how many.
+    ///
+    /// # Errors
+    /// [`QueueError::QueueNotFound`].
+    pub async fn requeue_dead(
+        &self,
+        tenant: &str,
+        name: &str,
+        limit: u64,
+    ) -> Result<u64, QueueError> {
+        let queue = self.existing_queue(tenant, name)?.id;
+        let mut left = if limit == 0 { u64::MAX } else { limit };
+        let mut requeued = 0;
+        for partition in 0..self.inner.partitions()?.len() {
+            let mut from = Some(0);
+            while let Some(at) = from.filter(|_| left > 0) {
+                let room = left.min(u64::from(SWEEP)) as usize;
+                let asked = self.inner.ask(partition, move |turn| {
+                    let page = turn.state.page(queue, TaskState::Dead, at, room, |_| true);
+                    let entries = page.places.iter().map(|place| *turn.state.entry(*place));
+                    (entries.collect::<Vec<_>>(), page.next)
+                });
+                let (entries, next) = asked.await?;
+                let keys = self.keys(partition, entries).await?;
+                let asked = self.inner.ask(partition, move |turn| {
+                    let requeue = |(number, key)| turn.run(&Command::Requeue { number, key });
+                    keys.into_iter().map(requeue).filter(Result::is_ok).count() as u64
+                });
+                let count = asked.await?;
+                requeued += count;
+                left = left.saturating_sub(count);
+                from = next;
+            }
+        }
+        Ok(requeued)
+    }
+}

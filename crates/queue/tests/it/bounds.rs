@@ -1,0 +1,191 @@
+//! What is bounded: room that workers have, what waits for one that takes nothing, tasks in all; and
+//! what happens to those who hold on to a queue that goes, or go away themselves.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use egret_base::Coded;
+use egret_queue::model::{AttemptEnd, Lease, TaskId, TaskState};
+use egret_queue::{
+    Assigned, CREDITS_MAX, NewTask, QueueConfig, QueueError, ReportSink, SettingsChange, WorkSink,
+    WorkSpec,
+};
+use tokio::sync::Notify;
+
+use crate::home::{Came, Home, TENANT, config, soon};
+
+fn spec(worker: &str) -> WorkSpec {
+    WorkSpec {
+        queues: vec!["q".to_owned()],
+        worker: worker.to_owned(),
+        lease_ms: None,
+    }
+}
+
+/// A worker that takes tasks until it is told to be full.
+#[derive(Default)]
+struct Bucket {
+    tasks: Mutex<Vec<TaskId>>,
+    full: AtomicBool,
+    came: Notify,
+}
+
+impl ReportSink for Bucket {
+    fn reported(&self, _: &[(u64, Result<(), QueueError>)]) {}
+}
+
+impl WorkSink for Bucket {
+    fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
+        self.tasks.lock().unwrap().extend(tasks.map(|task| task.id));
+        self.full.store(true, Ordering::SeqCst);
+        self.came.notify_one();
+    }
+
+    fn lost(&self, _: TaskId, _: Lease, _: AttemptEnd) {}
+
+    fn ended(&self, _: QueueError) {}
+
+    fn is_full(&self) -> bool {
+        self.full.load(Ordering::SeqCst)
+    }
+}
+
+#[tokio::test]
+async fn who_takes_no_more_gets_the_rest_when_it_does() {
+    let home = Home::new(config()).await;
+    home.make("q", SettingsChange::default()).await;
+    let bucket = Arc::new(Bucket::default());
+    let sink: Arc<dyn WorkSink> = bucket.clone();
+    let (worker, _) = home.queues.worker(TENANT, &spec("w"), sink).await.unwrap();
+    worker.add_credits(1_000).unwrap();
+    let tasks = vec![NewTask::default(); 1_000];
+    home.enqueue("q", &tasks).await;
+    loop {
+        soon(bucket.came.notified()).await;
+        let count = bucket.tasks.lock().unwrap().len();
+        // Both partitions may have looked before it was full.
+        assert!(count <= 1_000, "no task comes twice");
+        if count == 1_000 {
+            break;
+        }
+        bucket.full.store(false, Ordering::SeqCst);
+        worker.resume();
+    }
+    let mut ids = bucket.tasks.lock().unwrap().clone();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), 1_000);
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_claim_takes_as_many_bytes_as_an_answer_may_have() {
+    let home = Home::new(config()).await;
+    home.make("q", SettingsChange::default()).await;
+    let payload = vec![b'x'; 512 << 10];
+    let large = NewTask {
+        payload: &payload,
+        ..NewTask::default()
+    };
+    home.enqueue("q", &vec![large; 64]).await;
+    let worker = spec("w");
+    let mut seen = 0;
+    while seen < 64 {
+        let claimed = home
+            .queues
+            .claim(TENANT, &worker, 1_000, Duration::from_secs(60));
+        let claimed = soon(claimed).await.unwrap();
+        let bytes: usize = claimed.iter().map(|task| task.content.len()).sum();
+        assert!(bytes <= 64 << 20, "{bytes} bytes at once");
+        assert!(claimed.iter().all(|task| task.attempt == 1));
+        seen += claimed.len();
+    }
+    assert_eq!(home.view("q").await.count(TaskState::Leased), 64);
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn names_and_room_have_their_limits() {
+    let home = Home::new(config()).await;
+    home.make("q", SettingsChange::default()).await;
+    let sink: Arc<dyn WorkSink> = Arc::new(Bucket::default());
+    let long = spec(&"w".repeat(2_000));
+    let long = home.queues.worker(TENANT, &long, sink.clone());
+    let refused = long.await.err().unwrap();
+    assert_eq!(refused.code(), "invalid_request", "{refused}");
+    let (worker, _) = home.queues.worker(TENANT, &spec("w"), sink).await.unwrap();
+    worker.add_credits(CREDITS_MAX).unwrap();
+    let refused = worker.add_credits(1).unwrap_err();
+    assert_eq!(refused.code(), "invalid_request", "{refused}");
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn one_task_too_many_is_refused_by_the_limits_name() {
+    let home = Home::new(QueueConfig {
+        partitions: 1,
+        tasks_max: 10,
+        ..config()
+    })
+    .await;
+    home.make("q", SettingsChange::default()).await;
+    let outcomes = home.enqueue("q", &vec![NewTask::default(); 11]).await;
+    assert_eq!(
+        outcomes.iter().filter(|outcome| outcome.is_ok()).count(),
+        10
+    );
+    let refused = outcomes.into_iter().find_map(Result::err).unwrap();
+    assert!(refused.to_string().contains("queue.tasks_max"), "{refused}");
+    let hand = home.worker("q", 10).await;
+    let (_, lease, _) = hand.task().await;
+    hand.complete(lease, "").await;
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_queue_whose_maker_goes_away_is_nobody_elses() {
+    let mut home = Home::new(config()).await;
+    let change = SettingsChange::default();
+    for round in 0..20 {
+        let name = format!("gone-{round}");
+        let making = home.queues.put_queue(TENANT, &name, &change);
+        let mut making = Box::pin(making);
+        for _ in 0..=round % 3 {
+            // It goes on without whoever asked.
+            let polled = tokio::time::timeout(Duration::ZERO, &mut making).await;
+            if polled.is_ok() {
+                break;
+            }
+        }
+        drop(making);
+        let other = format!("theirs-{round}");
+        home.queues
+            .put_queue("other", &other, &change)
+            .await
+            .unwrap();
+    }
+    home.restart().await;
+    let theirs = home.queues.list_queues("other").await.unwrap();
+    assert_eq!(theirs.len(), 20);
+    for queue in home.queues.list_queues(TENANT).await.unwrap() {
+        assert!(queue.name.starts_with("gone-"), "{}", queue.name);
+    }
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_holds_on_to_a_deleted_queue_is_told() {
+    let home = Home::new(config()).await;
+    home.make("q", SettingsChange::default()).await;
+    let handle = home.queues.known_queue(TENANT, "q").unwrap();
+    let hand = home.worker("q", 1).await;
+    home.queues.delete_queue(TENANT, "q", false).await.unwrap();
+    assert!(handle.is_deleted());
+    assert!(matches!(hand.next().await, Came::Ended));
+    home.make("q", SettingsChange::default()).await;
+    home.enqueue_one("q", NewTask::default()).await;
+    let hand = home.worker("q", 1).await;
+    hand.task().await;
+    home.stop().await;
+}
