@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     std::fs::create_dir_all(&server)?;
     tonic_prost_build::configure()
         .build_client(false)
+        .codec_path("crate::codec::BoundedCodec")
         .out_dir(server)
         .extern_path(".egret.queue.v1.WorkResponse", "crate::Encoded")
         .extern_path(".egret.queue.v1.ProduceResponse", "crate::Encoded")

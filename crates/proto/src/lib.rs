@@ -1,6 +1,8 @@
 //! The gRPC contracts as Rust code, generated from `proto/` when this crate is built: messages, a
 //! client for programs that use Egret, and the server's side for the doors.
 
+pub mod codec;
+
 use bytes::{Buf, BufMut, Bytes};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType};

@@ -25,8 +25,11 @@ const PUSH_MAX: u32 = 1_024;
 /// Tasks handed out in one turn, or up to one push more; the others have theirs in the next.
 const TURN_CLAIMS_MAX: usize = 8_192;
 
-/// Tasks of which the contents are read together.
+/// Tasks of which the contents are read together, at most…
 const READ_MAX: usize = 64;
+
+/// …and bytes of their records, but for the last one.
+const READ_BYTES_MAX: usize = 1 << 20;
 
 /// Tasks claimed for a worker, to be pushed when the turn is committed.
 pub(crate) struct Push {
@@ -360,21 +363,30 @@ fn push(
     claimed: &[Claimed],
 ) -> usize {
     let mut pushed = 0;
-    for some in claimed.chunks(READ_MAX) {
-        if session.sink.is_full() {
-            break;
-        }
-        push_some(state, reader, session, some);
-        pushed += some.len();
+    while pushed < claimed.len() && !session.sink.is_full() {
+        pushed += push_some(state, reader, session, &claimed[pushed..]);
     }
     pushed
 }
 
-fn push_some(state: &State, reader: &impl LogReader, session: &WorkSession, claimed: &[Claimed]) {
-    let mut contents = Vec::with_capacity(claimed.len());
-    for one in claimed {
+fn push_some(
+    state: &State,
+    reader: &impl LogReader,
+    session: &WorkSession,
+    claimed: &[Claimed],
+) -> usize {
+    let mut contents = Vec::with_capacity(claimed.len().min(READ_MAX));
+    let (mut read, mut bytes) = (0, 0);
+    for one in claimed.iter().take(READ_MAX) {
+        if bytes >= READ_BYTES_MAX {
+            break;
+        }
+        read += 1;
         match reader.read(Seq(one.record)) {
-            Ok(record) => contents.push((one, record)),
+            Ok(record) => {
+                bytes += record.len();
+                contents.push((one, record));
+            }
             Err(error) => {
                 // The lease will expire; another attempt may find the record.
                 tracing::error!(task = %state.id(one.task), %error, "a task's content was not read");
@@ -389,6 +401,7 @@ fn push_some(state: &State, reader: &impl LogReader, session: &WorkSession, clai
         assigned
     });
     session.sink.assigned(&mut tasks);
+    read
 }
 
 fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Assigned<'a>> {

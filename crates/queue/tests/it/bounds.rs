@@ -97,7 +97,7 @@ async fn a_claim_takes_as_many_bytes_as_an_answer_may_have() {
             .claim(TENANT, &worker, 1_000, Duration::from_secs(60));
         let claimed = soon(claimed).await.unwrap();
         let bytes: usize = claimed.iter().map(|task| task.content.len()).sum();
-        assert!(bytes <= 64 << 20, "{bytes} bytes at once");
+        assert!(bytes <= 6 << 20, "{bytes} bytes at once");
         assert!(claimed.iter().all(|task| task.attempt == 1));
         seen += claimed.len();
     }

@@ -1,10 +1,13 @@
 //! Enqueueing, one task or many, each answered by itself.
 
+use std::fmt;
+
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use egret_queue::{QueueError, Queues};
+use egret_queue::{BATCH_MAX, QueueError, Queues};
 use http::StatusCode;
 use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use utoipa::ToSchema;
 
 use super::request::TaskRequest;
@@ -25,6 +28,36 @@ pub(super) enum EnqueueRequest<'a> {
     One(Box<TaskRequest<'a>>),
     /// Several.
     Several(Vec<TaskRequest<'a>>),
+}
+
+/// At most one more than may be: of what is refused no more is kept.
+struct Tasks<'a>(Vec<TaskRequest<'a>>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Tasks<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Several;
+
+        impl<'de> Visitor<'de> for Several {
+            type Value = Vec<TaskRequest<'de>>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "an array of tasks")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+                let mut tasks = Vec::new();
+                while tasks.len() <= BATCH_MAX
+                    && let Some(task) = from.next_element()?
+                {
+                    tasks.push(task);
+                }
+                while from.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(tasks)
+            }
+        }
+
+        from.deserialize_seq(Several).map(Self)
+    }
 }
 
 /// Enqueue tasks
@@ -60,8 +93,8 @@ pub(super) async fn enqueue(
     body: JsonText,
 ) -> Result<Response, Problem> {
     if body.is_array() {
-        let tasks: Vec<TaskRequest<'_>> = body.read()?;
-        let wanted = tasks.iter().map(|task| task.wanted(&name, &trace));
+        let tasks: Tasks<'_> = body.read()?;
+        let wanted = tasks.0.iter().map(|task| task.wanted(&name, &trace));
         let outcomes = queue::enqueue(&queues, caller.tenant(), wanted.collect()).await?;
         let items = outcomes.into_iter().map(EnqueueOutcome::from).collect();
         return Ok(Json(EnqueueOutcomes { items }).into_response());
