@@ -95,6 +95,20 @@ impl<T> Inbox<T> {
         Ok(())
     }
 
+    /// Puts one item in, whatever waits: for what is bounded otherwise, and must not be lost.
+    ///
+    /// # Errors
+    /// The item, when the inbox is closed.
+    pub fn push_always(&self, item: T) -> Result<(), T> {
+        let mut state = self.state();
+        if state.closed {
+            return Err(item);
+        }
+        state.items.push(item);
+        self.arrive(state);
+        Ok(())
+    }
+
     /// Puts in all of `items`, which together weigh `bytes`, and empties the vector; or leaves it
     /// as it is.
     ///

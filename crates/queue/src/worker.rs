@@ -32,6 +32,7 @@ use dispatch::Dispatcher;
 use partition::{Partition, Parts, Shared};
 use post::Post;
 use upkeep::Upkeep;
+use waiting::Shares;
 
 /// Segments of the log that work on tasks may use when the disk is full.
 const RESERVE_SEGMENTS: u64 = 1;
@@ -112,7 +113,7 @@ impl Queues {
     async fn begin(&self) -> Result<(), QueueError> {
         let inner = self.inner.clone();
         let opened = tokio::task::spawn_blocking(move || inner.open());
-        let partitions = opened.await.map_err(|_| QueueError::Stopping)??;
+        let mut partitions = opened.await.map_err(|_| QueueError::Stopping)??;
         let mut found: BTreeMap<u32, (String, String, crate::model::QueueSettings)> =
             BTreeMap::new();
         for partition in &partitions {
@@ -132,6 +133,9 @@ impl Queues {
         let ids = partitions.iter().map(|one| one.state.next_queue_id());
         let next = u64::from(ids.max().unwrap_or_default().max(1));
         let mut shared = Vec::with_capacity(partitions.len());
+        for partition in &mut partitions {
+            partition.note_limits();
+        }
         for (number, partition) in partitions.into_iter().enumerate() {
             shared.push(partition.shared.clone());
             let thread = std::thread::Builder::new()
@@ -261,6 +265,7 @@ impl Inner {
         };
         let reader = log.reader();
         let shared = Arc::new(Shared {
+            shares: Shares::new(limits.bytes_max),
             inbox: Inbox::new(limits),
             read: Box::new(move |seq| reader.read(seq)),
         });

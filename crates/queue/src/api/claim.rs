@@ -52,8 +52,7 @@ impl Queues {
             once.add_credits(room);
             let (answer, told) = answer();
             let submission = Submission::Once(once, answer);
-            self.inner
-                .submit((start + step) % partitions, submission, 0)?;
+            self.inner.submit((start + step) % partitions, submission)?;
             told.await.unwrap_or(Err(QueueError::Stopping))?;
         }
         if basket.len() == 0 && !patience.is_zero() {

@@ -195,17 +195,24 @@ impl Inner {
     }
 
     /// Hands something to a partition.
-    pub fn submit(
-        &self,
-        partition: usize,
-        submission: Submission,
-        bytes: usize,
-    ) -> Result<(), QueueError> {
-        let pushed = self.partitions()?[partition].inbox.push(submission, bytes);
-        pushed.map_err(|refused| match refused {
-            Refused::Full(_, limit) => QueueError::Limit(limit),
-            Refused::Closed(_) => QueueError::Stopping,
+    pub fn submit(&self, partition: usize, submission: Submission) -> Result<(), QueueError> {
+        let shared = &self.partitions()?[partition];
+        let (tenant, bytes) = (submission.tenant(), submission.held_bytes());
+        shared.shares.take(tenant, bytes)?;
+        let pushed = shared.inbox.push(submission, bytes);
+        pushed.map_err(|refused| {
+            shared.shares.give_back(tenant, bytes);
+            match refused {
+                Refused::Full(_, limit) => QueueError::Limit(limit),
+                Refused::Closed(_) => QueueError::Stopping,
+            }
         })
+    }
+
+    /// Tells a partition something that it must hear of, whatever waits for it.
+    pub fn tell(&self, partition: usize, submission: Submission) -> Result<(), QueueError> {
+        let pushed = self.partitions()?[partition].inbox.push_always(submission);
+        pushed.map_err(|_| QueueError::Stopping)
     }
 
     /// Has something done in a partition's turn; returns when that is committed.
@@ -222,7 +229,7 @@ impl Inner {
                 let _ = tell.send(committed.map(|()| result));
             })
         });
-        self.submit(partition, Submission::Ask(ask), 0)?;
+        self.submit(partition, Submission::Ask(ask))?;
         told.await.unwrap_or(Err(QueueError::Stopping))
     }
 }

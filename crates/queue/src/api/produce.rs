@@ -315,7 +315,6 @@ impl<'q> Enqueues<'q> {
             if part.items.is_empty() {
                 continue;
             }
-            let weight = part.bytes.len() + part.items.len() * size_of::<Item>();
             let numbers: Vec<u64> = part.items.iter().map(|item| item.number).collect();
             let batch = EnqueueBatch {
                 tenant: self.tenant,
@@ -324,7 +323,7 @@ impl<'q> Enqueues<'q> {
                 sink: sink.clone(),
             };
             let submission = Submission::Enqueue(batch);
-            if let Err(error) = self.queues.inner.submit(partition, submission, weight) {
+            if let Err(error) = self.queues.inner.submit(partition, submission) {
                 let outcomes = numbers
                     .into_iter()
                     .map(|number| (number, Err(error.clone())));

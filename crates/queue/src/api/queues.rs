@@ -17,6 +17,7 @@ use crate::core::command::{Command, Refusal};
 use crate::core::state::Counts;
 use crate::error::QueueError;
 use crate::model::{QueueSettings, Retention, RetryPolicy, TaskState};
+use crate::worker::limits::is_limited;
 
 /// What is to change of a queue's settings; what is absent stays.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -202,6 +203,9 @@ impl Queues {
             // Whatever becomes of it, no other queue gets the same.
             None => self.inner.next_queue.fetch_add(1, Ordering::AcqRel) as u32,
         };
+        if known.is_some() && is_limited(&settings) {
+            self.note_leased(id).await?;
+        }
         for partition in 0..self.inner.partitions()?.len() {
             let defined = self.define(partition, id, tenant, name, &settings).await;
             if let Err(error) = defined {
@@ -211,8 +215,9 @@ impl Queues {
                 return Err(error);
             }
         }
-        for partition in self.inner.limits.reconsider(id) {
-            self.inner.submit(partition, Submission::Consider(id), 0)?;
+        self.inner.limits.reconsider(id);
+        for partition in 0..self.inner.partitions()?.len() {
+            self.inner.tell(partition, Submission::Consider(id))?;
         }
         if let Some(queue) = known {
             queue.set_settings(settings);
@@ -227,6 +232,21 @@ impl Queues {
         let of_tenant = queues.entry(tenant.into()).or_default();
         of_tenant.insert(name.into(), queue.clone());
         Ok(queue)
+    }
+
+    /// Tells the limits of a queue how many of its tasks are leased in each partition, before a new limit
+    /// is in force in one of them.
+    async fn note_leased(&self, id: u32) -> Result<(), QueueError> {
+        for partition in 0..self.inner.partitions()?.len() {
+            let limits = self.inner.limits.clone();
+            let asked = self.inner.ask(partition, move |turn| {
+                let row = turn.state.queue_with(id);
+                let leased = row.map_or(0, |row| row.lists[TaskState::Leased as usize].len);
+                limits.note(id, partition, leased);
+            });
+            asked.await?;
+        }
+        Ok(())
     }
 
     /// Has the first partitions forget a queue that others have not heard of.
@@ -333,8 +353,7 @@ impl Queues {
                 })
             });
             asked.await??;
-            self.inner
-                .submit(partition, Submission::Consider(queue), 0)?;
+            self.inner.tell(partition, Submission::Consider(queue))?;
         }
         Ok(())
     }

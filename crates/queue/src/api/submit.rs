@@ -152,7 +152,13 @@ const TASK_BYTES_MAX: usize = 192;
 const REPORT_BYTES_MAX: usize = 64;
 
 /// Who asks on behalf of nobody.
-const NO_TENANT: u32 = 0;
+pub(crate) const NO_TENANT: u32 = 0;
+
+/// Whose the turns of questions are, so that these do not hold up what workers say of their room.
+const ASKING: u32 = u32::MAX;
+
+/// Items that a question counts for: some look at thousands of tasks.
+const ASK_WEIGHT: usize = 16;
 
 impl Submission {
     /// Whose it is.
@@ -161,6 +167,25 @@ impl Submission {
             Submission::Enqueue(batch) => batch.tenant,
             Submission::Report(batch) => batch.tenant,
             _ => NO_TENANT,
+        }
+    }
+
+    /// In whose turn it comes.
+    pub fn line(&self) -> u32 {
+        match self {
+            Submission::Ask(_) => ASKING,
+            other => other.tenant(),
+        }
+    }
+
+    /// Bytes of memory that it takes while it waits.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Submission::Enqueue(batch) => batch.bytes.len() + batch.items.len() * size_of::<Item>(),
+            Submission::Report(batch) => {
+                batch.bytes.len() + batch.items.len() * size_of::<Report>()
+            }
+            _ => size_of::<Submission>(),
         }
     }
 
@@ -178,6 +203,7 @@ impl Submission {
         match self {
             Submission::Enqueue(batch) => batch.items.len(),
             Submission::Report(batch) => batch.items.len(),
+            Submission::Ask(_) => ASK_WEIGHT,
             _ => 1,
         }
     }

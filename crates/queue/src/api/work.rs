@@ -120,7 +120,7 @@ impl Worker {
             let drained = drained.clone();
             let barrier = Submission::Barrier(Box::new(move |_| drop(drained)));
             // A partition that takes nothing in pushes nothing.
-            let _ = self.queues.inner.submit(partition, barrier, 0);
+            let _ = self.queues.inner.tell(partition, barrier);
         }
     }
 
@@ -156,7 +156,7 @@ impl Worker {
         for partition in 0..partitions {
             if self.session.become_known(partition) {
                 let told = Submission::Credits(self.session.clone());
-                if self.queues.inner.submit(partition, told, 0).is_err() {
+                if self.queues.inner.tell(partition, told).is_err() {
                     self.session.become_unknown(partition);
                 }
             }
@@ -171,7 +171,7 @@ impl Worker {
         for partition in 0..self.queues.inner.partitions()?.len() {
             let (answer, told) = answer();
             let submission = Submission::Detach(self.session.clone(), Some(answer));
-            self.queues.inner.submit(partition, submission, 0)?;
+            self.queues.inner.tell(partition, submission)?;
             told.await.unwrap_or(Err(QueueError::Stopping))?;
         }
         Ok(())
@@ -196,7 +196,7 @@ impl Drop for Worker {
         for partition in 0..partitions {
             let told = Submission::Detach(self.session.clone(), None);
             // A partition that takes nothing in has none to forget, or notices by the flag.
-            let _ = self.queues.inner.submit(partition, told, 0);
+            let _ = self.queues.inner.tell(partition, told);
         }
     }
 }
@@ -286,7 +286,6 @@ impl<'q> Reports<'q> {
             if part.items.is_empty() {
                 continue;
             }
-            let weight = part.bytes.len() + part.items.len() * size_of::<Report>();
             let numbers: Vec<u64> = part.items.iter().map(|item| item.number).collect();
             let batch = ReportBatch {
                 tenant: tenant_number(self.tenant),
@@ -296,7 +295,7 @@ impl<'q> Reports<'q> {
                 sink: sink.clone(),
             };
             let submission = Submission::Report(batch);
-            if let Err(error) = self.queues.inner.submit(partition, submission, weight) {
+            if let Err(error) = self.queues.inner.submit(partition, submission) {
                 let outcomes = numbers
                     .into_iter()
                     .map(|number| (number, Err(error.clone())));

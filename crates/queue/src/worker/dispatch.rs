@@ -11,7 +11,7 @@ use super::limits::{Limits, is_limited};
 use super::turn::Turn;
 use crate::api::session::{Room, WorkSession};
 use crate::api::sink::Assigned;
-use crate::core::command::Command;
+use crate::core::command::{Command, Defer, Held};
 use crate::core::entry::TaskState;
 use crate::core::retry::mix;
 use crate::core::state::{Claimed, LostLease, State};
@@ -23,7 +23,7 @@ use crate::store::{content, record};
 const PUSH_MAX: u32 = 1_024;
 
 /// Tasks handed out in one turn, or up to one push more; the others have theirs in the next.
-const TURN_CLAIMS_MAX: usize = 8_192;
+const TURN_CLAIMS_MAX: usize = 2_048;
 
 /// Tasks of which the contents are read together, at most…
 const READ_MAX: usize = 64;
@@ -54,6 +54,8 @@ pub(crate) struct Dispatcher {
     holders: HashMap<u64, Arc<WorkSession>, BuildHasherDefault<TokenHasher>>,
     /// Tasks of workers that could take no more when those were handed out.
     late: Vec<(Arc<WorkSession>, VecDeque<Claimed>)>,
+    /// Where the round of queues goes on.
+    next_queue: u32,
     /// Partitions that are to be told of workers that have room again.
     roomy: Vec<(usize, Arc<WorkSession>)>,
 }
@@ -89,6 +91,7 @@ impl Dispatcher {
             considered: BTreeSet::new(),
             holders: HashMap::default(),
             late: Vec::new(),
+            next_queue: 0,
             roomy: Vec::new(),
         }
     }
@@ -116,21 +119,73 @@ impl Dispatcher {
         }
     }
 
-    /// A worker has got what there was: nothing more is pushed to it, but it is told of its leases.
-    pub fn detach_quietly(&mut self, session: &Arc<WorkSession>) {
-        session.close();
-        self.put_aside(session);
+    /// A worker takes what there is in this turn.
+    pub fn attach_once(&mut self, session: &Arc<WorkSession>) {
+        if session.become_known(self.partition) {
+            self.attach(session);
+        }
     }
 
-    /// A worker is gone. Its leases stay until they expire.
-    pub fn detach(&mut self, session: &Arc<WorkSession>) {
+    /// Those workers have got what there was: nothing more is pushed to them.
+    pub fn detach_once(&mut self, sessions: &mut Vec<Arc<WorkSession>>) {
+        for session in sessions.drain(..) {
+            session.close();
+            self.put_aside(&session);
+        }
+    }
+
+    /// A worker is gone. Its leases stay until they expire, but for those of which it never saw the task.
+    pub fn detach(&mut self, session: &Arc<WorkSession>, turn: &mut Turn<'_>) {
         self.put_aside(session);
         for (queue, _) in &session.queues {
             if self.sessions.get(queue).is_some_and(VecDeque::is_empty) {
                 self.sessions.remove(queue);
             }
         }
-        self.late.retain(|(late, _)| !Arc::ptr_eq(late, session));
+        let unseen = self
+            .late
+            .extract_if(.., |(late, _)| Arc::ptr_eq(late, session));
+        for claimed in unseen.flat_map(|(_, waiting)| waiting).collect::<Vec<_>>() {
+            self.release(&claimed, turn);
+        }
+    }
+
+    /// Takes a task back that its worker has not seen; the attempt does not count.
+    fn release(&mut self, claimed: &Claimed, turn: &mut Turn<'_>) {
+        self.forget(claimed.token);
+        let held = Held {
+            number: claimed.task.number,
+            token: claimed.token,
+            content: &[],
+        };
+        let released = turn.report(&Command::Defer {
+            held,
+            delay_ms: 0,
+            how: Defer::Release,
+        });
+        if let Err(refusal) = released {
+            // It was cancelled, or its lease has ended.
+            tracing::debug!(task = %turn.state.id(claimed.task), ?refusal, "a task was not taken back");
+        }
+    }
+
+    /// Takes tasks back that a slow worker will hardly see in time: half of their lease is over.
+    fn release_overdue(&mut self, turn: &mut Turn<'_>) {
+        let now_ms = turn.now.as_millis_unsigned();
+        let mut overdue = Vec::new();
+        for (session, waiting) in &mut self.late {
+            let before = overdue.len();
+            while let Some(claimed) = waiting.pop_front_if(|one| half_ms(one) <= now_ms) {
+                overdue.push(claimed);
+            }
+            // Its room is as it was.
+            let back = u32::try_from(overdue.len() - before).unwrap_or(u32::MAX);
+            session.add_credits(back);
+        }
+        self.late.retain(|(_, waiting)| !waiting.is_empty());
+        for claimed in overdue {
+            self.release(&claimed, turn);
+        }
     }
 
     /// Something of this queue may be handed out.
@@ -161,7 +216,17 @@ impl Dispatcher {
 
     /// When something can be handed out without anybody asking, in Unix milliseconds.
     pub fn next_due_ms(&self) -> Option<u64> {
-        self.again.first().map(|(at_ms, _)| *at_ms)
+        let again = self.again.first().map(|(at_ms, _)| *at_ms);
+        let late = self.late.iter().filter_map(|(_, waiting)| waiting.front());
+        again.into_iter().chain(late.map(half_ms)).min()
+    }
+
+    /// A queue may have limits: how many of its tasks are leased is noted from here on.
+    pub fn watch_limits(&mut self, queue: u32, state: &State) {
+        let row = state.queue_with(queue);
+        if row.is_some_and(|row| is_limited(&row.settings)) {
+            self.limited.insert(queue);
+        }
     }
 
     /// Notes how many tasks of limited queues are leased. Returns who may have a permit now, by queue.
@@ -189,10 +254,12 @@ impl Dispatcher {
         }
     }
 
-    /// Claims what can be handed out to workers that have room.
+    /// Claims what can be handed out to workers that have room, as long as the turn has fewer than
+    /// `room_bytes` of records: one push of each queue in turn, so that none waits for another's backlog.
     pub fn hand_out(
         &mut self,
         turn: &mut Turn<'_>,
+        room_bytes: usize,
         claimed: &mut Vec<Claimed>,
         pushes: &mut Vec<Push>,
     ) {
@@ -205,12 +272,16 @@ impl Dispatcher {
             self.again.pop_first();
             self.considered.insert(queue);
         }
-        while let Some(queue) = self.considered.pop_first() {
-            if claimed.len() >= TURN_CLAIMS_MAX {
-                self.considered.insert(queue);
+        self.release_overdue(turn);
+        while claimed.len() < TURN_CLAIMS_MAX && turn.batch.bytes() < room_bytes {
+            let later = self.considered.range(self.next_queue..).next();
+            let Some(queue) = later.or_else(|| self.considered.first()).copied() else {
                 break;
+            };
+            self.next_queue = queue.wrapping_add(1);
+            if !self.hand_out_one(queue, turn, claimed, pushes) {
+                self.considered.remove(&queue);
             }
-            self.hand_out_queue(queue, turn, claimed, pushes);
         }
     }
 
@@ -219,61 +290,57 @@ impl Dispatcher {
         !self.considered.is_empty()
     }
 
-    /// Hands out until nothing is left or no worker has room.
-    fn hand_out_queue(
+    /// Hands tasks of a queue to the worker whose turn it is; false when nothing is left or no worker has
+    /// room.
+    fn hand_out_one(
         &mut self,
         queue: u32,
         turn: &mut Turn<'_>,
         claimed: &mut Vec<Claimed>,
         pushes: &mut Vec<Push>,
-    ) {
-        loop {
-            if claimed.len() >= TURN_CLAIMS_MAX {
-                self.considered.insert(queue);
-                return;
-            }
-            let row = turn.state.queue_with(queue);
-            let Some(row) = row.filter(|row| row.has_turn()) else {
-                return;
-            };
-            let ready = row.lists[TaskState::Ready as usize].len;
-            let wanted = u32::try_from(ready).unwrap_or(u32::MAX).min(PUSH_MAX);
-            let Some(sessions) = self.sessions.get_mut(&queue) else {
-                return;
-            };
-            let Some(session) = sessions.front().cloned() else {
-                return;
-            };
-            let room = session.take_credits(wanted);
-            if room.credits == 0 {
-                self.put_aside(&session);
-                continue;
-            }
-            let settings = is_limited(&row.settings).then(|| row.settings.clone());
-            sessions.rotate_left(1);
-            let permits = match settings {
-                Some(settings) => self.permits(queue, room.credits, &settings, turn),
-                None => room.credits,
-            };
-            if permits == 0 {
-                self.give_back(&session, &room, room.credits);
-                return;
-            }
-            let begin = claimed.len();
-            let lease_ms = session.lease_ms(queue);
-            let count = turn.claim(queue, &session.worker, permits, lease_ms, claimed);
-            self.give_back(&session, &room, room.credits - count);
-            if self.limited.contains(&queue) {
-                self.limits.give_back(queue, permits - count);
-            }
-            for one in &claimed[begin..] {
-                self.holders.insert(one.token, session.clone());
-            }
-            pushes.push(Push {
-                session,
-                claimed: begin..claimed.len(),
-            });
+    ) -> bool {
+        let row = turn.state.queue_with(queue);
+        let Some(row) = row.filter(|row| row.has_turn()) else {
+            return false;
+        };
+        let ready = row.lists[TaskState::Ready as usize].len;
+        let wanted = u32::try_from(ready).unwrap_or(u32::MAX).min(PUSH_MAX);
+        let settings = is_limited(&row.settings).then(|| row.settings.clone());
+        let Some(sessions) = self.sessions.get_mut(&queue) else {
+            return false;
+        };
+        let Some(session) = sessions.front().cloned() else {
+            return false;
+        };
+        let room = session.take_credits(wanted);
+        if room.credits == 0 {
+            self.put_aside(&session);
+            return true;
         }
+        sessions.rotate_left(1);
+        let permits = match settings {
+            Some(settings) => self.permits(queue, room.credits, &settings, turn),
+            None => room.credits,
+        };
+        if permits == 0 {
+            self.give_back(&session, &room, room.credits);
+            return false;
+        }
+        let begin = claimed.len();
+        let lease_ms = session.lease_ms(queue);
+        let count = turn.claim(queue, &session.worker, permits, lease_ms, claimed);
+        self.give_back(&session, &room, room.credits - count);
+        if self.limited.contains(&queue) {
+            self.limits.give_back(queue, permits - count);
+        }
+        for one in &claimed[begin..] {
+            self.holders.insert(one.token, session.clone());
+        }
+        pushes.push(Push {
+            session,
+            claimed: begin..claimed.len(),
+        });
+        true
     }
 }
 
@@ -345,6 +412,11 @@ impl Dispatcher {
         }
         self.late = late;
     }
+}
+
+/// When half of a lease is over, in Unix milliseconds.
+fn half_ms(claimed: &Claimed) -> u64 {
+    claimed.until_ms.saturating_sub(claimed.lease_ms / 2)
 }
 
 fn lease(claimed: &Claimed) -> Lease {

@@ -112,11 +112,11 @@ impl Limits {
         }
     }
 
-    /// A queue has other limits now, or none: everybody who got no permit may ask again.
-    pub fn reconsider(&self, queue: u32) -> BTreeSet<usize> {
-        let mut queues = lock(&self.queues);
-        let known = queues.get_mut(&queue);
-        known.map_or_else(BTreeSet::new, |known| std::mem::take(&mut known.refused))
+    /// A queue has other limits now, or none: everybody who got no permit is to ask again.
+    pub fn reconsider(&self, queue: u32) {
+        if let Some(known) = lock(&self.queues).get_mut(&queue) {
+            known.refused.clear();
+        }
     }
 }
 

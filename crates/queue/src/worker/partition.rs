@@ -6,6 +6,7 @@
 
 pub mod driven;
 mod intake;
+mod items;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,24 +16,25 @@ use egret_base::{Clock, Entropy, Limit};
 use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken};
 
 use intake::Intake;
+use items::{enqueue, report};
 
 use super::dispatch::{Dispatcher, Push};
 use super::post::Post;
 use super::ticks;
 use super::turn::Turn;
 use super::upkeep::Upkeep;
-use super::waiting::Waiting;
+use super::waiting::{Shares, Waiting};
 use super::watch::Watchers;
 use crate::api::session::WorkSession;
 use crate::api::sink::{Enqueued as Outcome, ProduceSink, ReportSink};
 use crate::api::submit::{Answer, EnqueueBatch, ReportBatch, Said, Submission};
-use crate::core::command::{Command, Held, Refusal};
-use crate::core::state::{Claimed, Enqueued, State};
+use crate::core::command::Command;
+use crate::core::state::{Claimed, State};
 use crate::error::QueueError;
 use crate::metrics::Metrics;
 
 /// New tasks and reports in one turn; what is more waits for the next.
-const TURN_ITEMS_MAX: usize = 4_096;
+const TURN_ITEMS_MAX: usize = 1_024;
 
 /// Bytes of records in one turn, except that a single submission may be larger.
 const TURN_BYTES_MAX: usize = 4 << 20;
@@ -58,6 +60,8 @@ const POST_PAUSE: Duration = Duration::from_millis(1);
 /// What others know of a partition.
 pub(crate) struct Shared {
     pub inbox: Inbox<Submission>,
+    /// What of each tenant waits.
+    pub shares: Shares,
     /// Reads a record of the log, from any thread.
     pub read: Box<ReadRecord>,
 }
@@ -105,6 +109,8 @@ pub(crate) struct Partition<L: Log> {
     held: (usize, usize),
     /// Why the log did not take the batch of the last turn, which is tried again before there is another.
     held_back: Option<LogError>,
+    /// When that is tried.
+    retry_at: Instant,
 }
 
 impl<L: Log + 'static> Partition<L> {
@@ -135,7 +141,18 @@ impl<L: Log + 'static> Partition<L> {
             pushes: Vec::new(),
             held: (0, 0),
             held_back: None,
+            retry_at: Instant::now(),
         }
+    }
+
+    /// Tells the limits of queues how many tasks are leased from before: to be called of every partition
+    /// before one of them runs.
+    pub fn note_limits(&mut self) {
+        for (queue, _) in self.state.queues() {
+            self.dispatcher.watch_limits(queue, &self.state);
+        }
+        let nobody_waits = self.dispatcher.note_leased(&self.state);
+        debug_assert!(nobody_waits.is_empty(), "nobody has asked for a permit yet");
     }
 
     /// Works until the inbox is closed and empty, or the log fails.
@@ -146,7 +163,7 @@ impl<L: Log + 'static> Partition<L> {
         let mut taken = Vec::new();
         let ended = loop {
             let timeout = match (&self.held_back, self.waiting.is_empty()) {
-                (Some(_), _) => RETRY_PAUSE,
+                (Some(_), _) => self.retry_at.saturating_duration_since(Instant::now()),
                 (None, false) => Duration::ZERO,
                 (None, true) if self.dispatcher.has_more() => Duration::ZERO,
                 (None, true) if self.post.has_more(&self.state) => POST_PAUSE,
@@ -160,7 +177,12 @@ impl<L: Log + 'static> Partition<L> {
                     taken.drain(..).for_each(|one| self.waiting.push(one));
                 }
             }
-            if let Err(error) = self.turn() {
+            let done = match self.held_back.is_some() && self.retry_at > Instant::now() {
+                // A snapshot that is done may be what makes room.
+                true => self.upkeep.take_back(&mut self.log),
+                false => self.turn(),
+            };
+            if let Err(error) = done {
                 break Err(error);
             }
             self.hold();
@@ -199,20 +221,24 @@ impl<L: Log + 'static> Partition<L> {
         soonest.map_or(PAUSE_MAX, |pause| pause.min(PAUSE_MAX))
     }
 
+    fn seed(&self) -> u64 {
+        let mut seed = [0; 8];
+        self.entropy.fill(&mut seed);
+        u64::from_le_bytes(seed)
+    }
+
     fn turn(&mut self) -> Result<(), LogError> {
         if self.held_back.is_some() {
             return self.settle();
         }
-        let mut seed = [0; 8];
-        self.entropy.fill(&mut seed);
-        let first = self.log.next();
+        let (first, seed) = (self.log.next(), self.seed());
         let mut turn = Turn {
             state: &mut self.state,
             batch: &mut self.batch,
             watchers: &mut self.watchers,
             first,
             now: self.clock.now(),
-            seed: u64::from_le_bytes(seed),
+            seed,
         };
         let intake = Intake::new(&self.log, self.reserve_bytes, &self.place);
         let mut items = 0;
@@ -224,6 +250,9 @@ impl<L: Log + 'static> Partition<L> {
                 break;
             };
             items += submission.weight();
+            self.shared
+                .shares
+                .give_back(submission.tenant(), submission.held_bytes());
             let submission = match intake.admit(submission) {
                 Ok(submission) => submission,
                 Err(told) => {
@@ -241,18 +270,19 @@ impl<L: Log + 'static> Partition<L> {
                 }
                 Submission::Credits(session) => self.dispatcher.attach(&session),
                 Submission::Detach(session, answer) => {
-                    self.dispatcher.detach(&session);
+                    self.dispatcher.detach(&session, &mut turn);
                     self.last.extend(answer);
                 }
                 Submission::Once(session, answer) => {
-                    if session.become_known(self.partition) {
-                        self.dispatcher.attach(&session);
-                    }
+                    self.dispatcher.attach_once(&session);
                     self.once.push(session);
                     self.last.push(answer);
                 }
                 Submission::Barrier(answer) => self.last.push(answer),
-                Submission::Consider(queue) => self.dispatcher.consider(queue),
+                Submission::Consider(queue) => {
+                    self.dispatcher.watch_limits(queue, turn.state);
+                    self.dispatcher.consider(queue);
+                }
                 Submission::Ask(ask) => self.told.push(Told::Asked(ask(&mut turn))),
             }
         }
@@ -261,11 +291,11 @@ impl<L: Log + 'static> Partition<L> {
             turn.advance(ADVANCE_BUDGET);
         }
         ticks::run(&mut turn, &*self.shared.read);
+        // One more claim always fits.
+        let room_bytes = self.log.batch_bytes_max() / 16 * 15;
         self.dispatcher
-            .hand_out(&mut turn, &mut self.claimed, &mut self.pushes);
-        for session in self.once.drain(..) {
-            self.dispatcher.detach_quietly(&session);
-        }
+            .hand_out(&mut turn, room_bytes, &mut self.claimed, &mut self.pushes);
+        self.dispatcher.detach_once(&mut self.once);
         self.settle()
     }
 
@@ -279,6 +309,7 @@ impl<L: Log + 'static> Partition<L> {
                     tracing::warn!(%error, place = self.place, "the queue's log takes nothing; it is asked again");
                 }
                 self.held_back = Some(error);
+                self.retry_at = Instant::now() + RETRY_PAUSE;
                 return Ok(());
             }
             Err(error) => {
@@ -425,62 +456,4 @@ pub(crate) struct Parts<L: Log> {
     pub reserve_bytes: u64,
     pub tasks_max: u64,
     pub place: String,
-}
-
-fn enqueue(turn: &mut Turn<'_>, batch: EnqueueBatch, tasks_max: &Limit) -> Told {
-    let mut outcomes = Vec::with_capacity(batch.items.len());
-    for item in &batch.items {
-        if let Err(exceeded) = tasks_max.check(turn.state.len() as u64 + 1) {
-            outcomes.push((item.number, Err(exceeded.into())));
-            continue;
-        }
-        let outcome = match turn.enqueue(&item.command(&batch.bytes)) {
-            Ok(Enqueued::Made(task)) => Ok(Outcome {
-                id: turn.state.id(task),
-                replayed: false,
-            }),
-            Ok(Enqueued::Replayed(task)) => Ok(Outcome {
-                id: turn.state.id(task),
-                replayed: true,
-            }),
-            Err(refusal) => Err(refusal.into()),
-        };
-        outcomes.push((item.number, outcome));
-    }
-    Told::Produced(batch.sink, outcomes)
-}
-
-fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut Dispatcher) -> Told {
-    let mut outcomes = Vec::with_capacity(batch.items.len());
-    for item in &batch.items {
-        let held = item.held(&batch.bytes);
-        let owner = turn.state.tenant_of(held.number);
-        let reported = match item.said {
-            _ if owner.is_some_and(|owner| *owner != *batch.owner) => Err(Refusal::LeaseLost),
-            Said::Complete => turn.complete(&held),
-            Said::Heartbeat { lease_ms: 0 } => {
-                let lease_ms = turn.state.lease_ms_of(held.number).unwrap_or_default();
-                turn.report(&Command::Heartbeat { held, lease_ms })
-            }
-            said => turn.report(&command_of(said, held)),
-        };
-        if reported.is_ok() && !matches!(item.said, Said::Heartbeat { .. }) {
-            dispatcher.forget(item.lease.token);
-        }
-        outcomes.push((item.number, reported.map_err(QueueError::from)));
-    }
-    Told::Reported(batch.sink, outcomes)
-}
-
-fn command_of(said: Said, held: Held<'_>) -> Command<'_> {
-    match said {
-        Said::Complete => Command::Complete(held),
-        Said::Fail { permanent } => Command::Fail { held, permanent },
-        Said::Defer { delay_ms, how } => Command::Defer {
-            held,
-            delay_ms,
-            how,
-        },
-        Said::Heartbeat { lease_ms } => Command::Heartbeat { held, lease_ms },
-    }
 }

@@ -2,8 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use egret_log::Refused;
-
 use super::partition::Shared;
 use super::turn::Turn;
 use crate::api::session::WorkSession;
@@ -34,7 +32,7 @@ impl Post {
         }
     }
 
-    /// Hands over what is new. What a partition does not take in now is tried again.
+    /// Hands over what is new, as much as goes at once.
     pub fn carry(&mut self, state: &State) {
         let Some(peers) = self.peers.get() else {
             return;
@@ -43,19 +41,19 @@ impl Post {
             let place = (usize::from(message.to.shard()) * peers.len()) >> SHARD_BITS;
             let home = peers[self.partition].clone();
             let delivery = deliver(*message, home, number);
-            match peers[place].inbox.push(delivery, 0) {
-                // One that has ended gets it after the next start.
-                Ok(()) | Err(Refused::Closed(_)) => self.handed = number,
-                Err(Refused::Full(..)) => return,
-            }
+            // One that has ended gets it after the next start.
+            let _ = peers[place].inbox.push_always(delivery);
+            self.handed = number;
         }
     }
 
     /// Has a partition consider a queue: it may have a permit now.
     pub fn consider(&self, partition: usize, queue: u32) {
         if let Some(peers) = self.peers.get() {
-            // One that takes nothing in now looks at what is ready when it does.
-            let _ = peers[partition].inbox.push(Submission::Consider(queue), 0);
+            // One that has ended hands nothing out.
+            let _ = peers[partition]
+                .inbox
+                .push_always(Submission::Consider(queue));
         }
     }
 
@@ -63,7 +61,7 @@ impl Post {
     pub fn has_room(&self, partition: usize, session: Arc<WorkSession>) {
         let told = Submission::Credits(session.clone());
         let peers = self.peers.get();
-        if peers.is_none_or(|peers| peers[partition].inbox.push(told, 0).is_err()) {
+        if peers.is_none_or(|peers| peers[partition].inbox.push_always(told).is_err()) {
             session.become_unknown(partition);
         }
     }
@@ -96,7 +94,7 @@ fn deliver(message: Message, home: Arc<Shared>, number: u64) -> Submission {
                     Box::new(|_| {})
                 }));
                 // Not taken in, it is sent again after a restart, and does nothing then.
-                let _ = home.inbox.push(told, 0);
+                let _ = home.inbox.push_always(told);
             }
         })
     }))

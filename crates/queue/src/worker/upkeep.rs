@@ -105,6 +105,24 @@ impl<L: Log + 'static> Upkeep<L> {
     /// # Errors
     /// When the log has stopped.
     pub fn step(&mut self, state: &State, log: &mut L) -> Result<(), LogError> {
+        self.take_back(log)?;
+        if self.thread.is_some() {
+            return Ok(());
+        }
+        if let Some(run) = self.runs.pop_front() {
+            return self.compact(run, log);
+        }
+        if self.appended >= self.due_bytes(log) {
+            self.snapshot(state, log)?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what is done, also while a turn waits for room in the log.
+    ///
+    /// # Errors
+    /// When the log has stopped.
+    pub fn take_back(&mut self, log: &mut L) -> Result<(), LogError> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             if thread.join().is_err() {
                 tracing::error!("the upkeep of a partition of the queue failed");
@@ -117,15 +135,6 @@ impl<L: Log + 'static> Upkeep<L> {
                 }
                 None => {}
             }
-        }
-        if self.thread.is_some() {
-            return Ok(());
-        }
-        if let Some(run) = self.runs.pop_front() {
-            return self.compact(run, log);
-        }
-        if self.appended >= self.due_bytes(log) {
-            self.snapshot(state, log)?;
         }
         Ok(())
     }

@@ -2,19 +2,85 @@
 //! themselves, not in front of everybody else.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Mutex;
 
-use crate::api::submit::Submission;
+use egret_base::LimitExceeded;
 
-/// New tasks and reports of one tenant before it is the next one's turn.
+use crate::api::lock;
+use crate::api::submit::{NO_TENANT, Submission};
+
+/// New tasks and reports of one tenant before it is the next one's turn…
 const QUANTUM: usize = 512;
+
+/// …and bytes of their records.
+const QUANTUM_BYTES: usize = 512 << 10;
+
+/// What of each tenant waits for a partition, in bytes. However much one sends, room is left for others:
+/// a tenant may take as much as is still free (the dynamic threshold of Choudhury and Hahne, 1998, with
+/// factor 1), so one alone gets half, and each of two a third.
+pub(crate) struct Shares {
+    bytes_max: usize,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    by_tenant: HashMap<u32, usize>,
+}
+
+impl Shares {
+    pub fn new(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            taken: Mutex::default(),
+        }
+    }
+
+    /// Takes a part of a tenant's share; what is more than the share is taken where nothing else of the
+    /// tenant waits, else it could never pass.
+    pub fn take(&self, tenant: u32, bytes: usize) -> Result<(), LimitExceeded> {
+        if tenant == NO_TENANT {
+            return Ok(());
+        }
+        let mut taken = lock(&self.taken);
+        let free = self.bytes_max.saturating_sub(taken.all);
+        let own = taken.by_tenant.entry(tenant).or_default();
+        if *own > 0 && *own + bytes > free {
+            return Err(LimitExceeded {
+                name: "queue.waiting_bytes_max",
+                max: self.bytes_max as u64,
+                asked: (*own + bytes) as u64,
+            });
+        }
+        *own += bytes;
+        taken.all += bytes;
+        Ok(())
+    }
+
+    /// It waits no longer.
+    pub fn give_back(&self, tenant: u32, bytes: usize) {
+        if tenant == NO_TENANT {
+            return;
+        }
+        let mut taken = lock(&self.taken);
+        taken.all -= bytes;
+        if let Some(own) = taken.by_tenant.get_mut(&tenant) {
+            *own -= bytes;
+            if *own == 0 {
+                taken.by_tenant.remove(&tenant);
+            }
+        }
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Waiting {
     by_tenant: HashMap<u32, VecDeque<Submission>>,
     /// Tenants of whom something waits; the first has its turn.
     turns: VecDeque<u32>,
-    /// What the first has had of its turn.
-    had: usize,
+    /// What the first has had of its turn: items, and bytes of records.
+    had: (usize, usize),
     items: usize,
     bytes: usize,
 }
@@ -25,17 +91,17 @@ impl Waiting {
     }
 
     pub fn push(&mut self, submission: Submission) {
-        let tenant = submission.tenant();
+        let line = submission.line();
         self.items += 1;
-        self.bytes += submission.record_bytes();
-        let of_tenant = self.by_tenant.entry(tenant).or_default();
+        self.bytes += submission.held_bytes();
+        let of_tenant = self.by_tenant.entry(line).or_default();
         if of_tenant.is_empty() {
-            self.turns.push_back(tenant);
+            self.turns.push_back(line);
         }
         of_tenant.push_back(submission);
     }
 
-    /// How many submissions wait, and how many bytes of records they may cause.
+    /// How many submissions wait, and how many bytes they take.
     pub fn size(&self) -> (usize, usize) {
         (self.items, self.bytes)
     }
@@ -49,16 +115,17 @@ impl Waiting {
         let tenant = *self.turns.front()?;
         let of_tenant = self.by_tenant.get_mut(&tenant)?;
         let submission = of_tenant.pop_front()?;
-        self.had += submission.weight();
+        self.had.0 += submission.weight();
+        self.had.1 += submission.record_bytes();
         self.items -= 1;
-        self.bytes -= submission.record_bytes();
+        self.bytes -= submission.held_bytes();
         if of_tenant.is_empty() {
             self.by_tenant.remove(&tenant);
             self.turns.pop_front();
-            self.had = 0;
-        } else if self.had >= QUANTUM {
+            self.had = (0, 0);
+        } else if self.had.0 >= QUANTUM || self.had.1 >= QUANTUM_BYTES {
             self.turns.rotate_left(1);
-            self.had = 0;
+            self.had = (0, 0);
         }
         Some(submission)
     }

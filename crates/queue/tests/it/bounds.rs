@@ -189,3 +189,103 @@ async fn whoever_holds_on_to_a_deleted_queue_is_told() {
     hand.task().await;
     home.stop().await;
 }
+
+#[tokio::test]
+async fn what_a_claim_cannot_take_is_as_if_never_claimed() {
+    let home = Home::new(QueueConfig {
+        partitions: 1,
+        ..config()
+    })
+    .await;
+    home.make("q", SettingsChange::default()).await;
+    let payload = vec![b'x'; 512 << 10];
+    let large = NewTask {
+        payload: &payload,
+        ..NewTask::default()
+    };
+    // The claim waits already when all of them come in one turn.
+    let (queues, worker) = (home.queues.clone(), spec("w"));
+    let claim = async move {
+        queues
+            .claim(TENANT, &worker, 100, Duration::from_secs(60))
+            .await
+    };
+    let claim = tokio::spawn(claim);
+    home.enqueue("q", &vec![large; 16]).await;
+    let claimed = soon(claim).await.unwrap().unwrap();
+    assert!(claimed.len() < 16, "{} at once", claimed.len());
+    let hand = home.worker("q", 100).await;
+    for _ in claimed.len()..16 {
+        let (_, _, attempt) = hand.task().await;
+        assert_eq!(attempt, 1, "what nobody saw was no attempt");
+    }
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_limit_on_tasks_at_a_time_counts_those_of_before() {
+    let mut home = Home::new(config()).await;
+    let change = SettingsChange {
+        concurrency: Some(1),
+        ..SettingsChange::default()
+    };
+    home.make("q", change.clone()).await;
+    home.make("busy", SettingsChange::default()).await;
+    home.enqueue("q", &vec![NewTask::default(); 8]).await;
+    home.enqueue("busy", &vec![NewTask::default(); 8]).await;
+    let hand = home.worker("q", 8).await;
+    let (_, lease, _) = hand.task().await;
+    drop(hand);
+    home.restart().await;
+    // Its lease outlives the restart.
+    let hand = home.worker("q", 8).await;
+    let busy = home.worker("busy", 1).await;
+    let (_, other, _) = busy.task().await;
+    assert!(hand.is_idle(), "one at a time");
+    // The same where a limit comes to a queue at work.
+    home.make("busy", change).await;
+    busy.worker.add_credits(8).unwrap();
+    hand.say(lease, egret_queue::Said::Complete, "")
+        .await
+        .unwrap();
+    hand.task().await;
+    assert!(busy.is_idle(), "one at a time");
+    busy.say(other, egret_queue::Said::Complete, "")
+        .await
+        .unwrap();
+    busy.task().await;
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn a_backlog_of_one_queue_does_not_hold_up_another_of_the_same_worker() {
+    let home = Home::new(QueueConfig {
+        partitions: 1,
+        ..config()
+    })
+    .await;
+    for name in ["q", "r", "s"] {
+        home.make(name, SettingsChange::default()).await;
+    }
+    home.enqueue("q", &vec![NewTask::default(); 100]).await;
+    let rare = [
+        home.enqueue_one("r", NewTask::default()).await,
+        home.enqueue_one("s", NewTask::default()).await,
+    ];
+    let bucket = Arc::new(Bucket::default());
+    let sink: Arc<dyn WorkSink> = bucket.clone();
+    let spec = WorkSpec {
+        queues: ["q", "r", "s"].map(str::to_owned).to_vec(),
+        worker: "w".to_owned(),
+        lease_ms: None,
+    };
+    let (worker, _) = home.queues.worker(TENANT, &spec, sink).await.unwrap();
+    for _ in 0..6 {
+        bucket.full.store(false, Ordering::SeqCst);
+        worker.add_credits(1).unwrap();
+        soon(bucket.came.notified()).await;
+    }
+    let tasks = bucket.tasks.lock().unwrap().clone();
+    assert!(rare.iter().all(|one| tasks.contains(one)), "{tasks:?}");
+    home.stop().await;
+}

@@ -51,6 +51,7 @@ impl Driven {
         begin::begin_epoch(&mut log, &mut state, &*clock, &*entropy, grace_ms)?;
         let reader = log.reader();
         let shared = Arc::new(Shared {
+            shares: Shares::new(usize::MAX),
             inbox: Inbox::new(InboxLimits {
                 items_name: "queue.waiting_max",
                 items_max: 1_000,
@@ -111,6 +112,9 @@ impl Driven {
     }
 
     fn push(&mut self, submission: Submission) {
+        let (tenant, bytes) = (submission.tenant(), submission.held_bytes());
+        let taken = self.partition.shared.shares.take(tenant, bytes);
+        assert_eq!(taken, Ok(()), "the share has no end");
         self.partition.waiting.push(submission);
     }
 

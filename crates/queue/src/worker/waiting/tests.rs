@@ -51,3 +51,36 @@ fn a_flood_of_one_tenant_does_not_hold_another_up() {
     assert_eq!(rest.count(), 994);
     assert!(waiting.is_empty());
 }
+
+#[test]
+fn large_tasks_of_one_tenant_do_not_hold_another_up() {
+    let mut waiting = Waiting::default();
+    for _ in 0..100 {
+        let Submission::Enqueue(mut large) = batch(7, 1) else {
+            unreachable!("it was made so");
+        };
+        large.bytes = Arc::new(vec![0; 256 << 10]);
+        waiting.push(Submission::Enqueue(large));
+    }
+    waiting.push(batch(8, 1));
+    let before = std::iter::from_fn(|| waiting.pop()).take_while(|one| one.tenant() == 7);
+    assert_eq!(before.count(), 2);
+}
+
+#[test]
+fn a_tenant_may_take_as_much_as_is_left_for_others() {
+    let shares = Shares::new(1_000);
+    let taken_by = |tenant| {
+        (0..)
+            .take_while(|_| shares.take(tenant, 10).is_ok())
+            .count()
+    };
+    assert_eq!(taken_by(1), 50);
+    assert_eq!(taken_by(2), 25);
+    // What waits alone is taken, however large.
+    shares.take(3, 5_000).unwrap();
+    shares.take(3, 1).unwrap_err();
+    shares.give_back(3, 5_000);
+    shares.give_back(1, 500);
+    assert_eq!(taken_by(1), 38);
+}

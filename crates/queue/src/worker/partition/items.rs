@@ -1,0 +1,70 @@
+//! New tasks and reports, one after the other, each with its own outcome.
+
+use egret_base::Limit;
+
+use super::Told;
+use crate::api::sink::Enqueued as Outcome;
+use crate::api::submit::{EnqueueBatch, ReportBatch, Said};
+use crate::core::command::{Command, Held, Refusal};
+use crate::core::state::Enqueued;
+use crate::error::QueueError;
+use crate::worker::dispatch::Dispatcher;
+use crate::worker::turn::Turn;
+
+pub(super) fn enqueue(turn: &mut Turn<'_>, batch: EnqueueBatch, tasks_max: &Limit) -> Told {
+    let mut outcomes = Vec::with_capacity(batch.items.len());
+    for item in &batch.items {
+        if let Err(exceeded) = tasks_max.check(turn.state.len() as u64 + 1) {
+            outcomes.push((item.number, Err(exceeded.into())));
+            continue;
+        }
+        let outcome = match turn.enqueue(&item.command(&batch.bytes)) {
+            Ok(Enqueued::Made(task)) => Ok(Outcome {
+                id: turn.state.id(task),
+                replayed: false,
+            }),
+            Ok(Enqueued::Replayed(task)) => Ok(Outcome {
+                id: turn.state.id(task),
+                replayed: true,
+            }),
+            Err(refusal) => Err(refusal.into()),
+        };
+        outcomes.push((item.number, outcome));
+    }
+    Told::Produced(batch.sink, outcomes)
+}
+
+pub(super) fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut Dispatcher) -> Told {
+    let mut outcomes = Vec::with_capacity(batch.items.len());
+    for item in &batch.items {
+        let held = item.held(&batch.bytes);
+        let owner = turn.state.tenant_of(held.number);
+        let reported = match item.said {
+            _ if owner.is_some_and(|owner| *owner != *batch.owner) => Err(Refusal::LeaseLost),
+            Said::Complete => turn.complete(&held),
+            Said::Heartbeat { lease_ms: 0 } => {
+                let lease_ms = turn.state.lease_ms_of(held.number).unwrap_or_default();
+                turn.report(&Command::Heartbeat { held, lease_ms })
+            }
+            said => turn.report(&command_of(said, held)),
+        };
+        if reported.is_ok() && !matches!(item.said, Said::Heartbeat { .. }) {
+            dispatcher.forget(item.lease.token);
+        }
+        outcomes.push((item.number, reported.map_err(QueueError::from)));
+    }
+    Told::Reported(batch.sink, outcomes)
+}
+
+fn command_of(said: Said, held: Held<'_>) -> Command<'_> {
+    match said {
+        Said::Complete => Command::Complete(held),
+        Said::Fail { permanent } => Command::Fail { held, permanent },
+        Said::Defer { delay_ms, how } => Command::Defer {
+            held,
+            delay_ms,
+            how,
+        },
+        Said::Heartbeat { lease_ms } => Command::Heartbeat { held, lease_ms },
+    }
+}
