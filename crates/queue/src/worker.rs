@@ -2,7 +2,8 @@
 
 mod begin;
 mod callbacks;
-pub(crate) mod dispatch;
+pub(crate) mod deliver;
+mod dispatch;
 pub(crate) mod limits;
 pub(crate) mod outbox;
 pub(crate) mod partition;

@@ -5,31 +5,24 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use egret_log::{LogReader, Seq};
+use egret_log::LogReader;
 
+use super::deliver::{lease, push};
 use super::limits::{Limits, is_limited};
 use super::turn::Turn;
 use crate::api::session::{Room, WorkSession};
-use crate::api::sink::Assigned;
 use crate::core::command::{Command, Defer, Held};
 use crate::core::entry::TaskState;
 use crate::core::retry::mix;
 use crate::core::state::{Claimed, LostLease, State};
 use crate::error::QueueError;
 use crate::model::{Lease, QueueSettings};
-use crate::store::{content, record};
 
 /// Tasks handed to one worker at once.
 const PUSH_MAX: u32 = 1_024;
 
 /// Tasks handed out in one turn, or up to one push more; the others have theirs in the next.
 const TURN_CLAIMS_MAX: usize = 2_048;
-
-/// Tasks of which the contents are read together, at most…
-const READ_MAX: usize = 64;
-
-/// …and bytes of their records, but for the last one.
-const READ_BYTES_MAX: usize = 1 << 20;
 
 /// Tasks claimed for a worker, to be pushed when the turn is committed.
 pub(crate) struct Push {
@@ -417,89 +410,4 @@ impl Dispatcher {
 /// When half of a lease is over, in Unix milliseconds.
 fn half_ms(claimed: &Claimed) -> u64 {
     claimed.until_ms.saturating_sub(claimed.lease_ms / 2)
-}
-
-fn lease(claimed: &Claimed) -> Lease {
-    Lease {
-        shard: claimed.task.shard,
-        number: claimed.task.number,
-        token: claimed.token,
-    }
-}
-
-/// Pushes tasks until the worker can take no more; how many.
-fn push(
-    state: &State,
-    reader: &impl LogReader,
-    session: &WorkSession,
-    claimed: &[Claimed],
-) -> usize {
-    let mut pushed = 0;
-    while pushed < claimed.len() && !session.sink.is_full() {
-        pushed += push_some(state, reader, session, &claimed[pushed..]);
-    }
-    pushed
-}
-
-fn push_some(
-    state: &State,
-    reader: &impl LogReader,
-    session: &WorkSession,
-    claimed: &[Claimed],
-) -> usize {
-    let mut contents = Vec::with_capacity(claimed.len().min(READ_MAX));
-    let (mut read, mut bytes) = (0, 0);
-    for one in claimed.iter().take(READ_MAX) {
-        if bytes >= READ_BYTES_MAX {
-            break;
-        }
-        read += 1;
-        match reader.read(Seq(one.record)) {
-            Ok(record) => {
-                bytes += record.len();
-                contents.push((one, record));
-            }
-            Err(error) => {
-                // The lease will expire; another attempt may find the record.
-                tracing::error!(task = %state.id(one.task), %error, "a task's content was not read");
-            }
-        }
-    }
-    let mut tasks = contents.iter().filter_map(|(one, record)| {
-        let assigned = assigned(state, one, record);
-        if assigned.is_none() {
-            tracing::error!(task = %state.id(one.task), "a task's content is malformed");
-        }
-        assigned
-    });
-    session.sink.assigned(&mut tasks);
-    read
-}
-
-fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Assigned<'a>> {
-    let content = match record::decode(record).ok()? {
-        Command::Enqueue(task) => task.content,
-        Command::PutSchedule(schedule) => schedule.task.content,
-        _ => return None,
-    };
-    let (private, content) = content::parts(content).ok()?;
-    let about = state.callback_about(one.task.number).map(|about| {
-        let queue = state.queue_with(about.queue);
-        let name = queue.map_or("", |queue| &*queue.name);
-        (state.id(about.task), about.state, name)
-    });
-    Some(Assigned {
-        id: state.id(one.task),
-        queue: &state.queue_with(one.queue)?.name,
-        lease: lease(one),
-        lease_until_ms: one.until_ms,
-        lease_ms: one.lease_ms,
-        attempt: one.attempt,
-        max_attempts: one.max_attempts,
-        priority: one.priority,
-        tags: state.tags(one.tags),
-        content,
-        private,
-        about: about.filter(|_| one.is_callback),
-    })
 }

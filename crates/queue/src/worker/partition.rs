@@ -286,10 +286,7 @@ impl<L: Log + 'static> Partition<L> {
                 Submission::Ask(ask) => self.told.push(Told::Asked(ask(&mut turn))),
             }
         }
-        let now_ms = turn.now.as_millis_unsigned();
-        if turn.state.next_due_ms().is_some_and(|due| due <= now_ms) {
-            turn.advance(ADVANCE_BUDGET);
-        }
+        turn.do_what_is_due(ADVANCE_BUDGET);
         ticks::run(&mut turn, &*self.shared.read);
         // One more claim always fits.
         let room_bytes = self.log.batch_bytes_max() / 16 * 15;

@@ -143,11 +143,14 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Does what is due; `true` when something is left.
-    pub fn advance(&mut self, budget: u32) -> bool {
+    /// Does what is due, in so many steps at most.
+    pub fn do_what_is_due(&mut self, budget: u32) {
+        let now_ms = self.now.as_millis_unsigned();
+        if self.state.next_due_ms().is_none_or(|due| due > now_ms) {
+            return;
+        }
         self.seq();
-        let more = self.state.advance(budget);
+        self.state.advance(budget);
         self.write(&Command::Advance { budget });
-        more
     }
 }

@@ -1,0 +1,101 @@
+//! From a claim to what its worker gets: contents are read from the log and handed to the worker's sink.
+
+use egret_log::{LogReader, Seq};
+
+use crate::api::session::WorkSession;
+use crate::api::sink::Assigned;
+use crate::core::command::Command;
+use crate::core::state::{Claimed, State};
+use crate::model::Lease;
+use crate::store::{content, record};
+
+/// Tasks of which the contents are read together, at most…
+const READ_MAX: usize = 64;
+
+/// …and bytes of their records, but for the last one.
+const READ_BYTES_MAX: usize = 1 << 20;
+
+pub(super) fn lease(claimed: &Claimed) -> Lease {
+    Lease {
+        shard: claimed.task.shard,
+        number: claimed.task.number,
+        token: claimed.token,
+    }
+}
+
+/// Pushes tasks until the worker can take no more; how many.
+pub(super) fn push(
+    state: &State,
+    reader: &impl LogReader,
+    session: &WorkSession,
+    claimed: &[Claimed],
+) -> usize {
+    let mut pushed = 0;
+    while pushed < claimed.len() && !session.sink.is_full() {
+        pushed += push_some(state, reader, session, &claimed[pushed..]);
+    }
+    pushed
+}
+
+fn push_some(
+    state: &State,
+    reader: &impl LogReader,
+    session: &WorkSession,
+    claimed: &[Claimed],
+) -> usize {
+    let mut contents = Vec::with_capacity(claimed.len().min(READ_MAX));
+    let (mut read, mut bytes) = (0, 0);
+    for one in claimed.iter().take(READ_MAX) {
+        if bytes >= READ_BYTES_MAX {
+            break;
+        }
+        read += 1;
+        match reader.read(Seq(one.record)) {
+            Ok(record) => {
+                bytes += record.len();
+                contents.push((one, record));
+            }
+            Err(error) => {
+                // The lease will expire; another attempt may find the record.
+                tracing::error!(task = %state.id(one.task), %error, "a task's content was not read");
+            }
+        }
+    }
+    let mut tasks = contents.iter().filter_map(|(one, record)| {
+        let assigned = assigned(state, one, record);
+        if assigned.is_none() {
+            tracing::error!(task = %state.id(one.task), "a task's content is malformed");
+        }
+        assigned
+    });
+    session.sink.assigned(&mut tasks);
+    read
+}
+
+fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Assigned<'a>> {
+    let content = match record::decode(record).ok()? {
+        Command::Enqueue(task) => task.content,
+        Command::PutSchedule(schedule) => schedule.task.content,
+        _ => return None,
+    };
+    let (private, content) = content::parts(content).ok()?;
+    let about = state.callback_about(one.task.number).map(|about| {
+        let queue = state.queue_with(about.queue);
+        let name = queue.map_or("", |queue| &*queue.name);
+        (state.id(about.task), about.state, name)
+    });
+    Some(Assigned {
+        id: state.id(one.task),
+        queue: &state.queue_with(one.queue)?.name,
+        lease: lease(one),
+        lease_until_ms: one.until_ms,
+        lease_ms: one.lease_ms,
+        attempt: one.attempt,
+        max_attempts: one.max_attempts,
+        priority: one.priority,
+        tags: state.tags(one.tags),
+        content,
+        private,
+        about: about.filter(|_| one.is_callback),
+    })
+}
