@@ -21,6 +21,9 @@ BACKOFF_FIRST = 0.1
 BACKOFF_LONGEST = 5.0
 """Most seconds between two attempts."""
 
+GOODBYE_SECONDS = 5.0
+"""How long to wait for the end of a stream over which nothing more is to come."""
+
 _OPTIONS: tuple[tuple[str, Any], ...] = (
     # A page of results or a message full of tasks may be larger than gRPC's default of 4 MiB.
     ("grpc.max_receive_message_length", -1),
@@ -40,8 +43,8 @@ _OPTIONS: tuple[tuple[str, Any], ...] = (
 class Backoff:
     """Delays that double up to a longest one, each with jitter, until something succeeds."""
 
-    def __init__(self) -> None:
-        self._next = BACKOFF_FIRST
+    def __init__(self, first: float = BACKOFF_FIRST) -> None:
+        self._next = first
 
     def reset(self) -> None:
         """Something succeeded: the next delay is the shortest again."""
@@ -169,6 +172,35 @@ async def end_of(call: Any) -> errors.EgretError:
     return errors.of_status(status, details, await call.trailing_metadata())
 
 
+async def write(call: Any, message: Any) -> None:
+    """Writes to a stream that is open; raises one of ``STREAM_ENDED`` when it has ended."""
+    if call.done():
+        raise asyncio.InvalidStateError("the stream has ended")
+    inner = getattr(call, "_cython_call", None)
+    if inner is None:
+        await call.write(message)
+        return
+    # `call.write` makes up a status when it fails, and the answers that are still to be read are lost
+    # with the true one, which says whether what was written is in doubt.
+    await inner.send_serialized_message(_serialize(message))
+
+
+STREAM_ENDED = (
+    grpc.aio.AioRpcError,
+    asyncio.InvalidStateError,
+    grpc.aio.UsageError,
+    grpc.aio.InternalError,
+)
+"""What is raised by whoever writes to a stream that has ended; reading it tells why."""
+
+
+async def finished(call: Any, reader: asyncio.Future[None]) -> None:
+    """Waits until a stream that is about to end was read to its end, but not for ever."""
+    await asyncio.wait((reader,), timeout=GOODBYE_SECONDS)
+    call.cancel()
+    await asyncio.wait((reader,))
+
+
 async def opened(call: Any) -> bool:
     """Waits until Egret has answered that a stream is open; false when it has ended instead."""
     await call.initial_metadata()
@@ -215,4 +247,15 @@ async def within(seconds: float, work: Callable[[], Any]) -> bool:
     return True
 
 
-__all__ = ["Backoff", "Connection", "Wakeup", "end_of", "opened", "within"]
+__all__ = [
+    "GOODBYE_SECONDS",
+    "STREAM_ENDED",
+    "Backoff",
+    "Connection",
+    "Wakeup",
+    "end_of",
+    "finished",
+    "opened",
+    "within",
+    "write",
+]

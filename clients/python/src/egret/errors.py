@@ -71,9 +71,10 @@ class UnknownOutcome(EgretError):
     """The connection was lost after a task was sent and before its acknowledgement came.
 
     The task may have been enqueued or not. Tasks with a ``unique_key`` are sent again by
-    themselves and do not end like this while Egret can be reached again in time. For others the
-    caller decides: enqueue again and perhaps have the task twice, or not. The error that ended
-    the connection is the ``__cause__``.
+    themselves and do not end like this while Egret can be reached again in time: within the
+    ``patience`` of the client, and before their ``unique_window`` is over. For others the caller
+    decides: enqueue again and perhaps have the task twice, or not. The error that ended the
+    connection, or was met after it, is the ``__cause__``.
     """
 
 

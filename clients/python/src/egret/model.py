@@ -9,7 +9,7 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from . import payload as codec
 from ._proto import queue_pb2 as pb
-from .payload import Duration, Instant, milliseconds, moment, unix_milliseconds
+from .payload import Duration, Instant, milliseconds, moment, text, unix_milliseconds
 from .settings import QueueSettings, RetryPolicy, name_of, number_of
 
 
@@ -87,7 +87,7 @@ def new_task(
     if priority is not None:
         task.priority = priority
     if ordering_key:
-        task.ordering_key = ordering_key
+        task.ordering_key = text(ordering_key, "ordering_key")
     if delay is not None:
         if run_at is not None:
             raise ValueError("a task has either a delay or a run_at, not both")
@@ -101,25 +101,26 @@ def new_task(
     if timeout is not None:
         task.timeout_ms = milliseconds(timeout, "timeout")
     if unique_key:
-        task.unique_key = unique_key
+        task.unique_key = text(unique_key, "unique_key")
     if unique_window is not None:
         task.unique_window_ms = milliseconds(unique_window, "unique_window")
     if tags:
         _refuse_text(tags, "tags")
-        task.tags.extend(tags)
+        task.tags.extend([text(tag, "a tag") for tag in tags])
     if metadata:
-        task.metadata.update(metadata)
+        for key, value in metadata.items():
+            task.metadata[text(key, "a name in metadata")] = text(value, "a value in metadata")
     if callback_url:
-        task.callback_url = callback_url
+        task.callback_url = text(callback_url, "callback_url")
     if after:
         _refuse_text(after, "after")
-        task.after.extend(after)
+        task.after.extend([text(id, "an id in after") for id in after])
     if traceparent:
-        task.traceparent = traceparent
+        task.traceparent = text(traceparent, "traceparent")
     if tracestate:
-        task.tracestate = tracestate
+        task.tracestate = text(tracestate, "tracestate")
     if queue:
-        task.queue = queue
+        task.queue = text(queue, "queue")
     return task
 
 

@@ -19,6 +19,7 @@ _JSON = pb.FORMAT_JSON
 
 # Made once: `json.dumps` with options makes an encoder for each call.
 _dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_dump_ascii = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 _load = json.JSONDecoder().decode
 
 
@@ -32,7 +33,11 @@ def encode(value: Any) -> tuple[bytes, pb.Format]:
         return value, _BYTES
     if kind is bytearray or kind is memoryview:
         return bytes(value), _BYTES
-    return _dump(value).encode(), _JSON
+    try:
+        return _dump(value).encode(), _JSON
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, which JSON can hold and UTF-8 cannot.
+        return _dump_ascii(value).encode(), _JSON
 
 
 def decode(data: bytes, format: pb.Format) -> Any:
@@ -40,6 +45,18 @@ def decode(data: bytes, format: pb.Format) -> Any:
     if format == _JSON:
         return _load(data.decode()) if data else None
     return data
+
+
+def text(value: str, name: str) -> str:
+    """The text itself; raises ``TypeError`` or ``ValueError`` for what cannot be sent as one."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, not {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        message = f"{name} cannot be sent: {value!r} has half of a surrogate pair"
+        raise ValueError(message) from None
+    return value
 
 
 def milliseconds(duration: Duration, name: str) -> int:

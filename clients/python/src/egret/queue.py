@@ -8,7 +8,7 @@ from . import errors
 from ._proto import queue_pb2 as pb
 from .connection import Connection
 from .model import Enqueued, NewTask, QueueInfo, State, TaskInfo, new_task, state_number
-from .payload import Duration, Instant
+from .payload import Duration, Instant, text
 from .producer import Producer, enqueue_many
 from .settings import QueueSettings, Retention, RetryPolicy
 
@@ -19,7 +19,8 @@ class Queue:
     def __init__(self, connection: Connection, producer: Producer, name: str) -> None:
         self._connection = connection
         self._producer = producer
-        self.name = name
+        # It is written into messages that others share, where it is too late to refuse it.
+        self.name = text(name, "the name of a queue")
 
     async def enqueue(
         self,
@@ -52,8 +53,8 @@ class Queue:
         What is left out is as the queue says.
 
         Tasks of concurrent callers share messages. Raises ``UnknownOutcome`` when the connection
-        was lost at the wrong moment; with a ``unique_key`` the task is sent again instead. Cancelled
-        while it waits for room or for the stream, the task is not sent; later it may be enqueued.
+        was lost at the wrong moment; with a ``unique_key`` the task is sent again instead, unless
+        its ``unique_window`` is about over by then. Cancelled while it waits for room or for the stream, the task is not sent; later it may be enqueued.
         """
         task = new_task(
             payload,
@@ -79,7 +80,9 @@ class Queue:
         """Enqueues up to 1,000 tasks by one call, and returns their outcomes in the same order.
 
         ``after`` may name tasks of the same call: ``#0`` is the first. Raises ``EnqueueRefused``
-        when some were refused; the others are enqueued then.
+        when some were refused; the others are enqueued then. Raises ``UnknownOutcome`` when the
+        connection was lost meanwhile; it is ``retryable`` if all have a ``unique_key``, as the same
+        call then enqueues none twice while their ``unique_window`` lasts.
         """
         messages = [task.to_message() for task in tasks]
         request = pb.EnqueueRequest(queue=self.name, tasks=messages)

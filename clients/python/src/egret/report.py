@@ -7,20 +7,25 @@ from typing import Any, Optional
 
 from ._proto import queue_pb2 as pb
 
-ERROR_CHARACTERS_MAX = 8_000
-"""What is longer in the error of a failed attempt is cut off."""
+TEXT_BYTES_MAX = 8_000
+"""What is longer in an error or a reason is cut off, as Egret keeps no more of it."""
 
 
 class Running:
     """A task whose handler runs, and what ended it if it was not the handler."""
 
-    __slots__ = ("id", "lease", "lease_ms", "beat_at", "job", "ended_by")
+    __slots__ = ("id", "lease", "lease_ms", "beat_at", "beat_waits", "held_at", "overdue", "job", "ended_by")
 
-    def __init__(self, id: str, lease: bytes, lease_ms: int, beat_at: float) -> None:
+    def __init__(self, id: str, lease: bytes, lease_ms: int, now: float) -> None:
         self.id = id
         self.lease = lease
         self.lease_ms = lease_ms
-        self.beat_at = beat_at
+        self.beat_at = now
+        # A heartbeat is to be sent with the next message.
+        self.beat_waits = False
+        # When Egret last said that the lease is this worker's; it lasts for `lease_ms` at most from then.
+        self.held_at = now
+        self.overdue = False
         self.job: Optional[asyncio.Task[None]] = None
         # "lost", "stop", or empty while the handler is left alone.
         self.ended_by = ""
@@ -29,7 +34,7 @@ class Running:
 class Report:
     """The end of an attempt, kept until it is acknowledged."""
 
-    __slots__ = ("id", "lease", "kind", "result", "format", "text", "delay_ms", "tries", "again")
+    __slots__ = ("id", "lease", "kind", "result", "format", "text", "delay_ms", "size", "tries", "again")
 
     def __init__(
         self,
@@ -47,8 +52,10 @@ class Report:
         self.kind = kind
         self.result = result
         self.format = format
-        self.text = text
+        self.text, text_bytes = sendable(text) if text else ("", 0)
         self.delay_ms = delay_ms
+        # About how many bytes it has in a message.
+        self.size = len(result) + text_bytes
         self.tries = 0
         # It was sent over a stream that ended before the acknowledgement came.
         self.again = False
@@ -75,5 +82,21 @@ class Report:
 
 def text_of(error: BaseException) -> str:
     """What an attempt is said to have failed with."""
-    text = f"{type(error).__name__}: {error}"
-    return text[:ERROR_CHARACTERS_MAX]
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        # It cannot say itself.
+        return type(error).__name__
+
+
+def sendable(text: object) -> tuple[str, int]:
+    """The text as a message can hold it, cut to what Egret keeps, and its bytes.
+
+    What has no UTF-8 (half of a surrogate pair, as JSON may bring) is replaced by ``?``: a report must
+    never fail for its text.
+    """
+    data = str(text)[:TEXT_BYTES_MAX].encode("utf-8", "replace")
+    if len(data) > TEXT_BYTES_MAX:
+        # Cut in the middle of a character, the rest of that is left out.
+        data = data[:TEXT_BYTES_MAX].decode("utf-8", "ignore").encode()
+    return data.decode(), len(data)

@@ -22,7 +22,18 @@ import grpc.aio
 from . import errors
 from . import payload as codec
 from ._proto import queue_pb2 as pb
-from .connection import Backoff, Connection, Wakeup, end_of, opened, within
+from .connection import (
+    GOODBYE_SECONDS,
+    STREAM_ENDED,
+    Backoff,
+    Connection,
+    Wakeup,
+    end_of,
+    finished,
+    opened,
+    within,
+    write,
+)
 from .payload import Duration, milliseconds
 from .report import Report, Running, text_of
 from .task import Handler, PermanentError, Retry, Snooze, Task
@@ -32,7 +43,7 @@ logger = logging.getLogger("egret")
 MESSAGE_REPORTS_MAX = 1_000
 """Most reports in one message."""
 MESSAGE_BYTES_MAX = 1 << 20
-"""A message whose results have reached so many bytes takes no further report."""
+"""A message whose results and texts have reached so many bytes takes no further report."""
 UNACKNOWLEDGED_MAX = 10_000
 """With so many reports unacknowledged, a worker asks for no more tasks."""
 RESULT_BYTES_MAX = 6 << 20
@@ -45,8 +56,6 @@ BACKOFF_REPORT = 0.1
 """Seconds before a report that was refused for the moment is sent again; doubled each time."""
 BACKOFF_REPORT_LONGEST = 5.0
 """Most seconds between two tries of one report."""
-GOODBYE_SECONDS = 5.0
-"""How long a worker that stops waits for the last acknowledgements."""
 
 
 class Worker:
@@ -99,6 +108,7 @@ class Worker:
         self._abandoned = False
         self._finished = False
         self._timers: list[asyncio.TimerHandle] = []
+        self._call: Any = None
         self._loop: asyncio.AbstractEventLoop = None  # type: ignore[assignment]
         self.messages_sent = 0
         self.heartbeats_sent = 0
@@ -174,6 +184,9 @@ class Worker:
     def _abandon(self) -> None:
         self._abandoned = True
         self._wakeup.ring()
+        if self._call is not None:
+            # A write to somebody who reads nothing would not end.
+            self._timers.append(self._loop.call_later(GOODBYE_SECONDS, self._call.cancel))
 
     # ---- Handlers. ----
 
@@ -221,11 +234,12 @@ class Worker:
                 attempt = assignment.attempt
                 logger.warning("attempt %d of task %s failed", attempt, id, exc_info=True)
                 report = Report(id, lease, "failed", text=text_of(error))
-        # A lease that was lost may be another's by now, and its report would be refused.
         if self._running.pop(lease, None) is not None:
             self._credits += 1
+        # A lease that was lost may be another's by now, and its report would be refused.
         if running.ended_by != "lost":
-            self._report(report)
+            self._waiting.append(report)
+        self._wakeup.ring()
 
     def _interrupt(self, running: Running, why: str) -> None:
         if running.ended_by:
@@ -251,7 +265,10 @@ class Worker:
         sent = self._sent
         for number in response.accepted:
             report = sent.pop(number, None)
-            if type(report) is Report and report.kind == "completed":
+            if type(report) is Running:
+                report.held_at = self._loop.time()
+                report.overdue = False
+            elif type(report) is Report and report.kind == "completed":
                 self.completed += 1
         for refused in response.refused:
             self._refused(sent.pop(refused.number, None), refused.error)
@@ -346,7 +363,7 @@ class Worker:
 
     async def _stream(self) -> Optional[errors.EgretError]:
         """One stream from its beginning to its end; why it ended unless it was this worker."""
-        call = self._connection.stream("Work", pb.WorkResponse)
+        call = self._call = self._connection.stream("Work", pb.WorkResponse)
         self._begin()
         reader = asyncio.ensure_future(self._read(call))
         try:
@@ -357,23 +374,26 @@ class Worker:
             message: Optional[pb.WorkRequest] = hello
             while not reader.done():
                 if message is not None:
-                    await call.write(message)
+                    await write(call, message)
                     self.messages_sent += 1
                 elif self._done():
-                    await self._goodbye(call, reader)
+                    await call.done_writing()
                     return None
                 else:
                     await self._wakeup.wait()
                 message = self._next()
-        except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.UsageError):
-            # The stream has ended; the reader knows why.
+        except STREAM_ENDED:
+            # The reader knows why.
             pass
-        except asyncio.CancelledError:
+        except BaseException:
+            # Nobody else ends the stream then, and the reader would wait for that.
             call.cancel()
             raise
         finally:
-            await asyncio.wait((reader,))
+            await finished(call, reader)
             self._has_credits = False
+        if not reader.cancelled():
+            reader.result()
         if self._abandoned:
             return None
         return await end_of(call)
@@ -389,7 +409,8 @@ class Worker:
         self._credits = self._concurrency - len(self._running)
         self._drain_sent = False
         self._beats.clear()
-        self._beats.extend(self._running.values())
+        for running in self._running.values():
+            self._beat_for(running)
 
     def _next(self) -> Optional[pb.WorkRequest]:
         if not (self._waiting or self._beats or self._credits_due() or self._drain_due()):
@@ -399,7 +420,7 @@ class Worker:
         return message
 
     def _credits_due(self) -> bool:
-        waits = self._stopping or len(self._sent) >= UNACKNOWLEDGED_MAX
+        waits = self._stopping or len(self._sent) + self._later >= UNACKNOWLEDGED_MAX
         return self._credits > 0 and not waits
 
     def _drain_due(self) -> bool:
@@ -420,7 +441,8 @@ class Worker:
         add = message.reports.add
         while beats and number < end:
             running = beats.popleft()
-            if running.lease in self._running:
+            running.beat_waits = False
+            if running.lease in self._running and running.ended_by != "lost":
                 # What the queue says may have changed since, and the pace is made for this lease.
                 add(lease=running.lease).heartbeat.lease_ms = running.lease_ms
                 sent[number] = running
@@ -429,7 +451,7 @@ class Worker:
         while waiting and number < end and size < MESSAGE_BYTES_MAX:
             report = waiting.popleft()
             report.write_to(add())
-            size += len(report.result)
+            size += report.size
             sent[number] = report
             number += 1
         self._number = number
@@ -446,27 +468,38 @@ class Worker:
         finally:
             self._wakeup.ring()
 
-    async def _goodbye(self, call: Any, reader: asyncio.Future[None]) -> None:
-        """Ends a stream over which nothing more is to come."""
-        await call.done_writing()
-        await asyncio.wait((reader,), timeout=GOODBYE_SECONDS)
-        call.cancel()
-
     # ---- Heartbeats. ----
 
     def _beat(self) -> None:
         """Puts tasks up for a heartbeat before a third of their lease has passed."""
         now = self._loop.time()
         pace_ms = LEASE_MS_IDLE
-        for running in self._running.values():
+        for running in list(self._running.values()):
+            lease = running.lease_ms / 1000
+            if running.ended_by == "lost":
+                continue
+            if now - running.held_at < lease:
+                running.overdue = False
+            elif running.overdue:
+                # The answer had the time since the last look to be read, had it come.
+                self._lost(running, f"egret has acknowledged no heartbeat for {lease:g} s")
+                continue
+            else:
+                running.overdue = True
             pace_ms = min(pace_ms, running.lease_ms)
             # What is left for the next look must not be older than a third of its lease by then.
-            if now - running.beat_at >= running.lease_ms / 1000 / 4:
+            if now - running.beat_at >= lease / 4:
                 running.beat_at = now
-                self._beats.append(running)
+                self._beat_for(running)
         if self._beats:
             self._wakeup.ring()
         self._pace(pace_ms)
+
+    def _beat_for(self, running: Running) -> None:
+        # One is enough, however long nothing can be sent.
+        if not running.beat_waits and running.ended_by != "lost":
+            running.beat_waits = True
+            self._beats.append(running)
 
     def _pace(self, lease_ms: int) -> None:
         """The next look is in time for a lease that lasts so long, and then the others are too."""
