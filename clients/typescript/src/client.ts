@@ -31,7 +31,7 @@ import {
   settingsMessage,
   stateNumber,
 } from "./model.js";
-import { count } from "./payload.js";
+import { count, text } from "./payload.js";
 import { Producer, enqueueMany } from "./producer.js";
 import type { Handler } from "./task.js";
 import { type WorkOptions, Worker } from "./worker.js";
@@ -225,7 +225,7 @@ export class Queue {
   constructor(connection: Connection, producer: Producer, name: string) {
     this.#connection = connection;
     this.#producer = producer;
-    this.name = name;
+    this.name = text(name, "the name of a queue");
   }
 
   /**
@@ -233,7 +233,8 @@ export class Queue {
    * other payload is sent as JSON.
    *
    * Tasks of concurrent callers share messages. Rejects with `UnknownOutcome` when the connection
-   * was lost at the wrong moment; with a `uniqueKey` the task is sent again instead.
+   * was lost at the wrong moment; with a `uniqueKey` the task is sent again instead, unless its
+   * `uniqueWindowMs` is about over by then.
    */
   async enqueue(payload: unknown, options: TaskOptions = {}): Promise<Enqueued> {
     return this.#producer.enqueue(this.name, newTask(payload, options));
@@ -242,7 +243,9 @@ export class Queue {
   /**
    * Enqueues up to 1,000 tasks by one call; their outcomes are in the same order. `after` may name
    * tasks of the same call: `#0` is the first. Rejects with `EnqueueRefused` when some were refused;
-   * the others are enqueued then.
+   * the others are enqueued then. Rejects with `UnknownOutcome` when the connection was lost
+   * meanwhile; it is `retryable` if all have a `uniqueKey`, as the same call then enqueues none twice
+   * while their `uniqueWindowMs` lasts.
    */
   async enqueueMany(tasks: readonly NewTask[]): Promise<Enqueued[]> {
     const messages = tasks.map((task) => newTask(task.payload, task, task.queue));

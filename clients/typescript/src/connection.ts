@@ -9,12 +9,21 @@ import { QueueClient } from "./generated/queue.js";
 const BACKOFF_FIRST_MS = 100;
 /** Most milliseconds between two attempts. */
 const BACKOFF_LONGEST_MS = 5_000;
+/** How long to wait for the end of a stream over which nothing more is to come. */
+export const GOODBYE_MS = 5_000;
 /** How often somebody who waits for a connection looks whether it is still wanted. */
 const READY_LOOK_MS = 500;
 
 /** Delays that double up to a longest one, each with jitter, until something succeeds. */
 export class Backoff {
   #next = BACKOFF_FIRST_MS;
+
+  /** The delay before try number `tries` of one thing among others, the first being zero. */
+  static delayMs(tries: number): number {
+    const backoff = new Backoff();
+    backoff.#next = Math.min(BACKOFF_FIRST_MS * 2 ** tries, BACKOFF_LONGEST_MS);
+    return backoff.delayMs();
+  }
 
   /** Something succeeded: the next delay is the shortest again. */
   reset(): void {

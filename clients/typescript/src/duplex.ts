@@ -2,6 +2,7 @@
 
 import { type ClientDuplexStream, type ServiceError, status as Status } from "@grpc/grpc-js";
 
+import { GOODBYE_MS } from "./connection.js";
 import type { Ended } from "./errors.js";
 
 export class Duplex<Request, Response> {
@@ -49,9 +50,14 @@ export class Duplex<Request, Response> {
     });
   }
 
-  /** Tells the server that nothing more comes. */
-  close(): void {
+  /** Tells the server that nothing more comes, and waits for the end, but not for ever. */
+  async close(): Promise<void> {
     this.#stream.end();
+    let timer: NodeJS.Timeout | undefined;
+    const enough = new Promise((resolve) => (timer = setTimeout(resolve, GOODBYE_MS)));
+    await Promise.race([this.end, enough]);
+    clearTimeout(timer);
+    this.cancel();
   }
 
   cancel(): void {

@@ -64,14 +64,15 @@ export class LeaseLost extends EgretError {}
  * The connection was lost after a task was sent and before its acknowledgement came.
  *
  * The task may have been enqueued or not. Tasks with a `uniqueKey` are sent again by themselves and
- * do not end like this while Egret can be reached again in time. For others the caller decides:
- * enqueue again and perhaps have the task twice, or not. `cause` is the error that ended the
- * connection.
+ * do not end like this while Egret can be reached again in time: within the `patienceMs` of the client,
+ * and before their `uniqueWindowMs` is over. For others the caller decides: enqueue again and perhaps
+ * have the task twice, or not. `cause` is the error that ended the connection, or was met after it.
  */
 export class UnknownOutcome extends EgretError {
-  constructor(cause: EgretError) {
+  constructor(cause: EgretError, options: { retryable?: boolean; why?: string } = {}) {
     const message = "the connection was lost before the task was acknowledged, it may be enqueued or not";
-    super("unknown_outcome", `${message}: ${cause.message}`, { cause });
+    const { retryable, why = "" } = options;
+    super("unknown_outcome", `${message}${why}: ${cause.message}`, { cause, retryable });
   }
 }
 

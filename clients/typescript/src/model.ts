@@ -1,7 +1,7 @@
 /** The nouns: what is told to Egret and what it tells. Durations are in milliseconds. */
 
 import * as pb from "./generated/queue.js";
-import { count, decode, encode, milliseconds, moment, unixMilliseconds } from "./payload.js";
+import { count, decode, encode, milliseconds, moment, text, unixMilliseconds } from "./payload.js";
 
 /** Where a task is in its life. The last three are ends. */
 export type State =
@@ -132,6 +132,14 @@ export interface NewTask extends TaskOptions {
   queue?: string;
 }
 
+function texts(metadata: Readonly<Record<string, string>>): Record<string, string> {
+  for (const name in metadata) {
+    text(name, "a name in metadata");
+    text(metadata[name] as string, "a value in metadata");
+  }
+  return { ...metadata };
+}
+
 export function newTask(payload: unknown, options: TaskOptions, queue = ""): pb.NewTask {
   if (options.delayMs !== undefined && options.runAt !== undefined) {
     throw new RangeError("a task has either a delayMs or a runAt, not both");
@@ -141,22 +149,22 @@ export function newTask(payload: unknown, options: TaskOptions, queue = ""): pb.
     payload: data,
     format,
     priority: options.priority === undefined ? undefined : count(options.priority, "priority"),
-    orderingKey: options.orderingKey ?? "",
+    orderingKey: text(options.orderingKey ?? "", "orderingKey"),
     runAtMs: options.runAt === undefined ? 0 : unixMilliseconds(options.runAt, "runAt"),
     delayMs: options.delayMs === undefined ? 0 : milliseconds(options.delayMs, "delayMs"),
     maxAttempts: options.maxAttempts === undefined ? undefined : count(options.maxAttempts, "maxAttempts"),
     retry: options.retry === undefined ? undefined : policyMessage(options.retry),
     timeoutMs: options.timeoutMs === undefined ? 0 : milliseconds(options.timeoutMs, "timeoutMs"),
-    uniqueKey: options.uniqueKey ?? "",
+    uniqueKey: text(options.uniqueKey ?? "", "uniqueKey"),
     uniqueWindowMs:
       options.uniqueWindowMs === undefined ? 0 : milliseconds(options.uniqueWindowMs, "uniqueWindowMs"),
-    tags: options.tags === undefined ? [] : [...options.tags],
-    metadata: options.metadata ?? {},
-    traceparent: options.traceparent ?? "",
-    tracestate: options.tracestate ?? "",
-    callbackUrl: options.callbackUrl ?? "",
-    after: options.after === undefined ? [] : [...options.after],
-    queue,
+    tags: (options.tags ?? []).map((tag) => text(tag, "a tag")),
+    metadata: options.metadata === undefined ? {} : texts(options.metadata),
+    traceparent: text(options.traceparent ?? "", "traceparent"),
+    tracestate: text(options.tracestate ?? "", "tracestate"),
+    callbackUrl: text(options.callbackUrl ?? "", "callbackUrl"),
+    after: (options.after ?? []).map((id) => text(id, "an id in after")),
+    queue: text(queue, "queue"),
   };
 }
 

@@ -2,6 +2,8 @@
 
 import { Format } from "./generated/queue.js";
 
+const HALF = /\p{Surrogate}/u;
+
 /** The bytes of a value and what they are. Throws a `TypeError` for what JSON cannot hold. */
 export function encode(value: unknown): { data: Buffer; format: Format } {
   if (value instanceof Uint8Array) {
@@ -23,6 +25,17 @@ export function decode(data: Buffer, format: Format): any {
     return data.length > 0 ? JSON.parse(data.toString()) : undefined;
   }
   return data;
+}
+
+/** The text itself; throws for what cannot be sent as one, as UTF-8 has no half of a surrogate pair. */
+export function text(value: string, name: string): string {
+  if (typeof value !== "string") {
+    throw new TypeError(`${name} must be a text, not ${String(value)}`);
+  }
+  if (HALF.test(value)) {
+    throw new RangeError(`${name} cannot be sent: ${JSON.stringify(value)} has half of a surrogate pair`);
+  }
+  return value;
 }
 
 /** A duration in whole milliseconds, rounded up so that a short one does not become none. */

@@ -8,16 +8,17 @@
 
 import { hostname } from "node:os";
 
-import { Backoff, type Connection, Wakeup, turn } from "./connection.js";
+import { Backoff, type Connection, GOODBYE_MS, Wakeup, closed, turn } from "./connection.js";
 import { Duplex } from "./duplex.js";
 import { EgretError, ofStatus } from "./errors.js";
 import * as pb from "./generated/queue.js";
 import { count, encode, milliseconds } from "./payload.js";
+import { type Report, type Running, cut, sizeOf, textOf } from "./report.js";
 import { type Handler, PermanentError, Retry, Snooze, Task } from "./task.js";
 
 /** Most reports in one message. */
 const MESSAGE_REPORTS_MAX = 1_000;
-/** A message whose results have reached so many bytes takes no further report. */
+/** A message whose results and texts have reached so many bytes takes no further report. */
 const MESSAGE_BYTES_MAX = 1 << 20;
 /** With so many reports unacknowledged, a worker asks for no more tasks. */
 const UNACKNOWLEDGED_MAX = 10_000;
@@ -27,10 +28,6 @@ const RESULT_BYTES_MAX = 6 << 20;
 const LEASE_MS_LEAST = 100;
 /** While no lease is shorter, running tasks are looked through as often as this one would need. */
 const LEASE_MS_IDLE = 60_000;
-/** What is longer in the error of a failed attempt is cut off. */
-const ERROR_CHARACTERS_MAX = 8_000;
-/** How long a worker that stops waits for the last acknowledgements. */
-const GOODBYE_MS = 5_000;
 /** The delay before a report that was refused for the moment is sent again; doubled each time. */
 const REPORT_DELAY_MS = 100;
 const REPORT_DELAY_LONGEST_MS = 5_000;
@@ -52,25 +49,6 @@ export interface WorkOptions {
   onWarning?: (message: string, error?: unknown) => void;
 }
 
-interface Running {
-  id: string;
-  lease: Buffer;
-  key: string;
-  task: Task;
-  leaseMs: number;
-  beatAtMs: number;
-  over: boolean;
-}
-
-/** The end of an attempt, kept until it is acknowledged. */
-interface Report {
-  id: string;
-  message: pb.TaskReport;
-  tries: number;
-  /** It was sent over a stream that ended before the acknowledgement came. */
-  again: boolean;
-}
-
 /** Runs a handler for each task of some queues. Made by `Client.worker`. */
 export class Worker {
   readonly #connection: Connection;
@@ -81,6 +59,8 @@ export class Worker {
   readonly #hello: pb.Hello;
   /** By lease, in an encoding that keeps every byte. */
   readonly #running = new Map<string, Running>();
+  /** Handlers that have not ended, those of lost leases too. */
+  #busy = 0;
   #waiting: Report[] = [];
   #beats: Running[] = [];
   /** By number: the report, or the running task of a heartbeat. */
@@ -98,6 +78,8 @@ export class Worker {
   #beatTimer: NodeJS.Timeout | undefined;
   readonly #timers = new Set<NodeJS.Timeout>();
   #started = false;
+  #ended = false;
+  #stream: Duplex<pb.WorkRequest, pb.WorkResponse> | undefined;
   #stopping = false;
   #abandoned = false;
   /** Messages sent so far. */
@@ -126,7 +108,7 @@ export class Worker {
 
   /** Tasks whose handlers run now. */
   get running(): number {
-    return this.#running.size;
+    return this.#busy;
   }
 
   /**
@@ -153,6 +135,7 @@ export class Worker {
     try {
       await this.#drive();
     } finally {
+      this.#ended = true;
       clearTimeout(this.#beatTimer);
       for (const timer of this.#timers) {
         clearTimeout(timer);
@@ -171,7 +154,7 @@ export class Worker {
       return;
     }
     this.#stopping = true;
-    if (this.#started) {
+    if (this.#started && !this.#ended) {
       this.#after(this.#running.size > 0 ? this.#graceMs : 0, () => this.#cutShort());
     }
     this.#wakeup.ring();
@@ -186,6 +169,8 @@ export class Worker {
     this.#after(GOODBYE_MS, () => {
       this.#abandoned = true;
       this.#wakeup.ring();
+      // A write to somebody who reads nothing would not end.
+      this.#after(GOODBYE_MS, () => this.#stream?.cancel());
     });
   }
 
@@ -198,7 +183,12 @@ export class Worker {
   }
 
   #warn(message: string, error?: unknown): void {
-    this.#options.onWarning?.(message, error);
+    try {
+      this.#options.onWarning?.(message, error);
+    } catch (fault) {
+      // No task may hang because it could not be told of.
+      process.emitWarning(`onWarning has failed: ${textOf(fault)}`);
+    }
   }
 
   // ---- Handlers. ----
@@ -212,11 +202,13 @@ export class Worker {
     }
     const key = lease.toString("latin1");
     const leaseMs = Math.max(assignment.leaseMs, LEASE_MS_LEAST);
-    const running = { id, lease, key, task: new Task(assignment), leaseMs, beatAtMs: nowMs, over: false };
+    const held = { beatAtMs: nowMs, beatWaits: false, heldAtMs: nowMs, overdue: false, over: false };
+    const running: Running = { ...held, id, lease, key, task: new Task(assignment), leaseMs };
     this.#running.set(key, running);
     if (leaseMs < this.#paceMs) {
       this.#pace(leaseMs);
     }
+    this.#busy += 1;
     void this.#handle(running);
   }
 
@@ -232,10 +224,14 @@ export class Worker {
     } catch (error) {
       report = this.#failure(running, error);
     }
+    // Not before: a handler that was told to end may take its time, and is one of so many until then.
+    this.#busy -= 1;
+    this.#credits += 1;
     if (!running.over) {
       this.#finish(running);
       this.#report(id, report);
     }
+    this.#wakeup.ring();
   }
 
   #failure({ id, lease, task, over }: Running, error: unknown): pb.TaskReport {
@@ -243,21 +239,18 @@ export class Worker {
       return { lease, snooze: { delayMs: error.delayMs } };
     }
     if (error instanceof Retry) {
-      return { lease, nack: { delayMs: error.delayMs, reason: error.reason } };
+      return { lease, nack: { delayMs: error.delayMs, reason: cut(error.reason) } };
     }
     const permanent = error instanceof PermanentError;
     if (!over) {
       this.#warn(`attempt ${task.attempt} of task ${id} failed`, error);
     }
-    const text = String(error).slice(0, ERROR_CHARACTERS_MAX);
-    return { lease, failed: { error: text, permanent } };
+    return { lease, failed: { error: cut(textOf(error)), permanent } };
   }
 
   #finish(running: Running): void {
     running.over = true;
-    if (this.#running.delete(running.key)) {
-      this.#credits += 1;
-    }
+    this.#running.delete(running.key);
   }
 
   /** The handler goes on, as nothing can end it, but what it returns no longer matters. */
@@ -290,7 +283,10 @@ export class Worker {
     for (const number of response.accepted) {
       const report = this.#sent.get(number);
       this.#sent.delete(number);
-      if (report !== undefined && "message" in report && report.message.completed !== undefined) {
+      if (report !== undefined && "task" in report) {
+        report.heldAtMs = nowMs;
+        report.overdue = false;
+      } else if (report?.message.completed !== undefined) {
         this.completed += 1;
       }
     }
@@ -341,7 +337,7 @@ export class Worker {
       // A result that is too large, for one: the attempt must not hang until its lease ends.
       const text = `the result was refused: ${error.code}: ${error.message}`;
       this.#warn(`task ${id}: ${text}`);
-      this.#report(id, { lease: message.lease, failed: { error: text, permanent: false } });
+      this.#report(id, { lease: message.lease, failed: { error: cut(text), permanent: false } });
     } else {
       this.#warn(`a report on task ${id} was refused: ${error.code}: ${error.message}`);
     }
@@ -351,8 +347,14 @@ export class Worker {
 
   async #drive(): Promise<void> {
     try {
-      while (!this.#done() && (await this.#connection.ready(() => !this.#done()))) {
-        const error = await this.#stream();
+      while (!this.#done()) {
+        if (!(await this.#connection.ready(() => !this.#done()))) {
+          if (this.#done()) {
+            return;
+          }
+          throw closed();
+        }
+        const error = await this.#converse();
         if (error === undefined) {
           return;
         }
@@ -382,10 +384,21 @@ export class Worker {
   }
 
   /** One stream from its beginning to its end; why it ended unless it was this worker. */
-  async #stream(): Promise<EgretError | undefined> {
+  async #converse(): Promise<EgretError | undefined> {
     const { client, metadata } = this.#connection;
     const stream = new Duplex(client.work(metadata), (response: pb.WorkResponse) => this.#take(response));
     void stream.end.then(() => this.#wakeup.ring());
+    this.#stream = stream;
+    try {
+      return await this.#speak(stream);
+    } finally {
+      // However it ended, nobody reads it any more.
+      stream.cancel();
+      this.#stream = undefined;
+    }
+  }
+
+  async #speak(stream: Duplex<pb.WorkRequest, pb.WorkResponse>): Promise<EgretError | undefined> {
     this.#begin();
     let message: pb.WorkRequest | undefined = this.#pack(this.#hello);
     while (!stream.ended) {
@@ -393,7 +406,7 @@ export class Worker {
         this.messagesSent += 1;
         await stream.write(message);
       } else if (this.#done()) {
-        await this.#goodbye(stream);
+        await stream.close();
         return undefined;
       } else {
         await this.#wakeup.wait();
@@ -414,9 +427,12 @@ export class Worker {
     this.#sent.clear();
     this.#number = 0;
     this.#waiting = [...unacknowledged, ...this.#waiting];
-    this.#credits = this.#concurrency - this.#running.size;
+    this.#credits = this.#concurrency - this.#busy;
     this.#drainSent = false;
     this.#beats = [...this.#running.values()];
+    for (const running of this.#beats) {
+      running.beatWaits = true;
+    }
   }
 
   #next(): pb.WorkRequest | undefined {
@@ -425,7 +441,7 @@ export class Worker {
   }
 
   #creditsDue(): number {
-    return this.#stopping || this.#sent.size >= UNACKNOWLEDGED_MAX ? 0 : this.#credits;
+    return this.#stopping || this.#sent.size + this.#later >= UNACKNOWLEDGED_MAX ? 0 : this.#credits;
   }
 
   #drainDue(): boolean {
@@ -440,6 +456,7 @@ export class Worker {
     this.#drainSent ||= drain;
     const reports: pb.TaskReport[] = [];
     for (const running of this.#beats.splice(0, MESSAGE_REPORTS_MAX)) {
+      running.beatWaits = false;
       if (!running.over) {
         this.#sent.set(this.#number++, running);
         // What the queue says may have changed since, and the pace is made for this lease.
@@ -455,21 +472,11 @@ export class Worker {
       }
       this.#sent.set(this.#number++, report);
       reports.push(report.message);
-      sizeBytes += report.message.completed?.result.length ?? 0;
+      sizeBytes += sizeOf(report.message);
       packed += 1;
     }
     this.#waiting = packed === this.#waiting.length ? [] : this.#waiting.slice(packed);
     return { hello, credits, reports, drain };
-  }
-
-  /** Ends a stream over which nothing more is to come. */
-  async #goodbye(stream: Duplex<pb.WorkRequest, pb.WorkResponse>): Promise<void> {
-    stream.close();
-    let timer: NodeJS.Timeout | undefined;
-    const enough = new Promise((resolve) => (timer = setTimeout(resolve, GOODBYE_MS)));
-    await Promise.race([stream.end, enough]);
-    clearTimeout(timer);
-    stream.cancel();
   }
 
   // ---- Heartbeats. ----
@@ -478,12 +485,25 @@ export class Worker {
   #beat(): void {
     const nowMs = performance.now();
     let paceMs = LEASE_MS_IDLE;
-    for (const running of this.#running.values()) {
+    for (const running of [...this.#running.values()]) {
+      if (nowMs - running.heldAtMs < running.leaseMs) {
+        running.overdue = false;
+      } else if (running.overdue) {
+        // The answer had the time since the last look to be read, had it come.
+        this.#lost(running, `egret has acknowledged no heartbeat for ${running.leaseMs} ms`);
+        continue;
+      } else {
+        running.overdue = true;
+      }
       paceMs = Math.min(paceMs, running.leaseMs);
       // What is left for the next look must not be older than a third of its lease by then.
       if (nowMs - running.beatAtMs >= running.leaseMs / 4) {
         running.beatAtMs = nowMs;
-        this.#beats.push(running);
+        // One is enough, however long nothing can be sent.
+        if (!running.beatWaits) {
+          running.beatWaits = true;
+          this.#beats.push(running);
+        }
       }
     }
     if (this.#beats.length > 0) {
