@@ -42,6 +42,9 @@ egret_base::settings! {
         lease_grace: Span = Span::secs(10),
         /// Whether callbacks are sent.
         callbacks: bool = true,
+        /// Whether callbacks may go to addresses that are not public: private networks, this machine, link-local
+        /// ones. Whoever may enqueue can have Egret send a request there.
+        callback_private: bool = false,
         /// Callbacks sent at a time.
         callback_concurrency: u32 = 32,
         /// How long a callback may take.

@@ -1,6 +1,7 @@
 //! The engine's handle and its operations: what the doors call.
 
 pub mod claim;
+pub(crate) mod destination;
 pub mod feed;
 pub mod outbox;
 pub mod produce;

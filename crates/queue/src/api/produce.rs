@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use egret_base::Limit;
 use sha2::{Digest, Sha256};
 
+use super::destination;
 use super::sink::ProduceSink;
 use super::submit::{EnqueueBatch, Item, Submission};
 use super::{QueueHandle, Queues};
@@ -398,15 +399,11 @@ fn check_content(queues: &Queues, task: &NewTask<'_>) -> Result<(), QueueError> 
         check_text("metadata", value)?;
     }
     check_many("after", task.after.len())?;
-    check_callback(task.callback_url)
-}
-
-fn check_callback(url: &str) -> Result<(), QueueError> {
-    check_text("callback_url", url)?;
-    if url.is_empty() || url.starts_with("http://") || url.starts_with("https://") {
-        return Ok(());
+    check_text("callback_url", task.callback_url)?;
+    match task.callback_url {
+        "" => Ok(()),
+        url => destination::check(url, queues.config().callback_private),
     }
-    invalid("callback_url", "it must begin with http:// or https://")
 }
 
 fn options(task: &NewTask<'_>) -> Result<TaskOptions, QueueError> {

@@ -51,7 +51,16 @@ pub struct Assigned<'a> {
     /// What workers do not get; see `store/content.rs`.
     pub(crate) private: &'a [u8],
     /// What it tells of, where it is a callback.
-    pub(crate) about: Option<(TaskId, TaskState, &'a str)>,
+    pub(crate) about: Option<About<'a>>,
+}
+
+/// What a callback tells of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About<'a> {
+    pub task: TaskId,
+    pub state: TaskState,
+    pub queue: &'a str,
+    pub tenant: &'a str,
 }
 
 /// A worker. Called on a partition's thread: must not block.

@@ -29,7 +29,7 @@ pub use image::Image;
 pub use lease::Claimed;
 pub use look::{Counts, Page};
 pub use rows::{About, Change, Enqueued, LostLease, News, Past, Queue, Queues, TaskRef, Unique};
-pub use schedule::{CALLBACKS, Schedule};
+pub use schedule::{CALLBACKS, Schedule, callback_key};
 
 use super::command::{Command, Enqueue, Refusal};
 use super::entry::{Entry, TaskState, flag};

@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use sha2::Sha256;
 use tokio::sync::mpsc;
 
+use crate::api::destination::{self, PublicResolver};
 use crate::api::session::WorkSession;
-use crate::api::sink::{Assigned, ReportSink, WorkSink};
+use crate::api::sink::{About, Assigned, ReportSink, WorkSink};
 use crate::api::tasks::{Detail, TaskView};
 use crate::api::work::{Reports, Said, Worker};
-use crate::api::{Queues, lock};
+use crate::api::{Inner, Queues, lock};
 use crate::core::state::CALLBACKS;
 use crate::error::{QueueError, io};
 use crate::model::{
@@ -42,6 +43,7 @@ struct Callback {
     attempt: u16,
     about: TaskId,
     state: TaskState,
+    tenant: String,
     queue: String,
     url: String,
 }
@@ -61,7 +63,13 @@ impl ReportSink for Sink {
 impl WorkSink for Sink {
     fn assigned(&self, tasks: &mut dyn Iterator<Item = Assigned<'_>>) {
         for task in tasks {
-            let Some((about, state, queue)) = task.about else {
+            let Some(About {
+                task: about,
+                state,
+                queue,
+                tenant,
+            }) = task.about
+            else {
                 continue;
             };
             let Ok(private) = content::private(task.private) else {
@@ -73,6 +81,7 @@ impl WorkSink for Sink {
                 attempt: task.attempt,
                 about,
                 state,
+                tenant: tenant.to_owned(),
                 queue: queue.to_owned(),
                 url: private.callback_url.to_owned(),
             });
@@ -99,6 +108,8 @@ fn settings(timeout_ms: u64) -> QueueSettings {
             jitter: Jitter::Equal,
         },
         lease_ms: timeout_ms + LEASE_MARGIN_MS,
+        // The keys are tenants, which only take turns.
+        key_concurrency: 0,
         completed: kept,
         dead: Retention {
             age_ms: 7 * 86_400_000,
@@ -125,10 +136,14 @@ impl Queues {
         }
         // Another part of the program may have installed the same provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let key = key(&self.inner.directory, &*self.inner.entropy)?;
+        let key = self.inner.callback_key()?;
         let client = reqwest::Client::builder()
             .timeout(timeout.duration())
             .redirect(reqwest::redirect::Policy::none())
+            .no_proxy()
+            .dns_resolver(Arc::new(PublicResolver {
+                private_too: config.callback_private,
+            }))
             .build();
         let client = client.map_err(|error| QueueError::Invalid {
             what: "queue.callbacks",
@@ -208,6 +223,14 @@ impl Post {
             text,
             permanent: false,
         };
+        let permanent = |error: QueueError| Failure {
+            text: error.to_string(),
+            permanent: true,
+        };
+        // It was allowed when the task was made; settings may have changed.
+        destination::check(&callback.url, self.queues.config().callback_private)
+            .map_err(permanent)?;
+        let key = of_tenant(&self.key, &callback.tenant);
         let body = self.body(callback).await.to_string();
         let at = self.queues.inner.clock.now().as_millis_unsigned() / 1_000;
         let request = self
@@ -215,7 +238,7 @@ impl Post {
             .post(&callback.url)
             .header("content-type", "application/json")
             .header("egret-task", callback.about.to_string())
-            .header(SIGNATURE, signature(&self.key, at, body.as_bytes()))
+            .header(SIGNATURE, signature(&key, at, body.as_bytes()))
             .body(body);
         let answered = request.send().await;
         let status = answered
@@ -236,8 +259,9 @@ impl Post {
     async fn body(&self, callback: &Callback) -> Value {
         let known = self.queues.any_task(callback.about, Detail::Whole).await;
         match known {
-            Ok(view) => told(&view, callback.attempt),
+            Ok(view) => told(&view, &callback.tenant, callback.attempt),
             Err(_) => json!({
+                "tenant": callback.tenant,
                 "id": callback.about.to_string(),
                 "queue": callback.queue,
                 "state": callback.state.as_str(),
@@ -256,9 +280,10 @@ impl Post {
     }
 }
 
-fn told(view: &TaskView, delivery: u16) -> Value {
+fn told(view: &TaskView, tenant: &str, delivery: u16) -> Value {
     let mut body = json!({
         "id": view.id.to_string(),
+        "tenant": tenant,
         "queue": view.queue,
         "state": view.state.as_str(),
         "attempts": view.attempts,
@@ -289,6 +314,32 @@ fn told(view: &TaskView, delivery: u16) -> Value {
         }
     }
     body
+}
+
+/// The key of one tenant, so that its receivers can forge nothing for those of others:
+/// HMAC-SHA-256 of `egret callback key:<tenant>` with the key of all.
+fn of_tenant(key: &[u8; 32], tenant: &str) -> [u8; 32] {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
+    mac.update(b"egret callback key:");
+    mac.update(tenant.as_bytes());
+    mac.finalize().into_bytes().into()
+}
+
+impl Queues {
+    /// What the callbacks of a tenant are signed with, as 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// When its file cannot be read or made.
+    pub fn callback_key(&self, tenant: &str) -> Result<String, QueueError> {
+        let key = of_tenant(&self.inner.callback_key()?, tenant);
+        Ok(key.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+}
+
+impl Inner {
+    fn callback_key(&self) -> Result<[u8; 32], QueueError> {
+        key(&self.directory, &*self.entropy)
+    }
 }
 
 /// `t=<seconds>,v1=<HMAC-SHA-256 of "<seconds>.<body>" in hexadecimal>`, as Stripe signs its webhooks.

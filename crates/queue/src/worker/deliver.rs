@@ -3,7 +3,7 @@
 use egret_log::{LogReader, Seq};
 
 use crate::api::session::WorkSession;
-use crate::api::sink::Assigned;
+use crate::api::sink::{About, Assigned};
 use crate::core::command::Command;
 use crate::core::state::{Claimed, State};
 use crate::model::Lease;
@@ -81,8 +81,12 @@ fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Ass
     let (private, content) = content::parts(content).ok()?;
     let about = state.callback_about(one.task.number).map(|about| {
         let queue = state.queue_with(about.queue);
-        let name = queue.map_or("", |queue| &*queue.name);
-        (state.id(about.task), about.state, name)
+        About {
+            task: state.id(about.task),
+            state: about.state,
+            queue: queue.map_or("", |queue| &*queue.name),
+            tenant: queue.map_or("", |queue| &*queue.tenant),
+        }
     });
     Some(Assigned {
         id: state.id(one.task),

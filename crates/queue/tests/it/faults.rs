@@ -7,7 +7,9 @@ use std::process::{Child, Command, Stdio};
 
 use egret_base::Coded;
 use egret_queue::model::{Backoff, Jitter, RetryPolicy, TaskId, TaskState};
-use egret_queue::{Detail, NewTask, Said, SettingsChange};
+use egret_queue::{Detail, NewTask, QueueConfig, Said, SettingsChange};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -227,9 +229,24 @@ async fn receive(listener: &TcpListener, statuses: &[&str]) -> Vec<(String, Stri
     requests
 }
 
+/// As a receiver computes it.
+fn signed(key: &str, at: &str, body: &str) -> String {
+    let digits = key.as_bytes().as_chunks::<2>().0;
+    let byte = |two: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap();
+    let key: Vec<u8> = digits.iter().map(byte).collect();
+    let mut mac = Hmac::<Sha256>::new_from_slice(&key).unwrap();
+    mac.update(format!("{at}.{body}").as_bytes());
+    let digest = mac.finalize().into_bytes();
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 #[tokio::test]
 async fn a_callback_is_signed_and_comes_again_until_it_is_taken() {
-    let home = Home::new(config()).await;
+    let home = Home::new(QueueConfig {
+        callback_private: true,
+        ..config()
+    })
+    .await;
     let change = SettingsChange {
         retry: Some(RetryPolicy {
             backoff: Backoff::Fixed,
@@ -255,9 +272,13 @@ async fn a_callback_is_signed_and_comes_again_until_it_is_taken() {
     let (_, lease, _) = hand.task().await;
     hand.complete(lease, "fine").await;
     let requests = receive(&listener, &["500 Oops", "200 OK"]).await;
+    let key = home.queues.callback_key(TENANT).unwrap();
+    assert_ne!(key, home.queues.callback_key("other").unwrap());
     for (delivery, (head, body)) in (1..).zip(&requests) {
         assert!(head.starts_with("post /told?by=egret http/1.1"), "{head}");
-        assert!(head.contains("egret-signature: t="), "{head}");
+        let signature = head.split("egret-signature: t=").nth(1).unwrap();
+        let (at, signature) = signature.split_once(",v1=").unwrap();
+        assert_eq!(signature[..64], signed(&key, at, body), "{head}");
         let body: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(body["id"], id.to_string());
         assert_eq!(body["state"], "completed");

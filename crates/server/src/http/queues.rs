@@ -29,7 +29,7 @@ mod tasks;
 mod trace;
 mod work;
 
-use answer::{Purged, Queue, QueueList, Requeued};
+use answer::{CallbackKey, Purged, Queue, QueueList, Requeued};
 use request::{PurgeRequest, QueueRequest, RequeueRequest};
 
 /// The routes of the queue engine, for [`Builder::route`](crate::Builder::route). What waits for a task
@@ -43,6 +43,7 @@ pub fn routes(queues: Queues, stopping: CancellationToken) -> OpenApiRouter {
         .routes(routes!(drain_queue))
         .routes(routes!(purge_queue))
         .routes(routes!(requeue_dead))
+        .routes(routes!(get_callback_key))
         .routes(routes!(produce::enqueue, tasks::list_tasks))
         .routes(routes!(work::claim))
         .routes(routes!(work::report))
@@ -319,4 +320,18 @@ async fn requeue_dead(
     Ok(Json(Requeued {
         requeued: requeued.await?,
     }))
+}
+
+/// Show what callbacks are signed with
+///
+/// The key of the caller's tenant, with which a receiver checks the header `egret-signature`.
+#[utoipa::path(get, path = "/v1/callback-key", operation_id = "getCallbackKey", tag = "queue",
+    security(("token" = ["queue:write"])),
+    responses((status = 200, description = "The key.", body = CallbackKey)))]
+async fn get_callback_key(
+    State(queues): State<Queues>,
+    caller: Caller,
+) -> Result<Json<CallbackKey>, Problem> {
+    let key = queues.callback_key(caller.tenant())?;
+    Ok(Json(CallbackKey { key }))
 }

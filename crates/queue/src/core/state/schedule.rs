@@ -3,6 +3,11 @@
 use super::*;
 use crate::core::command::PutSchedule;
 
+/// The ordering key of a tenant's callbacks: any number of them may be under way, but tenants take turns.
+pub fn callback_key(tenant: &str) -> u128 {
+    1 << 64 | u128::from(crc32c::crc32c(tenant.as_bytes()))
+}
+
 /// The queue of callbacks: the same in every partition, and nobody's.
 pub const CALLBACKS: u32 = 0;
 
@@ -165,10 +170,12 @@ impl State {
             queue: entry.queue,
             state: entry.state,
         };
+        let tenant = self.queues.get(about.queue).map(|queue| &*queue.tenant);
         let task = Enqueue {
             queue: CALLBACKS,
             shard,
             priority: 5,
+            key: tenant.map_or(0, callback_key),
             ..Enqueue::default()
         };
         let made = self.make(record, &task);

@@ -1,7 +1,9 @@
 //! New tasks, and tasks from state to state.
 
 use egret_queue::core::command::{Enqueue, PutSchedule, Refusal};
-use egret_queue::core::state::{About, CALLBACKS, Change, LostLease, Purged, TaskRef};
+use egret_queue::core::state::{
+    About, CALLBACKS, Change, LostLease, Purged, TaskRef, callback_key,
+};
 use egret_queue::model::{AttemptEnd, TaskId, TaskState};
 
 use super::{Answer, Attempt, Model, Schedule, Task};
@@ -152,6 +154,7 @@ impl Model {
                 queue: CALLBACKS,
                 shard: this.shard,
                 priority: 5,
+                key: callback_key(&self.queues[&queue].tenant),
                 ..Enqueue::default()
             };
             let told = self.make(content, &new);

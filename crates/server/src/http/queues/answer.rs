@@ -184,3 +184,10 @@ pub(super) struct Requeued {
 pub(super) fn at(unix_ms: u64) -> Timestamp {
     Timestamp::from_micros(i64::try_from(unix_ms.saturating_mul(1_000)).unwrap_or(i64::MAX))
 }
+
+/// What callbacks are signed with.
+#[derive(Serialize, ToSchema)]
+pub(super) struct CallbackKey {
+    /// 32 bytes as 64 hexadecimal digits, the key of HMAC-SHA-256 over `<t>.<body>`.
+    pub key: String,
+}

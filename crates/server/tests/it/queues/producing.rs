@@ -21,7 +21,7 @@ async fn a_task_carries_everything_to_its_worker() {
                 "payload": payload, "priority": 9, "ordering_key": "k \"1\"", "max_attempts": 3,
                 "retry": {"backoff": "linear"}, "timeout_ms": 60_000, "unique_key": "u",
                 "tags": ["red", "blue"], "metadata": {"a": "b"}, "traceparent": PARENT,
-                "tracestate": "x=y", "callback_url": "http://127.0.0.1:1/done",
+                "tracestate": "x=y", "callback_url": "https://example.org/done",
             }),
         )
         .await;
@@ -45,7 +45,7 @@ async fn a_task_carries_everything_to_its_worker() {
     let seen = rig.task(&id).await;
     assert_eq!(seen["state"], "leased");
     assert_eq!(seen["unique_key"], "u");
-    assert_eq!(seen["callback_url"], "http://127.0.0.1:1/done");
+    assert_eq!(seen["callback_url"], "https://example.org/done");
     assert_eq!(seen["history"][0]["worker"], "w1");
     rig.close().await;
 }
@@ -250,5 +250,25 @@ async fn a_queue_is_made_on_demand_where_the_settings_say_so() {
         )
         .await;
     assert!(said.contains("name"), "{said}");
+    rig.close().await;
+}
+
+#[tokio::test]
+async fn callbacks_go_to_public_addresses_and_each_tenant_has_its_key() {
+    let rig = Rig::new().await;
+    rig.make("q").await;
+    for url in [
+        "http://127.0.0.1:1/",
+        "http://[fd00::1]/",
+        "https://a:b@example.org/",
+    ] {
+        let body = json!({"callback_url": url});
+        let said = rig
+            .refused(Method::POST, TASKS, body, 400, "invalid_request")
+            .await;
+        assert!(said.contains("callback_url"), "{said}");
+    }
+    let key = rig.get("/v1/callback-key").await;
+    assert_eq!(key["key"].as_str().unwrap().len(), 64);
     rig.close().await;
 }

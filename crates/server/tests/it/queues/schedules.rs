@@ -21,7 +21,7 @@ async fn a_schedule_is_made_changed_listed_and_deleted() {
         "timeout_ms": 60_000,
         "tags": ["report"],
         "metadata": {"by": "test"},
-        "callback_url": "http://127.0.0.1:1/hook",
+        "callback_url": "https://example.org/hook",
     });
     let asked = json!({
         "cron": "30 8 29 2 *",
