@@ -73,6 +73,11 @@ impl Queue {
         if !args.peers.is_empty() && args.scenario != QueueScenario::Cycle {
             return Err(refusal::usage("--peer goes with `--scenario cycle` only"));
         }
+        if !args.peers.is_empty() && !args.run.private {
+            return Err(refusal::usage(
+                "--peer goes with --private only: the durability of a running Egret is not known here",
+            ));
+        }
         for peer in &args.peers {
             peer.check(args.durability.unwrap_or(Durability::Fsync))?;
         }

@@ -123,7 +123,7 @@ fn the_typescript_client_does_what_it_says() {
                 .args(["--project", project]),
         );
     }
-    for file in ["work", "operate", "restart"] {
+    for file in ["work", "operate", "faults", "restart"] {
         let mut tests = Command::new("node");
         let file = format!("dist-test/{file}.test.js");
         tests
