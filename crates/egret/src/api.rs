@@ -7,6 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use bytes::Bytes;
+use futures_util::{Stream, TryStreamExt};
 use reqwest::{Method, Response, Url, header};
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -17,7 +19,7 @@ use crate::failure::{Exit, Failure};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The server as this program reaches it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Api {
     http: reqwest::Client,
     base: Url,
@@ -123,6 +125,48 @@ impl Api {
         self.call(Method::DELETE, path, query, None).await
     }
 
+    /// POST with a body that is JSON already. The answer comes as it is: what passes through a
+    /// [`Json`] loses digits of long numbers.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn post_text(&self, path: &[&str], body: String) -> Result<Bytes, Failure> {
+        let response = self.send(Method::POST, path, &[], Some(body.into()));
+        self.whole(response.await?).await
+    }
+
+    /// PUT with a body that is JSON already.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn put_text(&self, path: &[&str], body: String) -> Result<Json, Failure> {
+        let response = self.send(Method::PUT, path, &[], Some(body.into()));
+        self.json(&self.whole(response.await?).await?)
+    }
+
+    /// GET with query parameters; the answer as it came.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn get_text(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Bytes, Failure> {
+        let response = self.send(Method::GET, path, query, None);
+        self.whole(response.await?).await
+    }
+
+    /// GET of an answer that comes bit by bit.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn stream(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<impl Stream<Item = Result<Bytes, Failure>> + '_, Failure> {
+        let response = self.send(Method::GET, path, query, None).await?;
+        let bytes = response.bytes_stream();
+        Ok(bytes.map_err(|error| self.unreachable(&error)))
+    }
+
     async fn call(
         &self,
         method: Method,
@@ -130,28 +174,47 @@ impl Api {
         query: &[(&str, &str)],
         body: Option<Json>,
     ) -> Result<Json, Failure> {
+        let body = body.map(|body| body.to_string().into());
+        let response = self.send(method, path, query, body).await?;
+        self.json(&self.whole(response).await?)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: Option<Bytes>,
+    ) -> Result<Response, Failure> {
         let mut request = self.http.request(method, self.address_of(path, query)?);
         if let Some(token) = &self.token {
             request = request.bearer_auth(token);
         }
         if let Some(body) = body {
-            request = request.json(&body);
+            request = request
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(body);
         }
         let response = request
             .send()
             .await
             .map_err(|error| self.unreachable(&error))?;
-        if !response.status().is_success() {
-            return Err(self.refused(response).await);
+        match response.status().is_success() {
+            true => Ok(response),
+            false => Err(self.refused(response).await),
         }
-        let bytes = response
-            .bytes()
-            .await
-            .map_err(|error| self.unreachable(&error))?;
-        if bytes.is_empty() {
-            return Ok(Json::Null);
+    }
+
+    async fn whole(&self, response: Response) -> Result<Bytes, Failure> {
+        let bytes = response.bytes().await;
+        bytes.map_err(|error| self.unreachable(&error))
+    }
+
+    fn json(&self, bytes: &[u8]) -> Result<Json, Failure> {
+        match bytes {
+            [] => Ok(Json::Null),
+            bytes => serde_json::from_slice(bytes).map_err(|_| self.stranger()),
         }
-        serde_json::from_slice(&bytes).map_err(|_| self.stranger())
     }
 
     /// Each segment is escaped: a name with a slash stays one segment.
@@ -184,6 +247,7 @@ impl Api {
         };
         Failure {
             exit: Exit::Unreachable,
+            retryable: !is_another,
             ..Failure::failed("server_unreachable", message)
         }
         .with_hint(format!("tried {}: {reason}", self.base))
@@ -224,6 +288,7 @@ impl Api {
         };
         Failure {
             hint,
+            retryable: matches!(status.as_u16(), 429 | 502..=504),
             request_id: problem.request_id,
             ..Failure::failed(problem.code.as_deref().unwrap_or("failed"), message)
         }

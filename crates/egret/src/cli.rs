@@ -1,6 +1,6 @@
 //! The command line as a tree of types: what a user may type, and the help that says so.
 
-mod outbox;
+mod queue;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,7 +9,10 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use egret_base::settings::{Size, Span, Value};
 use egret_bench::cli::{BenchCommand, EXIT_CODES};
 
-pub use self::outbox::Outbox;
+pub use self::queue::{
+    Backoff, Create as CreateQueue, Cron, Dead, Enqueue, Jitter, Listing, Missed, Outbox, Produced,
+    Put, Queue, Retry, Work,
+};
 
 /// The command tree, for completions and for the test that checks the documentation.
 pub fn command() -> clap::Command {
@@ -222,14 +225,6 @@ pub enum Branch {
         #[arg(long, short, requires = "name")]
         database: Option<String>,
     },
-}
-
-/// `egret queue …`
-#[derive(Debug, Subcommand)]
-pub enum Queue {
-    /// Tasks from inside a transaction: `egret.enqueue` in a database
-    #[command(subcommand)]
-    Outbox(Outbox),
 }
 
 /// `egret branch volume …`

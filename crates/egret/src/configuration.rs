@@ -36,6 +36,17 @@ egret_base::settings! {
 
 /// Read by the client only; they are no settings.
 const CLIENT_VARIABLES: [&str; 2] = ["EGRET_TOKEN", "EGRET_URL"];
+/// What `egret queue work` tells the commands that it runs, which may run this program again.
+const WORK_VARIABLES: [&str; 8] = [
+    "EGRET_TASK_ID",
+    "EGRET_QUEUE",
+    "EGRET_ATTEMPT",
+    "EGRET_MAX_ATTEMPTS",
+    "EGRET_PRIORITY",
+    "EGRET_ORDERING_KEY",
+    "EGRET_TAGS",
+    "EGRET_METADATA",
+];
 const PREFIX: &str = "EGRET_";
 const TEST_VARIABLES: &str = "EGRET_TEST_";
 const DEFAULT_FILE: &str = "egret.toml";
@@ -236,7 +247,8 @@ fn put_environment(
     for (name, text) in environment {
         let ours = name.starts_with(PREFIX)
             && !name.starts_with(TEST_VARIABLES)
-            && !CLIENT_VARIABLES.contains(&name.as_str());
+            && !CLIENT_VARIABLES.contains(&name.as_str())
+            && !WORK_VARIABLES.contains(&name.as_str());
         if !ours {
             continue;
         }

@@ -18,6 +18,8 @@ pub struct Failure {
     pub hint: Option<String>,
     /// The server's id of the request, for its log.
     pub request_id: Option<String>,
+    /// Whether the same may succeed later.
+    pub retryable: bool,
 }
 
 /// The documented exit codes other than 0.
@@ -40,6 +42,7 @@ impl Failure {
             message: message.into(),
             hint: None,
             request_id: None,
+            retryable: false,
         }
     }
 

@@ -66,6 +66,14 @@ impl Output {
         self.text(&text)
     }
 
+    /// Prints a value as JSON on one line, where one comes after the other.
+    ///
+    /// # Errors
+    /// When standard output fails.
+    pub fn json_line(&self, value: &impl Serialize) -> Result<(), Failure> {
+        self.text(&serde_json::to_string(value).expect("answers have text for keys"))
+    }
+
     /// Prints text, ending it with one newline.
     ///
     /// # Errors
@@ -74,13 +82,19 @@ impl Output {
         let mut stdout = anstream::stdout().lock();
         let written =
             writeln!(stdout, "{}", text.trim_end_matches('\n')).and_then(|()| stdout.flush());
-        match written {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::failed(
-                "output",
-                format!("standard output: {error}"),
-            )),
-            _ => Ok(()),
-        }
+        written_out(written)
+    }
+
+    /// Prints bytes as they are; text gets a newline at its end where it has none.
+    ///
+    /// # Errors
+    /// When standard output fails.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        let unended = !bytes.ends_with(b"\n") && std::str::from_utf8(bytes).is_ok();
+        let end: &[u8] = if unended { b"\n" } else { b"" };
+        let written = stdout.write_all(bytes).and_then(|()| stdout.write_all(end));
+        written_out(written.and_then(|()| stdout.flush()))
     }
 
     /// Prints a part of a story as it happens: text for people on standard output; with `--json`
@@ -136,6 +150,17 @@ impl Output {
         let done = work.await;
         spinner.finish_and_clear();
         done
+    }
+}
+
+/// A reader that has had enough is no failure.
+fn written_out(written: io::Result<()>) -> Result<(), Failure> {
+    match written {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::failed(
+            "output",
+            format!("standard output: {error}"),
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -236,6 +261,18 @@ pub(crate) fn duration(ms: u64) -> String {
         text.push_str(&format!(" {}{name}", ms % unit / smaller));
     }
     text
+}
+
+/// Data must not steer the terminal: control characters are shown, not sent.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| match c {
+            '\n' => c.to_string(),
+            '\t' => "    ".to_owned(),
+            c if c.is_control() => c.escape_default().to_string(),
+            c => c.to_string(),
+        })
+        .collect()
 }
 
 /// A number of bytes with one decimal: `1.4 GB` (powers of 1024, as PostgreSQL counts).

@@ -6,7 +6,7 @@ use crate::answers::Rows;
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
-use crate::output::{Output, grid};
+use crate::output::{Output, grid, printable};
 
 pub(crate) async fn run(arguments: cli::Query, api: &Api, output: Output) -> Result<(), Failure> {
     let mut body = json!({"sql": arguments.sql});
@@ -45,16 +45,4 @@ fn cell(value: &Json) -> String {
         Json::String(text) => printable(text),
         other => other.to_string(),
     }
-}
-
-/// Data must not steer the terminal: control characters are shown, not sent.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| match c {
-            '\n' => c.to_string(),
-            '\t' => "    ".to_owned(),
-            c if c.is_control() => c.escape_default().to_string(),
-            c => c.to_string(),
-        })
-        .collect()
 }

@@ -11,6 +11,7 @@ mod documentation;
 mod outbox;
 mod place;
 mod pools;
+mod queue;
 mod queue_clients;
 mod serve;
 mod server;

@@ -1,0 +1,137 @@
+//! `egret queue cron …`: schedules.
+
+use egret_base::Timestamp;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::payload::{Members, members, raw};
+use crate::answers::Items;
+use crate::api::Api;
+use crate::cli::{Cron, Missed, Put};
+use crate::failure::Failure;
+use crate::output::{Output, facts, listing, printable};
+
+#[derive(Debug, Deserialize)]
+struct Schedule {
+    name: String,
+    cron: String,
+    time_zone: String,
+    queue: String,
+    task: Json,
+    missed: String,
+    paused: bool,
+    next_runs: Vec<Timestamp>,
+    last_at: Option<Timestamp>,
+    last_task: Option<String>,
+}
+
+pub(super) async fn run(command: Cron, api: &Api, output: Output) -> Result<(), Failure> {
+    match command {
+        Cron::Put(put) => self::put(*put, api, output).await,
+        Cron::List => {
+            let answer = api.get(&["schedules"], &[]).await?;
+            output.answer(&answer, table)
+        }
+        Cron::Show { name } => {
+            let answer = api.get(&["schedules", &name], &[]).await?;
+            output.answer(&answer, described)
+        }
+        Cron::Pause { name } => {
+            let answer = api.post(&["schedules", &name, "pause"], json!({})).await?;
+            output.answer(&answer, |_: Schedule| format!("schedule {name} rests"))
+        }
+        Cron::Resume { name } => {
+            let answer = api.post(&["schedules", &name, "resume"], json!({})).await?;
+            output.answer(&answer, |schedule: Schedule| {
+                match schedule.next_runs.first() {
+                    Some(next) => format!("schedule {name} runs next at {next}"),
+                    None => format!("schedule {name} goes on, but no run comes"),
+                }
+            })
+        }
+        Cron::Delete { name } => {
+            api.delete(&["schedules", &name], &[]).await?;
+            let answer = json!({"schedule": name, "deleted": true});
+            output.answer(&answer, |_: Json| format!("schedule {name} is deleted"))
+        }
+    }
+}
+
+async fn put(put: Put, api: &Api, output: Output) -> Result<(), Failure> {
+    let mut schedule = Members::new();
+    let mut set = |name: &str, value: Json| {
+        schedule.insert(name.to_owned(), raw(&value));
+    };
+    set("cron", json!(put.cron));
+    set("queue", json!(put.queue));
+    if let Some(zone) = &put.time_zone {
+        set("time_zone", json!(zone));
+    }
+    let missed = match put.missed {
+        Missed::Skip => "skip",
+        Missed::One => "one",
+        Missed::All => "all",
+    };
+    set("missed", json!(missed));
+    if put.paused {
+        set("paused", json!(true));
+    }
+    schedule.insert("task".to_owned(), raw(&members(&put.task)?));
+    let body = raw(&schedule).get().to_owned();
+    let answer = api.put_text(&["schedules", &put.name], body).await?;
+    output.answer(&answer, described)
+}
+
+fn table(list: Items<Schedule>) -> String {
+    let rows = list.items.into_iter().map(|schedule| {
+        let next = next_of(&schedule);
+        vec![
+            schedule.name,
+            schedule.cron,
+            schedule.time_zone,
+            schedule.queue,
+            next,
+            schedule
+                .last_at
+                .map_or_else(String::new, |at| at.to_string()),
+        ]
+    });
+    let head = ["schedule", "cron", "time zone", "queue", "next", "last"];
+    listing(&head, rows)
+}
+
+fn next_of(schedule: &Schedule) -> String {
+    match (schedule.paused, schedule.next_runs.first()) {
+        (true, _) => "paused".to_owned(),
+        (false, Some(next)) => next.to_string(),
+        (false, None) => "never".to_owned(),
+    }
+}
+
+fn described(schedule: Schedule) -> String {
+    let next = next_of(&schedule);
+    let then: Vec<String> = schedule
+        .next_runs
+        .iter()
+        .skip(1)
+        .map(ToString::to_string)
+        .collect();
+    facts(&[
+        ("schedule", schedule.name),
+        ("cron", schedule.cron),
+        ("time zone", schedule.time_zone),
+        ("queue", schedule.queue),
+        ("task", printable(&schedule.task.to_string())),
+        ("missed runs", schedule.missed),
+        ("next", next),
+        ("then", then.join(", ")),
+        (
+            "last",
+            match (schedule.last_at, schedule.last_task) {
+                (Some(at), Some(task)) => format!("{at}, task {task}"),
+                (Some(at), None) => at.to_string(),
+                (None, _) => String::new(),
+            },
+        ),
+    ])
+}

@@ -1,0 +1,50 @@
+//! `egret queue dead …`: tasks that failed for good.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::queues;
+use super::tasks::{self, Deed};
+use crate::api::Api;
+use crate::cli::{Dead, Listing};
+use crate::failure::Failure;
+use crate::output::Output;
+
+const STATE: &str = "dead";
+
+#[derive(Debug, Deserialize)]
+struct Requeued {
+    requeued: u64,
+}
+
+pub(super) async fn run(command: Dead, api: &Api, output: Output) -> Result<(), Failure> {
+    match command {
+        Dead::List {
+            queue,
+            tag,
+            limit,
+            cursor,
+        } => {
+            let listing = Listing {
+                queue,
+                state: Some(STATE.to_owned()),
+                tag,
+                limit,
+                cursor,
+            };
+            tasks::list(&listing, api, output).await
+        }
+        Dead::Requeue { queue, ids, limit } if ids.is_empty() => {
+            let path = ["queues", &queue, "requeue-dead"];
+            let answer = api.post(&path, json!({"limit": limit})).await?;
+            output.answer(&answer, |back: Requeued| {
+                format!("{} dead tasks of {queue} are put back", back.requeued)
+            })
+        }
+        Dead::Requeue { ids, .. } => tasks::each(Deed::Requeue, &ids, api, output).await,
+        Dead::Delete { queue, ids, yes } if ids.is_empty() => {
+            queues::purge(&queue, &[STATE.to_owned()], yes, api, output).await
+        }
+        Dead::Delete { ids, .. } => tasks::each(Deed::Delete, &ids, api, output).await,
+    }
+}

@@ -1,0 +1,212 @@
+//! What a user says about a task, as the API takes it. Payloads that are JSON go through untouched.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value as Json, json};
+
+use crate::cli;
+use crate::failure::Failure;
+
+/// A task's members by name; JSON that is text already keeps its digits.
+pub(super) type Members = BTreeMap<String, Box<RawValue>>;
+
+/// A value as the text it has in a body.
+pub(super) fn raw(value: &impl Serialize) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).expect("the values of options are plain JSON")
+}
+
+/// Payload or result: JSON as it is, else bytes.
+#[derive(Debug, Default)]
+pub(super) enum Content {
+    /// There is none.
+    #[default]
+    Nothing,
+    /// JSON, as its author wrote it.
+    Text(Box<RawValue>),
+    /// Anything else.
+    Bytes(Vec<u8>),
+}
+
+impl Content {
+    /// From an answer's two members.
+    pub(super) fn of(
+        text: Option<Box<RawValue>>,
+        base64: Option<&str>,
+    ) -> Result<Self, base64::DecodeError> {
+        match (text, base64) {
+            (Some(text), _) => Ok(Content::Text(text)),
+            (None, Some(base64)) => STANDARD.decode(base64).map(Content::Bytes),
+            (None, None) => Ok(Content::Nothing),
+        }
+    }
+
+    /// What a command has printed: JSON where it is that.
+    pub(super) fn printed(bytes: Vec<u8>) -> Self {
+        if bytes.is_empty() {
+            return Content::Nothing;
+        }
+        match serde_json::from_slice::<Box<RawValue>>(&bytes) {
+            Ok(text) => Content::Text(text),
+            Err(_) => Content::Bytes(bytes),
+        }
+    }
+
+    /// The bytes that it stands for.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Content::Nothing => &[],
+            Content::Text(text) => text.get().as_bytes(),
+            Content::Bytes(bytes) => bytes,
+        }
+    }
+
+    /// Puts it among the members of a body: `what`, or `what_base64`.
+    pub(super) fn put(self, what: &str, members: &mut Members) {
+        match self {
+            Content::Nothing => {}
+            Content::Text(text) => {
+                members.insert(what.to_owned(), text);
+            }
+            Content::Bytes(bytes) => {
+                members.insert(format!("{what}_base64"), raw(&STANDARD.encode(bytes)));
+            }
+        }
+    }
+}
+
+/// Reads a payload as a user names it.
+pub(super) fn read(given: &str, is_bytes: bool) -> Result<Content, Failure> {
+    let bytes = match given.strip_prefix('@') {
+        Some(path) => file(Path::new(path))?,
+        None if given == "-" => standard_input()?,
+        None => given.as_bytes().to_vec(),
+    };
+    if is_bytes {
+        return Ok(Content::Bytes(bytes));
+    }
+    match serde_json::from_slice(&bytes) {
+        Ok(text) => Ok(Content::Text(text)),
+        Err(error) => Err(Failure::usage(format!("the payload is not JSON: {error}"))
+            .with_hint("--bytes sends it as it is")),
+    }
+}
+
+/// A file's content; `-` is standard input.
+pub(super) fn file(path: &Path) -> Result<Vec<u8>, Failure> {
+    if path == Path::new("-") {
+        return standard_input();
+    }
+    std::fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
+
+fn standard_input() -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().lock().read_to_end(&mut bytes);
+    read.map_err(|error| Failure::usage(format!("standard input: {error}")))?;
+    Ok(bytes)
+}
+
+/// What the options of a task say.
+pub(super) fn members(task: &cli::Produced) -> Result<Members, Failure> {
+    let mut members = Members::new();
+    if let Some(given) = &task.payload {
+        read(given, task.bytes)?.put("payload", &mut members);
+    }
+    let mut set = |name: &str, value: Option<Json>| {
+        if let Some(value) = value {
+            members.insert(name.to_owned(), raw(&value));
+        }
+    };
+    set("priority", task.priority.map(|it| json!(it)));
+    set(
+        "ordering_key",
+        task.ordering_key.as_ref().map(|it| json!(it)),
+    );
+    set("max_attempts", task.max_attempts.map(|it| json!(it)));
+    set("retry", retry_object(&task.retry, None));
+    set("timeout_ms", task.timeout.map(|it| json!(it.0)));
+    set(
+        "callback_url",
+        task.callback_url.as_ref().map(|it| json!(it)),
+    );
+    if !task.tags.is_empty() {
+        set("tags", Some(json!(task.tags)));
+    }
+    if !task.metadata.is_empty() {
+        let pairs: BTreeMap<_, _> = task.metadata.iter().cloned().collect();
+        set("metadata", Some(json!(pairs)));
+    }
+    Ok(members)
+}
+
+/// A retry policy where anything is said of it; the rest is as `before`, or as Egret's default.
+pub(super) fn retry_object(retry: &cli::Retry, before: Option<&Json>) -> Option<Json> {
+    let backoff = retry.backoff.map(|it| match it {
+        cli::Backoff::Fixed => json!("fixed"),
+        cli::Backoff::Linear => json!("linear"),
+        cli::Backoff::Exponential => json!("exponential"),
+    });
+    let jitter = retry.jitter.map(|it| match it {
+        cli::Jitter::None => json!("none"),
+        cli::Jitter::Full => json!("full"),
+        cli::Jitter::Equal => json!("equal"),
+    });
+    let given = [
+        ("backoff", backoff),
+        ("base_ms", retry.base.map(|it| json!(it.0))),
+        ("max_ms", retry.max.map(|it| json!(it.0))),
+        ("jitter", jitter),
+    ];
+    if given.iter().all(|(_, value)| value.is_none()) {
+        return None;
+    }
+    let mut whole = before.cloned().unwrap_or_else(|| json!({}));
+    for (name, value) in given {
+        if let Some(value) = value {
+            whole[name] = value;
+        }
+    }
+    Some(whole)
+}
+
+/// Members of an answer that are kept as they came.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Carried {
+    payload: Option<Box<RawValue>>,
+    payload_base64: Option<String>,
+    result: Option<Box<RawValue>>,
+    result_base64: Option<String>,
+}
+
+impl Carried {
+    /// Of an answer about one task.
+    pub(super) fn of(answer: &[u8]) -> Result<Self, Failure> {
+        serde_json::from_slice(answer).map_err(|error| unexpected(&error))
+    }
+
+    pub(super) fn payload(self) -> Result<Content, Failure> {
+        let content = Content::of(self.payload, self.payload_base64.as_deref());
+        content.map_err(|error| unexpected(&error))
+    }
+
+    pub(super) fn result(self) -> Result<Content, Failure> {
+        let content = Content::of(self.result, self.result_base64.as_deref());
+        content.map_err(|error| unexpected(&error))
+    }
+}
+
+/// An answer that is not what it should be.
+pub(super) fn unexpected(error: &dyn std::fmt::Display) -> Failure {
+    Failure::failed(
+        "unexpected_answer",
+        format!("the server's answer is not as expected: {error}"),
+    )
+    .with_hint("use the same version of Egret here and there")
+}

@@ -1,0 +1,321 @@
+//! `egret queue tasks`, `get`, `wait`, `cancel`: tasks looked at.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use egret_base::Timestamp;
+use egret_base::settings::Span;
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::payload::{Carried, Content, unexpected};
+use crate::api::Api;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::{self, Output, facts, listing, printable};
+
+/// The longest that one request waits.
+const WAIT: Duration = Duration::from_secs(20);
+
+/// The most that a page of a list holds.
+const PAGE_MAX: u64 = 1_000;
+
+#[derive(Debug, Deserialize)]
+struct Task {
+    id: String,
+    queue: String,
+    state: String,
+    priority: u8,
+    ordering_key: Option<String>,
+    created_at: Timestamp,
+    run_at: Option<Timestamp>,
+    lease_until: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
+    attempts: u32,
+    max_attempts: u32,
+    history: Vec<Attempt>,
+    error: Option<String>,
+    tags: Vec<String>,
+    metadata: BTreeMap<String, String>,
+    callback_url: Option<String>,
+    after: Vec<String>,
+    unique_key: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Attempt {
+    number: u32,
+    worker: Option<String>,
+    started_at: Timestamp,
+    ended_at: Option<Timestamp>,
+    outcome: Option<String>,
+    error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Page {
+    items: Vec<Json>,
+    next_cursor: Option<String>,
+}
+
+pub(super) async fn list(
+    arguments: &cli::Listing,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    let path = ["queues", &arguments.queue, "tasks"];
+    let mut items = Vec::new();
+    let mut cursor = arguments.cursor.clone();
+    let mut left = arguments.limit;
+    // Pages may be smaller than what the user wants to see at once.
+    while left > 0 {
+        let limit = left.min(PAGE_MAX).to_string();
+        let mut query = vec![("limit", limit.as_str())];
+        let options = [
+            ("state", &arguments.state),
+            ("tag", &arguments.tag),
+            ("cursor", &cursor),
+        ];
+        for (name, value) in options {
+            query.extend(value.as_deref().map(|value| (name, value)));
+        }
+        let page: Page = output::decode(&api.get(&path, &query).await?)?;
+        left = left.saturating_sub(page.items.len() as u64);
+        items.extend(page.items);
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    let answer = json!({"items": items, "next_cursor": cursor});
+    if !output.is_json()
+        && let Some(cursor) = &cursor
+    {
+        output.remark(&format!("there are more: --cursor {cursor}"));
+    }
+    output.answer(&answer, |page: Page| table(&page.items))
+}
+
+fn table(items: &[Json]) -> String {
+    let tasks = items.iter().filter_map(|item| Task::deserialize(item).ok());
+    let rows = tasks.map(|task| {
+        vec![
+            task.id,
+            task.state,
+            format!("{}/{}", task.attempts, task.max_attempts),
+            task.priority.to_string(),
+            task.created_at.to_string(),
+            task.ordering_key.unwrap_or_default(),
+            task.tags.join(", "),
+            task.error.as_deref().map(first_line).unwrap_or_default(),
+        ]
+    });
+    let head = [
+        "id", "state", "attempts", "priority", "created", "key", "tags", "error",
+    ];
+    listing(&head, rows)
+}
+
+/// Enough of a text to recognise it.
+fn first_line(text: &str) -> String {
+    const SHOWN: usize = 60;
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}
+
+pub(super) async fn get(id: &str, api: &Api, output: Output) -> Result<(), Failure> {
+    let bytes = api.get_text(&["tasks", id], &[]).await?;
+    let answer: Json = serde_json::from_slice(&bytes).map_err(|error| unexpected(&error))?;
+    let payload = Carried::of(&bytes)?.payload()?;
+    let result = Carried::of(&bytes)?.result()?;
+    output.answer(&answer, |task: Task| described(task, &payload, &result))
+}
+
+fn described(task: Task, payload: &Content, result: &Content) -> String {
+    let time = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
+    let pairs = task
+        .metadata
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"));
+    let pairs: Vec<String> = pairs.collect();
+    let summary = facts(&[
+        ("task", task.id),
+        ("queue", task.queue),
+        ("state", task.state),
+        (
+            "attempts",
+            format!("{} of {}", task.attempts, task.max_attempts),
+        ),
+        ("priority", task.priority.to_string()),
+        ("ordering key", task.ordering_key.unwrap_or_default()),
+        ("unique key", task.unique_key.unwrap_or_default()),
+        ("created", task.created_at.to_string()),
+        ("runs at", time(task.run_at)),
+        ("lease until", time(task.lease_until)),
+        ("ended", time(task.ended_at)),
+        ("waits for", task.after.join(", ")),
+        ("tags", task.tags.join(", ")),
+        ("metadata", pairs.join(", ")),
+        ("callback", task.callback_url.unwrap_or_default()),
+        ("payload", shown(payload)),
+        ("result", shown(result)),
+        ("error", task.error.unwrap_or_default()),
+    ]);
+    if task.history.is_empty() {
+        return summary;
+    }
+    let rows = task.history.into_iter().map(|attempt| {
+        let outcome = attempt.outcome.unwrap_or_else(|| "running".to_owned());
+        let lasted = attempt.ended_at.map(|ended| {
+            let took = ended.since(attempt.started_at).as_millis();
+            output::duration(u64::try_from(took).unwrap_or(u64::MAX))
+        });
+        vec![
+            attempt.number.to_string(),
+            attempt.worker.unwrap_or_default(),
+            attempt.started_at.to_string(),
+            lasted.unwrap_or_default(),
+            outcome,
+            attempt.error.as_deref().map(first_line).unwrap_or_default(),
+        ]
+    });
+    let head = ["attempt", "worker", "started", "took", "outcome", "error"];
+    format!("{summary}\n{}", listing(&head, rows))
+}
+
+/// A payload or result for people: text where it is that.
+fn shown(content: &Content) -> String {
+    let bytes = content.bytes();
+    match std::str::from_utf8(bytes) {
+        Ok(text) => printable(text.trim_end()),
+        Err(_) => format!("{} bytes", bytes.len()),
+    }
+}
+
+/// What of a task says how it ended.
+#[derive(Debug, Deserialize)]
+struct End {
+    state: String,
+    attempts: u32,
+    error: Option<String>,
+}
+
+pub(super) async fn wait(
+    id: &str,
+    timeout: Option<Span>,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    let until = timeout.map(|span| Instant::now() + span.duration());
+    loop {
+        let left = until.map_or(WAIT, |until| {
+            WAIT.min(until.saturating_duration_since(Instant::now()))
+        });
+        let wait_ms = left.as_millis().to_string();
+        let (path, query) = (["tasks", id, "wait"], [("wait_ms", wait_ms.as_str())]);
+        let asked = api.get_text(&path, &query);
+        let bytes = output.waiting("waiting", asked).await?;
+        let end: End = serde_json::from_slice(&bytes).map_err(|error| unexpected(&error))?;
+        match end.state.as_str() {
+            "completed" => return print(&bytes, output),
+            "dead" | "cancelled" => {
+                if output.is_json() {
+                    print(&bytes, output)?;
+                }
+                return Err(ended_badly(id, &end));
+            }
+            state if until.is_some_and(|until| Instant::now() >= until) => {
+                let message = format!("task {id} has not ended in time: it is {state}");
+                return Err(Failure::failed("wait_timeout", message));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn ended_badly(id: &str, end: &End) -> Failure {
+    let error = end.error.as_deref().unwrap_or("no reason was given");
+    match end.state.as_str() {
+        "dead" => Failure::failed(
+            "task_dead",
+            format!("task {id} is dead after {} attempts: {error}", end.attempts),
+        )
+        .with_hint(format!("`egret queue get {id}` shows its attempts")),
+        _ => Failure::failed("task_cancelled", format!("task {id} was cancelled")),
+    }
+}
+
+/// A task's result as it is; with `--json` the task.
+fn print(task: &[u8], output: Output) -> Result<(), Failure> {
+    if output.is_json() {
+        let task: Json = serde_json::from_slice(task).map_err(|error| unexpected(&error))?;
+        return output.json(&task);
+    }
+    match Carried::of(task)?.result()? {
+        Content::Nothing => Ok(()),
+        content => output.bytes(content.bytes()),
+    }
+}
+
+/// What people do to single tasks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Deed {
+    Cancel,
+    Requeue,
+    Delete,
+}
+
+impl Deed {
+    fn done(self) -> &'static str {
+        match self {
+            Deed::Cancel => "cancelled",
+            Deed::Requeue => "requeued",
+            Deed::Delete => "deleted",
+        }
+    }
+}
+
+/// Does the same to several tasks; one that refuses does not keep the others from it.
+pub(super) async fn each(
+    deed: Deed,
+    ids: &[String],
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    let done = deed.done();
+    let (mut items, mut refused) = (Vec::new(), None);
+    for id in ids {
+        let answer = match deed {
+            Deed::Cancel => api.post(&["tasks", id, "cancel"], json!({})).await,
+            Deed::Requeue => api.post(&["tasks", id, "requeue"], json!({})).await,
+            Deed::Delete => api.delete(&["tasks", id], &[]).await,
+        };
+        match answer {
+            Ok(_) => {
+                items.push(json!({"id": id, done: true}));
+                if !output.is_json() {
+                    output.text(&format!("task {id} is {done}"))?;
+                }
+            }
+            Err(failure) if ids.len() == 1 || failure.retryable => return Err(failure),
+            Err(failure) => {
+                items.push(json!({"id": id, done: false, "error": failure.to_json()["error"]}));
+                output.remark(&format!("task {id}: {failure}"));
+                refused = Some(failure);
+            }
+        }
+    }
+    if output.is_json() {
+        output.json(&json!({"items": items}))?;
+    }
+    match refused {
+        None => Ok(()),
+        Some(last) => Err(Failure::failed(
+            &last.code,
+            format!("not all tasks are {done}; the last refusal: {last}"),
+        )),
+    }
+}

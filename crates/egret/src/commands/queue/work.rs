@@ -1,0 +1,287 @@
+//! `egret queue work`: a command per task. Here is the loop that claims; `attempt.rs` is the life of one
+//! attempt with its lease, `child.rs` the command's process.
+
+mod attempt;
+mod child;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_base::settings::Span;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use self::attempt::{Leased, Outcome, attend};
+use super::payload::unexpected;
+use crate::api::Api;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// How long the server holds a claim for which there is nothing.
+const CLAIM_WAIT_MS: u64 = 30_000;
+
+/// Tasks of one claim.
+const CLAIM_MAX: u64 = 1_000;
+
+/// Longer and longer waits between tries.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    next: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            next: Duration::from_millis(200),
+        }
+    }
+}
+
+impl Backoff {
+    const MAX: Duration = Duration::from_secs(5);
+
+    pub(super) async fn wait(&mut self) {
+        let now = self.next;
+        self.next = (now * 2).min(Self::MAX);
+        tokio::time::sleep(now).await;
+    }
+}
+
+/// SIGINT and SIGTERM.
+struct Interrupts {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+}
+
+impl Interrupts {
+    fn new() -> Self {
+        // Where a signal cannot be heard, it ends the program as it always does.
+        Self {
+            interrupt: signal(SignalKind::interrupt()).ok(),
+            terminate: signal(SignalKind::terminate()).ok(),
+        }
+    }
+
+    async fn next(&mut self) {
+        async fn heard(signal: &mut Option<Signal>) {
+            match signal {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        }
+        tokio::select! {
+            () = heard(&mut self.interrupt) => {}
+            () = heard(&mut self.terminate) => {}
+        }
+    }
+}
+
+/// Waits for SIGINT or SIGTERM.
+pub(super) async fn interrupted() {
+    Interrupts::new().next().await;
+}
+
+/// How much the user wants an end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stop {
+    /// Not at all.
+    No,
+    /// What runs may finish.
+    Finish,
+    /// What runs is given back.
+    GiveBack,
+}
+
+/// What all attempts share.
+struct Crew {
+    api: Api,
+    queue: String,
+    command: Vec<OsString>,
+    lease: Option<Span>,
+    timeout: Option<Span>,
+    worker: String,
+    output: Output,
+    stop: watch::Receiver<Stop>,
+}
+
+/// When to end without being told.
+struct Bounds {
+    slots: u64,
+    max_tasks: Option<u64>,
+    until_empty: bool,
+}
+
+impl Bounds {
+    fn are_set(&self) -> bool {
+        self.max_tasks.is_some() || self.until_empty
+    }
+}
+
+pub(super) async fn run(work: cli::Work, api: &Api, output: Output) -> Result<(), Failure> {
+    let (tell, stop) = watch::channel(Stop::No);
+    let bounds = Bounds {
+        slots: u64::from(work.slots),
+        max_tasks: if work.once { Some(1) } else { work.max_tasks },
+        until_empty: work.until_empty,
+    };
+    let crew = Arc::new(Crew {
+        api: api.clone(),
+        worker: work.worker.unwrap_or_else(own_name),
+        queue: work.queue,
+        command: work.command,
+        lease: work.lease,
+        timeout: work.timeout,
+        output,
+        stop,
+    });
+    let listening = tokio::spawn(async move {
+        let mut interrupts = Interrupts::new();
+        interrupts.next().await;
+        output.remark("stopping when what runs has finished; once more gives it back");
+        tell.send_replace(Stop::Finish);
+        interrupts.next().await;
+        tell.send_replace(Stop::GiveBack);
+        // The channel stays open as long as anybody looks at it.
+        tell.closed().await;
+    });
+    let mut shift = Shift {
+        running: JoinSet::new(),
+        begun: 0,
+        failed: 0,
+        broken: None,
+    };
+    let worked = shift.work(&crew, &bounds).await;
+    shift.finish().await;
+    listening.abort();
+    worked?;
+    match shift.broken {
+        Some(failure) => Err(failure),
+        None if shift.failed > 0 && bounds.are_set() => Err(Failure::failed(
+            "attempts_failed",
+            format!(
+                "{} of {} attempts did not complete their task",
+                shift.failed, shift.begun
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Host and process id.
+fn own_name() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = match host.trim() {
+        "" => "egret",
+        host => host,
+    };
+    format!("{host}/{}", std::process::id())
+}
+
+/// What runs, and what became of what ran.
+struct Shift {
+    running: JoinSet<Outcome>,
+    begun: u64,
+    failed: u64,
+    /// Why nothing more can be worked on.
+    broken: Option<Failure>,
+}
+
+impl Shift {
+    /// Claims and begins, until it is to end; what runs then runs on.
+    async fn work(&mut self, crew: &Arc<Crew>, bounds: &Bounds) -> Result<(), Failure> {
+        let mut stop = crew.stop.clone();
+        let mut backoff = Backoff::default();
+        let mut reached = false;
+        loop {
+            while let Some(done) = self.running.try_join_next() {
+                self.note(done);
+            }
+            let left = bounds.max_tasks.map_or(CLAIM_MAX, |most| most - self.begun);
+            if left == 0 || self.broken.is_some() || *stop.borrow() > Stop::No {
+                return Ok(());
+            }
+            let busy = self.running.len() as u64;
+            let free = (bounds.slots - busy).min(left).min(CLAIM_MAX);
+            if free == 0 {
+                self.wait_for_one(&mut stop).await;
+                continue;
+            }
+            let wait_ms = if bounds.until_empty { 0 } else { CLAIM_WAIT_MS };
+            // A claim that nobody waits for any longer gets nothing.
+            let claimed = tokio::select! {
+                biased;
+                _ = stop.changed() => continue,
+                claimed = claim(crew, free, wait_ms) => claimed,
+            };
+            match claimed {
+                Ok(tasks) if tasks.is_empty() && bounds.until_empty => {
+                    if self.running.is_empty() {
+                        return Ok(());
+                    }
+                    self.wait_for_one(&mut stop).await;
+                }
+                Ok(tasks) => {
+                    (reached, backoff) = (true, Backoff::default());
+                    for task in tasks {
+                        self.begun += 1;
+                        self.running.spawn(attend(crew.clone(), task));
+                    }
+                }
+                Err(failure) if failure.retryable && reached => {
+                    crew.output.remark(&format!("{failure}: trying again"));
+                    tokio::select! {
+                        () = backoff.wait() => {}
+                        _ = stop.changed() => {}
+                    }
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
+    async fn wait_for_one(&mut self, stop: &mut watch::Receiver<Stop>) {
+        tokio::select! {
+            Some(done) = self.running.join_next() => self.note(done),
+            _ = stop.changed() => {}
+        }
+    }
+
+    async fn finish(&mut self) {
+        while let Some(done) = self.running.join_next().await {
+            self.note(done);
+        }
+    }
+
+    fn note(&mut self, done: Result<Outcome, tokio::task::JoinError>) {
+        match done {
+            Ok(Outcome::Completed) => {}
+            Ok(Outcome::NotCompleted) => self.failed += 1,
+            Ok(Outcome::CannotRun(failure)) => {
+                self.failed += 1;
+                self.broken = Some(failure);
+            }
+            Err(error) => self.broken = Some(Failure::failed("worker", error.to_string())),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Claimed {
+    items: Vec<Leased>,
+}
+
+async fn claim(crew: &Crew, max: u64, wait_ms: u64) -> Result<Vec<Leased>, Failure> {
+    let mut asked = json!({"max": max, "wait_ms": wait_ms, "worker": crew.worker});
+    if let Some(lease) = crew.lease {
+        asked["lease_ms"] = json!(lease.0);
+    }
+    let path = ["queues", &crew.queue, "claim"];
+    let answer = crew.api.post_text(&path, asked.to_string()).await?;
+    let claimed: Claimed = serde_json::from_slice(&answer).map_err(|error| unexpected(&error))?;
+    Ok(claimed.items)
+}
