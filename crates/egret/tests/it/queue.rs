@@ -122,7 +122,11 @@ fn tasks(place: &Place) {
     assert_eq!(rest["next_cursor"], Value::Null);
     let tagged = said(place, "tasks mail --tag late --state delayed");
     assert!(tagged.contains(&late) && !tagged.contains(&id), "{tagged}");
+    ends(place, &id, &late);
+}
 
+/// How tasks end, and what can be done about it.
+fn ends(place: &Place, id: &str, late: &str) {
     let timed = refused(place, &format!("wait {late} --timeout 10ms"), 1);
     assert!(timed.contains("it is delayed"), "{timed}");
     let cancelled = said(place, &format!("cancel {late}"));
@@ -131,7 +135,7 @@ fn tasks(place: &Place) {
     assert!(waited.contains("was cancelled"), "{waited}");
     let both = refused(place, &format!("cancel {late} {id}"), 1);
     assert!(both.contains("not all tasks are cancelled"), "{both}");
-    assert_eq!(task(place, &id)["state"], "cancelled");
+    assert_eq!(task(place, id)["state"], "cancelled");
     said(place, &format!("requeue {id}"));
 
     // Two attempts that fail, and what can be done about the dead.
@@ -142,7 +146,7 @@ fn tasks(place: &Place) {
         dead.contains("dead after 2 attempts: exit status: 1"),
         "{dead}"
     );
-    assert!(said(place, "dead list mail").contains(&id));
+    assert!(said(place, "dead list mail").contains(id));
     assert_eq!(
         said(place, "dead requeue mail"),
         "1 dead tasks of mail are put back"
