@@ -107,6 +107,7 @@ pub(crate) struct Status {
     pub(crate) volume: Option<Volume>,
     pub(crate) proxy: Option<Proxy>,
     pub(crate) branches: Option<Branches>,
+    pub(crate) queue: Option<Queue>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -135,6 +136,19 @@ pub(crate) struct Proxy {
 pub(crate) struct Branches {
     pub(crate) total: u64,
     pub(crate) by_state: BTreeMap<String, u64>,
+}
+
+/// The queue; nothing but the error where it does not run.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Queue {
+    pub(crate) error: Option<String>,
+    pub(crate) queues: u64,
+    pub(crate) tasks: BTreeMap<String, u64>,
+    pub(crate) oldest_ready_ms: u64,
+    pub(crate) partitions: u64,
+    pub(crate) partitions_stopped: u64,
+    pub(crate) durability: String,
 }
 
 #[derive(Debug, Deserialize)]

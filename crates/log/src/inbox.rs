@@ -188,6 +188,11 @@ impl<T> Inbox<T> {
         self.arrive(state);
     }
 
+    /// Whether it takes nothing more in.
+    pub fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
     /// Number of items that wait.
     pub fn len(&self) -> usize {
         self.state().items.len()

@@ -18,6 +18,7 @@ pub use api::produce::{BATCH_MAX, Enqueues, Format, NewTask, PRIORITY_DEFAULT, c
 pub use api::queues::{QueueView, SettingsChange};
 pub use api::schedules::{Missed, NewSchedule, ScheduleView};
 pub use api::sink::{Assigned, Enqueued, ProduceSink, ReportSink, WorkSink};
+pub use api::summary::Summary;
 pub use api::tasks::{AttemptView, Detail, TaskPage, TaskView};
 pub use api::watch::{ChangeSink, TaskChange};
 pub use api::work::{CREDITS_MAX, Defer, Reports, Said, WorkSpec, Worker};

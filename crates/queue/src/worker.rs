@@ -56,10 +56,7 @@ impl Service for Queues {
         if self.inner.stopping.load(Ordering::Acquire) {
             return Readiness::NotReady("stopping".to_owned());
         }
-        match self.inner.partitions.get() {
-            Some(_) => Readiness::Ready,
-            None => Readiness::NotReady("starting".to_owned()),
-        }
+        self.readiness()
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {

@@ -1,6 +1,6 @@
 //! `egret status`: what runs and what does not.
 
-use crate::answers::{Branches, Postgres, Status, Volume};
+use crate::answers::{Branches, Postgres, Queue, Status, Volume};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::output::{Output, bytes, duration, facts, listing};
@@ -29,6 +29,7 @@ fn text(status: Status) -> String {
             "branches",
             status.branches.map_or_else(String::new, branches),
         ),
+        ("queue", status.queue.map_or_else(String::new, queue)),
     ]);
     let services = status.services.into_iter().map(|service| {
         let state = if service.ready { "ready" } else { "not ready" };
@@ -74,4 +75,35 @@ fn branches(branches: Branches) -> String {
         [] => branches.total.to_string(),
         states => format!("{} ({})", branches.total, states.join(", ")),
     }
+}
+
+fn queue(queue: Queue) -> String {
+    if let Some(error) = queue.error {
+        return error;
+    }
+    let tasks = |states: &[&str]| {
+        let counts = states.iter().filter_map(|state| queue.tasks.get(*state));
+        counts.sum::<u64>()
+    };
+    let mut text = format!(
+        "{} queues; {} tasks pending, {} leased, {} dead",
+        queue.queues,
+        tasks(&["waiting", "delayed", "ready"]),
+        tasks(&["leased"]),
+        tasks(&["dead"])
+    );
+    if queue.oldest_ready_ms > 0 {
+        text.push_str(&format!(
+            "; oldest ready for {}",
+            duration(queue.oldest_ready_ms)
+        ));
+    }
+    text.push_str(&format!(
+        "; {} partitions, durability {}",
+        queue.partitions, queue.durability
+    ));
+    if queue.partitions_stopped > 0 {
+        text.push_str(&format!("; {} HAVE STOPPED", queue.partitions_stopped));
+    }
+    text
 }

@@ -1,5 +1,6 @@
 //! The parts of an Egret, made from the configuration and tied together.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -16,6 +17,7 @@ use egret_postgres::managed::ManagedServer;
 use egret_postgres::tokio_postgres::Config;
 use egret_postgres::tokio_postgres::config::Host;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
+use egret_queue::model::TaskState;
 use egret_queue::{Options as QueueOptions, Outbox, OutboxDatabases, QueueConfig, Queues};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
@@ -193,6 +195,7 @@ impl Parts {
         server = server
             .route(queue_routes(queues.clone(), stopping.clone()))
             .route(outbox_routes(outbox))
+            .status("queue", queue_section(queues.clone()))
             .grpc(queue_service(queues, stopping));
         if let (Some(embedded), Some(proxy)) = (embedded, proxy) {
             let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
@@ -368,6 +371,31 @@ async fn version_of(connection: &Config) -> String {
     };
     let answered = tokio::time::timeout(ANSWER_MAX, ask).await;
     answered.ok().flatten().unwrap_or_default()
+}
+
+fn queue_section(queues: Queues) -> StatusSection {
+    Arc::new(move || {
+        let queues = queues.clone();
+        Box::pin(async move {
+            match queues.summary().await {
+                Ok(summary) => {
+                    let states = TaskState::ALL.into_iter();
+                    let tasks: BTreeMap<_, _> = states
+                        .map(|state| (state.as_str(), summary.count(state)))
+                        .collect();
+                    json!({
+                        "queues": summary.queues,
+                        "tasks": tasks,
+                        "oldest_ready_ms": summary.oldest_ready_ms,
+                        "partitions": summary.partitions,
+                        "partitions_stopped": summary.partitions_stopped,
+                        "durability": queues.config().durability,
+                    })
+                }
+                Err(error) => json!({ "error": error.to_string() }),
+            }
+        })
+    })
 }
 
 fn volume_section(branches: Branches) -> StatusSection {

@@ -199,6 +199,21 @@ fn batches(place: &Place) {
     let said = refused(place, "enqueue bulk --batch none.jsonl", 2);
     assert!(said.contains("line 2"), "{said}");
     assert_eq!(answer(place, "show bulk")["counts"]["waiting"], 3);
+    status(place);
+}
+
+/// What the status of the program says of the queue.
+fn status(place: &Place) {
+    let queue = &place.json(&["status"])["queue"];
+    assert_eq!(queue["queues"], 1);
+    assert_eq!(queue["tasks"]["waiting"], 3);
+    assert_eq!(queue["tasks"]["ready"], 1_001);
+    assert_eq!(queue["durability"], "fsync");
+    assert_eq!(queue["partitions_stopped"], 0);
+    let output = place.run(&["status"]);
+    let said = text(&output.stdout);
+    let line = "1 queues; 1004 tasks pending, 0 leased, 0 dead; oldest ready for ";
+    assert!(said.contains(line), "{said}");
 }
 
 fn schedules(place: &Place) {

@@ -10,6 +10,7 @@ pub mod schedules;
 pub(crate) mod session;
 pub mod sink;
 pub(crate) mod submit;
+pub mod summary;
 mod sweep;
 pub mod tasks;
 pub mod watch;

@@ -1,0 +1,91 @@
+//! How the engine is, all tenants together.
+
+use egret_base::lifecycle::Readiness;
+
+use super::Queues;
+use crate::core::entry::TaskState;
+use crate::core::state::{CALLBACKS, Counts};
+use crate::error::QueueError;
+
+/// How the engine is, as far as its partitions answer.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Queues of all tenants.
+    pub queues: u64,
+    /// Tasks by state, in the order of [`TaskState::ALL`].
+    pub counts: Counts,
+    /// For how long the task has been ready that has been so longest, in milliseconds.
+    pub oldest_ready_ms: u64,
+    /// Partitions that there are.
+    pub partitions: u64,
+    /// Those that do not run any longer.
+    pub partitions_stopped: u64,
+}
+
+impl Summary {
+    /// Tasks in a state.
+    pub fn count(&self, state: TaskState) -> u64 {
+        self.counts[state as usize]
+    }
+}
+
+impl Queues {
+    /// How the engine is. A partition that has stopped does not hide what the others have.
+    ///
+    /// # Errors
+    /// When the engine is not running.
+    pub async fn summary(&self) -> Result<Summary, QueueError> {
+        let partitions = self.inner.partitions()?.len();
+        let mut sum = Summary {
+            partitions: partitions as u64,
+            ..Summary::default()
+        };
+        for partition in 0..partitions {
+            let asked = self.inner.ask(partition, |turn| {
+                let now_ms = turn.now.as_millis_unsigned();
+                let mut part = Summary::default();
+                for (_, queue) in turn.state.queues().filter(|(id, _)| *id != CALLBACKS) {
+                    part.queues += 1;
+                    part.add(&queue.counts());
+                    let oldest = queue.oldest_ready_ms(turn.state);
+                    let age_ms = oldest.map_or(0, |since| now_ms.saturating_sub(since));
+                    part.oldest_ready_ms = part.oldest_ready_ms.max(age_ms);
+                }
+                part
+            });
+            match asked.await {
+                Ok(part) => {
+                    // Every partition knows every queue.
+                    sum.queues = sum.queues.max(part.queues);
+                    sum.add(&part.counts);
+                    sum.oldest_ready_ms = sum.oldest_ready_ms.max(part.oldest_ready_ms);
+                }
+                Err(_) => sum.partitions_stopped += 1,
+            }
+        }
+        Ok(sum)
+    }
+
+    /// Whether tasks of every partition can be worked on.
+    pub(crate) fn readiness(&self) -> Readiness {
+        let Ok(partitions) = self.inner.partitions() else {
+            return Readiness::NotReady("starting".to_owned());
+        };
+        let stopped = partitions.iter().filter(|one| one.inbox.is_closed());
+        match stopped.count() {
+            0 => Readiness::Ready,
+            stopped => Readiness::NotReady(format!(
+                "{stopped} of {} partitions have stopped, as their logs failed: look at the log of egret, mend the disk, start again",
+                partitions.len()
+            )),
+        }
+    }
+}
+
+impl Summary {
+    fn add(&mut self, counts: &Counts) {
+        for (sum, count) in self.counts.iter_mut().zip(counts) {
+            *sum += count;
+        }
+    }
+}
