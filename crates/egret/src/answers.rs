@@ -104,10 +104,28 @@ pub(crate) struct Status {
     pub(crate) uptime_ms: u64,
     pub(crate) services: Vec<Service>,
     pub(crate) postgres: Option<Postgres>,
-    pub(crate) volume: Option<Volume>,
+    pub(crate) volume: Option<Section<Volume>>,
     pub(crate) proxy: Option<Proxy>,
-    pub(crate) branches: Option<Branches>,
-    pub(crate) queue: Option<Queue>,
+    pub(crate) branches: Option<Section<Branches>>,
+    pub(crate) queue: Option<Section<Queue>>,
+}
+
+/// What a part says of itself, or why it cannot: while it starts, for one.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Section<T> {
+    Told(T),
+    Failed { error: String },
+}
+
+impl<T> Section<T> {
+    /// As one line.
+    pub(crate) fn line(self, text: impl FnOnce(T) -> String) -> String {
+        match self {
+            Section::Told(part) => text(part),
+            Section::Failed { error } => error,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -138,11 +156,8 @@ pub(crate) struct Branches {
     pub(crate) by_state: BTreeMap<String, u64>,
 }
 
-/// The queue; nothing but the error where it does not run.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Debug, Deserialize)]
 pub(crate) struct Queue {
-    pub(crate) error: Option<String>,
     pub(crate) queues: u64,
     pub(crate) tasks: BTreeMap<String, u64>,
     pub(crate) oldest_ready_ms: u64,

@@ -112,7 +112,7 @@ pub enum Command {
     Serve,
     /// Run the server with the flights database and a branch of it to try
     Demo,
-    /// Show what runs: services, PostgreSQL, volume, branches
+    /// Show what runs: services, PostgreSQL, volume, branches, queue
     Status,
     /// Show every setting with its value and where it came from
     Config {

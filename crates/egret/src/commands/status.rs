@@ -24,12 +24,12 @@ fn text(status: Status) -> String {
             "proxy",
             status.proxy.map_or_else(String::new, |proxy| proxy.address),
         ),
-        ("volume", status.volume.map_or_else(String::new, volume)),
+        ("volume", status.volume.map_or_else(String::new, |part| part.line(volume))),
         (
             "branches",
-            status.branches.map_or_else(String::new, branches),
+            status.branches.map_or_else(String::new, |part| part.line(branches)),
         ),
-        ("queue", status.queue.map_or_else(String::new, queue)),
+        ("queue", status.queue.map_or_else(String::new, |part| part.line(queue))),
     ]);
     let services = status.services.into_iter().map(|service| {
         let state = if service.ready { "ready" } else { "not ready" };
@@ -78,9 +78,6 @@ fn branches(branches: Branches) -> String {
 }
 
 fn queue(queue: Queue) -> String {
-    if let Some(error) = queue.error {
-        return error;
-    }
     let tasks = |states: &[&str]| {
         let counts = states.iter().filter_map(|state| queue.tasks.get(*state));
         counts.sum::<u64>()
@@ -107,3 +104,6 @@ fn queue(queue: Queue) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -56,7 +56,8 @@ impl Rhythm {
 
     /// The first tick after a time, both in Unix milliseconds.
     pub fn after(&self, ms: u64) -> u64 {
-        let known = i64::try_from(ms).ok();
+        // Ticks are at whole seconds: what is behind the point would be carried from one to the next.
+        let known = i64::try_from(ms - ms % 1_000).ok();
         let from: Option<DateTime<Tz>> =
             known.and_then(|ms| self.zone.timestamp_millis_opt(ms).single());
         let next = from.and_then(|from| self.cron.find_next_occurrence(&from, false).ok());

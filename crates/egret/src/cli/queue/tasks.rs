@@ -103,9 +103,9 @@ pub struct Listing {
 /// `egret queue work …`
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The command gets the payload on standard input, and EGRET_TASK_ID, EGRET_QUEUE, EGRET_ATTEMPT, EGRET_MAX_ATTEMPTS,
-EGRET_PRIORITY, EGRET_ORDERING_KEY, EGRET_TAGS (comma between them), EGRET_METADATA (JSON), TRACEPARENT and TRACESTATE
-in its environment. Exit code 0 completes the task, standard output is its result; any other fails the attempt, the end
+The command gets the payload on standard input, and EGRET_TASK_ID, EGRET_QUEUE, EGRET_ATTEMPT, EGRET_MAX_ATTEMPTS, \
+EGRET_PRIORITY, EGRET_ORDERING_KEY, EGRET_TAGS (comma between them), EGRET_METADATA (JSON), TRACEPARENT and TRACESTATE \
+in its environment. Exit code 0 completes the task, standard output is its result; any other fails the attempt, the end \
 of standard error says why. The first Ctrl-C or SIGTERM lets what runs finish, the second gives it back.")]
 pub struct Work {
     /// The queue

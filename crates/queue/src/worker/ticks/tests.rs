@@ -22,6 +22,8 @@ fn expressions_tick_in_their_zone() {
     assert_eq!(next, "2026-11-23T07:30:00.000000Z");
     let next = after("*/10 * * * * *", "", "2026-11-21T12:00:05Z");
     assert_eq!(next, "2026-11-21T12:00:10.000000Z");
+    let next = after("* * * * * *", "", "2026-11-21T12:00:05.250Z");
+    assert_eq!(next, "2026-11-21T12:00:06.000000Z");
     // 02:30 does not exist on the day of the change: the tick comes when the clock has gone on.
     let next = after("30 2 * * *", "Europe/Zurich", "2026-03-28T12:00:00Z");
     assert_eq!(next, "2026-03-29T01:00:00.000000Z");
