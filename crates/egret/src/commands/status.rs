@@ -24,12 +24,24 @@ fn text(status: Status) -> String {
             "proxy",
             status.proxy.map_or_else(String::new, |proxy| proxy.address),
         ),
-        ("volume", status.volume.map_or_else(String::new, |part| part.line(volume))),
+        (
+            "volume",
+            status
+                .volume
+                .map_or_else(String::new, |part| part.line(volume)),
+        ),
         (
             "branches",
-            status.branches.map_or_else(String::new, |part| part.line(branches)),
+            status
+                .branches
+                .map_or_else(String::new, |part| part.line(branches)),
         ),
-        ("queue", status.queue.map_or_else(String::new, |part| part.line(queue))),
+        (
+            "queue",
+            status
+                .queue
+                .map_or_else(String::new, |part| part.line(queue)),
+        ),
     ]);
     let services = status.services.into_iter().map(|service| {
         let state = if service.ready { "ready" } else { "not ready" };
