@@ -24,6 +24,12 @@ egret_base::settings! {
         payload_bytes_max: Size = Size::mib(1),
         /// Largest result of a task, where it is not sent as an attachment.
         result_bytes_max: Size = Size::mib(1),
+        /// Largest attachment of a result.
+        attachment_bytes_max: Size = Size::mib(64),
+        /// Attachments of a result.
+        attachments_max: u32 = 16,
+        /// Bytes of all attachments together, those that are being sent included.
+        attachments_bytes_total_max: Size = Size::mib(10_240),
         /// Tasks or reports that may wait for one partition; over it callers are told to come again.
         waiting_max: u32 = 262_144,
         /// Bytes of them.

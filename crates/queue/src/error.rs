@@ -87,6 +87,40 @@ pub enum QueueError {
         /// How much is kept back for work on tasks.
         needed_bytes: u64,
     },
+    /// The disk has no room for an attachment.
+    #[error(
+        "the disk is full: {place} was not written; free space there, or delete tasks that have attachments"
+    )]
+    NoRoom {
+        /// Which file.
+        place: String,
+    },
+    /// The task was not completed with such an attachment, or none was taken in under the lease.
+    #[error(
+        "attachment `{name}` of task {id} does not exist: only what was sent whole can be named"
+    )]
+    AttachmentNotFound {
+        /// The task's id.
+        id: String,
+        /// The attachment's name.
+        name: String,
+    },
+    /// There is another one of this name.
+    #[error(
+        "attachment `{name}` was sent under this lease before, with other bytes: use another name"
+    )]
+    AttachmentExists {
+        /// The attachment's name.
+        name: String,
+    },
+    /// The file of an attachment is not what was written.
+    #[error("attachment `{name}` of task {id} is damaged: its file is not what was sent")]
+    AttachmentDamaged {
+        /// The task's id.
+        id: String,
+        /// The attachment's name.
+        name: String,
+    },
     /// The log failed.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -142,7 +176,10 @@ impl Coded for QueueError {
             QueueError::Invalid { .. } => "invalid_request",
             QueueError::TooLarge { .. } => "payload_too_large",
             QueueError::Limit(limit) => limit.code(),
-            QueueError::DiskFull { .. } => "queue_disk_full",
+            QueueError::DiskFull { .. } | QueueError::NoRoom { .. } => "queue_disk_full",
+            QueueError::AttachmentNotFound { .. } => "attachment_not_found",
+            QueueError::AttachmentExists { .. } => "attachment_exists",
+            QueueError::AttachmentDamaged { .. } => "attachment_damaged",
             QueueError::Log(error) => error.code(),
             QueueError::Malformed(_) => "queue_corrupt",
             QueueError::Io { .. } => "queue_files",
@@ -157,20 +194,26 @@ impl Coded for QueueError {
         match self {
             QueueError::QueueNotFound { .. }
             | QueueError::TaskNotFound { .. }
+            | QueueError::AttachmentNotFound { .. }
             | QueueError::OutboxNotFound { .. }
             | QueueError::ScheduleNotFound { .. } => Kind::NotFound,
             QueueError::Draining
             | QueueError::QueueInUse { .. }
             | QueueError::OutboxInUse { .. }
             | QueueError::WrongState { .. }
+            | QueueError::AttachmentExists { .. }
             | QueueError::LeaseLost => Kind::Conflict,
             QueueError::Invalid { .. } => Kind::Invalid,
             QueueError::TooLarge { .. } => Kind::TooLarge,
             QueueError::Limit(limit) => limit.kind(),
-            QueueError::DiskFull { .. } | QueueError::Stopping => Kind::Unavailable,
+            QueueError::DiskFull { .. } | QueueError::NoRoom { .. } | QueueError::Stopping => {
+                Kind::Unavailable
+            }
             QueueError::Log(error) => error.kind(),
             QueueError::Postgres(error) => error.kind(),
-            QueueError::Malformed(_) | QueueError::Io { .. } => Kind::Internal,
+            QueueError::Malformed(_)
+            | QueueError::Io { .. }
+            | QueueError::AttachmentDamaged { .. } => Kind::Internal,
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod model;
 mod store;
 mod worker;
 
+pub use api::attachments::{Attachment, Manifest, Opened, Upload};
 pub use api::claim::OwnedTask;
 pub use api::outbox::{Outbox, OutboxDatabases, OutboxSteps, OutboxView};
 pub use api::produce::{BATCH_MAX, Enqueues, Format, NewTask, PRIORITY_DEFAULT, check_batch};
@@ -30,6 +31,6 @@ pub use store::content::Content;
 /// Formats on disk, for tests that look at every byte of them.
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::store::{codec, content, record, snapshot};
+    pub use crate::store::{attachment, codec, content, record, snapshot};
     pub use crate::worker::partition::driven::{Driven, DrivenWorker};
 }

@@ -8,6 +8,7 @@ pub(crate) mod limits;
 pub(crate) mod outbox;
 pub(crate) mod partition;
 mod post;
+pub(crate) mod shelf;
 pub(crate) mod ticks;
 pub(crate) mod turn;
 mod upkeep;
@@ -64,6 +65,10 @@ impl Service for Queues {
             self.inner.stopping.store(true, Ordering::Release);
             for partition in self.inner.partitions.get().into_iter().flatten() {
                 partition.inbox.close();
+            }
+            if let Some(upkeep) = lock(&self.inner.shelf_upkeep).take() {
+                // What is left is found at the next start.
+                upkeep.abort();
             }
             let callbacks = lock(&self.inner.callbacks).take();
             if let Some(sending) = callbacks {
@@ -168,6 +173,7 @@ impl Queues {
             of_tenant.insert(name.into_boxed_str(), queue);
         }
         self.inner.next_queue.store(next, Ordering::Release);
+        self.begin_upkeep_of_shelf();
         self.begin_callbacks().await
     }
 }
@@ -179,6 +185,7 @@ impl Inner {
         let durability = durability(config)?;
         std::fs::create_dir_all(&self.directory).map_err(io("making", &self.directory))?;
         let count = self.partition_count()?;
+        self.shelf.survey()?;
         (0..count)
             .map(|number| self.open_partition(number, count, durability))
             .collect()
@@ -287,6 +294,7 @@ impl Inner {
             tasks_max: (config.tasks_max / count as u64).clamp(1, TASKS_MAX),
             reserve_bytes: RESERVE_SEGMENTS * config.segment_size.bytes(),
             place: directory.display().to_string(),
+            shelf: self.shelf.clone(),
         }))
     }
 }

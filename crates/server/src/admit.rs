@@ -40,11 +40,14 @@ pub(crate) struct Admission {
     streams: Arc<Semaphore>,
     /// Routes of what lasts as long as its client wants.
     lasting: Vec<String>,
+    /// Routes whose bodies have limits of their own.
+    piecemeal: Vec<String>,
 }
 
 impl Admission {
-    pub(crate) fn new(config: &ServerConfig, lasting: Vec<String>) -> Self {
+    pub(crate) fn new(config: &ServerConfig, lasting: Vec<String>, piecemeal: Vec<String>) -> Self {
         Self {
+            piecemeal,
             streams_max: u64::from(config.streams_max),
             streams: Arc::new(Semaphore::new(config.streams_max as usize)),
             lasting,
@@ -94,8 +97,7 @@ impl Admission {
         if ALWAYS_ADMITTED.contains(&path) {
             return Ok(());
         }
-        let matched = request.extensions().get::<MatchedPath>();
-        let route = matched.map_or(path, MatchedPath::as_str);
+        let route = route_of(request);
         let (slots, limit, max) = match self.lasting.iter().any(|lasting| lasting == route) {
             true => (&self.streams, "server.streams_max", self.streams_max),
             false => (&self.slots, "server.concurrency_max", self.concurrency_max),
@@ -121,6 +123,12 @@ impl Admission {
     }
 }
 
+/// The pattern of the route, else the path.
+fn route_of(request: &Request) -> &str {
+    let matched = request.extensions().get::<MatchedPath>();
+    matched.map_or(request.uri().path(), MatchedPath::as_str)
+}
+
 /// Admits a request to its handler when it keeps every limit.
 pub(crate) async fn admit(
     State(admission): State<Arc<Admission>>,
@@ -130,8 +138,14 @@ pub(crate) async fn admit(
     if let Err(error) = admission.check_head(&request) {
         return Problem::from(error).into_response();
     }
+    // What comes over a gRPC stream is bounded message by message, an attachment as it is written.
+    let is_bounded = !speaks_grpc(request.headers())
+        && !admission
+            .piecemeal
+            .iter()
+            .any(|one| one == route_of(&request));
     let max = admission.body_bytes_max;
-    if request.body().size_hint().lower() > max {
+    if is_bounded && request.body().size_hint().lower() > max {
         // Outside the slots, so that a slow sender of too much keeps nobody else out.
         admission.drain(request.into_body()).await;
         return Problem::from(RequestError::BodyTooLarge { max }).into_response();
@@ -139,10 +153,9 @@ pub(crate) async fn admit(
     if let Err(error) = admission.enter(&request) {
         return Problem::from(error).into_response();
     }
-    // What comes over a gRPC stream is bounded message by message.
-    let limit = match speaks_grpc(request.headers()) {
-        true => usize::MAX,
-        false => usize::try_from(max).unwrap_or(usize::MAX),
+    let limit = match is_bounded {
+        true => usize::try_from(max).unwrap_or(usize::MAX),
+        false => usize::MAX,
     };
     let mut request = request.map(|body| Body::new(Limited::new(body, limit)));
     request.extensions_mut().insert(BodyLimit(max));

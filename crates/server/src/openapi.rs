@@ -25,10 +25,15 @@ pub(crate) struct Document {
     pub(crate) requirements: Requirements,
     /// Routes of operations that last as long as their clients want.
     pub(crate) lasting: Vec<String>,
+    /// Routes of operations that read bodies piece by piece, within limits of their own.
+    pub(crate) piecemeal: Vec<String>,
 }
 
 /// Marks such an operation.
 const LASTING: &str = "x-egret-lasting";
+
+/// Marks an operation that reads its body piece by piece.
+const PIECEMEAL: &str = "x-egret-piecemeal";
 
 impl Document {
     /// Completes what the routes have collected.
@@ -45,7 +50,7 @@ impl Document {
         document["info"] = info(version);
         add_components(&mut document);
         let mut requirements = Requirements::default();
-        let mut lasting = Vec::new();
+        let (mut lasting, mut piecemeal) = (Vec::new(), Vec::new());
         let paths = document["paths"].as_object_mut();
         for (path, item) in paths.into_iter().flatten() {
             for (method, operation) in item.as_object_mut().into_iter().flatten() {
@@ -59,6 +64,9 @@ impl Document {
                 if operation[LASTING] == true {
                     lasting.push(path.clone());
                 }
+                if operation[PIECEMEAL] == true {
+                    piecemeal.push(path.clone());
+                }
             }
         }
         let json = serde_json::to_vec(&document)
@@ -68,6 +76,7 @@ impl Document {
             json,
             requirements,
             lasting,
+            piecemeal,
         })
     }
 }

@@ -12,7 +12,7 @@ use egret_queue::model::TaskId;
 
 pub(crate) use changes::Changes;
 pub(crate) use enqueue::{Produced, Wanted, enqueue};
-pub(crate) use report::{Word, report, words};
+pub(crate) use report::{Word, manifest, report, words};
 
 /// The longest that a call waits, in milliseconds.
 const WAIT_MS_MAX: u64 = 60_000;

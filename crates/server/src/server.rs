@@ -202,6 +202,7 @@ fn layered(
         json,
         mut requirements,
         mut lasting,
+        piecemeal,
     } = Document::complete(&api, doors.build.version, &doors.tokens)?;
     for path in routes::DOCS_ASSETS {
         requirements.insert(path, Method::GET, Requirement::Public);
@@ -227,7 +228,7 @@ fn layered(
         .fallback_service(routes::not_found(known))
         .layer(from_fn_with_state(Arc::new(gate), access::authorize))
         .layer(from_fn_with_state(
-            Arc::new(Admission::new(config, lasting)),
+            Arc::new(Admission::new(config, lasting, piecemeal)),
             admit::admit,
         ))
         .layer(from_fn_with_state(Arc::new(observer), observe::observe)))

@@ -1,5 +1,6 @@
 //! The engine's handle and its operations: what the doors call.
 
+pub mod attachments;
 pub mod claim;
 pub(crate) mod destination;
 pub mod feed;
@@ -32,6 +33,7 @@ use crate::metrics::Metrics;
 use crate::model::{QueueSettings, SHARD_BITS};
 use crate::worker::limits::Limits;
 use crate::worker::partition::Shared;
+use crate::worker::shelf::Shelf;
 use crate::worker::turn::Turn;
 use session::WorkSession;
 use submit::{Answer, Submission};
@@ -146,6 +148,10 @@ pub(crate) struct Inner {
     pub schedules: Mutex<Schedules>,
     /// The task that sends callbacks.
     pub callbacks: Mutex<Option<tokio::task::JoinHandle<()>>>,
+    /// Where attachments lie.
+    pub shelf: Arc<Shelf>,
+    /// The task that deletes them.
+    pub shelf_upkeep: Mutex<Option<tokio::task::JoinHandle<()>>>,
     /// One queue is made at a time.
     pub making: Arc<tokio::sync::Mutex<()>>,
     pub next_queue: AtomicU64,
@@ -157,6 +163,8 @@ pub(crate) struct Inner {
 impl Queues {
     /// An engine that is not started yet.
     pub fn new(options: Options, registry: &mut Registry) -> Self {
+        let shelf_bytes_max = options.config.attachments_bytes_total_max.bytes();
+        let shelf = Shelf::new(&options.directory, shelf_bytes_max);
         Self {
             inner: Arc::new(Inner {
                 config: options.config,
@@ -170,6 +178,8 @@ impl Queues {
                 queues: RwLock::default(),
                 schedules: Mutex::default(),
                 callbacks: Mutex::default(),
+                shelf: Arc::new(shelf),
+                shelf_upkeep: Mutex::default(),
                 making: Arc::default(),
                 next_queue: AtomicU64::new(1),
                 spread: AtomicU64::new(0),

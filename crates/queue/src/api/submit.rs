@@ -97,6 +97,8 @@ pub(crate) struct Report {
     pub number: u64,
     pub lease: Lease,
     pub said: Said,
+    /// Of a completion: whether its content begins with the manifest of attachments.
+    pub attached: bool,
     pub content: Span,
 }
 

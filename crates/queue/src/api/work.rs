@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
 
+use super::attachments::Manifest;
 use super::session::WorkSession;
 use super::sink::{ReportSink, WorkSink};
 use super::submit::{Answer, Report, ReportBatch, Submission};
@@ -241,6 +242,33 @@ impl<'q> Reports<'q> {
         text: &[u8],
         format: Format,
     ) -> Result<(), QueueError> {
+        self.add_with(number, lease, said, (text, format), None)
+    }
+
+    /// The same for a completion with attachments.
+    ///
+    /// # Errors
+    /// As [`Reports::add`].
+    pub fn add_attached(
+        &mut self,
+        number: u64,
+        lease: &[u8],
+        result: &[u8],
+        format: Format,
+        manifest: &Manifest,
+    ) -> Result<(), QueueError> {
+        let said = Said::Complete;
+        self.add_with(number, lease, said, (result, format), Some(manifest))
+    }
+
+    fn add_with(
+        &mut self,
+        number: u64,
+        lease: &[u8],
+        said: Said,
+        (text, format): (&[u8], Format),
+        manifest: Option<&Manifest>,
+    ) -> Result<(), QueueError> {
         let lease = Lease::from_bytes(lease).ok_or(QueueError::LeaseLost)?;
         let max_bytes = self.queues.config().result_bytes_max.bytes();
         if text.len() as u64 > max_bytes {
@@ -267,6 +295,9 @@ impl<'q> Reports<'q> {
         let partition = self.queues.inner.partition_of(lease.shard)?;
         let part = &mut self.parts[partition];
         let start = part.bytes.len() as u32;
+        if let Some(Manifest(manifest)) = manifest {
+            part.bytes.extend_from_slice(manifest);
+        }
         if said == Said::Complete {
             part.bytes.push(format as u8);
         }
@@ -275,6 +306,7 @@ impl<'q> Reports<'q> {
             number,
             lease,
             said,
+            attached: manifest.is_some(),
             content: start..part.bytes.len() as u32,
         });
         Ok(())

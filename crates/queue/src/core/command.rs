@@ -66,6 +66,8 @@ pub enum Command<'a> {
     },
     /// A task has been done; the result follows in the record.
     Complete(Held<'a>),
+    /// The same with attachments: their manifest comes before the result.
+    CompleteAttached(Held<'a>),
     /// An attempt failed; the error follows in the record.
     Fail {
         /// Which task, and what the worker says.

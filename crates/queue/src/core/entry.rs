@@ -94,6 +94,8 @@ pub mod flag {
     pub const CALLBACK: u8 = 16;
     /// It is itself the telling of another task's end.
     pub const IS_CALLBACK: u8 = 32;
+    /// It was completed with attachments, which are files to be deleted with it.
+    pub const ATTACHED: u8 = 64;
 }
 
 /// The index entry of a task.
@@ -105,7 +107,7 @@ pub mod flag {
 /// | ready | since when | – | – |
 /// | leased | end of the lease | the lease's token | start of the attempt |
 /// | ended | when | record of the outcome | start of the last attempt |
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The task's number in its partition; 48 bits.
     pub number: u64,
@@ -187,9 +189,14 @@ impl Entry {
         self.token = record;
     }
 
+    /// The token of the lease that ended the task, where one did.
+    pub fn ended_by(&self) -> u64 {
+        u64::from(self.links.prev) << 32 | u64::from(self.links.next)
+    }
+
     /// Whether the lease with this token ended the task.
     pub fn was_ended_by(&self, token: u64) -> bool {
-        token != 0 && u64::from(self.links.prev) << 32 | u64::from(self.links.next) == token
+        token != 0 && self.ended_by() == token
     }
 
     /// Whether a bit of [`flag`] is set.

@@ -26,7 +26,7 @@ pub use admin::Purged;
 pub use census::Census;
 pub use chain::{Message, MessageKind};
 pub use image::Image;
-pub use lease::Claimed;
+pub use lease::{Claimed, Fate};
 pub use look::{Counts, Page};
 pub use rows::{About, Change, Enqueued, LostLease, News, Past, Queue, Queues, TaskRef, Unique};
 pub use schedule::{CALLBACKS, Schedule, callback_key};
@@ -162,6 +162,7 @@ impl State {
                 lease_ms,
             } => self.claim(*queue, worker, *count, *lease_ms, &mut Vec::new()),
             Command::Complete(held) => drop(self.complete(seq, held)?),
+            Command::CompleteAttached(held) => drop(self.complete_attached(seq, held)?),
             Command::Fail { held, permanent } => drop(self.fail(seq, held, *permanent)?),
             Command::Defer {
                 held,

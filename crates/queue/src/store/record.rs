@@ -39,6 +39,7 @@ mod kind {
     pub const DELETE_SCHEDULE: u8 = 21;
     pub const PAUSE_SCHEDULE: u8 = 22;
     pub const TICK: u8 = 23;
+    pub const COMPLETE_ATTACHED: u8 = 24;
 }
 
 /// Which optional parts a task has.
@@ -78,6 +79,7 @@ pub fn decode(record: &[u8]) -> Result<Command<'_>, Malformed> {
             lease_ms: from.varint()?,
         },
         kind::COMPLETE => return take_held(from).map(Command::Complete),
+        kind::COMPLETE_ATTACHED => return take_held(from).map(Command::CompleteAttached),
         kind::FAIL => {
             let permanent = from.bool()?;
             let held = take_held(from)?;

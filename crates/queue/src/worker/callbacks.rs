@@ -296,6 +296,12 @@ fn told(view: &TaskView, tenant: &str, delivery: u16) -> Value {
     if !view.error.is_empty() {
         members.insert("error".to_owned(), json!(view.error));
     }
+    if !view.attachments.is_empty() {
+        let named = view.attachments.iter().map(|one| {
+            json!({"name": one.name, "content_type": one.content_type, "size_bytes": one.size_bytes})
+        });
+        members.insert("attachments".to_owned(), named.collect());
+    }
     if view.result.is_empty() {
         return body;
     }

@@ -20,6 +20,7 @@ use items::{enqueue, report};
 
 use super::dispatch::{Dispatcher, Push};
 use super::post::Post;
+use super::shelf::Shelf;
 use super::ticks;
 use super::turn::Turn;
 use super::upkeep::Upkeep;
@@ -95,6 +96,7 @@ pub(crate) struct Partition<L: Log> {
     /// Of `queue.tasks_max` this partition's share.
     tasks_max: Limit,
     pub place: String,
+    shelf: Arc<Shelf>,
     batch: Batch,
     waiting: Waiting,
     post: Post,
@@ -131,6 +133,7 @@ impl<L: Log + 'static> Partition<L> {
             reserve_bytes: parts.reserve_bytes,
             tasks_max: Limit::new("queue.tasks_max", parts.tasks_max),
             place: parts.place,
+            shelf: parts.shelf,
             batch: Batch::new(),
             waiting: Waiting::default(),
             post: parts.post,
@@ -368,6 +371,9 @@ impl<L: Log + 'static> Partition<L> {
         for lost in std::mem::take(&mut self.state.news.lost) {
             self.dispatcher.lost(&lost, &self.state);
         }
+        for task in std::mem::take(&mut self.state.news.detached) {
+            self.shelf.forget(self.state.id(task));
+        }
         if !self.state.news.changes.is_empty() {
             let changes = std::mem::take(&mut self.state.news.changes);
             self.watchers.tell(&self.state, &changes);
@@ -453,4 +459,5 @@ pub(crate) struct Parts<L: Log> {
     pub reserve_bytes: u64,
     pub tasks_max: u64,
     pub place: String,
+    pub shelf: Arc<Shelf>,
 }

@@ -69,6 +69,14 @@ impl Turn<'_> {
         Ok(())
     }
 
+    pub fn complete_attached(&mut self, held: &Held<'_>) -> Result<(), Refusal> {
+        let seq = self.seq();
+        if self.state.complete_attached(seq, held)? {
+            self.write(&Command::CompleteAttached(*held));
+        }
+        Ok(())
+    }
+
     /// Reports that may have been made before: those are not written down again.
     pub fn report(&mut self, command: &Command<'_>) -> Result<(), Refusal> {
         let seq = self.seq();

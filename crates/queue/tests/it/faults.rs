@@ -15,7 +15,8 @@ use tokio::net::TcpListener;
 
 use crate::home::{Came, Home, TENANT, config, soon};
 
-const DIRECTORY: &str = "EGRET_TEST_QUEUE_DIRECTORY";
+/// Where a program that is killed has its files.
+pub const DIRECTORY: &str = "EGRET_TEST_QUEUE_DIRECTORY";
 
 fn task(payload: &str) -> NewTask<'_> {
     NewTask {
@@ -71,7 +72,7 @@ async fn child_of_the_kills() {
 }
 
 /// A child that ends with its test.
-struct Victim(Child);
+pub struct Victim(pub Child);
 
 impl Drop for Victim {
     fn drop(&mut self) {
@@ -81,10 +82,11 @@ impl Drop for Victim {
     }
 }
 
-fn start(directory: &Path) -> Victim {
+/// Runs a test of this program as a program of its own, which is told where its files are.
+pub fn start(test: &str, directory: &Path) -> Victim {
     let program = std::env::current_exe().unwrap();
     let child = Command::new(program)
-        .args(["faults::child_of_the_kills", "--exact", "--nocapture"])
+        .args([test, "--exact", "--nocapture"])
         .env(DIRECTORY, directory)
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -98,7 +100,7 @@ async fn nothing_acknowledged_is_lost_or_done_twice_by_twenty_kills() {
     let directory = kept.path().join("queue");
     let (mut made, mut done) = (BTreeSet::new(), BTreeSet::new());
     for round in 0..20_u64 {
-        let mut victim = start(&directory);
+        let mut victim = start("faults::child_of_the_kills", &directory);
         let output = BufReader::new(victim.0.stdout.take().unwrap());
         // Anywhere in the load, and somewhere else each time.
         let enough = 80 + (round * 7919) % 400;
@@ -141,10 +143,10 @@ async fn nothing_acknowledged_is_lost_or_done_twice_by_twenty_kills() {
 }
 
 /// A file system of its own, so small that it is soon full.
-struct Small(PathBuf);
+pub struct Small(pub PathBuf);
 
 impl Small {
-    fn mount(parent: &Path, megabytes: u32) -> Option<Self> {
+    pub fn mount(parent: &Path, megabytes: u32) -> Option<Self> {
         let place = parent.join("small");
         std::fs::create_dir(&place).unwrap();
         let size = format!("size={megabytes}m");

@@ -252,10 +252,15 @@ impl Hand {
     }
 
     /// Says something of a task and waits for what becomes of that.
-    #[allow(clippy::await_holding_lock, reason = "each test has its own")]
     pub async fn say(&self, lease: Lease, said: Said, text: &str) -> Result<(), QueueError> {
         let mut reports = Reports::new(&self.queues, TENANT)?;
         reports.add(0, &lease.to_bytes(), said, text.as_bytes(), Format::Bytes)?;
+        self.submit(reports).await
+    }
+
+    /// Hands in a report and waits for what becomes of it.
+    #[allow(clippy::await_holding_lock, reason = "each test has its own")]
+    pub async fn submit(&self, reports: Reports<'_>) -> Result<(), QueueError> {
         let sink: Arc<dyn ReportSink> = self.sink.clone();
         reports.submit(&sink);
         let mut outcomes = self.outcomes.lock().unwrap();

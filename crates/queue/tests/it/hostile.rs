@@ -75,7 +75,7 @@ fn records_that_nobody_wrote() {
         read_record(&bytes);
         let mut bytes = random(&mut chance, 60);
         if let Some(kind) = bytes.first_mut() {
-            *kind %= 25;
+            *kind %= 26;
         }
         read_record(&bytes);
     }

@@ -1,5 +1,6 @@
 //! The queue as a state machine, as its log has it, and as its partitions run it.
 
+mod attachments;
 mod bounds;
 mod engine;
 mod faults;

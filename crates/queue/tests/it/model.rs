@@ -56,6 +56,8 @@ pub struct Task {
     pub started_ms: u64,
     pub worker: String,
     pub outcome: u64,
+    /// Whether it was completed with attachments.
+    pub attached: bool,
     pub holds_key: bool,
     /// Ready from the beginning, and never begun anew: such tasks of a key go in the order of numbers.
     pub plain: bool,
@@ -136,6 +138,7 @@ pub struct Model {
     /// What the last command caused.
     pub changes: Vec<Change>,
     pub lost: Vec<LostLease>,
+    pub detached: Vec<TaskRef>,
 }
 
 impl Model {
@@ -185,6 +188,7 @@ impl Model {
                 lease_ms,
             } => return Ok(self.claim(*queue, worker, *count, *lease_ms, answer)),
             Command::Complete(_)
+            | Command::CompleteAttached(_)
             | Command::Fail { .. }
             | Command::Defer { .. }
             | Command::Heartbeat { .. } => return self.report(seq, command, after),

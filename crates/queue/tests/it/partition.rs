@@ -21,7 +21,7 @@ use crate::simulator::{from_environment, over_seeds};
 use ears::{Ears, Heard};
 use known::Known;
 
-const SEEDS: u64 = 1_500;
+const SEEDS: u64 = 10_000;
 const STEPS: u64 = 150;
 const DISK_BYTES: u64 = 400 << 10;
 const QUEUE: u32 = 1;

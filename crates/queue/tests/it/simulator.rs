@@ -16,7 +16,7 @@ use egret_queue::model::{QueueSettings, SHARD_BITS, TaskId};
 
 use side::Side;
 
-const SEEDS: u64 = 3_000;
+const SEEDS: u64 = 10_000;
 const TURNS: u64 = 100;
 
 /// Partitions with what goes between them.

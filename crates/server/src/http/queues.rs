@@ -20,6 +20,7 @@ use crate::problem::Problem;
 use crate::queue::invalid;
 
 mod answer;
+mod attachments;
 mod events;
 mod produce;
 mod request;
@@ -52,6 +53,11 @@ pub fn routes(queues: Queues, stopping: CancellationToken) -> OpenApiRouter {
         .routes(routes!(tasks::wait_task))
         .routes(routes!(tasks::cancel_task))
         .routes(routes!(tasks::requeue_task))
+        .routes(routes!(attachments::list_attachments))
+        .routes(routes!(
+            attachments::put_attachment,
+            attachments::get_attachment
+        ))
         .routes(routes!(work::complete_task))
         .routes(routes!(work::fail_task))
         .routes(routes!(work::nack_task))

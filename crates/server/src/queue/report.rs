@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use egret_queue::{Format, QueueError, Queues, ReportSink, Reports, Said, check_batch};
+use egret_queue::model::Lease;
+use egret_queue::{Format, Manifest, QueueError, Queues, ReportSink, Reports, Said, check_batch};
 
 use super::gather::Gathered;
 
@@ -19,11 +20,27 @@ pub(crate) struct Word<'a> {
     pub text: &'a [u8],
     /// What a result is.
     pub format: Format,
+    /// Of a completion: its attachments, where it has some.
+    pub manifest: Option<&'a Manifest>,
 }
 
 /// As much of what a worker says as is kept, cut between characters.
 pub(crate) fn words(text: &str) -> &[u8] {
     &text.as_bytes()[..text.floor_char_boundary(WORDS_BYTES_MAX)]
+}
+
+/// What a completion by this lease names, where it names something.
+pub(crate) async fn manifest(
+    queues: &Queues,
+    tenant: &str,
+    lease: &[u8],
+    names: &[String],
+) -> Result<Option<Manifest>, QueueError> {
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let lease = Lease::from_bytes(lease).ok_or(QueueError::LeaseLost)?;
+    queues.manifest(tenant, lease, names).await.map(Some)
 }
 
 /// Reports on leased tasks.
@@ -47,8 +64,12 @@ fn submit<'a>(
     let mut refused = Vec::new();
     let mut reports = Reports::new(queues, tenant)?;
     for (number, word) in (0..).zip(said) {
-        let added = word
-            .and_then(|word| reports.add(number, word.lease, word.said, word.text, word.format));
+        let added = word.and_then(|word| match word.manifest {
+            Some(manifest) => {
+                reports.add_attached(number, word.lease, word.text, word.format, manifest)
+            }
+            None => reports.add(number, word.lease, word.said, word.text, word.format),
+        });
         if let Err(error) = added {
             refused.push((number, Err(error)));
         }

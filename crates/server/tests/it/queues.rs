@@ -1,5 +1,6 @@
 //! Queues and tasks over HTTP, the real engine behind them.
 
+mod attaching;
 mod looking;
 mod making;
 mod producing;

@@ -11,6 +11,7 @@ use crate::core::slab::Place;
 use crate::core::state::{Past, State};
 use crate::error::QueueError;
 use crate::model::TaskId;
+use crate::store::attachment::{Attachment, take_manifest};
 use crate::store::content::{self, Content, Format};
 use crate::store::record;
 
@@ -64,6 +65,10 @@ pub struct TaskView {
     pub result: Vec<u8>,
     /// What the result is.
     pub result_format: Format,
+    /// What came of it beside.
+    pub attachments: Vec<Attachment>,
+    /// The token of the lease that completed it.
+    pub(crate) completed_by: u64,
     /// Of the last attempt that failed.
     pub error: String,
     /// For people to find it by.
@@ -122,11 +127,19 @@ pub(super) fn task_of(record: &[u8]) -> Result<Option<Enqueue<'_>>, QueueError> 
     })
 }
 
+/// What the record of a completion says: the attachments, and the result after its format.
+fn outcome(record: &[u8]) -> Result<(Vec<Attachment>, &[u8]), QueueError> {
+    Ok(match record::decode(record)? {
+        Command::CompleteAttached(held) => take_manifest(held.content)?,
+        Command::Complete(held) => (Vec::new(), held.content),
+        _ => (Vec::new(), &[]),
+    })
+}
+
 /// The words of a worker in the record of its report.
 fn words(record: &[u8]) -> Result<&[u8], QueueError> {
     Ok(match record::decode(record)? {
-        Command::Complete(held)
-        | Command::Fail { held, .. }
+        Command::Fail { held, .. }
         | Command::Defer { held, .. }
         | Command::Heartbeat { held, .. } => held.content,
         _ => &[],
@@ -157,7 +170,8 @@ pub(super) fn view(
         (TaskState::Completed, Detail::Whole) => read(entry.token)?,
         _ => None,
     };
-    let result = result.as_deref().map_or(Ok(&[][..]), words)?;
+    let nothing = (Vec::new(), &[][..]);
+    let (attachments, result) = result.as_deref().map_or(Ok(nothing), outcome)?;
     let at = |wanted: bool| if wanted { entry.at_ms } else { 0 };
     let view = TaskView {
         id: sight.id,
@@ -176,6 +190,8 @@ pub(super) fn view(
             _ => Format::Bytes,
         },
         result: result.get(1..).unwrap_or_default().to_vec(),
+        attachments,
+        completed_by: entry.ended_by(),
         tags: content::tags(&sight.tags).map(str::to_owned).collect(),
         after: sight.after,
         ..carried_view(sight.id, &carried)
@@ -216,6 +232,8 @@ fn carried_view(id: TaskId, carried: &Content<'_>) -> TaskView {
         format: carried.format,
         result: Vec::new(),
         result_format: Format::Bytes,
+        attachments: Vec::new(),
+        completed_by: 0,
         error: String::new(),
         tags: Vec::new(),
         metadata: carried.metadata.iter().map(owned).collect(),

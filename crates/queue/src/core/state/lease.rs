@@ -36,6 +36,17 @@ pub struct Claimed {
     pub is_callback: bool,
 }
 
+/// What has become of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It holds its task.
+    Held,
+    /// It has completed its task with attachments.
+    Completed,
+    /// It is over, or never was.
+    Over,
+}
+
 /// Whose task a report speaks of.
 enum Holder {
     /// The worker that reports holds it.
@@ -174,9 +185,22 @@ impl State {
     /// # Errors
     /// [`Refusal::LeaseLost`].
     pub fn complete(&mut self, seq: u64, held: &Held<'_>) -> Result<bool, Refusal> {
+        self.complete_as(seq, held, 0)
+    }
+
+    /// The same with attachments.
+    ///
+    /// # Errors
+    /// [`Refusal::LeaseLost`].
+    pub fn complete_attached(&mut self, seq: u64, held: &Held<'_>) -> Result<bool, Refusal> {
+        self.complete_as(seq, held, flag::ATTACHED)
+    }
+
+    fn complete_as(&mut self, seq: u64, held: &Held<'_>, flags: u8) -> Result<bool, Refusal> {
         match self.holder(held, |state| state == TaskState::Completed)? {
             Holder::Before => Ok(false),
             Holder::Now(place) => {
+                self.entries.get_mut(place).set(flags);
                 self.detach(place);
                 self.exit(place);
                 self.end(place, TaskState::Completed, seq);
@@ -282,6 +306,20 @@ impl State {
             return Ok(Holder::Before);
         }
         Err(Refusal::LeaseLost)
+    }
+
+    /// What has become of a lease of a task: whether attachments that were sent under it are kept.
+    pub fn fate_of(&self, task: TaskId, token: u64) -> Fate {
+        let Some(entry) = self.find(task).map(|place| self.entries.get(place)) else {
+            return Fate::Over;
+        };
+        match entry.state {
+            TaskState::Leased if entry.token == token => Fate::Held,
+            TaskState::Completed if entry.has(flag::ATTACHED) && entry.was_ended_by(token) => {
+                Fate::Completed
+            }
+            _ => Fate::Over,
+        }
     }
 
     /// A lease has ended by itself; the wheel has let the task go.

@@ -152,6 +152,9 @@ impl State {
         if entry.has(flag::IS_CALLBACK) {
             self.callbacks.remove(&entry.number);
         }
+        if entry.has(flag::ATTACHED) {
+            self.news.detached.push(Self::reference(&entry));
+        }
         if self.news.wanted {
             self.news.changes.push(Change {
                 task: Self::reference(&entry),

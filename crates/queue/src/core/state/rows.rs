@@ -233,6 +233,8 @@ pub struct News {
     pub lost: Vec<LostLease>,
     /// Queues of which a first task may now be handed out.
     pub turned: Vec<u32>,
+    /// Tasks with attachments that are gone.
+    pub detached: Vec<TaskRef>,
 }
 
 /// What became of an [`Enqueue`].

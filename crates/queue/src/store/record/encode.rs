@@ -41,6 +41,10 @@ pub fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
             out.push(kind::COMPLETE);
             put_held(out, held);
         }
+        Command::CompleteAttached(held) => {
+            out.push(kind::COMPLETE_ATTACHED);
+            put_held(out, held);
+        }
         Command::Fail { held, permanent } => {
             out.extend_from_slice(&[kind::FAIL, u8::from(*permanent)]);
             put_held(out, held);

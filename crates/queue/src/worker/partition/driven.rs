@@ -1,7 +1,7 @@
 //! A partition without its thread, on a simulated disk: for tests that go through it turn by turn and
 //! let it crash anywhere.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use egret_log::simulated::SimulatedDisk;
 use egret_log::{FileLog, InboxLimits, LogConfig, LogReader};
@@ -13,6 +13,7 @@ use crate::api::submit::{Item, Report};
 use crate::core::command::Enqueue;
 use crate::model::{Lease, QueueSettings};
 use crate::worker::begin;
+use crate::worker::shelf::Shelf;
 
 /// Whose everything is.
 const TENANT: u32 = 1;
@@ -77,6 +78,7 @@ impl Driven {
                 reserve_bytes: config.segment_bytes,
                 tasks_max: u64::MAX,
                 place: "memory".to_owned(),
+                shelf: Arc::new(Shelf::new(Path::new(""), 0)),
             }),
             dead: false,
         })
@@ -152,6 +154,7 @@ impl Driven {
             number: *number,
             lease: *lease,
             said: *said,
+            attached: false,
             content: lay_out(&mut bytes, content),
         });
         let items = items.collect();

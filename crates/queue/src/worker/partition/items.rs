@@ -41,6 +41,7 @@ pub(super) fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut D
         let owner = turn.state.tenant_of(held.number);
         let reported = match item.said {
             _ if owner.is_some_and(|owner| *owner != *batch.owner) => Err(Refusal::LeaseLost),
+            Said::Complete if item.attached => turn.complete_attached(&held),
             Said::Complete => turn.complete(&held),
             Said::Heartbeat { lease_ms: 0 } => {
                 let lease_ms = turn.state.lease_ms_of(held.number).unwrap_or_default();

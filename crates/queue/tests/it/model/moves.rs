@@ -60,6 +60,7 @@ impl Model {
             started_ms: 0,
             worker: String::new(),
             outcome: 0,
+            attached: false,
             holds_key: false,
             plain: is_plain,
             leased_before: false,
@@ -177,7 +178,8 @@ impl Model {
     pub(super) fn erase(&mut self, number: u64) {
         self.exit(number);
         self.note(number, None);
-        self.tasks.remove(&number);
+        let task = self.tasks.remove(&number).expect("a task that moves");
+        self.detached.extend(task.attached.then_some(task.this));
     }
 
     pub(super) fn lose_lease(&mut self, number: u64, end: AttemptEnd) {

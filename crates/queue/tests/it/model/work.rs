@@ -203,7 +203,7 @@ impl Model {
         if held.token == 0 || task.token != held.token {
             return Err(Refusal::LeaseLost);
         }
-        let completes = matches!(command, Command::Complete(_));
+        let completes = matches!(command, Command::Complete(_) | Command::CompleteAttached(_));
         match (task.state, command) {
             (TaskState::Leased, _) => Ok(Holder::Now),
             (_, Command::Heartbeat { .. }) => Err(Refusal::LeaseLost),
@@ -222,7 +222,7 @@ impl Model {
         after: &State,
     ) -> Result<Answer, Refusal> {
         let held = match command {
-            Command::Complete(held) => held,
+            Command::Complete(held) | Command::CompleteAttached(held) => held,
             Command::Fail { held, .. } => held,
             Command::Defer { held, .. } => held,
             Command::Heartbeat { held, .. } => held,
@@ -239,7 +239,9 @@ impl Model {
                 self.tasks.get_mut(&number).expect("it is leased").at_ms = until_ms;
                 return Ok(Answer::Until(until_ms));
             }
-            Command::Complete(_) => {
+            Command::Complete(_) | Command::CompleteAttached(_) => {
+                let attached = matches!(command, Command::CompleteAttached(_));
+                self.tasks.get_mut(&number).expect("it is leased").attached = attached;
                 self.exit(number);
                 self.end(number, TaskState::Completed, seq);
             }

@@ -171,7 +171,8 @@ impl World {
             content,
         };
         let command = match self.chance.below(10) {
-            0..4 => Command::Complete(held),
+            0..3 => Command::Complete(held),
+            3 => Command::CompleteAttached(held),
             4..6 => Command::Fail {
                 held,
                 permanent: self.chance.percent(20),

@@ -59,8 +59,10 @@ impl Side {
         news.changes.clear();
         news.lost.clear();
         news.turned.clear();
+        news.detached.clear();
         self.model.changes.clear();
         self.model.lost.clear();
+        self.model.detached.clear();
         let ids: Vec<u32> = self.model.queues.keys().copied().collect();
         let idle = ids.into_iter().filter(|id| !self.model.has_turn(*id));
         let idle: Vec<u32> = idle.collect();
@@ -77,6 +79,8 @@ impl Side {
         let news = &self.state.news;
         assert_eq!(news.changes, self.model.changes, "changes by {command:?}");
         assert_eq!(news.lost, self.model.lost, "leases lost by {command:?}");
+        let model = &self.model;
+        assert_eq!(news.detached, model.detached, "files left by {command:?}");
         for id in idle {
             let told = news.turned.contains(&id) || !self.model.has_turn(id);
             assert!(
@@ -111,6 +115,9 @@ impl Side {
                 Ok(Answer::Claimed(claimed))
             }
             Command::Complete(held) => state.complete(seq, held).map(Answer::Reported),
+            Command::CompleteAttached(held) => {
+                state.complete_attached(seq, held).map(Answer::Reported)
+            }
             Command::Fail { held, permanent } => {
                 state.fail(seq, held, *permanent).map(Answer::Reported)
             }

@@ -1,7 +1,7 @@
 //! The single calls: what each asks of the engine, and how its answer is told.
 
 use egret_proto::queue::v1;
-use egret_queue::{Detail, QueueError, Queues, WorkSpec};
+use egret_queue::{Detail, QueueError, Queues, WorkSpec, check_batch};
 
 use super::convert;
 use crate::queue::{self, Produced, Wanted, Word};
@@ -32,12 +32,20 @@ pub(super) async fn report(
     tenant: &str,
     asked: &[v1::TaskReport],
 ) -> Result<Vec<Result<(), QueueError>>, QueueError> {
-    let words = asked.iter().map(|one| {
-        convert::report(one, 0).map(|(said, text, format)| Word {
+    check_batch(asked.len())?;
+    let mut manifests = Vec::with_capacity(asked.len());
+    for one in asked {
+        let names = convert::attachments(one);
+        manifests.push(queue::manifest(queues, tenant, &one.lease, names).await);
+    }
+    let words = asked.iter().zip(&manifests).map(|(one, manifest)| {
+        let (said, text, format) = convert::report(one, 0)?;
+        Ok(Word {
             lease: &one.lease,
             said,
             text,
             format,
+            manifest: manifest.as_ref().map_err(Clone::clone)?.as_ref(),
         })
     });
     queue::report(queues, tenant, words).await

@@ -7,8 +7,8 @@ use egret_proto::queue::v1;
 use egret_proto::queue::v1::task_report::Report;
 use egret_queue::model::{Backoff, Jitter, Retention, RetryPolicy, TaskId, TaskState};
 use egret_queue::{
-    AttemptView, Defer, Enqueued, Format, Missed, NewSchedule, NewTask, QueueError, QueueView,
-    Said, ScheduleView, SettingsChange, TaskView,
+    Attachment, AttemptView, Defer, Enqueued, Format, Missed, NewSchedule, NewTask, QueueError,
+    QueueView, Said, ScheduleView, SettingsChange, TaskView,
 };
 
 use crate::queue::{invalid, words};
@@ -132,6 +132,14 @@ pub(super) fn report(
         }
         None => return Err(invalid("report", "it says nothing")),
     })
+}
+
+/// The attachments that a report names.
+pub(super) fn attachments(report: &v1::TaskReport) -> &[String] {
+    match &report.report {
+        Some(Report::Completed(done)) => &done.attachments,
+        _ => &[],
+    }
 }
 
 fn retention(retention: v1::Retention) -> Retention {
@@ -274,6 +282,16 @@ pub(super) fn task(view: &TaskView) -> v1::Task {
         callback_url: view.callback_url.clone(),
         after: view.after.iter().map(ToString::to_string).collect(),
         unique_key: view.unique_key.clone(),
+        attachments: view.attachments.iter().map(attachment).collect(),
+    }
+}
+
+fn attachment(attachment: &Attachment) -> v1::Attachment {
+    v1::Attachment {
+        name: attachment.name.clone(),
+        content_type: attachment.content_type.clone(),
+        size_bytes: attachment.size_bytes,
+        crc32c: attachment.crc32c,
     }
 }
 

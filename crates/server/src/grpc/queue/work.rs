@@ -18,7 +18,7 @@ use tonic::{Status, Streaming};
 use super::outlet::{Outlet, Stopping};
 use super::{convert, encode};
 use crate::problem::grpc_status;
-use crate::queue::invalid;
+use crate::queue::{self, invalid};
 
 /// Reports of one stream that may wait for their outcome; more are not read before.
 const UNANSWERED_MAX: usize = 16_384;
@@ -195,6 +195,14 @@ impl Work {
             self.next_number += message.reports.len() as u64;
             let reports = Reports::new(&self.queues, &self.tenant);
             report(reports, &self.sink, *lease_ms, first, &message.reports);
+            for (number, one) in (first..).zip(&message.reports) {
+                if !convert::attachments(one).is_empty() {
+                    let (queues, tenant) = (self.queues.clone(), self.tenant.clone());
+                    let sink = self.sink.clone();
+                    let done = complete_attached(queues, tenant, sink, number, one.clone());
+                    tokio::spawn(done);
+                }
+            }
         }
         if message.drain {
             let sink = self.sink.clone();
@@ -203,6 +211,33 @@ impl Work {
         if let Err(error) = worker.add_credits(message.credits) {
             self.break_off(grpc_status(&error));
         }
+    }
+}
+
+/// A completion that names attachments: their files are looked at beside the stream, which has its
+/// outcome to give.
+async fn complete_attached(
+    queues: Queues,
+    tenant: Box<str>,
+    sink: Arc<Sink>,
+    number: u64,
+    asked: v1::TaskReport,
+) {
+    let names = convert::attachments(&asked);
+    let added = async {
+        let manifest = queue::manifest(&queues, &tenant, &asked.lease, names).await?;
+        let manifest = manifest.expect("it names attachments");
+        let (_, result, format) = convert::report(&asked, 0)?;
+        let mut reports = Reports::new(&queues, &tenant)?;
+        reports.add_attached(number, &asked.lease, result, format, &manifest)?;
+        Ok(reports)
+    };
+    match added.await {
+        Ok(reports) => {
+            let sink: Arc<dyn ReportSink> = sink;
+            reports.submit(&sink);
+        }
+        Err(error) => sink.reported(&[(number, Err(error))]),
     }
 }
 
@@ -216,7 +251,10 @@ fn report(
     let mut refused = Vec::new();
     match reports {
         Ok(mut reports) => {
-            for (number, one) in (first..).zip(asked) {
+            let plain = (first..)
+                .zip(asked)
+                .filter(|(_, one)| convert::attachments(one).is_empty());
+            for (number, one) in plain {
                 let added = convert::report(one, lease_ms).and_then(|(said, text, format)| {
                     reports.add(number, &one.lease, said, text, format)
                 });
@@ -228,8 +266,10 @@ fn report(
             reports.submit(&sink);
         }
         Err(error) => {
-            let numbers = (first..).take(asked.len());
-            refused.extend(numbers.map(|number| (number, Err(error.clone()))));
+            let plain = (first..)
+                .zip(asked)
+                .filter(|(_, one)| convert::attachments(one).is_empty());
+            refused.extend(plain.map(|(number, _)| (number, Err(error.clone()))));
         }
     }
     if !refused.is_empty() {

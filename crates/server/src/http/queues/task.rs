@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::Object;
 
 use super::answer::at;
+use super::attachments::Attachment;
 use crate::openapi::one_of;
 
 /// A task with its attempts. Payload and result are left out where they are empty or were not asked for.
@@ -66,6 +67,10 @@ pub(super) struct Task<'a> {
     /// The same where it is bytes, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     result_base64: Option<String>,
+    /// What came of it beside, each to be read by its name.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<Attachment>>)]
+    attachments: Vec<Attachment<'a>>,
     /// Of the last attempt that failed.
     error: Option<&'a str>,
     /// For people to find it by.
@@ -143,6 +148,7 @@ impl<'a> From<&'a TaskView> for Task<'a> {
             payload_base64,
             result,
             result_base64,
+            attachments: view.attachments.iter().map(Attachment::from).collect(),
             error: text(&view.error),
             tags: &view.tags,
             metadata: &view.metadata,

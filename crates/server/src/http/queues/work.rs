@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use egret_queue::model::Lease;
-use egret_queue::{Defer, Format, QueueError, Queues, Said, WorkSpec};
+use egret_queue::{Defer, Format, Manifest, QueueError, Queues, Said, WorkSpec, check_batch};
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -73,6 +73,9 @@ pub(super) struct Completion<'a> {
     #[serde(default, deserialize_with = "base64")]
     #[schema(value_type = Option<String>)]
     result_base64: Option<Vec<u8>>,
+    /// Names of attachments that were sent under this lease and belong to the result.
+    #[serde(default)]
+    attachments: Vec<String>,
 }
 
 /// The attempt failed.
@@ -169,7 +172,7 @@ pub(super) enum Report<'a> {
     Heartbeat(Heartbeat<'a>),
 }
 
-/// What a worker says, and by which lease.
+/// What a worker says, and by which lease; attachments come apart.
 type Told<'s> = Result<(&'s str, Said, &'s [u8], Format), QueueError>;
 
 /// What has no result.
@@ -206,8 +209,36 @@ impl Report<'_> {
     }
 }
 
+impl Report<'_> {
+    fn attachments(&self) -> &[String] {
+        match self {
+            Report::Complete(done) => &done.attachments,
+            _ => &[],
+        }
+    }
+}
+
 fn lease(text: &str) -> Result<Lease, QueueError> {
     text.parse().map_err(|reason| invalid("lease", reason))
+}
+
+/// A report with its lease as bytes, and what it names.
+async fn read<'s>(
+    queues: &Queues,
+    tenant: &str,
+    report: &'s Report<'_>,
+) -> Result<
+    (
+        [u8; 16],
+        (&'s str, Said, &'s [u8], Format),
+        Option<Manifest>,
+    ),
+    QueueError,
+> {
+    let told = report.told()?;
+    let lease = lease(told.0)?.to_bytes();
+    let manifest = queue::manifest(queues, tenant, &lease, report.attachments()).await?;
+    Ok((lease, told, manifest))
 }
 
 /// Says one word about the task of the path.
@@ -223,11 +254,14 @@ async fn say(
     if !lease.is_of(id) {
         return Err(invalid("lease", format!("it is not one of task {id}")).into());
     }
+    let lease = lease.to_bytes();
+    let manifest = queue::manifest(queues, caller.tenant(), &lease, report.attachments()).await?;
     let word = Word {
-        lease: &lease.to_bytes(),
+        lease: &lease,
         said,
         text: content,
         format,
+        manifest: manifest.as_ref(),
     };
     let outcomes = queue::report(queues, caller.tenant(), std::iter::once(Ok(word))).await?;
     // An outcome is missing only where the engine is gone.
@@ -373,19 +407,18 @@ pub(super) async fn report(
     body: JsonText,
 ) -> Result<Response, Problem> {
     let reports: Vec<Report<'_>> = body.read()?;
-    let leases: Vec<_> = reports
-        .iter()
-        .map(|report| {
-            let told = report.told()?;
-            Ok::<_, QueueError>((lease(told.0)?.to_bytes(), told))
-        })
-        .collect();
-    let words = leases.iter().map(|told| match told {
-        Ok((lease, (_, said, text, format))) => Ok(Word {
+    check_batch(reports.len())?;
+    let mut all = Vec::with_capacity(reports.len());
+    for report in &reports {
+        all.push(read(&queues, caller.tenant(), report).await);
+    }
+    let words = all.iter().map(|told| match told {
+        Ok((lease, (_, said, text, format), manifest)) => Ok(Word {
             lease,
             said: *said,
             text,
             format: *format,
+            manifest: manifest.as_ref(),
         }),
         Err(error) => Err(error.clone()),
     });

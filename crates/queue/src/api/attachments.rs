@@ -1,0 +1,340 @@
+//! Attachments of results: sent under a lease before the task is completed, and named by its completion.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tokio::io::AsyncWriteExt;
+
+use super::Queues;
+use super::tasks::Detail;
+use crate::core::state::Fate;
+use crate::error::{QueueError, io};
+use crate::model::{Lease, TaskId};
+pub use crate::store::attachment::Attachment;
+use crate::store::attachment::{check_content_type, check_name, describe, put_manifest, put_tail};
+use crate::worker::shelf::{Shelf, sync_directories};
+
+/// Tries to make a file in a directory that others delete when it is empty.
+const TRIES: usize = 10;
+
+/// What a task is completed with beside its result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest(pub(crate) Vec<u8>);
+
+/// An attachment on its way in. Dropped before its end, it leaves nothing.
+pub struct Upload {
+    queues: Queues,
+    tenant: Box<str>,
+    id: TaskId,
+    lease: Lease,
+    attachment: Attachment,
+    file: tokio::fs::File,
+    unfinished: Unfinished,
+}
+
+/// A file that is not whole yet, and goes unless it is finished.
+struct Unfinished {
+    shelf: Arc<Shelf>,
+    path: PathBuf,
+    /// What is counted for it; nothing from when it has its name.
+    bytes: u64,
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        self.shelf.release(self.bytes);
+        // What cannot be deleted now is at the next start.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// An attachment to be read.
+#[derive(Debug)]
+pub struct Opened {
+    /// What it is.
+    pub attachment: Attachment,
+    /// Its bytes are the first `attachment.size_bytes`; whoever reads them compares the checksum.
+    pub file: File,
+}
+
+fn written(path: &Path) -> impl FnOnce(std::io::Error) -> QueueError {
+    let place = path.display().to_string();
+    let failed = io("writing", path);
+    move |error| match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => QueueError::NoRoom { place },
+        _ => failed(error),
+    }
+}
+
+fn not_found(id: TaskId, name: &str) -> QueueError {
+    QueueError::AttachmentNotFound {
+        id: id.to_string(),
+        name: name.to_owned(),
+    }
+}
+
+impl Queues {
+    /// Begins to take in an attachment of a task from the worker that holds it.
+    ///
+    /// # Errors
+    /// [`QueueError::LeaseLost`]; [`QueueError::Invalid`] for a name or a content type that is none;
+    /// [`QueueError::Limit`]; [`QueueError::NoRoom`].
+    pub async fn attach(
+        &self,
+        tenant: &str,
+        id: TaskId,
+        lease: Lease,
+        name: &str,
+        content_type: &str,
+    ) -> Result<Upload, QueueError> {
+        check_name(name)?;
+        check_content_type(content_type)?;
+        if self.fate_of(tenant, id, lease).await? != Fate::Held {
+            return Err(QueueError::LeaseLost);
+        }
+        let (token, asked) = (lease.token, name.to_owned());
+        self.inner.shelf.doubt(id, token);
+        let count = self.on_shelf(move |shelf| {
+            let others = shelf.names_of(id, token)?.into_iter();
+            Ok(others.filter(|other| *other != asked).count() as u64)
+        });
+        self.check_count(count.await? + 1)?;
+        let shelf = self.inner.shelf.clone();
+        let made = tokio::task::spawn_blocking(move || Unfinished::make(shelf, id));
+        let (unfinished, file) = made.await.map_err(|_| QueueError::Stopping)??;
+        Ok(Upload {
+            queues: self.clone(),
+            tenant: tenant.into(),
+            id,
+            lease,
+            attachment: Attachment {
+                name: name.to_owned(),
+                content_type: content_type.to_owned(),
+                ..Attachment::default()
+            },
+            file: tokio::fs::File::from_std(file),
+            unfinished,
+        })
+    }
+
+    fn check_count(&self, count: u64) -> Result<(), QueueError> {
+        let most = u64::from(self.config().attachments_max);
+        Ok(egret_base::Limit::new("queue.attachments_max", most).check(count)?)
+    }
+
+    /// What a task is to be completed with: attachments that were taken in under this lease.
+    ///
+    /// # Errors
+    /// [`QueueError::LeaseLost`]; [`QueueError::AttachmentNotFound`] for one that was not taken in, or not to
+    /// its end.
+    pub async fn manifest(
+        &self,
+        tenant: &str,
+        lease: Lease,
+        names: &[String],
+    ) -> Result<Manifest, QueueError> {
+        self.check_count(names.len() as u64)?;
+        names.iter().try_for_each(|name| check_name(name))?;
+        let (number, partition) = (lease.number, self.inner.partition_of(lease.shard)?);
+        let found = self.inner.ask(partition, move |turn| {
+            let place = turn.state.place_of(number)?;
+            Some(turn.state.id_of(place))
+        });
+        let id = found.await?.ok_or(QueueError::LeaseLost)?;
+        if self.fate_of(tenant, id, lease).await? == Fate::Over {
+            return Err(QueueError::LeaseLost);
+        }
+        let (shelf, names) = (self.inner.shelf.clone(), names.to_vec());
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut attachments: Vec<Attachment> = Vec::with_capacity(names.len());
+            for name in names {
+                if attachments.iter().any(|other| other.name == name) {
+                    continue;
+                }
+                attachments.push(open(&shelf, id, lease.token, &name)?.attachment);
+            }
+            let mut manifest = Vec::new();
+            put_manifest(&mut manifest, &attachments);
+            Ok(Manifest(manifest))
+        });
+        reading.await.map_err(|_| QueueError::Stopping)?
+    }
+
+    /// Opens an attachment that a task was completed with.
+    ///
+    /// # Errors
+    /// [`QueueError::TaskNotFound`], [`QueueError::AttachmentNotFound`], [`QueueError::AttachmentDamaged`].
+    pub async fn attachment(
+        &self,
+        tenant: &str,
+        id: TaskId,
+        name: &str,
+    ) -> Result<Opened, QueueError> {
+        check_name(name)?;
+        let view = self.task(tenant, id, Detail::Whole).await?;
+        let mut attachments = view.attachments.into_iter();
+        let known = attachments.find(|one| one.name == name);
+        let known = known.ok_or_else(|| not_found(id, name))?;
+        let (shelf, token) = (self.inner.shelf.clone(), view.completed_by);
+        let opening = tokio::task::spawn_blocking(move || {
+            let opened = open(&shelf, id, token, &known.name)?;
+            match opened.attachment == known {
+                true => Ok(opened),
+                false => Err(damaged(id, &known.name)),
+            }
+        });
+        opening.await.map_err(|_| QueueError::Stopping)?
+    }
+}
+
+fn damaged(id: TaskId, name: &str) -> QueueError {
+    QueueError::AttachmentDamaged {
+        id: id.to_string(),
+        name: name.to_owned(),
+    }
+}
+
+fn open(shelf: &Shelf, id: TaskId, token: u64, name: &str) -> Result<Opened, QueueError> {
+    let path = shelf.path_of(id, token, name);
+    let opened = File::open(&path).and_then(|mut file| {
+        let attachment = describe(&mut file, name)?;
+        Ok(Opened { attachment, file })
+    });
+    opened.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => not_found(id, name),
+        ErrorKind::InvalidData => damaged(id, name),
+        _ => io("reading", &path)(error),
+    })
+}
+
+impl Unfinished {
+    fn make(shelf: Arc<Shelf>, id: TaskId) -> Result<(Self, File), QueueError> {
+        let path = shelf.unfinished(id);
+        let mut tries = 1;
+        let file = loop {
+            let directory = shelf.directory_of(id);
+            std::fs::create_dir_all(&directory).map_err(written(&directory))?;
+            match File::create_new(&path) {
+                // Somebody has deleted the directory, as it was empty.
+                Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => tries += 1,
+                made => break made.map_err(written(&path))?,
+            }
+        };
+        let unfinished = Self {
+            shelf,
+            path,
+            bytes: 0,
+        };
+        Ok((unfinished, file))
+    }
+
+    /// Counts bytes that are about to be written.
+    fn grow(&mut self, bytes: &[u8]) -> Result<(), QueueError> {
+        self.shelf.reserve(bytes.len() as u64)?;
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Gives the file its name, unless there is one with the same bytes. It is never replaced: a
+    /// completion may have named it.
+    fn put_in_place(mut self, place: &Path, attachment: &Attachment) -> Result<(), QueueError> {
+        match std::fs::hard_link(&self.path, place) {
+            Ok(()) => {
+                // Counted with the file that has the name.
+                self.bytes = 0;
+                Ok(())
+            }
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let known =
+                    File::open(place).and_then(|mut file| describe(&mut file, &attachment.name));
+                match known.map_err(written(place))? == *attachment {
+                    true => Ok(()),
+                    false => Err(QueueError::AttachmentExists {
+                        name: attachment.name.clone(),
+                    }),
+                }
+            }
+            Err(error) => Err(written(place)(error)),
+        }
+    }
+}
+
+impl Upload {
+    /// Takes in the next bytes.
+    ///
+    /// # Errors
+    /// [`QueueError::TooLarge`], [`QueueError::Limit`], [`QueueError::NoRoom`].
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), QueueError> {
+        let attachment = &mut self.attachment;
+        attachment.size_bytes += bytes.len() as u64;
+        let max_bytes = self.queues.config().attachment_bytes_max.bytes();
+        if attachment.size_bytes > max_bytes {
+            return Err(QueueError::TooLarge {
+                what: "the attachment",
+                size_bytes: attachment.size_bytes,
+                limit: "queue.attachment_bytes_max",
+                max_bytes,
+            });
+        }
+        attachment.crc32c = crc32c::crc32c_append(attachment.crc32c, bytes);
+        self.put(bytes).await
+    }
+
+    async fn put(&mut self, bytes: &[u8]) -> Result<(), QueueError> {
+        self.unfinished.grow(bytes)?;
+        let written = written(&self.unfinished.path);
+        self.file.write_all(bytes).await.map_err(written)
+    }
+
+    /// Everything was taken in: it is on disk when this returns, with the durability of the queue's log,
+    /// and may be named by a completion. The same again under the same lease is accepted again.
+    ///
+    /// # Errors
+    /// [`QueueError::LeaseLost`] when the lease has ended meanwhile, [`QueueError::AttachmentExists`], and as
+    /// [`Upload::write`].
+    pub async fn finish(mut self) -> Result<Attachment, QueueError> {
+        let mut tail = Vec::new();
+        put_tail(&mut tail, &self.attachment);
+        self.put(&tail).await?;
+        let flushed = self.file.flush().await;
+        flushed.map_err(written(&self.unfinished.path))?;
+        let Self {
+            queues,
+            tenant,
+            id,
+            lease,
+            attachment,
+            file,
+            unfinished,
+        } = self;
+        let file = file.into_std().await;
+        let shelf = queues.inner.shelf.clone();
+        let path = shelf.path_of(id, lease.token, &attachment.name);
+        let lasting = queues.config().durability != "none";
+        let (place, known) = (path.clone(), attachment.clone());
+        let putting = tokio::task::spawn_blocking(move || {
+            if lasting {
+                file.sync_all().map_err(written(&place))?;
+            }
+            unfinished.put_in_place(&place, &known)?;
+            match lasting {
+                true => sync_directories(&shelf, id).map_err(written(&place)),
+                false => Ok(()),
+            }
+        });
+        let put = putting.await.map_err(|_| QueueError::Stopping)?;
+        // From here on the lease may end at any time; what it has left is found by this.
+        queues.inner.shelf.doubt(id, lease.token);
+        match queues.fate_of(&tenant, id, lease).await? {
+            Fate::Held => put.map(|()| attachment),
+            // A completion may have named it, or else it goes with what was not named.
+            Fate::Completed => Err(QueueError::LeaseLost),
+            Fate::Over => {
+                queues.on_shelf(move |shelf| shelf.remove(&path)).await?;
+                Err(QueueError::LeaseLost)
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Attachments of results: sent before the completion that names them, read after it.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
+use egret_queue::model::{Lease, TaskId};
+use egret_queue::{self as engine, Detail, Opened, QueueError, Queues};
+use futures_util::Stream;
+use http::{HeaderMap, StatusCode, header};
+use http_body_util::BodyExt;
+use serde::Serialize;
+use tokio::io::{AsyncRead, ReadBuf, Take};
+use utoipa::ToSchema;
+
+use crate::access::Caller;
+use crate::error::RequestError;
+use crate::extract::{Json, Path};
+use crate::problem::Problem;
+use crate::queue::{self, invalid};
+
+/// The header with the lease.
+const LEASE: &str = "egret-lease";
+
+/// What an attachment is when nobody says.
+const BYTES: &str = "application/octet-stream";
+
+/// What is read of a file at once, in bytes.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// How long the rest of a body is read that is refused.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// An attachment of a result, without its bytes.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Attachment<'a> {
+    /// Its name, unique within its task.
+    #[schema(example = "report.pdf")]
+    name: &'a str,
+    /// What it is.
+    #[schema(example = "application/pdf")]
+    content_type: &'a str,
+    /// How many bytes it has.
+    size_bytes: u64,
+    /// The CRC-32C of them, as 8 hexadecimal digits.
+    #[schema(example = "e3069283")]
+    crc32c: String,
+}
+
+impl<'a> From<&'a engine::Attachment> for Attachment<'a> {
+    fn from(attachment: &'a engine::Attachment) -> Self {
+        Self {
+            name: &attachment.name,
+            content_type: &attachment.content_type,
+            size_bytes: attachment.size_bytes,
+            crc32c: format!("{:08x}", attachment.crc32c),
+        }
+    }
+}
+
+/// Attachments of a task, in the order in which its completion named them.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Attachments<'a> {
+    /// The attachments.
+    items: Vec<Attachment<'a>>,
+}
+
+fn lease_of(headers: &HeaderMap) -> Result<Lease, QueueError> {
+    let given = headers.get(LEASE).and_then(|value| value.to_str().ok());
+    let text = given.ok_or_else(|| invalid("lease", "the header egret-lease does not give it"))?;
+    text.parse().map_err(|reason| invalid("lease", reason))
+}
+
+/// Send an attachment
+///
+/// A part of the result that is too large for it: any bytes, sent under the lease before the completion,
+/// which names it. The same again is accepted again. The name has 1 to 128 letters, digits and `-_.`, not
+/// `.` first. What no completion names is deleted.
+#[utoipa::path(put, path = "/v1/tasks/{id}/attachments/{name}", operation_id = "putAttachment",
+    tag = "queue", extensions(("x-egret-lasting" = json!(true)), ("x-egret-piecemeal" = json!(true))),
+    security(("token" = ["queue:write"])),
+    params(("id" = String, Path, description = "The task's id."),
+        ("name" = String, Path, description = "The attachment's name."),
+        ("egret-lease" = String, Header, description = "The lease, as it came with the task.")),
+    request_body(content = Vec<u8>, content_type = "application/octet-stream",
+        description = "Its bytes; the header content-type says what they are."),
+    responses(
+        (status = 201, description = "It was taken in.", body = Attachment),
+        (status = 409, description = "The lease is over, or there is another one of this name.",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 413, description = "It is larger than `queue.attachment_bytes_max`.", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 429, description = "`queue.attachments_max` or `queue.attachments_bytes_total_max` is \
+            reached.", body = Problem, content_type = "application/problem+json"),
+    ))]
+pub(super) async fn put_attachment(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path((id, name)): Path<(String, String)>,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (head, mut body) = request.into_parts();
+    let taken = match (queue::id(&id), lease_of(&head.headers)) {
+        (Ok(id), Ok(lease)) => {
+            let content_type = head.headers.get(header::CONTENT_TYPE);
+            let content_type = content_type.map_or(Ok(BYTES), |value| value.to_str());
+            let content_type = content_type.unwrap_or_default();
+            take(
+                &queues,
+                &caller,
+                (id, lease),
+                &name,
+                content_type,
+                &mut body,
+            )
+            .await
+        }
+        (Err(error), _) | (_, Err(error)) => Err(error.into()),
+    };
+    match taken {
+        Ok(attachment) => {
+            let answer = Json(Attachment::from(&attachment));
+            Ok((StatusCode::CREATED, answer).into_response())
+        }
+        Err(problem) => {
+            drain(body, queues.config().attachment_bytes_max.bytes()).await;
+            Err(problem)
+        }
+    }
+}
+
+async fn take(
+    queues: &Queues,
+    caller: &Caller,
+    (id, lease): (TaskId, Lease),
+    name: &str,
+    content_type: &str,
+    body: &mut Body,
+) -> Result<engine::Attachment, Problem> {
+    let begun = queues.attach(caller.tenant(), id, lease, name, content_type);
+    let mut upload = begun.await?;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| RequestError::BodyBroken {
+            message: egret_base::error::chain(&error),
+        })?;
+        if let Some(bytes) = frame.data_ref() {
+            upload.write(bytes).await?;
+        }
+    }
+    Ok(upload.finish().await?)
+}
+
+/// Reads away the rest of a body that is refused, up to the size a legal one may have: a connection closed
+/// on unread bytes is reset, and the answer lost with it.
+async fn drain(mut body: Body, bytes_max: u64) {
+    let reading = async {
+        let mut read = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            read += frame.data_ref().map_or(0, |bytes| bytes.len() as u64);
+            if read > bytes_max {
+                return;
+            }
+        }
+    };
+    // However it ends, the answer is the same.
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, reading).await;
+}
+
+/// List a task's attachments
+///
+/// Those that its completion named.
+#[utoipa::path(get, path = "/v1/tasks/{id}/attachments", operation_id = "listAttachments", tag = "queue",
+    security(("token" = ["queue:read"])),
+    params(("id" = String, Path, description = "The task's id.")),
+    responses(
+        (status = 200, description = "The attachments.", body = Attachments),
+        (status = 404, description = "No task has this id.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn list_attachments(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Response, Problem> {
+    let looked = queues.task(caller.tenant(), queue::id(&id)?, Detail::Whole);
+    let view = looked.await?;
+    let items = view.attachments.iter().map(Attachment::from).collect();
+    Ok(Json(Attachments { items }).into_response())
+}
+
+/// Read an attachment
+///
+/// The bytes as they were sent. An answer that breaks off, because the file is damaged, must not be used.
+#[utoipa::path(get, path = "/v1/tasks/{id}/attachments/{name}", operation_id = "getAttachment",
+    tag = "queue", extensions(("x-egret-lasting" = json!(true))),
+    security(("token" = ["queue:read"])),
+    params(("id" = String, Path, description = "The task's id."),
+        ("name" = String, Path, description = "The attachment's name.")),
+    responses(
+        (status = 200, description = "Its bytes.", body = Vec<u8>,
+            content_type = "application/octet-stream"),
+        (status = 404, description = "The task has no such attachment.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+pub(super) async fn get_attachment(
+    State(queues): State<Queues>,
+    caller: Caller,
+    Path((id, name)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let opening = queues.attachment(caller.tenant(), queue::id(&id)?, &name);
+    let Opened { attachment, file } = opening.await?;
+    let headers = [
+        (header::CONTENT_TYPE, attachment.content_type.clone()),
+        (header::CONTENT_LENGTH, attachment.size_bytes.to_string()),
+        // A browser must not take what a worker sent for a page of Egret's.
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff".to_owned()),
+        (
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{}\"", attachment.name),
+        ),
+    ];
+    let file = tokio::fs::File::from_std(file);
+    let bytes = FileBytes {
+        file: tokio::io::AsyncReadExt::take(file, attachment.size_bytes),
+        left: attachment.size_bytes,
+        crc32c: 0,
+        expected: attachment.crc32c,
+    };
+    Ok((headers, Body::from_stream(bytes)).into_response())
+}
+
+/// The bytes of a file, the last of which are given only when all of them are what was sent.
+struct FileBytes {
+    file: Take<tokio::fs::File>,
+    left: u64,
+    crc32c: u32,
+    expected: u32,
+}
+
+impl Stream for FileBytes {
+    type Item = std::io::Result<Bytes>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.left == 0 {
+            return Poll::Ready(None);
+        }
+        let mut bytes = BytesMut::zeroed(CHUNK_BYTES.min(self.left as usize));
+        let mut read = ReadBuf::new(&mut bytes);
+        match Pin::new(&mut self.file).poll_read(context, &mut read) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(Err(error)) => return Poll::Ready(Some(Err(error))),
+            Poll::Ready(Ok(())) => {}
+        }
+        let length = read.filled().len();
+        bytes.truncate(length);
+        self.left -= length as u64;
+        self.crc32c = crc32c::crc32c_append(self.crc32c, &bytes);
+        let is_whole = self.left > 0 || self.crc32c == self.expected;
+        if length == 0 || !is_whole {
+            self.left = 0;
+            tracing::error!("an attachment is damaged and its answer broken off");
+            let damaged = std::io::Error::other("the file is not what was sent");
+            return Poll::Ready(Some(Err(damaged)));
+        }
+        Poll::Ready(Some(Ok(bytes.freeze())))
+    }
+}
