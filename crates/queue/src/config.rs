@@ -29,7 +29,7 @@ egret_base::settings! {
         /// Attachments of a result.
         attachments_max: u32 = 16,
         /// Bytes of all attachments together, those that are being sent included.
-        attachments_bytes_total_max: Size = Size::mib(10_240),
+        attachments_bytes_total_max: Size = Size::gib(10),
         /// Tasks or reports that may wait for one partition; over it callers are told to come again.
         waiting_max: u32 = 262_144,
         /// Bytes of them.

@@ -7,6 +7,7 @@ pub mod feed;
 pub mod outbox;
 pub mod produce;
 pub mod queues;
+pub mod reports;
 pub mod schedules;
 pub(crate) mod session;
 pub mod sink;

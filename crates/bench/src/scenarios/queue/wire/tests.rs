@@ -53,6 +53,7 @@ proptest! {
                 report: Some(v1::task_report::Report::Completed(v1::Completed {
                     result: b"ok".as_slice().into(),
                     format: 0,
+                    attachments: Vec::new(),
                 })),
             }],
         };
