@@ -18,7 +18,6 @@ import {
   Unavailable,
 } from "egret";
 
-// Run with these, as it needs nobody who restarts the server either.
 import { TOKEN, URL, onBench, soon, until } from "./server.js";
 
 /** Asserts that a promise is rejected with an error of this class, code and retryability. */
