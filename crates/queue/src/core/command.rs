@@ -128,6 +128,8 @@ pub enum Command<'a> {
         task: TaskId,
         /// The one that waits.
         waiting: TaskId,
+        /// Whose that is: see [`tenant_mark`](crate::core::state::tenant_mark). Of another's task nothing is told.
+        tenant: u64,
     },
     /// A task that one here waits for has ended.
     Resolve {

@@ -24,7 +24,7 @@ use lease::Turn;
 pub use admin::Purged;
 #[doc(hidden)]
 pub use census::Census;
-pub use chain::{Message, MessageKind};
+pub use chain::{Message, MessageKind, tenant_mark};
 pub use image::Image;
 pub use lease::{Claimed, Fate};
 pub use look::{Counts, Page};
@@ -179,7 +179,11 @@ impl State {
                 count,
             } => drop(self.purge(*queue, *states, *count)?),
             Command::Advance { budget } => drop(self.advance(*budget)),
-            Command::Await { task, waiting } => self.await_task(*task, *waiting),
+            Command::Await {
+                task,
+                waiting,
+                tenant,
+            } => self.await_task(*task, *waiting, *tenant),
             Command::Resolve {
                 waiting,
                 task,

@@ -111,6 +111,7 @@ pub fn decode(record: &[u8]) -> Result<Command<'_>, Malformed> {
         kind::AWAIT => Command::Await {
             task: take_id(&mut from)?,
             waiting: take_id(&mut from)?,
+            tenant: from.u64()?,
         },
         kind::RESOLVE => Command::Resolve {
             completed: from.bool()?,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use egret_base::Entropy;
 use hmac::{Hmac, KeyInit, Mac};
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::Sha256;
 use tokio::sync::mpsc;
 
@@ -231,7 +231,7 @@ impl Post {
         destination::check(&callback.url, self.queues.config().callback_private)
             .map_err(permanent)?;
         let key = of_tenant(&self.key, &callback.tenant);
-        let body = self.body(callback).await.to_string();
+        let body = self.body(callback).await;
         let at = self.queues.inner.clock.now().as_millis_unsigned() / 1_000;
         let request = self
             .client
@@ -256,7 +256,7 @@ impl Post {
     }
 
     /// What is told: the task as it is, or, where its retention is over, what is still known of it.
-    async fn body(&self, callback: &Callback) -> Value {
+    async fn body(&self, callback: &Callback) -> String {
         let known = self.queues.any_task(callback.about, Detail::Whole).await;
         match known {
             Ok(view) => told(&view, &callback.tenant, callback.attempt),
@@ -266,7 +266,8 @@ impl Post {
                 "queue": callback.queue,
                 "state": callback.state.as_str(),
                 "delivery": callback.attempt,
-            }),
+            })
+            .to_string(),
         }
     }
 
@@ -280,7 +281,7 @@ impl Post {
     }
 }
 
-fn told(view: &TaskView, tenant: &str, delivery: u16) -> Value {
+fn told(view: &TaskView, tenant: &str, delivery: u16) -> String {
     let mut body = json!({
         "id": view.id.to_string(),
         "tenant": tenant,
@@ -302,24 +303,20 @@ fn told(view: &TaskView, tenant: &str, delivery: u16) -> Value {
         });
         members.insert("attachments".to_owned(), named.collect());
     }
-    if view.result.is_empty() {
-        return body;
-    }
     if view.result.len() > RESULT_BYTES_MAX {
         members.insert("result_bytes".to_owned(), json!(view.result.len()));
-        return body;
-    }
-    match serde_json::from_slice::<Value>(&view.result) {
-        Ok(result) if view.result_format == Format::Json => {
-            members.insert("result".to_owned(), result);
+    } else if view.result_format == Format::Json && !view.result.is_empty() {
+        // As its worker wrote it: numbers keep all their digits.
+        if let Ok(result) = std::str::from_utf8(&view.result) {
+            let mut text = body.to_string();
+            text.truncate(text.len() - 1);
+            return format!("{text},\"result\":{result}}}");
         }
-        _ => {
-            let text =
-                base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &view.result);
-            members.insert("result_base64".to_owned(), json!(text));
-        }
+    } else if !view.result.is_empty() {
+        let text = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &view.result);
+        members.insert("result_base64".to_owned(), json!(text));
     }
-    body
+    body.to_string()
 }
 
 /// The key of one tenant, so that its receivers can forge nothing for those of others:

@@ -75,7 +75,8 @@ impl Post {
 fn deliver(message: Message, home: Arc<Shared>, number: u64) -> Submission {
     Submission::Ask(Box::new(move |turn: &mut Turn<'_>| -> Answer {
         let received = match message.kind {
-            MessageKind::Await => turn.run(&Command::Await {
+            MessageKind::Await { tenant } => turn.run(&Command::Await {
+                tenant,
                 task: message.to,
                 waiting: message.from,
             }),

@@ -289,3 +289,31 @@ async fn a_backlog_of_one_queue_does_not_hold_up_another_of_the_same_worker() {
     assert!(rare.iter().all(|one| tasks.contains(one)), "{tasks:?}");
     home.stop().await;
 }
+
+#[tokio::test]
+async fn a_task_of_another_tenant_is_as_unknown_as_none() {
+    let home = Home::new(config()).await;
+    home.make("q", SettingsChange::default()).await;
+    home.queues
+        .put_queue("other", "q", &SettingsChange::default())
+        .await
+        .unwrap();
+    let first = home.enqueue_one("q", NewTask::default()).await;
+    let theirs = home.queues.queue("other", "q").await.unwrap();
+    let (told, mut outcomes) = crate::home::Outcomes::new();
+    let mut enqueues = egret_queue::Enqueues::new(&home.queues).unwrap();
+    let after = [first];
+    let spying = NewTask {
+        after: &after,
+        ..NewTask::default()
+    };
+    enqueues.add(0, &theirs, &spying).unwrap();
+    let sink: Arc<dyn egret_queue::ProduceSink> = told;
+    enqueues.submit(&sink);
+    let (_, outcome) = soon(outcomes.recv()).await.unwrap();
+    let spy = outcome.unwrap().id;
+    let wait = home.queues.wait("other", spy, Duration::from_secs(60));
+    let ended = soon(wait).await.unwrap();
+    assert_eq!(ended.state, TaskState::Cancelled);
+    home.stop().await;
+}

@@ -125,6 +125,7 @@ fn driven() -> Vec<Command<'static>> {
         Command::Await {
             task: id(1),
             waiting: id(2),
+            tenant: 7,
         },
         Command::Resolve {
             waiting: id(2),

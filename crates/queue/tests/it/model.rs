@@ -209,7 +209,11 @@ impl Model {
     /// What partitions say to each other, and schedules.
     fn apply_between(&mut self, seq: u64, command: &Command<'_>) -> Result<Answer, Refusal> {
         match command {
-            Command::Await { task, waiting } => self.await_task(*task, *waiting),
+            Command::Await {
+                task,
+                waiting,
+                tenant,
+            } => self.await_task(*task, *waiting, *tenant),
             Command::Resolve {
                 waiting,
                 task,

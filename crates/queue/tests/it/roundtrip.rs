@@ -201,7 +201,11 @@ impl Parts {
         let (tenant, name) = (&*self.texts[0], &*self.texts[1]);
         let [task, waiting] = self.ids.map(TaskId::from_bytes);
         vec![
-            Command::Await { task, waiting },
+            Command::Await {
+                task,
+                waiting,
+                tenant: number,
+            },
             Command::Resolve {
                 waiting,
                 task,

@@ -163,7 +163,8 @@ impl World {
     fn hand_over(&mut self, message: Message) {
         let to = self.side_of(message.to.shard());
         let command = match message.kind {
-            MessageKind::Await => Command::Await {
+            MessageKind::Await { tenant } => Command::Await {
+                tenant,
                 task: message.to,
                 waiting: message.from,
             },

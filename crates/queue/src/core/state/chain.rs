@@ -5,6 +5,8 @@
 //! the record that caused it to the one that says it was delivered; whoever drives the partitions
 //! carries it over, and again after a crash. Receiving one twice changes nothing.
 
+use sha2::{Digest, Sha256};
+
 use super::lease::Turn;
 use super::*;
 
@@ -23,7 +25,10 @@ pub struct Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// `from` waits for `to`.
-    Await,
+    Await {
+        /// Whose `from` is: see [`tenant_mark`].
+        tenant: u64,
+    },
     /// `from` has ended, and `to` waits for it.
     Ended {
         /// Whether it was completed.
@@ -31,7 +36,19 @@ pub enum MessageKind {
     },
 }
 
+/// A tenant's name as a number: the first eight bytes of its SHA-256.
+pub fn tenant_mark(tenant: &str) -> u64 {
+    let digest = Sha256::digest(tenant.as_bytes());
+    let (first, _) = digest.split_first_chunk().expect("it has 32 bytes");
+    u64::from_le_bytes(*first)
+}
+
 impl State {
+    fn mark_of(&self, place: Place) -> u64 {
+        let queue = self.queues.get(self.entries.get(place).queue);
+        queue.map_or(0, |queue| tenant_mark(&queue.tenant))
+    }
+
     /// Messages that have not arrived, by number.
     pub fn messages(&self) -> impl Iterator<Item = (u64, &Message)> {
         self.messages
@@ -62,8 +79,9 @@ impl State {
         tasks.sort_unstable();
         tasks.dedup();
         let from = self.id_of(place);
+        let tenant = self.mark_of(place);
         for to in &tasks {
-            let kind = MessageKind::Await;
+            let kind = MessageKind::Await { tenant };
             self.send(Message {
                 to: *to,
                 from,
@@ -84,8 +102,10 @@ impl State {
     }
 
     /// A task, perhaps elsewhere, waits for one here.
-    pub fn await_task(&mut self, task: TaskId, waiting: TaskId) {
+    pub fn await_task(&mut self, task: TaskId, waiting: TaskId, tenant: u64) {
         let found = self.find(task);
+        // Another tenant's is as unknown as one that never was.
+        let found = found.filter(|place| self.mark_of(*place) == tenant);
         let state = found.map(|place| self.entries.get(place).state);
         match (found, state) {
             (Some(place), Some(state)) if !state.has_ended() => {

@@ -268,8 +268,9 @@ fn a_task_that_many_wait_for_knows_each_once() {
     let mut state = partition(QueueSettings::default());
     let number = enqueue(&mut state, 0);
     let id = state.id_of(state.place_of(number).unwrap());
+    let whose = tenant_mark("t");
     for waiting in 0..20_000 {
-        state.await_task(id, TaskId::new(1, 1, 1, waiting % 10_000));
+        state.await_task(id, TaskId::new(1, 1, 1, waiting % 10_000), whose);
     }
     state.cancel(number).unwrap();
     assert_eq!(state.messages().count(), 10_000);

@@ -74,10 +74,15 @@ pub fn encode(command: &Command<'_>, out: &mut Vec<u8>) {
 /// What partitions tell each other.
 fn encode_chain(command: &Command<'_>, out: &mut Vec<u8>) {
     match command {
-        Command::Await { task, waiting } => {
+        Command::Await {
+            task,
+            waiting,
+            tenant,
+        } => {
             out.push(kind::AWAIT);
             out.extend_from_slice(&task.to_bytes());
             out.extend_from_slice(&waiting.to_bytes());
+            out.extend_from_slice(&tenant.to_le_bytes());
         }
         Command::Resolve {
             waiting,

@@ -362,25 +362,32 @@ fn take_chains<R: Read, C: FromIterator<TaskId>>(
 
 fn put_message(out: &mut Vec<u8>, message: &Message) {
     out.push(match message.kind {
-        MessageKind::Await => 0,
+        MessageKind::Await { .. } => 0,
         MessageKind::Ended { completed: false } => 1,
         MessageKind::Ended { completed: true } => 2,
     });
     out.extend_from_slice(&message.to.to_bytes());
     out.extend_from_slice(&message.from.to_bytes());
+    if let MessageKind::Await { tenant } = message.kind {
+        out.extend_from_slice(&tenant.to_le_bytes());
+    }
 }
 
 fn take_message(from: &mut Reader<'_>) -> Result<Message, Malformed> {
-    let kind = match from.u8()? {
-        0 => MessageKind::Await,
+    let kind = from.u8()?;
+    let (to, sender) = (take_id(from)?, take_id(from)?);
+    let kind = match kind {
+        0 => MessageKind::Await {
+            tenant: from.u64()?,
+        },
         1 => MessageKind::Ended { completed: false },
         2 => MessageKind::Ended { completed: true },
         _ => return Err(from.malformed()),
     };
     Ok(Message {
         kind,
-        to: take_id(from)?,
-        from: take_id(from)?,
+        to,
+        from: sender,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Tasks that wait for others.
 
-use egret_queue::core::state::{Message, MessageKind, TaskRef};
+use egret_queue::core::state::{Message, MessageKind, TaskRef, tenant_mark};
 use egret_queue::model::{TaskId, TaskState};
 
 use super::Model;
@@ -14,8 +14,9 @@ impl Model {
 
     pub(super) fn ask_about(&mut self, waiting: TaskRef, tasks: &[TaskId]) {
         let from = self.id(waiting);
+        let tenant = self.mark(waiting.number);
         for task in tasks {
-            self.send(*task, from, MessageKind::Await);
+            self.send(*task, from, MessageKind::Await { tenant });
         }
     }
 
@@ -28,8 +29,13 @@ impl Model {
         }
     }
 
-    pub(super) fn await_task(&mut self, task: TaskId, waiting: TaskId) {
+    fn mark(&self, number: u64) -> u64 {
+        tenant_mark(&self.queues[&self.tasks[&number].queue].tenant)
+    }
+
+    pub(super) fn await_task(&mut self, task: TaskId, waiting: TaskId, tenant: u64) {
         let number = self.find(task);
+        let number = number.filter(|number| self.mark(*number) == tenant);
         let found = number.and_then(|number| self.tasks.get_mut(&number));
         let completed = match found {
             Some(found) if !found.state.has_ended() => {
