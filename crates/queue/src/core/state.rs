@@ -179,17 +179,9 @@ impl State {
                 count,
             } => drop(self.purge(*queue, *states, *count)?),
             Command::Advance { budget } => drop(self.advance(*budget)),
-            Command::Await {
-                task,
-                waiting,
-                tenant,
-            } => self.await_task(*task, *waiting, *tenant),
-            Command::Resolve {
-                waiting,
-                task,
-                completed,
-            } => self.resolve(*waiting, *task, *completed),
-            Command::Delivered { message } => self.delivered(*message),
+            Command::Await { .. } | Command::Resolve { .. } | Command::Delivered { .. } => {
+                self.apply_chain(command);
+            }
             Command::PutSchedule(schedule) => self.put_schedule(seq, schedule)?,
             Command::DeleteSchedule { tenant, name } => self.delete_schedule(tenant, name)?,
             Command::PauseSchedule {

@@ -108,19 +108,7 @@ pub fn decode(record: &[u8]) -> Result<Command<'_>, Malformed> {
         kind::ADVANCE => Command::Advance {
             budget: from.small()?,
         },
-        kind::AWAIT => Command::Await {
-            task: take_id(&mut from)?,
-            waiting: take_id(&mut from)?,
-            tenant: from.u64()?,
-        },
-        kind::RESOLVE => Command::Resolve {
-            completed: from.bool()?,
-            waiting: take_id(&mut from)?,
-            task: take_id(&mut from)?,
-        },
-        kind::DELIVERED => Command::Delivered {
-            message: from.varint()?,
-        },
+        kind::AWAIT | kind::RESOLVE | kind::DELIVERED => decode_chain(kind, &mut from)?,
         kind::PUT_SCHEDULE => return take_schedule(from).map(Command::PutSchedule),
         others => decode_asked(others, &mut from)?,
     };
@@ -128,6 +116,24 @@ pub fn decode(record: &[u8]) -> Result<Command<'_>, Malformed> {
         [] => Ok(command),
         _ => Err(from.malformed()),
     }
+}
+
+fn decode_chain<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {
+    Ok(match kind {
+        kind::AWAIT => Command::Await {
+            task: take_id(from)?,
+            waiting: take_id(from)?,
+            tenant: from.u64()?,
+        },
+        kind::RESOLVE => Command::Resolve {
+            completed: from.bool()?,
+            waiting: take_id(from)?,
+            task: take_id(from)?,
+        },
+        _ => Command::Delivered {
+            message: from.varint()?,
+        },
+    })
 }
 
 fn decode_asked<'a>(kind: u8, from: &mut Reader<'a>) -> Result<Command<'a>, Malformed> {

@@ -49,6 +49,24 @@ impl State {
         queue.map_or(0, |queue| tenant_mark(&queue.tenant))
     }
 
+    /// What partitions tell each other.
+    pub(super) fn apply_chain(&mut self, command: &Command<'_>) {
+        match command {
+            Command::Await {
+                task,
+                waiting,
+                tenant,
+            } => self.await_task(*task, *waiting, *tenant),
+            Command::Resolve {
+                waiting,
+                task,
+                completed,
+            } => self.resolve(*waiting, *task, *completed),
+            Command::Delivered { message } => self.delivered(*message),
+            others => unreachable!("{others:?} is not of a chain"),
+        }
+    }
+
     /// Messages that have not arrived, by number.
     pub fn messages(&self) -> impl Iterator<Item = (u64, &Message)> {
         self.messages
