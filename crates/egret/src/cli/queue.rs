@@ -87,6 +87,8 @@ pub enum Queue {
         #[arg(long)]
         force: bool,
     },
+    /// Print the key with which callbacks of the token's tenant are signed
+    CallbackKey,
     /// Tasks that failed for good
     #[command(subcommand)]
     Dead(Dead),

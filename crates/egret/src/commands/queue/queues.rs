@@ -184,6 +184,16 @@ pub(super) async fn flow(name: &str, word: &str, api: &Api, output: Output) -> R
     })
 }
 
+#[derive(Debug, Deserialize)]
+struct CallbackKey {
+    key: String,
+}
+
+pub(super) async fn callback_key(api: &Api, output: Output) -> Result<(), Failure> {
+    let answer = api.get(&["callback-key"], &[]).await?;
+    output.answer(&answer, |answer: CallbackKey| answer.key)
+}
+
 pub(super) async fn purge(
     name: &str,
     states: &[String],
