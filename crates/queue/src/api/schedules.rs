@@ -20,15 +20,17 @@ use crate::worker::ticks::{NEVER_MS, Rhythm};
 /// Schedules of all tenants together.
 const SCHEDULES_MAX: u64 = 10_000;
 
-/// What becomes of ticks that were missed while Egret was down.
+/// What becomes of ticks that were missed: Egret was down, stood still, could not read the schedule, or
+/// had no room for more tasks (`queue.tasks_max`, or a full disk), and more than ten seconds have passed
+/// since. A tick that is less late makes its task, and so does one for which Egret was only too busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missed {
     /// They are left out.
     #[default]
     Skip,
-    /// One task stands for all of them.
+    /// One task stands for all of them: that of a tick that has just come, or one of its own.
     One,
-    /// A task for each, up to 1,000.
+    /// A task for each; of more than 1,000, which come at once, for the first 1,000.
     All,
 }
 
@@ -38,6 +40,11 @@ pub struct NewSchedule<'a> {
     /// Unique in the tenant.
     pub name: &'a str,
     /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first.
+    ///
+    /// When clocks are changed: an expression whose hours, minutes and seconds are numbers or lists of
+    /// numbers (`30 2 * * *`) is meant for a time of day. It ticks once in an hour that comes twice, the
+    /// first time; and right after an hour that is left out. Any other (`*/10 * * * *`, `0 9-17 * * *`)
+    /// ticks whenever the local time matches: every ten minutes stay every ten minutes.
     pub cron: &'a str,
     /// Of the IANA database; empty: UTC.
     pub time_zone: &'a str,
@@ -116,7 +123,7 @@ pub(crate) struct Description<'a> {
 }
 
 impl<'a> Description<'a> {
-    fn put(&self) -> Vec<u8> {
+    pub fn put(&self) -> Vec<u8> {
         let mut out = vec![self.missed as u8];
         put_bytes(&mut out, self.cron.as_bytes());
         put_bytes(&mut out, self.time_zone.as_bytes());

@@ -29,7 +29,7 @@ pub use image::Image;
 pub use lease::{Claimed, Fate};
 pub use look::{Counts, Page};
 pub use rows::{About, Change, Enqueued, LostLease, News, Past, Queue, Queues, TaskRef, Unique};
-pub use schedule::{CALLBACKS, Schedule, callback_key};
+pub use schedule::{CALLBACKS, NEVER_MS, Schedule, callback_key};
 
 use super::command::{Command, Enqueue, Refusal};
 use super::entry::{Entry, TaskState, flag};
@@ -82,6 +82,7 @@ pub struct State {
     pub(super) waits: BTreeMap<u64, Vec<TaskId>>,
     pub(super) messages: BTreeMap<u64, Message>,
     pub(super) schedules: BTreeMap<(Box<str>, Box<str>), Schedule>,
+    ticks: schedule::Ticks,
     /// What tasks here tell of that are callbacks.
     pub(super) callbacks: BTreeMap<u64, About>,
     /// See [`News`].
@@ -122,6 +123,7 @@ impl Default for State {
             waits: BTreeMap::new(),
             messages: BTreeMap::new(),
             schedules: BTreeMap::new(),
+            ticks: BTreeSet::new(),
             callbacks: BTreeMap::new(),
             news: News::default(),
         }

@@ -21,7 +21,7 @@ use items::{enqueue, report};
 use super::dispatch::{Dispatcher, Push};
 use super::post::Post;
 use super::shelf::Shelf;
-use super::ticks;
+use super::ticks::Ticks;
 use super::turn::Turn;
 use super::upkeep::Upkeep;
 use super::waiting::{Shares, Waiting};
@@ -87,6 +87,7 @@ pub(crate) struct Partition<L: Log> {
     pub entropy: Arc<dyn Entropy>,
     pub dispatcher: Dispatcher,
     watchers: Watchers,
+    ticks: Ticks,
     pub upkeep: Upkeep<L>,
     metrics: Arc<Metrics>,
     /// When the metrics were told of the queues.
@@ -126,6 +127,7 @@ impl<L: Log + 'static> Partition<L> {
             entropy: parts.entropy,
             dispatcher: parts.dispatcher,
             watchers: Watchers::default(),
+            ticks: Ticks::default(),
             upkeep: parts.upkeep,
             metrics: parts.metrics,
             told_at: None,
@@ -216,7 +218,7 @@ impl<L: Log + 'static> Partition<L> {
         let now = self.clock.now().as_millis_unsigned();
         let due = self.state.next_due_ms().into_iter();
         let due = due.chain(self.dispatcher.next_due_ms());
-        let due = due.chain(self.state.next_tick_ms()).min();
+        let due = due.chain(self.ticks.next_due_ms(&self.state)).min();
         let until_due = due.map(|due| Duration::from_millis(due.saturating_sub(now)));
         let deadline = self.log.sync_deadline();
         let until_sync = deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -244,6 +246,9 @@ impl<L: Log + 'static> Partition<L> {
             seed,
         };
         let intake = Intake::new(&self.log, self.reserve_bytes, &self.place);
+        // Before anything else, so that a schedule that changes has made what it had to make.
+        let room = intake.room_for_ticks(&self.tasks_max, turn.state.len());
+        self.ticks.run(&mut turn, &room, &*self.shared.read);
         let mut items = 0;
         while items < TURN_ITEMS_MAX && turn.batch.bytes() < TURN_BYTES_MAX.min(intake.room_bytes) {
             if !intake.has_room(&self.waiting, turn.batch) {
@@ -290,7 +295,6 @@ impl<L: Log + 'static> Partition<L> {
             }
         }
         turn.do_what_is_due(ADVANCE_BUDGET);
-        ticks::run(&mut turn, &*self.shared.read);
         // One more claim always fits.
         let room_bytes = self.log.batch_bytes_max() / 16 * 15;
         self.dispatcher

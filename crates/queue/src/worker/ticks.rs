@@ -1,70 +1,52 @@
-//! What ticks of schedules are: cron expressions in time zones.
+//! Making the tasks of schedules whose tick has come.
 
-use std::str::FromStr;
+pub(crate) mod rhythm;
 
-use chrono::{DateTime, TimeZone};
-use chrono_tz::Tz;
-use croner::Cron;
-use croner::parser::{CronParser, Seconds};
-use egret_log::Seq;
+use std::collections::BTreeMap;
+
+use egret_log::{LogError, Seq};
 
 use super::partition::ReadRecord;
 use super::turn::Turn;
 use crate::api::schedules::{Description, Missed};
 use crate::core::command::Command;
+use crate::core::state::State;
 use crate::error::QueueError;
 use crate::store::{content, record};
+pub(crate) use rhythm::Rhythm;
 
-/// A tick that is this late has been missed, in milliseconds.
+pub(crate) use crate::core::state::NEVER_MS;
+
+/// A tick has been missed when no task could be made for so long after it, in milliseconds.
 const LATE_MS: u64 = 10_000;
 
-/// Tasks that stand for missed ticks at once.
+/// Tasks that stand for missed ticks of a schedule at once.
 const MISSED_MAX: u32 = 1_000;
 
-/// Where no tick ever comes again, in Unix milliseconds: the end of time.
-pub(crate) const NEVER_MS: u64 = u64::MAX;
+/// Tasks of a schedule in one record, besides those for missed ticks.
+const TICKS_MAX: u32 = 1_000;
 
-/// A cron expression in its time zone.
-#[derive(Clone, Debug)]
-pub(crate) struct Rhythm {
-    cron: Cron,
-    zone: Tz,
-}
+/// Schedules looked at in one turn.
+const TURN_SCHEDULES_MAX: usize = 256;
 
-impl Rhythm {
-    /// Reads an expression of five fields, or six with seconds first; an empty zone is UTC.
-    ///
-    /// # Errors
-    /// [`QueueError::Invalid`].
-    pub fn new(cron: &str, zone: &str) -> Result<Self, QueueError> {
-        let invalid = |what, reason| QueueError::Invalid { what, reason };
-        let parser = CronParser::builder().seconds(Seconds::Optional).build();
-        let parsed = parser
-            .parse(cron)
-            .map_err(|error| invalid("cron", format!("`{cron}`: {error}")))?;
-        let zone = match zone {
-            "" => Tz::UTC,
-            name => Tz::from_str(name).map_err(|_| {
-                invalid(
-                    "time_zone",
-                    format!("`{name}` is not one of the IANA database, such as Europe/Zurich"),
-                )
-            })?,
-        };
-        Ok(Self { cron: parsed, zone })
-    }
+/// Tasks made in one turn, except that one schedule may make more.
+const TURN_TASKS_MAX: u32 = 2_048;
 
-    /// The first tick after a time, both in Unix milliseconds.
-    pub fn after(&self, ms: u64) -> u64 {
-        // Ticks are at whole seconds: what is behind the point would be carried from one to the next.
-        let known = i64::try_from(ms - ms % 1_000).ok();
-        let from: Option<DateTime<Tz>> =
-            known.and_then(|ms| self.zone.timestamp_millis_opt(ms).single());
-        let next = from.and_then(|from| self.cron.find_next_occurrence(&from, false).ok());
-        next.map_or(NEVER_MS, |next| {
-            u64::try_from(next.timestamp_millis()).unwrap_or(NEVER_MS)
-        })
-    }
+/// Bytes of a record about a tick besides the names in it.
+const RECORD_BYTES_MAX: usize = 64;
+
+/// Expressions kept ready. One is some kilobytes, as it has a byte for each year.
+const RHYTHMS_MAX: usize = 512;
+
+/// How long to wait before something is tried again, in milliseconds.
+const RETRY_MS: u64 = 1_000;
+
+/// What a turn has room for.
+pub(crate) struct Room {
+    /// Tasks that the partition may know besides those that it knows.
+    pub tasks: u64,
+    /// Bytes of records.
+    pub bytes: usize,
 }
 
 /// What a schedule does when its tick has come.
@@ -74,62 +56,211 @@ struct Due {
     next_ms: u64,
 }
 
-/// Decides on the ticks from `tick_ms` up to now.
-fn due(rhythm: &Rhythm, missed: Missed, tick_ms: u64, now_ms: u64) -> Due {
-    let (mut ticks, mut next_ms, mut last_ms) = (0, tick_ms, tick_ms);
-    while next_ms <= now_ms && ticks < MISSED_MAX {
-        ticks += 1;
-        last_ms = next_ms;
+/// Which ticks were missed, and what for.
+#[derive(Clone, Copy, Debug)]
+struct Late {
+    policy: Missed,
+    /// Ticks before this were.
+    until_ms: u64,
+}
+
+/// Decides on the ticks from `tick_ms` up to now, of which at most `most` get tasks. `next_ms` is not
+/// after now when there are more.
+fn due(rhythm: &Rhythm, late: Late, tick_ms: u64, now_ms: u64, most: u32) -> Due {
+    let (mut made_up, mut next_ms) = (0, tick_ms);
+    let is_missed = |ms: u64| ms < late.until_ms && ms <= now_ms;
+    if is_missed(next_ms) {
+        if late.policy == Missed::All {
+            while is_missed(next_ms) && made_up < MISSED_MAX.min(most) {
+                made_up += 1;
+                next_ms = rhythm.after(next_ms);
+            }
+        }
+        if late.policy != Missed::All || made_up == MISSED_MAX {
+            next_ms = rhythm.after(late.until_ms.min(now_ms + 1) - 1);
+        }
+    }
+    let mut in_time = 0;
+    while !is_missed(next_ms) && next_ms <= now_ms && in_time < TICKS_MAX.min(most - made_up) {
+        in_time += 1;
         next_ms = rhythm.after(next_ms);
     }
-    if next_ms <= now_ms {
-        next_ms = rhythm.after(now_ms);
-        last_ms = now_ms;
+    let stands = u32::from(late.policy == Missed::One && is_missed(tick_ms));
+    Due {
+        tasks: (made_up + in_time).max(stands),
+        next_ms,
     }
-    let on_time = now_ms.saturating_sub(last_ms) < LATE_MS;
-    let tasks = match missed {
-        Missed::Skip => u32::from(on_time),
-        Missed::One => 1,
-        Missed::All => ticks,
-    };
-    Due { tasks, next_ms }
 }
 
-/// Makes the tasks of ticks that have come.
-pub(crate) fn run(turn: &mut Turn<'_>, read: &ReadRecord) {
-    let now_ms = turn.now.as_millis_unsigned();
-    if turn.state.next_tick_ms().is_none_or(|next| next > now_ms) {
-        return;
+/// A schedule that is left alone for a while, because its record could not be read.
+#[derive(Clone, Copy)]
+struct Aside {
+    since_ms: u64,
+    again_ms: u64,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Ticks {
+    /// Those needed of late, by the records of their schedules.
+    rhythms: BTreeMap<u64, (Rhythm, Missed)>,
+    /// By the records of the schedules.
+    aside: BTreeMap<u64, Aside>,
+    /// When tasks could last be made; `None`: not since the start.
+    able_ms: Option<u64>,
+    /// Ticks before this were missed.
+    missed_until_ms: u64,
+    /// Nothing is done before this.
+    rest_until_ms: u64,
+}
+
+/// A schedule whose tick has come.
+struct Come {
+    tenant: String,
+    name: String,
+    record: u64,
+    tick_ms: u64,
+}
+
+impl Ticks {
+    /// When the next tick is to be dealt with, in Unix milliseconds.
+    pub fn next_due_ms(&self, state: &State) -> Option<u64> {
+        let mut awake = state.ticks();
+        let first = awake.find(|(_, _, schedule)| !self.aside.contains_key(&schedule.record));
+        let first = first.map(|(_, _, schedule)| schedule.next_ms);
+        let again = self.aside.values().map(|aside| aside.again_ms).min();
+        let soonest = first.into_iter().chain(again).min();
+        soonest.map(|due_ms| due_ms.max(self.rest_until_ms))
     }
-    let come: Vec<(String, String, u64, u64)> = turn
-        .state
-        .schedules()
-        .filter(|(_, _, schedule)| !schedule.paused && schedule.next_ms <= now_ms)
-        .map(|(tenant, name, it)| (tenant.into(), name.into(), it.record, it.next_ms))
-        .collect();
-    for (tenant, name, seq, tick_ms) in come {
-        let due = match described(read, seq) {
-            Ok((rhythm, missed)) => due(&rhythm, missed, tick_ms, now_ms),
-            Err(error) => {
-                tracing::error!(schedule = name, %error, "a schedule cannot be read and rests");
-                Due {
+
+    /// Makes the tasks of ticks that have come, as many as there is room for. What does not fit is made
+    /// in turns to come.
+    pub fn run(&mut self, turn: &mut Turn<'_>, room: &Room, read: &ReadRecord) {
+        let now_ms = turn.now.as_millis_unsigned();
+        let is_due = |due_ms: u64| due_ms <= now_ms;
+        if room.tasks == 0 {
+            self.rest_until_ms = now_ms + RETRY_MS;
+            return;
+        }
+        self.rest_until_ms = 0;
+        if self.able_ms.is_none_or(|able| now_ms > able + LATE_MS) {
+            self.missed_until_ms = now_ms.saturating_sub(LATE_MS);
+        }
+        self.able_ms = Some(now_ms);
+        if !self.next_due_ms(turn.state).is_some_and(is_due) {
+            return;
+        }
+        let again = self.aside.iter();
+        let again = again.filter(|(_, aside)| is_due(aside.again_ms));
+        let again: BTreeMap<u64, Aside> = again.map(|(seq, aside)| (*seq, *aside)).collect();
+        // Those that are not there any more are forgotten like this.
+        self.aside.retain(|_, aside| !is_due(aside.again_ms));
+        let mut made = 0;
+        for come in self.come(turn, now_ms) {
+            let left = room.tasks.saturating_sub(u64::from(made));
+            let left = u32::try_from(left).unwrap_or(u32::MAX);
+            let bytes = come.tenant.len() + come.name.len() + RECORD_BYTES_MAX;
+            // The first always fits: it is alone in the batch.
+            let fits = turn.batch.is_empty() || turn.batch.bytes_with(bytes) <= room.bytes;
+            if made >= TURN_TASKS_MAX || left == 0 || !fits {
+                return;
+            }
+            let due = match self.learn(come.record, read) {
+                Ok(()) => self.due(&come, again.get(&come.record), now_ms, left),
+                Err(error) => match self.put_aside(&come, again.get(&come.record), error, now_ms) {
+                    Some(due) => due,
+                    None => continue,
+                },
+            };
+            let ticked = turn.run(&Command::Tick {
+                tenant: &come.tenant,
+                name: &come.name,
+                tick_ms: come.tick_ms,
+                next_ms: due.next_ms,
+                tasks: due.tasks,
+            });
+            debug_assert!(ticked.is_ok(), "the schedule was just there");
+            made += due.tasks;
+        }
+    }
+
+    /// The first of those whose tick has come, without those that are left alone.
+    fn come(&self, turn: &Turn<'_>, now_ms: u64) -> Vec<Come> {
+        let come = turn.state.ticks();
+        let come = come.take_while(|(_, _, schedule)| schedule.next_ms <= now_ms);
+        let come = come.filter(|(_, _, schedule)| !self.aside.contains_key(&schedule.record));
+        let come = come.map(|(tenant, name, schedule)| Come {
+            tenant: tenant.to_owned(),
+            name: name.to_owned(),
+            record: schedule.record,
+            tick_ms: schedule.next_ms,
+        });
+        come.take(TURN_SCHEDULES_MAX).collect()
+    }
+
+    /// Decides on a schedule whose record is known.
+    fn due(&self, come: &Come, aside: Option<&Aside>, now_ms: u64, most: u32) -> Due {
+        let (rhythm, policy) = &self.rhythms[&come.record];
+        // What came while the record could not be read was missed as well.
+        let unread = aside.is_some_and(|aside| now_ms > aside.since_ms + LATE_MS);
+        let late = Late {
+            policy: *policy,
+            until_ms: match unread {
+                true => now_ms.saturating_sub(LATE_MS),
+                false => self.missed_until_ms,
+            },
+        };
+        due(rhythm, late, come.tick_ms, now_ms, most)
+    }
+
+    /// Leaves a schedule alone that cannot be read now. One that cannot ever be read rests.
+    fn put_aside(
+        &mut self,
+        come: &Come,
+        aside: Option<&Aside>,
+        error: QueueError,
+        now_ms: u64,
+    ) -> Option<Due> {
+        let (name, tenant) = (&come.name, &come.tenant);
+        match error {
+            // It was put in this turn and can be read in the next one.
+            QueueError::Log(LogError::Ahead { .. }) => None,
+            QueueError::Log(error) => {
+                if aside.is_none() {
+                    tracing::warn!(name, tenant, %error, "a schedule cannot be read and is read again soon");
+                }
+                let aside = Aside {
+                    since_ms: aside.map_or(now_ms, |aside| aside.since_ms),
+                    again_ms: now_ms + RETRY_MS,
+                };
+                self.aside.insert(come.record, aside);
+                None
+            }
+            error => {
+                tracing::error!(name, tenant, %error, "a schedule makes no sense and rests: put it again");
+                Some(Due {
                     tasks: 0,
                     next_ms: NEVER_MS,
-                }
+                })
             }
-        };
-        let ticked = turn.run(&Command::Tick {
-            tenant: &tenant,
-            name: &name,
-            tick_ms,
-            next_ms: due.next_ms,
-            tasks: due.tasks,
-        });
-        debug_assert!(ticked.is_ok(), "the schedule was just there");
+        }
+    }
+
+    /// Sees to it that the expression in a schedule's record is known.
+    fn learn(&mut self, record: u64, read: &ReadRecord) -> Result<(), QueueError> {
+        if self.rhythms.contains_key(&record) {
+            return Ok(());
+        }
+        let described = describe(record, read)?;
+        if self.rhythms.len() >= RHYTHMS_MAX {
+            self.rhythms.pop_first();
+        }
+        self.rhythms.insert(record, described);
+        Ok(())
     }
 }
 
-fn described(read: &ReadRecord, seq: u64) -> Result<(Rhythm, Missed), QueueError> {
+fn describe(seq: u64, read: &ReadRecord) -> Result<(Rhythm, Missed), QueueError> {
     let record = read(Seq(seq))?;
     let Command::PutSchedule(put) = record::decode(&record)? else {
         return Err(QueueError::Invalid {

@@ -121,6 +121,7 @@ impl State {
             ..Self::default()
         };
         state.index_all();
+        state.index_ticks();
         state
     }
 

@@ -11,6 +11,12 @@ pub fn callback_key(tenant: &str) -> u128 {
 /// The queue of callbacks: the same in every partition, and nobody's.
 pub const CALLBACKS: u32 = 0;
 
+/// When a schedule ticks next that never does again, in Unix milliseconds: the end of time.
+pub const NEVER_MS: u64 = u64::MAX;
+
+/// Ticks to come in their order, each with the tenant and name of its schedule.
+pub(super) type Ticks = BTreeSet<(u64, (Box<str>, Box<str>))>;
+
 /// A schedule as the partition knows it. What its ticks are is known to whoever drives the partition.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schedule {
@@ -64,7 +70,9 @@ impl State {
             last_ms,
             last,
         };
-        self.schedules.insert(key, schedule);
+        self.forget_tick(&key);
+        self.schedules.insert(key.clone(), schedule);
+        self.note_tick(&key);
         Ok(())
     }
 
@@ -73,7 +81,9 @@ impl State {
     /// # Errors
     /// [`Refusal::ScheduleUnknown`].
     pub fn delete_schedule(&mut self, tenant: &str, name: &str) -> Result<(), Refusal> {
-        let removed = self.schedules.remove(&(tenant.into(), name.into()));
+        let key = (tenant.into(), name.into());
+        self.forget_tick(&key);
+        let removed = self.schedules.remove(&key);
         removed.map(drop).ok_or(Refusal::ScheduleUnknown)
     }
 
@@ -88,8 +98,12 @@ impl State {
         paused: bool,
         next_ms: u64,
     ) -> Result<(), Refusal> {
-        let schedule = self.schedule_mut(tenant, name)?;
+        let key = (tenant.into(), name.into());
+        self.forget_tick(&key);
+        let schedule = self.schedules.get_mut(&key);
+        let schedule = schedule.ok_or(Refusal::ScheduleUnknown)?;
         (schedule.paused, schedule.next_ms) = (paused, next_ms);
+        self.note_tick(&key);
         Ok(())
     }
 
@@ -106,13 +120,17 @@ impl State {
         next_ms: u64,
         tasks: u32,
     ) -> Result<u32, Refusal> {
-        let schedule = self.schedule_mut(tenant, name)?;
+        let key = (tenant.into(), name.into());
+        let schedule = self.schedules.get_mut(&key);
+        let schedule = schedule.ok_or(Refusal::ScheduleUnknown)?;
         if schedule.paused || schedule.next_ms != tick_ms {
             return Ok(0);
         }
         schedule.next_ms = next_ms;
         schedule.last_ms = tick_ms;
         let schedule = schedule.clone();
+        self.ticks.remove(&(tick_ms, key.clone()));
+        self.note_tick(&key);
         if self
             .queue(schedule.queue)
             .map_or(true, |queue| queue.draining)
@@ -129,22 +147,41 @@ impl State {
             callback: schedule.callback,
             ..Enqueue::default()
         };
+        let mut last = schedule.last;
         for _ in 0..tasks {
-            let made = self.make(schedule.record, &task);
-            self.schedule_mut(tenant, name)?.last = made;
+            last = self.make(schedule.record, &task);
+        }
+        if let Some(schedule) = self.schedules.get_mut(&key) {
+            schedule.last = last;
         }
         Ok(tasks)
     }
 
-    fn schedule_mut(&mut self, tenant: &str, name: &str) -> Result<&mut Schedule, Refusal> {
-        let found = self.schedules.get_mut(&(tenant.into(), name.into()));
-        found.ok_or(Refusal::ScheduleUnknown)
+    /// The tick of a schedule that is there and does not rest is among those to come.
+    fn note_tick(&mut self, key: &(Box<str>, Box<str>)) {
+        let schedule = self.schedules.get(key);
+        if let Some(schedule) = schedule.filter(|it| !it.paused && it.next_ms != NEVER_MS) {
+            self.ticks.insert((schedule.next_ms, key.clone()));
+        }
     }
 
-    /// When the next tick comes of those that do not rest, in Unix milliseconds.
-    pub fn next_tick_ms(&self) -> Option<u64> {
-        let awake = self.schedules.values().filter(|schedule| !schedule.paused);
-        awake.map(|schedule| schedule.next_ms).min()
+    fn forget_tick(&mut self, key: &(Box<str>, Box<str>)) {
+        if let Some(schedule) = self.schedules.get(key) {
+            self.ticks.remove(&(schedule.next_ms, key.clone()));
+        }
+    }
+
+    pub(super) fn index_ticks(&mut self) {
+        let awake = self.schedules.iter();
+        let awake = awake.filter(|(_, it)| !it.paused && it.next_ms != NEVER_MS);
+        self.ticks = awake.map(|(key, it)| (it.next_ms, key.clone())).collect();
+    }
+
+    /// Every schedule that has a tick to come and does not rest, with its tenant and name, in the order
+    /// of these ticks.
+    pub fn ticks(&self) -> impl Iterator<Item = (&str, &str, &Schedule)> {
+        let to_come = self.ticks.iter();
+        to_come.map(|(_, key)| (&*key.0, &*key.1, &self.schedules[key]))
     }
 
     /// The schedule of this name.

@@ -1,11 +1,13 @@
 //! What is let into a turn: as much as fits into one batch of the log, and new tasks only while there is
 //! room for work on those that are there.
 
+use egret_base::Limit;
 use egret_log::{Batch, Log};
 
 use super::Told;
 use crate::api::submit::Submission;
 use crate::error::QueueError;
+use crate::worker::ticks::Room;
 use crate::worker::waiting::Waiting;
 
 /// See the module.
@@ -26,6 +28,17 @@ impl Intake {
                 place: place.to_owned(),
                 needed_bytes: reserve_bytes,
             }),
+        }
+    }
+
+    /// What ticks may take: their tasks are new ones too, and most of the batch is for what waits.
+    pub fn room_for_ticks(&self, tasks_max: &Limit, tasks: usize) -> Room {
+        Room {
+            tasks: match self.full {
+                Some(_) => 0,
+                None => tasks_max.max.saturating_sub(tasks as u64),
+            },
+            bytes: self.room_bytes / 8,
         }
     }
 

@@ -1,72 +1,319 @@
-//! Ticks in time zones, and those that were missed.
+//! Ticks that were missed, and turns with too much to do.
+
+use std::sync::Arc;
+
+use egret_base::Timestamp;
+use egret_log::Batch;
 
 use super::*;
+use crate::core::command::{Enqueue, PutSchedule};
+use crate::model::QueueSettings;
+use crate::store::content::Content;
+use crate::worker::watch::Watchers;
 
-fn rhythm(cron: &str, zone: &str) -> Rhythm {
-    Rhythm::new(cron, zone).unwrap()
+fn rhythm(cron: &str) -> Rhythm {
+    Rhythm::new(cron, "").unwrap()
 }
 
 fn ms(text: &str) -> u64 {
-    let time: egret_base::Timestamp = text.parse().unwrap();
+    let time: Timestamp = text.parse().unwrap();
     time.as_millis_unsigned()
 }
 
-fn after(cron: &str, zone: &str, from: &str) -> String {
-    let next = rhythm(cron, zone).after(ms(from));
-    egret_base::Timestamp::from_micros(next as i64 * 1_000).to_string()
-}
+const POLICIES: [Missed; 3] = [Missed::Skip, Missed::One, Missed::All];
 
-#[test]
-fn expressions_tick_in_their_zone() {
-    let next = after("30 8 * * MON", "Europe/Zurich", "2026-11-21T12:00:00Z");
-    assert_eq!(next, "2026-11-23T07:30:00.000000Z");
-    let next = after("*/10 * * * * *", "", "2026-11-21T12:00:05Z");
-    assert_eq!(next, "2026-11-21T12:00:10.000000Z");
-    let next = after("* * * * * *", "", "2026-11-21T12:00:05.250Z");
-    assert_eq!(next, "2026-11-21T12:00:06.000000Z");
-    // 02:30 does not exist on the day of the change: the tick comes when the clock has gone on.
-    let next = after("30 2 * * *", "Europe/Zurich", "2026-03-28T12:00:00Z");
-    assert_eq!(next, "2026-03-29T01:00:00.000000Z");
-    // 02:30 comes twice: the tick comes once.
-    let first = after("30 2 * * *", "Europe/Zurich", "2026-10-24T12:00:00Z");
-    assert_eq!(first, "2026-10-25T00:30:00.000000Z");
-    let second = after("30 2 * * *", "Europe/Zurich", &first);
-    assert_eq!(second, "2026-10-26T01:30:00.000000Z");
-}
-
-#[test]
-fn what_is_no_rhythm_is_refused() {
-    for (cron, zone) in [
-        ("", ""),
-        ("* * *", ""),
-        ("61 * * * *", ""),
-        ("* * * * *", "Mars/Base"),
-    ] {
-        assert!(Rhythm::new(cron, zone).is_err(), "{cron} {zone}");
-    }
-    assert_eq!(rhythm("0 0 30 2 *", "").after(0), NEVER_MS);
+/// After a start of Egret at `now_ms`.
+fn started(cron: &str, policy: Missed, tick_ms: u64, now_ms: u64) -> Due {
+    let until_ms = now_ms - LATE_MS;
+    due(
+        &rhythm(cron),
+        Late { policy, until_ms },
+        tick_ms,
+        now_ms,
+        u32::MAX,
+    )
 }
 
 #[test]
 fn missed_ticks_are_left_out_or_made_up_for() {
-    let (every_minute, tick, now) = (
-        rhythm("* * * * *", ""),
-        ms("2026-11-21T12:00:00Z"),
-        ms("2026-11-21T12:05:30Z"),
-    );
+    let (tick, now) = (ms("2026-11-21T12:00:00Z"), ms("2026-11-21T12:05:30Z"));
     let next_ms = ms("2026-11-21T12:06:00Z");
-    for (missed, tasks) in [(Missed::Skip, 0), (Missed::One, 1), (Missed::All, 6)] {
-        assert_eq!(
-            due(&every_minute, missed, tick, now),
-            Due { tasks, next_ms }
-        );
-        let on_time = due(&every_minute, missed, tick, tick + 1);
-        assert_eq!(on_time.tasks, 1);
+    for (policy, tasks) in POLICIES.into_iter().zip([0, 1, 6]) {
+        let expected = Due { tasks, next_ms };
+        assert_eq!(started("* * * * *", policy, tick, now), expected);
+        // One that is only a little late has not been missed, and stands for those before.
+        let expected = Due {
+            tasks: tasks.max(1),
+            next_ms,
+        };
+        let late = started("* * * * *", policy, tick, now - 20_000);
+        assert_eq!(late, expected, "{policy:?}");
     }
-    let year = now + 366 * 86_400_000;
-    assert_eq!(
-        due(&every_minute, Missed::All, tick, year).tasks,
-        MISSED_MAX
-    );
-    assert!(due(&every_minute, Missed::Skip, tick, year).next_ms > year);
+}
+
+#[test]
+fn no_more_than_a_thousand_missed_ticks_are_made_up_for() {
+    let tick = ms("2026-11-21T12:00:00Z");
+    for missed in [999, 1_000, 1_001, 500_000] {
+        // The last was missed by eleven seconds.
+        let now = tick + (missed - 1) * 60_000 + 11_000;
+        let next_ms = now - 11_000 + 60_000;
+        let all = missed.min(1_000) as u32;
+        for (policy, tasks) in POLICIES.into_iter().zip([0, 1, all]) {
+            let expected = Due { tasks, next_ms };
+            assert_eq!(
+                started("* * * * *", policy, tick, now),
+                expected,
+                "{missed}"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_tick_is_left_out_while_egret_runs() {
+    let tick = ms("2026-11-21T12:00:00Z");
+    let now_ms = tick + 30_400;
+    for policy in POLICIES {
+        // It looked shortly before the tick, however long it has had to do since then.
+        let late = Late {
+            policy,
+            until_ms: tick - LATE_MS,
+        };
+        let made = due(&rhythm("* * * * * *"), late, tick, now_ms, u32::MAX);
+        let next_ms = tick + 31_000;
+        assert_eq!(made, Due { tasks: 31, next_ms }, "{policy:?}");
+        // What there is no room for comes later.
+        let made = due(&rhythm("* * * * * *"), late, tick, now_ms, 7);
+        let next_ms = tick + 7_000;
+        assert_eq!(made, Due { tasks: 7, next_ms }, "{policy:?}");
+    }
+}
+
+const NOW_MS: u64 = 1_795_262_400_000;
+const QUEUE: u32 = 1;
+
+/// A partition's state and records, turn by turn.
+struct Rig {
+    state: State,
+    ticks: Ticks,
+    records: BTreeMap<u64, Vec<u8>>,
+    next: u64,
+    /// What reading a record fails with.
+    error: Option<LogError>,
+    room: Room,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let mut state = State::default();
+        state.put_queue(QUEUE, "t", "q", &QueueSettings::default());
+        Self {
+            state,
+            ticks: Ticks::default(),
+            records: BTreeMap::new(),
+            next: 1,
+            error: None,
+            room: Room {
+                tasks: 1_000_000,
+                bytes: 1 << 20,
+            },
+        }
+    }
+
+    fn put(&mut self, name: &str, cron: &str, missed: Missed, next_ms: u64) {
+        let description = Description {
+            cron,
+            time_zone: "",
+            missed,
+        };
+        self.put_described(name, &description.put(), next_ms);
+    }
+
+    fn put_described(&mut self, name: &str, schedule: &[u8], next_ms: u64) {
+        let mut carried = Content::default();
+        carried.private.schedule = schedule;
+        let mut content = Vec::new();
+        content::put(&mut content, &carried);
+        let put = PutSchedule {
+            tenant: "t",
+            name,
+            next_ms,
+            paused: false,
+            task: Enqueue {
+                queue: QUEUE,
+                content: &content,
+                ..Enqueue::default()
+            },
+        };
+        self.state.put_schedule(self.next, &put).unwrap();
+        let mut record = Vec::new();
+        record::encode(&Command::PutSchedule(put), &mut record);
+        self.records.insert(self.next, record);
+        self.next += 1;
+    }
+
+    /// Does what has come at a time; returns the tasks made and the bytes written.
+    fn turn(&mut self, now_ms: u64) -> (usize, usize) {
+        let mut batch = Batch::new();
+        let before = self.state.len();
+        let mut turn = Turn {
+            state: &mut self.state,
+            batch: &mut batch,
+            watchers: &mut Watchers::default(),
+            first: Seq(self.next),
+            now: Timestamp::from_micros(now_ms as i64 * 1_000),
+            seed: 7,
+        };
+        let (records, error) = (self.records.clone(), self.error.clone());
+        let read = move |seq: Seq| match &error {
+            Some(error) => Err(error.clone()),
+            None => Ok(records[&seq.0].clone().into()),
+        };
+        self.ticks.run(&mut turn, &self.room, &read);
+        self.next += batch.len() as u64;
+        (self.state.len() - before, batch.bytes())
+    }
+
+    fn next_ms(&self, name: &str) -> u64 {
+        self.state.schedule("t", name).unwrap().next_ms
+    }
+
+    fn due_ms(&self) -> Option<u64> {
+        self.ticks.next_due_ms(&self.state)
+    }
+}
+
+fn unreadable() -> LogError {
+    LogError::Io {
+        action: "open",
+        file: "segment".to_owned(),
+        source: Arc::new(std::io::Error::from_raw_os_error(24)),
+    }
+}
+
+#[test]
+fn a_schedule_that_cannot_be_read_now_goes_on_later() {
+    let mut rig = Rig::new();
+    rig.turn(NOW_MS);
+    rig.put("a", "* * * * * *", Missed::Skip, NOW_MS);
+    // Its record is part of the turn that is not committed yet.
+    rig.error = Some(LogError::Ahead {
+        seq: Seq(1),
+        next: Seq(1),
+    });
+    assert_eq!(rig.turn(NOW_MS).0, 0);
+    assert_eq!(rig.due_ms(), Some(NOW_MS), "in the next turn");
+    rig.error = Some(unreadable());
+    assert_eq!(rig.turn(NOW_MS).0, 0);
+    assert_eq!(rig.due_ms(), Some(NOW_MS + RETRY_MS), "after a pause");
+    rig.put("b", "* * * * * *", Missed::Skip, NOW_MS + 500);
+    assert_eq!(rig.due_ms(), Some(NOW_MS + 500), "others need not wait");
+    rig.error = None;
+    assert_eq!(rig.turn(NOW_MS + 500).0, 1);
+    assert_eq!(rig.turn(NOW_MS + 1_000).0, 2 + 1);
+    assert_eq!(rig.next_ms("a"), NOW_MS + 2_000);
+    // One that is deleted meanwhile keeps nobody busy.
+    rig.error = Some(unreadable());
+    rig.ticks.rhythms.clear();
+    rig.turn(NOW_MS + 2_000);
+    rig.state.delete_schedule("t", "a").unwrap();
+    rig.state.delete_schedule("t", "b").unwrap();
+    rig.turn(NOW_MS + 3_000);
+    assert_eq!(rig.due_ms(), None);
+}
+
+#[test]
+fn what_came_while_a_schedule_could_not_be_read_was_missed() {
+    for (missed, tasks) in POLICIES.into_iter().zip([10, 10, 61]) {
+        let mut rig = Rig::new();
+        rig.put("a", "* * * * * *", missed, NOW_MS);
+        rig.error = Some(unreadable());
+        for second in 0..60 {
+            assert_eq!(rig.turn(NOW_MS + second * 1_000).0, 0);
+        }
+        rig.error = None;
+        let made = rig.turn(NOW_MS + 60_000).0;
+        // Those of the last ten seconds are not late, from end to end.
+        assert_eq!(
+            made,
+            tasks + usize::from(missed != Missed::All),
+            "{missed:?}"
+        );
+    }
+}
+
+#[test]
+fn what_is_no_schedule_rests() {
+    let mut rig = Rig::new();
+    rig.put_described("a", b"", NOW_MS);
+    rig.put("b", "no cron", Missed::All, NOW_MS);
+    assert_eq!(rig.turn(NOW_MS).0, 0);
+    assert_eq!((rig.next_ms("a"), rig.next_ms("b")), (NEVER_MS, NEVER_MS));
+    assert_eq!(rig.due_ms(), None);
+}
+
+#[test]
+fn a_turn_makes_no_more_than_it_has_room_for() {
+    let mut rig = Rig::new();
+    for number in 0..100 {
+        rig.put(&format!("s{number:03}"), "* * * * *", Missed::All, NOW_MS);
+    }
+    rig.room.bytes = 1_500;
+    let now_ms = NOW_MS + 86_400_000 + 30_000;
+    let (mut made, mut turns) = (0, 0);
+    while rig.due_ms().is_some_and(|due| due <= now_ms) {
+        let (tasks, bytes) = rig.turn(now_ms);
+        assert!(bytes <= 4_096, "{bytes} bytes");
+        let most = (TURN_TASKS_MAX + MISSED_MAX + TICKS_MAX) as usize;
+        assert!((1..=most).contains(&tasks), "{tasks} tasks");
+        made += tasks;
+        turns += 1;
+    }
+    assert_eq!(made, 100 * 1_000);
+    assert!(turns >= 100_000 / 4_048, "{turns}");
+    // Records are not many kilobytes either when nothing is made.
+    rig.room.bytes = 64 << 10;
+    let (tasks, bytes) = rig.turn(now_ms + 30_000);
+    assert_eq!(tasks, 100);
+    assert!(bytes <= 64 << 10, "{bytes} bytes");
+}
+
+#[test]
+fn there_are_no_more_tasks_than_may_be() {
+    for (missed, tasks) in POLICIES.into_iter().zip([10, 10, 300]) {
+        let mut rig = Rig::new();
+        rig.turn(NOW_MS);
+        rig.put("a", "* * * * * *", missed, NOW_MS + 1_000);
+        rig.room.tasks = 7;
+        assert_eq!(rig.turn(NOW_MS + 9_000).0, 7);
+        rig.room.tasks = 0;
+        for second in 10..=300 {
+            assert_eq!(rig.turn(NOW_MS + second * 1_000).0, 0);
+            let again_ms = NOW_MS + second * 1_000 + RETRY_MS;
+            assert_eq!(rig.due_ms(), Some(again_ms), "not before");
+        }
+        rig.room.tasks = 1_000;
+        let made = rig.turn(NOW_MS + 300_000).0;
+        let expected = if missed == Missed::All {
+            tasks - 7
+        } else {
+            tasks + 1
+        };
+        assert_eq!(made, expected, "{missed:?}");
+    }
+}
+
+#[test]
+fn a_partition_with_much_to_do_leaves_no_tick_out() {
+    let mut rig = Rig::new();
+    rig.turn(NOW_MS);
+    rig.put("a", "* * * * * *", Missed::Skip, NOW_MS + 1_000);
+    // It looks every five seconds, and is given room for one task each time.
+    rig.room.tasks = 1;
+    let turns = 1..=20;
+    let made: usize = turns.map(|turn| rig.turn(NOW_MS + turn * 5_000).0).sum();
+    assert_eq!(made, 20);
+    rig.room.tasks = 1_000;
+    assert_eq!(rig.turn(NOW_MS + 100_000).0, 80);
 }

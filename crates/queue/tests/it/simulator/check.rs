@@ -159,6 +159,15 @@ fn check_others(state: &State, model: &Model) {
         );
         assert_eq!(schedule.last, expected.last);
     }
+    let ticks = state
+        .ticks()
+        .map(|(tenant, name, it)| (it.next_ms, tenant, name));
+    let awake = model.schedules.iter().filter(|(_, it)| !it.paused);
+    let mut expected: Vec<_> = awake
+        .map(|((tenant, name), it)| (it.next_ms, &**tenant, &**name))
+        .collect();
+    expected.sort_unstable();
+    assert_eq!(ticks.collect::<Vec<_>>(), expected);
     let (census, tasks) = (state.census(), || model.tasks.values());
     let live = || tasks().filter(|task| !task.state.has_ended());
     let keys: BTreeSet<_> = live().map(|task| (task.queue, task.key)).collect();

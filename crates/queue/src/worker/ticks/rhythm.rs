@@ -1,0 +1,160 @@
+//! When ticks come: cron expressions in time zones, and what they do when clocks are changed.
+//!
+//! The parser searches in local time; what a local time is in real time, once, twice or never, is
+//! decided here.
+
+use std::str::FromStr;
+
+use chrono::{DateTime, Duration, MappedLocalTime, NaiveDateTime, Offset, TimeZone};
+use chrono_tz::{GapInfo, Tz};
+use croner::Cron;
+use croner::parser::{CronParser, Seconds};
+
+use crate::core::state::NEVER_MS;
+use crate::error::QueueError;
+
+/// A cron expression in its time zone.
+///
+/// It is *fixed* when its hours, minutes and seconds are plain numbers or lists of them: such ticks are
+/// meant for a time of day. One comes once where its local time comes twice, the first time; and at the
+/// end of the gap where its local time is left out. With `*`, a step or a range in one of these fields
+/// the expression is an *interval*: a tick comes whenever the local time matches, twice where it comes
+/// twice. (Vixie cron tells the two apart in much the same way, by `*`.)
+#[derive(Clone, Debug)]
+pub(crate) struct Rhythm {
+    cron: Cron,
+    zone: Tz,
+    is_interval: bool,
+}
+
+impl Rhythm {
+    /// Reads an expression of five fields, or six with seconds first; an empty zone is UTC.
+    ///
+    /// # Errors
+    /// [`QueueError::Invalid`].
+    pub fn new(cron: &str, zone: &str) -> Result<Self, QueueError> {
+        let invalid = |what, reason| QueueError::Invalid { what, reason };
+        let parser = CronParser::builder().seconds(Seconds::Optional).build();
+        let parsed = parser
+            .parse(cron)
+            .map_err(|error| invalid("cron", format!("`{cron}`: {error}")))?;
+        let zone = match zone {
+            "" => Tz::UTC,
+            name => Tz::from_str(name).map_err(|_| {
+                invalid(
+                    "time_zone",
+                    format!("`{name}` is not one of the IANA database, such as Europe/Zurich"),
+                )
+            })?,
+        };
+        let fields: Vec<&str> = parsed.pattern.as_str().split_whitespace().collect();
+        let of_day = if fields.len() == 5 { 2 } else { 3 };
+        let mut of_day = fields.iter().take(of_day);
+        let is_interval = of_day.any(|field| field.contains(['*', '/', '-']));
+        Ok(Self {
+            cron: parsed,
+            zone,
+            is_interval,
+        })
+    }
+
+    /// The first tick after a time, both in Unix milliseconds; [`NEVER_MS`] when there is none.
+    pub fn after(&self, ms: u64) -> u64 {
+        // Ticks are whole seconds; the search would carry a fraction on.
+        let seconds = i64::try_from(ms / 1_000).ok();
+        let from = seconds.and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+        let Some(from) = from.map(|from| from.with_timezone(&self.zone)) else {
+            return NEVER_MS;
+        };
+        let next = match self.is_interval {
+            true => {
+                let candidates = [self.ahead(&from), self.again(&from)];
+                candidates.into_iter().flatten().min()
+            }
+            false => self.fixed(&from),
+        };
+        let next_ms = next.and_then(|next| u64::try_from(next.timestamp_millis()).ok());
+        let next_ms = next_ms.unwrap_or(NEVER_MS);
+        assert!(next_ms > ms, "tick {next_ms} does not come after {ms}");
+        next_ms
+    }
+
+    /// The next local time of the expression, as if no clock were ever changed.
+    fn next_local(&self, after: NaiveDateTime) -> Option<NaiveDateTime> {
+        let found = self.cron.find_next_occurrence(&after.and_utc(), false);
+        found.ok().map(|found| found.naive_utc())
+    }
+
+    fn gap_end(&self, local: NaiveDateTime) -> Option<DateTime<Tz>> {
+        GapInfo::new(&local, &self.zone)?.end
+    }
+
+    /// The next tick of a fixed time of day.
+    fn fixed(&self, from: &DateTime<Tz>) -> Option<DateTime<Tz>> {
+        let mut local = from.naive_local();
+        loop {
+            local = self.next_local(local)?;
+            let tick = match self.zone.from_local_datetime(&local) {
+                MappedLocalTime::Single(tick) | MappedLocalTime::Ambiguous(tick, _) => tick,
+                MappedLocalTime::None => self.gap_end(local)?,
+            };
+            if tick > *from {
+                return Some(tick);
+            }
+        }
+    }
+
+    /// The next tick of an interval whose local time is ahead of that of `from`.
+    fn ahead(&self, from: &DateTime<Tz>) -> Option<DateTime<Tz>> {
+        let mut local = from.naive_local();
+        loop {
+            local = self.next_local(local)?;
+            let found = match self.zone.from_local_datetime(&local) {
+                MappedLocalTime::Single(tick) => [Some(tick), None],
+                MappedLocalTime::Ambiguous(first, second) => [Some(first), Some(second)],
+                MappedLocalTime::None => {
+                    local = self.gap_end(local)?.naive_local() - Duration::seconds(1);
+                    continue;
+                }
+            };
+            if let Some(tick) = found.into_iter().flatten().find(|tick| tick > from) {
+                return Some(tick);
+            }
+        }
+    }
+
+    /// The next tick of an interval whose local time has been, and comes once more because clocks are
+    /// about to be turned back.
+    fn again(&self, from: &DateTime<Tz>) -> Option<DateTime<Tz>> {
+        let repeated = self.zone.from_local_datetime(&from.naive_local());
+        let MappedLocalTime::Ambiguous(first, second) = repeated else {
+            return None;
+        };
+        if first != *from {
+            return None;
+        }
+        let offset = |seconds| {
+            let utc = DateTime::from_timestamp(seconds, 0).map(|utc| utc.naive_utc());
+            utc.map(|utc| self.zone.offset_from_utc_datetime(&utc).fix())
+        };
+        // Clocks are turned back in between.
+        let (mut before, mut turned) = (first.timestamp(), second.timestamp());
+        while turned - before > 1 {
+            let middle = before.midpoint(turned);
+            match offset(middle) == offset(before) {
+                true => before = middle,
+                false => turned = middle,
+            }
+        }
+        let start = self.zone.timestamp_opt(turned, 0).single()?;
+        let local = self.next_local(start.naive_local() - Duration::seconds(1))?;
+        match self.zone.from_local_datetime(&local) {
+            MappedLocalTime::Ambiguous(_, second) => Some(second),
+            // The local time is ahead of all that come twice.
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
