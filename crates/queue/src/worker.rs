@@ -15,7 +15,7 @@ mod upkeep;
 mod waiting;
 pub(crate) mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -127,11 +127,13 @@ impl Queues {
                     .or_insert((tenant, name, queue.settings.clone()));
             }
         }
-        for (number, partition) in partitions.iter().enumerate() {
-            for (tenant, name, _) in partition.state.schedules() {
-                lock(&self.inner.schedules).insert((tenant.into(), name.into()), number);
-            }
-        }
+        let queues: BTreeSet<u32> = found.keys().copied().collect();
+        let settled = tokio::task::spawn_blocking(move || {
+            let places = begin::settle_schedules(&mut partitions, &queues)?;
+            Ok::<_, QueueError>((partitions, places))
+        });
+        let (mut partitions, places) = settled.await.map_err(|_| QueueError::Stopping)??;
+        *lock(&self.inner.schedules) = places;
         // Also ids of queues that are gone are not used again: keys that are remembered hold them.
         let ids = partitions.iter().map(|one| one.state.next_queue_id());
         let next = u64::from(ids.max().unwrap_or_default().max(1));

@@ -18,7 +18,7 @@ pub mod tasks;
 pub mod watch;
 pub mod work;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
@@ -130,9 +130,6 @@ impl QueueHandle {
 /// Queues by tenant, then by name.
 pub(crate) type Directory = HashMap<Box<str>, HashMap<Box<str>, Arc<QueueHandle>>>;
 
-/// Partitions of schedules, by tenant and name.
-pub(crate) type Schedules = BTreeMap<(Box<str>, Box<str>), usize>;
-
 pub(crate) struct Inner {
     pub config: QueueConfig,
     pub directory: PathBuf,
@@ -146,7 +143,7 @@ pub(crate) struct Inner {
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub queues: RwLock<Directory>,
     /// Which partition has a schedule, by tenant and name.
-    pub schedules: Mutex<Schedules>,
+    pub schedules: Mutex<schedules::Places>,
     /// The task that sends callbacks.
     pub callbacks: Mutex<Option<tokio::task::JoinHandle<()>>>,
     /// Where attachments lie.

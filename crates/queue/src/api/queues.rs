@@ -358,7 +358,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Deletes a queue; with tasks in it only when `force` says so, and then with all of them.
+    /// Deletes a queue; with tasks in it, or schedules that make tasks for it, only when `force` says so,
+    /// and then with all of them.
     ///
     /// # Errors
     /// [`QueueError::QueueNotFound`] and [`QueueError::QueueInUse`].
@@ -371,15 +372,17 @@ impl Queues {
         let one_at_a_time = self.inner.making.clone().lock_owned().await;
         let queue = self.existing_queue(tenant, name)?;
         let tasks: u64 = self.view_queue(tenant, name).await?.counts.iter().sum();
-        if tasks > 0 && !force {
+        let schedules = self.count_schedules_of(queue.id).await?;
+        if tasks + schedules > 0 && !force {
             return Err(QueueError::QueueInUse {
                 name: name.to_owned(),
-                what: format!("{tasks} tasks"),
+                what: format!("{tasks} tasks and {schedules} schedules"),
             });
         }
         let queues = self.clone();
         unbroken(async move {
             let _one_at_a_time = one_at_a_time;
+            queues.delete_schedules_of(queue.id).await?;
             // Nobody finds it from here on; partition 0 forgets it last.
             queues.forget_handle(&queue.tenant, &queue.name);
             queue.set_deleted();

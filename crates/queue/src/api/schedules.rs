@@ -1,24 +1,21 @@
 //! Schedules: a task per tick of a cron expression. A schedule lives in the partition of its tasks, so
 //! that a tick and its task are one record: it comes exactly once.
 
+mod place;
+
 use std::collections::BTreeMap;
 
-use egret_log::Seq;
-
-use super::produce::{Enqueues, NewTask, lay_out};
-use super::submit::slice;
+use super::produce::NewTask;
 use super::{Queues, lock, unbroken};
-use crate::core::command::{Command, PutSchedule};
+use crate::core::command::Command;
 use crate::core::state::Schedule;
 use crate::error::QueueError;
-use crate::model::{SHARD_BITS, TaskId, TaskOptions};
-use crate::store::codec::{Malformed, Reader, put_bytes};
+use crate::model::{TaskId, TaskOptions};
+use crate::store::codec::{Malformed, Reader, put_bytes, put_varint};
 use crate::store::content::{self, Format};
 use crate::store::record;
 use crate::worker::ticks::{NEVER_MS, Rhythm};
-
-/// Schedules of all tenants together.
-const SCHEDULES_MAX: u64 = 10_000;
+pub(crate) use place::{Place, Places, put_ms};
 
 /// What becomes of ticks that were missed: Egret was down, stood still, could not read the schedule, or
 /// had no room for more tasks (`queue.tasks_max`, or a full disk), and more than ten seconds have passed
@@ -120,6 +117,9 @@ pub(crate) struct Description<'a> {
     pub cron: &'a str,
     pub time_zone: &'a str,
     pub missed: Missed,
+    /// When it was put, in Unix milliseconds: after all that it replaces, whatever the clock said. Of
+    /// two with one name, which a crash may leave, the later is meant.
+    pub put_ms: u64,
 }
 
 impl<'a> Description<'a> {
@@ -127,6 +127,7 @@ impl<'a> Description<'a> {
         let mut out = vec![self.missed as u8];
         put_bytes(&mut out, self.cron.as_bytes());
         put_bytes(&mut out, self.time_zone.as_bytes());
+        put_varint(&mut out, self.put_ms);
         out
     }
 
@@ -142,6 +143,11 @@ impl<'a> Description<'a> {
             missed,
             cron: from.text()?,
             time_zone: from.text()?,
+            // The first ones did not say.
+            put_ms: match from.rest() {
+                [] => 0,
+                _ => from.varint()?,
+            },
         })
     }
 }
@@ -172,95 +178,12 @@ fn check(schedule: &NewSchedule<'_>) -> Result<(), QueueError> {
 }
 
 impl Queues {
-    /// Makes a schedule, or replaces the one of this name.
-    ///
-    /// # Errors
-    /// [`QueueError::Invalid`], [`QueueError::QueueNotFound`], [`QueueError::Limit`].
-    pub async fn put_schedule(
-        &self,
-        tenant: &str,
-        schedule: &NewSchedule<'_>,
-    ) -> Result<ScheduleView, QueueError> {
-        check(schedule)?;
-        let rhythm = Rhythm::new(schedule.cron, schedule.time_zone)?;
-        let queue = self.queue(tenant, schedule.queue).await?;
-        let one_at_a_time = self.inner.making.clone().lock_owned().await;
-        let key = (tenant.into(), schedule.name.into());
-        let (known, count) = {
-            let known = lock(&self.inner.schedules);
-            (known.get(&key).copied(), known.len() as u64)
-        };
-        egret_base::Limit::new("queue.schedules_max", SCHEDULES_MAX)
-            .check(count + u64::from(known.is_none()))?;
-        let mut bytes = Vec::new();
-        let mut item = Enqueues::new(self)?.check(0, &queue, &schedule.task)?;
-        if item.key == 0 {
-            // By its name, so that it is found where it was.
-            let hash = super::produce::key_hash(3, 0, &[tenant, schedule.name]);
-            item.shard = (hash >> 64) as u16 & ((1 << SHARD_BITS) - 1);
-        }
-        let description = Description {
-            cron: schedule.cron,
-            time_zone: schedule.time_zone,
-            missed: schedule.missed,
-        };
-        let item = lay_out(item, &schedule.task, &description.put(), &mut bytes);
-        let next_ms = rhythm.after(self.inner.clock.now().as_millis_unsigned());
-        let partition = self.inner.partition_of(item.shard)?;
-        let queues = self.clone();
-        let (owner, name, paused) = (tenant.to_owned(), schedule.name.to_owned(), schedule.paused);
-        let put = unbroken(async move {
-            let _one_at_a_time = one_at_a_time;
-            if let Some(before) = known.filter(|before| *before != partition) {
-                queues.drop_schedule(before, &owner, &name).await?;
-            }
-            let asked = queues.inner.ask(partition, move |turn| {
-                debug_assert_eq!(slice(&bytes, &item.after), b"");
-                turn.run(&Command::PutSchedule(PutSchedule {
-                    tenant: &owner,
-                    name: &name,
-                    next_ms,
-                    paused,
-                    task: item.command(&bytes),
-                }))
-            });
-            asked.await??;
-            lock(&queues.inner.schedules).insert(key, partition);
-            Ok(())
-        });
-        put.await?;
-        self.schedule(tenant, schedule.name).await
-    }
-
-    async fn drop_schedule(
-        &self,
-        partition: usize,
-        tenant: &str,
-        name: &str,
-    ) -> Result<(), QueueError> {
-        let (tenant, name) = (tenant.to_owned(), name.to_owned());
-        let asked = self.inner.ask(partition, move |turn| {
-            turn.run(&Command::DeleteSchedule {
-                tenant: &tenant,
-                name: &name,
-            })
-        });
-        Ok(asked.await??)
-    }
-
-    fn partition_of_schedule(&self, tenant: &str, name: &str) -> Result<usize, QueueError> {
-        self.inner.partitions()?;
-        let known = lock(&self.inner.schedules);
-        let found = known.get(&(tenant.into(), name.into()));
-        found.copied().ok_or_else(|| not_found(name))
-    }
-
     /// A schedule.
     ///
     /// # Errors
     /// [`QueueError::ScheduleNotFound`].
     pub async fn schedule(&self, tenant: &str, name: &str) -> Result<ScheduleView, QueueError> {
-        let partition = self.partition_of_schedule(tenant, name)?;
+        let partition = self.place_of_schedule(tenant, name)?.at;
         let (owner, asked_name) = (tenant.to_owned(), name.to_owned());
         let asked = self.inner.ask(partition, move |turn| {
             let schedule = turn.state.schedule(&owner, &asked_name)?.clone();
@@ -270,10 +193,7 @@ impl Queues {
             Some((schedule, queue, last))
         });
         let (schedule, queue, last) = asked.await?.ok_or_else(|| not_found(name))?;
-        let shared = self.inner.partitions()?[partition].clone();
-        let seq = Seq(schedule.record);
-        let read = tokio::task::spawn_blocking(move || (shared.read)(seq));
-        let bytes = read.await.map_err(|_| QueueError::Stopping)??;
+        let bytes = self.read(partition, schedule.record).await?;
         view(name, queue, &schedule, last, &bytes)
     }
 
@@ -305,11 +225,14 @@ impl Queues {
     /// [`QueueError::ScheduleNotFound`].
     pub async fn delete_schedule(&self, tenant: &str, name: &str) -> Result<(), QueueError> {
         let one_at_a_time = self.inner.making.clone().lock_owned().await;
-        let partition = self.partition_of_schedule(tenant, name)?;
+        let place = self.place_of_schedule(tenant, name)?;
         let (queues, tenant, name) = (self.clone(), tenant.to_owned(), name.to_owned());
         unbroken(async move {
             let _one_at_a_time = one_at_a_time;
-            queues.drop_schedule(partition, &tenant, &name).await?;
+            // The one that counts goes last: no other comes back.
+            for partition in place.also.into_iter().chain([place.at]) {
+                queues.drop_schedule(partition, &tenant, &name).await?;
+            }
             lock(&queues.inner.schedules).remove(&(tenant.into(), name.into()));
             Ok(())
         })
@@ -326,20 +249,30 @@ impl Queues {
         name: &str,
         paused: bool,
     ) -> Result<ScheduleView, QueueError> {
-        let partition = self.partition_of_schedule(tenant, name)?;
+        let one_at_a_time = self.inner.making.clone().lock_owned().await;
+        let partition = self.place_of_schedule(tenant, name)?.at;
         let known = self.schedule(tenant, name).await?;
         let rhythm = Rhythm::new(&known.cron, &known.time_zone)?;
-        let next_ms = rhythm.after(self.inner.clock.now().as_millis_unsigned());
-        let (owner, asked_name) = (tenant.to_owned(), name.to_owned());
-        let asked = self.inner.ask(partition, move |turn| {
-            turn.run(&Command::PauseSchedule {
-                tenant: &owner,
-                name: &asked_name,
-                paused,
-                next_ms,
-            })
-        });
-        asked.await??;
+        let (queues, owner, asked_name) = (self.clone(), tenant.to_owned(), name.to_owned());
+        unbroken(async move {
+            let _one_at_a_time = one_at_a_time;
+            let asked = queues.inner.ask(partition, move |turn| {
+                let known = turn.state.schedule(&owner, &asked_name);
+                if known.is_some_and(|known| !known.paused && !paused) {
+                    return Ok(());
+                }
+                // What has come by now has been made before.
+                let now_ms = turn.now.as_millis_unsigned();
+                turn.run(&Command::PauseSchedule {
+                    tenant: &owner,
+                    name: &asked_name,
+                    paused,
+                    next_ms: rhythm.after(now_ms),
+                })
+            });
+            Ok(asked.await??)
+        })
+        .await?;
         self.schedule(tenant, name).await
     }
 }

@@ -1,11 +1,15 @@
 //! How a partition begins: with what its log holds, and an epoch of its own.
 
-use egret_base::{Clock, Entropy};
-use egret_log::{Appended, Batch, Log, Seq};
+use std::collections::BTreeSet;
 
+use egret_base::{Clock, Entropy};
+use egret_log::{Appended, Batch, Log, LogReader, Seq};
+
+use super::partition::Partition;
 use super::turn::Turn;
 use super::watch::Watchers;
-use crate::core::command::Command;
+use crate::api::schedules::{Place, Places, put_ms};
+use crate::core::command::{Command, Refusal};
 use crate::core::state::State;
 use crate::error::QueueError;
 use crate::store::record;
@@ -37,30 +41,98 @@ pub(crate) fn begin_epoch(
     grace_ms: u64,
 ) -> Result<(), QueueError> {
     let random = entropy.ten();
-    let mut batch = Batch::new();
-    let mut watchers = Watchers::default();
-    let first = log.next();
+    let instance = u16::from_le_bytes([random[0], random[1]]) & 0x3fff;
     let epoch = state.epoch() + 1;
-    let mut turn = Turn {
+    in_one_turn(log, state, clock, entropy, |turn| {
+        turn.run(&Command::Epoch {
+            epoch,
+            instance,
+            grace_ms,
+        })
+    })?;
+    // Nobody was there to be told of what happened before.
+    state.news = Default::default();
+    Ok(())
+}
+
+/// Does something and commits it.
+fn in_one_turn(
+    log: &mut impl Log,
+    state: &mut State,
+    clock: &dyn Clock,
+    entropy: &dyn Entropy,
+    steps: impl FnOnce(&mut Turn<'_>) -> Result<(), Refusal>,
+) -> Result<(), QueueError> {
+    let mut seed = [0; 8];
+    entropy.fill(&mut seed);
+    let mut batch = Batch::new();
+    let first = log.next();
+    steps(&mut Turn {
         state,
         batch: &mut batch,
-        watchers: &mut watchers,
+        watchers: &mut Watchers::default(),
         first,
         now: clock.now(),
-        seed: u64::from_le_bytes(random[..8].try_into().expect("eight of ten bytes")),
-    };
-    let begun = turn.run(&Command::Epoch {
-        epoch,
-        instance: u16::from_le_bytes([random[8], random[9]]) & 0x3fff,
-        grace_ms,
-    });
-    begun.map_err(QueueError::from)?;
+        seed: u64::from_le_bytes(seed),
+    })?;
     match log.append(&mut batch, first)? {
         Appended::Committed(_) => {}
         other => unreachable!("a log in local files knows what it has: {other:?}"),
     }
-    log.sync()?;
-    // Nobody was there to be told of what happened before.
-    state.news = Default::default();
-    Ok(())
+    Ok(log.sync()?)
+}
+
+/// Finds the place of every schedule. Of two with one name, which a crash may leave while one moves, the
+/// earlier is deleted; and so are those of queues that are gone.
+///
+/// # Errors
+/// [`QueueError::Log`].
+pub(crate) fn settle_schedules<L: Log + 'static>(
+    partitions: &mut [Partition<L>],
+    queues: &BTreeSet<u32>,
+) -> Result<Places, QueueError> {
+    let mut places = Places::new();
+    let mut superfluous = vec![Vec::new(); partitions.len()];
+    for (number, partition) in partitions.iter().enumerate() {
+        for (tenant, name, schedule) in partition.state.schedules() {
+            let key: (Box<str>, Box<str>) = (tenant.into(), name.into());
+            if !queues.contains(&schedule.queue) {
+                tracing::warn!(tenant, name, "a schedule is deleted: its queue is gone");
+                superfluous[number].push(key);
+                continue;
+            }
+            let place = places
+                .entry(key.clone())
+                .or_insert_with(|| Place::at(number));
+            if place.at != number {
+                let others_ms = put_ms_in(&partitions[place.at], &key);
+                let is_later = put_ms_in(partition, &key) > others_ms;
+                let earlier = if is_later { place.at } else { number };
+                place.at = if is_later { number } else { place.at };
+                superfluous[earlier].push(key);
+            }
+        }
+    }
+    for (partition, keys) in partitions.iter_mut().zip(superfluous) {
+        if keys.is_empty() {
+            continue;
+        }
+        let (clock, entropy) = (partition.clock.clone(), partition.entropy.clone());
+        let (log, state) = (&mut partition.log, &mut partition.state);
+        in_one_turn(log, state, &*clock, &*entropy, |turn| {
+            keys.iter()
+                .try_for_each(|(tenant, name)| turn.run(&Command::DeleteSchedule { tenant, name }))
+        })?;
+    }
+    Ok(places)
+}
+
+/// When the schedule of this name was put, in Unix milliseconds; 0 when nobody can tell.
+fn put_ms_in<L: Log + 'static>(partition: &Partition<L>, key: &(Box<str>, Box<str>)) -> u64 {
+    let schedule = partition.state.schedule(&key.0, &key.1);
+    let record = schedule.map(|schedule| partition.reader.read(Seq(schedule.record)));
+    match record {
+        Some(Ok(record)) => put_ms(&record),
+        _ => 0,
+    }
 }

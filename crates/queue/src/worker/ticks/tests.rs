@@ -126,6 +126,7 @@ impl Rig {
             cron,
             time_zone: "",
             missed,
+            put_ms: 1,
         };
         self.put_described(name, &description.put(), next_ms);
     }
