@@ -46,6 +46,7 @@ impl Side {
                 .tasks
                 .values()
                 .for_each(|task| check_task(state, &self.model, task));
+            check_schedules(state, &self.model);
             check_others(state, &self.model);
         }
         for task in self.model.tasks.values() {
@@ -137,14 +138,7 @@ fn check_task(state: &State, model: &Model, task: &Task) {
     assert_eq!(pasts.collect::<Vec<_>>(), task.pasts);
 }
 
-/// Messages, schedules, and that nothing is kept that nobody needs.
-fn check_others(state: &State, model: &Model) {
-    let messages = state.messages().map(|(number, message)| (number, *message));
-    let expected = model
-        .messages
-        .iter()
-        .map(|(number, message)| (*number, *message));
-    assert_eq!(messages.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+fn check_schedules(state: &State, model: &Model) {
     assert_eq!(state.schedules().count(), model.schedules.len());
     for (tenant, name, schedule) in state.schedules() {
         let expected = &model.schedules[&(tenant.to_owned(), name.to_owned())];
@@ -168,6 +162,16 @@ fn check_others(state: &State, model: &Model) {
         .collect();
     expected.sort_unstable();
     assert_eq!(ticks.collect::<Vec<_>>(), expected);
+}
+
+/// Messages, and that nothing is kept that nobody needs.
+fn check_others(state: &State, model: &Model) {
+    let messages = state.messages().map(|(number, message)| (number, *message));
+    let expected = model
+        .messages
+        .iter()
+        .map(|(number, message)| (*number, *message));
+    assert_eq!(messages.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
     let (census, tasks) = (state.census(), || model.tasks.values());
     let live = || tasks().filter(|task| !task.state.has_ended());
     let keys: BTreeSet<_> = live().map(|task| (task.queue, task.key)).collect();
