@@ -104,6 +104,18 @@ pub enum LogError {
         /// The sequence number the next append will get.
         next: Seq,
     },
+    /// What a compaction keeps is larger than a segment can be.
+    #[error(
+        "log: what is kept of records {from} to {to} is more than {max_bytes} bytes: compact fewer segments at once"
+    )]
+    CompactionTooLarge {
+        /// The first record of the run.
+        from: Seq,
+        /// The last record of the run.
+        to: Seq,
+        /// The largest segment.
+        max_bytes: u64,
+    },
     /// Another process has the log open.
     #[error("log: {place} is in use by process {holder}: stop it, or use another directory")]
     Locked {
@@ -162,6 +174,7 @@ impl Coded for LogError {
             Self::Truncated { .. } => "log_truncated",
             Self::Compacted { .. } => "log_compacted",
             Self::Ahead { .. } => "log_ahead",
+            Self::CompactionTooLarge { .. } => "log_compaction_too_large",
             Self::Locked { .. } => "log_locked",
             Self::UnknownVersion { .. } => "log_unknown_version",
             Self::NotSealed { .. } => "log_not_sealed",
@@ -176,7 +189,7 @@ impl Coded for LogError {
             Self::Full { .. } | Self::Stopped { .. } | Self::Closed { .. } | Self::Fenced => {
                 Kind::Unavailable
             }
-            Self::BatchTooLarge(_) => Kind::TooLarge,
+            Self::BatchTooLarge(_) | Self::CompactionTooLarge { .. } => Kind::TooLarge,
             Self::Busy(_) => Kind::LimitReached,
             Self::Truncated { .. } | Self::Compacted { .. } | Self::Ahead { .. } => Kind::NotFound,
             Self::Locked { .. } | Self::NotSealed { .. } => Kind::Conflict,

@@ -23,7 +23,7 @@ pub use recover::{Recovery, Torn};
 pub use tail::FileTail;
 
 use crate::disk::Disk;
-use crate::format::SEGMENT_HEADER_BYTES;
+use crate::format::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::{Appended, Batch, Directory, Durability, Log, LogConfig, LogError, SegmentInfo, Seq};
 use append::random_salt;
 use keeper::{Keeper, KeeperThread, Retired, Task};
@@ -186,6 +186,7 @@ impl<D: Disk> Log for FileLog<D> {
             sources: segments[run].to_vec(),
             salt: random_salt(&*self.entropy),
             index_stride_bytes: self.config.index_stride_bytes,
+            bytes_max: SEGMENT_BYTES_MAX,
             temporary: format!("{}{:08}", compact::TEMPORARY_PREFIX, self.compactions),
         })
     }
@@ -274,13 +275,19 @@ impl<D: Disk> Log for FileLog<D> {
             .expect("no holder of this lock can panic");
         segments
             .iter()
-            .map(|segment| SegmentInfo {
-                first: segment.header.first,
-                last: segment.last.get().copied().unwrap_or(self.next.before()),
-                file_bytes: segment.file_bytes,
-                used_bytes: segment.used_bytes(),
-                sealed: segment.last.get().is_some(),
-                compacted: segment.header.compacted.is_some(),
+            .map(|segment| {
+                let first = segment.header.first;
+                let last = segment.last.get().copied().unwrap_or(self.next.before());
+                let compacted = segment.header.compacted;
+                SegmentInfo {
+                    first,
+                    last,
+                    file_bytes: segment.file_bytes,
+                    used_bytes: segment.used_bytes(),
+                    records: compacted.map_or(last.0 + 1 - first.0, |kept| kept.records),
+                    sealed: segment.last.get().is_some(),
+                    compacted: compacted.is_some(),
+                }
             })
             .collect()
     }

@@ -12,7 +12,8 @@
 //! | 32 | 8 | synced below: every record below it was durable when the segment was begun |
 //! | 40 | 8 | last sequence number covered, in a compacted segment; else 0 |
 //! | 48 | 8 | size of the file |
-//! | 56 | 4,040 | zeros |
+//! | 56 | 8 | number of records, in a compacted segment; else 0 |
+//! | 64 | 4,032 | zeros |
 //!
 //! After it come **frames**, one per append, each at a multiple of 64 bytes, so that none of their
 //! headers lies in two sectors:
@@ -50,6 +51,8 @@ use crate::Seq;
 
 /// Size of a segment's header block.
 pub(crate) const SEGMENT_HEADER_BYTES: u64 = 4096;
+/// The largest segment: offsets are kept in 32 bits.
+pub(crate) const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 /// Size of a frame's header.
 pub(crate) const FRAME_HEADER_BYTES: usize = 48;
 /// Size of what precedes a record's body.
@@ -81,14 +84,22 @@ impl Seal {
     }
 }
 
+/// What the header of a compacted segment says besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Covered {
+    /// The last sequence number covered.
+    pub last: Seq,
+    /// Records that were kept.
+    pub records: u64,
+}
+
 /// The header block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub salt: Salt,
     pub first: Seq,
     pub synced_below: Seq,
-    /// The last sequence number covered, in a compacted segment.
-    pub compacted: Option<Seq>,
+    pub compacted: Option<Covered>,
     pub file_bytes: u64,
 }
 
@@ -102,7 +113,9 @@ pub(crate) enum BadHeader {
 impl SegmentHeader {
     pub fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; SEGMENT_HEADER_BYTES as usize];
-        let last = self.compacted.map_or(0, |last| last.0);
+        let (last, records) = self
+            .compacted
+            .map_or((0, 0), |compacted| (compacted.last.0, compacted.records));
         put(&mut block, 0, SEGMENT_MAGIC);
         put(&mut block, 12, FORMAT_VERSION.to_le_bytes());
         put(&mut block, 16, self.salt.0.to_le_bytes());
@@ -110,6 +123,7 @@ impl SegmentHeader {
         put(&mut block, 32, self.synced_below.0.to_le_bytes());
         put(&mut block, 40, last.to_le_bytes());
         put(&mut block, 48, self.file_bytes.to_le_bytes());
+        put(&mut block, 56, records.to_le_bytes());
         let crc = crc32c::crc32c(&block[12..]);
         put(&mut block, 8, crc.to_le_bytes());
         block
@@ -137,7 +151,10 @@ impl SegmentHeader {
             salt: Salt(u64_at(block, 16)),
             first: Seq(u64_at(block, 24)),
             synced_below: Seq(u64_at(block, 32)),
-            compacted: (last != 0).then_some(Seq(last)),
+            compacted: (last != 0).then(|| Covered {
+                last: Seq(last),
+                records: u64_at(block, 56),
+            }),
             file_bytes: u64_at(block, 48),
         })
     }

@@ -34,6 +34,8 @@ pub struct SegmentInfo {
     pub file_bytes: u64,
     /// Bytes of its frames, where that is known without reading it.
     pub used_bytes: Option<u64>,
+    /// Records in it.
+    pub records: u64,
     /// Whether nothing is appended to it any more.
     pub sealed: bool,
     /// Whether a compaction has already been through it.
@@ -150,6 +152,7 @@ pub trait Compaction: Send + 'static {
     /// Writes a copy that holds only the records for which `keep` says so. Blocks.
     ///
     /// # Errors
-    /// [`LogError::Full`], [`LogError::Corrupt`], [`LogError::Io`]; the log is as it was.
+    /// [`LogError::Full`], [`LogError::CompactionTooLarge`], [`LogError::Corrupt`],
+    /// [`LogError::Io`]; the log is as it was.
     fn run(self, keep: impl FnMut(Seq) -> bool) -> Result<Self::Output, LogError>;
 }

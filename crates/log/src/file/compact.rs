@@ -6,8 +6,8 @@ use super::segment::{Index, Segment};
 use super::tail::Cursor;
 use crate::disk::{Disk, DiskFile, is_full, write_all};
 use crate::format::{
-    FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Salt, Seal,
-    SegmentHeader, padded, seal_record,
+    Covered, FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, Salt,
+    Seal, SegmentHeader, padded, seal_record,
 };
 use crate::{Compaction, Directory, LogError, Seq};
 
@@ -24,6 +24,8 @@ pub struct FileCompaction<D: Disk = Directory> {
     pub(crate) sources: Vec<Arc<Segment<D::File>>>,
     pub(crate) salt: Salt,
     pub(crate) index_stride_bytes: u64,
+    /// The largest file it may write.
+    pub(crate) bytes_max: u64,
     pub(crate) temporary: String,
 }
 
@@ -84,6 +86,9 @@ impl<D: Disk> FileCompaction<D> {
                     writer
                         .push(seq, &body)
                         .map_err(|error| self.failed("write", error))?;
+                    if writer.end() > self.bytes_max {
+                        return Err(self.too_large());
+                    }
                 } else {
                     dropped += 1;
                 }
@@ -94,7 +99,7 @@ impl<D: Disk> FileCompaction<D> {
             .map_err(|error| self.failed("write", error))?;
         let used_bytes = writer.offset;
         let index = writer.index;
-        let header = self.header(used_bytes);
+        let header = self.header(used_bytes, kept);
         write_all(&file, &header.encode(), 0)
             .and_then(|()| file.sync_data())
             .map_err(|error| self.failed("write", error))?;
@@ -111,19 +116,32 @@ impl<D: Disk> FileCompaction<D> {
         })
     }
 
-    fn header(&self, used_bytes: u64) -> SegmentHeader {
-        let oldest = &self.sources[0];
-        let last = self
-            .sources
+    fn last(&self) -> Seq {
+        self.sources
             .last()
             .and_then(|source| source.last.get().copied())
-            .expect("a compaction has sealed sources only");
+            .expect("a compaction has sealed sources only")
+    }
+
+    fn header(&self, used_bytes: u64, kept: u64) -> SegmentHeader {
+        let oldest = &self.sources[0];
         SegmentHeader {
             salt: self.salt,
             first: oldest.header.first,
             synced_below: oldest.header.synced_below,
-            compacted: Some(last),
+            compacted: Some(Covered {
+                last: self.last(),
+                records: kept,
+            }),
             file_bytes: used_bytes,
+        }
+    }
+
+    fn too_large(&self) -> LogError {
+        LogError::CompactionTooLarge {
+            from: self.sources[0].header.first,
+            to: self.last(),
+            max_bytes: self.bytes_max,
         }
     }
 
@@ -191,6 +209,11 @@ impl<'file, F: DiskFile> Writer<'file, F> {
             self.flush()?;
         }
         Ok(())
+    }
+
+    /// Where the file ends when what was pushed is written.
+    fn end(&self) -> u64 {
+        self.offset + padded(self.frame.len()) as u64
     }
 
     fn flush(&mut self) -> std::io::Result<()> {

@@ -12,11 +12,8 @@ use super::recover::{Recovered, recover};
 use super::segment::Index;
 use super::{FileLog, Recovery, failed};
 use crate::disk::{Disk, DiskFile};
-use crate::format::SEGMENT_HEADER_BYTES;
+use crate::format::{SEGMENT_BYTES_MAX, SEGMENT_HEADER_BYTES};
 use crate::{Housekeeping, LogConfig, LogError, Seq};
-
-/// Offsets are kept in 32 bits.
-const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 
 impl<D: Disk> FileLog<D> {
     /// Opens the log in `disk`, or begins one whose first record will be `replay_from`. Segments

@@ -216,7 +216,7 @@ impl Chunk {
         // Only where records may be missing does their absence mean anything.
         let before = match (&segment.header.compacted, ended) {
             (None, _) => walk.expected,
-            (Some(last), Seq(u64::MAX)) => last.next(),
+            (Some(covered), Seq(u64::MAX)) => covered.last.next(),
             (Some(_), before) => before,
         };
         Ok(Self {

@@ -10,7 +10,9 @@ use super::compact::TEMPORARY_PREFIX;
 use super::scan::{Found, WINDOW_BYTES, Window, frame_at};
 use super::segment::{Index, Segment, parse_segment_name};
 use crate::disk::{Disk, DiskFile, read_exactly, write_zeros};
-use crate::format::{FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, Salt};
+use crate::format::{
+    Covered, FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, Salt,
+};
 use crate::{LogConfig, LogError, Seq};
 
 /// An end that a crash left half written. It was cut off; nothing in it had been acknowledged as
@@ -100,7 +102,7 @@ pub(crate) fn recover<D: Disk>(
         let covered = segments
             .last()
             .and_then(|before| before.header.compacted)
-            .is_some_and(|last| last >= first);
+            .is_some_and(|compacted| compacted.last >= first);
         if covered {
             // A compaction put its result in place and did not get to delete all it replaced.
             dropped.push(name);
@@ -199,7 +201,7 @@ impl<F: DiskFile> Scan<F> {
 
     /// Checks a segment's frames in order. Answers the last good record, and what ended it.
     fn check(&mut self, at: usize) -> Result<(Seq, Option<&'static str>), LogError> {
-        let next_first = self
+        let last = self
             .segments
             .get(at + 1)
             .map(|next| next.header.first.before());
@@ -209,7 +211,7 @@ impl<F: DiskFile> Scan<F> {
         let mut window = Window::new(segment.file_bytes);
         let mut reached = segment.header.first.before();
         let mut bad = None;
-        while !segment.ends_at(segment.end(), reached, next_first) {
+        while !segment.ends_at(segment.end(), reached, last) {
             let offset = segment.end();
             let found = frame_at(&mut window, &segment.file, salt, offset)
                 .map_err(|error| segment.io("read", error))?;
@@ -242,7 +244,7 @@ impl<F: DiskFile> Scan<F> {
         segment.complete();
         self.recovery.segments_scanned += 1;
         self.recovery.bytes_scanned += segment.end() - SEGMENT_HEADER_BYTES;
-        if let Some(last) = compacted {
+        if let Some(Covered { last, .. }) = compacted {
             // Such a file was whole and synced before it got its name.
             if segment.end() != segment.file_bytes || reached > last {
                 let what = bad.unwrap_or("no frame where one should be");

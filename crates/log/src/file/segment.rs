@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use super::scan::{Found, Frame, WINDOW_BYTES, Window, frame_at, record_starts};
 use crate::disk::{Disk, DiskFile, read_exactly, write_all};
 use crate::format::{
-    BadHeader, FORMAT_VERSION, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, Salt, Seal,
-    SegmentHeader,
+    BadHeader, Covered, FORMAT_VERSION, FRAME_HEADER_BYTES, FrameHeader, SEGMENT_BYTES_MAX,
+    SEGMENT_HEADER_BYTES, Salt, Seal, SegmentHeader,
 };
 use crate::{LogError, Seq};
 
@@ -99,8 +99,8 @@ impl<F: DiskFile> Segment<F> {
     pub fn compacted(place: Arc<str>, file: F, header: SegmentHeader, index: Index) -> Self {
         let segment = Self::begun(place, file, header, index);
         segment.content().end = header.file_bytes;
-        if let Some(last) = header.compacted {
-            segment.last.set(last).expect("the lock is new");
+        if let Some(compacted) = header.compacted {
+            segment.last.set(compacted.last).expect("the lock is new");
         }
         segment
     }
@@ -149,7 +149,10 @@ impl<F: DiskFile> Segment<F> {
         if file_bytes != header.file_bytes {
             return Err(corrupt("the file is not as long as its header says"));
         }
-        if let Some(covered) = header.compacted {
+        if file_bytes > SEGMENT_BYTES_MAX {
+            return Err(corrupt("the file is larger than any segment"));
+        }
+        if let Some(Covered { last: covered, .. }) = header.compacted {
             if covered < first {
                 return Err(corrupt("the segment ends before it begins"));
             }

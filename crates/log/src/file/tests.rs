@@ -119,6 +119,32 @@ fn a_compaction_runs_elsewhere_and_keeps_sequence_numbers() {
     check(&open(home.path(), 11_001).0);
 }
 
+/// How many records the first segment holds.
+fn records(log: &FileLog) -> u64 {
+    log.segments()[0].records
+}
+
+#[test]
+fn a_compacted_segment_knows_its_records_and_is_never_too_large() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let (mut log, _) = open(home.path(), 1);
+    fill(&mut log, 10_000);
+    let (first, last) = (log.segments()[0].first, log.segments()[1].last);
+    let mut compaction = log.compact(first, last).expect("the run is sealed");
+    compaction.bytes_max = 128 << 10;
+    let too_large = crate::Compaction::run(compaction, |_| true).err();
+    let told = too_large.expect("two segments do not fit").to_string();
+    assert!(told.contains("more than 131072 bytes"), "{told}");
+    assert_eq!(records(&log), log.segments()[0].last.0);
+    let compaction = log.compact(first, last).expect("the run is sealed");
+    let compacted = crate::Compaction::run(compaction, |seq| seq.0 % 10 == 0);
+    let compacted = compacted.expect("the disk works");
+    assert!(log.finish(compacted).expect("the log runs"));
+    assert_eq!(records(&log), last.0 / 10);
+    drop(log);
+    assert_eq!(records(&open(home.path(), 10_001).0), last.0 / 10);
+}
+
 #[test]
 fn truncated_segments_become_spare_ones() {
     let home = tempfile::tempdir().expect("a temporary directory");

@@ -1,7 +1,7 @@
 //! Keeping the log short: snapshots, dropping what they cover, and compacting segments of which little
 //! is left. The work is done on a thread of its own; the partition only hands over and takes back.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -17,6 +17,9 @@ use crate::store::snapshot::{self, Written};
 
 /// A segment is compacted when less than this part of its records is in use.
 const LIVE_PERCENT: u64 = 50;
+
+/// Files read by one compaction, in bytes: what it writes is no larger, whatever was guessed.
+const RUN_BYTES_MAX: u64 = 256 << 20;
 
 /// Log written after which a snapshot is made while there is no room for more, in bytes.
 const SHORT_OF_ROOM_BYTES: u64 = 1 << 20;
@@ -48,6 +51,16 @@ impl Live {
         *word |= bit;
     }
 
+    fn is_sparse(&self) -> bool {
+        self.count * 100 < self.segment.records * LIVE_PERCENT
+    }
+
+    /// Bytes that a compaction would leave, if its records were alike.
+    fn left_bytes(&self) -> u64 {
+        let used = self.segment.used_bytes.unwrap_or(self.segment.file_bytes);
+        used * self.count / self.segment.records.max(1)
+    }
+
     fn has(&self, seq: Seq) -> bool {
         (self.segment.first..=self.segment.last).contains(&seq) && {
             let at = seq.0 - self.segment.first.0;
@@ -76,8 +89,6 @@ pub(crate) struct Upkeep<L: Log> {
     thread: Option<JoinHandle<()>>,
     /// Runs of segments to be compacted.
     runs: VecDeque<Vec<Live>>,
-    /// Records left in segments that have been compacted, by their first.
-    kept: BTreeMap<Seq, u64>,
 }
 
 impl<L: Log + 'static> Upkeep<L> {
@@ -91,7 +102,6 @@ impl<L: Log + 'static> Upkeep<L> {
             done: Arc::default(),
             thread: None,
             runs: VecDeque::new(),
-            kept: BTreeMap::new(),
         }
     }
 
@@ -216,43 +226,9 @@ impl<L: Log + 'static> Upkeep<L> {
         let needed = live.iter().find(|one| one.count > 0);
         let first = needed.map_or(written.seq, |one| one.segment.first);
         log.truncate_below(first)?;
-        self.kept.retain(|segment, _| *segment >= first);
         let rest = live.into_iter().filter(|one| one.segment.first >= first);
-        let mut run: Vec<Live> = Vec::new();
-        for one in rest {
-            if self.is_sparse(&one) {
-                run.push(one);
-                continue;
-            }
-            self.plan(std::mem::take(&mut run));
-        }
-        self.plan(run);
+        self.runs.extend(plan(rest));
         Ok(())
-    }
-
-    fn is_sparse(&self, live: &Live) -> bool {
-        let all = live.segment.last.0 + 1 - live.segment.first.0;
-        let records = self.kept.get(&live.segment.first).copied().unwrap_or(all);
-        live.count * 100 < records * LIVE_PERCENT
-    }
-
-    /// Cuts neighbouring sparse segments into runs whose remains fit into one segment.
-    fn plan(&mut self, sparse: Vec<Live>) {
-        let mut run: Vec<Live> = Vec::new();
-        let mut remains = 0;
-        for one in sparse {
-            let all = (one.segment.last.0 + 1 - one.segment.first.0).max(1);
-            let bytes = one.segment.file_bytes * one.count / all;
-            if !run.is_empty() && remains + bytes > one.segment.file_bytes {
-                self.runs.push_back(std::mem::take(&mut run));
-                remains = 0;
-            }
-            remains += bytes;
-            run.push(one);
-        }
-        if !run.is_empty() {
-            self.runs.push_back(run);
-        }
     }
 
     fn compact(&mut self, run: Vec<Live>, log: &mut L) -> Result<(), LogError> {
@@ -266,7 +242,6 @@ impl<L: Log + 'static> Upkeep<L> {
             }
         };
         let left = run.iter().map(|one| one.count).sum();
-        self.kept.insert(first, left);
         self.spawn(move || {
             let output = compaction.run(|seq| run.iter().any(|one| one.has(seq)));
             Done::Compaction(left, output)
@@ -304,3 +279,54 @@ impl<L: Log + 'static> Upkeep<L> {
         Ok(())
     }
 }
+
+/// Neighbouring segments that are compacted into one.
+#[derive(Default)]
+struct Run {
+    segments: Vec<Live>,
+    read_bytes: u64,
+    left_bytes: u64,
+    /// Of the largest of them.
+    file_bytes: u64,
+}
+
+impl Run {
+    fn with(&self, one: &Live) -> Self {
+        Self {
+            segments: Vec::new(),
+            read_bytes: self.read_bytes + one.segment.file_bytes,
+            left_bytes: self.left_bytes + one.left_bytes(),
+            file_bytes: self.file_bytes.max(one.segment.file_bytes),
+        }
+    }
+
+    fn fits(&self) -> bool {
+        self.read_bytes <= RUN_BYTES_MAX && self.left_bytes <= self.file_bytes
+    }
+}
+
+/// Cuts neighbouring sparse segments into runs whose remains should fit into one segment.
+fn plan(segments: impl Iterator<Item = Live>) -> Vec<Vec<Live>> {
+    let mut runs = Vec::new();
+    let mut run = Run::default();
+    for one in segments {
+        let mut longer = run.with(&one);
+        if !one.is_sparse() || !longer.fits() {
+            runs.push(std::mem::take(&mut run.segments));
+            longer = Run::default().with(&one);
+        }
+        if one.is_sparse() {
+            longer.segments = std::mem::take(&mut run.segments);
+            longer.segments.push(one);
+            run = longer;
+        } else {
+            run = Run::default();
+        }
+    }
+    runs.push(run.segments);
+    runs.retain(|run| !run.is_empty());
+    runs
+}
+
+#[cfg(test)]
+mod tests;
