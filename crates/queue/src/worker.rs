@@ -4,6 +4,7 @@ mod begin;
 mod callbacks;
 pub(crate) mod deliver;
 mod dispatch;
+mod known;
 pub(crate) mod limits;
 pub(crate) mod outbox;
 pub(crate) mod partition;
@@ -15,7 +16,7 @@ mod upkeep;
 mod waiting;
 pub(crate) mod watch;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +28,7 @@ use egret_log::{
 
 use crate::api::{Inner, QueueHandle, Queues, lock};
 use crate::config::QueueConfig;
-use crate::core::state::{CALLBACKS, State};
+use crate::core::state::State;
 use crate::error::{QueueError, io};
 use crate::store::snapshot;
 use dispatch::Dispatcher;
@@ -117,19 +118,11 @@ impl Queues {
         let inner = self.inner.clone();
         let opened = tokio::task::spawn_blocking(move || inner.open());
         let mut partitions = opened.await.map_err(|_| QueueError::Stopping)??;
-        let mut found: BTreeMap<u32, (String, String, crate::model::QueueSettings)> =
-            BTreeMap::new();
-        for partition in &partitions {
-            for (id, queue) in partition.state.queues() {
-                let (tenant, name) = (queue.tenant.to_string(), queue.name.to_string());
-                found
-                    .entry(id)
-                    .or_insert((tenant, name, queue.settings.clone()));
-            }
-        }
-        let queues: BTreeSet<u32> = found.keys().copied().collect();
+        let queues = known::queues(partitions.iter().map(|one| &one.state));
+        let stay = queues.iter().filter(|known| !known.goes);
+        let stay: BTreeSet<u32> = stay.map(|known| known.id).collect();
         let settled = tokio::task::spawn_blocking(move || {
-            let places = begin::settle_schedules(&mut partitions, &queues)?;
+            let places = begin::settle_schedules(&mut partitions, &stay)?;
             Ok::<_, QueueError>((partitions, places))
         });
         let (mut partitions, places) = settled.await.map_err(|_| QueueError::Stopping)??;
@@ -153,26 +146,15 @@ impl Queues {
                 .map_err(io("starting a thread for", &self.inner.directory))?;
             lock(&self.inner.threads).push(thread);
         }
-        let count = shared.len();
         if self.inner.partitions.set(shared).is_err() {
             return Err(QueueError::Stopping);
         }
-        for (id, (tenant, name, settings)) in found {
-            if id == CALLBACKS {
-                continue;
+        for known in queues {
+            self.settle(&known).await?;
+            if !known.goes {
+                let queue = QueueHandle::new(known.id, &known.tenant, &known.name, known.settings);
+                self.note_handle(Arc::new(queue));
             }
-            for partition in 0..count {
-                self.define(partition, id, &tenant, &name, &settings)
-                    .await?;
-            }
-            let queue = Arc::new(QueueHandle::new(id, &tenant, &name, settings));
-            let mut queues = self
-                .inner
-                .queues
-                .write()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
-            let of_tenant = queues.entry(tenant.into_boxed_str()).or_default();
-            of_tenant.insert(name.into_boxed_str(), queue);
         }
         self.inner.next_queue.store(next, Ordering::Release);
         self.begin_upkeep_of_shelf();

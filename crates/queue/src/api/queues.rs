@@ -224,13 +224,7 @@ impl Queues {
             return Ok(queue);
         }
         let queue = Arc::new(QueueHandle::new(id, tenant, name, settings));
-        let mut queues = self
-            .inner
-            .queues
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
-        let of_tenant = queues.entry(tenant.into()).or_default();
-        of_tenant.insert(name.into(), queue.clone());
+        self.note_handle(queue.clone());
         Ok(queue)
     }
 
@@ -396,6 +390,17 @@ impl Queues {
             Ok(())
         })
         .await
+    }
+
+    /// From here on the queue is found by its name.
+    pub(crate) fn note_handle(&self, queue: Arc<QueueHandle>) {
+        let mut queues = self
+            .inner
+            .queues
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let of_tenant = queues.entry(queue.tenant.clone()).or_default();
+        of_tenant.insert(queue.name.clone(), queue);
     }
 
     fn forget_handle(&self, tenant: &str, name: &str) {

@@ -1,0 +1,120 @@
+//! What the partitions know of queues, brought together at a start: a crash may have left a change in some
+//! of them only.
+//!
+//! A queue is made, and changed, in partition 0 first; it is deleted in partition 0 last. So what partition
+//! 0 says is to be done in the others, unless one of them has known a queue and has it no more:
+//! then it was being deleted, and that goes on.
+
+use std::collections::BTreeMap;
+
+use crate::api::Queues;
+use crate::core::command::Command;
+use crate::core::state::{CALLBACKS, Queue, State};
+use crate::error::QueueError;
+use crate::model::QueueSettings;
+
+/// A queue that a partition has.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub id: u32,
+    pub tenant: String,
+    pub name: String,
+    pub settings: QueueSettings,
+    paused: bool,
+    draining: bool,
+    /// Whether it was being deleted.
+    pub goes: bool,
+    /// What is to be done in which partition, in this order.
+    left: Vec<(usize, Step)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Put,
+    SetFlow,
+    Delete,
+}
+
+/// Every queue that any partition has, and what is left to be done for it.
+pub(super) fn queues<'a>(partitions: impl Iterator<Item = &'a State>) -> Vec<Known> {
+    let partitions: Vec<&State> = partitions.collect();
+    let mut found: BTreeMap<u32, &Queue> = BTreeMap::new();
+    for state in &partitions {
+        for (id, queue) in state.queues() {
+            found.entry(id).or_insert(queue);
+        }
+    }
+    // Every partition makes the callbacks' queue for itself.
+    found.remove(&CALLBACKS);
+    let known = found.into_iter().map(|(id, queue)| {
+        let lost = |state: &&State| state.queue_with(id).is_none() && id < state.next_queue_id();
+        let goes = partitions.iter().any(lost);
+        Known {
+            id,
+            tenant: queue.tenant.to_string(),
+            name: queue.name.to_string(),
+            settings: queue.settings.clone(),
+            paused: queue.paused,
+            draining: queue.draining,
+            goes,
+            left: left(&partitions, id, queue, goes),
+        }
+    });
+    known.collect()
+}
+
+fn left(partitions: &[&State], id: u32, queue: &Queue, goes: bool) -> Vec<(usize, Step)> {
+    let mut left = Vec::new();
+    for (partition, state) in partitions.iter().enumerate() {
+        let here = state.queue_with(id);
+        if goes {
+            left.extend(here.map(|_| (partition, Step::Delete)));
+            continue;
+        }
+        if here.is_none_or(|here| here.settings != queue.settings) {
+            left.push((partition, Step::Put));
+        }
+        let flow = here.map_or((false, false), |here| (here.paused, here.draining));
+        if flow != (queue.paused, queue.draining) {
+            left.push((partition, Step::SetFlow));
+        }
+    }
+    if goes {
+        left.reverse();
+    }
+    left
+}
+
+impl Queues {
+    /// Does what is left to be done for a queue.
+    pub(super) async fn settle(&self, known: &Known) -> Result<(), QueueError> {
+        let queue = known.id;
+        for (partition, step) in &known.left {
+            match step {
+                Step::Put => {
+                    let (tenant, name) = (&known.tenant, &known.name);
+                    self.define(*partition, queue, tenant, name, &known.settings)
+                        .await?;
+                }
+                Step::SetFlow => {
+                    let flow = Command::SetFlow {
+                        queue,
+                        paused: known.paused,
+                        draining: known.draining,
+                    };
+                    let asked = self.inner.ask(*partition, move |turn| turn.run(&flow));
+                    asked.await??;
+                }
+                Step::Delete => {
+                    let delete = Command::DeleteQueue { queue };
+                    let asked = self.inner.ask(*partition, move |turn| turn.run(&delete));
+                    asked.await??;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

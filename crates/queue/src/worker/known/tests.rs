@@ -1,0 +1,134 @@
+//! A start after a crash between any two steps of a change that goes through all partitions.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use egret_base::lifecycle::Service;
+use egret_base::{SystemClock, SystemEntropy};
+use prometheus_client::registry::Registry;
+
+use super::*;
+use crate::api::queues::SettingsChange;
+use crate::config::QueueConfig;
+
+const PARTITIONS: usize = 3;
+
+async fn start(directory: &Path) -> Queues {
+    let options = crate::api::Options {
+        config: QueueConfig {
+            partitions: PARTITIONS as u32,
+            ..QueueConfig::default()
+        },
+        directory: directory.to_owned(),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(SystemEntropy),
+    };
+    let queues = Queues::new(options, &mut Registry::default());
+    queues.start().await.unwrap();
+    queues
+}
+
+async fn restart(queues: Queues, directory: &Path) -> Queues {
+    queues.stop().await;
+    start(directory).await
+}
+
+/// Which partitions have the queue.
+async fn homes(queues: &Queues, id: u32) -> Vec<usize> {
+    let mut homes = Vec::new();
+    for partition in 0..PARTITIONS {
+        let has = queues
+            .inner
+            .ask(partition, move |turn| turn.state.queue_with(id).is_some());
+        if has.await.unwrap() {
+            homes.push(partition);
+        }
+    }
+    homes
+}
+
+async fn make(queues: &Queues, name: &str) -> u32 {
+    let change = SettingsChange::default();
+    queues.put_queue("t", name, &change).await.unwrap().id
+}
+
+async fn run(queues: &Queues, partition: usize, command: Command<'static>) {
+    let asked = queues.inner.ask(partition, move |turn| turn.run(&command));
+    asked.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_queue_that_was_being_made_is_made() {
+    for steps in 1..=PARTITIONS {
+        let home = tempfile::tempdir().unwrap();
+        let queues = start(home.path()).await;
+        make(&queues, "before").await;
+        let id = 2;
+        for partition in 0..steps {
+            let settings = QueueSettings::default();
+            let defined = queues.define(partition, id, "t", "half", &settings);
+            defined.await.unwrap();
+        }
+        let queues = restart(queues, home.path()).await;
+        assert_eq!(homes(&queues, id).await, [0, 1, 2], "after {steps} steps");
+        assert_eq!(queues.view_queue("t", "half").await.unwrap().name, "half");
+        assert_eq!(make(&queues, "after").await, id + 1);
+        queues.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_was_being_deleted_is_deleted() {
+    for steps in 1..=PARTITIONS {
+        let home = tempfile::tempdir().unwrap();
+        let queues = start(home.path()).await;
+        let id = make(&queues, "half").await;
+        for partition in (0..PARTITIONS).rev().take(steps) {
+            run(&queues, partition, Command::DeleteQueue { queue: id }).await;
+        }
+        let queues = restart(queues, home.path()).await;
+        assert!(homes(&queues, id).await.is_empty(), "after {steps} steps");
+        assert!(queues.view_queue("t", "half").await.is_err());
+        // Another one of the name is another queue, and stays.
+        assert_eq!(make(&queues, "half").await, id + 1);
+        let queues = restart(queues, home.path()).await;
+        assert_eq!(homes(&queues, id + 1).await, [0, 1, 2]);
+        queues.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_queue_that_was_being_changed_is_changed() {
+    for steps in 1..=PARTITIONS {
+        let home = tempfile::tempdir().unwrap();
+        let queues = start(home.path()).await;
+        let id = make(&queues, "half").await;
+        let settings = QueueSettings {
+            max_attempts: 7,
+            ..QueueSettings::default()
+        };
+        for partition in 0..steps {
+            let defined = queues.define(partition, id, "t", "half", &settings);
+            defined.await.unwrap();
+            let flow = Command::SetFlow {
+                queue: id,
+                paused: true,
+                draining: false,
+            };
+            run(&queues, partition, flow).await;
+        }
+        let queues = restart(queues, home.path()).await;
+        for partition in 0..PARTITIONS {
+            let asked = queues.inner.ask(partition, move |turn| {
+                let here = turn.state.queue_with(id).unwrap();
+                (here.settings.max_attempts, here.paused, here.draining)
+            });
+            assert_eq!(
+                asked.await.unwrap(),
+                (7, true, false),
+                "after {steps} steps"
+            );
+        }
+        queues.stop().await;
+    }
+}
