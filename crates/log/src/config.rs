@@ -46,6 +46,8 @@ pub struct LogConfig {
     /// Bytes of records between two entries of the index in memory, each of which takes 16 bytes; also
     /// the least that is read at once. Default: 16 KiB.
     pub index_stride_bytes: u64,
+    /// Refuses to begin a log where there is none. Default: false.
+    pub must_exist: bool,
     /// Who makes spare segments. Default: a thread.
     pub housekeeping: Housekeeping,
 }
@@ -62,6 +64,7 @@ impl Default for LogConfig {
             cache_bytes: 32 << 20,
             chunk_cache_bytes: 8 << 20,
             index_stride_bytes: 16 << 10,
+            must_exist: false,
             housekeeping: Housekeeping::Thread,
         }
     }

@@ -82,6 +82,16 @@ pub enum LogError {
         /// What was asked for.
         replay_from: Seq,
     },
+    /// There is no log where there must be one.
+    #[error(
+        "log: {place} has no segments, but records from {replay_from} on were asked for: they were removed; restore them from a backup"
+    )]
+    Absent {
+        /// The log's directory.
+        place: String,
+        /// What was asked for.
+        replay_from: Seq,
+    },
     /// The record was in a segment that has been dropped.
     #[error("log: record {seq} has been truncated: the log begins at {first}")]
     Truncated {
@@ -171,6 +181,7 @@ impl Coded for LogError {
             Self::Corrupt { .. } => "log_corrupt",
             Self::Missing { .. } => "log_segment_missing",
             Self::Behind { .. } => "log_behind",
+            Self::Absent { .. } => "log_absent",
             Self::Truncated { .. } => "log_truncated",
             Self::Compacted { .. } => "log_compacted",
             Self::Ahead { .. } => "log_ahead",
@@ -198,6 +209,7 @@ impl Coded for LogError {
             | Self::Corrupt { .. }
             | Self::Missing { .. }
             | Self::Behind { .. }
+            | Self::Absent { .. }
             | Self::UnknownVersion { .. } => Kind::Internal,
         }
     }

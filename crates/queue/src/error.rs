@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use egret_base::{Coded, Kind, LimitExceeded};
-use egret_log::LogError;
+use egret_log::{LogError, Seq};
 use egret_postgres::PostgresError;
 
 use crate::core::command::Refusal;
@@ -127,6 +127,18 @@ pub enum QueueError {
     /// What is on disk cannot be read.
     #[error(transparent)]
     Malformed(#[from] Malformed),
+    /// A record of a log does not follow from those before it.
+    #[error(
+        "partition {partition} of the queue: record {seq} of its log is refused in a replay ({reason}), so what came before it is not what it was: restore it from a backup"
+    )]
+    Diverged {
+        /// Which partition.
+        partition: usize,
+        /// Which record.
+        seq: Seq,
+        /// Why the state refuses it.
+        reason: String,
+    },
     /// An operation on files failed.
     #[error("{doing} {path}: {reason}")]
     Io {
@@ -181,7 +193,7 @@ impl Coded for QueueError {
             QueueError::AttachmentExists { .. } => "attachment_exists",
             QueueError::AttachmentDamaged { .. } => "attachment_damaged",
             QueueError::Log(error) => error.code(),
-            QueueError::Malformed(_) => "queue_corrupt",
+            QueueError::Malformed(_) | QueueError::Diverged { .. } => "queue_corrupt",
             QueueError::Io { .. } => "queue_files",
             QueueError::OutboxNotFound { .. } => "outbox_not_found",
             QueueError::OutboxInUse { .. } => "outbox_in_use",
@@ -212,6 +224,7 @@ impl Coded for QueueError {
             QueueError::Log(error) => error.kind(),
             QueueError::Postgres(error) => error.kind(),
             QueueError::Malformed(_)
+            | QueueError::Diverged { .. }
             | QueueError::Io { .. }
             | QueueError::AttachmentDamaged { .. } => Kind::Internal,
         }

@@ -22,7 +22,8 @@ impl<D: Disk> FileLog<D> {
     ///
     /// # Errors
     /// [`LogError::Locked`], [`LogError::Corrupt`], [`LogError::Missing`], [`LogError::Behind`],
-    /// [`LogError::UnknownVersion`], [`LogError::Full`], [`LogError::Config`], [`LogError::Io`].
+    /// [`LogError::Absent`], [`LogError::UnknownVersion`], [`LogError::Full`], [`LogError::Config`],
+    /// [`LogError::Io`].
     pub fn open(
         disk: D,
         config: LogConfig,
@@ -47,6 +48,12 @@ impl<D: Disk> FileLog<D> {
         let lock = take_lock(&disk, &place)?;
         let names = disk.list().map_err(|error| failed(&place, "list", error))?;
         let recovered = recover(&disk, &place, names.clone(), &config, replay_from)?;
+        if recovered.segments.is_empty() && config.must_exist {
+            return Err(LogError::Absent {
+                place: place.to_string(),
+                replay_from,
+            });
+        }
         make_durable(&disk, &place, &recovered)?;
         let keeper = Keeper::open(disk.clone(), Arc::clone(&place), &config, &names)?;
         let keeper = Arc::new(keeper);

@@ -32,6 +32,7 @@ pub fn small(durability: Durability) -> LogConfig {
         chunk_cache_bytes: 2 << 10,
         index_stride_bytes: 400,
         housekeeping: Housekeeping::Owner,
+        must_exist: false,
     }
 }
 

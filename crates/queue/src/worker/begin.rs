@@ -1,9 +1,12 @@
 //! How a partition begins: with what its log holds, and an epoch of its own.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use egret_base::{Clock, Entropy};
-use egret_log::{Appended, Batch, Log, LogReader, Seq};
+use egret_log::{
+    Appended, Batch, Disk, FileLog, Log, LogConfig, LogError, LogReader, Recovery, Seq,
+};
 
 use super::partition::Partition;
 use super::turn::Turn;
@@ -14,17 +17,53 @@ use crate::core::state::State;
 use crate::error::QueueError;
 use crate::store::record;
 
+/// Opens the log of which the records from `from` on are to be replayed. Only one of which nothing
+/// is in a snapshot may be new: another has been removed, with tasks in it.
+///
+/// # Errors
+/// [`LogError::Absent`], [`LogError::Missing`], and those of [`FileLog::open`].
+pub(super) fn open_log<D: Disk>(
+    disk: D,
+    config: LogConfig,
+    from: Seq,
+    entropy: Arc<dyn Entropy>,
+) -> Result<(FileLog<D>, Recovery), LogError> {
+    let place = disk.place();
+    let config = LogConfig {
+        must_exist: from > Seq::FIRST,
+        ..config
+    };
+    let (log, recovery) = FileLog::open_with(disk, config, from, entropy)?;
+    match log.first() {
+        first if first > from => Err(LogError::Missing {
+            place,
+            from,
+            to: first.before(),
+        }),
+        _ => Ok((log, recovery)),
+    }
+}
+
 /// Applies every record from `from` on.
 ///
 /// # Errors
-/// [`QueueError::Log`] and [`QueueError::Malformed`].
-pub(crate) fn replay(log: &impl Log, from: Seq, state: &mut State) -> Result<(), QueueError> {
+/// [`QueueError::Log`], [`QueueError::Malformed`], and [`QueueError::Diverged`]: only what was
+/// accepted is in a log.
+pub(crate) fn replay(
+    log: &impl Log,
+    from: Seq,
+    partition: usize,
+    state: &mut State,
+) -> Result<(), QueueError> {
     for record in log.tail(from) {
         let (seq, bytes) = record?;
         let command = record::decode(&bytes)?;
-        if state.apply(seq.0, &command).is_err() {
-            tracing::error!(%seq, "a record of the queue's log was refused");
-        }
+        let applied = state.apply(seq.0, &command);
+        applied.map_err(|refusal| QueueError::Diverged {
+            partition,
+            seq,
+            reason: format!("{refusal:?}"),
+        })?;
     }
     Ok(())
 }
@@ -136,3 +175,6 @@ fn put_ms_in<L: Log + 'static>(partition: &Partition<L>, key: &(Box<str>, Box<st
         _ => 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -38,6 +38,7 @@ fn log_config() -> LogConfig {
         chunk_cache_bytes: 2 << 10,
         index_stride_bytes: 400,
         housekeeping: Housekeeping::Owner,
+        must_exist: false,
     }
 }
 

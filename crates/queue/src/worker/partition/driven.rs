@@ -48,7 +48,7 @@ impl Driven {
     ) -> Result<Self, QueueError> {
         let (mut log, _) = FileLog::open_with(disk, config, Seq::FIRST, entropy.clone())?;
         let mut state = State::default();
-        begin::replay(&log, Seq::FIRST, &mut state)?;
+        begin::replay(&log, Seq::FIRST, 0, &mut state)?;
         begin::begin_epoch(&mut log, &mut state, &*clock, &*entropy, grace_ms)?;
         let reader = log.reader();
         let shared = Arc::new(Shared {
@@ -90,7 +90,7 @@ impl Driven {
     /// What a start of Egret would fail with.
     pub fn replayed(&self) -> Result<State, QueueError> {
         let mut state = State::default();
-        begin::replay(&self.partition.log, Seq::FIRST, &mut state)?;
+        begin::replay(&self.partition.log, Seq::FIRST, 0, &mut state)?;
         Ok(state)
     }
 
@@ -110,6 +110,15 @@ impl Driven {
             assert_eq!(put, Ok(()));
             Box::new(|_| {})
         })));
+        self.turn()
+    }
+
+    /// Makes everything before survive a loss of power, in a turn of its own.
+    ///
+    /// # Errors
+    /// Why it would not.
+    pub fn make_durable(&mut self) -> Result<(), LogError> {
+        self.push(Submission::Sync(Box::new(|_| {})));
         self.turn()
     }
 
@@ -228,3 +237,6 @@ impl Driven {
         self.partition.reader.read(Seq(seq))
     }
 }
+
+#[cfg(test)]
+mod tests;
