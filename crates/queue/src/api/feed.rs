@@ -6,10 +6,12 @@ use egret_base::id::Uuid;
 use egret_base::lifecycle::BoxFuture;
 use egret_base::{Coded, TaskReceipt, TaskRefused, TaskRequest, TaskSink};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
 
 use super::Queues;
 use super::produce::{BATCH_MAX, Enqueues, Format, NewTask};
 use super::sink::{Enqueued, ProduceSink};
+use super::submit::Submission;
 use crate::error::QueueError;
 
 /// How long it is remembered what a task was made from, in milliseconds: seven days.
@@ -68,6 +70,33 @@ impl Queues {
             outcomes[number as usize] = outcome;
         }
         outcomes
+    }
+}
+
+impl Queues {
+    /// Waits until everything that was committed before survives a loss of power, whatever
+    /// `queue.durability` is: for those who then let go of what they hold themselves.
+    ///
+    /// # Errors
+    /// Why that cannot be said of a partition.
+    pub(crate) async fn make_durable(&self) -> Result<(), QueueError> {
+        if self.inner.config.durability == "fsync" {
+            return Ok(());
+        }
+        let mut synced = Vec::new();
+        for partition in 0..self.inner.partitions()?.len() {
+            let (tell, told) = oneshot::channel();
+            let answer = Box::new(move |outcome| {
+                // Whoever asked may have gone away.
+                let _ = tell.send(outcome);
+            });
+            self.inner.submit(partition, Submission::Sync(answer))?;
+            synced.push(told);
+        }
+        for told in synced {
+            told.await.unwrap_or(Err(QueueError::Stopping))?;
+        }
+        Ok(())
     }
 }
 

@@ -142,6 +142,8 @@ pub(crate) enum Submission {
     Once(Arc<WorkSession>, Answer),
     /// The answer comes when everything handed out before has been pushed.
     Barrier(Answer),
+    /// The answer comes when everything committed before is durable.
+    Sync(Answer),
     /// Something of this queue may be handed out.
     Consider(u32),
     Ask(Ask),

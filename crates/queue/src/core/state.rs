@@ -230,6 +230,7 @@ impl State {
         }
         (self.epoch, self.leases) = (epoch, 0);
         self.grace_until_ms = self.now_ms.saturating_add(grace_ms);
+        self.ask_again();
     }
 
     /// Makes a task whose content is in record `seq`.

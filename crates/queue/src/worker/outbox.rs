@@ -280,6 +280,8 @@ impl Reading {
             }
         }
         if !taken.is_empty() {
+            // Rows are deleted for good, whatever becomes of the power.
+            inner.queues.make_durable().await?;
             inner.steps.before("delete");
             store::taken(client, &taken).await?;
             inner.metrics.count("enqueued", taken.len() - replayed);

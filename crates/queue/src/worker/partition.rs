@@ -103,6 +103,8 @@ pub(crate) struct Partition<L: Log> {
     post: Post,
     /// Answers to be given after the tasks of this turn.
     last: Vec<Answer>,
+    /// Answers to be given when everything is durable.
+    when_durable: Vec<Answer>,
     /// Workers that take what there is in this turn and no more.
     once: Vec<Arc<WorkSession>>,
     told: Vec<Told>,
@@ -140,6 +142,7 @@ impl<L: Log + 'static> Partition<L> {
             waiting: Waiting::default(),
             post: parts.post,
             last: Vec::new(),
+            when_durable: Vec::new(),
             once: Vec::new(),
             told: Vec::new(),
             claimed: Vec::new(),
@@ -291,6 +294,7 @@ impl<L: Log + 'static> Partition<L> {
                     self.dispatcher.watch_limits(queue, turn.state);
                     self.dispatcher.consider(queue);
                 }
+                Submission::Sync(answer) => self.when_durable.push(answer),
                 Submission::Ask(ask) => self.told.push(Told::Asked(ask(&mut turn))),
             }
         }
@@ -351,8 +355,9 @@ impl<L: Log + 'static> Partition<L> {
         }
         self.batch.clear();
         let deadline = self.log.sync_deadline();
-        if deadline.is_some_and(|at| at <= Instant::now()) {
+        if !self.when_durable.is_empty() || deadline.is_some_and(|at| at <= Instant::now()) {
             self.log.sync()?;
+            self.last.append(&mut self.when_durable);
         }
         Ok(())
     }

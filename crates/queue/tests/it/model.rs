@@ -255,6 +255,7 @@ impl Model {
         }
         self.epoch = epoch;
         self.grace_until_ms = self.now_ms.saturating_add(grace_ms);
+        self.ask_again();
     }
 
     fn put_queue(&mut self, id: u32, tenant: &str, name: &str, settings: &QueueSettings) {

@@ -4,6 +4,9 @@
 //! asks to be told how a task ends, *ended* tells it. A message is part of the sender's state from
 //! the record that caused it to the one that says it was delivered; whoever drives the partitions
 //! carries it over, and again after a crash. Receiving one twice changes nothing.
+//!
+//! Where logs are not synced before they are believed, a loss of power may leave a partition that knows
+//! of a delivery and one that does not. So every epoch asks again for all that is waited for.
 
 use sha2::{Digest, Sha256};
 
@@ -112,6 +115,25 @@ impl State {
     pub(super) fn stop_waiting(&mut self, place: Place) {
         let number = self.entries.get(place).number;
         self.waits.remove(&number);
+    }
+
+    /// Asks once more for everything that tasks here wait for, unless it is about to be asked.
+    pub(super) fn ask_again(&mut self) {
+        let unasked = self.messages.values();
+        let unasked = unasked.filter(|message| message.kind == MessageKind::Await);
+        let unasked: BTreeSet<(TaskId, TaskId)> = unasked.map(|one| (one.from, one.to)).collect();
+        for (number, tasks) in std::mem::take(&mut self.waits) {
+            let place = self.place_of(number).expect("a task that waits is here");
+            let from = self.id_of(place);
+            for to in tasks.iter().filter(|to| !unasked.contains(&(from, **to))) {
+                self.send(Message {
+                    to: *to,
+                    from,
+                    kind: MessageKind::Await,
+                });
+            }
+            self.waits.insert(number, tasks);
+        }
     }
 
     /// The tasks that the one with this number still waits for.

@@ -275,3 +275,37 @@ fn a_task_that_many_wait_for_knows_each_once() {
     state.cancel(number).unwrap();
     assert_eq!(state.messages().count(), 10_000);
 }
+
+#[test]
+fn a_question_that_the_power_took_is_asked_again() {
+    let mut partition = partition(QueueSettings::default());
+    let first = enqueue(&mut partition, 0);
+    let first = partition.id_of(partition.place_of(first).unwrap());
+    let after = first.to_bytes();
+    let task = Enqueue {
+        queue: 1,
+        after: &after,
+        ..Enqueue::default()
+    };
+    let second = made(&mut partition, &task);
+    // It was noted as delivered, and what it was delivered to lost it.
+    let lost = partition.messages().next().map(|(number, _)| number);
+    partition.delivered(lost.unwrap());
+    let (number, token) = claim(&mut partition, 1)[0];
+    partition.complete(1, &held(number, token)).unwrap();
+    assert_eq!(partition.messages().count(), 0);
+    for epoch in 2..4 {
+        partition.begin_epoch(epoch, 7, 0);
+        assert_eq!(partition.messages().count(), 1, "and only once");
+    }
+    for _ in 0..2 {
+        let (number, message) = partition.messages().next().unwrap();
+        let (kind, to, from) = (message.kind, message.to, message.from);
+        match kind {
+            MessageKind::Await => partition.await_task(to, from),
+            MessageKind::Ended { completed } => partition.resolve(to, from, completed),
+        }
+        partition.delivered(number);
+    }
+    assert_eq!(state_of(&partition, second), TaskState::Ready);
+}

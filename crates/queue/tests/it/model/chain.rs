@@ -20,6 +20,23 @@ impl Model {
         }
     }
 
+    pub(super) fn ask_again(&mut self) {
+        let waiting = self.tasks.values();
+        let waiting = waiting.filter(|task| task.state == TaskState::Waiting);
+        let waiting: Vec<_> = waiting
+            .map(|task| (self.id(task.this), task.waits.clone()))
+            .collect();
+        for (from, tasks) in waiting {
+            for to in tasks {
+                let kind = MessageKind::Await;
+                let is_sent = |sent: &Message| (sent.to, sent.from, sent.kind) == (to, from, kind);
+                if !self.messages.values().any(is_sent) {
+                    self.send(to, from, kind);
+                }
+            }
+        }
+    }
+
     pub(super) fn tell_waiters(&mut self, number: u64, completed: bool) {
         let task = self.tasks.get_mut(&number).expect("a task that ends");
         let waiters = std::mem::take(&mut task.waiters);
