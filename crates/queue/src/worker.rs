@@ -17,10 +17,10 @@ mod waiting;
 pub(crate) mod watch;
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_log::{
     Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogReader, Seq,
@@ -167,7 +167,7 @@ impl Inner {
     fn open(&self) -> Result<Vec<Partition<FileLog>>, QueueError> {
         let config = &self.config;
         let durability = durability(config)?;
-        std::fs::create_dir_all(&self.directory).map_err(io("making", &self.directory))?;
+        durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
         let count = self.partition_count()?;
         self.shelf.survey()?;
         (0..count)
@@ -202,11 +202,8 @@ impl Inner {
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let count = partitions_of(&self.config);
-                let written = std::fs::File::create(&path).and_then(|mut file| {
-                    writeln!(file, "{count}")?;
-                    file.sync_all()
-                });
-                written.map_err(io("writing", &path))?;
+                let text = format!("{count}\n");
+                durable::write_file(&path, text.as_bytes(), 0o600).map_err(io("writing", &path))?;
                 Ok(count)
             }
             Err(error) => Err(io("reading", &path)(error)),
@@ -229,13 +226,13 @@ impl Inner {
             cache_bytes: config.cache_size.bytes() as usize,
             ..LogConfig::default()
         };
-        std::fs::create_dir_all(&directory).map_err(io("making", &directory))?;
+        durable::make_directory(&directory).map_err(io("making", &directory))?;
         let known = snapshot::read(&directory)?;
         let (from, mut state, snapshot_bytes) =
             known.unwrap_or_else(|| (Seq::FIRST, State::default(), 0));
         let log_directory = directory.join("log");
         let disk = Directory::open(&log_directory).map_err(io("opening", &log_directory))?;
-        let (mut log, recovery) = FileLog::open_with(disk, log_config, from, self.entropy.clone())?;
+        let (mut log, recovery) = begin::open_log(disk, log_config, from, self.entropy.clone())?;
         if let Some(torn) = &recovery.torn {
             tracing::warn!(
                 partition = number,
@@ -243,7 +240,7 @@ impl Inner {
                 "the end of the log was not written whole and is cut"
             );
         }
-        begin::replay(&log, from, &mut state)?;
+        begin::replay(&log, from, number, &mut state)?;
         let grace_ms = config.lease_grace.0;
         begin::begin_epoch(&mut log, &mut state, &*self.clock, &*self.entropy, grace_ms)?;
         let limits = InboxLimits {

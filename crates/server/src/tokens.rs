@@ -10,15 +10,12 @@ mod secret;
 mod store;
 
 use std::collections::HashMap;
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
-use egret_base::{Clock, Coded, Entropy, Kind, Limit, LimitExceeded, Timestamp};
+use egret_base::{Clock, Coded, Entropy, Kind, Limit, LimitExceeded, Timestamp, durable};
 use egret_state::{Database, StateError};
 
 pub use model::{DEFAULT_TENANT, NewToken, Token, TokenRequest};
@@ -310,7 +307,8 @@ impl Tokens {
         })?;
         // The file first: a crash in between leaves a file that the next start replaces, rather
         // than an admin token that nobody knows.
-        write_private(path, presented.text().as_str()).map_err(|source| TokenError::File {
+        let text = format!("{}\n", presented.text().as_str());
+        durable::write_file(path, text.as_bytes(), 0o600).map_err(|source| TokenError::File {
             path: path.to_owned(),
             source,
         })?;
@@ -364,28 +362,6 @@ impl Tokens {
 fn minus(now: Timestamp, duration: Duration) -> Timestamp {
     let micros = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
     Timestamp::from_micros(now.as_micros().saturating_sub(micros))
-}
-
-/// Writes a file only its owner can read, whole or not at all.
-fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
-    let beside = path.with_extension("token.new");
-    match fs::remove_file(&beside) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&beside)?;
-    file.write_all(text.as_bytes())?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs::rename(&beside, path)?;
-    let directory = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    fs::File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

@@ -26,11 +26,7 @@ impl Directory {
     /// # Errors
     /// What the system says.
     pub fn open(path: &Path) -> io::Result<Self> {
-        match rustix::fs::mkdir(path, Mode::RWXU) {
-            Ok(()) => sync_parent(path)?,
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
+        egret_base::durable::make_directory(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(path, flags, Mode::empty())?;
         Ok(Self {
@@ -44,17 +40,6 @@ impl Directory {
         let mode = Mode::RUSR | Mode::WUSR;
         Ok(rustix::fs::openat(&*self.handle, name, flags, mode)?)
     }
-}
-
-/// Makes the directory's own name durable.
-fn sync_parent(path: &Path) -> io::Result<()> {
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let handle = rustix::fs::open(parent, flags, Mode::empty())?;
-    Ok(rustix::fs::fsync(handle)?)
 }
 
 impl Disk for Directory {

@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
+use egret_base::durable;
 use egret_log::Seq;
 
 use super::codec::{Malformed, Reader};
@@ -138,8 +139,7 @@ pub(crate) fn write(
     })?;
     let path = path_of(directory, seq);
     std::fs::rename(&temporary, &path).map_err(io("renaming", &temporary))?;
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(io("syncing", directory))?;
+    durable::sync_directory(directory).map_err(io("syncing", directory))?;
     for (older, path) in list(directory)? {
         if older < seq {
             std::fs::remove_file(&path).map_err(io("deleting", &path))?;

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use egret_base::Entropy;
+use egret_base::{Entropy, durable};
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::json;
 use sha2::Sha256;
@@ -358,9 +358,6 @@ fn signature(key: &[u8; 32], at_seconds: u64, body: &[u8]) -> String {
 /// The key that callbacks are signed with: 64 hexadecimal digits in a file that only its owner reads, made
 /// at the first start.
 fn key(directory: &Path, entropy: &dyn Entropy) -> Result<[u8; 32], QueueError> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-
     let path = directory.join("callback.key");
     match std::fs::read_to_string(&path) {
         Ok(text) => {
@@ -378,17 +375,8 @@ fn key(directory: &Path, entropy: &dyn Entropy) -> Result<[u8; 32], QueueError> 
     let mut key = [0; 32];
     entropy.fill(&mut key);
     let text: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-    let mut options = std::fs::OpenOptions::new();
-    let written = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)
-        .and_then(|mut file| {
-            writeln!(file, "{text}")?;
-            file.sync_all()
-        });
-    written.map_err(io("writing", &path))?;
+    let text = format!("{text}\n");
+    durable::write_file(&path, text.as_bytes(), 0o600).map_err(io("writing", &path))?;
     Ok(key)
 }
 

@@ -2,6 +2,7 @@
 
 use egret_base::{ManualClock, SeededEntropy};
 use proptest::prelude::*;
+use std::fs;
 
 use super::*;
 

@@ -1,0 +1,75 @@
+//! Files and directories that survive a loss of power, whole or not at all.
+//!
+//! A file's content and its name reach the disk apart: the one by a sync of the file, the other by a sync
+//! of its directory. Neither is of use without the other.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Puts a file with this content in its place, where another one may be. After a crash there is the one
+/// or the other. Its mode is `mode`, less what the process masks. One writer at a time.
+///
+/// # Errors
+/// What the system says; what was there before is still there, or the new file is.
+pub fn write_file(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let beside = beside(path);
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&beside)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    sync_directory(parent(path))
+}
+
+/// Makes a directory, and those above it, with mode 0700, if it is not there. Its name is durable then
+/// in any case: whoever made it may not have come so far.
+///
+/// # Errors
+/// What the system says.
+pub fn make_directory(path: &Path) -> io::Result<()> {
+    if !path.is_dir() {
+        let parent = parent(path);
+        if !parent.is_dir() {
+            make_directory(parent)?;
+        }
+        match fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    sync_directory(parent(path))
+}
+
+/// Makes durable which names a directory has.
+///
+/// # Errors
+/// What the system says.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// Where a file is while it is not whole.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests;
