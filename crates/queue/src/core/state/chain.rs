@@ -120,16 +120,16 @@ impl State {
     /// Asks once more for everything that tasks here wait for, unless it is about to be asked.
     pub(super) fn ask_again(&mut self) {
         let unasked = self.messages.values();
-        let unasked = unasked.filter(|message| message.kind == MessageKind::Await);
+        let unasked = unasked.filter(|message| matches!(message.kind, MessageKind::Await { .. }));
         let unasked: BTreeSet<(TaskId, TaskId)> = unasked.map(|one| (one.from, one.to)).collect();
         for (number, tasks) in std::mem::take(&mut self.waits) {
             let place = self.place_of(number).expect("a task that waits is here");
-            let from = self.id_of(place);
+            let (from, tenant) = (self.id_of(place), self.mark_of(place));
             for to in tasks.iter().filter(|to| !unasked.contains(&(from, **to))) {
                 self.send(Message {
                     to: *to,
                     from,
-                    kind: MessageKind::Await,
+                    kind: MessageKind::Await { tenant },
                 });
             }
             self.waits.insert(number, tasks);

@@ -302,7 +302,7 @@ fn a_question_that_the_power_took_is_asked_again() {
         let (number, message) = partition.messages().next().unwrap();
         let (kind, to, from) = (message.kind, message.to, message.from);
         match kind {
-            MessageKind::Await => partition.await_task(to, from),
+            MessageKind::Await { tenant } => partition.await_task(to, from, tenant),
             MessageKind::Ended { completed } => partition.resolve(to, from, completed),
         }
         partition.delivered(number);

@@ -24,11 +24,12 @@ impl Model {
         let waiting = self.tasks.values();
         let waiting = waiting.filter(|task| task.state == TaskState::Waiting);
         let waiting: Vec<_> = waiting
-            .map(|task| (self.id(task.this), task.waits.clone()))
+            .map(|task| (task.this, task.waits.clone()))
             .collect();
-        for (from, tasks) in waiting {
+        for (this, tasks) in waiting {
+            let (from, tenant) = (self.id(this), self.mark(this.number));
             for to in tasks {
-                let kind = MessageKind::Await;
+                let kind = MessageKind::Await { tenant };
                 let is_sent = |sent: &Message| (sent.to, sent.from, sent.kind) == (to, from, kind);
                 if !self.messages.values().any(is_sent) {
                     self.send(to, from, kind);
