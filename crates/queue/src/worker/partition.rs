@@ -261,9 +261,7 @@ impl<L: Log + 'static> Partition<L> {
                 break;
             };
             items += submission.weight();
-            self.shared
-                .shares
-                .give_back(submission.tenant(), submission.held_bytes());
+            self.shared.shares.give_back_of(&submission);
             let submission = match intake.admit(submission) {
                 Ok(submission) => submission,
                 Err(told) => {

@@ -59,6 +59,11 @@ impl Shares {
     }
 
     /// It waits no longer.
+    pub fn give_back_of(&self, submission: &Submission) {
+        self.give_back(submission.tenant(), submission.held_bytes());
+    }
+
+    /// So much waits no longer.
     pub fn give_back(&self, tenant: u32, bytes: usize) {
         if tenant == NO_TENANT {
             return;
