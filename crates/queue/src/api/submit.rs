@@ -159,7 +159,7 @@ const REPORT_BYTES_MAX: usize = 64;
 pub(crate) const NO_TENANT: u32 = 0;
 
 /// Whose the turns of questions are, so that these do not hold up what workers say of their room.
-const ASKING: u32 = u32::MAX;
+pub(crate) const ASKING: u32 = u32::MAX;
 
 /// Items that a question counts for: some look at thousands of tasks.
 const ASK_WEIGHT: usize = 16;

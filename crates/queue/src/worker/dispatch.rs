@@ -19,10 +19,7 @@ use crate::error::QueueError;
 use crate::model::{Lease, QueueSettings};
 
 /// Tasks handed to one worker at once.
-const PUSH_MAX: u32 = 1_024;
-
-/// Tasks handed out in one turn, or up to one push more; the others have theirs in the next.
-const TURN_CLAIMS_MAX: usize = 2_048;
+const PUSH_MAX: usize = 1_024;
 
 /// Tasks claimed for a worker, to be pushed when the turn is committed.
 pub(crate) struct Push {
@@ -247,11 +244,12 @@ impl Dispatcher {
         }
     }
 
-    /// Claims what can be handed out to workers that have room, as long as the turn has fewer than
-    /// `room_bytes` of records: one push of each queue in turn, so that none waits for another's backlog.
+    /// Claims what can be handed out to workers that have room, as long as the turn has claimed fewer
+    /// than `tasks_max` and has fewer than `room_bytes` of records: one push of each queue in turn, so that none waits for another's backlog.
     pub fn hand_out(
         &mut self,
         turn: &mut Turn<'_>,
+        tasks_max: usize,
         room_bytes: usize,
         claimed: &mut Vec<Claimed>,
         pushes: &mut Vec<Push>,
@@ -266,13 +264,14 @@ impl Dispatcher {
             self.considered.insert(queue);
         }
         self.release_overdue(turn);
-        while claimed.len() < TURN_CLAIMS_MAX && turn.batch.bytes() < room_bytes {
+        while claimed.len() < tasks_max && turn.batch.bytes() < room_bytes {
             let later = self.considered.range(self.next_queue..).next();
             let Some(queue) = later.or_else(|| self.considered.first()).copied() else {
                 break;
             };
             self.next_queue = queue.wrapping_add(1);
-            if !self.hand_out_one(queue, turn, claimed, pushes) {
+            let most = (tasks_max - claimed.len()).min(PUSH_MAX);
+            if !self.hand_out_one(queue, most as u32, turn, claimed, pushes) {
                 self.considered.remove(&queue);
             }
         }
@@ -283,11 +282,12 @@ impl Dispatcher {
         !self.considered.is_empty()
     }
 
-    /// Hands tasks of a queue to the worker whose turn it is; false when nothing is left or no worker has
+    /// Hands up to `most` tasks of a queue to the worker whose turn it is; false when nothing is left or no worker has
     /// room.
     fn hand_out_one(
         &mut self,
         queue: u32,
+        most: u32,
         turn: &mut Turn<'_>,
         claimed: &mut Vec<Claimed>,
         pushes: &mut Vec<Push>,
@@ -297,7 +297,7 @@ impl Dispatcher {
             return false;
         };
         let ready = row.lists[TaskState::Ready as usize].len;
-        let wanted = u32::try_from(ready).unwrap_or(u32::MAX).min(PUSH_MAX);
+        let wanted = u32::try_from(ready).unwrap_or(u32::MAX).min(most);
         let settings = is_limited(&row.settings).then(|| row.settings.clone());
         let Some(sessions) = self.sessions.get_mut(&queue) else {
             return false;

@@ -37,8 +37,15 @@ use crate::metrics::Metrics;
 /// New tasks and reports in one turn; what is more waits for the next.
 const TURN_ITEMS_MAX: usize = 1_024;
 
-/// Bytes of records in one turn, except that a single submission may be larger.
-const TURN_BYTES_MAX: usize = 4 << 20;
+/// The same while several tenants are at work, who wait for each other's turns.
+const CONTESTED_ITEMS_MAX: usize = 256;
+
+fn turn_max(waiting: &Waiting) -> usize {
+    match waiting.is_contested() {
+        true => CONTESTED_ITEMS_MAX,
+        false => TURN_ITEMS_MAX,
+    }
+}
 
 /// Steps of what is due in one turn.
 const ADVANCE_BUDGET: u32 = 2_048;
@@ -253,10 +260,7 @@ impl<L: Log + 'static> Partition<L> {
         let room = intake.room_for_ticks(&self.tasks_max, turn.state.len());
         self.ticks.run(&mut turn, &room, &*self.shared.read);
         let mut items = 0;
-        while items < TURN_ITEMS_MAX && turn.batch.bytes() < TURN_BYTES_MAX.min(intake.room_bytes) {
-            if !intake.has_room(&self.waiting, turn.batch) {
-                break;
-            }
+        while items < turn_max(&self.waiting) && intake.has_room(&self.waiting, turn.batch) {
             let Some(submission) = self.waiting.pop() else {
                 break;
             };
@@ -297,10 +301,13 @@ impl<L: Log + 'static> Partition<L> {
             }
         }
         turn.do_what_is_due(ADVANCE_BUDGET);
-        // One more claim always fits.
-        let room_bytes = self.log.batch_bytes_max() / 16 * 15;
-        self.dispatcher
-            .hand_out(&mut turn, room_bytes, &mut self.claimed, &mut self.pushes);
+        self.dispatcher.hand_out(
+            &mut turn,
+            turn_max(&self.waiting),
+            intake.claims_bytes,
+            &mut self.claimed,
+            &mut self.pushes,
+        );
         self.dispatcher.detach_once(&mut self.once);
         self.settle()
     }

@@ -3,11 +3,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use egret_base::LimitExceeded;
 
 use crate::api::lock;
-use crate::api::submit::{NO_TENANT, Submission};
+use crate::api::submit::{ASKING, NO_TENANT, Submission};
 
 /// New tasks and reports of one tenant before it is the next one's turn…
 const QUANTUM: usize = 512;
@@ -88,15 +89,31 @@ pub(crate) struct Waiting {
     had: (usize, usize),
     items: usize,
     bytes: usize,
+    /// Who came last, and when somebody else came after another.
+    last: u32,
+    contested_at: Option<Instant>,
 }
 
+/// For how long tenants that take turns count as being there together.
+const CONTESTED: Duration = Duration::from_millis(100);
+
 impl Waiting {
+    /// Whether several tenants are at work: turns are short then, as each waits for those of the others.
+    pub fn is_contested(&self) -> bool {
+        self.contested_at.is_some_and(|at| at.elapsed() < CONTESTED)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }
 
     pub fn push(&mut self, submission: Submission) {
         let line = submission.line();
+        let is_tenants = !matches!(line, NO_TENANT | ASKING);
+        if is_tenants && line != self.last {
+            self.contested_at = (self.last != NO_TENANT).then(Instant::now);
+            self.last = line;
+        }
         self.items += 1;
         self.bytes += submission.held_bytes();
         let of_tenant = self.by_tenant.entry(line).or_default();

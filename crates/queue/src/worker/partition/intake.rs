@@ -10,10 +10,15 @@ use crate::error::QueueError;
 use crate::worker::ticks::Room;
 use crate::worker::waiting::Waiting;
 
+/// Bytes of records in one turn, except that a single submission may be larger.
+const TURN_BYTES_MAX: usize = 4 << 20;
+
 /// See the module.
 pub(super) struct Intake {
     /// Bytes of records; the rest of the largest batch is for what is due and for claims, which come after.
     pub room_bytes: usize,
+    /// Bytes of records up to which tasks are handed out: one more claim always fits.
+    pub claims_bytes: usize,
     /// Why there is no room for new tasks.
     full: Option<QueueError>,
 }
@@ -24,6 +29,7 @@ impl Intake {
         let full = log.room_bytes() < reserve_bytes && log.shortage().is_some();
         Self {
             room_bytes: log.batch_bytes_max() / 8 * 7,
+            claims_bytes: log.batch_bytes_max() / 16 * 15,
             full: full.then(|| QueueError::DiskFull {
                 place: place.to_owned(),
                 needed_bytes: reserve_bytes,
@@ -44,6 +50,9 @@ impl Intake {
 
     /// Whether what comes next fits into this turn, or into none.
     pub fn has_room(&self, waiting: &Waiting, batch: &Batch) -> bool {
+        if batch.bytes() >= TURN_BYTES_MAX.min(self.room_bytes) {
+            return false;
+        }
         let next_bytes = waiting.peek().map_or(0, Submission::record_bytes);
         next_bytes > self.room_bytes || batch.bytes() + next_bytes <= self.room_bytes
     }
