@@ -3,8 +3,9 @@
 //! Cores never read a clock; whoever drives them holds a [`Clock`] and passes the time in.
 
 use std::fmt;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -84,6 +85,10 @@ impl<'de> Deserialize<'de> for Timestamp {
 pub trait Clock: Send + Sync + 'static {
     /// The wall-clock time now.
     fn now(&self) -> Timestamp;
+
+    /// For how long something has been running that never goes back and is never set; since when means
+    /// nothing.
+    fn running(&self) -> Duration;
 }
 
 /// The operating system's clock.
@@ -97,28 +102,51 @@ impl Clock for SystemClock {
             .unwrap_or_default();
         Timestamp(i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX))
     }
+
+    fn running(&self) -> Duration {
+        static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+        BEGUN.elapsed()
+    }
 }
 
 /// A clock that moves only when told to; for tests and simulators.
 #[derive(Debug, Default)]
-pub struct ManualClock(AtomicI64);
+pub struct ManualClock {
+    wall_micros: AtomicI64,
+    running_micros: AtomicU64,
+}
 
 impl ManualClock {
     /// A clock that stands at `start`.
     pub fn starting_at(start: Timestamp) -> Self {
-        Self(AtomicI64::new(start.0))
+        Self {
+            wall_micros: AtomicI64::new(start.0),
+            running_micros: AtomicU64::new(0),
+        }
     }
 
-    /// Moves the clock forward.
+    /// Lets time pass.
     pub fn advance(&self, by: Duration) {
         let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
-        self.0.fetch_add(micros, Ordering::SeqCst);
+        self.wall_micros.fetch_add(micros, Ordering::SeqCst);
+        self.running_micros
+            .fetch_add(micros.unsigned_abs(), Ordering::SeqCst);
+    }
+
+    /// Sets the wall clock back, as people and time servers do; no time passes.
+    pub fn set_back(&self, by: Duration) {
+        let micros = i64::try_from(by.as_micros()).unwrap_or(i64::MAX);
+        self.wall_micros.fetch_sub(micros, Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        Timestamp(self.0.load(Ordering::SeqCst))
+        Timestamp(self.wall_micros.load(Ordering::SeqCst))
+    }
+
+    fn running(&self) -> Duration {
+        Duration::from_micros(self.running_micros.load(Ordering::SeqCst))
     }
 }
 

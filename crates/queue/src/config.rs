@@ -30,6 +30,9 @@ egret_base::settings! {
         attachments_max: u32 = 16,
         /// Bytes of all attachments together, those that are being sent included.
         attachments_bytes_total_max: Size = Size::gib(10),
+        /// Messages between tasks that wait for one another which a partition may have under way; over it no
+        /// task is taken in that waits for others.
+        chain_messages_max: u32 = 1_000_000,
         /// Tasks or reports that may wait for one partition; over it callers are told to come again.
         waiting_max: u32 = 262_144,
         /// Bytes of them.

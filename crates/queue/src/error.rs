@@ -170,6 +170,14 @@ pub enum QueueError {
     /// PostgreSQL failed, of which only outboxes have need.
     #[error(transparent)]
     Postgres(#[from] Arc<PostgresError>),
+    /// A partition has ended by an error of Egret.
+    #[error(
+        "partition {partition} of the queue has ended by an error of Egret, which its log tells: restart it; nothing acknowledged is lost"
+    )]
+    PartitionFailed {
+        /// Which one.
+        partition: usize,
+    },
     /// The engine is not running.
     #[error("egret is stopping: try again when it has started")]
     Stopping,
@@ -198,6 +206,7 @@ impl Coded for QueueError {
             QueueError::OutboxNotFound { .. } => "outbox_not_found",
             QueueError::OutboxInUse { .. } => "outbox_in_use",
             QueueError::Postgres(error) => error.code(),
+            QueueError::PartitionFailed { .. } => "queue_partition_failed",
             QueueError::Stopping => "stopping",
         }
     }
@@ -218,9 +227,10 @@ impl Coded for QueueError {
             QueueError::Invalid { .. } => Kind::Invalid,
             QueueError::TooLarge { .. } => Kind::TooLarge,
             QueueError::Limit(limit) => limit.kind(),
-            QueueError::DiskFull { .. } | QueueError::NoRoom { .. } | QueueError::Stopping => {
-                Kind::Unavailable
-            }
+            QueueError::DiskFull { .. }
+            | QueueError::NoRoom { .. }
+            | QueueError::PartitionFailed { .. }
+            | QueueError::Stopping => Kind::Unavailable,
             QueueError::Log(error) => error.kind(),
             QueueError::Postgres(error) => error.kind(),
             QueueError::Malformed(_)

@@ -32,5 +32,5 @@ pub use store::content::Content;
 #[doc(hidden)]
 pub mod testing {
     pub use crate::store::{attachment, codec, content, record, snapshot};
-    pub use crate::worker::partition::driven::{Driven, DrivenWorker};
+    pub use crate::worker::partition::driven::{Driven, DrivenWorker, end_by_a_panic};
 }

@@ -10,6 +10,7 @@ pub(crate) mod outbox;
 pub(crate) mod partition;
 mod post;
 pub(crate) mod shelf;
+mod steady;
 pub(crate) mod ticks;
 pub(crate) mod turn;
 mod upkeep;
@@ -17,8 +18,8 @@ mod waiting;
 pub(crate) mod watch;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
@@ -36,6 +37,16 @@ use partition::{Partition, Parts, Shared};
 use post::Post;
 use upkeep::Upkeep;
 use waiting::Shares;
+
+/// The largest batch of a log, in bytes.
+const BATCH_BYTES_MAX: u64 = 12 << 20;
+
+/// What stands in a record beside a payload or a result, at most: tags, metadata, keys, names of
+/// attachments.
+const BESIDE_BYTES_MAX: usize = 1 << 20;
+
+/// Attachments that fit into the record of a completion.
+const ATTACHMENTS_MAX: u32 = 1_000;
 
 /// Segments of the log that work on tasks may use when the disk is full.
 const RESERVE_SEGMENTS: u64 = 1;
@@ -113,6 +124,29 @@ fn durability(config: &QueueConfig) -> Result<Durability, QueueError> {
     }
 }
 
+/// Refuses settings under which something is taken in that fits into no batch of a log.
+fn check(config: &QueueConfig) -> Result<(), QueueError> {
+    let invalid = |what, reason| Err(QueueError::Invalid { what, reason });
+    let room_bytes = partition::room_bytes(BATCH_BYTES_MAX as usize) - BESIDE_BYTES_MAX;
+    for (what, size) in [
+        ("queue.payload_bytes_max", config.payload_bytes_max),
+        ("queue.result_bytes_max", config.result_bytes_max),
+    ] {
+        if size.bytes() > room_bytes as u64 {
+            let reason = format!(
+                "{} bytes fit into no batch of the log: at most {room_bytes} do, larger results are attachments",
+                size.bytes()
+            );
+            return invalid(what, reason);
+        }
+    }
+    if config.attachments_max > ATTACHMENTS_MAX {
+        let reason = format!("{} is more than {ATTACHMENTS_MAX}", config.attachments_max);
+        return invalid("queue.attachments_max", reason);
+    }
+    Ok(())
+}
+
 impl Queues {
     async fn begin(&self) -> Result<(), QueueError> {
         let inner = self.inner.clone();
@@ -166,6 +200,7 @@ impl Inner {
     /// Opens every partition's log and replays it.
     fn open(&self) -> Result<Vec<Partition<FileLog>>, QueueError> {
         let config = &self.config;
+        check(config)?;
         let durability = durability(config)?;
         durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
         let count = self.partition_count()?;
@@ -221,7 +256,7 @@ impl Inner {
         let log_config = LogConfig {
             durability,
             segment_bytes: config.segment_size.bytes(),
-            batch_bytes_max: 12 << 20,
+            batch_bytes_max: BATCH_BYTES_MAX,
             spare_segments: config.spare_segments as usize,
             cache_bytes: config.cache_size.bytes() as usize,
             ..LogConfig::default()
@@ -254,6 +289,7 @@ impl Inner {
             shares: Shares::new(limits.bytes_max),
             inbox: Inbox::new(limits),
             read: Box::new(move |seq| reader.read(seq)),
+            failure: OnceLock::new(),
         });
         let after_bytes = config.snapshot_after.bytes();
         Ok(Partition::new(Parts {
@@ -276,6 +312,7 @@ impl Inner {
             reserve_bytes: RESERVE_SEGMENTS * config.segment_size.bytes(),
             place: directory.display().to_string(),
             shelf: self.shelf.clone(),
+            chain_messages_max: u64::from(config.chain_messages_max),
         }))
     }
 }

@@ -73,7 +73,8 @@ struct Claiming<'a>(&'a Basket);
 impl Drop for Claiming<'_> {
     fn drop(&mut self) {
         let left = self.0.close();
-        self.0.give_back(left.iter().map(|task| task.lease));
+        // Each goes before all that are ready: the last one first, so that they stand as they did.
+        self.0.give_back(left.iter().rev().map(|task| task.lease));
     }
 }
 

@@ -214,7 +214,7 @@ impl Inner {
             shared.shares.give_back(tenant, bytes);
             match refused {
                 Refused::Full(_, limit) => QueueError::Limit(limit),
-                Refused::Closed(_) => QueueError::Stopping,
+                Refused::Closed(_) => self.why_ended(partition),
             }
         })
     }
@@ -222,7 +222,14 @@ impl Inner {
     /// Tells a partition something that it must hear of, whatever waits for it.
     pub fn tell(&self, partition: usize, submission: Submission) -> Result<(), QueueError> {
         let pushed = self.partitions()?[partition].inbox.push_always(submission);
-        pushed.map_err(|_| QueueError::Stopping)
+        pushed.map_err(|_| self.why_ended(partition))
+    }
+
+    /// Why a partition takes nothing in.
+    fn why_ended(&self, partition: usize) -> QueueError {
+        let partitions = self.partitions.get();
+        let failure = partitions.and_then(|all| all[partition].failure.get());
+        failure.cloned().unwrap_or(QueueError::Stopping)
     }
 
     /// Has something done in a partition's turn; returns when that is committed.
@@ -240,7 +247,8 @@ impl Inner {
             })
         });
         self.submit(partition, Submission::Ask(ask))?;
-        told.await.unwrap_or(Err(QueueError::Stopping))
+        told.await
+            .unwrap_or_else(|_| Err(self.why_ended(partition)))
     }
 }
 

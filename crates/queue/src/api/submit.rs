@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::api::session::WorkSession;
 use crate::api::sink::{ProduceSink, ReportSink};
 use crate::core::command::{Defer, Enqueue, Held};
+use crate::error::QueueError;
 use crate::model::{Lease, TaskOptions};
 use crate::worker::turn::Turn;
 
@@ -123,12 +124,55 @@ pub(crate) struct ReportBatch {
     pub sink: Arc<dyn ReportSink>,
 }
 
+/// A batch from somebody who must be told in any case.
+pub(crate) trait Refusable {
+    /// Tells that nothing of it was done.
+    fn refuse(&self, error: &QueueError);
+}
+
+impl Refusable for EnqueueBatch {
+    fn refuse(&self, error: &QueueError) {
+        let outcomes = self.items.iter();
+        let outcomes = outcomes.map(|item| (item.number, Err(error.clone())));
+        self.sink.outcomes(&outcomes.collect::<Vec<_>>());
+    }
+}
+
+impl Refusable for ReportBatch {
+    fn refuse(&self, error: &QueueError) {
+        let outcomes = self.items.iter();
+        let outcomes = outcomes.map(|item| (item.number, Err(error.clone())));
+        self.sink.reported(&outcomes.collect::<Vec<_>>());
+    }
+}
+
+/// A batch that is being worked on: dropped before it is answered, by a panic, it is refused.
+pub(crate) struct Unanswered<B: Refusable>(pub Option<B>);
+
+impl<B: Refusable> Unanswered<B> {
+    pub fn get(&self) -> &B {
+        self.0.as_ref().expect("it is not answered")
+    }
+
+    pub fn answered(mut self) -> B {
+        self.0.take().expect("it is not answered")
+    }
+}
+
+impl<B: Refusable> Drop for Unanswered<B> {
+    fn drop(&mut self) {
+        if let Some(batch) = &self.0 {
+            batch.refuse(&QueueError::Stopping);
+        }
+    }
+}
+
 /// Something to be done in a partition's turn. What it returns is called when that is committed, or
 /// with the error that it was not.
 pub(crate) type Ask = Box<dyn FnOnce(&mut Turn<'_>) -> Answer + Send>;
 
 /// See [`Ask`].
-pub(crate) type Answer = Box<dyn FnOnce(Result<(), crate::QueueError>) + Send>;
+pub(crate) type Answer = Box<dyn FnOnce(Result<(), QueueError>) + Send>;
 
 /// What waits for a partition.
 pub(crate) enum Submission {

@@ -72,10 +72,15 @@ impl Queues {
             return Readiness::NotReady("starting".to_owned());
         };
         let stopped = partitions.iter().filter(|one| one.inbox.is_closed());
-        match stopped.count() {
-            0 => Readiness::Ready,
-            stopped => Readiness::NotReady(format!(
-                "{stopped} of {} partitions have stopped, as their logs failed: look at the log of egret, mend the disk, start again",
+        let failure = partitions.iter().find_map(|one| one.failure.get());
+        match (stopped.count(), failure) {
+            (0, _) => Readiness::Ready,
+            (stopped, Some(failure)) => Readiness::NotReady(format!(
+                "{stopped} of {} partitions have stopped until Egret starts again: {failure}",
+                partitions.len()
+            )),
+            (stopped, None) => Readiness::NotReady(format!(
+                "{stopped} of {} partitions have stopped",
                 partitions.len()
             )),
         }

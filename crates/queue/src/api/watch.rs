@@ -28,6 +28,9 @@ pub trait ChangeSink: Send + Sync {
     /// Changes of one partition, in the order in which they happened.
     fn changed(&self, changes: &[TaskChange]);
 
+    /// There will be no more of one partition: it has ended.
+    fn ended(&self, error: QueueError);
+
     /// Whether nobody watches any longer.
     fn is_gone(&self) -> bool;
 }

@@ -24,7 +24,7 @@ use lease::Turn;
 pub use admin::Purged;
 #[doc(hidden)]
 pub use census::Census;
-pub use chain::{Message, MessageKind, tenant_mark};
+pub use chain::{DEPENDENTS_MAX, Message, MessageKind, tenant_mark};
 pub use image::Image;
 pub use lease::{Claimed, Fate};
 pub use look::{Counts, Page};
@@ -76,6 +76,8 @@ pub struct State {
     pub(super) leaving: BTreeSet<u32>,
     /// When the oldest of a list of ended tasks may be too old: queue and state.
     pub(super) retentions: BTreeSet<(u64, u32, TaskState)>,
+    /// Lists of ended tasks that are longer than their queue keeps, since it has come to keep fewer.
+    pub(super) crowded: BTreeSet<(u32, TaskState)>,
     /// Which tasks wait for a task here.
     pub(super) awaited: BTreeMap<u64, BTreeSet<TaskId>>,
     /// What tasks here wait for.
@@ -119,6 +121,7 @@ impl Default for State {
             next_queue: 0,
             leaving: BTreeSet::new(),
             retentions: BTreeSet::new(),
+            crowded: BTreeSet::new(),
             awaited: BTreeMap::new(),
             waits: BTreeMap::new(),
             messages: BTreeMap::new(),

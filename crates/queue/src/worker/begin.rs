@@ -156,7 +156,7 @@ pub(crate) fn settle_schedules<L: Log + 'static>(
         if keys.is_empty() {
             continue;
         }
-        let (clock, entropy) = (partition.clock.clone(), partition.entropy.clone());
+        let (clock, entropy) = (partition.time.clock(), partition.entropy.clone());
         let (log, state) = (&mut partition.log, &mut partition.state);
         in_one_turn(log, state, &*clock, &*entropy, |turn| {
             keys.iter()

@@ -8,7 +8,8 @@ pub mod driven;
 mod intake;
 mod items;
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -16,11 +17,13 @@ use egret_base::{Clock, Entropy, Limit};
 use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken};
 
 use intake::Intake;
+pub(super) use intake::room_bytes;
 use items::{enqueue, report};
 
 use super::dispatch::{Dispatcher, Push};
 use super::post::Post;
 use super::shelf::Shelf;
+use super::steady::Steady;
 use super::ticks::Ticks;
 use super::turn::Turn;
 use super::upkeep::Upkeep;
@@ -28,7 +31,7 @@ use super::waiting::{Shares, Waiting};
 use super::watch::Watchers;
 use crate::api::session::WorkSession;
 use crate::api::sink::{Enqueued as Outcome, ProduceSink, ReportSink};
-use crate::api::submit::{Answer, EnqueueBatch, ReportBatch, Said, Submission};
+use crate::api::submit::{Answer, EnqueueBatch, Refusable, ReportBatch, Said, Submission};
 use crate::core::command::Command;
 use crate::core::state::{Claimed, State};
 use crate::error::QueueError;
@@ -72,6 +75,8 @@ pub(crate) struct Shared {
     pub shares: Shares,
     /// Reads a record of the log, from any thread.
     pub read: Box<ReadRecord>,
+    /// Why the partition has ended, where nobody stopped it.
+    pub failure: OnceLock<QueueError>,
 }
 
 /// How an answered batch is told.
@@ -90,7 +95,7 @@ pub(crate) struct Partition<L: Log> {
     pub state: State,
     pub log: L,
     pub reader: L::Reader,
-    pub clock: Arc<dyn Clock>,
+    pub time: Steady,
     pub entropy: Arc<dyn Entropy>,
     pub dispatcher: Dispatcher,
     watchers: Watchers,
@@ -105,6 +110,7 @@ pub(crate) struct Partition<L: Log> {
     tasks_max: Limit,
     pub place: String,
     shelf: Arc<Shelf>,
+    chain_limit: Limit,
     batch: Batch,
     waiting: Waiting,
     post: Post,
@@ -129,10 +135,10 @@ impl<L: Log + 'static> Partition<L> {
     pub fn new(parts: Parts<L>) -> Self {
         Self {
             shared: parts.shared,
+            time: Steady::new(parts.clock, parts.state.now_ms()),
             state: parts.state,
             reader: parts.log.reader(),
             log: parts.log,
-            clock: parts.clock,
             entropy: parts.entropy,
             dispatcher: parts.dispatcher,
             watchers: Watchers::default(),
@@ -145,6 +151,7 @@ impl<L: Log + 'static> Partition<L> {
             tasks_max: Limit::new("queue.tasks_max", parts.tasks_max),
             place: parts.place,
             shelf: parts.shelf,
+            chain_limit: Limit::new("queue.chain_messages_max", parts.chain_messages_max),
             batch: Batch::new(),
             waiting: Waiting::default(),
             post: parts.post,
@@ -170,13 +177,40 @@ impl<L: Log + 'static> Partition<L> {
         debug_assert!(nobody_waits.is_empty(), "nobody has asked for a permit yet");
     }
 
-    /// Works until the inbox is closed and empty, or the log fails.
+    /// Works until the inbox is closed and empty, or the log fails. However it ends, everybody who waits for
+    /// something is told, and whoever comes later is refused.
     ///
     /// # Errors
     /// Why the partition cannot go on.
     pub fn run(mut self) -> Result<(), QueueError> {
+        // What a panic has left of the state is not looked at any more.
+        let worked = catch_unwind(AssertUnwindSafe(|| self.work()));
+        let failure = match worked {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(QueueError::Log(error)),
+            Err(_) => Some(QueueError::PartitionFailed {
+                partition: self.partition,
+            }),
+        };
+        if let Some(failure) = &failure {
+            // It is told once.
+            let _ = self.shared.failure.set(failure.clone());
+        }
+        self.shared.inbox.close();
         let mut taken = Vec::new();
-        let ended = loop {
+        self.shared.inbox.take_all(&mut taken, None);
+        taken.drain(..).for_each(|one| self.waiting.push(one));
+        let error = failure.clone().unwrap_or(QueueError::Stopping);
+        self.refuse_told(&error);
+        self.refuse_all(&error);
+        self.watchers.end(&error);
+        self.upkeep.end();
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn work(&mut self) -> Result<(), LogError> {
+        let mut taken = Vec::new();
+        loop {
             let timeout = match (&self.held_back, self.waiting.is_empty()) {
                 (Some(_), _) => self.retry_at.saturating_duration_since(Instant::now()),
                 (None, false) => Duration::ZERO,
@@ -185,33 +219,20 @@ impl<L: Log + 'static> Partition<L> {
                 (None, true) => self.pause(),
             };
             match self.shared.inbox.take_all(&mut taken, Some(timeout)) {
-                Taken::Closed if self.held_back.is_some() => break self.give_up(),
-                Taken::Closed if self.waiting.is_empty() => break self.log.sync(),
+                Taken::Closed if self.held_back.is_some() => return self.give_up(),
+                Taken::Closed if self.waiting.is_empty() => return self.log.sync(),
                 _ => {
                     self.metrics.waited(taken.len());
                     taken.drain(..).for_each(|one| self.waiting.push(one));
                 }
             }
-            let done = match self.held_back.is_some() && self.retry_at > Instant::now() {
+            match self.held_back.is_some() && self.retry_at > Instant::now() {
                 // A snapshot that is done may be what makes room.
-                true => self.upkeep.take_back(&mut self.log),
-                false => self.turn(),
-            };
-            if let Err(error) = done {
-                break Err(error);
+                true => self.upkeep.take_back(&mut self.log)?,
+                false => self.turn()?,
             }
             self.hold();
-        };
-        self.upkeep.end();
-        let error = match &ended {
-            Ok(()) => QueueError::Stopping,
-            Err(error) => QueueError::Log(error.clone()),
-        };
-        self.shared.inbox.close();
-        self.shared.inbox.take_all(&mut taken, None);
-        taken.drain(..).for_each(|one| self.waiting.push(one));
-        self.refuse_all(&error);
-        ended.map_err(QueueError::Log)
+        }
     }
 
     /// What waits here counts for the limits of the inbox.
@@ -224,8 +245,8 @@ impl<L: Log + 'static> Partition<L> {
     }
 
     /// How long nothing need be done when nothing comes.
-    fn pause(&self) -> Duration {
-        let now = self.clock.now().as_millis_unsigned();
+    fn pause(&mut self) -> Duration {
+        let now = self.time.now().as_millis_unsigned();
         let due = self.state.next_due_ms().into_iter();
         let due = due.chain(self.dispatcher.next_due_ms());
         let due = due.chain(self.ticks.next_due_ms(&self.state)).min();
@@ -252,7 +273,7 @@ impl<L: Log + 'static> Partition<L> {
             batch: &mut self.batch,
             watchers: &mut self.watchers,
             first,
-            now: self.clock.now(),
+            now: self.time.now(),
             seed,
         };
         let intake = Intake::new(&self.log, self.reserve_bytes, &self.place);
@@ -275,7 +296,8 @@ impl<L: Log + 'static> Partition<L> {
             };
             match submission {
                 Submission::Enqueue(batch) => {
-                    self.told.push(enqueue(&mut turn, batch, &self.tasks_max));
+                    let limits = [&self.tasks_max, &self.chain_limit];
+                    self.told.push(enqueue(&mut turn, batch, limits));
                 }
                 Submission::Report(batch) => {
                     self.told
@@ -433,20 +455,8 @@ impl<L: Log + 'static> Partition<L> {
     fn refuse_all(&mut self, error: &QueueError) {
         while let Some(submission) = self.waiting.pop() {
             match submission {
-                Submission::Enqueue(batch) => {
-                    let outcomes = batch
-                        .items
-                        .iter()
-                        .map(|item| (item.number, Err(error.clone())));
-                    batch.sink.outcomes(&outcomes.collect::<Vec<_>>());
-                }
-                Submission::Report(batch) => {
-                    let outcomes = batch
-                        .items
-                        .iter()
-                        .map(|item| (item.number, Err(error.clone())));
-                    batch.sink.reported(&outcomes.collect::<Vec<_>>());
-                }
+                Submission::Enqueue(batch) => batch.refuse(error),
+                Submission::Report(batch) => batch.refuse(error),
                 Submission::Detach(_, Some(answer)) | Submission::Once(_, answer) => {
                     answer(Err(error.clone()));
                 }
@@ -474,4 +484,5 @@ pub(crate) struct Parts<L: Log> {
     pub tasks_max: u64,
     pub place: String,
     pub shelf: Arc<Shelf>,
+    pub chain_messages_max: u64,
 }

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use crate::api::watch::{ChangeSink, TaskChange};
 use crate::core::entry::TaskState;
 use crate::core::state::{Change, State};
+use crate::error::QueueError;
 
 /// Whose changes somebody wants.
 pub(crate) struct Subscription {
@@ -51,6 +52,14 @@ impl Watchers {
         Limit::new("queue.watchers_max", most).check(self.subscribed.len() as u64 + 1)?;
         self.subscribed.push(subscription);
         Ok(())
+    }
+
+    /// There will be no more for anybody. Whoever waits for a task looks for it again, and is refused.
+    pub fn end(&mut self, error: &QueueError) {
+        self.waiting.clear();
+        for one in self.subscribed.drain(..) {
+            one.sink.ended(error.clone());
+        }
     }
 
     /// Tells everybody who wants to know.

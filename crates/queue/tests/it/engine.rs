@@ -3,8 +3,13 @@
 use std::time::Duration;
 
 use egret_base::Coded;
+use egret_base::lifecycle::{Readiness, Service};
+use egret_base::settings::Size;
 use egret_queue::model::{AttemptEnd, Backoff, Jitter, Retention, RetryPolicy, TaskState};
-use egret_queue::{Defer, Detail, Missed, NewSchedule, NewTask, Said, SettingsChange, WorkSpec};
+use egret_queue::{
+    Defer, Detail, Missed, NewSchedule, NewTask, QueueConfig, QueueError, Said, SettingsChange,
+    WorkSpec,
+};
 
 use crate::home::{Came, Home, TENANT, config, soon};
 
@@ -357,5 +362,68 @@ async fn what_is_given_back_comes_again() {
     }
     let (_, _, attempt) = hand.task().await;
     assert_eq!(attempt, 2, "only the nack counted");
+    home.stop().await;
+}
+
+#[tokio::test]
+async fn settings_under_which_nothing_could_be_written_are_refused() {
+    type Change = fn(&mut QueueConfig);
+    let cases: [(&str, Change); 3] = [
+        ("queue.payload_bytes_max", |config| {
+            config.payload_bytes_max = Size::mib(12);
+        }),
+        ("queue.result_bytes_max", |config| {
+            config.result_bytes_max = Size::mib(10);
+        }),
+        ("queue.attachments_max", |config| {
+            config.attachments_max = 1_001;
+        }),
+    ];
+    for (name, change) in cases {
+        let mut config = config();
+        change(&mut config);
+        let error = Home::refused(config).await;
+        assert!(error.contains(name), "{error}");
+    }
+    let mut largest = config();
+    largest.payload_bytes_max = Size::mib(9);
+    let home = Home::new(largest).await;
+    home.make("q", SettingsChange::default()).await;
+    let payload = "x".repeat(9 << 20);
+    home.enqueue_one("q", task(&payload)).await;
+    home.stop().await;
+}
+
+/// Whoever waits for a partition whose thread panics is told, and whoever comes later too.
+#[tokio::test]
+async fn a_partition_that_ends_by_a_panic_keeps_nobody_waiting() {
+    let mut config = config();
+    config.partitions = 1;
+    let home = Home::new(config).await;
+    home.make("q", SettingsChange::default()).await;
+    let hand = home.worker("q", 1).await;
+    let id = home.enqueue_one("q", task("x")).await;
+    let (_, lease, _) = hand.task().await;
+    assert_eq!(home.queues.ready(), Readiness::Ready);
+    let queues = home.queues.clone();
+    let waiting = tokio::spawn(async move {
+        let patience = Duration::from_secs(3_600);
+        queues.wait(TENANT, id, patience).await
+    });
+    // It waits before what comes next.
+    while home.queues.task(TENANT, id, Detail::Brief).await.is_err() {}
+    tokio::task::yield_now().await;
+    egret_queue::testing::end_by_a_panic(&home.queues, 0);
+    let failed = |error: Option<QueueError>| error.map(|error| error.code());
+    assert_eq!(
+        failed(soon(waiting).await.unwrap().err()),
+        Some("queue_partition_failed")
+    );
+    assert!(matches!(hand.next().await, Came::Ended));
+    let said = hand.say(lease, Said::Complete, "done").await;
+    assert_eq!(failed(said.err()), Some("queue_partition_failed"));
+    let made = home.enqueue("q", &[task("y")]).await.remove(0);
+    assert_eq!(failed(made.err()), Some("queue_partition_failed"));
+    assert!(matches!(home.queues.ready(), Readiness::NotReady(_)));
     home.stop().await;
 }

@@ -4,13 +4,15 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use egret_log::Seq;
 use egret_queue::Format;
 use egret_queue::core::command::{Command, Defer, Enqueue, Held, PutSchedule};
+use egret_queue::core::state::{CALLBACKS, State, tenant_mark};
 use egret_queue::model::{
     Backoff, Jitter, QueueSettings, Retention, RetryPolicy, TaskId, TaskOptions,
 };
 use egret_queue::testing::content::{self, Content, Private};
-use egret_queue::testing::record;
+use egret_queue::testing::{record, snapshot};
 use expect_test::expect_file;
 
 const NOW_MS: u64 = 1_790_000_000_000;
@@ -250,4 +252,107 @@ fn contents_are_written_as_ever() {
         writeln!(text, "{}", hex(&bytes)).expect("text grows");
     }
     expect_file!["../golden/contents-v1.txt"].assert_eq(&text);
+}
+
+/// A partition whose records are counted.
+#[derive(Default)]
+struct Counted {
+    state: State,
+    seq: u64,
+}
+
+impl Counted {
+    fn run(&mut self, command: &Command<'_>) {
+        self.seq += 1;
+        let applied = self.state.apply(self.seq, command);
+        applied.expect("nothing to refuse");
+    }
+
+    /// Queues, and tasks of every kind.
+    fn fill(&mut self) {
+        self.run(&Command::Clock {
+            now_ms: NOW_MS,
+            seed: 7,
+        });
+        self.run(&Command::Epoch {
+            epoch: 3,
+            instance: 0x1234,
+            grace_ms: 10_000,
+        });
+        for queue in [CALLBACKS, 1, 200] {
+            self.run(&Command::PutQueue {
+                queue,
+                tenant: "acme",
+                name: "mail",
+                settings: Box::new(settings()),
+            });
+        }
+        for _ in 0..5 {
+            self.run(&Command::Enqueue(Enqueue {
+                queue: 1,
+                callback: true,
+                ..Enqueue::default()
+            }));
+        }
+        self.run(&Command::Enqueue(task()));
+        self.run(&Command::Enqueue(Enqueue {
+            after: b"",
+            origin: Some((0xabcd << 64, 604_800_000)),
+            unique: None,
+            ..task()
+        }));
+    }
+
+    /// Outcomes, somebody who waits, and a schedule.
+    fn work(&mut self) {
+        let (queue, worker, count, lease_ms) = (1, "worker-1", 4, 30_000);
+        let mut claimed = Vec::new();
+        let mut same = self.state.clone();
+        same.claim(queue, worker, count, lease_ms, &mut claimed);
+        self.run(&Command::Claim {
+            queue,
+            worker,
+            count,
+            lease_ms,
+        });
+        let held = |at: usize| Held {
+            number: claimed[at].task.number,
+            token: claimed[at].token,
+            content: b"\0r",
+        };
+        self.run(&Command::Complete(held(0)));
+        self.run(&Command::CompleteAttached(held(1)));
+        self.run(&Command::Fail {
+            held: held(2),
+            permanent: false,
+        });
+        self.run(&Command::Await {
+            task: TaskId::new(NOW_MS, 0, 0x1234, 4),
+            waiting: id(77),
+            tenant: tenant_mark("acme"),
+        });
+        let schedules = asked().into_iter();
+        for put in schedules.filter(|one| matches!(one, Command::PutSchedule(_))) {
+            self.run(&put);
+        }
+    }
+}
+
+#[test]
+fn snapshots_are_written_as_ever() {
+    let mut partition = Counted::default();
+    partition.fill();
+    partition.work();
+    let state = partition.state;
+    let census = state.census();
+    let mut bytes = Vec::new();
+    let written = snapshot::put(&mut bytes, Seq(99), &state.image(), &mut |_| {});
+    written.expect("memory is large");
+    let mut text = String::new();
+    for line in bytes.chunks(64) {
+        writeln!(text, "{}", hex(line)).expect("text grows");
+    }
+    expect_file!["../golden/snapshot-v1.txt"].assert_eq(&text);
+    let (seq, image) = snapshot::take(&*bytes, "memory".into()).expect("it is whole");
+    assert_eq!((seq, State::restore(image).census()), (Seq(99), census));
 }

@@ -52,6 +52,13 @@ impl Home {
         Self::open(config, directory, Some(kept)).await
     }
 
+    /// Why an engine with these settings does not start.
+    pub async fn refused(config: QueueConfig) -> String {
+        let kept = tempfile::tempdir().unwrap();
+        let queues = engine(&config, &kept.path().join("queue"));
+        queues.start().await.unwrap_err().message
+    }
+
     pub async fn open(
         config: QueueConfig,
         directory: PathBuf,

@@ -1,6 +1,6 @@
 //! Whose turn it is: promises that can be said in a sentence.
 
-use egret_queue::core::command::{Enqueue, Held};
+use egret_queue::core::command::{Defer, Enqueue, Held};
 use egret_queue::core::state::{Claimed, Enqueued, State};
 use egret_queue::model::QueueSettings;
 
@@ -107,4 +107,83 @@ fn nothing_starves_with_aging() {
         assert!(now_ms < BEGIN_MS + 30 * aging_ms, "it starves");
     }
     assert!(now_ms > BEGIN_MS + 9 * aging_ms);
+}
+
+fn claim_all(state: &mut State) -> Vec<Claimed> {
+    let mut claimed = Vec::new();
+    state.claim(1, "w", 100, 60_000, &mut claimed);
+    claimed
+}
+
+fn numbers(claimed: &[Claimed]) -> Vec<u64> {
+    claimed.iter().map(|one| one.task.number).collect()
+}
+
+fn put_back(state: &mut State, claimed: &Claimed, how: Defer) {
+    let held = Held {
+        number: claimed.task.number,
+        token: claimed.token,
+        content: b"",
+    };
+    assert_eq!(state.defer(3, &held, 0, how), Ok(true));
+}
+
+/// What is given back at once stands before all that are ready; of several, the last one first.
+#[test]
+fn tasks_given_back_stand_first() {
+    for how in [Defer::Release, Defer::Nack, Defer::Snooze] {
+        let mut state = partition(QueueSettings::default());
+        for _ in 0..5 {
+            enqueue(&mut state, 0, 5);
+        }
+        let [first, second] = [0; 2].map(|_| claim(&mut state).expect("there is one"));
+        put_back(&mut state, &first, how);
+        put_back(&mut state, &second, how);
+        assert_eq!(numbers(&claim_all(&mut state)), [2, 1, 3, 4, 5], "{how:?}");
+    }
+}
+
+/// Given back the last one first, or when their leases end together, they stand as they did.
+#[test]
+fn tasks_come_back_in_their_order() {
+    let mut state = partition(QueueSettings::default());
+    for _ in 0..5 {
+        enqueue(&mut state, 0, 5);
+    }
+    let taken = [0; 3].map(|_| claim(&mut state).expect("there is one"));
+    for one in taken.iter().rev() {
+        put_back(&mut state, one, Defer::Release);
+    }
+    let taken = [0; 3].map(|_| claim(&mut state).expect("there is one"));
+    assert_eq!(numbers(&taken), [1, 2, 3]);
+    state.set_clock(BEGIN_MS + 60_000, 1);
+    while state.advance(100) {}
+    assert_eq!(numbers(&claim_all(&mut state)), [1, 2, 3, 4, 5]);
+}
+
+/// Another attempt after a failure comes behind what is there; of a key, in the key's order.
+#[test]
+fn a_failed_task_stands_last_and_that_of_a_key_first() {
+    let mut at_once = QueueSettings::default();
+    at_once.retry.base_ms = 0;
+    at_once.retry.max_ms = 0;
+    for (key, order) in [(0, [2, 3, 1]), (7, [1, 2, 3])] {
+        let mut state = partition(at_once.clone());
+        for _ in 0..3 {
+            enqueue(&mut state, key, 5);
+        }
+        let first = claim(&mut state).expect("there is one");
+        let held = Held {
+            number: first.task.number,
+            token: first.token,
+            content: b"",
+        };
+        assert_eq!(state.fail(3, &held, false), Ok(true));
+        let mut found = Vec::new();
+        while let Some(claimed) = claim(&mut state) {
+            found.push(claimed.task.number);
+            complete(&mut state, &claimed);
+        }
+        assert_eq!(found, order);
+    }
 }

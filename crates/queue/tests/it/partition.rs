@@ -2,6 +2,7 @@
 //! afterwards, and nothing is acknowledged that is not. `EGRET_QUEUE_CRASH_SEEDS` sets how many seeds are
 //! run, `EGRET_QUEUE_CRASH_SEED` runs just one.
 
+mod clocks;
 mod ears;
 mod known;
 
@@ -150,9 +151,13 @@ impl Crashing {
             }
             45..65 => self.report(),
             65..85 => self.turn(),
-            85..88 => self
-                .clock
-                .advance(Duration::from_millis(self.chance.below(300))),
+            85..88 => {
+                let passed_ms = self.chance.below(300);
+                self.clock.advance(Duration::from_millis(passed_ms));
+                if self.chance.percent(10) {
+                    self.clock.set_back(Duration::from_millis(passed_ms * 10));
+                }
+            }
             88..94 => self.driven().housekeep(),
             94..97 => self.fail_soon(),
             97 => {

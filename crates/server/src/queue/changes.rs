@@ -27,6 +27,7 @@ struct Sink {
 struct Kept {
     changes: VecDeque<TaskChange>,
     missed: u64,
+    ended: Option<QueueError>,
     waker: Option<Waker>,
 }
 
@@ -46,6 +47,16 @@ impl ChangeSink for Sink {
             }
             kept.changes.push_back(change.clone());
         }
+        let waker = kept.waker.take();
+        drop(kept);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    fn ended(&self, error: QueueError) {
+        let mut kept = self.kept();
+        kept.ended = Some(error);
         let waker = kept.waker.take();
         drop(kept);
         if let Some(waker) = waker {
@@ -78,16 +89,22 @@ impl Changes {
         Ok(changes)
     }
 
-    /// The next changes, and how many were missed before them.
-    pub fn poll_next(&self, context: &mut Context<'_>) -> Poll<(Vec<TaskChange>, u64)> {
+    /// The next changes, and how many were missed before them; an error when there will be no more.
+    pub fn poll_next(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(Vec<TaskChange>, u64), QueueError>> {
         let mut kept = self.sink.kept();
         if kept.changes.is_empty() {
+            if let Some(error) = &kept.ended {
+                return Poll::Ready(Err(error.clone()));
+            }
             kept.waker = Some(context.waker().clone());
             return Poll::Pending;
         }
         let count = kept.changes.len().min(PORTION);
         let missed = std::mem::take(&mut kept.missed);
-        Poll::Ready((kept.changes.drain(..count).collect(), missed))
+        Poll::Ready(Ok((kept.changes.drain(..count).collect(), missed)))
     }
 }
 

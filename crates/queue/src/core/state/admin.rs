@@ -22,6 +22,7 @@ impl State {
         };
         let before = std::mem::replace(&mut queue.settings, settings.clone());
         self.watch_ages(id);
+        self.note_crowded(id);
         if before.key_concurrency != settings.key_concurrency {
             self.reconsider_keys(id);
         }
@@ -89,6 +90,7 @@ impl State {
         self.queues.remove(id);
         self.leaving.remove(&id);
         self.retentions.retain(|(_, queue, _)| *queue != id);
+        self.crowded.retain(|(queue, _)| *queue != id);
     }
 
     /// A task is not wanted any longer.

@@ -3,7 +3,9 @@
 //! A task may wait for one of another partition, so partitions send each other messages: *await*
 //! asks to be told how a task ends, *ended* tells it. A message is part of the sender's state from
 //! the record that caused it to the one that says it was delivered; whoever drives the partitions
-//! carries it over, and again after a crash. Receiving one twice changes nothing.
+//! carries it over, and again after a crash. Receiving one twice changes nothing, as long as those of one
+//! partition to another come in the order in which they were sent: a task that is gone is said not to have
+//! completed, and whoever was told before that it had does not wait for it any longer.
 //!
 //! Where logs are not synced before they are believed, a loss of power may leave a partition that knows
 //! of a delivery and one that does not. So every epoch asks again for all that is waited for.
@@ -12,6 +14,10 @@ use sha2::{Digest, Sha256};
 
 use super::lease::Turn;
 use super::*;
+
+/// Tasks that may wait for one. All of them are told in the one step in which it ends, so there are not
+/// any number of them; a task that waits for one that has so many is told that it will not complete.
+pub const DEPENDENTS_MAX: usize = 100_000;
 
 /// A message to another partition, or to this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +89,11 @@ impl State {
         later.map(|(number, message)| (*number, message))
     }
 
+    /// How many messages have not arrived.
+    pub fn message_count(&self) -> u64 {
+        self.messages.len() as u64
+    }
+
     fn send(&mut self, message: Message) {
         self.messages.insert(self.next_message, message);
         self.next_message += 1;
@@ -148,7 +159,7 @@ impl State {
         let found = found.filter(|place| self.mark_of(*place) == tenant);
         let state = found.map(|place| self.entries.get(place).state);
         match (found, state) {
-            (Some(place), Some(state)) if !state.has_ended() => {
+            (Some(place), Some(state)) if !state.has_ended() && self.may_wait(task, waiting) => {
                 self.entries.get_mut(place).set(flag::AWAITED);
                 let waiters = self.awaited.entry(task.number()).or_default();
                 waiters.insert(waiting);
@@ -162,6 +173,11 @@ impl State {
                 });
             }
         }
+    }
+
+    fn may_wait(&self, task: TaskId, waiting: TaskId) -> bool {
+        let waiters = self.awaited.get(&task.number());
+        waiters.is_none_or(|known| known.len() < DEPENDENTS_MAX || known.contains(&waiting))
     }
 
     /// A task has ended: those that wait for it are told.

@@ -130,6 +130,8 @@ impl State {
         for (_, queue, state) in self.retentions.clone() {
             self.note_watched(queue, state, true);
         }
+        let ids: Vec<u32> = self.queues.iter().map(|(id, _)| id).collect();
+        ids.into_iter().for_each(|id| self.note_crowded(id));
         let leaving = self.queues.iter().filter(|(_, queue)| queue.deleted);
         self.leaving = leaving.map(|(id, _)| id).collect();
         for place in 0..self.entries.extent() {

@@ -58,9 +58,10 @@ enum Holder {
 /// Where a task goes among those that are ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// It has had its turn before.
+    /// It has had its turn before, and stands before all of its priority and key: of several, the one that
+    /// came back last.
     First,
-    /// It comes anew.
+    /// It comes anew, or after an attempt that failed: behind all that are there.
     Last,
 }
 

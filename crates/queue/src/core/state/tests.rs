@@ -309,3 +309,88 @@ fn a_question_that_the_power_took_is_asked_again() {
     }
     assert_eq!(state_of(&partition, second), TaskState::Ready);
 }
+
+#[test]
+fn a_number_that_was_lowered_is_reached_step_by_step_without_anybody_ending() {
+    let mut state = partition(QueueSettings::default());
+    for _ in 0..100 {
+        enqueue(&mut state, 0);
+    }
+    for (number, token) in claim(&mut state, 100) {
+        assert_eq!(state.complete(2, &held(number, token)), Ok(true));
+    }
+    assert!(!state.advance(10));
+    let few = QueueSettings {
+        completed: Retention {
+            age_ms: 0,
+            count: 5,
+        },
+        ..QueueSettings::default()
+    };
+    state.put_queue(1, "t", "q", &few);
+    assert_eq!(state.next_due_ms(), Some(state.now_ms));
+    // Also when it goes on from a snapshot.
+    let mut state = State::restore(state.image());
+    for left in [90, 80, 70] {
+        assert!(state.advance(10));
+        assert_eq!(state.len(), left);
+    }
+    while state.advance(10) {}
+    assert_eq!((state.len(), state.next_due_ms()), (5, None));
+    assert_eq!(state_of(&state, 100), TaskState::Completed);
+    assert_eq!(state.place_of(95), None);
+}
+
+/// A message that comes again, after what it asks about is gone, does not undo the answer that came first.
+#[test]
+fn to_ask_again_about_a_task_that_is_gone_cancels_nobody() {
+    let mut state = partition(QueueSettings::default());
+    let first = enqueue(&mut state, 0);
+    let first_id = state.id_of(state.place_of(first).unwrap());
+    let second = made(
+        &mut state,
+        &Enqueue {
+            queue: 1,
+            after: &first_id.to_bytes(),
+            ..Enqueue::default()
+        },
+    );
+    let second_id = state.id_of(state.place_of(second).unwrap());
+    let leases = claim(&mut state, 2);
+    assert_eq!(leases.len(), 1);
+    state.await_task(first_id, second_id, tenant_mark("t"));
+    state.complete(9, &held(first, leases[0].1)).unwrap();
+    state.delete(first).unwrap();
+    state.await_task(first_id, second_id, tenant_mark("t"));
+    let told: Vec<Message> = state.messages().map(|(_, message)| *message).collect();
+    let ended: Vec<bool> = told
+        .iter()
+        .filter_map(|message| match message.kind {
+            MessageKind::Ended { completed } => Some(completed),
+            MessageKind::Await { .. } => None,
+        })
+        .collect();
+    assert_eq!(ended, [true, false]);
+    for completed in ended {
+        state.resolve(second_id, first_id, completed);
+    }
+    assert_eq!(state_of(&state, second), TaskState::Ready);
+}
+
+#[test]
+fn so_many_may_wait_for_a_task_and_no_more() {
+    let mut state = partition(QueueSettings::default());
+    let number = enqueue(&mut state, 0);
+    let id = state.id_of(state.place_of(number).unwrap());
+    let waiting = |number: u64| TaskId::new(BEGIN_MS, 1, 9, number);
+    for number in 0..DEPENDENTS_MAX as u64 {
+        state.await_task(id, waiting(number), tenant_mark("t"));
+    }
+    // One of them again.
+    state.await_task(id, waiting(7), tenant_mark("t"));
+    assert_eq!(state.message_count(), 0);
+    state.await_task(id, waiting(DEPENDENTS_MAX as u64), tenant_mark("t"));
+    let (_, told) = state.messages().next().unwrap();
+    assert_eq!(told.to, waiting(DEPENDENTS_MAX as u64));
+    assert_eq!(told.kind, MessageKind::Ended { completed: false });
+}

@@ -31,6 +31,7 @@ impl State {
             left -= 1;
         }
         self.drop_old(&mut left);
+        self.drop_excess(&mut left);
         self.drop_deleted(&mut left);
         left == 0 && self.next_due_ms().is_some_and(|due| due <= self.now_ms)
     }
@@ -42,6 +43,7 @@ impl State {
             self.unique_timers.next_ms(),
             self.retentions.first().map(|(due, ..)| *due),
             self.leaving.first().map(|_| self.now_ms),
+            self.crowded.first().map(|_| self.now_ms),
         ]
         .into_iter()
         .flatten()
@@ -62,12 +64,42 @@ impl State {
             let ended_ms = self.entries.get(head).at_ms;
             self.watch_age(ended_ms.saturating_add(retention.age_ms), queue, state);
         }
-        // One more than comes in, so that a number that was lowered is reached.
-        let excess = match retention.count {
+        if retention.count > 0 && len > retention.count {
+            // One for the one that came in: what is more is seen to step by step.
+            let oldest = self.queues[queue].lists[state as usize].head;
+            self.erase(oldest);
+        }
+    }
+
+    /// How many ended tasks of a queue are more than it keeps.
+    fn excess(&self, queue: u32, state: TaskState) -> u64 {
+        let row = &self.queues[queue];
+        match row.settings.retention(state).map_or(0, |one| one.count) {
             0 => 0,
-            count => len.saturating_sub(count).min(2),
-        };
-        for _ in 0..excess {
+            count => row.lists[state as usize].len.saturating_sub(count),
+        }
+    }
+
+    /// Notes which lists of a queue are too long by the settings it now has.
+    pub(super) fn note_crowded(&mut self, queue: u32) {
+        for state in TaskState::ALL {
+            match self.excess(queue, state) {
+                0 => self.crowded.remove(&(queue, state)),
+                _ => self.crowded.insert((queue, state)),
+            };
+        }
+    }
+
+    fn drop_excess(&mut self, left: &mut u32) {
+        while *left > 0 {
+            let Some((queue, state)) = self.crowded.first().copied() else {
+                return;
+            };
+            if self.excess(queue, state) == 0 {
+                self.crowded.remove(&(queue, state));
+                continue;
+            }
+            *left -= 1;
             let oldest = self.queues[queue].lists[state as usize].head;
             self.erase(oldest);
         }

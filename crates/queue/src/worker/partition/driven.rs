@@ -15,6 +15,9 @@ use crate::model::{Lease, QueueSettings};
 use crate::worker::begin;
 use crate::worker::shelf::Shelf;
 
+/// Messages that may be under way.
+const CHAIN_MESSAGES_MAX: u64 = 100;
+
 /// Whose everything is.
 const TENANT: u32 = 1;
 
@@ -26,6 +29,13 @@ pub struct Driven {
 
 /// A worker of such a partition.
 pub struct DrivenWorker(Arc<WorkSession>);
+
+/// Has the thread of a partition panic in its next turn.
+pub fn end_by_a_panic(queues: &crate::Queues, partition: usize) {
+    let ask = Box::new(|_: &mut Turn<'_>| -> Answer { panic!("asked to") });
+    // One that has ended already is what was asked for.
+    let _ = queues.inner.submit(partition, Submission::Ask(ask));
+}
 
 /// Appends bytes to those of a batch.
 fn lay_out(bytes: &mut Vec<u8>, part: &[u8]) -> std::ops::Range<u32> {
@@ -60,6 +70,7 @@ impl Driven {
                 bytes_max: 1 << 20,
             }),
             read: Box::new(move |seq| reader.read(seq)),
+            failure: std::sync::OnceLock::new(),
         });
         let peers = Arc::new(std::sync::OnceLock::from(vec![shared.clone()]));
         Ok(Self {
@@ -79,6 +90,7 @@ impl Driven {
                 tasks_max: u64::MAX,
                 place: "memory".to_owned(),
                 shelf: Arc::new(Shelf::new(Path::new(""), 0)),
+                chain_messages_max: CHAIN_MESSAGES_MAX,
             }),
             dead: false,
         })

@@ -13,6 +13,11 @@ use crate::worker::waiting::Waiting;
 /// Bytes of records in one turn, except that a single submission may be larger.
 const TURN_BYTES_MAX: usize = 4 << 20;
 
+/// Bytes of a batch for what callers send; the rest is for what comes after.
+pub(crate) fn room_bytes(batch_bytes_max: usize) -> usize {
+    batch_bytes_max / 8 * 7
+}
+
 /// See the module.
 pub(super) struct Intake {
     /// Bytes of records; the rest of the largest batch is for what is due and for claims, which come after.
@@ -28,7 +33,7 @@ impl Intake {
     pub fn new(log: &impl Log, reserve_bytes: u64, place: &str) -> Self {
         let full = log.room_bytes() < reserve_bytes && log.shortage().is_some();
         Self {
-            room_bytes: log.batch_bytes_max() / 8 * 7,
+            room_bytes: room_bytes(log.batch_bytes_max()),
             claims_bytes: log.batch_bytes_max() / 16 * 15,
             full: full.then(|| QueueError::DiskFull {
                 place: place.to_owned(),

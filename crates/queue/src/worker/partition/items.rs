@@ -4,17 +4,28 @@ use egret_base::Limit;
 
 use super::Told;
 use crate::api::sink::Enqueued as Outcome;
-use crate::api::submit::{EnqueueBatch, ReportBatch, Said};
+use crate::api::submit::{EnqueueBatch, ReportBatch, Said, Unanswered};
 use crate::core::command::{Command, Held, Refusal};
 use crate::core::state::Enqueued;
 use crate::error::QueueError;
 use crate::worker::dispatch::Dispatcher;
 use crate::worker::turn::Turn;
 
-pub(super) fn enqueue(turn: &mut Turn<'_>, batch: EnqueueBatch, tasks_max: &Limit) -> Told {
+/// Makes tasks, within the limits on tasks and on messages between those that wait for others.
+pub(super) fn enqueue(
+    turn: &mut Turn<'_>,
+    batch: EnqueueBatch,
+    [tasks_max, messages_max]: [&Limit; 2],
+) -> Told {
+    let unanswered = Unanswered(Some(batch));
+    let batch = unanswered.get();
     let mut outcomes = Vec::with_capacity(batch.items.len());
     for item in &batch.items {
-        if let Err(exceeded) = tasks_max.check(turn.state.len() as u64 + 1) {
+        let mut room = tasks_max.check(turn.state.len() as u64 + 1);
+        if room.is_ok() && !item.after.is_empty() {
+            room = messages_max.check(turn.state.message_count() + 1);
+        }
+        if let Err(exceeded) = room {
             outcomes.push((item.number, Err(exceeded.into())));
             continue;
         }
@@ -31,10 +42,12 @@ pub(super) fn enqueue(turn: &mut Turn<'_>, batch: EnqueueBatch, tasks_max: &Limi
         };
         outcomes.push((item.number, outcome));
     }
-    Told::Produced(batch.sink, outcomes)
+    Told::Produced(unanswered.answered().sink, outcomes)
 }
 
 pub(super) fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut Dispatcher) -> Told {
+    let unanswered = Unanswered(Some(batch));
+    let batch = unanswered.get();
     let mut outcomes = Vec::with_capacity(batch.items.len());
     for item in &batch.items {
         let held = item.held(&batch.bytes);
@@ -54,7 +67,7 @@ pub(super) fn report(turn: &mut Turn<'_>, batch: ReportBatch, dispatcher: &mut D
         }
         outcomes.push((item.number, reported.map_err(QueueError::from)));
     }
-    Told::Reported(batch.sink, outcomes)
+    Told::Reported(unanswered.answered().sink, outcomes)
 }
 
 fn command_of(said: Said, held: Held<'_>) -> Command<'_> {

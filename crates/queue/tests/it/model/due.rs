@@ -65,7 +65,8 @@ impl Model {
             (state, None) => {
                 let age_ms = queue.settings.retention(state).map_or(0, |one| one.age_ms);
                 let is_old = age_ms > 0 && task.at_ms + age_ms <= self.now_ms;
-                assert!(is_old, "{number} is deleted before its time");
+                let is_too_many = self.excess(task.queue, state) > 0;
+                assert!(is_old || is_too_many, "{number} is deleted before its time");
                 let oldest = self.list(task.queue, state)[0];
                 assert_eq!(oldest, number, "a younger task is deleted first");
                 self.erase(number);
@@ -85,6 +86,15 @@ impl Model {
             }
             (TaskState::Leased, Some(_)) => self.expire(number, after),
             (state, new) => panic!("{number} goes from {state:?} to {new:?} by itself"),
+        }
+    }
+
+    /// How many ended tasks there are more than are kept.
+    fn excess(&self, queue: u32, state: TaskState) -> usize {
+        let retention = self.queues[&queue].settings.retention(state);
+        match retention.map_or(0, |one| one.count) as usize {
+            0 => 0,
+            count => self.list(queue, state).len().saturating_sub(count),
         }
     }
 
@@ -158,6 +168,9 @@ impl Model {
                 continue;
             };
             if queue.deleted {
+                due.push(self.now_ms);
+            }
+            if self.excess(*id, *state) > 0 {
                 due.push(self.now_ms);
             }
             let retention = queue.settings.retention(*state);

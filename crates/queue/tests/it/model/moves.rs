@@ -170,8 +170,7 @@ impl Model {
         let most = most.map_or(0, |retention| retention.count) as usize;
         let list = self.list(queue, state);
         if most > 0 && list.len() > most {
-            let too_many = list[..(list.len() - most).min(2)].to_vec();
-            too_many.into_iter().for_each(|oldest| self.erase(oldest));
+            self.erase(list[0]);
         }
     }
 

@@ -11,6 +11,7 @@ use tonic::Status;
 
 use super::convert;
 use super::outlet::Stopping;
+use crate::problem::grpc_status;
 use crate::queue::Changes;
 
 /// A subscription.
@@ -46,11 +47,12 @@ impl Stream for Watch {
             return Poll::Ready(self.stopping.farewell().map(Err));
         }
         let next = self.changes.poll_next(context);
-        next.map(|(changes, missed)| {
-            Some(Ok(v1::WatchResponse {
+        next.map(|next| {
+            let response = next.map(|(changes, missed)| v1::WatchResponse {
                 changes: changes.into_iter().map(told).collect(),
                 missed,
-            }))
+            });
+            Some(response.map_err(|error| grpc_status(&error)))
         })
     }
 }

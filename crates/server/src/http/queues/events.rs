@@ -121,9 +121,13 @@ impl Stream for Events {
         if self.stopping.as_mut().poll(context).is_ready() {
             return Poll::Ready(None);
         }
-        if let Poll::Ready((changes, missed)) = self.changes.poll_next(context) {
-            self.keep_alive.reset();
-            return Poll::Ready(Some(Ok(told(&changes, missed))));
+        match self.changes.poll_next(context) {
+            Poll::Ready(Ok((changes, missed))) => {
+                self.keep_alive.reset();
+                return Poll::Ready(Some(Ok(told(&changes, missed))));
+            }
+            Poll::Ready(Err(_)) => return Poll::Ready(None),
+            Poll::Pending => {}
         }
         let tick = self.keep_alive.poll_tick(context);
         tick.map(|_| Some(Ok(Bytes::from_static(b": egret\n\n"))))
