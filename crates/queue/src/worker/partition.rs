@@ -106,11 +106,10 @@ pub(crate) struct Partition<L: Log> {
     told_at: Option<Instant>,
     partition: usize,
     pub reserve_bytes: u64,
-    /// Of `queue.tasks_max` this partition's share.
-    tasks_max: Limit,
+    /// Of `queue.tasks_max` this partition's share, and its messages between tasks that wait for others.
+    limits: [Limit; 2],
     pub place: String,
     shelf: Arc<Shelf>,
-    chain_limit: Limit,
     batch: Batch,
     waiting: Waiting,
     post: Post,
@@ -148,10 +147,12 @@ impl<L: Log + 'static> Partition<L> {
             told_at: None,
             partition: parts.partition,
             reserve_bytes: parts.reserve_bytes,
-            tasks_max: Limit::new("queue.tasks_max", parts.tasks_max),
+            limits: [
+                Limit::new("queue.tasks_max", parts.tasks_max),
+                Limit::new("queue.chain_messages_max", parts.chain_messages_max),
+            ],
             place: parts.place,
             shelf: parts.shelf,
-            chain_limit: Limit::new("queue.chain_messages_max", parts.chain_messages_max),
             batch: Batch::new(),
             waiting: Waiting::default(),
             post: parts.post,
@@ -278,7 +279,7 @@ impl<L: Log + 'static> Partition<L> {
         };
         let intake = Intake::new(&self.log, self.reserve_bytes, &self.place);
         // Before anything else, so that a schedule that changes has made what it had to make.
-        let room = intake.room_for_ticks(&self.tasks_max, turn.state.len());
+        let room = intake.room_for_ticks(&self.limits[0], turn.state.len());
         self.ticks.run(&mut turn, &room, &*self.shared.read);
         let mut items = 0;
         while items < turn_max(&self.waiting) && intake.has_room(&self.waiting, turn.batch) {
@@ -296,8 +297,7 @@ impl<L: Log + 'static> Partition<L> {
             };
             match submission {
                 Submission::Enqueue(batch) => {
-                    let limits = [&self.tasks_max, &self.chain_limit];
-                    self.told.push(enqueue(&mut turn, batch, limits));
+                    self.told.push(enqueue(&mut turn, batch, &self.limits));
                 }
                 Submission::Report(batch) => {
                     self.told

@@ -15,7 +15,7 @@ use crate::worker::turn::Turn;
 pub(super) fn enqueue(
     turn: &mut Turn<'_>,
     batch: EnqueueBatch,
-    [tasks_max, messages_max]: [&Limit; 2],
+    [tasks_max, messages_max]: &[Limit; 2],
 ) -> Told {
     let unanswered = Unanswered(Some(batch));
     let batch = unanswered.get();
