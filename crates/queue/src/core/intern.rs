@@ -1,51 +1,158 @@
 //! Values that many tasks share, kept once and named by a number.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeSet, HashMap};
-use std::hash::Hash;
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
 
-/// Values by number. Number 0 is the default value and always known.
+use hashbrown::HashTable;
+
+/// Values in a page.
+const PAGE_VALUES: usize = 512;
+
+/// Values by number, with how often each is used, in pages that a snapshot can share: a clone costs one
+/// reference count a page, and the first change of a shared page copies the page, not its values.
 #[derive(Clone, Debug)]
-pub struct Interner<T> {
-    values: Vec<(T, u64)>,
-    numbers: HashMap<T, u32>,
-    /// Numbers to be used again, the lowest first: which they are does not depend on their history.
-    free: BTreeSet<u32>,
+pub struct Values<T> {
+    pages: Vec<Arc<[Value<T>]>>,
+    /// Numbers that have been in use at least once, 0 included.
+    used: u32,
 }
 
-impl<T: Clone + Default + Eq + Hash> Default for Interner<T> {
-    fn default() -> Self {
+#[derive(Debug)]
+struct Value<T> {
+    value: Arc<T>,
+    uses: u64,
+}
+
+impl<T> Clone for Value<T> {
+    fn clone(&self) -> Self {
         Self {
-            values: vec![(T::default(), 1)],
-            numbers: HashMap::from([(T::default(), 0)]),
-            free: BTreeSet::new(),
+            value: self.value.clone(),
+            uses: self.uses,
         }
     }
 }
 
-impl<T: Clone + Default + Eq + Hash> Interner<T> {
+impl<T: Default> Default for Values<T> {
+    /// Number 0 alone.
+    fn default() -> Self {
+        let mut values = Self {
+            pages: Vec::new(),
+            used: 0,
+        };
+        values.set(0, T::default(), 1);
+        values
+    }
+}
+
+impl<T: Default> Values<T> {
+    fn at(&self, number: u32) -> &Value<T> {
+        let number = number as usize;
+        &self.pages[number / PAGE_VALUES][number % PAGE_VALUES]
+    }
+
+    fn at_mut(&mut self, number: u32) -> &mut Value<T> {
+        let number = number as usize;
+        let page = &mut self.pages[number / PAGE_VALUES];
+        &mut Arc::make_mut(page)[number % PAGE_VALUES]
+    }
+
+    fn set(&mut self, number: u32, value: T, uses: u64) {
+        while self.pages.len() <= number as usize / PAGE_VALUES {
+            let unused = Value {
+                value: Arc::default(),
+                uses: 0,
+            };
+            self.pages.push(vec![unused; PAGE_VALUES].into());
+        }
+        self.used = self.used.max(number + 1);
+        *self.at_mut(number) = Value {
+            value: Arc::new(value),
+            uses,
+        };
+    }
+
+    /// Values in use with their numbers and counts, without number 0's.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T, u64)> {
+        let numbered = (1..self.used).map(|number| (number, self.at(number)));
+        numbered
+            .filter(|(_, value)| value.uses > 0)
+            .map(|(number, value)| (number, &*value.value, value.uses))
+    }
+
+    /// Rebuilds from what [`Values::iter`] gave.
+    pub fn restore(values: impl Iterator<Item = (u32, T, u64)>) -> Self {
+        let mut restored = Self::default();
+        for (number, value, uses) in values {
+            restored.set(number, value, uses);
+        }
+        restored
+    }
+}
+
+/// Values by number. Number 0 is the default value and always known.
+#[derive(Clone, Debug)]
+pub struct Interner<T> {
+    values: Values<T>,
+    numbers: HashTable<u32>,
+    hasher: RandomState,
+    /// Numbers to be used again, the lowest first: which they are does not depend on their history.
+    free: BTreeSet<u32>,
+}
+
+impl<T: Default + Eq + Hash> Default for Interner<T> {
+    fn default() -> Self {
+        Self::new(Values::default())
+    }
+}
+
+impl<T: Default + Eq + Hash> Interner<T> {
+    /// Goes on with these values.
+    pub fn new(values: Values<T>) -> Self {
+        let mut interner = Self {
+            numbers: HashTable::new(),
+            hasher: RandomState::new(),
+            free: BTreeSet::new(),
+            values,
+        };
+        for number in 0..interner.values.used {
+            match interner.values.at(number).uses {
+                0 => drop(interner.free.insert(number)),
+                _ => interner.note(number),
+            }
+        }
+        interner
+    }
+
+    /// What a snapshot needs of it.
+    pub fn values(&self) -> &Values<T> {
+        &self.values
+    }
+
+    /// Makes a value be found.
+    fn note(&mut self, number: u32) {
+        let (values, hasher) = (&self.values, &self.hasher);
+        let hash = |number: &u32| hasher.hash_one(&*values.at(*number).value);
+        self.numbers.insert_unique(hash(&number), number, hash);
+    }
+
     /// The number of a value, counted as one use more.
     pub fn acquire<Q>(&mut self, value: &Q) -> u32
     where
         T: Borrow<Q> + for<'a> From<&'a Q>,
         Q: Eq + Hash + ?Sized,
     {
-        if let Some(number) = self.numbers.get(value).copied() {
+        let values = &self.values;
+        let is_it = |number: &u32| T::borrow(&values.at(*number).value) == value;
+        let found = self.numbers.find(self.hasher.hash_one(value), is_it);
+        if let Some(number) = found.copied() {
             self.hold(number, 1);
             return number;
         }
-        let kept = T::from(value);
-        let number = match self.free.pop_first() {
-            Some(number) => {
-                self.values[number as usize] = (kept.clone(), 1);
-                number
-            }
-            None => {
-                self.values.push((kept.clone(), 1));
-                self.values.len() as u32 - 1
-            }
-        };
-        self.numbers.insert(kept, number);
+        let number = self.free.pop_first().unwrap_or(self.values.used);
+        self.values.set(number, T::from(value), 1);
+        self.note(number);
         number
     }
 
@@ -54,7 +161,7 @@ impl<T: Clone + Default + Eq + Hash> Interner<T> {
         if number == 0 {
             return;
         }
-        self.values[number as usize].1 += uses;
+        self.values.at_mut(number).uses += uses;
     }
 
     /// Ends uses of a number; without any the value is forgotten.
@@ -62,44 +169,20 @@ impl<T: Clone + Default + Eq + Hash> Interner<T> {
         if number == 0 {
             return;
         }
-        let (value, left) = &mut self.values[number as usize];
-        *left -= uses;
-        if *left == 0 {
-            self.numbers.remove(value);
-            *value = T::default();
-            self.free.insert(number);
+        let value = self.values.at_mut(number);
+        value.uses -= uses;
+        if value.uses > 0 {
+            return;
         }
+        let forgotten = std::mem::take(&mut value.value);
+        let hash = self.hasher.hash_one(&*forgotten);
+        let found = self.numbers.find_entry(hash, |other| *other == number);
+        found.expect("a value in use is found").remove();
+        self.free.insert(number);
     }
 
     /// The value with this number.
     pub fn get(&self, number: u32) -> &T {
-        &self.values[number as usize].0
-    }
-
-    /// Values in use with their numbers and counts, without number 0's.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &T, u64)> {
-        let numbered = self.values.iter().enumerate().skip(1);
-        numbered
-            .filter(|(_, (_, uses))| *uses > 0)
-            .map(|(number, (value, uses))| (number as u32, value, *uses))
-    }
-
-    /// Rebuilds from what [`Interner::iter`] gave.
-    pub fn restore(values: impl Iterator<Item = (u32, T, u64)>) -> Self {
-        let mut interner = Self::default();
-        for (number, value, uses) in values {
-            let place = number as usize;
-            if interner.values.len() <= place {
-                interner.values.resize(place + 1, (T::default(), 0));
-            }
-            interner.numbers.insert(value.clone(), number);
-            interner.values[place] = (value, uses);
-        }
-        let unused = interner.values.iter().enumerate();
-        interner.free = unused
-            .filter(|(_, (_, uses))| *uses == 0)
-            .map(|(number, _)| number as u32)
-            .collect();
-        interner
+        &self.values.at(number).value
     }
 }

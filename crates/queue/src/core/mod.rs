@@ -5,6 +5,7 @@ pub mod entry;
 pub mod intern;
 pub mod lanes;
 pub mod list;
+pub mod numbered;
 pub mod retry;
 pub mod slab;
 pub mod state;

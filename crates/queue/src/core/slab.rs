@@ -21,12 +21,48 @@ pub trait Row: Clone + Default {
     fn is_free(&self) -> bool;
 }
 
+/// Free places in a full chunk.
+const CHUNK_PLACES: usize = 4_096;
+
+/// Free places, used last in, first out. All but the last few are in chunks that never change, so that
+/// a clone is short however many there are.
+#[derive(Clone, Debug, Default)]
+struct Free {
+    full: Vec<Arc<[Place]>>,
+    last: Vec<Place>,
+}
+
+impl Free {
+    fn push(&mut self, place: Place) {
+        if self.last.len() == CHUNK_PLACES {
+            self.full.push(self.last.as_slice().into());
+            self.last.clear();
+        }
+        self.last.push(place);
+    }
+
+    fn pop(&mut self) -> Option<Place> {
+        if self.last.is_empty() {
+            self.last.extend_from_slice(&self.full.pop()?);
+        }
+        self.last.pop()
+    }
+
+    fn len(&self) -> usize {
+        self.full.len() * CHUNK_PLACES + self.last.len()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Place> {
+        let full = self.full.iter().flat_map(|chunk| chunk.iter());
+        full.chain(&self.last).copied()
+    }
+}
+
 /// Rows by place.
 #[derive(Clone, Debug)]
 pub struct Slab<R> {
     pages: Vec<Arc<[R]>>,
-    /// Free places, used last in, first out.
-    free: Vec<Place>,
+    free: Free,
     /// Places that have been in use at least once.
     used: Place,
 }
@@ -35,7 +71,7 @@ impl<R> Default for Slab<R> {
     fn default() -> Self {
         Self {
             pages: Vec::new(),
-            free: Vec::new(),
+            free: Free::default(),
             used: 0,
         }
     }
@@ -89,8 +125,8 @@ impl<R: Row> Slab<R> {
     }
 
     /// Places that were in use and are free, the next to be used last.
-    pub fn free(&self) -> &[Place] {
-        &self.free
+    pub fn free(&self) -> impl Iterator<Item = Place> {
+        self.free.iter()
     }
 
     /// How many places have ever been in use: the length of [`Slab::places`].
@@ -110,7 +146,7 @@ impl<R: Row> Slab<R> {
         for row in places {
             slab.insert(row.unwrap_or_default());
         }
-        slab.free = free;
+        free.into_iter().for_each(|place| slab.free.push(place));
         slab
     }
 }

@@ -33,9 +33,10 @@ pub use schedule::{CALLBACKS, NEVER_MS, Schedule, callback_key};
 
 use super::command::{Command, Enqueue, Refusal};
 use super::entry::{Entry, TaskState, flag};
-use super::intern::Interner;
+use super::intern::{Interner, Values};
 use super::lanes::{self, Flow, Lane, Rings};
 use super::list::List;
+use super::numbered::Numbered;
 use super::retry::mix;
 use super::slab::{NOWHERE, Place, Row, Slab};
 use super::wheel::{Links, Timed, Wheel};
@@ -79,14 +80,14 @@ pub struct State {
     /// Lists of ended tasks that are longer than their queue keeps, since it has come to keep fewer.
     pub(super) crowded: BTreeSet<(u32, TaskState)>,
     /// Which tasks wait for a task here.
-    pub(super) awaited: BTreeMap<u64, BTreeSet<TaskId>>,
+    pub(super) awaited: Numbered<BTreeSet<TaskId>>,
     /// What tasks here wait for.
-    pub(super) waits: BTreeMap<u64, Vec<TaskId>>,
-    pub(super) messages: BTreeMap<u64, Message>,
+    pub(super) waits: Numbered<Vec<TaskId>>,
+    pub(super) messages: Numbered<Message>,
     pub(super) schedules: BTreeMap<(Box<str>, Box<str>), Schedule>,
     ticks: schedule::Ticks,
     /// What tasks here tell of that are callbacks.
-    pub(super) callbacks: BTreeMap<u64, About>,
+    pub(super) callbacks: Numbered<About>,
     /// See [`News`].
     pub news: News,
 }
@@ -122,12 +123,12 @@ impl Default for State {
             leaving: BTreeSet::new(),
             retentions: BTreeSet::new(),
             crowded: BTreeSet::new(),
-            awaited: BTreeMap::new(),
-            waits: BTreeMap::new(),
-            messages: BTreeMap::new(),
+            awaited: Numbered::default(),
+            waits: Numbered::default(),
+            messages: Numbered::default(),
             schedules: BTreeMap::new(),
             ticks: BTreeSet::new(),
-            callbacks: BTreeMap::new(),
+            callbacks: Numbered::default(),
             news: News::default(),
         }
     }

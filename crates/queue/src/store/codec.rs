@@ -155,6 +155,15 @@ impl<'a> Reader<'a> {
         self.take(length)
     }
 
+    /// A reader of bytes of [`put_bytes`].
+    ///
+    /// # Errors
+    /// [`Malformed`] when there are fewer than announced.
+    pub fn part(&mut self) -> Result<Reader<'a>, Malformed> {
+        let rest = self.bytes()?;
+        Ok(Reader { rest, ..*self })
+    }
+
     /// Bytes of [`put_bytes`] that are text.
     ///
     /// # Errors

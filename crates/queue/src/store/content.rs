@@ -25,7 +25,9 @@ mod field {
 
 /// Wire types of Protocol Buffers.
 const VARINT: u64 = 0;
+const EIGHT_BYTES: u64 = 1;
 const LENGTH: u64 = 2;
+const FOUR_BYTES: u64 = 5;
 
 /// What bytes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,7 +171,7 @@ pub fn take_for_workers(fields: &[u8]) -> Result<Content<'_>, Malformed> {
         let tag = from.varint()?;
         match (tag >> 3, tag & 7) {
             (field::PAYLOAD, LENGTH) => result.payload = from.bytes()?,
-            (field::FORMAT, VARINT) if from.varint()? == 1 => result.format = Format::Json,
+            (field::FORMAT, VARINT) => result.format = take_format(&mut from)?,
             (field::ORDERING_KEY, LENGTH) => result.ordering_key = from.text()?,
             (field::METADATA, LENGTH) => {
                 let (name, value) = take_entry(from.bytes()?)?;
@@ -177,10 +179,30 @@ pub fn take_for_workers(fields: &[u8]) -> Result<Content<'_>, Malformed> {
             }
             (field::TRACEPARENT, LENGTH) => result.traceparent = from.text()?,
             (field::TRACESTATE, LENGTH) => result.tracestate = from.text()?,
-            _ => return Err(from.malformed()),
+            (_, wire_type) => skip(&mut from, wire_type)?,
         }
     }
     Ok(result)
+}
+
+/// A format that is not known here is that of bytes: nobody can say more of them.
+fn take_format(from: &mut Reader<'_>) -> Result<Format, Malformed> {
+    Ok(match from.varint()? {
+        1 => Format::Json,
+        _ => Format::Bytes,
+    })
+}
+
+/// Passes over a field that is not known here: another version has written it.
+fn skip(from: &mut Reader<'_>, wire_type: u64) -> Result<(), Malformed> {
+    match wire_type {
+        VARINT => drop(from.varint()?),
+        EIGHT_BYTES => drop(from.take(8)?),
+        LENGTH => drop(from.bytes()?),
+        FOUR_BYTES => drop(from.take(4)?),
+        _ => return Err(from.malformed()),
+    }
+    Ok(())
 }
 
 fn take_entry(entry: &[u8]) -> Result<(&str, &str), Malformed> {
@@ -190,7 +212,7 @@ fn take_entry(entry: &[u8]) -> Result<(&str, &str), Malformed> {
         match from.varint()? {
             tag if tag == 1 << 3 | LENGTH => name = from.text()?,
             tag if tag == 2 << 3 | LENGTH => value = from.text()?,
-            _ => return Err(from.malformed()),
+            tag => skip(&mut from, tag & 7)?,
         }
     }
     Ok((name, value))

@@ -42,16 +42,18 @@ mod kind {
     pub const COMPLETE_ATTACHED: u8 = 24;
 }
 
-/// Which optional parts a task has.
+/// Which optional parts a task has, as a number of any length. A part that is not known here cannot be
+/// passed over: what follows would be taken for something else.
 mod part {
-    pub const RUN_AT: u8 = 1;
-    pub const KEY: u8 = 2;
-    pub const UNIQUE: u8 = 4;
-    pub const OPTIONS: u8 = 8;
-    pub const TAGS: u8 = 16;
-    pub const CALLBACK: u8 = 32;
-    pub const AFTER: u8 = 64;
-    pub const ORIGIN: u8 = 128;
+    pub const RUN_AT: u64 = 1;
+    pub const KEY: u64 = 2;
+    pub const UNIQUE: u64 = 4;
+    pub const OPTIONS: u64 = 8;
+    pub const TAGS: u64 = 16;
+    pub const CALLBACK: u64 = 32;
+    pub const AFTER: u64 = 64;
+    pub const ORIGIN: u64 = 128;
+    pub const ALL: u64 = 255;
 }
 
 /// Reads a record.
@@ -196,8 +198,11 @@ fn take_id(from: &mut Reader<'_>) -> Result<TaskId, Malformed> {
 }
 
 fn take_task(mut from: Reader<'_>) -> Result<Enqueue<'_>, Malformed> {
-    let parts = from.u8()?;
-    let has = |bit: u8| parts & bit != 0;
+    let parts = from.varint()?;
+    if parts > part::ALL {
+        return Err(from.malformed());
+    }
+    let has = |bit: u64| parts & bit != 0;
     let mut task = Enqueue {
         priority: from.u8()?,
         shard: from.u16()?,

@@ -3,6 +3,10 @@
 //! A file begins with 8 bytes of magic and the version (u32), then come blocks: length (u32), CRC-32C of
 //! the bytes (u32), the bytes. A block of length zero ends the file. What is in the blocks is a sequence
 //! of items, none of which crosses from one block to the next; `rows` has their layout. Little endian.
+//!
+//! Most items begin with their length. What a later version adds to one comes at its end: a reader that
+//! does not know it passes over it, and one that misses it takes what it stands for to be absent. A change
+//! of which that is not true is another version.
 
 mod rows;
 mod whole;
@@ -14,7 +18,7 @@ use std::path::{Path, PathBuf};
 use egret_base::durable;
 use egret_log::Seq;
 
-use super::codec::{Malformed, Reader};
+use super::codec::{Malformed, Reader, put_bytes};
 use crate::core::state::{Image, State};
 use crate::error::{QueueError, io};
 
@@ -44,6 +48,8 @@ pub(crate) struct Written {
 struct BlockWriter<W> {
     to: W,
     block: Vec<u8>,
+    /// An item, until its length is known.
+    item: Vec<u8>,
     written: u64,
 }
 
@@ -54,6 +60,16 @@ impl<W: Write> BlockWriter<W> {
         if self.block.len() >= BLOCK_BYTES {
             self.flush()?;
         }
+        Ok(())
+    }
+
+    /// Adds an item after its length.
+    fn sized(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> std::io::Result<()> {
+        let mut item = std::mem::take(&mut self.item);
+        put(&mut item);
+        self.item(|out| put_bytes(out, &item))?;
+        item.clear();
+        self.item = item;
         Ok(())
     }
 
@@ -94,6 +110,14 @@ impl<R: Read> BlockReader<R> {
         let item = take(&mut reader)?;
         self.at = self.block.len() - reader.rest().len();
         Ok(item)
+    }
+
+    /// Takes the next item that begins with its length.
+    fn sized<T>(
+        &mut self,
+        take: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+    ) -> Result<T, QueueError> {
+        self.item(|reader| take(&mut reader.part()?))
     }
 
     fn next_block(&mut self) -> Result<(), QueueError> {
@@ -178,6 +202,7 @@ pub fn put(
     let mut to = BlockWriter {
         to,
         block: Vec::with_capacity(BLOCK_BYTES * 2),
+        item: Vec::new(),
         written: 12,
     };
     to.item(|out| out.extend_from_slice(&seq.0.to_le_bytes()))?;
@@ -230,8 +255,18 @@ pub fn take(from: impl Read, path: PathBuf) -> Result<(Seq, Image), QueueError> 
     let mut head = [0; 12];
     let read = from.from.read_exact(&mut head);
     read.map_err(io("reading", &from.path))?;
-    if head[..8] != *MAGIC || head[8..] != VERSION.to_le_bytes() {
+    if head[..8] != *MAGIC {
         return Err(Malformed { what: WHAT }.into());
+    }
+    let version = Reader::new(&head[8..], WHAT).u32()?;
+    if version != VERSION {
+        return Err(QueueError::Io {
+            doing: "reading",
+            path: from.path.display().to_string(),
+            reason: format!(
+                "it has version {version}, this program reads {VERSION}: use a newer one"
+            ),
+        });
     }
     let seq = from.item(|reader| reader.u64())?;
     Ok((Seq(seq), whole::take(&mut from)?))

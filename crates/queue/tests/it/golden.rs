@@ -356,3 +356,40 @@ fn snapshots_are_written_as_ever() {
     let (seq, image) = snapshot::take(&*bytes, "memory".into()).expect("it is whole");
     assert_eq!((seq, State::restore(image).census()), (Seq(99), census));
 }
+
+/// As Protocol Buffers have it: who works on a task may be told more by a later version than this one knows.
+#[test]
+fn fields_that_are_not_known_are_passed_over() {
+    let content = Content {
+        payload: b"hi",
+        format: Format::Json,
+        ..Content::default()
+    };
+    let mut bytes = Vec::new();
+    content::put(&mut bytes, &content);
+    let known = bytes.len();
+    for unknown in [
+        &[0xa8, 6, 7][..],
+        &[0xa9, 6, 1, 2, 3, 4, 5, 6, 7, 8],
+        &[0xaa, 6, 2, b'h', b'o'],
+        &[0xad, 6, 1, 2, 3, 4],
+    ] {
+        bytes.truncate(known);
+        bytes.extend_from_slice(unknown);
+        assert_eq!(content::take(&bytes).as_ref(), Ok(&content), "{unknown:?}");
+    }
+    // A group, which no version writes.
+    bytes.truncate(known);
+    bytes.extend_from_slice(&[0xab, 6]);
+    assert!(content::take(&bytes).is_err());
+}
+
+#[test]
+fn a_part_of_a_task_that_is_not_known_is_refused() {
+    let mut bytes = Vec::new();
+    record::encode(&Command::Enqueue(Enqueue::default()), &mut bytes);
+    assert!(record::decode(&bytes).is_ok());
+    // The number of its parts, with one more than there are.
+    bytes.splice(1..2, [0x80, 0x02]);
+    assert!(record::decode(&bytes).is_err());
+}

@@ -78,15 +78,12 @@ impl State {
 
     /// Messages that have not arrived, by number.
     pub fn messages(&self) -> impl Iterator<Item = (u64, &Message)> {
-        self.messages
-            .iter()
-            .map(|(number, message)| (*number, message))
+        self.messages.iter()
     }
 
     /// Messages sent after the one with this number.
     pub fn messages_after(&self, number: u64) -> impl Iterator<Item = (u64, &Message)> {
-        let later = self.messages.range(number + 1..);
-        later.map(|(number, message)| (*number, message))
+        self.messages.from(number + 1)
     }
 
     /// How many messages have not arrived.
@@ -101,7 +98,7 @@ impl State {
 
     /// A message has arrived.
     pub fn delivered(&mut self, message: u64) {
-        self.messages.remove(&message);
+        self.messages.remove(message);
     }
 
     /// A new task waits for others: 16 bytes each.
@@ -125,31 +122,35 @@ impl State {
 
     pub(super) fn stop_waiting(&mut self, place: Place) {
         let number = self.entries.get(place).number;
-        self.waits.remove(&number);
+        self.waits.remove(number);
     }
 
     /// Asks once more for everything that tasks here wait for, unless it is about to be asked.
     pub(super) fn ask_again(&mut self) {
-        let unasked = self.messages.values();
+        let unasked = self.messages.iter().map(|(_, message)| message);
         let unasked = unasked.filter(|message| matches!(message.kind, MessageKind::Await { .. }));
         let unasked: BTreeSet<(TaskId, TaskId)> = unasked.map(|one| (one.from, one.to)).collect();
-        for (number, tasks) in std::mem::take(&mut self.waits) {
+        let asked = self.waits.iter().flat_map(|(number, tasks)| {
             let place = self.place_of(number).expect("a task that waits is here");
             let (from, tenant) = (self.id_of(place), self.mark_of(place));
-            for to in tasks.iter().filter(|to| !unasked.contains(&(from, **to))) {
-                self.send(Message {
+            let kind = MessageKind::Await { tenant };
+            let tasks = tasks.iter().filter(|to| !unasked.contains(&(from, **to)));
+            tasks
+                .map(|to| Message {
                     to: *to,
                     from,
-                    kind: MessageKind::Await { tenant },
-                });
-            }
-            self.waits.insert(number, tasks);
+                    kind,
+                })
+                .collect::<Vec<_>>()
+        });
+        for message in asked.collect::<Vec<_>>() {
+            self.send(message);
         }
     }
 
     /// The tasks that the one with this number still waits for.
     pub fn waits_for(&self, number: u64) -> &[TaskId] {
-        self.waits.get(&number).map_or(&[], Vec::as_slice)
+        self.waits.get(number).map_or(&[], Vec::as_slice)
     }
 
     /// A task, perhaps elsewhere, waits for one here.
@@ -161,7 +162,7 @@ impl State {
         match (found, state) {
             (Some(place), Some(state)) if !state.has_ended() && self.may_wait(task, waiting) => {
                 self.entries.get_mut(place).set(flag::AWAITED);
-                let waiters = self.awaited.entry(task.number()).or_default();
+                let waiters = self.awaited.get_or_default(task.number());
                 waiters.insert(waiting);
             }
             _ => {
@@ -176,7 +177,7 @@ impl State {
     }
 
     fn may_wait(&self, task: TaskId, waiting: TaskId) -> bool {
-        let waiters = self.awaited.get(&task.number());
+        let waiters = self.awaited.get(task.number());
         waiters.is_none_or(|known| known.len() < DEPENDENTS_MAX || known.contains(&waiting))
     }
 
@@ -184,7 +185,7 @@ impl State {
     pub(super) fn tell_waiting(&mut self, place: Place, completed: bool) {
         self.entries.get_mut(place).clear(flag::AWAITED);
         let from = self.id_of(place);
-        for to in self.awaited.remove(&from.number()).unwrap_or_default() {
+        for to in self.awaited.remove(from.number()).unwrap_or_default() {
             let kind = MessageKind::Ended { completed };
             self.send(Message { to, from, kind });
         }
@@ -196,7 +197,7 @@ impl State {
             return;
         };
         let number = waiting.number();
-        let Some(tasks) = self.waits.get_mut(&number) else {
+        let Some(tasks) = self.waits.get_mut(number) else {
             return;
         };
         let Some(position) = tasks.iter().position(|other| *other == task) else {
@@ -210,7 +211,7 @@ impl State {
         if !tasks.is_empty() {
             return;
         }
-        self.waits.remove(&number);
+        self.waits.remove(number);
         self.exit(place);
         match self.entries.get(place).at_ms {
             at_ms if at_ms > self.now_ms => self.delay(place, at_ms),

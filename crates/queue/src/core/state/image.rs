@@ -3,7 +3,7 @@
 use super::*;
 
 /// Everything that decides on what a partition does, without the maps that find it. Taking one costs a
-/// reference count a page of rows, and a copy of what there is little of.
+/// reference count a page, and a copy of what there is little of.
 #[derive(Clone, Debug)]
 pub struct Image {
     /// See [`State`].
@@ -37,25 +37,25 @@ pub struct Image {
     /// See [`State`].
     pub pasts: Slab<Past>,
     /// See [`State`].
-    pub options: Interner<TaskOptions>,
+    pub options: Values<TaskOptions>,
     /// See [`State`].
-    pub tags: Interner<Box<[u8]>>,
+    pub tags: Values<Box<[u8]>>,
     /// See [`State`].
-    pub workers: Interner<Box<str>>,
+    pub workers: Values<Box<str>>,
     /// See [`State`].
     pub next_queue: u32,
     /// See [`State`].
     pub retentions: BTreeSet<(u64, u32, TaskState)>,
     /// See [`State`].
-    pub awaited: BTreeMap<u64, BTreeSet<TaskId>>,
+    pub awaited: Numbered<BTreeSet<TaskId>>,
     /// See [`State`].
-    pub waits: BTreeMap<u64, Vec<TaskId>>,
+    pub waits: Numbered<Vec<TaskId>>,
     /// See [`State`].
-    pub messages: BTreeMap<u64, Message>,
+    pub messages: Numbered<Message>,
     /// See [`State`].
     pub schedules: BTreeMap<(Box<str>, Box<str>), Schedule>,
     /// See [`State`].
-    pub callbacks: BTreeMap<u64, About>,
+    pub callbacks: Numbered<About>,
 }
 
 impl State {
@@ -77,9 +77,9 @@ impl State {
             uniques: self.uniques.clone(),
             unique_timers: self.unique_timers.clone(),
             pasts: self.pasts.clone(),
-            options: self.options.clone(),
-            tags: self.tags.clone(),
-            workers: self.workers.clone(),
+            options: self.options.values().clone(),
+            tags: self.tags.values().clone(),
+            workers: self.workers.values().clone(),
             next_queue: self.next_queue,
             retentions: self.retentions.clone(),
             awaited: self.awaited.clone(),
@@ -108,9 +108,9 @@ impl State {
             uniques: image.uniques,
             unique_timers: image.unique_timers,
             pasts: image.pasts,
-            options: image.options,
-            tags: image.tags,
-            workers: image.workers,
+            options: Interner::new(image.options),
+            tags: Interner::new(image.tags),
+            workers: Interner::new(image.workers),
             next_queue: image.next_queue,
             retentions: image.retentions,
             awaited: image.awaited,

@@ -150,7 +150,7 @@ impl State {
         self.workers.release(entry.worker, 1);
         self.erase_pasts(entry.past);
         if entry.has(flag::IS_CALLBACK) {
-            self.callbacks.remove(&entry.number);
+            self.callbacks.remove(entry.number);
         }
         if entry.has(flag::ATTACHED) {
             self.news.detached.push(Self::reference(&entry));

@@ -223,6 +223,6 @@ impl State {
 
     /// The task that a callback tells of.
     pub fn callback_about(&self, number: u64) -> Option<About> {
-        self.callbacks.get(&number).copied()
+        self.callbacks.get(number).copied()
     }
 }

@@ -206,7 +206,7 @@ fn encode_schedule(command: &Command<'_>, out: &mut Vec<u8>) {
 
 fn put_task(out: &mut Vec<u8>, task: &Enqueue<'_>) {
     let mut parts = 0;
-    let mut note = |bit: u8, there: bool| parts |= if there { bit } else { 0 };
+    let mut note = |bit: u64, there: bool| parts |= if there { bit } else { 0 };
     let has_options = task.options != TaskOptions::default();
     note(part::RUN_AT, task.run_at_ms > 0);
     note(part::KEY, task.key != 0);
@@ -216,7 +216,8 @@ fn put_task(out: &mut Vec<u8>, task: &Enqueue<'_>) {
     note(part::TAGS, !task.tags.is_empty());
     note(part::CALLBACK, task.callback);
     note(part::AFTER, !task.after.is_empty());
-    out.extend_from_slice(&[parts, task.priority]);
+    put_varint(out, parts);
+    out.push(task.priority);
     out.extend_from_slice(&task.shard.to_le_bytes());
     put_varint(out, u64::from(task.queue));
     if task.run_at_ms > 0 {

@@ -127,3 +127,36 @@ fn older_ones_go_and_damaged_ones_are_refused() {
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     assert!(read(directory.path()).is_err());
 }
+
+/// What a later version adds to the end of an item is passed over.
+#[test]
+fn what_is_added_to_an_item_is_passed_over() {
+    let mut to = BlockWriter {
+        to: Vec::new(),
+        block: Vec::new(),
+        item: Vec::new(),
+        written: 0,
+    };
+    for number in [5_u8, 6] {
+        to.sized(|out| out.extend_from_slice(&[number, 99, 98]))
+            .unwrap();
+    }
+    to.flush().unwrap();
+    let mut from = BlockReader {
+        from: &to.to[..],
+        block: Vec::new(),
+        at: 0,
+        path: PathBuf::new(),
+    };
+    assert_eq!(from.sized(|reader| reader.u8()).unwrap(), 5);
+    assert_eq!(from.sized(|reader| reader.u8()).unwrap(), 6);
+}
+
+#[test]
+fn another_version_is_named() {
+    let mut bytes = Vec::new();
+    put(&mut bytes, Seq(77), &busy().0.image(), &mut |_| {}).unwrap();
+    bytes[8] = 9;
+    let error = take(&bytes[..], PathBuf::new()).unwrap_err().to_string();
+    assert!(error.contains("version 9"), "{error}");
+}

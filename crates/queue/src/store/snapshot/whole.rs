@@ -1,6 +1,6 @@
 //! An image as a sequence of items.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::hash::Hash;
 use std::io::{Read, Write};
 
@@ -9,8 +9,9 @@ use egret_log::Seq;
 use super::rows::{Kept, put_place, put_task, take_place, take_state, take_task};
 use super::{BlockReader, BlockWriter};
 use crate::core::entry::TaskState;
-use crate::core::intern::Interner;
+use crate::core::intern::Values;
 use crate::core::lanes::PRIORITIES;
+use crate::core::numbered::Numbered;
 use crate::core::slab::{Place, Row, Slab};
 use crate::core::state::{About, Image, Message, MessageKind, Queue, Queues, Schedule};
 use crate::core::wheel::{Links, Wheel};
@@ -27,7 +28,7 @@ pub(super) fn put<W: Write>(
     image: &Image,
     holds: &mut dyn FnMut(Seq),
 ) -> Io {
-    to.item(|out| put_scalars(out, image))?;
+    to.sized(|out| put_scalars(out, image))?;
     put_slab(to, &image.entries, |entry| {
         holds(Seq(entry.record));
         if entry.state.has_ended() && entry.token != 0 {
@@ -42,8 +43,8 @@ pub(super) fn put<W: Write>(
             holds(Seq(past.record));
         }
     })?;
-    to.item(|out| put_wheel(out, &image.timers))?;
-    to.item(|out| put_wheel(out, &image.unique_timers))?;
+    to.sized(|out| put_wheel(out, &image.timers))?;
+    to.sized(|out| put_wheel(out, &image.unique_timers))?;
     let queues: Vec<(u32, &Queue)> = image.queues.iter().collect();
     put_all(to, queues.into_iter(), |out, (id, queue)| {
         put_queue(out, id, queue)
@@ -58,14 +59,14 @@ pub(super) fn put<W: Write>(
         put_varint(out, u64::from(*queue));
         out.push(*state as u8);
     })?;
-    put_all(to, image.awaited.iter(), |out, (number, tasks)| {
-        put_chain(out, *number, tasks.iter());
+    put_numbered(to, &image.awaited, |out, number, tasks| {
+        put_chain(out, number, tasks.iter());
     })?;
-    put_all(to, image.waits.iter(), |out, (number, tasks)| {
-        put_chain(out, *number, tasks.iter());
+    put_numbered(to, &image.waits, |out, number, tasks| {
+        put_chain(out, number, tasks.iter());
     })?;
-    put_all(to, image.messages.iter(), |out, (number, message)| {
-        put_varint(out, *number);
+    put_numbered(to, &image.messages, |out, number, message| {
+        put_varint(out, number);
         put_message(out, message);
     })?;
     for schedule in image.schedules.values() {
@@ -80,8 +81,8 @@ pub(super) fn put<W: Write>(
             put_schedule(out, schedule);
         },
     )?;
-    put_all(to, image.callbacks.iter(), |out, (number, about)| {
-        put_varint(out, *number);
+    put_numbered(to, &image.callbacks, |out, number, about| {
+        put_varint(out, number);
         put_task(out, &about.task);
         put_varint(out, u64::from(about.queue));
         out.push(about.state as u8);
@@ -93,7 +94,7 @@ pub(super) fn put<W: Write>(
 /// # Errors
 /// [`QueueError::Malformed`] and [`QueueError::Io`].
 pub(super) fn take<R: Read>(from: &mut BlockReader<R>) -> Result<Image, QueueError> {
-    let scalars = from.item(take_scalars)?;
+    let scalars = from.sized(take_scalars)?;
     Ok(Image {
         now_ms: scalars[0],
         epoch: scalars[1] as u32,
@@ -108,8 +109,8 @@ pub(super) fn take<R: Read>(from: &mut BlockReader<R>) -> Result<Image, QueueErr
         lanes: take_slab(from)?,
         uniques: take_slab(from)?,
         pasts: take_slab(from)?,
-        timers: from.item(take_wheel)?,
-        unique_timers: from.item(take_wheel)?,
+        timers: from.sized(take_wheel)?,
+        unique_timers: from.sized(take_wheel)?,
         queues: take_queues(from)?,
         options: take_interner(from, record::take_options)?,
         tags: take_interner(from, |reader| Ok(reader.bytes()?.into()))?,
@@ -170,7 +171,19 @@ fn put_all<W: Write, T>(
 ) -> Io {
     to.item(|out| put_varint(out, all.len() as u64))?;
     for one in all {
-        to.item(|out| put(out, one))?;
+        to.sized(|out| put(out, one))?;
+    }
+    Ok(())
+}
+
+fn put_numbered<W: Write, V: Clone>(
+    to: &mut BlockWriter<W>,
+    values: &Numbered<V>,
+    put: impl Fn(&mut Vec<u8>, u64, &V),
+) -> Io {
+    to.item(|out| put_varint(out, values.len() as u64))?;
+    for (number, value) in values.iter() {
+        to.sized(|out| put(out, number, value))?;
     }
     Ok(())
 }
@@ -180,7 +193,7 @@ fn take_all<R: Read, T>(
     take: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,
 ) -> Result<Vec<T>, QueueError> {
     let count = from.item(|reader| reader.varint())?;
-    (0..count).map(|_| from.item(&take)).collect()
+    (0..count).map(|_| from.sized(&take)).collect()
 }
 
 fn put_slab<W: Write, R: Row + Kept>(
@@ -188,31 +201,35 @@ fn put_slab<W: Write, R: Row + Kept>(
     slab: &Slab<R>,
     mut seen: impl FnMut(&R),
 ) -> Io {
-    put_all(to, slab.free().iter(), |out, place| put_place(out, *place))?;
+    to.item(|out| put_varint(out, u64::from(slab.extent()) - slab.len() as u64))?;
+    for place in slab.free() {
+        to.item(|out| put_place(out, place))?;
+    }
     to.item(|out| put_varint(out, u64::from(slab.extent())))?;
     for row in slab.places() {
         if let Some(row) = row {
             seen(row);
         }
-        to.item(|out| match row {
-            Some(row) => {
-                out.push(1);
+        // A free place has no bytes.
+        to.sized(|out| {
+            if let Some(row) = row {
                 row.put(out);
             }
-            None => out.push(0),
         })?;
     }
     Ok(())
 }
 
 fn take_slab<R: Read, T: Row + Kept>(from: &mut BlockReader<R>) -> Result<Slab<T>, QueueError> {
-    let free: Vec<Place> = take_all(from, take_place)?;
+    let count = from.item(|reader| reader.varint())?;
+    let free: Result<Vec<Place>, QueueError> = (0..count).map(|_| from.item(take_place)).collect();
+    let free = free?;
     let extent: u32 = from.item(|reader| reader.small())?;
     let mut failure = None;
     let places = (0..extent).map_while(|_| {
-        let row = from.item(|reader| match reader.bool()? {
-            true => T::take(reader).map(Some),
-            false => Ok(None),
+        let row = from.sized(|reader| match reader.rest() {
+            [] => Ok(None),
+            _ => T::take(reader).map(Some),
         });
         row.map_err(|error| failure = Some(error)).ok()
     });
@@ -245,7 +262,9 @@ fn put_queue(out: &mut Vec<u8>, id: u32, queue: &Queue) {
     put_varint(out, u64::from(id));
     put_bytes(out, queue.tenant.as_bytes());
     put_bytes(out, queue.name.as_bytes());
-    settings::put(out, &queue.settings);
+    let mut settings = Vec::new();
+    settings::put(&mut settings, &queue.settings);
+    put_bytes(out, &settings);
     out.extend_from_slice(&[queue.paused, queue.draining, queue.deleted].map(u8::from));
     put_varint(out, queue.created_ms);
     for list in &queue.lists {
@@ -269,7 +288,7 @@ fn put_queue(out: &mut Vec<u8>, id: u32, queue: &Queue) {
 fn take_queue(from: &mut Reader<'_>) -> Result<(u32, Queue), Malformed> {
     let id = from.small()?;
     let (tenant, name) = (from.text()?, from.text()?);
-    let settings = settings::take(from)?;
+    let settings = settings::take(&mut from.part()?)?;
     let flags = (from.bool()?, from.bool()?, from.bool()?);
     let mut queue = Queue::new(tenant, name, settings, from.varint()?);
     (queue.paused, queue.draining, queue.deleted) = flags;
@@ -302,10 +321,10 @@ fn take_queues<R: Read>(from: &mut BlockReader<R>) -> Result<Queues, QueueError>
 
 fn put_interner<W: Write, T: Clone + Default + Eq + Hash>(
     to: &mut BlockWriter<W>,
-    interner: &Interner<T>,
+    known: &Values<T>,
     put: impl Fn(&mut Vec<u8>, &T),
 ) -> Io {
-    let values: Vec<(u32, &T, u64)> = interner.iter().collect();
+    let values: Vec<(u32, &T, u64)> = known.iter().collect();
     put_all(to, values.into_iter(), |out, (number, value, uses)| {
         put_varint(out, u64::from(number));
         put_varint(out, uses);
@@ -316,12 +335,12 @@ fn put_interner<W: Write, T: Clone + Default + Eq + Hash>(
 fn take_interner<R: Read, T: Clone + Default + Eq + Hash>(
     from: &mut BlockReader<R>,
     take: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,
-) -> Result<Interner<T>, QueueError> {
+) -> Result<Values<T>, QueueError> {
     let values = take_all(from, |reader| {
         let (number, uses) = (reader.small()?, reader.varint()?);
         Ok((number, take(reader)?, uses))
     })?;
-    Ok(Interner::restore(values.into_iter()))
+    Ok(Values::restore(values.into_iter()))
 }
 
 fn take_retentions<R: Read>(
@@ -348,9 +367,9 @@ fn put_chain<'a>(out: &mut Vec<u8>, number: u64, tasks: impl ExactSizeIterator<I
     }
 }
 
-fn take_chains<R: Read, C: FromIterator<TaskId>>(
+fn take_chains<R: Read, C: FromIterator<TaskId> + Clone>(
     from: &mut BlockReader<R>,
-) -> Result<BTreeMap<u64, C>, QueueError> {
+) -> Result<Numbered<C>, QueueError> {
     let all = take_all(from, |reader| {
         let number = reader.varint()?;
         let count = reader.varint()?;
