@@ -160,7 +160,7 @@ class ScriptedTest(IsolatedAsyncioTestCase):
 class NotNow(ScriptedTest):
     async def asyncSetUp(self) -> None:
         await super().asyncSetUp()
-        self.code = "queue_partition_down"
+        self.code = "queue_partition_failed"
         self.refusals = 0
         self.server.produce = self.produce
 
@@ -183,7 +183,7 @@ class NotNow(ScriptedTest):
 
     async def test_a_task_that_is_not_taken_is_sent_again(self) -> None:
         async with self.server.client() as client:
-            for self.code in ("queue_partition_down", "stopping"):
+            for self.code in ("queue_partition_failed", "stopping"):
                 self.refusals = 3
                 enqueued = await self.soon(client.queue("any").enqueue(b"down"))
                 self.assertTrue(enqueued.id)
@@ -192,7 +192,7 @@ class NotNow(ScriptedTest):
     async def test_patience_has_an_end(self) -> None:
         self.refusals = 1_000_000
         async with self.server.client(patience=0.3) as client:
-            for self.code in ("queue_partition_down", "stopping"):
+            for self.code in ("queue_partition_failed", "stopping"):
                 with self.assertRaises(Unavailable) as raised:
                     await self.soon(client.queue("any").enqueue(b"down"))
                 self.assertEqual(raised.exception.code, self.code)

@@ -32,7 +32,7 @@ const MESSAGE_BYTES_MAX = 1 << 20;
 /** The code of what Egret does not take in any more because it stops. */
 const STOPPING = "stopping";
 /** Codes of tasks that were not taken and may be after a while, perhaps by another partition. */
-const NOT_NOW = new Set([STOPPING, "queue_partition_down"]);
+const NOT_NOW = new Set([STOPPING, "queue_partition_failed"]);
 /** At most one of so many places is for tasks that are sent again later, so that others find room. */
 const LATER_SHARE = 4;
 /** A task in doubt is sent again in this part of its unique window; the rest is for the way. */

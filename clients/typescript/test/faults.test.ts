@@ -164,7 +164,7 @@ test("a task that is not taken is sent again", () => {
   const state = { code: "", refusals: 0 };
   return onScript(refusing(state), async (connect) => {
     const client = connect();
-    for (state.code of ["queue_partition_down", "stopping"]) {
+    for (state.code of ["queue_partition_failed", "stopping"]) {
       state.refusals = 3;
       assert.ok((await soon(client.queue("any").enqueue(DOWN))).id);
       assert.equal(state.refusals, 0);
@@ -180,7 +180,7 @@ test("patience with what is not taken has an end", () => {
   const state = { code: "", refusals: 1_000_000 };
   return onScript(refusing(state), async (connect) => {
     const client = connect({ patienceMs: 300 });
-    for (state.code of ["queue_partition_down", "stopping"]) {
+    for (state.code of ["queue_partition_failed", "stopping"]) {
       await assert.rejects(soon(client.queue("any").enqueue(DOWN)), (error) => {
         assert.ok(error instanceof Unavailable && error.retryable);
         assert.equal(error.code, state.code);
@@ -192,7 +192,7 @@ test("patience with what is not taken has an end", () => {
 });
 
 test("others find room beside what is not taken", () => {
-  const state = { code: "queue_partition_down", refusals: 1_000_000 };
+  const state = { code: "queue_partition_failed", refusals: 1_000_000 };
   return onScript(refusing(state), async (connect) => {
     const client = connect({ waitingTasksMax: 8, patienceMs: 3_600_000 });
     const queue = client.queue("any");

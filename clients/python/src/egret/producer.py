@@ -41,7 +41,7 @@ MESSAGE_BYTES_MAX = 1 << 20
 _STOPPING = "stopping"
 """The code of what Egret does not take in any more because it stops."""
 
-_NOT_NOW = frozenset({_STOPPING, "queue_partition_down"})
+_NOT_NOW = frozenset({_STOPPING, "queue_partition_failed"})
 """Codes of tasks that were not taken and may be after a while, perhaps by another partition."""
 LATER_SHARE = 4
 """At most one of so many places is for tasks that are sent again later, so that others find room."""
