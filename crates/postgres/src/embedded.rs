@@ -421,10 +421,15 @@ async fn supervise(shared: &Shared) {
                         postmaster.stop(StopMode::Fast, shared.config.stop_timeout.duration()).await;
                         continue;
                     }
-                    () = postmaster.exited() => format!(
-                        "it ended by itself: its log in {} may say why",
-                        shared.layout().data.join("log").display()
-                    ),
+                    () = postmaster.exited() => {
+                        let data = shared.layout().data;
+                        // Nobody who stops or moves the server now may find one of them at work.
+                        end_orphans(&data).await;
+                        format!(
+                            "it ended by itself: its log in {} may say why",
+                            data.join("log").display()
+                        )
+                    }
                 }
             }
             Err(error) => egret_base::error::chain(&error),
