@@ -10,8 +10,9 @@ pub enum Durability {
     /// After the write; the owner syncs when this much time has passed since the oldest record that
     /// is not synced. A loss of power loses at most that much; a crash of the process alone, nothing.
     Interval(Duration),
-    /// After the write; records are never synced unless the owner asks. A loss of power may lose
-    /// whatever the kernel had not written yet.
+    /// After the write; records are never synced unless the owner asks, or more than
+    /// [`LogConfig::open_segments_max`] sealed segments wait for it. A loss of power may lose whatever the
+    /// kernel had not written yet.
     None,
 }
 
@@ -43,9 +44,12 @@ pub struct LogConfig {
     pub cache_bytes: usize,
     /// Memory for chunks read from files. Default: 8 MiB.
     pub chunk_cache_bytes: usize,
-    /// Bytes of records between two entries of the index in memory, each of which takes 16 bytes; also
+    /// Bytes of records between two entries of the index in memory, each of which takes 24 bytes; also
     /// the least that is read at once. Default: 16 KiB.
     pub index_stride_bytes: u64,
+    /// Segments whose files are kept open, those used last, apart from the active one and the spare ones.
+    /// A reader keeps what it reads open itself. Default: 32.
+    pub open_segments_max: usize,
     /// Refuses to begin a log where there is none. Default: false.
     pub must_exist: bool,
     /// Who makes spare segments. Default: a thread.
@@ -64,6 +68,7 @@ impl Default for LogConfig {
             cache_bytes: 32 << 20,
             chunk_cache_bytes: 8 << 20,
             index_stride_bytes: 16 << 10,
+            open_segments_max: 32,
             must_exist: false,
             housekeeping: Housekeeping::Thread,
         }

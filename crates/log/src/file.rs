@@ -2,6 +2,7 @@
 
 mod append;
 mod compact;
+mod handles;
 mod keeper;
 mod open;
 mod read;
@@ -36,13 +37,14 @@ pub struct FileLog<D: Disk = Directory> {
     config: LogConfig,
     entropy: Arc<dyn Entropy>,
     shared: Arc<Shared<D>>,
-    active: Arc<Segment<D::File>>,
+    active: Arc<Segment<D>>,
+    active_file: Arc<D::File>,
     next: Seq,
     /// Every record below is durable.
     synced_below: Seq,
     /// Sealed segments that hold records which are not; dropped ones too, while a crash can bring
     /// them back.
-    unsynced: Vec<Arc<Segment<D::File>>>,
+    unsynced: Vec<(Arc<Segment<D>>, Arc<D::File>)>,
     /// A segment's name is not durable yet.
     directory_unsynced: bool,
     /// When the oldest record that is not synced was appended.
@@ -181,7 +183,7 @@ impl<D: Disk> Log for FileLog<D> {
             .expect("no holder of this lock can panic");
         self.compactions += 1;
         Ok(FileCompaction {
-            disk: self.disk.clone(),
+            handles: Arc::clone(&self.shared.handles),
             place: Arc::clone(&self.shared.place),
             sources: segments[run].to_vec(),
             salt: random_salt(&*self.entropy),
@@ -255,7 +257,10 @@ impl<D: Disk> Log for FileLog<D> {
         for segment in dropped {
             // Only a file that no reader has open may be written to again. Until its new name is
             // durable a crash can bring the old one back, so it is still synced with the others.
-            let unsynced = self.unsynced.iter().any(|held| Arc::ptr_eq(held, &segment));
+            let unsynced = self
+                .unsynced
+                .iter()
+                .any(|(held, _)| Arc::ptr_eq(held, &segment));
             let reusable = segment.file_bytes == self.config.segment_bytes
                 && Arc::strong_count(&segment) == 1 + usize::from(unsynced);
             self.keeper.ask(Task::Retire(Retired {

@@ -95,6 +95,8 @@ struct World {
     /// Goes up when processes end: files opened before are closed.
     life: u64,
     locked: bool,
+    open_files: usize,
+    open_files_max: usize,
     calls: Calls,
 }
 
@@ -131,6 +133,8 @@ impl SimulatedDisk {
             steps_left: None,
             life: 0,
             locked: false,
+            open_files: 0,
+            open_files_max: usize::MAX,
             calls: Calls::default(),
         })))
     }
@@ -138,6 +142,11 @@ impl SimulatedDisk {
     /// Changes the size; files that are there stay.
     pub fn resize(&self, capacity_bytes: u64) {
         self.world().capacity_bytes = capacity_bytes;
+    }
+
+    /// Lets no more files be open at a time, as a process is held to by its limit of descriptors.
+    pub fn limit_open_files(&self, most: usize) {
+        self.world().open_files_max = most;
     }
 
     /// Lets something go wrong; it replaces what was asked for before and has not happened.
@@ -153,6 +162,7 @@ impl SimulatedDisk {
     pub fn kill(&self) {
         let mut world = self.world();
         world.life += 1;
+        world.open_files = 0;
         world.locked = false;
         world.fault = None;
         world.steps_left = None;
@@ -206,7 +216,8 @@ impl SimulatedDisk {
         Ok(())
     }
 
-    fn file(&self, world: &World, inode: u64) -> SimulatedFile {
+    fn file(&self, world: &mut World, inode: u64) -> SimulatedFile {
+        world.open_files += 1;
         SimulatedFile {
             disk: self.clone(),
             inode,
@@ -216,6 +227,13 @@ impl SimulatedDisk {
 }
 
 impl World {
+    fn check_open_files(&self) -> io::Result<()> {
+        if self.open_files < self.open_files_max {
+            return Ok(());
+        }
+        Err(io::Error::other("too many open files"))
+    }
+
     /// Uses up steps and answers how many there were.
     fn step(&mut self, wanted: u64) -> io::Result<u64> {
         let Some(left) = &mut self.steps_left else {
@@ -291,9 +309,10 @@ impl Disk for SimulatedDisk {
     type Lock = SimulatedLock;
 
     fn open(&self, name: &str) -> io::Result<SimulatedFile> {
-        let world = self.world();
+        let mut world = self.world();
         let inode = world.find(name)?;
-        Ok(self.file(&world, inode))
+        world.check_open_files()?;
+        Ok(self.file(&mut world, inode))
     }
 
     fn create(&self, name: &str) -> io::Result<SimulatedFile> {
@@ -301,12 +320,13 @@ impl Disk for SimulatedDisk {
         if world.names.contains_key(name) {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
+        world.check_open_files()?;
         let inode = world.next_inode;
         world.next_inode += 1;
         world.inodes.insert(inode, Inode::default());
         drop(world);
         self.change(NameChange::Create(name.to_owned(), inode))?;
-        Ok(self.file(&self.world(), inode))
+        Ok(self.file(&mut self.world(), inode))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -355,6 +375,15 @@ impl Disk for SimulatedDisk {
 
     fn place(&self) -> String {
         "simulated".to_owned()
+    }
+}
+
+impl Drop for SimulatedFile {
+    fn drop(&mut self) {
+        let mut world = self.disk.world();
+        if world.life == self.life {
+            world.open_files -= 1;
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use egret_base::{Entropy, Limit};
 
+use super::handles::{Handles, Identity};
 use super::keeper::Keeper;
 use super::segment::{Index, Segment, segment_name};
 use super::{FileLog, failed};
@@ -28,7 +29,7 @@ impl<D: Disk> FileLog<D> {
         let frame = batch.seal(salt, self.nonce, self.next, self.synced_below);
         let unpadded = frame.len();
         frame.resize(frame_bytes as usize, 0);
-        let written = write_all(&self.active.file, frame, offset);
+        let written = write_all(&*self.active_file, frame, offset);
         frame.truncate(unpadded);
         if let Err(error) = written {
             return Err(self.refuse(frame_bytes, offset, &error));
@@ -50,7 +51,7 @@ impl<D: Disk> FileLog<D> {
         if !is_full(error) {
             return self.stop("write", error);
         }
-        let file = &self.active.file;
+        let file = &*self.active_file;
         let end = offset + FRAME_HEADER_BYTES as u64;
         match write_zeros(file, offset, end).and_then(|()| file.sync_data()) {
             Ok(()) => self.full(frame_bytes),
@@ -84,23 +85,17 @@ impl<D: Disk> FileLog<D> {
         let spare = self.keeper.take()?;
         let header = new_header(&*self.entropy, self.next, self.synced_below);
         let index = Index::new(self.config.index_stride_bytes);
-        let begun = begin(
-            &self.disk,
-            &self.shared.place,
-            &self.keeper,
-            spare,
-            header,
-            index,
-        );
-        let segment = match begun {
-            Ok(segment) => segment,
+        let begun = begin(&self.shared.handles, &self.keeper, spare, header, index);
+        let (segment, file) = match begun {
+            Ok(begun) => begun,
             Err(LogError::Io { action, source, .. }) => return Err(self.stop(action, &source)),
             Err(error) => return Err(error),
         };
         self.directory_unsynced = true;
         self.unsynced
-            .retain(|segment| !segment.gone.load(Ordering::Acquire));
+            .retain(|(segment, _)| !segment.gone.load(Ordering::Acquire));
         let replaced = std::mem::replace(&mut self.active, Arc::clone(&segment));
+        let replaced_file = std::mem::replace(&mut self.active_file, file);
         let mut segments = self
             .shared
             .segments
@@ -115,21 +110,34 @@ impl<D: Disk> FileLog<D> {
                 .set(self.next.before())
                 .expect("a segment is sealed once");
             if self.synced_below < self.next {
-                self.unsynced.push(replaced);
+                self.unsynced.push((replaced, replaced_file));
             }
         }
         segments.push(segment);
+        drop(segments);
+        self.bound_unsynced()
+    }
+
+    /// A file that is not synced stays open, so that no failure to write it is missed: no more of
+    /// them than of those that are read.
+    fn bound_unsynced(&mut self) -> Result<(), LogError> {
+        while self.unsynced.len() > self.config.open_segments_max {
+            if let Err(error) = self.unsynced[0].1.sync_data() {
+                return Err(self.stop("sync", &error));
+            }
+            self.unsynced.remove(0);
+        }
         Ok(())
     }
 
     pub(super) fn sync_everything(&mut self) -> Result<(), LogError> {
         for at in 0..self.unsynced.len() {
-            if let Err(error) = self.unsynced[at].file.sync_data() {
+            if let Err(error) = self.unsynced[at].1.sync_data() {
                 return Err(self.stop("sync", &error));
             }
         }
         self.unsynced.clear();
-        if let Err(error) = self.active.file.sync_data() {
+        if let Err(error) = self.active_file.sync_data() {
             return Err(self.stop("sync", &error));
         }
         if self.directory_unsynced {
@@ -146,13 +154,13 @@ impl<D: Disk> FileLog<D> {
 /// Makes a segment of a spare file. Its header is durable before it gets its name, so that a file
 /// with a segment's name always has a header.
 pub(super) fn begin<D: Disk>(
-    disk: &D,
-    place: &Arc<str>,
+    handles: &Arc<Handles<D>>,
     keeper: &Keeper<D>,
     (spare, file): (String, D::File),
     mut header: SegmentHeader,
     index: Index,
-) -> Result<Arc<Segment<D::File>>, LogError> {
+) -> Result<(Arc<Segment<D>>, Arc<D::File>), LogError> {
+    let place = &keeper.place;
     let begin_failed = |error| failed(place, "begin a segment in", error);
     header.file_bytes = file.size_bytes().map_err(begin_failed)?;
     let written = write_all(&file, &header.encode(), 0);
@@ -168,10 +176,11 @@ pub(super) fn begin<D: Disk>(
     let name = segment_name(header.first);
     written
         .and_then(|()| file.sync_data())
-        .and_then(|()| disk.rename(&spare, &name))
+        .and_then(|()| handles.disk.rename(&spare, &name))
         .map_err(begin_failed)?;
-    let segment = Segment::begun(Arc::clone(place), file, header, index);
-    Ok(Arc::new(segment))
+    let file = handles.keep(Identity::of(&header), Arc::new(file));
+    let segment = Segment::begun(Arc::clone(place), Arc::clone(handles), header, index);
+    Ok((Arc::new(segment), file))
 }
 
 pub(super) fn new_header(entropy: &dyn Entropy, first: Seq, synced_below: Seq) -> SegmentHeader {

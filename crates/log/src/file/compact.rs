@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::handles::Handles;
 use super::segment::{Index, Segment};
 use super::tail::Cursor;
 use crate::disk::{Disk, DiskFile, is_full, write_all};
@@ -19,9 +20,9 @@ const FRAME_BYTES: usize = 256 << 10;
 
 /// A rewrite of a run of sealed segments into one.
 pub struct FileCompaction<D: Disk = Directory> {
-    pub(crate) disk: D,
+    pub(crate) handles: Arc<Handles<D>>,
     pub(crate) place: Arc<str>,
-    pub(crate) sources: Vec<Arc<Segment<D::File>>>,
+    pub(crate) sources: Vec<Arc<Segment<D>>>,
     pub(crate) salt: Salt,
     pub(crate) index_stride_bytes: u64,
     /// The largest file it may write.
@@ -39,8 +40,8 @@ pub struct Compacted<D: Disk = Directory> {
     pub bytes_before: u64,
     /// Size of the file written.
     pub bytes_after: u64,
-    pub(crate) sources: Vec<Arc<Segment<D::File>>>,
-    pub(crate) segment: Segment<D::File>,
+    pub(crate) sources: Vec<Arc<Segment<D>>>,
+    pub(crate) segment: Segment<D>,
     pub(crate) temporary: String,
 }
 
@@ -60,7 +61,7 @@ impl<D: Disk> Compaction for FileCompaction<D> {
         let written = self.write(keep);
         if written.is_err() {
             // The error says what matters; a leftover is removed when the log is opened next.
-            let removed = self.disk.remove(&self.temporary);
+            let removed = self.handles.disk.remove(&self.temporary);
             tracing::debug!(?removed, "a compaction was given up");
         }
         written
@@ -70,6 +71,7 @@ impl<D: Disk> Compaction for FileCompaction<D> {
 impl<D: Disk> FileCompaction<D> {
     fn write(&self, mut keep: impl FnMut(Seq) -> bool) -> Result<Compacted<D>, LogError> {
         let file = self
+            .handles
             .disk
             .create(&self.temporary)
             .map_err(|error| self.failed("create", error))?;
@@ -79,7 +81,8 @@ impl<D: Disk> FileCompaction<D> {
         let (mut kept, mut dropped) = (0, 0);
         for source in &self.sources {
             let first = source.header.first;
-            let mut cursor = Cursor::new(Arc::clone(source), first)?;
+            let mut cursor =
+                Cursor::new(Arc::clone(source), first).map_err(|error| self.left(error))?;
             while let Some((seq, body)) = cursor.next(first)? {
                 if keep(seq) {
                     kept += 1;
@@ -104,7 +107,8 @@ impl<D: Disk> FileCompaction<D> {
             .and_then(|()| file.sync_data())
             .map_err(|error| self.failed("write", error))?;
         let place = Arc::clone(&self.place);
-        let segment = Segment::compacted(place, file, header, index);
+        let handles = Arc::clone(&self.handles);
+        let segment = Segment::compacted(place, handles, self.temporary.clone(), header, index);
         Ok(Compacted {
             kept,
             dropped,
@@ -134,6 +138,19 @@ impl<D: Disk> FileCompaction<D> {
                 records: kept,
             }),
             file_bytes: used_bytes,
+        }
+    }
+
+    /// What is read is no longer part of the log, if its file is not there any more.
+    fn left(&self, error: LogError) -> LogError {
+        match error {
+            LogError::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+                LogError::NotSealed {
+                    from: self.sources[0].header.first,
+                    to: self.last(),
+                }
+            }
+            other => other,
         }
     }
 

@@ -63,7 +63,7 @@ struct State<F> {
 /// What the owner of a log and its housekeeping thread share.
 pub(crate) struct Keeper<D: Disk> {
     disk: D,
-    place: Arc<str>,
+    pub place: Arc<str>,
     segment_bytes: u64,
     spares_wanted: usize,
     recycled_max: usize,

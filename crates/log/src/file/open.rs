@@ -6,6 +6,7 @@ use std::sync::Arc;
 use egret_base::{Entropy, SystemEntropy};
 
 use super::append::{begin, new_header, random_salt};
+use super::handles::Handles;
 use super::keeper::{Keeper, KeeperThread};
 use super::read::Shared;
 use super::recover::{Recovered, recover};
@@ -47,7 +48,8 @@ impl<D: Disk> FileLog<D> {
         let place: Arc<str> = disk.place().into();
         let lock = take_lock(&disk, &place)?;
         let names = disk.list().map_err(|error| failed(&place, "list", error))?;
-        let recovered = recover(&disk, &place, names.clone(), &config, replay_from)?;
+        let handles = Arc::new(Handles::new(disk.clone(), config.open_segments_max));
+        let recovered = recover(&handles, &place, names.clone(), &config, replay_from)?;
         if recovered.segments.is_empty() && config.must_exist {
             return Err(LogError::Absent {
                 place: place.to_string(),
@@ -66,19 +68,14 @@ impl<D: Disk> FileLog<D> {
             let spare = keeper.make_sized(config.first_segment_bytes)?;
             let stride = config.index_stride_bytes;
             let header = new_header(&*entropy, next, next);
-            segments.push(begin(
-                &disk,
-                &place,
-                &keeper,
-                spare,
-                header,
-                Index::new(stride),
-            )?);
+            let (segment, _) = begin(&handles, &keeper, spare, header, Index::new(stride))?;
+            segments.push(segment);
             disk.sync_directory()
                 .map_err(|error| failed(&place, "sync", error))?;
         }
         let active = Arc::clone(segments.last().expect("one was begun if there was none"));
-        let shared = Arc::new(Shared::new(place, &config, segments, next));
+        let active_file = active.file()?;
+        let shared = Arc::new(Shared::new(place, handles, &config, segments, next));
         let thread = match config.housekeeping {
             Housekeeping::Owner => None,
             Housekeeping::Thread => Some(
@@ -91,6 +88,7 @@ impl<D: Disk> FileLog<D> {
             config,
             shared,
             active,
+            active_file,
             next,
             synced_below: next,
             unsynced: Vec::new(),
@@ -113,12 +111,13 @@ impl<D: Disk> FileLog<D> {
 fn make_durable<D: Disk>(
     disk: &D,
     place: &Arc<str>,
-    recovered: &Recovered<D::File>,
+    recovered: &Recovered<D>,
 ) -> Result<(), LogError> {
     for segment in recovered.scanned() {
+        let file = segment.file()?;
         segment
-            .rewrite(recovered.unproven_from)
-            .and_then(|()| segment.file.sync_data())
+            .rewrite(&file, recovered.unproven_from)
+            .and_then(|()| file.sync_data())
             .map_err(|error| segment.io("sync", error))?;
     }
     for name in &recovered.dropped {

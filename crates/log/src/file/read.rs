@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use bytes::Bytes;
 
+use super::handles::Handles;
 use super::recent::Recent;
 use super::segment::{Segment, Stretch};
 use super::tail::FileTail;
-use crate::disk::{Disk, DiskFile, read_exactly};
+use crate::disk::{Disk, read_exactly};
 use crate::format::{
     FRAME_HEADER_BYTES, FrameHeader, RECORD_HEADER_BYTES, RecordHeader, Salt, Seal, padded,
 };
@@ -21,8 +22,9 @@ const READ_AHEAD_ENTRIES: usize = 15;
 /// What the owner of a log and its readers share.
 pub(crate) struct Shared<D: Disk> {
     pub place: Arc<str>,
+    pub handles: Arc<Handles<D>>,
     /// Oldest first; the last one is active.
-    pub segments: RwLock<Vec<Arc<Segment<D::File>>>>,
+    pub segments: RwLock<Vec<Arc<Segment<D>>>>,
     /// Nothing at or above this may be read yet.
     pub next: AtomicU64,
     pub recent: Mutex<Recent>,
@@ -32,12 +34,14 @@ pub(crate) struct Shared<D: Disk> {
 impl<D: Disk> Shared<D> {
     pub fn new(
         place: Arc<str>,
+        handles: Arc<Handles<D>>,
         config: &LogConfig,
-        segments: Vec<Arc<Segment<D::File>>>,
+        segments: Vec<Arc<Segment<D>>>,
         next: Seq,
     ) -> Self {
         Self {
             place,
+            handles,
             segments: RwLock::new(segments),
             next: AtomicU64::new(next.0),
             recent: Mutex::new(Recent::new(config.cache_bytes)),
@@ -63,7 +67,7 @@ impl<D: Disk> Shared<D> {
     ///
     /// # Errors
     /// [`LogError::Truncated`] and [`LogError::Ahead`].
-    pub fn segment(&self, seq: Seq) -> Result<Arc<Segment<D::File>>, LogError> {
+    pub fn segment(&self, seq: Seq) -> Result<Arc<Segment<D>>, LogError> {
         let next = self.next();
         if seq >= next {
             return Err(LogError::Ahead { seq, next });
@@ -92,16 +96,40 @@ impl<D: Disk> Shared<D> {
             .forget(first, last);
     }
 
+    /// Does something with the segment that covers `seq`. When that fails and the log has another one in
+    /// its place meanwhile, the file of the first had gone, and the other is taken.
+    pub fn in_segment<R>(
+        &self,
+        seq: Seq,
+        mut attempt: impl FnMut(&Arc<Segment<D>>) -> Result<R, LogError>,
+    ) -> Result<R, LogError> {
+        let mut segment = self.segment(seq)?;
+        loop {
+            let error = match attempt(&segment) {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            let now = self.segment(seq)?;
+            if Arc::ptr_eq(&now, &segment) {
+                return Err(error);
+            }
+            segment = now;
+        }
+    }
+
     fn read(&self, seq: Seq) -> Result<Bytes, LogError> {
         let recent = self
             .recent
             .lock()
             .expect("no holder of this lock can panic")
             .get(seq);
-        if let Some(body) = recent {
-            return Ok(body);
+        match recent {
+            Some(body) => Ok(body),
+            None => self.in_segment(seq, |segment| self.read_in(segment, seq)),
         }
-        let segment = self.segment(seq)?;
+    }
+
+    fn read_in(&self, segment: &Segment<D>, seq: Seq) -> Result<Bytes, LogError> {
         let salt = segment.header.salt.0;
         let mut chunks = self
             .chunks
@@ -115,9 +143,9 @@ impl<D: Disk> Shared<D> {
         drop(chunks);
         let ahead = if follows { READ_AHEAD_ENTRIES } else { 0 };
         let Some(stretch) = segment.stretch(seq, ahead)? else {
-            return Err(self.absent(&segment, seq));
+            return Err(self.absent(segment, seq));
         };
-        let chunk = Chunk::load(&segment, stretch, seq, self.next())?;
+        let chunk = Chunk::load(segment, stretch, seq, self.next())?;
         let body = chunk.get(seq);
         let mut chunks = self
             .chunks
@@ -125,10 +153,10 @@ impl<D: Disk> Shared<D> {
             .expect("no holder of this lock can panic");
         chunks.keep(chunk);
         drop(chunks);
-        body.ok_or_else(|| self.absent(&segment, seq))
+        body.ok_or_else(|| self.absent(segment, seq))
     }
 
-    fn absent(&self, segment: &Segment<D::File>, seq: Seq) -> LogError {
+    fn absent(&self, segment: &Segment<D>, seq: Seq) -> LogError {
         if segment.header.compacted.is_some() {
             return LogError::Compacted { seq };
         }
@@ -181,15 +209,16 @@ struct Chunk {
 impl Chunk {
     /// Reads and checks a stretch, for the record `wanted`; damage after it ends the chunk. Records
     /// at and above `next` are not committed.
-    fn load<F: DiskFile>(
-        segment: &Segment<F>,
+    fn load<D: Disk>(
+        segment: &Segment<D>,
         stretch: Stretch,
         wanted: Seq,
         next: Seq,
     ) -> Result<Self, LogError> {
         let base = u64::from(stretch.begin.offset);
         let length = (stretch.end - base) as usize;
-        let bytes: Bytes = read_exactly(&segment.file, base, length)
+        let file = segment.file()?;
+        let bytes: Bytes = read_exactly(&*file, base, length)
             .map_err(|error| segment.io("read", error))?
             .into();
         let mut walk = Walk {

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::compact::TEMPORARY_PREFIX;
+use super::handles::Handles;
 use super::scan::{Found, WINDOW_BYTES, Window, frame_at};
 use super::segment::{Index, Segment, parse_segment_name};
 use crate::disk::{Disk, DiskFile, read_exactly, write_zeros};
@@ -43,9 +44,9 @@ pub struct Recovery {
 }
 
 /// The segments of a log that has been read, and where it goes on.
-pub(crate) struct Recovered<F> {
+pub(crate) struct Recovered<D: Disk> {
     /// Oldest first. None when there is no log yet.
-    pub segments: Vec<Arc<Segment<F>>>,
+    pub segments: Vec<Arc<Segment<D>>>,
     pub next: Seq,
     /// Records from here on are in the files as processes see them, and perhaps not on the disk.
     pub unproven_from: Seq,
@@ -54,9 +55,9 @@ pub(crate) struct Recovered<F> {
     pub recovery: Recovery,
 }
 
-impl<F> Recovered<F> {
+impl<D: Disk> Recovered<D> {
     /// The segments that were read and checked.
-    pub fn scanned(&self) -> &[Arc<Segment<F>>] {
+    pub fn scanned(&self) -> &[Arc<Segment<D>>] {
         let kept = self.segments.len();
         &self.segments[kept.saturating_sub(self.recovery.segments_scanned)..]
     }
@@ -89,14 +90,14 @@ impl Files {
 
 /// Reads what is in the directory.
 pub(crate) fn recover<D: Disk>(
-    disk: &D,
+    handles: &Arc<Handles<D>>,
     place: &Arc<str>,
     names: Vec<String>,
     config: &LogConfig,
     replay_from: Seq,
-) -> Result<Recovered<D::File>, LogError> {
+) -> Result<Recovered<D>, LogError> {
     let files = Files::sort(names);
-    let mut segments: Vec<Segment<D::File>> = Vec::new();
+    let mut segments: Vec<Segment<D>> = Vec::new();
     let mut dropped = files.temporary;
     for (first, name) in files.segments {
         let covered = segments
@@ -108,7 +109,8 @@ pub(crate) fn recover<D: Disk>(
             dropped.push(name);
         } else {
             let index = Index::new(config.index_stride_bytes);
-            segments.push(Segment::open(disk, Arc::clone(place), name, first, index)?);
+            let (handles, place) = (Arc::clone(handles), Arc::clone(place));
+            segments.push(Segment::open(handles, place, name, first, index)?);
         }
     }
     let recovery = Recovery {
@@ -131,15 +133,15 @@ pub(crate) fn recover<D: Disk>(
     })
 }
 
-struct Scan<F> {
-    segments: Vec<Segment<F>>,
+struct Scan<D: Disk> {
+    segments: Vec<Segment<D>>,
     /// Somebody has noted that every record below was durable.
     proven_below: Seq,
     dropped: Vec<String>,
     recovery: Recovery,
 }
 
-impl<F: DiskFile> Scan<F> {
+impl<D: Disk> Scan<D> {
     /// Seals what is sealed, checks what is to be replayed, and answers where the log goes on.
     fn run(&mut self, place: &Arc<str>, replay_from: Seq) -> Result<Seq, LogError> {
         if self.segments.is_empty() {
@@ -206,6 +208,7 @@ impl<F: DiskFile> Scan<F> {
             .get(at + 1)
             .map(|next| next.header.first.before());
         let segment = &self.segments[at];
+        let file = segment.file()?;
         let compacted = segment.header.compacted;
         let salt = segment.header.salt;
         let mut window = Window::new(segment.file_bytes);
@@ -213,7 +216,7 @@ impl<F: DiskFile> Scan<F> {
         let mut bad = None;
         while !segment.ends_at(segment.end(), reached, last) {
             let offset = segment.end();
-            let found = frame_at(&mut window, &segment.file, salt, offset)
+            let found = frame_at(&mut window, &*file, salt, offset)
                 .map_err(|error| segment.io("read", error))?;
             let frame = match found {
                 Found::Frame(frame) => frame,
@@ -300,7 +303,7 @@ impl<F: DiskFile> Scan<F> {
         let beyond = self.segments.drain(at + 1..);
         // Newest first, so that a crash on the way leaves no hole.
         self.dropped
-            .extend(beyond.rev().map(|segment| segment.name));
+            .extend(beyond.rev().map(|segment| segment.name.clone()));
         Ok(())
     }
 }
@@ -316,7 +319,8 @@ struct Later {
 }
 
 impl Later {
-    fn find<F: DiskFile>(segment: &Segment<F>, from: u64) -> Result<Self, LogError> {
+    fn find<D: Disk>(segment: &Segment<D>, from: u64) -> Result<Self, LogError> {
+        let file = segment.file()?;
         let salt = segment.header.salt;
         let mut later = Self {
             synced_below: Seq(0),
@@ -325,7 +329,7 @@ impl Later {
         };
         let mut offset = from;
         while offset < segment.file_bytes {
-            let piece = read_exactly(&segment.file, offset, WINDOW_BYTES + FRAME_HEADER_BYTES)
+            let piece = read_exactly(&*file, offset, WINDOW_BYTES + FRAME_HEADER_BYTES)
                 .map_err(|error| segment.io("read", error))?;
             later.search(salt, &piece, offset);
             offset += WINDOW_BYTES as u64;
@@ -351,15 +355,16 @@ impl Later {
     }
 
     /// Makes sure that nothing found ever checks again, once other frames lie before it.
-    fn wipe<F: DiskFile>(&self, segment: &Segment<F>, from: u64) -> Result<(), LogError> {
+    fn wipe<D: Disk>(&self, segment: &Segment<D>, from: u64) -> Result<(), LogError> {
         if self.places.is_empty() {
             return Ok(());
         }
+        let file = segment.file()?;
         let failed = |error| segment.io("write", error);
         for place in &self.places {
             let end = (place + FRAME_HEADER_BYTES as u64).min(segment.file_bytes);
-            write_zeros(&segment.file, (*place).max(from), end).map_err(failed)?;
+            write_zeros(&*file, (*place).max(from), end).map_err(failed)?;
         }
-        segment.file.sync_data().map_err(failed)
+        file.sync_data().map_err(failed)
     }
 }

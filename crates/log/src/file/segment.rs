@@ -1,9 +1,11 @@
-//! One segment: its file, what its header says, and a sparse index of its records.
+//! One segment: its file, what its header says, and a sparse index of its records. The file is opened
+//! when it is read, and closed when others are read more.
 
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use super::handles::{Handles, Identity};
 use super::scan::{Found, Frame, WINDOW_BYTES, Window, frame_at, record_starts};
 use crate::disk::{Disk, DiskFile, read_exactly, write_all};
 use crate::format::{
@@ -60,12 +62,13 @@ struct Content {
 }
 
 /// One segment.
-#[derive(Debug)]
-pub(crate) struct Segment<F> {
+pub(crate) struct Segment<D: Disk> {
     pub name: String,
+    /// What the file is called until a compaction's result has been put in its place.
+    temporary: Option<String>,
     /// The directory's path, for messages.
     pub place: Arc<str>,
-    pub file: F,
+    handles: Arc<Handles<D>>,
     pub header: SegmentHeader,
     pub file_bytes: u64,
     /// Set when the segment is sealed.
@@ -75,13 +78,19 @@ pub(crate) struct Segment<F> {
     content: Mutex<Content>,
 }
 
-impl<F: DiskFile> Segment<F> {
+impl<D: Disk> Segment<D> {
     /// A segment that has just been begun.
-    pub fn begun(place: Arc<str>, file: F, header: SegmentHeader, index: Index) -> Self {
+    pub fn begun(
+        place: Arc<str>,
+        handles: Arc<Handles<D>>,
+        header: SegmentHeader,
+        index: Index,
+    ) -> Self {
         Self {
             name: segment_name(header.first),
+            temporary: None,
             place,
-            file,
+            handles,
             header,
             file_bytes: header.file_bytes,
             last: OnceLock::new(),
@@ -95,9 +104,16 @@ impl<F: DiskFile> Segment<F> {
         }
     }
 
-    /// A segment that a compaction has written.
-    pub fn compacted(place: Arc<str>, file: F, header: SegmentHeader, index: Index) -> Self {
-        let segment = Self::begun(place, file, header, index);
+    /// A segment that a compaction has written to the file `temporary`.
+    pub fn compacted(
+        place: Arc<str>,
+        handles: Arc<Handles<D>>,
+        temporary: String,
+        header: SegmentHeader,
+        index: Index,
+    ) -> Self {
+        let mut segment = Self::begun(place, handles, header, index);
+        segment.temporary = Some(temporary);
         segment.content().end = header.file_bytes;
         if let Some(compacted) = header.compacted {
             segment.last.set(compacted.last).expect("the lock is new");
@@ -106,8 +122,8 @@ impl<F: DiskFile> Segment<F> {
     }
 
     /// Opens the segment whose file is `name`.
-    pub fn open<D: Disk<File = F>>(
-        disk: &D,
+    pub fn open(
+        handles: Arc<Handles<D>>,
         place: Arc<str>,
         name: String,
         first: Seq,
@@ -122,7 +138,7 @@ impl<F: DiskFile> Segment<F> {
                 source: Arc::new(source),
             }
         };
-        let file = disk.open(&name).map_err(failed("open"))?;
+        let file = handles.disk.open(&name).map_err(failed("open"))?;
         let file_bytes = file.size_bytes().map_err(failed("stat"))?;
         let block =
             read_exactly(&file, 0, SEGMENT_HEADER_BYTES as usize).map_err(failed("read"))?;
@@ -158,10 +174,12 @@ impl<F: DiskFile> Segment<F> {
             }
             last.set(covered).expect("the lock is new");
         }
+        handles.keep(Identity::of(&header), Arc::new(file));
         Ok(Self {
             name,
+            temporary: None,
             place,
-            file,
+            handles,
             header,
             file_bytes,
             last,
@@ -173,6 +191,47 @@ impl<F: DiskFile> Segment<F> {
                 damage: None,
             }),
         })
+    }
+
+    /// The segment's file, opened if it is not. It stays the same file for as long as it is held.
+    ///
+    /// # Errors
+    /// Those of opening it; also when the segment is no part of the log any more.
+    pub fn file(&self) -> Result<Arc<D::File>, LogError> {
+        let identity = Identity::of(&self.header);
+        match self.handles.get(identity) {
+            Some(file) => Ok(file),
+            None => Ok(self.handles.keep(identity, Arc::new(self.open_again()?))),
+        }
+    }
+
+    /// Another segment may have taken the name meanwhile: what the file says of itself decides.
+    fn open_again(&self) -> Result<D::File, LogError> {
+        let mut another = false;
+        // It may be renamed between the first two attempts.
+        let names = [Some(&self.name), self.temporary.as_ref(), Some(&self.name)];
+        for name in names.into_iter().flatten() {
+            let file = match self.handles.disk.open(name) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(self.io("open", error)),
+            };
+            let block = read_exactly(&file, 0, SEGMENT_HEADER_BYTES as usize)
+                .map_err(|error| self.io("read", error))?;
+            let header = SegmentHeader::decode(&block);
+            if header.is_ok_and(|header| Identity::of(&header) == Identity::of(&self.header)) {
+                return Ok(file);
+            }
+            another = true;
+        }
+        match another {
+            true => Err(self.corrupt(
+                0,
+                self.header.first,
+                "the header is not the one that the segment had",
+            )),
+            false => Err(self.io("open", io::ErrorKind::NotFound.into())),
+        }
     }
 
     /// Marks the segment as indexed up to what has been noted.
@@ -228,13 +287,14 @@ impl<F: DiskFile> Segment<F> {
     /// Reads the segment once to learn where its records are, as far as it is whole. Their checksums
     /// are looked at when they are read.
     fn build_index(&self, content: &mut Content) -> Result<(), LogError> {
+        let file = self.file()?;
         let mut window = Window::new(self.file_bytes);
         let last = self.last.get().copied();
         let mut reached = self.header.first.before();
         content.index.entries.clear();
         content.end = SEGMENT_HEADER_BYTES;
         while !self.ends_at(content.end, reached, last) {
-            let found = frame_at(&mut window, &self.file, self.header.salt, content.end)
+            let found = frame_at(&mut window, &*file, self.header.salt, content.end)
                 .map_err(|error| self.io("read", error))?;
             let what = match found {
                 Found::Frame(frame) if frame.header.first > reached => {
@@ -256,7 +316,7 @@ impl<F: DiskFile> Segment<F> {
 
     /// Writes the records from `from` on once more, as they are. After a failed sync the kernel may
     /// show what it never wrote and believe that it did; a sync alone would do nothing.
-    pub fn rewrite(&self, from: Seq) -> io::Result<()> {
+    pub fn rewrite(&self, file: &D::File, from: Seq) -> io::Result<()> {
         let content = self.content();
         if self.header.compacted.is_some() {
             return Ok(());
@@ -268,11 +328,7 @@ impl<F: DiskFile> Segment<F> {
         });
         while offset < content.end {
             let length = (content.end - offset).min(WINDOW_BYTES as u64) as usize;
-            write_all(
-                &self.file,
-                &read_exactly(&self.file, offset, length)?,
-                offset,
-            )?;
+            write_all(file, &read_exactly(file, offset, length)?, offset)?;
             offset += length as u64;
         }
         Ok(())
@@ -311,6 +367,12 @@ impl<F: DiskFile> Segment<F> {
         self.content
             .lock()
             .expect("no holder of this lock can panic")
+    }
+}
+
+impl<D: Disk> Drop for Segment<D> {
+    fn drop(&mut self) {
+        self.handles.forget(Identity::of(&self.header));
     }
 }
 

@@ -21,7 +21,7 @@ pub struct FileTail<D: Disk = Directory> {
     at: Seq,
     /// The first record not wanted.
     end: Seq,
-    cursor: Option<Cursor<D::File>>,
+    cursor: Option<Cursor<D>>,
 }
 
 impl<D: Disk> FileTail<D> {
@@ -39,8 +39,11 @@ impl<D: Disk> FileTail<D> {
             let cursor = match &mut self.cursor {
                 Some(cursor) => cursor,
                 empty => {
-                    let segment = self.shared.segment(self.at)?;
-                    empty.insert(Cursor::new(segment, self.at)?)
+                    let at = self.at;
+                    let begun = self
+                        .shared
+                        .in_segment(at, |segment| Cursor::new(Arc::clone(segment), at))?;
+                    empty.insert(begun)
                 }
             };
             match cursor.next(self.at)? {
@@ -73,8 +76,9 @@ impl<D: Disk> Iterator for FileTail<D> {
 }
 
 /// A place in one segment.
-pub(crate) struct Cursor<F> {
-    segment: Arc<Segment<F>>,
+pub(crate) struct Cursor<D: Disk> {
+    segment: Arc<Segment<D>>,
+    file: Arc<D::File>,
     window: Window,
     /// The records of the present frame.
     records: Bytes,
@@ -89,10 +93,11 @@ pub(crate) struct Cursor<F> {
     reached: Seq,
 }
 
-impl<F: crate::DiskFile> Cursor<F> {
+impl<D: Disk> Cursor<D> {
     /// A place from which every record from `from` on is found.
-    pub fn new(segment: Arc<Segment<F>>, from: Seq) -> Result<Self, LogError> {
+    pub fn new(segment: Arc<Segment<D>>, from: Seq) -> Result<Self, LogError> {
         let mut cursor = Self {
+            file: segment.file()?,
             window: Window::new(segment.file_bytes),
             records: Bytes::new(),
             seal: Seal::new(segment.header.salt, 0),
@@ -114,7 +119,7 @@ impl<F: crate::DiskFile> Cursor<F> {
             cursor.seal = begin.seal;
             cursor.records = cursor
                 .window
-                .get(&cursor.segment.file, cursor.records_offset, length)
+                .get(&*cursor.file, cursor.records_offset, length)
                 .map_err(|error| cursor.segment.io("read", error))?
                 .ok_or_else(|| cursor.corrupt("the frame is longer than its file"))?;
         }
@@ -162,7 +167,7 @@ impl<F: crate::DiskFile> Cursor<F> {
         }
         let found = frame_at(
             &mut self.window,
-            &segment.file,
+            &*self.file,
             segment.header.salt,
             self.frame_offset,
         )

@@ -32,6 +32,7 @@ pub fn small(durability: Durability) -> LogConfig {
         chunk_cache_bytes: 2 << 10,
         index_stride_bytes: 400,
         housekeeping: Housekeeping::Owner,
+        open_segments_max: 2,
         must_exist: false,
     }
 }
@@ -223,6 +224,8 @@ impl Simulation {
         let keep = move |seq: u64| (seq * 7 + salt) % 5 < salt;
         let compacted = match compaction.run(|seq| keep(seq.0)) {
             Ok(compacted) => compacted,
+            // The log was truncated meanwhile.
+            Err(LogError::NotSealed { .. }) => return,
             Err(LogError::Full { .. } | LogError::Io { .. }) => return,
             Err(other) => panic!("{other}"),
         };

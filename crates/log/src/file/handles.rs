@@ -1,0 +1,87 @@
+//! The files of segments that are read, open for as long as they are used: a log may have more
+//! segments than a process may have open files.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::Seq;
+use crate::disk::Disk;
+use crate::format::{Salt, SegmentHeader};
+
+/// What tells one segment from another, also from one that takes its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    salt: Salt,
+    first: Seq,
+}
+
+impl Identity {
+    pub fn of(header: &SegmentHeader) -> Self {
+        Self {
+            salt: header.salt,
+            first: header.first,
+        }
+    }
+}
+
+/// The open files of a log's segments, at most so many. Who uses one keeps it open for that long,
+/// whatever is closed here.
+pub(crate) struct Handles<D: Disk> {
+    pub disk: D,
+    most: usize,
+    /// The last used one first.
+    held: Mutex<VecDeque<(Identity, Arc<D::File>)>>,
+}
+
+impl<D: Disk> Handles<D> {
+    pub fn new(disk: D, most: usize) -> Self {
+        Self {
+            disk,
+            most,
+            held: Mutex::default(),
+        }
+    }
+
+    /// The file of a segment, if it is open.
+    pub fn get(&self, segment: Identity) -> Option<Arc<D::File>> {
+        let mut held = self.held();
+        let at = held.iter().position(|(known, _)| *known == segment)?;
+        if at > 0 {
+            let used = held.remove(at)?;
+            held.push_front(used);
+        }
+        Some(Arc::clone(&held[0].1))
+    }
+
+    /// Keeps a file that has just been opened; answers it, or the one that somebody else has opened
+    /// meanwhile.
+    pub fn keep(&self, segment: Identity, file: Arc<D::File>) -> Arc<D::File> {
+        let mut held = self.held();
+        let known = held.iter().find(|(known, _)| *known == segment);
+        if let Some((_, file)) = known {
+            return Arc::clone(file);
+        }
+        held.push_front((segment, Arc::clone(&file)));
+        let superfluous = match held.len() > self.most {
+            true => held.pop_back(),
+            false => None,
+        };
+        drop(held);
+        // Closing a file that has been deleted takes as long as giving its space back.
+        drop(superfluous);
+        file
+    }
+
+    /// Closes the file of a segment that is no more.
+    pub fn forget(&self, segment: Identity) {
+        let mut held = self.held();
+        let at = held.iter().position(|(known, _)| *known == segment);
+        let closed = at.and_then(|at| held.remove(at));
+        drop(held);
+        drop(closed);
+    }
+
+    fn held(&self) -> MutexGuard<'_, VecDeque<(Identity, Arc<D::File>)>> {
+        self.held.lock().expect("no holder of this lock can panic")
+    }
+}
