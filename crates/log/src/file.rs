@@ -29,7 +29,7 @@ use crate::{Appended, Batch, Directory, Durability, Log, LogConfig, LogError, Se
 use append::random_salt;
 use keeper::{Keeper, KeeperThread, Retired, Task};
 use read::Shared;
-use segment::Segment;
+use segment::{Opened, Segment};
 
 /// A log in the files of one directory, with one writer.
 pub struct FileLog<D: Disk = Directory> {
@@ -44,7 +44,7 @@ pub struct FileLog<D: Disk = Directory> {
     synced_below: Seq,
     /// Sealed segments that hold records which are not; dropped ones too, while a crash can bring
     /// them back.
-    unsynced: Vec<(Arc<Segment<D>>, Arc<D::File>)>,
+    unsynced: Vec<Opened<D>>,
     /// A segment's name is not durable yet.
     directory_unsynced: bool,
     /// When the oldest record that is not synced was appended.
@@ -260,7 +260,7 @@ impl<D: Disk> Log for FileLog<D> {
             let unsynced = self
                 .unsynced
                 .iter()
-                .any(|(held, _)| Arc::ptr_eq(held, &segment));
+                .any(|held| Arc::ptr_eq(&held.segment, &segment));
             let reusable = segment.file_bytes == self.config.segment_bytes
                 && Arc::strong_count(&segment) == 1 + usize::from(unsynced);
             self.keeper.ask(Task::Retire(Retired {

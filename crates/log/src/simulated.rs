@@ -72,6 +72,8 @@ pub struct Calls {
     pub name_changes: u64,
     /// Reads.
     pub reads: u64,
+    /// Bytes that they brought.
+    pub read_bytes: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -451,14 +453,15 @@ impl DiskFile for SimulatedFile {
 
     fn read_at(&self, buffer: &mut Vec<u8>, offset: u64) -> io::Result<usize> {
         let mut world = self.world()?;
-        world.calls.reads += 1;
-        let content = world
-            .inodes
+        let World { inodes, calls, .. } = &mut *world;
+        let content = inodes
             .get(&self.inode)
             .map_or(&[][..], |inode| &inode.content);
         let from = content.len().min(offset as usize);
         let length = (buffer.capacity() - buffer.len()).min(content.len() - from);
         buffer.extend_from_slice(&content[from..from + length]);
+        calls.reads += 1;
+        calls.read_bytes += length as u64;
         Ok(length)
     }
 

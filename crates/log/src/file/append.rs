@@ -8,7 +8,7 @@ use egret_base::{Entropy, Limit};
 
 use super::handles::{Handles, Identity};
 use super::keeper::Keeper;
-use super::segment::{Index, Segment, segment_name};
+use super::segment::{Index, Opened, Segment, segment_name};
 use super::{FileLog, failed};
 use crate::disk::{Disk, DiskFile, is_full, write_all, write_zeros};
 use crate::format::{FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, Salt, SegmentHeader};
@@ -86,14 +86,14 @@ impl<D: Disk> FileLog<D> {
         let header = new_header(&*self.entropy, self.next, self.synced_below);
         let index = Index::new(self.config.index_stride_bytes);
         let begun = begin(&self.shared.handles, &self.keeper, spare, header, index);
-        let (segment, file) = match begun {
+        let Opened { segment, file } = match begun {
             Ok(begun) => begun,
             Err(LogError::Io { action, source, .. }) => return Err(self.stop(action, &source)),
             Err(error) => return Err(error),
         };
         self.directory_unsynced = true;
         self.unsynced
-            .retain(|(segment, _)| !segment.gone.load(Ordering::Acquire));
+            .retain(|held| !held.segment.gone.load(Ordering::Acquire));
         let replaced = std::mem::replace(&mut self.active, Arc::clone(&segment));
         let replaced_file = std::mem::replace(&mut self.active_file, file);
         let mut segments = self
@@ -110,7 +110,10 @@ impl<D: Disk> FileLog<D> {
                 .set(self.next.before())
                 .expect("a segment is sealed once");
             if self.synced_below < self.next {
-                self.unsynced.push((replaced, replaced_file));
+                self.unsynced.push(Opened {
+                    segment: replaced,
+                    file: replaced_file,
+                });
             }
         }
         segments.push(segment);
@@ -122,7 +125,7 @@ impl<D: Disk> FileLog<D> {
     /// them than of those that are read.
     fn bound_unsynced(&mut self) -> Result<(), LogError> {
         while self.unsynced.len() > self.config.open_segments_max {
-            if let Err(error) = self.unsynced[0].1.sync_data() {
+            if let Err(error) = self.unsynced[0].file.sync_data() {
                 return Err(self.stop("sync", &error));
             }
             self.unsynced.remove(0);
@@ -132,7 +135,7 @@ impl<D: Disk> FileLog<D> {
 
     pub(super) fn sync_everything(&mut self) -> Result<(), LogError> {
         for at in 0..self.unsynced.len() {
-            if let Err(error) = self.unsynced[at].1.sync_data() {
+            if let Err(error) = self.unsynced[at].file.sync_data() {
                 return Err(self.stop("sync", &error));
             }
         }
@@ -159,7 +162,7 @@ pub(super) fn begin<D: Disk>(
     (spare, file): (String, D::File),
     mut header: SegmentHeader,
     index: Index,
-) -> Result<(Arc<Segment<D>>, Arc<D::File>), LogError> {
+) -> Result<Opened<D>, LogError> {
     let place = &keeper.place;
     let begin_failed = |error| failed(place, "begin a segment in", error);
     header.file_bytes = file.size_bytes().map_err(begin_failed)?;
@@ -180,7 +183,10 @@ pub(super) fn begin<D: Disk>(
         .map_err(begin_failed)?;
     let file = handles.keep(Identity::of(&header), Arc::new(file));
     let segment = Segment::begun(Arc::clone(place), Arc::clone(handles), header, index);
-    Ok((Arc::new(segment), file))
+    Ok(Opened {
+        segment: Arc::new(segment),
+        file,
+    })
 }
 
 pub(super) fn new_header(entropy: &dyn Entropy, first: Seq, synced_below: Seq) -> SegmentHeader {

@@ -68,8 +68,8 @@ impl<D: Disk> FileLog<D> {
             let spare = keeper.make_sized(config.first_segment_bytes)?;
             let stride = config.index_stride_bytes;
             let header = new_header(&*entropy, next, next);
-            let (segment, _) = begin(&handles, &keeper, spare, header, Index::new(stride))?;
-            segments.push(segment);
+            let begun = begin(&handles, &keeper, spare, header, Index::new(stride))?;
+            segments.push(begun.segment);
             disk.sync_directory()
                 .map_err(|error| failed(&place, "sync", error))?;
         }

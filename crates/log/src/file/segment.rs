@@ -55,8 +55,11 @@ struct Content {
     index: Index,
     /// Where the next frame goes.
     end: u64,
-    /// False until somebody has needed the index of a segment that recovery did not scan.
+    /// Whether the index reaches to the end. That of a segment which recovery did not scan grows as its
+    /// records are asked for.
     indexed: bool,
+    /// The last record that such an index has passed.
+    reached: Seq,
     /// The first record that the index could not reach, and why.
     damage: Option<(Seq, &'static str)>,
 }
@@ -76,6 +79,12 @@ pub(crate) struct Segment<D: Disk> {
     /// Set when the file is durably no longer part of the log.
     pub gone: Arc<AtomicBool>,
     content: Mutex<Content>,
+}
+
+/// A segment with its file, which stays open for as long as this is held.
+pub(crate) struct Opened<D: Disk> {
+    pub segment: Arc<Segment<D>>,
+    pub file: Arc<D::File>,
 }
 
 impl<D: Disk> Segment<D> {
@@ -99,6 +108,7 @@ impl<D: Disk> Segment<D> {
                 index,
                 end: SEGMENT_HEADER_BYTES,
                 indexed: true,
+                reached: header.first.before(),
                 damage: None,
             }),
         }
@@ -188,6 +198,7 @@ impl<D: Disk> Segment<D> {
                 index,
                 end: SEGMENT_HEADER_BYTES,
                 indexed: false,
+                reached: header.first.before(),
                 damage: None,
             }),
         })
@@ -274,32 +285,36 @@ impl<D: Disk> Segment<D> {
     pub fn stretch(&self, seq: Seq, ahead: usize) -> Result<Option<Stretch>, LogError> {
         let mut content = self.content();
         if !content.indexed {
-            self.build_index(&mut content)?;
+            self.extend_index(&mut content, seq, ahead)?;
         }
         if let Some((from, what)) = content.damage
             && seq >= from
         {
             return Err(self.corrupt(content.end, from, what));
         }
-        Ok(content.index.stretch(seq, ahead, content.end))
+        let mut stretch = content.index.stretch(seq, ahead, content.end);
+        if let (Some(stretch), Some((damaged, _))) = (&mut stretch, content.damage) {
+            stretch.before = stretch.before.min(damaged);
+        }
+        Ok(stretch)
     }
 
-    /// Reads the segment once to learn where its records are, as far as it is whole. Their checksums
-    /// are looked at when they are read.
-    fn build_index(&self, content: &mut Content) -> Result<(), LogError> {
+    /// Reads on to learn where records are, to the end of the stretch in which `seq` is or as far as
+    /// the segment is whole. Their checksums are looked at when they are read.
+    fn extend_index(&self, content: &mut Content, seq: Seq, ahead: usize) -> Result<(), LogError> {
         let file = self.file()?;
         let mut window = Window::new(self.file_bytes);
         let last = self.last.get().copied();
-        let mut reached = self.header.first.before();
-        content.index.entries.clear();
-        content.end = SEGMENT_HEADER_BYTES;
-        while !self.ends_at(content.end, reached, last) {
+        while !self.ends_at(content.end, content.reached, last) {
+            if content.index.has_stretch(seq, ahead) {
+                return Ok(());
+            }
             let found = frame_at(&mut window, &*file, self.header.salt, content.end)
                 .map_err(|error| self.io("read", error))?;
             let what = match found {
-                Found::Frame(frame) if frame.header.first > reached => {
+                Found::Frame(frame) if frame.header.first > content.reached => {
                     let end = record_starts(&frame.records).last();
-                    reached = end.map_or(reached, |(seq, _)| seq);
+                    content.reached = end.map_or(content.reached, |(seq, _)| seq);
                     content.note_found(&frame);
                     continue;
                 }
@@ -307,7 +322,7 @@ impl<D: Disk> Segment<D> {
                 Found::Nothing => "no frame where one should be",
                 Found::Bad(what) => what,
             };
-            content.damage = Some((reached.next(), what));
+            content.damage = Some((content.reached.next(), what));
             break;
         }
         content.indexed = true;
@@ -439,6 +454,12 @@ impl Index {
         self.entries
             .last()
             .map_or(0, |entry| u64::from(entry.offset) + self.stride_bytes)
+    }
+
+    /// Whether it is known where the stretch ends in which `seq` is.
+    fn has_stretch(&self, seq: Seq, ahead: usize) -> bool {
+        let after = self.entries.partition_point(|entry| entry.seq <= seq);
+        after + ahead < self.entries.len()
     }
 
     fn stretch(&self, seq: Seq, ahead: usize, segment_end: u64) -> Option<Stretch> {

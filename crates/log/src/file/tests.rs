@@ -1,5 +1,7 @@
 //! The simple path on real files.
 
+mod cold;
+
 use std::time::Duration;
 
 use super::*;
