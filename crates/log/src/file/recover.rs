@@ -110,7 +110,7 @@ pub(crate) fn recover<D: Disk>(
         } else {
             let index = Index::new(config.index_stride_bytes);
             let (handles, place) = (Arc::clone(handles), Arc::clone(place));
-            segments.push(Segment::open(handles, place, name, first, index)?);
+            segments.push(Segment::open(handles, place, &name, first, index)?);
         }
     }
     let recovery = Recovery {

@@ -135,7 +135,7 @@ impl<D: Disk> Segment<D> {
     pub fn open(
         handles: Arc<Handles<D>>,
         place: Arc<str>,
-        name: String,
+        name: &str,
         first: Seq,
         index: Index,
     ) -> Result<Self, LogError> {
@@ -148,7 +148,7 @@ impl<D: Disk> Segment<D> {
                 source: Arc::new(source),
             }
         };
-        let file = handles.disk.open(&name).map_err(failed("open"))?;
+        let file = handles.disk.open(name).map_err(failed("open"))?;
         let file_bytes = file.size_bytes().map_err(failed("stat"))?;
         let block =
             read_exactly(&file, 0, SEGMENT_HEADER_BYTES as usize).map_err(failed("read"))?;
@@ -171,37 +171,22 @@ impl<D: Disk> Segment<D> {
                 "the header is of another segment than the file's name",
             ));
         }
-        let last = OnceLock::new();
         if file_bytes != header.file_bytes {
             return Err(corrupt("the file is not as long as its header says"));
         }
         if file_bytes > SEGMENT_BYTES_MAX {
             return Err(corrupt("the file is larger than any segment"));
         }
-        if let Some(Covered { last: covered, .. }) = header.compacted {
-            if covered < first {
-                return Err(corrupt("the segment ends before it begins"));
-            }
-            last.set(covered).expect("the lock is new");
+        if header.compacted.is_some_and(|covered| covered.last < first) {
+            return Err(corrupt("the segment ends before it begins"));
         }
         handles.keep(Identity::of(&header), Arc::new(file));
-        Ok(Self {
-            name,
-            temporary: None,
-            place,
-            handles,
-            header,
-            file_bytes,
-            last,
-            gone: Arc::default(),
-            content: Mutex::new(Content {
-                index,
-                end: SEGMENT_HEADER_BYTES,
-                indexed: false,
-                reached: header.first.before(),
-                damage: None,
-            }),
-        })
+        let segment = Self::begun(place, handles, header, index);
+        segment.content().indexed = false;
+        if let Some(Covered { last, .. }) = header.compacted {
+            segment.last.set(last).expect("the lock is new");
+        }
+        Ok(segment)
     }
 
     /// The segment's file, opened if it is not. It stays the same file for as long as it is held.
