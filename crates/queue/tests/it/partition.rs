@@ -39,6 +39,7 @@ fn log_config() -> LogConfig {
         chunk_cache_bytes: 2 << 10,
         index_stride_bytes: 400,
         housekeeping: Housekeeping::Owner,
+        open_segments_max: 2,
         must_exist: false,
     }
 }
