@@ -186,7 +186,7 @@ impl State {
             } => drop(self.purge(*queue, *states, *count)?),
             Command::Advance { budget } => drop(self.advance(*budget)),
             Command::Await { .. } | Command::Resolve { .. } | Command::Delivered { .. } => {
-                self.apply_chain(command);
+                self.apply_chain(seq, command);
             }
             Command::PutSchedule(schedule) => self.put_schedule(seq, schedule)?,
             Command::DeleteSchedule { tenant, name } => self.delete_schedule(tenant, name)?,

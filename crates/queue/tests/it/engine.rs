@@ -172,6 +172,42 @@ async fn a_chain_runs_in_order_over_partitions_and_fails_with_its_first() {
         .await
         .unwrap();
     assert_eq!(view.state, TaskState::Cancelled);
+    assert!(view.error.contains(&format!("task {id}")), "{}", view.error);
+    drop(hand);
+    home.stop().await;
+}
+
+/// One that nobody knows any longer is not waited for, and that is said, also after a restart.
+#[tokio::test]
+async fn who_waits_for_a_task_that_is_gone_is_cancelled_for_that_reason() {
+    let mut home = Home::new(config()).await;
+    home.make("steps", SettingsChange::default()).await;
+    let id = home.enqueue_one("steps", task("first")).await;
+    let after = [id];
+    let waiting = || NewTask {
+        after: &after,
+        ..task("vain")
+    };
+    let doomed = home.enqueue_one("steps", waiting()).await;
+    home.queues.delete_task(TENANT, id).await.unwrap();
+    let vain = home.enqueue_one("steps", waiting()).await;
+    for cancelled in [doomed, vain] {
+        let wait = home.queues.wait(TENANT, cancelled, Duration::from_secs(50));
+        soon(wait).await.unwrap();
+    }
+    home.restart().await;
+    for cancelled in [doomed, vain] {
+        let view = home.queues.task(TENANT, cancelled, Detail::Brief).await;
+        let view = view.unwrap();
+        assert_eq!(view.state, TaskState::Cancelled);
+        let reason = format!("task {id}, which it waited for, was not completed");
+        assert!(view.error.starts_with(&reason), "{}", view.error);
+        assert!(view.error.ends_with("or is not known"), "{}", view.error);
+    }
+    // What is put back has no reason any longer.
+    home.queues.requeue(TENANT, vain).await.unwrap();
+    let view = home.queues.task(TENANT, vain, Detail::Brief).await.unwrap();
+    assert_eq!((view.state, &*view.error), (TaskState::Ready, ""));
     home.stop().await;
 }
 

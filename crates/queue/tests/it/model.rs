@@ -218,7 +218,7 @@ impl Model {
                 waiting,
                 task,
                 completed,
-            } => self.resolve(*waiting, *task, *completed),
+            } => self.resolve(seq, *waiting, *task, *completed),
             Command::Delivered { message } => drop(self.messages.remove(message)),
             Command::PutSchedule(put) => self.put_schedule(seq, put)?,
             Command::DeleteSchedule { tenant, name } => {

@@ -69,7 +69,7 @@ pub struct TaskView {
     pub attachments: Vec<Attachment>,
     /// The token of the lease that completed it.
     pub(crate) completed_by: u64,
-    /// Of the last attempt that failed.
+    /// Of the last attempt that failed; of a task that was cancelled for another one's sake, which one.
     pub error: String,
     /// For people to find it by.
     pub tags: Vec<String>,
@@ -136,6 +136,16 @@ fn outcome(record: &[u8]) -> Result<(Vec<Attachment>, &[u8]), QueueError> {
     })
 }
 
+/// Why a task was cancelled that waited for another one.
+fn unmet(record: &[u8]) -> Result<Option<String>, QueueError> {
+    Ok(match record::decode(record)? {
+        Command::Resolve { task, .. } => Some(format!(
+            "task {task}, which it waited for, was not completed: it died, was cancelled or deleted, or is not known"
+        )),
+        _ => None,
+    })
+}
+
 /// The words of a worker in the record of its report.
 fn words(record: &[u8]) -> Result<&[u8], QueueError> {
     Ok(match record::decode(record)? {
@@ -166,6 +176,11 @@ pub(super) fn view(
     let carried = content::take(task.content)?;
     let history = sight.history(read)?;
     let entry = &sight.entry;
+    let reason = match entry.state {
+        TaskState::Cancelled if entry.token != 0 => read(entry.token)?,
+        _ => None,
+    };
+    let reason = reason.map_or(Ok(None), |record| unmet(&record))?;
     let result = match (entry.state, detail) {
         (TaskState::Completed, Detail::Whole) => read(entry.token)?,
         _ => None,
@@ -183,7 +198,7 @@ pub(super) fn view(
         ended_ms: at(entry.state.has_ended()),
         attempts: entry.attempts,
         max_attempts: sight.max_attempts,
-        error: last_error(&history),
+        error: reason.unwrap_or_else(|| last_error(&history)),
         history,
         result_format: match result.first() {
             Some(1) => Format::Json,

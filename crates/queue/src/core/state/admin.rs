@@ -103,11 +103,12 @@ impl State {
         if state.has_ended() {
             return Err(Refusal::WrongState(state));
         }
-        self.cancel_at(place);
+        self.cancel_at(place, 0);
         Ok(())
     }
 
-    pub(super) fn cancel_at(&mut self, place: Place) {
+    /// Cancels a task; `reason` is the record of what made it useless, zero when somebody asked for it.
+    pub(super) fn cancel_at(&mut self, place: Place, reason: u64) {
         self.detach(place);
         match self.entries.get(place).state {
             TaskState::Leased => self.lose_lease(place, AttemptEnd::Cancelled),
@@ -115,7 +116,7 @@ impl State {
             _ => {}
         }
         self.exit(place);
-        self.end(place, TaskState::Cancelled, 0);
+        self.end(place, TaskState::Cancelled, reason);
     }
 
     /// A dead or cancelled task begins anew, with its ordering key's hash.

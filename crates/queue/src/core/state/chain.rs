@@ -59,7 +59,7 @@ impl State {
     }
 
     /// What partitions tell each other.
-    pub(super) fn apply_chain(&mut self, command: &Command<'_>) {
+    pub(super) fn apply_chain(&mut self, seq: u64, command: &Command<'_>) {
         match command {
             Command::Await {
                 task,
@@ -70,7 +70,7 @@ impl State {
                 waiting,
                 task,
                 completed,
-            } => self.resolve(*waiting, *task, *completed),
+            } => self.resolve(seq, *waiting, *task, *completed),
             Command::Delivered { message } => self.delivered(*message),
             others => unreachable!("{others:?} is not of a chain"),
         }
@@ -191,8 +191,9 @@ impl State {
         }
     }
 
-    /// What a task here waits for has ended: the last one lets it go on, a failed one cancels it.
-    pub fn resolve(&mut self, waiting: TaskId, task: TaskId, completed: bool) {
+    /// What a task here waits for has ended: the last one lets it go on, a failed one cancels it, and
+    /// record `seq`, which says so, is kept as the reason.
+    pub fn resolve(&mut self, seq: u64, waiting: TaskId, task: TaskId, completed: bool) {
         let Some(place) = self.find(waiting) else {
             return;
         };
@@ -204,7 +205,7 @@ impl State {
             return;
         };
         if !completed {
-            self.cancel_at(place);
+            self.cancel_at(place, seq);
             return;
         }
         tasks.remove(position);

@@ -303,7 +303,7 @@ fn a_question_that_the_power_took_is_asked_again() {
         let (kind, to, from) = (message.kind, message.to, message.from);
         match kind {
             MessageKind::Await { tenant } => partition.await_task(to, from, tenant),
-            MessageKind::Ended { completed } => partition.resolve(to, from, completed),
+            MessageKind::Ended { completed } => partition.resolve(9, to, from, completed),
         }
         partition.delivered(number);
     }
@@ -372,7 +372,7 @@ fn to_ask_again_about_a_task_that_is_gone_cancels_nobody() {
         .collect();
     assert_eq!(ended, [true, false]);
     for completed in ended {
-        state.resolve(second_id, first_id, completed);
+        state.resolve(9, second_id, first_id, completed);
     }
     assert_eq!(state_of(&state, second), TaskState::Ready);
 }

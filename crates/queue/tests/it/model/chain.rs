@@ -66,7 +66,7 @@ impl Model {
         self.send(waiting, task, MessageKind::Ended { completed });
     }
 
-    pub(super) fn resolve(&mut self, waiting: TaskId, task: TaskId, completed: bool) {
+    pub(super) fn resolve(&mut self, seq: u64, waiting: TaskId, task: TaskId, completed: bool) {
         let Some(number) = self.find(waiting) else {
             return;
         };
@@ -77,7 +77,7 @@ impl Model {
             return;
         }
         if !completed {
-            self.cancel_it(number);
+            self.cancel_it(number, seq);
             return;
         }
         if !found.waits.is_empty() {

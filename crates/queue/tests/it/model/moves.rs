@@ -218,11 +218,11 @@ impl Model {
         if state.has_ended() {
             return Err(Refusal::WrongState(state));
         }
-        self.cancel_it(number);
+        self.cancel_it(number, 0);
         Ok(())
     }
 
-    pub(super) fn cancel_it(&mut self, number: u64) {
+    pub(super) fn cancel_it(&mut self, number: u64, reason: u64) {
         if self.tasks[&number].state == TaskState::Leased {
             self.lose_lease(number, AttemptEnd::Cancelled);
         }
@@ -230,7 +230,7 @@ impl Model {
         let task = self.tasks.get_mut(&number).expect("a task that moves");
         task.waits.clear();
         task.token = 0;
-        self.end(number, TaskState::Cancelled, 0);
+        self.end(number, TaskState::Cancelled, reason);
     }
 
     pub(super) fn requeue(&mut self, number: u64, key: u128) -> Result<(), Refusal> {
