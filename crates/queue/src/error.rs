@@ -79,21 +79,19 @@ pub enum QueueError {
     Limit(#[from] LimitExceeded),
     /// The disk has no room for new tasks; those there are can be worked on.
     #[error(
-        "the disk is full: nothing is enqueued until there is room for {needed_bytes} bytes in {place}"
+        "the disk of the queue is full: nothing is enqueued until there is room for {needed_bytes} bytes; tasks that are there can be worked on, and whoever runs Egret finds the directory in its log"
     )]
     DiskFull {
-        /// Where.
-        place: String,
         /// How much is kept back for work on tasks.
         needed_bytes: u64,
     },
     /// The disk has no room for an attachment.
     #[error(
-        "the disk is full: {place} was not written; free space there, or delete tasks that have attachments"
+        "the disk of the queue is full: attachment `{name}` was not written; free space, or delete tasks that have attachments"
     )]
     NoRoom {
-        /// Which file.
-        place: String,
+        /// The attachment's name.
+        name: String,
     },
     /// The task was not completed with such an attachment, or none was taken in under the lease.
     #[error(

@@ -59,11 +59,15 @@ pub struct Opened {
     pub file: File,
 }
 
-fn written(path: &Path) -> impl FnOnce(std::io::Error) -> QueueError {
-    let place = path.display().to_string();
+/// The error of a write of an attachment; where a full disk is, is logged and not told.
+fn written(path: &Path, name: &str) -> impl FnOnce(std::io::Error) -> QueueError {
+    let (place, name) = (path.display().to_string(), name.to_owned());
     let failed = io("writing", path);
     move |error| match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => QueueError::NoRoom { place },
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            tracing::warn!(%error, place, "there is no room for an attachment");
+            QueueError::NoRoom { name }
+        }
         _ => failed(error),
     }
 }
@@ -102,7 +106,8 @@ impl Queues {
         });
         self.check_count(count.await? + 1)?;
         let shelf = self.inner.shelf.clone();
-        let made = tokio::task::spawn_blocking(move || Unfinished::make(shelf, id));
+        let asked = name.to_owned();
+        let made = tokio::task::spawn_blocking(move || Unfinished::make(shelf, id, &asked));
         let (unfinished, file) = made.await.map_err(|_| QueueError::Stopping)??;
         Ok(Upload {
             queues: self.clone(),
@@ -210,16 +215,16 @@ fn open(shelf: &Shelf, id: TaskId, token: u64, name: &str) -> Result<Opened, Que
 }
 
 impl Unfinished {
-    fn make(shelf: Arc<Shelf>, id: TaskId) -> Result<(Self, File), QueueError> {
+    fn make(shelf: Arc<Shelf>, id: TaskId, name: &str) -> Result<(Self, File), QueueError> {
         let path = shelf.unfinished(id);
         let mut tries = 1;
         let file = loop {
             let directory = shelf.directory_of(id);
-            std::fs::create_dir_all(&directory).map_err(written(&directory))?;
+            std::fs::create_dir_all(&directory).map_err(written(&directory, name))?;
             match File::create_new(&path) {
                 // Somebody has deleted the directory, as it was empty.
                 Err(error) if error.kind() == ErrorKind::NotFound && tries < TRIES => tries += 1,
-                made => break made.map_err(written(&path))?,
+                made => break made.map_err(written(&path, name))?,
             }
         };
         let unfinished = Self {
@@ -249,14 +254,14 @@ impl Unfinished {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let known =
                     File::open(place).and_then(|mut file| describe(&mut file, &attachment.name));
-                match known.map_err(written(place))? == *attachment {
+                match known.map_err(written(place, &attachment.name))? == *attachment {
                     true => Ok(()),
                     false => Err(QueueError::AttachmentExists {
                         name: attachment.name.clone(),
                     }),
                 }
             }
-            Err(error) => Err(written(place)(error)),
+            Err(error) => Err(written(place, &attachment.name)(error)),
         }
     }
 }
@@ -284,7 +289,7 @@ impl Upload {
 
     async fn put(&mut self, bytes: &[u8]) -> Result<(), QueueError> {
         self.unfinished.grow(bytes)?;
-        let written = written(&self.unfinished.path);
+        let written = written(&self.unfinished.path, &self.attachment.name);
         self.file.write_all(bytes).await.map_err(written)
     }
 
@@ -299,7 +304,7 @@ impl Upload {
         put_tail(&mut tail, &self.attachment);
         self.put(&tail).await?;
         let flushed = self.file.flush().await;
-        flushed.map_err(written(&self.unfinished.path))?;
+        flushed.map_err(written(&self.unfinished.path, &self.attachment.name))?;
         let Self {
             queues,
             tenant,
@@ -316,11 +321,11 @@ impl Upload {
         let (place, known) = (path.clone(), attachment.clone());
         let putting = tokio::task::spawn_blocking(move || {
             if lasting {
-                file.sync_all().map_err(written(&place))?;
+                file.sync_all().map_err(written(&place, &known.name))?;
             }
             unfinished.put_in_place(&place, &known)?;
             match lasting {
-                true => sync_directories(&shelf, id).map_err(written(&place)),
+                true => sync_directories(&shelf, id).map_err(written(&place, &known.name)),
                 false => Ok(()),
             }
         });

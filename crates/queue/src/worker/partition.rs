@@ -128,6 +128,8 @@ pub(crate) struct Partition<L: Log> {
     held_back: Option<LogError>,
     /// When that is tried.
     retry_at: Instant,
+    /// There was no room for new tasks in the last turn.
+    was_full: bool,
 }
 
 impl<L: Log + 'static> Partition<L> {
@@ -165,6 +167,7 @@ impl<L: Log + 'static> Partition<L> {
             held: (0, 0),
             held_back: None,
             retry_at: Instant::now(),
+            was_full: false,
         }
     }
 
@@ -277,7 +280,8 @@ impl<L: Log + 'static> Partition<L> {
             now: self.time.now(),
             seed,
         };
-        let intake = Intake::new(&self.log, self.reserve_bytes, &self.place);
+        let intake = Intake::new(&self.log, self.reserve_bytes);
+        intake.note(&mut self.was_full, &self.place);
         // Before anything else, so that a schedule that changes has made what it had to make.
         let room = intake.room_for_ticks(&self.limits[0], turn.state.len());
         self.ticks.run(&mut turn, &room, &*self.shared.read);

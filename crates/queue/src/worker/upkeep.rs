@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use egret_log::{Compaction, Log, LogError, SegmentInfo, Seq};
 
@@ -21,8 +21,11 @@ const LIVE_PERCENT: u64 = 50;
 /// Files read by one compaction, in bytes: what it writes is no larger, whatever was guessed.
 const RUN_BYTES_MAX: u64 = 256 << 20;
 
-/// Log written after which a snapshot is made while there is no room for more, in bytes.
-const SHORT_OF_ROOM_BYTES: u64 = 1 << 20;
+/// The least time between two snapshots while there is no room for more, or after one that failed…
+const REST_MIN: Duration = Duration::from_secs(2);
+
+/// …and so many times as long as the last one took.
+const REST_SHARE: u32 = 10;
 
 /// Which records of a segment are in use.
 #[derive(Clone, Debug)]
@@ -79,10 +82,18 @@ enum Done<L: Log> {
 pub(crate) struct Upkeep<L: Log> {
     directory: PathBuf,
     shared: Arc<Shared>,
-    /// Bytes of log after which a snapshot is due, at least.
+    /// Bytes of log after which a snapshot is due, at least; the largest number: none is ever.
     after_bytes: u64,
-    /// Bytes appended since the last snapshot began.
+    /// Bytes appended since the last snapshot began that was written.
     appended: u64,
+    /// The part of them that was there when the one under way began.
+    imaged: u64,
+    /// The last snapshot was not written.
+    failed: bool,
+    /// When the one under way began.
+    began_at: Instant,
+    /// No snapshot is made before, unless there is room and the last one was written.
+    rested_at: Instant,
     /// Size of the last snapshot's file.
     file_bytes: u64,
     done: Arc<Mutex<Option<Done<L>>>>,
@@ -98,6 +109,10 @@ impl<L: Log + 'static> Upkeep<L> {
             shared,
             after_bytes,
             appended: 0,
+            imaged: 0,
+            failed: false,
+            began_at: Instant::now(),
+            rested_at: Instant::now(),
             file_bytes,
             done: Arc::default(),
             thread: None,
@@ -122,7 +137,7 @@ impl<L: Log + 'static> Upkeep<L> {
         if let Some(run) = self.runs.pop_front() {
             return self.compact(run, log);
         }
-        if self.appended >= self.due_bytes(log) {
+        if self.is_due(log) {
             self.snapshot(state, log)?;
         }
         Ok(())
@@ -149,13 +164,13 @@ impl<L: Log + 'static> Upkeep<L> {
         Ok(())
     }
 
-    /// Bytes of log after which a snapshot is due: soon when the disk is full, as what it makes
-    /// superfluous may be what fills it.
-    fn due_bytes(&self, log: &L) -> u64 {
-        let due_bytes = self.after_bytes.max(self.file_bytes / 4);
-        match log.shortage() {
-            None => due_bytes,
-            Some(_) => due_bytes.min(SHORT_OF_ROOM_BYTES),
+    /// Whether a snapshot is due. With a full disk it is as soon as anything was appended, as what it
+    /// makes superfluous may be what fills the disk: a purge is a short record.
+    fn is_due(&self, log: &L) -> bool {
+        match self.failed || log.shortage().is_some() {
+            _ if self.after_bytes == u64::MAX => false,
+            true => self.appended > 0 && Instant::now() >= self.rested_at,
+            false => self.appended >= self.after_bytes.max(self.file_bytes / 4),
         }
     }
 
@@ -193,9 +208,11 @@ impl<L: Log + 'static> Upkeep<L> {
         let sealed = sealed.filter(|segment| segment.sealed && segment.last < seq);
         let mut live: Vec<Live> = sealed.map(Live::new).collect();
         let directory = self.directory.clone();
-        self.appended = 0;
+        self.imaged = self.appended;
+        let started = Instant::now();
+        self.began_at = started;
+        self.rested_at = started + REST_MIN;
         self.spawn(move || {
-            let started = Instant::now();
             let written = snapshot::write(&directory, seq, &image, &mut |seq| {
                 let after = live.partition_point(|one| one.segment.first <= seq);
                 if let Some(one) = after.checked_sub(1).map(|at| &mut live[at])
@@ -215,13 +232,21 @@ impl<L: Log + 'static> Upkeep<L> {
         written: Result<(Written, Vec<Live>), QueueError>,
         log: &mut L,
     ) -> Result<(), LogError> {
+        let took = self.began_at.elapsed();
+        self.rested_at = Instant::now() + REST_MIN.max(took * REST_SHARE);
+        let failed_before = std::mem::replace(&mut self.failed, written.is_err());
         let (written, live) = match written {
             Ok(written) => written,
+            Err(error) if failed_before => {
+                tracing::debug!(%error, "a snapshot of the queue was not written again");
+                return Ok(());
+            }
             Err(error) => {
                 tracing::warn!(%error, "a snapshot of the queue was not written and is tried again");
                 return Ok(());
             }
         };
+        self.appended -= self.imaged;
         self.file_bytes = written.file_bytes;
         let needed = live.iter().find(|one| one.count > 0);
         let first = needed.map_or(written.seq, |one| one.segment.first);
@@ -273,6 +298,10 @@ impl<L: Log + 'static> Upkeep<L> {
                         tracing::warn!(%error, "compacted segments were not put in place")
                     }
                 }
+            }
+            // Told when the disk became full; it is tried again after every snapshot.
+            Err(error @ LogError::Full { .. }) => {
+                tracing::debug!(%error, "segments of the queue's log were not compacted");
             }
             Err(error) => tracing::warn!(%error, "segments of the queue's log were not compacted"),
         }

@@ -30,16 +30,25 @@ pub(super) struct Intake {
 
 impl Intake {
     /// As the log is now.
-    pub fn new(log: &impl Log, reserve_bytes: u64, place: &str) -> Self {
+    pub fn new(log: &impl Log, reserve_bytes: u64) -> Self {
         let full = log.room_bytes() < reserve_bytes && log.shortage().is_some();
         Self {
             room_bytes: room_bytes(log.batch_bytes_max()),
             claims_bytes: log.batch_bytes_max() / 16 * 15,
             full: full.then(|| QueueError::DiskFull {
-                place: place.to_owned(),
                 needed_bytes: reserve_bytes,
             }),
         }
+    }
+
+    /// Logs that there is no room any longer, or again: callers are not told where.
+    pub fn note(&self, was_full: &mut bool, place: &str) {
+        match (*was_full, &self.full) {
+            (false, Some(error)) => tracing::warn!(%error, place, "the queue takes no tasks in"),
+            (true, None) => tracing::info!(place, "the queue has room for tasks again"),
+            _ => {}
+        }
+        *was_full = self.full.is_some();
     }
 
     /// What ticks may take: their tasks are new ones too, and most of the batch is for what waits.
