@@ -16,8 +16,9 @@ use crate::error::QueueError;
 use crate::model::{AttemptEnd, Lease, TaskId};
 use crate::store::content::{self, Content, Format};
 
-/// Bytes of tasks in one claim, but for the last one.
-const CLAIM_BYTES_MAX: usize = 4 << 20;
+/// Bytes of tasks in one claim after which it takes no more. With what is read at once before that is noticed,
+/// an answer keeps within the 4 MiB that a gRPC client takes unless told otherwise.
+const CLAIM_BYTES_MAX: usize = 3 << 19;
 
 impl Queues {
     /// Leases up to `most` tasks that are ready now, or waits up to `patience` for the first to be. Whoever
@@ -106,6 +107,8 @@ pub struct OwnedTask {
     pub lease_until_ms: u64,
     /// How long it lasts.
     pub lease_ms: u64,
+    /// As [`Assigned::timeout_ms`].
+    pub timeout_ms: u64,
     /// Which attempt this is, from 1.
     pub attempt: u16,
     /// Attempts before it is dead.
@@ -127,6 +130,7 @@ impl OwnedTask {
             lease: self.lease,
             lease_until_ms: self.lease_until_ms,
             lease_ms: self.lease_ms,
+            timeout_ms: self.timeout_ms,
             attempt: self.attempt,
             max_attempts: self.max_attempts,
             priority: self.priority,
@@ -199,6 +203,7 @@ impl WorkSink for Basket {
             lease: task.lease,
             lease_until_ms: task.lease_until_ms,
             lease_ms: task.lease_ms,
+            timeout_ms: task.timeout_ms,
             attempt: task.attempt,
             max_attempts: task.max_attempts,
             priority: task.priority,

@@ -38,6 +38,8 @@ pub struct Assigned<'a> {
     pub lease_until_ms: u64,
     /// How long it lasts, in milliseconds.
     pub lease_ms: u64,
+    /// The longest that the attempt may take, heartbeats or not, in milliseconds; zero: any time.
+    pub timeout_ms: u64,
     /// Which attempt this is, from 1.
     pub attempt: u16,
     /// Attempts before it is dead.

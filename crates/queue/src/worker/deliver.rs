@@ -94,6 +94,7 @@ fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Ass
         lease: lease(one),
         lease_until_ms: one.until_ms,
         lease_ms: one.lease_ms,
+        timeout_ms: one.timeout_ms,
         attempt: one.attempt,
         max_attempts: one.max_attempts,
         priority: one.priority,

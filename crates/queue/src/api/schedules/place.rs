@@ -13,7 +13,7 @@ use crate::core::command::{Command, PutSchedule, Refusal};
 use crate::error::QueueError;
 use crate::model::SHARD_BITS;
 use crate::store::{content, record};
-use crate::worker::ticks::Rhythm;
+use crate::worker::ticks::{NEVER_MS, Rhythm};
 
 /// Schedules of all tenants together.
 const SCHEDULES_MAX: u64 = 10_000;
@@ -71,6 +71,15 @@ impl Queues {
     ) -> Result<ScheduleView, QueueError> {
         check(schedule)?;
         let rhythm = Rhythm::new(schedule.cron, schedule.time_zone)?;
+        if rhythm.after(self.inner.clock.now().as_millis_unsigned()) == NEVER_MS {
+            return Err(QueueError::Invalid {
+                what: "cron",
+                reason: format!(
+                    "`{}` never comes: no month that it names has such a day",
+                    schedule.cron
+                ),
+            });
+        }
         let queue = self.queue(tenant, schedule.queue).await?;
         let one_at_a_time = self.inner.making.clone().lock_owned().await;
         let (known, count) = {

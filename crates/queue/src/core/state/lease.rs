@@ -26,6 +26,8 @@ pub struct Claimed {
     pub until_ms: u64,
     /// How long it lasts, in milliseconds.
     pub lease_ms: u64,
+    /// The longest that the attempt may take, in milliseconds; zero: any time.
+    pub timeout_ms: u64,
     /// Attempts begun, this one included.
     pub attempt: u16,
     /// Attempts before it is dead.
@@ -139,7 +141,7 @@ impl State {
         }
         let token = u64::from(self.epoch) << LEASE_BITS | self.leases;
         let until_ms = self.lease_end(place, self.now_ms, lease_ms);
-        let max_attempts = self.max_attempts(place);
+        let (max_attempts, timeout_ms) = (self.max_attempts(place), self.timeout_ms(place));
         let former = self.entries.get(place).worker;
         self.workers.release(former, 1);
         let entry = self.entries.get_mut(place);
@@ -156,6 +158,7 @@ impl State {
             token,
             until_ms,
             lease_ms: until_ms - self.now_ms,
+            timeout_ms,
             attempt: entry.attempts,
             max_attempts,
             priority: entry.priority,

@@ -166,6 +166,7 @@ impl Model {
         assert!(fresh, "the token {token:#x} has been given before");
         let until_ms = self.lease_end(number, self.now_ms, lease_ms);
         let (now_ms, max_attempts) = (self.now_ms, self.max_attempts(number));
+        let timeout_ms = self.timeout_ms(number);
         let task = self.tasks.get_mut(&number).expect("it is ready");
         task.attempts += 1;
         (task.token, task.at_ms, task.started_ms) = (token, until_ms, now_ms);
@@ -179,6 +180,7 @@ impl Model {
             token,
             until_ms,
             lease_ms: until_ms - now_ms,
+            timeout_ms,
             attempt: task.attempts,
             max_attempts,
             priority: task.priority,

@@ -97,6 +97,7 @@ fn assignment_as(out: &mut BytesMut, field: u64, task: &Assigned<'_>) {
         number(out, 9, u64::from(task.priority));
         number(out, 11, task.id.created_ms());
         number(out, 16, task.lease_ms);
+        number(out, 17, task.timeout_ms);
         out.put_slice(task.tags);
     });
 }

@@ -38,7 +38,8 @@ pub(super) enum Jitter {
     Equal,
 }
 
-/// How long a task waits after a failed attempt; what is absent is as in Egret's default.
+/// How long a task waits after a failed attempt. It is taken as a whole: what is absent in it is as in Egret's
+/// default, whatever the queue had before.
 #[derive(Clone, Copy, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RetryRequest {
@@ -81,7 +82,7 @@ impl RetryRequest {
 pub(super) struct Retention {
     /// Milliseconds after their end.
     pub(super) age_ms: u64,
-    /// How many are kept in the queue.
+    /// How many are kept in each partition of the queue.
     pub(super) count: u64,
 }
 

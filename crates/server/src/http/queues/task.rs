@@ -192,6 +192,8 @@ pub(super) struct LeasedTask<'a> {
     lease_until: Timestamp,
     /// How long it lasts, in milliseconds; send a heartbeat at a third of it.
     lease_ms: u64,
+    /// The longest that the attempt may take, heartbeats or not, in milliseconds; zero: any time.
+    timeout_ms: u64,
     /// Which attempt this is, from 1.
     attempt: u16,
     /// Attempts before it is dead.
@@ -237,6 +239,7 @@ impl<'a> LeasedTask<'a> {
             lease: task.lease,
             lease_until: at(task.lease_until_ms),
             lease_ms: task.lease_ms,
+            timeout_ms: task.timeout_ms,
             attempt: task.attempt,
             max_attempts: task.max_attempts,
             priority: task.priority,

@@ -151,6 +151,9 @@ async fn what_a_schedule_cannot_be_is_said() {
         let said = rig.refused(Method::PUT, DAILY, body, status, code).await;
         assert!(said.contains(about), "{about}: {said}");
     }
+    let never = json!({"cron": "0 0 30 2 *", "queue": "q"});
+    let refused = rig.refused(Method::PUT, DAILY, never, 400, "invalid_request");
+    assert!(refused.await.contains("`0 0 30 2 *` never comes"));
     for action in ["pause", "resume"] {
         let path = format!("{DAILY}/{action}");
         rig.refused(Method::POST, &path, Value::Null, 404, "schedule_not_found")
