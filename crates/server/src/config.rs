@@ -30,7 +30,8 @@ egret_base::settings! {
         /// Most streams that last as long as their clients want, such as those of workers; beyond it 503 with
         /// `Retry-After`. They do not count among `concurrency_max`.
         streams_max: u32 = 16_384,
-        /// Most open connections; beyond it a connection is answered 503 and closed.
+        /// Most open connections; beyond it a connection is answered 503 and closed. Egret raises its limit on
+        /// open files as far as the hard limit allows, and says so at its start when that is not enough.
         connections_max: u32 = 12_000,
         /// Most requests at once on one HTTP/2 connection; beyond it the client waits.
         http2_streams_max: u32 = 256,

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 use tower::ServiceExt;
 
-use super::GrpcService;
+use super::{GrpcService, unread};
 use crate::access::Caller;
 use crate::problem::grpc_status;
 use crate::queue::{Changes, id, patience};
@@ -81,7 +81,8 @@ const READS: [&str; 8] = [
 pub fn service(queues: Queues, stopping: CancellationToken) -> GrpcService {
     let service = QueueServer::new(Door { queues, stopping })
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
-        .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new));
+        .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new))
+        .map_response(|response| unread::answered(response.map(axum::body::Body::new)));
     let mut router = Router::new();
     let mut scopes = Vec::new();
     for call in CALLS {

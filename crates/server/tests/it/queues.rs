@@ -1,10 +1,14 @@
-//! Queues and tasks over HTTP, the real engine behind them.
+//! Queues and tasks over HTTP and gRPC, the real engine behind them.
 
 mod attaching;
+mod calling;
+mod frames;
 mod looking;
 mod making;
 mod producing;
 mod rig;
 mod schedules;
+mod streaming;
 mod watching;
+mod wire;
 mod working;

@@ -15,6 +15,7 @@ use tonic::{Status, Streaming};
 
 use super::outlet::{Outlet, Stopping};
 use super::{convert, encode};
+use crate::grpc::unread;
 
 /// Tasks of one stream that may wait for their outcome; more are not read before.
 const UNANSWERED_MAX: usize = 16_384;
@@ -86,7 +87,7 @@ impl Produce {
                 Poll::Ready(Some(Ok(message))) => self.take(message),
                 Poll::Ready(Some(Err(status))) => {
                     self.inbound = None;
-                    self.sink.0.end(status);
+                    self.sink.0.end(unread::told(status));
                 }
                 Poll::Ready(None) => self.inbound = None,
             }

@@ -17,6 +17,7 @@ use tonic::{Status, Streaming};
 
 use super::outlet::{Outlet, Stopping};
 use super::{convert, encode};
+use crate::grpc::unread;
 use crate::problem::grpc_status;
 use crate::queue::{self, invalid};
 
@@ -117,7 +118,7 @@ impl Work {
             match Pin::new(inbound).poll_next(context) {
                 Poll::Pending => return,
                 Poll::Ready(Some(Ok(message))) => self.take(message),
-                Poll::Ready(Some(Err(status))) => self.break_off(status),
+                Poll::Ready(Some(Err(status))) => self.break_off(unread::told(status)),
                 Poll::Ready(None) => {
                     self.inbound = None;
                     self.leave();

@@ -9,7 +9,7 @@ use std::process::Output;
 use std::sync::{Arc, LazyLock};
 
 use egret_base::lifecycle::{Service, Stack};
-use egret_base::settings::Size;
+use egret_base::settings::{Size, Span};
 use egret_base::{Clock, SystemClock, SystemEntropy};
 use egret_branches::{Branches, BranchesConfig, Options, VolumeService, open_volume};
 use egret_postgres::embedded::Layout;
@@ -75,6 +75,8 @@ impl Rig {
             volume_size: Size::gib(1),
             free_min: Size::mib(64),
             free_critical: Size::mib(32),
+            // No session that waits is closed, however long a test takes.
+            session_idle: Span::secs(86_400),
             ..BranchesConfig::default()
         };
         change(&mut config);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use egret_base::lifecycle::Service;
 use egret_base::{SystemClock, SystemEntropy};
 use egret_queue::{Options, QueueConfig, Queues};
-use egret_server::{TokenRequest, queue_routes};
+use egret_server::{TokenRequest, queue_routes, queue_service};
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
@@ -46,7 +46,9 @@ impl Rig {
         let house = site
             .open(|builder| {
                 let stopping = builder.stopping();
-                builder.route(queue_routes(doors, stopping))
+                builder
+                    .grpc(queue_service(doors.clone(), stopping.clone()))
+                    .route(queue_routes(doors, stopping))
             })
             .await;
         Self { house, queues }
