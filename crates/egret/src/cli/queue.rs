@@ -83,7 +83,7 @@ pub enum Queue {
     Delete {
         /// The queue
         queue: String,
-        /// Even with tasks in it
+        /// Even with tasks in it or schedules for it, which go with it
         #[arg(long)]
         force: bool,
     },
