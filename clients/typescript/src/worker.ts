@@ -220,7 +220,7 @@ export class Worker {
       if (data.length > RESULT_BYTES_MAX) {
         throw new RangeError(`the result has ${data.length} bytes, more than a message takes`);
       }
-      report = { lease, completed: { result: data, format } };
+      report = { lease, completed: { result: data, format, attachments: [] } };
     } catch (error) {
       report = this.#failure(running, error);
     }

@@ -138,6 +138,7 @@ export interface Assignment {
   traceparent: string;
   tracestate: string;
   leaseMs: number;
+  timeoutMs: number;
 }
 
 export interface Assignment_MetadataEntry {
@@ -158,6 +159,7 @@ export interface TaskReport {
 export interface Completed {
   result: Buffer;
   format: Format;
+  attachments: string[];
 }
 
 export interface Failed {
@@ -276,11 +278,19 @@ export interface Task {
   callbackUrl: string;
   after: string[];
   uniqueKey: string;
+  attachments: Attachment[];
 }
 
 export interface Task_MetadataEntry {
   key: string;
   value: string;
+}
+
+export interface Attachment {
+  name: string;
+  contentType: string;
+  sizeBytes: number;
+  crc32c: number;
 }
 
 export interface TaskRequest {
@@ -1329,6 +1339,7 @@ function createBaseAssignment(): Assignment {
     traceparent: "",
     tracestate: "",
     leaseMs: 0,
+    timeoutMs: 0,
   };
 }
 
@@ -1381,6 +1392,9 @@ export const Assignment: MessageFns<Assignment> = {
     }
     if (message.leaseMs !== 0) {
       writer.uint32(128).uint64(message.leaseMs);
+    }
+    if (message.timeoutMs !== 0) {
+      writer.uint32(136).uint64(message.timeoutMs);
     }
     return writer;
   },
@@ -1529,6 +1543,14 @@ export const Assignment: MessageFns<Assignment> = {
             message.leaseMs = longToNumber(reader.uint64());
             continue;
           }
+          case 17: {
+            if (tag !== 136) {
+              break;
+            }
+
+            message.timeoutMs = longToNumber(reader.uint64());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1570,6 +1592,7 @@ export const Assignment: MessageFns<Assignment> = {
     message.traceparent = object.traceparent ?? "";
     message.tracestate = object.tracestate ?? "";
     message.leaseMs = object.leaseMs ?? 0;
+    message.timeoutMs = object.timeoutMs ?? 0;
     return message;
   },
 };
@@ -1787,7 +1810,7 @@ export const TaskReport: MessageFns<TaskReport> = {
 };
 
 function createBaseCompleted(): Completed {
-  return { result: Buffer.alloc(0), format: 0 };
+  return { result: Buffer.alloc(0), format: 0, attachments: [] };
 }
 
 export const Completed: MessageFns<Completed> = {
@@ -1797,6 +1820,9 @@ export const Completed: MessageFns<Completed> = {
     }
     if (message.format !== 0) {
       writer.uint32(16).int32(message.format);
+    }
+    for (const v of message.attachments) {
+      writer.uint32(26).string(v!);
     }
     return writer;
   },
@@ -1830,6 +1856,14 @@ export const Completed: MessageFns<Completed> = {
             message.format = reader.int32() as any;
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.attachments.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1849,6 +1883,7 @@ export const Completed: MessageFns<Completed> = {
     const message = createBaseCompleted();
     message.result = object.result ?? Buffer.alloc(0);
     message.format = object.format ?? 0;
+    message.attachments = object.attachments?.map((e) => e) || [];
     return message;
   },
 };
@@ -3106,6 +3141,7 @@ function createBaseTask(): Task {
     callbackUrl: "",
     after: [],
     uniqueKey: "",
+    attachments: [],
   };
 }
 
@@ -3182,6 +3218,9 @@ export const Task: MessageFns<Task> = {
     }
     if (message.uniqueKey !== "") {
       writer.uint32(194).string(message.uniqueKey);
+    }
+    for (const v of message.attachments) {
+      Attachment.encode(v!, writer.uint32(202).fork()).join();
     }
     return writer;
   },
@@ -3394,6 +3433,14 @@ export const Task: MessageFns<Task> = {
             message.uniqueKey = reader.string();
             continue;
           }
+          case 25: {
+            if (tag !== 202) {
+              break;
+            }
+
+            message.attachments.push(Attachment.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3443,6 +3490,7 @@ export const Task: MessageFns<Task> = {
     message.callbackUrl = object.callbackUrl ?? "";
     message.after = object.after?.map((e) => e) || [];
     message.uniqueKey = object.uniqueKey ?? "";
+    message.attachments = object.attachments?.map((e) => Attachment.fromPartial(e)) || [];
     return message;
   },
 };
@@ -3510,6 +3558,97 @@ export const Task_MetadataEntry: MessageFns<Task_MetadataEntry> = {
     const message = createBaseTask_MetadataEntry();
     message.key = object.key ?? "";
     message.value = object.value ?? "";
+    return message;
+  },
+};
+
+function createBaseAttachment(): Attachment {
+  return { name: "", contentType: "", sizeBytes: 0, crc32c: 0 };
+}
+
+export const Attachment: MessageFns<Attachment> = {
+  encode(message: Attachment, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.name !== "") {
+      writer.uint32(10).string(message.name);
+    }
+    if (message.contentType !== "") {
+      writer.uint32(18).string(message.contentType);
+    }
+    if (message.sizeBytes !== 0) {
+      writer.uint32(24).uint64(message.sizeBytes);
+    }
+    if (message.crc32c !== 0) {
+      writer.uint32(32).uint32(message.crc32c);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Attachment {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseAttachment();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.contentType = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.sizeBytes = longToNumber(reader.uint64());
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.crc32c = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create<I extends Exact<DeepPartial<Attachment>, I>>(base?: I): Attachment {
+    return Attachment.fromPartial(base ?? ({} as any));
+  },
+  fromPartial<I extends Exact<DeepPartial<Attachment>, I>>(object: I): Attachment {
+    const message = createBaseAttachment();
+    message.name = object.name ?? "";
+    message.contentType = object.contentType ?? "";
+    message.sizeBytes = object.sizeBytes ?? 0;
+    message.crc32c = object.crc32c ?? 0;
     return message;
   },
 };

@@ -163,7 +163,7 @@ class EnqueueResponse(_message.Message):
     def __init__(self, outcomes: _Optional[_Iterable[_Union[Enqueued, _Mapping]]] = ...) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("id", "queue", "payload", "format", "lease", "lease_until_ms", "attempt", "max_attempts", "priority", "ordering_key", "created_at_ms", "tags", "metadata", "traceparent", "tracestate", "lease_ms")
+    __slots__ = ("id", "queue", "payload", "format", "lease", "lease_until_ms", "attempt", "max_attempts", "priority", "ordering_key", "created_at_ms", "tags", "metadata", "traceparent", "tracestate", "lease_ms", "timeout_ms")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -187,6 +187,7 @@ class Assignment(_message.Message):
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     TRACESTATE_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     payload: bytes
@@ -203,7 +204,8 @@ class Assignment(_message.Message):
     traceparent: str
     tracestate: str
     lease_ms: int
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[bytes] = ..., format: _Optional[_Union[Format, str]] = ..., lease: _Optional[bytes] = ..., lease_until_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., priority: _Optional[int] = ..., ordering_key: _Optional[str] = ..., created_at_ms: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    timeout_ms: int
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., payload: _Optional[bytes] = ..., format: _Optional[_Union[Format, str]] = ..., lease: _Optional[bytes] = ..., lease_until_ms: _Optional[int] = ..., attempt: _Optional[int] = ..., max_attempts: _Optional[int] = ..., priority: _Optional[int] = ..., ordering_key: _Optional[str] = ..., created_at_ms: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., lease_ms: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class TaskReport(_message.Message):
     __slots__ = ("lease", "completed", "failed", "nack", "snooze", "release", "heartbeat")
@@ -224,12 +226,14 @@ class TaskReport(_message.Message):
     def __init__(self, lease: _Optional[bytes] = ..., completed: _Optional[_Union[Completed, _Mapping]] = ..., failed: _Optional[_Union[Failed, _Mapping]] = ..., nack: _Optional[_Union[Nack, _Mapping]] = ..., snooze: _Optional[_Union[Snooze, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
 
 class Completed(_message.Message):
-    __slots__ = ("result", "format")
+    __slots__ = ("result", "format", "attachments")
     RESULT_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
+    ATTACHMENTS_FIELD_NUMBER: _ClassVar[int]
     result: bytes
     format: Format
-    def __init__(self, result: _Optional[bytes] = ..., format: _Optional[_Union[Format, str]] = ...) -> None: ...
+    attachments: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, result: _Optional[bytes] = ..., format: _Optional[_Union[Format, str]] = ..., attachments: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Failed(_message.Message):
     __slots__ = ("error", "permanent")
@@ -380,7 +384,7 @@ class Attempt(_message.Message):
     def __init__(self, number: _Optional[int] = ..., worker: _Optional[str] = ..., started_at_ms: _Optional[int] = ..., ended_at_ms: _Optional[int] = ..., outcome: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "queue", "state", "priority", "ordering_key", "created_at_ms", "run_at_ms", "lease_until_ms", "ended_at_ms", "attempts", "max_attempts", "history", "payload", "format", "result", "result_format", "error", "tags", "metadata", "traceparent", "tracestate", "callback_url", "after", "unique_key")
+    __slots__ = ("id", "queue", "state", "priority", "ordering_key", "created_at_ms", "run_at_ms", "lease_until_ms", "ended_at_ms", "attempts", "max_attempts", "history", "payload", "format", "result", "result_format", "error", "tags", "metadata", "traceparent", "tracestate", "callback_url", "after", "unique_key", "attachments")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -412,6 +416,7 @@ class Task(_message.Message):
     CALLBACK_URL_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     UNIQUE_KEY_FIELD_NUMBER: _ClassVar[int]
+    ATTACHMENTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     state: TaskState
@@ -436,7 +441,20 @@ class Task(_message.Message):
     callback_url: str
     after: _containers.RepeatedScalarFieldContainer[str]
     unique_key: str
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., priority: _Optional[int] = ..., ordering_key: _Optional[str] = ..., created_at_ms: _Optional[int] = ..., run_at_ms: _Optional[int] = ..., lease_until_ms: _Optional[int] = ..., ended_at_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., payload: _Optional[bytes] = ..., format: _Optional[_Union[Format, str]] = ..., result: _Optional[bytes] = ..., result_format: _Optional[_Union[Format, str]] = ..., error: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., callback_url: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ...) -> None: ...
+    attachments: _containers.RepeatedCompositeFieldContainer[Attachment]
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., priority: _Optional[int] = ..., ordering_key: _Optional[str] = ..., created_at_ms: _Optional[int] = ..., run_at_ms: _Optional[int] = ..., lease_until_ms: _Optional[int] = ..., ended_at_ms: _Optional[int] = ..., attempts: _Optional[int] = ..., max_attempts: _Optional[int] = ..., history: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., payload: _Optional[bytes] = ..., format: _Optional[_Union[Format, str]] = ..., result: _Optional[bytes] = ..., result_format: _Optional[_Union[Format, str]] = ..., error: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., traceparent: _Optional[str] = ..., tracestate: _Optional[str] = ..., callback_url: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., unique_key: _Optional[str] = ..., attachments: _Optional[_Iterable[_Union[Attachment, _Mapping]]] = ...) -> None: ...
+
+class Attachment(_message.Message):
+    __slots__ = ("name", "content_type", "size_bytes", "crc32c")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CRC32C_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    content_type: str
+    size_bytes: int
+    crc32c: int
+    def __init__(self, name: _Optional[str] = ..., content_type: _Optional[str] = ..., size_bytes: _Optional[int] = ..., crc32c: _Optional[int] = ...) -> None: ...
 
 class TaskRequest(_message.Message):
     __slots__ = ("id",)
