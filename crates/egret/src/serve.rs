@@ -1,5 +1,6 @@
 //! `egret serve`: wires the layers, starts them in order, and stops them in reverse.
 
+mod files;
 mod home;
 mod logging;
 mod parts;
@@ -13,6 +14,7 @@ use egret_base::lifecycle::Stack;
 use egret_base::{Clock, Entropy, SystemClock, SystemEntropy};
 use egret_branches::{Branches, BranchesConfig, VolumeService};
 use egret_postgres::{EmbeddedServer, PostgresConfig};
+use egret_server::ServerConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::configuration::Configuration;
@@ -221,6 +223,8 @@ pub(crate) async fn start(
     output: Output,
 ) -> anyhow::Result<Option<(Egret, StopSignals)>> {
     logging::start(&configuration.section()?)?;
+    let server: ServerConfig = configuration.section()?;
+    files::raise_limit(server.connections_max);
     let mut signals = StopSignals::listen()?;
     let starting = Egret::start(configuration);
     // A start is not given up in the middle: it is finished, then stopped.

@@ -51,6 +51,8 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-branches",
             "egret-server",
             "egret-bench",
+            // Only its tests speak gRPC themselves.
+            "egret-proto",
             "egret-tidy",
         ],
     ),

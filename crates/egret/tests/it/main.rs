@@ -8,6 +8,8 @@ mod clients;
 mod command_line;
 mod demo;
 mod documentation;
+mod full_disk;
+mod idle;
 mod outbox;
 mod place;
 mod pools;

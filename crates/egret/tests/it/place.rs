@@ -18,6 +18,8 @@ pub struct Place {
     /// Of server, proxy and PostgreSQL.
     pub ports: [u16; 3],
     user: Option<(u32, u32)>,
+    /// The limit on open files that it begins with; the tests' own otherwise.
+    pub open_files: Option<u64>,
     /// Settings beyond the usual, by variable.
     pub variables: Vec<(&'static str, String)>,
     _guardian: Guardian,
@@ -38,6 +40,7 @@ impl Place {
             program: PathBuf::from(env!("CARGO_BIN_EXE_egret")),
             ports: [free_port(), free_port(), free_port()],
             user: None,
+            open_files: None,
             variables: Vec::new(),
             directory,
             _guardian: guardian,
@@ -49,8 +52,19 @@ impl Place {
         self.directory.join("data")
     }
 
+    /// The program, with the limits that it begins with.
+    fn begin(&self) -> Command {
+        let Some(most) = self.open_files else {
+            return Command::new(&self.program);
+        };
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "ulimit -Sn \"$0\" && exec \"$@\""]);
+        shell.arg(most.to_string()).arg(&self.program);
+        shell
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = self.begin();
         command
             .args(arguments)
             .current_dir(&self.directory)
