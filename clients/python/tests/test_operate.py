@@ -254,7 +254,7 @@ class Refusals(ServerTest):
         self.assertIsInstance(outcomes[0], Enqueued)
         self.assertIsInstance(outcomes[1], LimitReached)
         # More than a message takes.
-        self.assertIsInstance(outcomes[2], InvalidRequest)
+        self.assertIsInstance(outcomes[2], LimitReached)
         self.assertIsInstance(outcomes[3], Enqueued)
 
     async def test_what_cannot_be_sent_is_refused_here(self) -> None:

@@ -255,7 +255,7 @@ test("a payload that is too large ends nobody else's stream", () =>
       ["fulfilled", "rejected", "rejected", "fulfilled"],
     );
     await refused(large, LimitReached);
-    await refused(larger, InvalidRequest);
+    await refused(larger, LimitReached);
   }));
 
 test("what cannot be sent is refused here", () =>
