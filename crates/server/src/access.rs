@@ -1,4 +1,4 @@
-//! Who calls and whether they may: the layer that stands before every handler.
+//! Who calls and whether they may: what stands before every handler.
 //!
 //! What an operation needs is read from its own documentation (the `security` of its OpenAPI
 //! entry), so what `/docs` says is what is enforced. A route without documentation takes an admin
@@ -7,8 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
-use axum::middleware::Next;
+use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, Method, header};
@@ -64,8 +63,11 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        let caller = parts.extensions.get::<Caller>().cloned();
-        caller.ok_or_else(|| Problem::from(TokenError::Missing))
+        let context = parts.extensions.get::<Arc<RequestContext>>();
+        let caller = context.and_then(|context| context.caller());
+        caller
+            .cloned()
+            .ok_or_else(|| Problem::from(TokenError::Missing))
     }
 }
 
@@ -79,9 +81,20 @@ pub(crate) enum Requirement {
 }
 
 /// The requirements of all documented operations, by path and method.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Requirements {
     by_path: HashMap<String, HashMap<Method, Requirement>>,
+    /// Of a route without documentation.
+    otherwise: Requirement,
+}
+
+impl Default for Requirements {
+    fn default() -> Self {
+        Self {
+            by_path: HashMap::new(),
+            otherwise: Requirement::Scopes(vec![ADMIN.to_owned()]),
+        }
+    }
 }
 
 impl Requirements {
@@ -97,10 +110,10 @@ impl Requirements {
 
     /// What a request needs; `None` when the path is documented without this method, so that the
     /// request must not reach a handler.
-    fn of(&self, path: &str, method: &Method) -> Option<Requirement> {
+    fn of(&self, path: &str, method: &Method) -> Option<&Requirement> {
         match self.by_path.get(path) {
-            Some(methods) => methods.get(method).cloned(),
-            None => Some(Requirement::Scopes(vec![ADMIN.to_owned()])),
+            Some(methods) => methods.get(method),
+            None => Some(&self.otherwise),
         }
     }
 
@@ -121,50 +134,41 @@ impl Requirements {
     }
 }
 
-/// What the layer holds.
+/// What decides.
 pub(crate) struct Gate {
     pub(crate) tokens: Arc<Tokens>,
     pub(crate) requirements: Requirements,
     pub(crate) time: ComponentTime,
 }
 
-/// Lets a request pass to its handler when its token has the scopes its operation needs.
-pub(crate) async fn authorize(
-    State(gate): State<Arc<Gate>>,
-    path: Option<MatchedPath>,
-    mut request: Request,
-    next: Next,
-) -> Response {
-    // Without a route there is nothing to protect: the answer is that there is none.
-    let Some(path) = path else {
-        return next.run(request).await;
-    };
-    let Some(requirement) = gate.requirements.of(path.as_str(), request.method()) else {
-        let allowed = gate.requirements.allowed(path.as_str());
-        return (
-            http::StatusCode::METHOD_NOT_ALLOWED,
-            [(header::ALLOW, allowed)],
-        )
-            .into_response();
-    };
-    let Requirement::Scopes(scopes) = requirement else {
-        return next.run(request).await;
-    };
-    let outcome = gate
-        .time
-        .measure(|| check(&gate.tokens, request.headers(), &scopes));
-    match outcome {
-        Ok((caller, allowed)) => {
-            if let Some(context) = request.extensions().get::<Arc<RequestContext>>() {
-                context.note_caller(caller.clone());
-            }
-            if let Err(error) = allowed {
-                return Problem::from(error).into_response();
-            }
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
-        Err(error) => Problem::from(error).into_response(),
+impl Gate {
+    /// What to answer a request that must not pass to its handler, for want of a token with the scopes
+    /// that its operation needs. Notes in its context who calls.
+    pub(crate) fn refuse(
+        &self,
+        path: Option<&MatchedPath>,
+        request: &Request,
+        context: &RequestContext,
+    ) -> Option<Response> {
+        // Without a route there is nothing to protect: the answer is that there is none.
+        let path = path?;
+        let Some(requirement) = self.requirements.of(path.as_str(), request.method()) else {
+            let allowed = self.requirements.allowed(path.as_str());
+            let status = http::StatusCode::METHOD_NOT_ALLOWED;
+            return Some((status, [(header::ALLOW, allowed)]).into_response());
+        };
+        let Requirement::Scopes(scopes) = requirement else {
+            return None;
+        };
+        let outcome = self
+            .time
+            .measure(|| check(&self.tokens, request.headers(), scopes));
+        let allowed = outcome.and_then(|(caller, allowed)| {
+            context.note_caller(caller);
+            allowed
+        });
+        let error = allowed.err()?;
+        Some(Problem::from(error).into_response())
     }
 }
 

@@ -1,19 +1,17 @@
-//! The layer of limits: a request that is too large, or one too many, is turned away by the name
+//! The limits: a request that is too large, or one too many, is turned away by the name
 //! of the limit it met, before any handler sees it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody};
-use axum::extract::{MatchedPath, Request, State};
-use axum::middleware::Next;
+use axum::extract::{MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
 use tokio::sync::Semaphore;
 
 use crate::config::ServerConfig;
 use crate::error::RequestError;
-use crate::extract::BodyLimit;
 use crate::grpc::speaks_grpc;
 use crate::observe::RequestContext;
 use crate::problem::Problem;
@@ -27,7 +25,7 @@ const ALWAYS_ADMITTED: [&str; 5] = [
     "/grpc.health.v1.Health/Watch",
 ];
 
-/// What the layer holds.
+/// What decides.
 pub(crate) struct Admission {
     header_bytes_max: u64,
     headers_max: u64,
@@ -92,7 +90,7 @@ impl Admission {
         Ok(())
     }
 
-    fn enter(&self, request: &Request) -> Result<(), RequestError> {
+    fn enter(&self, request: &Request, context: &RequestContext) -> Result<(), RequestError> {
         let path = request.uri().path();
         if ALWAYS_ADMITTED.contains(&path) {
             return Ok(());
@@ -104,9 +102,7 @@ impl Admission {
         };
         let permit = slots.clone().try_acquire_owned();
         let permit = permit.map_err(|_| RequestError::Busy { limit, max })?;
-        if let Some(context) = request.extensions().get::<Arc<RequestContext>>() {
-            context.hold(permit);
-        }
+        context.hold(permit);
         Ok(())
     }
 
@@ -129,41 +125,49 @@ fn route_of(request: &Request) -> &str {
     matched.map_or(request.uri().path(), MatchedPath::as_str)
 }
 
-/// Admits a request to its handler when it keeps every limit.
-pub(crate) async fn admit(
-    State(admission): State<Arc<Admission>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if let Err(error) = admission.check_head(&request) {
-        return Problem::from(error).into_response();
+impl Admission {
+    /// The size that a body may have, in bytes.
+    pub(crate) fn body_bytes_max(&self) -> u64 {
+        self.body_bytes_max
     }
-    // What comes over a gRPC stream is bounded message by message, an attachment as it is written.
-    let is_bounded = !speaks_grpc(request.headers())
-        && !admission
-            .piecemeal
-            .iter()
-            .any(|one| one == route_of(&request));
-    let max = admission.body_bytes_max;
-    if is_bounded && request.body().size_hint().lower() > max {
-        // Outside the slots, so that a slow sender of too much keeps nobody else out.
-        admission.drain(request.into_body()).await;
-        return Problem::from(RequestError::BodyTooLarge { max }).into_response();
-    }
-    if let Err(error) = admission.enter(&request) {
-        return Problem::from(error).into_response();
-    }
-    let limit = match is_bounded {
-        true => usize::try_from(max).unwrap_or(usize::MAX),
-        false => usize::MAX,
-    };
-    let mut request = request.map(|body| Body::new(Limited::new(body, limit)));
-    request.extensions_mut().insert(BodyLimit(max));
-    match tokio::time::timeout(admission.timeout, next.run(request)).await {
-        Ok(response) => response,
-        Err(_) => Problem::from(RequestError::TimedOut {
-            timeout_ms: admission.timeout.as_millis().try_into().unwrap_or(u64::MAX),
-        })
-        .into_response(),
+
+    /// Passes a request on when it keeps every limit, with a body that cannot grow beyond its own.
+    pub(crate) async fn admit<F: Future<Output = Response>>(
+        &self,
+        request: Request,
+        context: &RequestContext,
+        pass: impl FnOnce(Request) -> F,
+    ) -> Response {
+        if let Err(error) = self.check_head(&request) {
+            return Problem::from(error).into_response();
+        }
+        // What comes over a gRPC stream is bounded message by message, an attachment as it is written.
+        let is_bounded = !speaks_grpc(request.headers())
+            && !self.piecemeal.iter().any(|one| one == route_of(&request));
+        let max = self.body_bytes_max;
+        let size = request.body().size_hint();
+        if is_bounded && size.lower() > max {
+            // Outside the slots, so that a slow sender of too much keeps nobody else out.
+            self.drain(request.into_body()).await;
+            return Problem::from(RequestError::BodyTooLarge { max }).into_response();
+        }
+        if let Err(error) = self.enter(&request, context) {
+            return Problem::from(error).into_response();
+        }
+        // A body of a stated length cannot be longer: the transport sees to it.
+        let request = match is_bounded && size.exact().is_none() {
+            true => {
+                let limit = usize::try_from(max).unwrap_or(usize::MAX);
+                request.map(|body| Body::new(Limited::new(body, limit)))
+            }
+            false => request,
+        };
+        match tokio::time::timeout(self.timeout, pass(request)).await {
+            Ok(response) => response,
+            Err(_) => Problem::from(RequestError::TimedOut {
+                timeout_ms: self.timeout.as_millis().try_into().unwrap_or(u64::MAX),
+            })
+            .into_response(),
+        }
     }
 }

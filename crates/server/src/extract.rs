@@ -1,5 +1,7 @@
 //! What handlers take from a request; whatever cannot be read becomes a [`Problem`] that says where.
 
+use std::sync::Arc;
+
 use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -11,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::error::RequestError;
+use crate::observe::RequestContext;
 use crate::problem::Problem;
 
 /// A JSON body, read or written.
@@ -150,11 +153,9 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {
 }
 
 async fn read_body(request: Request) -> Result<Bytes, RequestError> {
-    // The layer of limits has wrapped the body; its error does not say how much it allows.
-    let max = request
-        .extensions()
-        .get::<BodyLimit>()
-        .map_or(0, |limit| limit.0);
+    // The body is bounded by the limits already; its error does not say how much they allow.
+    let context = request.extensions().get::<Arc<RequestContext>>();
+    let max = context.map_or(0, |context| context.body_bytes_max());
     match request.into_body().collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if is_length_limit(&error) => Err(RequestError::BodyTooLarge { max }),
@@ -168,10 +169,6 @@ async fn read_body(request: Request) -> Result<Bytes, RequestError> {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Nothing {}
-
-/// The size a body may have, in bytes; an extension of every request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BodyLimit(pub(crate) u64);
 
 fn is_length_limit(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::response::IntoResponse;
 use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -21,7 +22,6 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tower::ServiceExt;
 
 use crate::config::ServerConfig;
 use crate::error::{RequestError, ServerError};
@@ -218,15 +218,16 @@ impl Accepted {
     {
         let spoken = CancellationToken::new();
         let heard = spoken.clone();
-        let service = router
-            .clone()
-            .map_request(move |request: http::Request<Incoming>| {
+        let router = TowerToHyperService::new(router.clone());
+        let service = service_fn(move |request: http::Request<Incoming>| {
+            if !heard.is_cancelled() {
                 heard.cancel();
-                request
-            });
+            }
+            router.call(request)
+        });
         let connection = self
             .protocol
-            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+            .serve_connection(TokioIo::new(stream), service);
         tokio::select! {
             // What a client did wrong on the wire it has been told there.
             ended = watcher.watch(connection) => if let Err(error) = ended {

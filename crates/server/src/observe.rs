@@ -1,17 +1,17 @@
-//! The outermost layer: request id, access log, request metrics, and the rendering of problems.
+//! Around everything else: request id, access log, request metrics, and the rendering of problems.
 //!
 //! The log has the method, the matched route, status, time, bytes, request id, token id and
 //! tenant; never the path as sent, a query, a header or a body, any of which may hold a secret.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use axum::body::Body;
-use axum::extract::{MatchedPath, Request, State};
-use axum::middleware::Next;
+use axum::extract::{MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use egret_base::{Clock, Entropy};
@@ -54,6 +54,7 @@ const DEFAULT_HEADERS: [(HeaderName, &str); 4] = [
 #[derive(Debug)]
 pub struct RequestContext {
     id: String,
+    body_bytes_max: u64,
     caller: OnceLock<Caller>,
     permit: OnceLock<OwnedSemaphorePermit>,
 }
@@ -62,6 +63,16 @@ impl RequestContext {
     /// The request's id.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// Who calls, once that is known.
+    pub(crate) fn caller(&self) -> Option<&Caller> {
+        self.caller.get()
+    }
+
+    /// The size that the body may have, in bytes.
+    pub(crate) fn body_bytes_max(&self) -> u64 {
+        self.body_bytes_max
     }
 
     pub(crate) fn note_caller(&self, caller: Caller) {
@@ -75,30 +86,34 @@ impl RequestContext {
     }
 }
 
-/// What the layer holds.
+/// What it needs.
 pub(crate) struct Observer {
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) entropy: Arc<dyn Entropy>,
-    pub(crate) metrics: Arc<Metrics>,
-    pub(crate) access_log: bool,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    access_log: bool,
+    /// What is random of the ids made here: the same for all of them, and counted up.
+    random: [u8; 10],
+    ids_made: AtomicU64,
 }
 
 /// Watches over one request from its head to its response's last byte.
-pub(crate) async fn observe(
-    State(observer): State<Arc<Observer>>,
+pub(crate) async fn observe<F: Future<Output = Response>>(
+    observer: &Arc<Observer>,
     path: Option<MatchedPath>,
+    body_bytes_max: u64,
     mut request: Request,
-    next: Next,
+    pass: impl FnOnce(Request, Arc<RequestContext>) -> F,
 ) -> Response {
     let context = Arc::new(RequestContext {
         id: observer.request_id(request.headers()),
+        body_bytes_max,
         caller: OnceLock::new(),
         permit: OnceLock::new(),
     });
     let asked = Asked::of(&request);
     let mut record = Record {
         in_flight: Some(observer.metrics.request_in_flight()),
-        observer,
+        observer: observer.clone(),
         context: context.clone(),
         method: method_label(request.method()),
         route: path,
@@ -108,7 +123,8 @@ pub(crate) async fn observe(
     };
     request.extensions_mut().insert(context.clone());
     let span = tracing::info_span!("request", id = context.id);
-    let response = run_caught(next, request).instrument(span).await;
+    let passed = caught(pass(request, context.clone()));
+    let response = passed.instrument(span).await;
     let mut response = asked.with_problem(response, &context.id);
     if let Ok(id) = HeaderValue::from_str(&context.id) {
         response.headers_mut().insert(REQUEST_ID, id);
@@ -132,8 +148,8 @@ pub(crate) async fn observe(
 }
 
 /// Runs the handler; one that panics costs its caller an answer, not the connection.
-async fn run_caught(next: Next, request: Request) -> Response {
-    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
+async fn caught(handled: impl Future<Output = Response>) -> Response {
+    match AssertUnwindSafe(handled).catch_unwind().await {
         Ok(response) => response,
         // The panic's own text is on standard error; it is not the caller's to see.
         Err(_) => {
@@ -145,6 +161,32 @@ async fn run_caught(next: Next, request: Request) -> Response {
 }
 
 impl Observer {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        entropy: &dyn Entropy,
+        metrics: Arc<Metrics>,
+        access_log: bool,
+    ) -> Self {
+        Self {
+            clock,
+            metrics,
+            access_log,
+            random: entropy.ten(),
+            ids_made: AtomicU64::new(0),
+        }
+    }
+
+    /// A new id: unlike every other, and no secret.
+    fn new_id(&self) -> String {
+        let mut random = self.random;
+        let (_, counted) = random.split_at_mut(2);
+        let made = self.ids_made.fetch_add(1, Ordering::Relaxed);
+        for (byte, count) in counted.iter_mut().zip(made.to_be_bytes()) {
+            *byte ^= count;
+        }
+        egret_base::id::v7(self.clock.now(), random).to_string()
+    }
+
     /// The id the client sent, when it is sane, else a new one.
     fn request_id(&self, headers: &HeaderMap) -> String {
         let sane = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
@@ -153,10 +195,7 @@ impl Observer {
             .and_then(|value| value.to_str().ok())
             .filter(|id| !id.is_empty() && id.len() <= REQUEST_ID_LENGTH_MAX)
             .filter(|id| id.bytes().all(sane))
-            .map_or_else(
-                || egret_base::id::v7(self.clock.now(), self.entropy.ten()).to_string(),
-                str::to_owned,
-            )
+            .map_or_else(|| self.new_id(), str::to_owned)
     }
 }
 

@@ -8,6 +8,8 @@ mod produce;
 mod watch;
 mod work;
 
+use std::sync::Arc;
+
 use axum::Router;
 use bytes::BytesMut;
 use egret_proto::Encoded;
@@ -20,7 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 use tower::ServiceExt;
 
 use super::{GrpcService, unread};
-use crate::access::Caller;
+use crate::observe::RequestContext;
 use crate::problem::grpc_status;
 use crate::queue::{Changes, id, patience};
 use crate::tokens::TokenError;
@@ -108,7 +110,8 @@ struct Door {
 
 /// Whose call it is, as the access layer has noted, and what it asks.
 fn asked<T>(request: Request<T>) -> Result<(String, T), Status> {
-    let known = request.extensions().get::<Caller>();
+    let context = request.extensions().get::<Arc<RequestContext>>();
+    let known = context.and_then(|context| context.caller());
     let caller = known.ok_or_else(|| grpc_status(&TokenError::Missing))?;
     Ok((caller.tenant().to_owned(), request.into_inner()))
 }

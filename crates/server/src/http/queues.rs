@@ -4,6 +4,9 @@
 //! at tasks one by one and page by page, `events.rs` tells of their changes, `schedules.rs` has them made
 //! by the clock. Whose queues are meant is told by the caller's token.
 
+use std::ops::Deref;
+use std::sync::Arc;
+
 use axum::extract::{FromRef, State};
 use egret_queue::model::TaskState;
 use egret_queue::{QueueError, Queues};
@@ -72,14 +75,24 @@ pub fn routes(queues: Queues, stopping: CancellationToken) -> OpenApiRouter {
         ))
         .routes(routes!(schedules::pause_schedule))
         .routes(routes!(schedules::resume_schedule))
-        .with_state(Door { queues, stopping })
+        .with_state(Door(Arc::new(Parts { queues, stopping })))
 }
 
-/// What the handlers hold.
+/// What the handlers hold: cloned several times for each request.
 #[derive(Clone)]
-struct Door {
+struct Door(Arc<Parts>);
+
+struct Parts {
     queues: Queues,
     stopping: CancellationToken,
+}
+
+impl Deref for Door {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
 }
 
 impl FromRef<Door> for Queues {
