@@ -1,5 +1,6 @@
 //! Working: sessions that tasks are pushed to.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
@@ -28,6 +29,8 @@ const QUEUES_MAX: usize = 1_000;
 pub struct Worker {
     queues: Queues,
     pub(super) session: Arc<WorkSession>,
+    /// Whether partitions may know of it.
+    announced: AtomicBool,
 }
 
 impl Queues {
@@ -106,6 +109,7 @@ impl Worker {
         Self {
             queues,
             session: Arc::new(session),
+            announced: AtomicBool::new(false),
         }
     }
 
@@ -151,6 +155,7 @@ impl Worker {
 
     /// Has every partition count on it that does not.
     fn announce(&self) {
+        self.announced.store(true, Ordering::Release);
         let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
         for partition in 0..partitions {
             if self.session.become_known(partition) {
@@ -173,6 +178,7 @@ impl Worker {
             self.queues.inner.tell(partition, submission)?;
             told.await.unwrap_or(Err(QueueError::Stopping))?;
         }
+        self.announced.store(false, Ordering::Release);
         Ok(())
     }
 }
@@ -191,6 +197,9 @@ impl Drop for LastCall {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.session.close();
+        if !self.announced.load(Ordering::Acquire) {
+            return;
+        }
         let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
         for partition in 0..partitions {
             let told = Submission::Detach(self.session.clone(), None);
