@@ -47,6 +47,17 @@ impl Private {
     /// # Errors
     /// When it does not start: with the end of its log.
     pub async fn start(program: &Path, settings: &[(String, String)]) -> Result<Self> {
+        let mut private = Self::begin(program, settings)?;
+        private.wait_until_ready().await?;
+        private.enter()?;
+        Ok(private)
+    }
+
+    /// Begins to start it: nothing has been waited for, and its client has no token.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn begin(program: &Path, settings: &[(String, String)]) -> Result<Self> {
         let directory = private_directory(None)?;
         // PostgreSQL runs as another user where Egret is root, and has to pass through.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
@@ -63,21 +74,28 @@ impl Private {
             certificate: None,
             data_dir: Some(data_dir),
         };
-        // Ends the child however the rest goes.
-        let mut private = Self {
+        Ok(Self {
             child,
             command,
-            server: Server::new(door.clone())?,
+            server: Server::new(door)?,
             postgres_port,
             proxy_port,
             directory,
-        };
-        private.wait_until_ready().await?;
-        private.server = Server::new(Door {
-            token: Some(private.secret("admin.token")?),
-            ..door
-        })?;
-        Ok(private)
+        })
+    }
+
+    /// Gives its client the administrator's token.
+    ///
+    /// # Errors
+    /// When there is none yet.
+    pub fn enter(&mut self) -> Result<()> {
+        if self.server.door().token.is_none() {
+            self.server = Server::new(Door {
+                token: Some(self.secret("admin.token")?),
+                ..self.server.door().clone()
+            })?;
+        }
+        Ok(())
     }
 
     /// Ends it at once, as a crash would, and starts it again on the same files. Returns when that was

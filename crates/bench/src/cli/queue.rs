@@ -80,6 +80,8 @@ pub enum QueueScenario {
     Tenants,
     /// Enqueues and cycles by plain HTTP requests
     Rest,
+    /// From the start of an empty server to its first acknowledged task
+    Start,
 }
 
 impl QueueScenario {
@@ -92,6 +94,7 @@ impl QueueScenario {
             Self::LeaseExpiry => "lease-expiry",
             Self::Tenants => "tenants",
             Self::Rest => "rest",
+            Self::Start => "start",
         }
     }
 }

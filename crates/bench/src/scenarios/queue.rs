@@ -22,6 +22,7 @@ mod peers;
 mod pipe;
 mod rest;
 mod signals;
+mod start;
 mod target;
 mod tenants;
 mod wire;
@@ -199,7 +200,10 @@ impl Scenario for Queue {
     }
 
     fn headline(&self) -> &str {
-        "cycles_per_second"
+        match self.args.scenario {
+            QueueScenario::Start => "first_task",
+            _ => "cycles_per_second",
+        }
     }
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
@@ -231,6 +235,7 @@ impl Scenario for Queue {
             QueueScenario::LeaseExpiry => {
                 expiry::measure(stage, &plan, lengths, self.args.leases).await
             }
+            QueueScenario::Start => start::measure(stage).await,
             QueueScenario::Tenants => tenants::measure(stage, &plan, lengths).await,
         }
     }
