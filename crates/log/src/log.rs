@@ -142,6 +142,10 @@ pub trait LogReader: Clone + Send + Sync + 'static {
 
     /// Every record from `from` to the present end, in order. Ends after an error.
     fn tail(&self, from: Seq) -> Self::Tail;
+
+    /// Bytes that all reads of single records have taken from disk so far, as opposed to memory. What a
+    /// read adds to it is what it cost.
+    fn fetched_bytes(&self) -> u64;
 }
 
 /// The part of a compaction that takes long.

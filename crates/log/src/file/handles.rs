@@ -2,6 +2,7 @@
 //! segments than a process may have open files.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::Seq;
@@ -31,6 +32,8 @@ pub(crate) struct Handles<D: Disk> {
     most: usize,
     /// The last used one first.
     held: Mutex<VecDeque<(Identity, Arc<D::File>)>>,
+    /// What reads of single records have taken from the files.
+    fetched_bytes: AtomicU64,
 }
 
 impl<D: Disk> Handles<D> {
@@ -39,6 +42,7 @@ impl<D: Disk> Handles<D> {
             disk,
             most,
             held: Mutex::default(),
+            fetched_bytes: AtomicU64::new(0),
         }
     }
 
@@ -70,6 +74,15 @@ impl<D: Disk> Handles<D> {
         // Closing a file that has been deleted takes as long as giving its space back.
         drop(superfluous);
         file
+    }
+
+    /// So many bytes were read for the sake of one record.
+    pub fn note_fetched(&self, bytes: u64) {
+        self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub fn fetched_bytes(&self) -> u64 {
+        self.fetched_bytes.load(Ordering::Relaxed)
     }
 
     /// Closes the file of a segment that is no more.

@@ -191,6 +191,10 @@ impl<D: Disk> LogReader for FileReader<D> {
     fn tail(&self, from: Seq) -> FileTail<D> {
         FileTail::new(Arc::clone(&self.shared), from)
     }
+
+    fn fetched_bytes(&self) -> u64 {
+        self.shared.handles.fetched_bytes()
+    }
 }
 
 /// Checked records of a stretch of one segment.
@@ -221,6 +225,7 @@ impl Chunk {
         let bytes: Bytes = read_exactly(&*file, base, length)
             .map_err(|error| segment.io("read", error))?
             .into();
+        segment.handles.note_fetched(length as u64);
         let mut walk = Walk {
             salt: segment.header.salt,
             contiguous: segment.header.compacted.is_none(),

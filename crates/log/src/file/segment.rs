@@ -71,7 +71,7 @@ pub(crate) struct Segment<D: Disk> {
     temporary: Option<String>,
     /// The directory's path, for messages.
     pub place: Arc<str>,
-    handles: Arc<Handles<D>>,
+    pub handles: Arc<Handles<D>>,
     pub header: SegmentHeader,
     pub file_bytes: u64,
     /// Set when the segment is sealed.
@@ -270,7 +270,10 @@ impl<D: Disk> Segment<D> {
     pub fn stretch(&self, seq: Seq, ahead: usize) -> Result<Option<Stretch>, LogError> {
         let mut content = self.content();
         if !content.indexed {
-            self.extend_index(&mut content, seq, ahead)?;
+            let begun = content.end;
+            let extended = self.extend_index(&mut content, seq, ahead);
+            self.handles.note_fetched(content.end - begun);
+            extended?;
         }
         if let Some((from, what)) = content.damage
             && seq >= from

@@ -15,6 +15,10 @@ const READ_MAX: usize = 64;
 /// …and bytes of their records, but for the last one.
 const READ_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes fetched from disk for one worker in one turn, but for the last read: nobody else of the partition
+/// gets anything meanwhile.
+const FETCHED_BYTES_MAX: u64 = 1 << 20;
+
 pub(super) fn lease(claimed: &Claimed) -> Lease {
     Lease {
         shard: claimed.task.shard,
@@ -23,16 +27,24 @@ pub(super) fn lease(claimed: &Claimed) -> Lease {
     }
 }
 
-/// Pushes tasks until the worker can take no more; how many.
+/// Pushes tasks until the worker can take no more, or has cost enough for this turn; how many.
 pub(super) fn push(
     state: &State,
     reader: &impl LogReader,
     session: &WorkSession,
     claimed: &[Claimed],
 ) -> usize {
+    // What one that takes part in a single turn does not get now it never will.
+    let fetched_max = match session.alone {
+        true => u64::MAX,
+        false => reader.fetched_bytes().saturating_add(FETCHED_BYTES_MAX),
+    };
     let mut pushed = 0;
-    while pushed < claimed.len() && !session.sink.is_full() {
-        pushed += push_some(state, reader, session, &claimed[pushed..]);
+    while pushed < claimed.len()
+        && !session.sink.is_full()
+        && (pushed == 0 || reader.fetched_bytes() < fetched_max)
+    {
+        pushed += push_some(state, reader, session, &claimed[pushed..], fetched_max);
     }
     pushed
 }
@@ -42,11 +54,12 @@ fn push_some(
     reader: &impl LogReader,
     session: &WorkSession,
     claimed: &[Claimed],
+    fetched_max: u64,
 ) -> usize {
     let mut contents = Vec::with_capacity(claimed.len().min(READ_MAX));
     let (mut read, mut bytes) = (0, 0);
     for one in claimed.iter().take(READ_MAX) {
-        if bytes >= READ_BYTES_MAX {
+        if bytes >= READ_BYTES_MAX || (read > 0 && reader.fetched_bytes() >= fetched_max) {
             break;
         }
         read += 1;

@@ -44,6 +44,8 @@ pub(crate) struct Dispatcher {
     holders: HashMap<u64, Arc<WorkSession>, BuildHasherDefault<TokenHasher>>,
     /// Tasks of workers that could take no more when those were handed out.
     late: Vec<(Arc<WorkSession>, VecDeque<Claimed>)>,
+    /// Some of them can: reading their tasks would have held up the others.
+    cut_short: bool,
     /// Where the round of queues goes on.
     next_queue: u32,
     /// Partitions that are to be told of workers that have room again.
@@ -81,6 +83,7 @@ impl Dispatcher {
             considered: BTreeSet::new(),
             holders: HashMap::default(),
             late: Vec::new(),
+            cut_short: false,
             next_queue: 0,
             roomy: Vec::new(),
         }
@@ -277,9 +280,9 @@ impl Dispatcher {
         }
     }
 
-    /// Whether tasks are to be handed out in the next turn, whatever comes.
+    /// Whether tasks are to be handed out or pushed in the next turn, whatever comes.
     pub fn has_more(&self) -> bool {
-        !self.considered.is_empty()
+        self.cut_short || !self.considered.is_empty()
     }
 
     /// Hands up to `most` tasks of a queue to the worker whose turn it is; false when nothing is left or no worker has
@@ -370,7 +373,8 @@ impl Dispatcher {
 
 impl Dispatcher {
     /// Pushes committed claims to their workers. Of a worker that can take no more the rest waits until
-    /// it can; what it must not wait for is given back.
+    /// it can; what it must not wait for is given back. Of one whose tasks are far away it waits for the
+    /// next turn.
     pub fn deliver(
         &mut self,
         state: &State,
@@ -379,9 +383,11 @@ impl Dispatcher {
         claimed: &[Claimed],
     ) {
         let mut late = std::mem::take(&mut self.late);
+        self.cut_short = false;
         late.retain_mut(|(session, waiting)| {
             let taken = push(state, reader, session, waiting.make_contiguous());
             waiting.drain(..taken);
+            self.cut_short |= !waiting.is_empty() && !session.sink.is_full();
             !waiting.is_empty()
         });
         for Push {
@@ -400,6 +406,7 @@ impl Dispatcher {
             if session.alone {
                 session.sink.not_taken(&mut left.iter().map(lease));
             } else if !left.is_empty() {
+                self.cut_short |= !session.sink.is_full();
                 late.push((session, left.iter().copied().collect()));
             }
         }
