@@ -134,7 +134,7 @@ pub(crate) fn read_exactly(
 
 /// How much of a new file is written between two syncs: a longer one would hold up the syncs of
 /// whoever appends at the same time.
-const FILL_BYTES: u64 = 1 << 20;
+const FILL_BYTES: u64 = 128 << 10;
 
 /// Fills a new file with zeros, durably.
 pub(crate) fn fill(file: &impl DiskFile, bytes: u64) -> io::Result<()> {

@@ -5,9 +5,12 @@
 
 use std::sync::Arc;
 
-/// Rows in a page; a power of two. One page of entries is some 54 kB, copied in a few microseconds.
-const PAGE_ROWS: usize = 512;
-const PAGE_BITS: u32 = PAGE_ROWS.trailing_zeros();
+/// The memory of a page, copied in a few microseconds. Allocators have just this size, as they have four
+/// or eight between powers of two: with a power of two of entries a page would leave 7% of its memory empty.
+const PAGE_BYTES: usize = 56 << 10;
+
+/// What the page's reference counts take of it.
+const COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
 /// The place of a row in its slab.
 pub type Place = u32;
@@ -78,15 +81,25 @@ impl<R> Default for Slab<R> {
 }
 
 impl<R: Row> Slab<R> {
+    /// Rows in a page.
+    const PAGE_ROWS: Place = ((PAGE_BYTES - COUNTS_BYTES) / size_of::<R>()) as Place;
+
+    /// Page and row of a place.
+    fn split(place: Place) -> (usize, usize) {
+        let page = place / Self::PAGE_ROWS;
+        (page as usize, (place - page * Self::PAGE_ROWS) as usize)
+    }
+
     /// The row at a place in use.
     pub fn get(&self, place: Place) -> &R {
-        &self.pages[(place >> PAGE_BITS) as usize][place as usize & (PAGE_ROWS - 1)]
+        let (page, row) = Self::split(place);
+        &self.pages[page][row]
     }
 
     /// The row at a place in use, to be changed.
     pub fn get_mut(&mut self, place: Place) -> &mut R {
-        let page = &mut self.pages[(place >> PAGE_BITS) as usize];
-        &mut Arc::make_mut(page)[place as usize & (PAGE_ROWS - 1)]
+        let (page, row) = Self::split(place);
+        &mut Arc::make_mut(&mut self.pages[page])[row]
     }
 
     /// Puts a row at a free place.
@@ -100,9 +113,9 @@ impl<R: Row> Slab<R> {
             self.used += 1;
             place
         });
-        if (place >> PAGE_BITS) as usize == self.pages.len() {
-            self.pages
-                .push((0..PAGE_ROWS).map(|_| R::default()).collect());
+        if Self::split(place).0 == self.pages.len() {
+            let rows = (0..Self::PAGE_ROWS).map(|_| R::default());
+            self.pages.push(rows.collect());
         }
         *self.get_mut(place) = row;
         place
