@@ -17,6 +17,7 @@ pub(crate) struct Window {
     bytes: Bytes,
     start: u64,
     file_bytes: u64,
+    read_bytes: u64,
 }
 
 impl Window {
@@ -26,7 +27,25 @@ impl Window {
             bytes: Bytes::new(),
             start: 0,
             file_bytes,
+            read_bytes: 0,
         }
+    }
+
+    /// Bytes read from the file so far.
+    pub fn read_bytes(&self) -> u64 {
+        self.read_bytes
+    }
+
+    /// Whether the whole frame at `offset` is in memory.
+    pub fn holds_frame(&self, salt: Salt, offset: u64) -> bool {
+        let held = offset
+            .checked_sub(self.start)
+            .and_then(|from| self.bytes.get(from as usize..))
+            .unwrap_or_default();
+        let header = held
+            .get(..FRAME_HEADER_BYTES)
+            .and_then(|head| FrameHeader::decode(salt, head));
+        header.is_some_and(|header| header.frame_bytes() <= held.len() as u64)
     }
 
     /// The `length` bytes at `offset`, or nothing where the file ends before.
@@ -44,6 +63,7 @@ impl Window {
         if !(held.contains(&offset) && end <= held.end) {
             let most = (self.file_bytes - offset).min(WINDOW_BYTES as u64) as usize;
             self.bytes = read_exactly(file, offset, length.max(most))?.into();
+            self.read_bytes += self.bytes.len() as u64;
             self.start = offset;
         }
         let from = (offset - self.start) as usize;

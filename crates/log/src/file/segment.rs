@@ -269,10 +269,10 @@ impl<D: Disk> Segment<D> {
     /// needed.
     pub fn stretch(&self, seq: Seq, ahead: usize) -> Result<Option<Stretch>, LogError> {
         let mut content = self.content();
-        if !content.indexed {
-            let begun = content.end;
-            let extended = self.extend_index(&mut content, seq, ahead);
-            self.handles.note_fetched(content.end - begun);
+        if !content.indexed && !content.index.has_stretch(seq, ahead) {
+            let mut window = Window::new(self.file_bytes);
+            let extended = self.extend_index(&mut content, &mut window, seq, ahead);
+            self.handles.note_fetched(window.read_bytes());
             extended?;
         }
         if let Some((from, what)) = content.damage
@@ -289,15 +289,22 @@ impl<D: Disk> Segment<D> {
 
     /// Reads on to learn where records are, to the end of the stretch in which `seq` is or as far as
     /// the segment is whole. Their checksums are looked at when they are read.
-    fn extend_index(&self, content: &mut Content, seq: Seq, ahead: usize) -> Result<(), LogError> {
+    fn extend_index(
+        &self,
+        content: &mut Content,
+        window: &mut Window,
+        seq: Seq,
+        ahead: usize,
+    ) -> Result<(), LogError> {
         let file = self.file()?;
-        let mut window = Window::new(self.file_bytes);
+        let salt = self.header.salt;
         let last = self.last.get().copied();
         while !self.ends_at(content.end, content.reached, last) {
-            if content.index.has_stretch(seq, ahead) {
+            // What has been read for it anyway is noted too.
+            if content.index.has_stretch(seq, ahead) && !window.holds_frame(salt, content.end) {
                 return Ok(());
             }
-            let found = frame_at(&mut window, &*file, self.header.salt, content.end)
+            let found = frame_at(window, &*file, salt, content.end)
                 .map_err(|error| self.io("read", error))?;
             let what = match found {
                 Found::Frame(frame) if frame.header.first > content.reached => {

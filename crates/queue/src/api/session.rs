@@ -112,7 +112,15 @@ impl WorkSession {
             true => now & !(DRAIN - 1) | u64::from((now as u32).saturating_add(unused)),
             false => now,
         });
-        if self.alone || before / DRAIN != room.drains {
+        match before / DRAIN == room.drains {
+            true => self.become_known_to_all(),
+            false => Vec::new(),
+        }
+    }
+
+    /// Has partitions count on it again that found no room. Returns which: they must be told now.
+    pub fn become_known_to_all(&self) -> Vec<usize> {
+        if self.alone {
             return Vec::new();
         }
         let partitions = 0..self.known.len();

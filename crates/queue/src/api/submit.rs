@@ -184,8 +184,9 @@ pub(crate) enum Submission {
     Detach(Arc<WorkSession>, Option<Answer>),
     /// A worker that takes what is there now and no more; the answer comes after the tasks.
     Once(Arc<WorkSession>, Answer),
-    /// The answer comes when everything handed out before has been pushed.
-    Barrier(Answer),
+    /// A worker has said that it has no room any more; the answer comes when nothing will be pushed to it
+    /// until it says otherwise.
+    Drain(Arc<WorkSession>, Answer),
     /// The answer comes when everything committed before is durable.
     Sync(Answer),
     /// Something of this queue may be handed out.

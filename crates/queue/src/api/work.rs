@@ -113,17 +113,18 @@ impl Worker {
         }
     }
 
-    /// The worker has no room any more, whatever it said before. `drained` is called when everything that
-    /// was handed out to it before has been pushed.
+    /// The worker has no room any more, whatever it said before. `drained` is called when nothing will be
+    /// pushed to it until it says otherwise: what was handed out to it and not pushed is taken back.
     pub fn drain(&self, drained: impl FnOnce() + Send + 'static) {
         self.session.drain();
         let partitions = self.queues.inner.partitions().map_or(0, <[_]>::len);
         let drained = Arc::new(LastCall(Mutex::new(Some(Box::new(drained)))));
         for partition in 0..partitions {
             let drained = drained.clone();
-            let barrier = Submission::Barrier(Box::new(move |_| drop(drained)));
+            let answer = Box::new(move |_| drop(drained));
+            let submission = Submission::Drain(self.session.clone(), answer);
             // A partition that takes nothing in pushes nothing.
-            let _ = self.queues.inner.tell(partition, barrier);
+            let _ = self.queues.inner.tell(partition, submission);
         }
     }
 

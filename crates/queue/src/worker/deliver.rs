@@ -1,6 +1,6 @@
 //! From a claim to what its worker gets: contents are read from the log and handed to the worker's sink.
 
-use egret_log::{LogReader, Seq};
+use egret_log::{LogError, LogReader, Seq};
 
 use crate::api::session::WorkSession;
 use crate::api::sink::{About, Assigned};
@@ -15,9 +15,40 @@ const READ_MAX: usize = 64;
 /// …and bytes of their records, but for the last one.
 const READ_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes fetched from disk for one worker in one turn, but for the last read: nobody else of the partition
-/// gets anything meanwhile.
+/// Bytes fetched from disk in one turn for workers that get tasks now, and again for those that wait for
+/// theirs, but for the last read of each: nobody of the partition gets anything meanwhile.
 const FETCHED_BYTES_MAX: u64 = 1 << 20;
+
+/// Of that for one worker, but for the last read, so that one whose tasks are in memory need not wait for
+/// one whose are not.
+const FETCHED_BYTES_EACH: u64 = 128 << 10;
+
+/// How much may still be fetched. What other threads fetch from the same log counts too.
+pub(super) struct Budget(u64);
+
+impl Budget {
+    pub fn new(reader: &impl LogReader) -> Self {
+        Self(reader.fetched_bytes().saturating_add(FETCHED_BYTES_MAX))
+    }
+
+    /// What one worker may use of it.
+    fn share(&self, reader: &impl LogReader) -> Self {
+        Self(self.0.min(reader.fetched_bytes() + FETCHED_BYTES_EACH))
+    }
+
+    pub fn is_spent(&self, reader: &impl LogReader) -> bool {
+        reader.fetched_bytes() >= self.0
+    }
+}
+
+/// What became of tasks that were to be pushed.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Pushed {
+    /// So many are not to be pushed any more.
+    pub count: usize,
+    /// The next one could not be read just now.
+    pub is_stuck: bool,
+}
 
 pub(super) fn lease(claimed: &Claimed) -> Lease {
     Lease {
@@ -27,24 +58,25 @@ pub(super) fn lease(claimed: &Claimed) -> Lease {
     }
 }
 
-/// Pushes tasks until the worker can take no more, or has cost enough for this turn; how many.
+/// Pushes tasks until the worker can take no more, or its share of the budget is spent; at least one, if
+/// it can take it.
 pub(super) fn push(
     state: &State,
     reader: &impl LogReader,
     session: &WorkSession,
     claimed: &[Claimed],
-) -> usize {
-    // What one that takes part in a single turn does not get now it never will.
-    let fetched_max = match session.alone {
-        true => u64::MAX,
-        false => reader.fetched_bytes().saturating_add(FETCHED_BYTES_MAX),
-    };
-    let mut pushed = 0;
-    while pushed < claimed.len()
+    budget: &Budget,
+) -> Pushed {
+    let share = budget.share(reader);
+    let mut pushed = Pushed::default();
+    while pushed.count < claimed.len()
+        && !pushed.is_stuck
         && !session.sink.is_full()
-        && (pushed == 0 || reader.fetched_bytes() < fetched_max)
+        && (pushed.count == 0 || !share.is_spent(reader))
     {
-        pushed += push_some(state, reader, session, &claimed[pushed..], fetched_max);
+        let some = push_some(state, reader, session, &claimed[pushed.count..], &share);
+        pushed.count += some.count;
+        pushed.is_stuck = some.is_stuck;
     }
     pushed
 }
@@ -54,21 +86,28 @@ fn push_some(
     reader: &impl LogReader,
     session: &WorkSession,
     claimed: &[Claimed],
-    fetched_max: u64,
-) -> usize {
+    budget: &Budget,
+) -> Pushed {
     let mut contents = Vec::with_capacity(claimed.len().min(READ_MAX));
-    let (mut read, mut bytes) = (0, 0);
+    let (mut pushed, mut bytes) = (Pushed::default(), 0);
     for one in claimed.iter().take(READ_MAX) {
-        if bytes >= READ_BYTES_MAX || (read > 0 && reader.fetched_bytes() >= fetched_max) {
+        if bytes >= READ_BYTES_MAX || (pushed.count > 0 && budget.is_spent(reader)) {
             break;
         }
-        read += 1;
         match reader.read(Seq(one.record)) {
             Ok(record) => {
+                pushed.count += 1;
                 bytes += record.len();
                 contents.push((one, record));
             }
+            Err(error @ LogError::Io { .. }) => {
+                // For want of open files, say: nothing is wrong with the task.
+                tracing::error!(task = %state.id(one.task), %error, "a task's content cannot be read at present");
+                pushed.is_stuck = true;
+                break;
+            }
             Err(error) => {
+                pushed.count += 1;
                 // The lease will expire; another attempt may find the record.
                 tracing::error!(task = %state.id(one.task), %error, "a task's content was not read");
             }
@@ -82,7 +121,7 @@ fn push_some(
         assigned
     });
     session.sink.assigned(&mut tasks);
-    read
+    pushed
 }
 
 fn assigned<'a>(state: &'a State, one: &Claimed, record: &'a [u8]) -> Option<Assigned<'a>> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use egret_log::LogReader;
 
-use super::deliver::{lease, push};
+use super::deliver::{Budget, Pushed, lease, push};
 use super::limits::{Limits, is_limited};
 use super::turn::Turn;
 use crate::api::session::{Room, WorkSession};
@@ -135,11 +135,18 @@ impl Dispatcher {
                 self.sessions.remove(queue);
             }
         }
+        self.release_late(session, turn);
+    }
+
+    /// Takes tasks back that a worker has not seen.
+    pub fn release_late(&mut self, session: &Arc<WorkSession>, turn: &mut Turn<'_>) {
         let unseen = self
             .late
             .extract_if(.., |(late, _)| Arc::ptr_eq(late, session));
-        for claimed in unseen.flat_map(|(_, waiting)| waiting).collect::<Vec<_>>() {
-            self.release(&claimed, turn);
+        // Each goes before all that are ready: the last one first, so that they stand as they did.
+        let unseen: Vec<_> = unseen.flat_map(|(_, waiting)| waiting).collect();
+        for claimed in unseen.iter().rev() {
+            self.release(claimed, turn);
         }
     }
 
@@ -171,9 +178,13 @@ impl Dispatcher {
             while let Some(claimed) = waiting.pop_front_if(|one| half_ms(one) <= now_ms) {
                 overdue.push(claimed);
             }
-            // Its room is as it was.
+            // Its room is as it was, and partitions may have found none.
             let back = u32::try_from(overdue.len() - before).unwrap_or(u32::MAX);
-            session.add_credits(back);
+            if back > 0 && session.add_credits(back) {
+                let partitions = session.become_known_to_all().into_iter();
+                let told = partitions.map(|partition| (partition, session.clone()));
+                self.roomy.extend(told);
+            }
         }
         self.late.retain(|(_, waiting)| !waiting.is_empty());
         for claimed in overdue {
@@ -373,8 +384,8 @@ impl Dispatcher {
 
 impl Dispatcher {
     /// Pushes committed claims to their workers. Of a worker that can take no more the rest waits until
-    /// it can; what it must not wait for is given back. Of one whose tasks are far away it waits for the
-    /// next turn.
+    /// it can; what it must not wait for is given back. Tasks that are far away, for which nothing more may
+    /// be fetched in this turn, wait for the next.
     pub fn deliver(
         &mut self,
         state: &State,
@@ -382,35 +393,54 @@ impl Dispatcher {
         pushes: &mut Vec<Push>,
         claimed: &[Claimed],
     ) {
-        let mut late = std::mem::take(&mut self.late);
-        self.cut_short = false;
-        late.retain_mut(|(session, waiting)| {
-            let taken = push(state, reader, session, waiting.make_contiguous());
-            waiting.drain(..taken);
-            self.cut_short |= !waiting.is_empty() && !session.sink.is_full();
-            !waiting.is_empty()
-        });
+        let budget = Budget::new(reader);
         for Push {
             session,
             claimed: range,
         } in pushes.drain(..)
         {
             let claimed = &claimed[range];
-            let before = late.iter_mut().find(|(one, _)| Arc::ptr_eq(one, &session));
+            let before = self
+                .late
+                .iter_mut()
+                .find(|(one, _)| Arc::ptr_eq(one, &session));
             if let Some((_, waiting)) = before {
                 waiting.extend(claimed);
                 continue;
             }
-            let taken = push(state, reader, &session, claimed);
-            let left = &claimed[taken..];
+            let pushed = match session.alone || !budget.is_spent(reader) {
+                true => push(state, reader, &session, claimed, &budget),
+                false => Pushed::default(),
+            };
+            let left = &claimed[pushed.count..];
             if session.alone {
                 session.sink.not_taken(&mut left.iter().map(lease));
             } else if !left.is_empty() {
-                self.cut_short |= !session.sink.is_full();
-                late.push((session, left.iter().copied().collect()));
+                self.late.push((session, left.iter().copied().collect()));
             }
         }
-        self.late = late;
+        self.deliver_late(state, reader);
+    }
+
+    fn deliver_late(&mut self, state: &State, reader: &impl LogReader) {
+        let budget = Budget::new(reader);
+        self.cut_short = false;
+        let mut served = 0;
+        for (session, waiting) in &mut self.late {
+            if served > 0 && budget.is_spent(reader) {
+                self.cut_short = true;
+                break;
+            }
+            served += 1;
+            let waiting_now = waiting.make_contiguous();
+            let pushed = push(state, reader, session, waiting_now, &budget);
+            waiting.drain(..pushed.count);
+            // What cannot be read is tried again when something else is to be done.
+            self.cut_short |= !waiting.is_empty() && !pushed.is_stuck && !session.sink.is_full();
+        }
+        // The next turn goes on where this one stopped.
+        self.late.rotate_left(served);
+        self.late.retain(|(_, waiting)| !waiting.is_empty());
     }
 }
 

@@ -317,7 +317,10 @@ impl<L: Log + 'static> Partition<L> {
                     self.once.push(session);
                     self.last.push(answer);
                 }
-                Submission::Barrier(answer) => self.last.push(answer),
+                Submission::Drain(session, answer) => {
+                    self.dispatcher.release_late(&session, &mut turn);
+                    self.last.push(answer);
+                }
                 Submission::Consider(queue) => {
                     self.dispatcher.watch_limits(queue, turn.state);
                     self.dispatcher.consider(queue);

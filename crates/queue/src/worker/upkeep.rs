@@ -21,8 +21,11 @@ const LIVE_PERCENT: u64 = 50;
 /// Files read by one compaction, in bytes: what it writes is no larger, whatever was guessed.
 const RUN_BYTES_MAX: u64 = 256 << 20;
 
-/// The least time between two snapshots while there is no room for more, or after one that failed…
+/// The least time between two snapshots while there is no room for more…
 const REST_MIN: Duration = Duration::from_secs(2);
+
+/// …after one that failed…
+const REST_FAILED: Duration = Duration::from_secs(10);
 
 /// …and so many times as long as the last one took.
 const REST_SHARE: u32 = 10;
@@ -158,7 +161,7 @@ impl<L: Log + 'static> Upkeep<L> {
                 Some(Done::Compaction(left, output)) => {
                     self.finish_compaction(left, output, log)?
                 }
-                None => {}
+                None => self.put_off(),
             }
         }
         Ok(())
@@ -194,9 +197,16 @@ impl<L: Log + 'static> Upkeep<L> {
         match spawned {
             Ok(thread) => self.thread = Some(thread),
             Err(error) => {
-                tracing::warn!(%error, "no thread for the upkeep of the queue: it is put off")
+                tracing::warn!(%error, "no thread for the upkeep of the queue: it is put off");
+                self.put_off();
             }
         }
+    }
+
+    /// What was begun has come to nothing: it is tried again after a while.
+    fn put_off(&mut self) {
+        self.failed = true;
+        self.rested_at = Instant::now() + REST_FAILED;
     }
 
     fn snapshot(&mut self, state: &State, log: &mut L) -> Result<(), LogError> {
@@ -233,7 +243,12 @@ impl<L: Log + 'static> Upkeep<L> {
         log: &mut L,
     ) -> Result<(), LogError> {
         let took = self.began_at.elapsed();
-        self.rested_at = Instant::now() + REST_MIN.max(took * REST_SHARE);
+        // One for which there was no room has filled the disk for a moment, for others too.
+        let least = match written {
+            Ok(_) => REST_MIN,
+            Err(_) => REST_FAILED,
+        };
+        self.rested_at = Instant::now() + least.max(took * REST_SHARE);
         let failed_before = std::mem::replace(&mut self.failed, written.is_err());
         let (written, live) = match written {
             Ok(written) => written,
