@@ -1,6 +1,7 @@
 //! The limits: a request that is too large, or one too many, is turned away by the name
 //! of the limit it met, before any handler sees it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,6 @@ use tokio::sync::Semaphore;
 
 use crate::config::ServerConfig;
 use crate::error::RequestError;
-use crate::grpc::speaks_grpc;
 use crate::observe::RequestContext;
 use crate::problem::Problem;
 
@@ -38,12 +38,17 @@ pub(crate) struct Admission {
     streams: Arc<Semaphore>,
     /// Routes of what lasts as long as its client wants.
     lasting: Vec<String>,
-    /// Routes whose bodies have limits of their own.
-    piecemeal: Vec<String>,
+    /// Routes whose bodies have limits of their own: what comes over a gRPC stream is bounded message by
+    /// message, an attachment as it is written.
+    piecemeal: HashSet<String>,
 }
 
 impl Admission {
-    pub(crate) fn new(config: &ServerConfig, lasting: Vec<String>, piecemeal: Vec<String>) -> Self {
+    pub(crate) fn new(
+        config: &ServerConfig,
+        lasting: Vec<String>,
+        piecemeal: HashSet<String>,
+    ) -> Self {
         Self {
             piecemeal,
             streams_max: u64::from(config.streams_max),
@@ -141,9 +146,8 @@ impl Admission {
         if let Err(error) = self.check_head(&request) {
             return Problem::from(error).into_response();
         }
-        // What comes over a gRPC stream is bounded message by message, an attachment as it is written.
-        let is_bounded = !speaks_grpc(request.headers())
-            && !self.piecemeal.iter().any(|one| one == route_of(&request));
+        // By the route, not by what a request says of itself.
+        let is_bounded = !self.piecemeal.contains(route_of(&request));
         let max = self.body_bytes_max;
         let size = request.body().size_hint();
         if is_bounded && size.lower() > max {

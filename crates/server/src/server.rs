@@ -1,6 +1,6 @@
 //! The server: wired by the binary, started and stopped as a service.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -210,9 +210,12 @@ fn layered(
         requirements.insert(path, Method::GET, Requirement::Public);
     }
     requirements.insert(grpc::HEALTH_ROUTE, Method::POST, Requirement::Public);
+    let mut piecemeal: HashSet<String> = piecemeal.into_iter().collect();
+    piecemeal.insert(grpc::HEALTH_ROUTE.to_owned());
     let mut calls = grpc::health(doors.clone(), services.stopping);
     for service in services.grpc {
         for (path, scopes) in service.scopes {
+            piecemeal.insert(path.clone());
             requirements.insert(&path, Method::POST, Requirement::Scopes(scopes));
         }
         calls = calls.merge(service.router);

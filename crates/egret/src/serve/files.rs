@@ -3,7 +3,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Files that Egret needs beside the connections to its HTTP door: logs, snapshots, sessions of the proxy.
-const OTHERS: u64 = 256;
+const OTHERS: u64 = 1_024;
 
 /// Raises the limit on open files as far as an ordinary user may: many systems begin with 1,024, so that
 /// programs which cannot bear more need not, and a connection is a file.

@@ -215,11 +215,21 @@ impl WorkSink for Basket {
             drop(kept);
             return self.give_back(owned.map(|task| task.lease));
         }
+        let mut too_much = Vec::new();
         for task in owned {
+            // Partitions hand out beside one another: each may have found room.
+            if kept.bytes >= CLAIM_BYTES_MAX {
+                too_much.push(task.lease);
+                continue;
+            }
             kept.bytes += task.content.len() + task.tags.len();
             kept.tasks.push(task);
         }
+        drop(kept);
         self.filled.notify_one();
+        if !too_much.is_empty() {
+            self.give_back(too_much.into_iter().rev());
+        }
     }
 
     fn is_full(&self) -> bool {
