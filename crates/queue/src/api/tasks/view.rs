@@ -10,7 +10,7 @@ use crate::core::entry::{Entry, TaskState};
 use crate::core::slab::Place;
 use crate::core::state::{Past, State};
 use crate::error::QueueError;
-use crate::model::TaskId;
+use crate::model::{AttemptEnd, TaskId};
 use crate::store::attachment::{Attachment, take_manifest};
 use crate::store::content::{self, Content, Format};
 use crate::store::record;
@@ -69,7 +69,8 @@ pub struct TaskView {
     pub attachments: Vec<Attachment>,
     /// The token of the lease that completed it.
     pub(crate) completed_by: u64,
-    /// Of the last attempt that failed; of a task that was cancelled for another one's sake, which one.
+    /// Of the last attempt that failed, unless the task is completed; of a task that was cancelled for
+    /// another one's sake, which one.
     pub error: String,
     /// For people to find it by.
     pub tags: Vec<String>,
@@ -198,7 +199,10 @@ pub(super) fn view(
         ended_ms: at(entry.state.has_ended()),
         attempts: entry.attempts,
         max_attempts: sight.max_attempts,
-        error: reason.unwrap_or_else(|| last_error(&history)),
+        error: match entry.state {
+            TaskState::Completed => String::new(),
+            _ => reason.unwrap_or_else(|| last_error(&history)),
+        },
         history,
         result_format: match result.first() {
             Some(1) => Format::Json,
@@ -218,6 +222,15 @@ pub(super) fn view(
             ..view
         },
     }))
+}
+
+/// Why an attempt failed of which no worker has said anything.
+fn unsaid(end: AttemptEnd) -> &'static str {
+    match end {
+        AttemptEnd::LeaseExpired => "the lease expired: no heartbeat came in time",
+        AttemptEnd::TimedOut => "the attempt took longer than the task's timeout",
+        _ => "",
+    }
 }
 
 fn last_error(history: &[AttemptView]) -> String {
@@ -274,7 +287,10 @@ impl Sight {
                 started_ms: past.started_ms,
                 ended_ms: past.ended_ms,
                 outcome: past.end.as_str(),
-                error: said.map_or(Ok(String::new()), |said| words(&said).map(text))?,
+                error: match said.as_deref().map_or(Ok(&[][..]), words)? {
+                    [] => unsaid(past.end).to_owned(),
+                    said => text(said),
+                },
             });
         }
         let entry = &self.entry;
