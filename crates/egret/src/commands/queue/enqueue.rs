@@ -68,25 +68,84 @@ pub(super) async fn run(enqueue: cli::Enqueue, api: &Api, output: Output) -> Res
     })
 }
 
-/// Enqueues the tasks of a file, as many at a time as a request takes.
+/// Enqueues the tasks of a file, as many at a time as a request takes. Nothing is enqueued of a file of
+/// which a line is no JSON object.
 async fn batch(queue: &str, file: &Path, api: &Api, output: Output) -> Result<(), Failure> {
     let bytes = payload::file(file)?;
     let lines = lines(&bytes)?;
-    let mut told = Told::default();
-    let mut rest = lines.as_slice();
-    while !rest.is_empty() {
-        let begin = told.ids.len();
-        let (chunk, after) = rest.split_at(fitting(rest));
-        rest = after;
-        let tasks: Result<Vec<Members>, Failure> = chunk
-            .iter()
-            .map(|(number, line)| task(*number, line, begin, &told.ids))
-            .collect();
-        let body = raw(&tasks?).get().to_owned();
-        let answer = api.post_text(&["queues", queue, "tasks"], body).await?;
-        told.hear(&answer, chunk, output)?;
+    for (number, line) in &lines {
+        let read: Result<Members, _> = serde_json::from_str(line);
+        read.map_err(|error| Failure::usage(format!("line {number}: {error}")))?;
     }
-    told.end(output)
+    let mut told = Told::new(lines.len(), output);
+    let mut begin = 0;
+    while begin < lines.len() {
+        let count = fitting(&lines[begin..]);
+        // What cannot be asked is taken out, and the rest asked again.
+        let mut chunk: Vec<usize> = (begin..begin + count).collect();
+        begin += count;
+        while let Err(refused) = ask(queue, &lines, &chunk, api, &mut told).await? {
+            let place = chunk.remove(refused.at);
+            told.refuse(place, lines[place].0, &refused.reason);
+        }
+    }
+    told.end()
+}
+
+/// A line that keeps a request from being understood.
+struct Refused {
+    /// Where in the chunk.
+    at: usize,
+    reason: Refusal,
+}
+
+/// Asks for the tasks of a chunk of lines. Nothing is enqueued if one of them is refused.
+async fn ask(
+    queue: &str,
+    lines: &[(usize, &str)],
+    chunk: &[usize],
+    api: &Api,
+    told: &mut Told,
+) -> Result<Result<(), Refused>, Failure> {
+    if chunk.is_empty() {
+        return Ok(Ok(()));
+    }
+    let mut tasks = Vec::with_capacity(chunk.len());
+    for (at, place) in chunk.iter().enumerate() {
+        match task(lines[*place].1, chunk, &told.ids) {
+            Ok(task) => tasks.push(task),
+            Err(detail) => {
+                let code = "invalid_request".to_owned();
+                let reason = Refusal { code, detail };
+                return Ok(Err(Refused { at, reason }));
+            }
+        }
+    }
+    let body = raw(&tasks).get().to_owned();
+    match api.post_text(&["queues", queue, "tasks"], body).await {
+        Ok(answer) => told.hear(&answer, lines, chunk).map(Ok),
+        Err(failure) => match misfit(&failure).filter(|(at, _)| *at < chunk.len()) {
+            Some((at, detail)) => {
+                let (code, detail) = (failure.code.clone(), detail.to_owned());
+                let reason = Refusal { code, detail };
+                Ok(Err(Refused { at, reason }))
+            }
+            None => Err(failure),
+        },
+    }
+}
+
+/// Which task of a request was not understood, where the server says so by its place (`[3].priority: …`).
+fn misfit(failure: &Failure) -> Option<(usize, &str)> {
+    let (_, field) = failure
+        .message
+        .split_once("the body does not fit: [")
+        .filter(|_| failure.code == "json_invalid")?;
+    let (place, rest) = field.split_once(']')?;
+    Some((
+        place.parse().ok()?,
+        rest.trim_start_matches(['.', ':', ' ']),
+    ))
 }
 
 /// Lines that are not empty, with their numbers from 1.
@@ -110,33 +169,27 @@ fn fitting(lines: &[(usize, &str)]) -> usize {
     lines.iter().take(BATCH_MAX).take_while(fits).count().max(1)
 }
 
-/// One line's task. `#n` of its `after` counts the file's tasks; a request counts its own from 0.
-fn task(
-    number: usize,
-    line: &str,
-    begin: usize,
-    ids: &[Option<String>],
-) -> Result<Members, Failure> {
-    let wrong = |error: String| Failure::usage(format!("line {number}: {error}"));
-    let mut task: Members = serde_json::from_str(line).map_err(|error| wrong(error.to_string()))?;
+/// One line's task, or what is wrong with it. `#n` of its `after` counts the file's tasks; a request
+/// counts its own from 0.
+fn task(line: &str, chunk: &[usize], ids: &[Option<String>]) -> Result<Members, String> {
+    let mut task: Members = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let Some(after) = task.get("after") else {
         return Ok(task);
     };
     let after: Vec<String> =
-        serde_json::from_str(after.get()).map_err(|error| wrong(format!("after: {error}")))?;
-    let translated: Result<Vec<String>, Failure> = after
+        serde_json::from_str(after.get()).map_err(|error| format!("after: {error}"))?;
+    let translated: Result<Vec<String>, String> = after
         .into_iter()
         .map(|text| {
             let place = text.strip_prefix('#').and_then(|place| place.parse().ok());
             let Some(place): Option<usize> = place else {
                 return Ok(text);
             };
-            match place.checked_sub(begin) {
-                Some(place) => Ok(format!("#{place}")),
-                None => ids[place]
-                    .clone()
-                    .ok_or_else(|| wrong(format!("after: task {text} was not enqueued"))),
+            if let Ok(at) = chunk.binary_search(&place) {
+                return Ok(format!("#{at}"));
             }
+            let known = ids.get(place).cloned().flatten();
+            known.ok_or_else(|| format!("after: task {text} was not enqueued"))
         })
         .collect();
     task.insert("after".to_owned(), raw(&translated?));
@@ -144,45 +197,58 @@ fn task(
 }
 
 /// What has been said about the tasks so far.
-#[derive(Default)]
 struct Told {
+    output: Output,
     ids: Vec<Option<String>>,
     items: Vec<Json>,
     refused: usize,
 }
 
 impl Told {
+    fn new(tasks: usize, output: Output) -> Self {
+        Self {
+            output,
+            ids: vec![None; tasks],
+            items: vec![Json::Null; tasks],
+            refused: 0,
+        }
+    }
+
     fn hear(
         &mut self,
         answer: &[u8],
-        chunk: &[(usize, &str)],
-        output: Output,
+        lines: &[(usize, &str)],
+        chunk: &[usize],
     ) -> Result<(), Failure> {
         #[derive(Deserialize)]
         struct Answer {
             items: Vec<Json>,
         }
         let answer: Answer = serde_json::from_slice(answer).map_err(|error| unexpected(&error))?;
-        for ((number, _), item) in chunk.iter().zip(answer.items) {
+        for (place, item) in chunk.iter().zip(answer.items) {
             let outcome = Outcome::deserialize(&item).map_err(|error| unexpected(&error))?;
             match (&outcome.id, &outcome.error) {
-                (Some(id), _) if !output.is_json() => output.text(id)?,
-                (_, Some(refusal)) => {
-                    self.refused += 1;
-                    let Refusal { code, detail } = refusal;
-                    output.remark(&format!("line {number}: {detail} ({code})"));
-                }
+                (Some(id), _) if !self.output.is_json() => self.output.text(id)?,
+                (_, Some(refusal)) => self.refuse(*place, lines[*place].0, refusal),
                 _ => {}
             }
-            self.ids.push(outcome.id);
-            self.items.push(item);
+            self.ids[*place] = outcome.id;
+            self.items[*place] = item;
         }
         Ok(())
     }
 
-    fn end(self, output: Output) -> Result<(), Failure> {
-        if output.is_json() {
-            output.json(&json!({"items": self.items}))?;
+    fn refuse(&mut self, place: usize, number: usize, refusal: &Refusal) {
+        self.refused += 1;
+        let Refusal { code, detail } = refusal;
+        self.output
+            .remark(&format!("line {number}: {detail} ({code})"));
+        self.items[place] = json!({"error": {"code": code, "detail": detail}});
+    }
+
+    fn end(self) -> Result<(), Failure> {
+        if self.output.is_json() {
+            self.output.json(&json!({"items": self.items}))?;
         }
         match self.refused {
             0 => Ok(()),

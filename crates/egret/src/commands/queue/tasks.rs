@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
 use super::payload::{Carried, Content, unexpected};
+use super::work::Backoff;
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
@@ -210,14 +211,29 @@ pub(super) async fn wait(
     output: Output,
 ) -> Result<(), Failure> {
     let until = timeout.map(|span| Instant::now() + span.duration());
-    loop {
-        let left = until.map_or(WAIT, |until| {
+    let left = || {
+        until.map_or(WAIT, |until| {
             WAIT.min(until.saturating_duration_since(Instant::now()))
-        });
-        let wait_ms = left.as_millis().to_string();
+        })
+    };
+    let mut backoff = Backoff::default();
+    // The first request tells at once whether there is such a task on a server that answers.
+    let mut wait_ms = "0".to_owned();
+    let mut is_known = false;
+    loop {
         let (path, query) = (["tasks", id, "wait"], [("wait_ms", wait_ms.as_str())]);
         let asked = api.get_text(&path, &query);
-        let bytes = output.waiting("waiting", asked).await?;
+        let bytes = match output.waiting("waiting", asked).await {
+            Ok(bytes) => bytes,
+            Err(failure) if failure.retryable && is_known && !left().is_zero() => {
+                output.remark(&format!("{failure}: trying again"));
+                backoff.wait().await;
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        (is_known, backoff) = (true, Backoff::default());
+        wait_ms = left().as_millis().to_string();
         let end: End = serde_json::from_slice(&bytes).map_err(|error| unexpected(&error))?;
         match end.state.as_str() {
             "completed" => return print(&bytes, output),

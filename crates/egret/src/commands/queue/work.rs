@@ -211,7 +211,9 @@ impl Shift {
                 self.wait_for_one(&mut stop).await;
                 continue;
             }
-            let wait_ms = if bounds.until_empty { 0 } else { CLAIM_WAIT_MS };
+            // The first claim tells at once whether there is a server that it can be asked of.
+            let waits = reached && !bounds.until_empty;
+            let wait_ms = if waits { CLAIM_WAIT_MS } else { 0 };
             // A claim that nobody waits for any longer gets nothing.
             let claimed = tokio::select! {
                 biased;
