@@ -1,15 +1,17 @@
 //! Ten thousand connections that say nothing, beside those that work.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use egret_proto::queue::v1;
 use egret_proto::queue::v1::queue_client::QueueClient;
 use egret_proto::queue::v1::task_report::Report;
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use reqwest::Method;
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::runtime::Runtime;
 use tonic::transport::Channel;
 use tonic::{Request, Streaming};
 
@@ -243,7 +245,9 @@ fn ids(answer: &Value) -> BTreeSet<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_idle_connections_leave_the_others_alone() {
     let count = allowed();
-    let site = Site::start();
+    let site = Arc::new(Site::start());
+    // The clients have a runtime of their own, with which they go all at once.
+    let clients = Runtime::new().unwrap();
     let [soft, hard] = open_files_max(&site.server).try_into().unwrap();
     assert_eq!(soft, hard, "it takes what it may");
     site.put("/v1/queues/q").await;
@@ -254,8 +258,15 @@ async fn ten_thousand_idle_connections_leave_the_others_alone() {
     let (files, bytes) = (open_files(&site.server), resident_bytes(&site.server));
 
     let port = site.place.ports[0];
-    let workers = stream::iter(0..WORKERS).map(|_| site.worker());
-    let workers: Vec<_> = workers.buffer_unordered(AT_ONCE).collect().await;
+    let workers = stream::iter(0..WORKERS).map(|_| {
+        let site = site.clone();
+        clients.spawn(async move { site.worker().await })
+    });
+    let workers: Vec<_> = workers
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await
+        .unwrap();
     let idle = stream::iter(WORKERS..count).map(|number| connect(port, number));
     let idle: Vec<TcpStream> = idle.buffer_unordered(AT_ONCE).collect().await;
     while site.connections().await <= count {}
@@ -270,9 +281,11 @@ async fn ten_thousand_idle_connections_leave_the_others_alone() {
     );
 
     drop((workers, idle));
+    clients.shutdown_background();
     while site.connections().await > 1 {}
     while open_files(&site.server) > files + OWN_FILES {}
     site.work_over_http().await;
+    let site = Arc::into_inner(site).expect("the clients are gone");
     let Site { place, server, .. } = site;
     server.stop(Signal::TERM);
     let log = place.log();
