@@ -7,6 +7,7 @@ import uuid
 
 from egret import (
     Client,
+    Conflict,
     EgretError,
     Enqueued,
     EnqueueRefused,
@@ -22,7 +23,9 @@ from egret import (
     Task,
     Unauthenticated,
     Unavailable,
+    errors,
 )
+from egret._proto import queue_pb2 as pb
 
 from .server import TOKEN, URL, ServerTest
 
@@ -233,6 +236,29 @@ class Refusals(ServerTest):
         self.assertIsInstance(outcomes[0], Enqueued)
         self.assertIsInstance(outcomes[1], EgretError)
         self.assertIsInstance(outcomes[2], Enqueued)
+
+    async def test_a_code_is_the_same_class_at_every_door(self) -> None:
+        with self.assertRaises(InvalidRequest):
+            await self.queue.enqueue(1, priority=10)
+        with self.assertRaises(InvalidRequest):
+            await self.client.get("x")
+        with self.assertRaises(EnqueueRefused) as raised:
+            await self.queue.enqueue_many([NewTask(1, priority=10)])
+        self.assertIsInstance(raised.exception.outcomes[0], InvalidRequest)
+        with self.assertRaises(LimitReached) as limit:
+            await self.queue.enqueue_many([NewTask(n) for n in range(1001)])
+        self.assertEqual(limit.exception.code, "limit_exceeded")
+        of_one = errors.of_item(pb.Error(code="limit_exceeded", retryable=True))
+        self.assertIsInstance(of_one, LimitReached)
+        enqueued = await self.queue.enqueue(1)
+        await self.queue.drain()
+        with self.assertRaises(Conflict) as draining:
+            await self.queue.enqueue(1)
+        self.assertEqual(draining.exception.code, "queue_draining")
+        await self.client.cancel(enqueued.id)
+        with self.assertRaises(Conflict) as ended:
+            await self.client.cancel(enqueued.id)
+        self.assertEqual(ended.exception.code, "task_wrong_state")
 
     async def test_enqueue_many_says_which_were_refused(self) -> None:
         with self.assertRaises(EnqueueRefused) as raised:

@@ -466,3 +466,28 @@ class Stopping(ServerTest):
         os.kill(os.getpid(), signal.SIGTERM)
         await self.soon(running)
         self.assertEqual((await self.client.get(enqueued.id)).result, "finished")
+
+    async def test_a_second_signal_gives_back_what_still_runs(self) -> None:
+        started = asyncio.Semaphore(0)
+        cancelled = 0
+
+        async def handle(task: Task) -> None:
+            nonlocal cancelled
+            started.release()
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                cancelled += 1
+                raise
+
+        _, running = self.start(handle, signals=True, concurrency=3, grace=3600)
+        enqueued = await self.queue.enqueue_many([NewTask(n) for n in range(4)])
+        for _ in range(3):
+            await self.soon(started.acquire())
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        await self.soon(running)
+        self.assertEqual(cancelled, 3)
+        for one in enqueued:
+            task = await self.client.get(one.id)
+            self.assertEqual((task.state, task.attempts), (State.READY, 0))

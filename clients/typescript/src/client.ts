@@ -31,7 +31,7 @@ import {
   settingsMessage,
   stateNumber,
 } from "./model.js";
-import { count, text } from "./payload.js";
+import { checkNames, count, names, text } from "./payload.js";
 import { Producer, enqueueMany } from "./producer.js";
 import type { Handler } from "./task.js";
 import { type WorkOptions, Worker } from "./worker.js";
@@ -52,6 +52,14 @@ export interface ClientOptions {
   rootCertificates?: Buffer;
 }
 
+const CLIENT_OPTIONS = names<ClientOptions>({
+  callTimeoutMs: true,
+  patienceMs: true,
+  waitingTasksMax: true,
+  waitingBytesMax: true,
+  rootCertificates: true,
+});
+
 /** One Egret, with one connection and one stream of tasks for everybody who enqueues. */
 export class Client {
   readonly #connection: Connection;
@@ -59,6 +67,7 @@ export class Client {
 
   /** `url` is like `http://127.0.0.1:7070` or `https://host`. */
   constructor(url: string, token: string, options: ClientOptions = {}) {
+    checkNames(options, CLIENT_OPTIONS, "a client");
     this.#connection = new Connection(url, token, {
       callTimeoutMs: options.callTimeoutMs ?? 30_000,
       rootCertificates: options.rootCertificates,
@@ -85,7 +94,7 @@ export class Client {
 
   /**
    * Runs `handler` for each task until it is stopped by `options.signal` or, with `options.signals`,
-   * by SIGINT or SIGTERM. See `worker`.
+   * by SIGINT or SIGTERM; the second one gives back at once what still runs. See `worker`.
    */
   async work<Payload = any>(
     queues: string | readonly string[],
@@ -248,7 +257,7 @@ export class Queue {
    * while their `uniqueWindowMs` lasts.
    */
   async enqueueMany(tasks: readonly NewTask[]): Promise<Enqueued[]> {
-    const messages = tasks.map((task) => newTask(task.payload, task, task.queue));
+    const messages = tasks.map(({ payload, queue, ...options }) => newTask(payload, options, queue));
     const outcomes = await enqueueMany(this.#connection, { queue: this.name, tasks: messages });
     const enqueued = outcomes.filter((outcome): outcome is Enqueued => !(outcome instanceof EgretError));
     if (enqueued.length < outcomes.length) {

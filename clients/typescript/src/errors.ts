@@ -99,6 +99,34 @@ export class TaskFailed extends EgretError {}
 /** The task whose result was waited for was cancelled. */
 export class TaskCancelled extends EgretError {}
 
+// One table for calls, streams and the items of a batch, so that a code means the same class everywhere.
+const BY_CODE = new Map<string, typeof EgretError>([
+  ["invalid_request", InvalidRequest],
+  ["queue_not_found", NotFound],
+  ["task_not_found", NotFound],
+  ["schedule_not_found", NotFound],
+  ["attachment_not_found", NotFound],
+  ["queue_draining", Conflict],
+  ["queue_in_use", Conflict],
+  ["task_wrong_state", Conflict],
+  ["attachment_exists", Conflict],
+  ["lease_lost", LeaseLost],
+  ["limit_exceeded", LimitReached],
+  ["payload_too_large", LimitReached],
+  ["log_batch_too_large", LimitReached],
+  ["log_busy", LimitReached],
+  ["queue_disk_full", Unavailable],
+  ["queue_partition_failed", Unavailable],
+  ["stopping", Unavailable],
+  ["log_full", Unavailable],
+  ["log_stopped", Unavailable],
+  ["log_closed", Unavailable],
+  ["log_fenced", Unavailable],
+  ["queue_corrupt", Internal],
+  ["queue_files", Internal],
+  ["attachment_damaged", Internal],
+]);
+
 const BY_STATUS: Partial<Record<Status, typeof EgretError>> = {
   [Status.INVALID_ARGUMENT]: InvalidRequest,
   [Status.OUT_OF_RANGE]: InvalidRequest,
@@ -145,10 +173,8 @@ export function ofStatus(ended: Ended): EgretError {
   }
   const code = toldCode(ended);
   const torn = code === undefined && TORN.has(ended.code);
-  let kind = torn ? Unavailable : (BY_STATUS[ended.code] ?? Internal);
-  if (code === "lease_lost") {
-    kind = LeaseLost;
-  }
+  const byStatus = torn ? Unavailable : (BY_STATUS[ended.code] ?? Internal);
+  const kind = BY_CODE.get(code ?? "") ?? byStatus;
   const name = Status[ended.code].toLowerCase();
   const told = ended.metadata?.get("egret-retryable")[0]?.toString();
   // `too large` shares a status with limits that pass.
@@ -170,15 +196,8 @@ export function ofThrown(error: unknown): EgretError {
 
 /** The error of one item of a batch. */
 export function ofItem(error: ItemError): EgretError {
-  let kind: typeof EgretError = EgretError;
-  if (error.code === "lease_lost") {
-    kind = LeaseLost;
-  } else if (error.code.endsWith("_not_found")) {
-    kind = NotFound;
-  } else if (/_(too_large|limit|limit_reached)$/.test(error.code)) {
-    kind = LimitReached;
-  } else if (error.retryable) {
-    kind = Unavailable;
-  }
+  // Of a code that a newer Egret has come to know nothing is said but this.
+  const unknown = error.retryable ? Unavailable : EgretError;
+  const kind = BY_CODE.get(error.code) ?? unknown;
   return new kind(error.code, error.message, { retryable: error.retryable });
 }

@@ -1,7 +1,17 @@
 /** The nouns: what is told to Egret and what it tells. Durations are in milliseconds. */
 
 import * as pb from "./generated/queue.js";
-import { count, decode, encode, milliseconds, moment, text, unixMilliseconds } from "./payload.js";
+import {
+  checkNames,
+  count,
+  decode,
+  encode,
+  milliseconds,
+  moment,
+  names,
+  text,
+  unixMilliseconds,
+} from "./payload.js";
 
 /** Where a task is in its life. The last three are ends. */
 export type State =
@@ -47,7 +57,7 @@ export function ended(state: State): boolean {
 export interface Enqueued {
   /** Of the task, or of the first one with the same unique key. */
   id: string;
-  /** There was such a task already. */
+  /** There was such a task already: `id` is the first one's, which may have ended. */
   replayed: boolean;
 }
 
@@ -73,7 +83,10 @@ const JITTERS = {
   equal: pb.RetryPolicy_Jitter.EQUAL,
 };
 
+const POLICY_OPTIONS = names<RetryPolicy>({ backoff: true, baseMs: true, maxMs: true, jitter: true });
+
 function policyMessage(policy: RetryPolicy): pb.RetryPolicy {
+  checkNames(policy, POLICY_OPTIONS, "a retry policy");
   const backoff = BACKOFFS[policy.backoff];
   const jitter = JITTERS[policy.jitter ?? "full"];
   if (backoff === undefined || jitter === undefined) {
@@ -100,7 +113,10 @@ function policyOf(message: pb.RetryPolicy): RetryPolicy {
 export interface TaskOptions {
   /** 0 to 9; 9 goes first. */
   priority?: number;
-  /** Tasks with the same key are worked on in the order they were enqueued. */
+  /**
+   * Tasks with the same key are worked on one at a time: those of a higher priority first, those of the
+   * same in the order they were enqueued. A delayed one takes its place when it becomes ready.
+   */
   orderingKey?: string;
   /** Not before so many milliseconds have passed. */
   delayMs?: number;
@@ -110,7 +126,10 @@ export interface TaskOptions {
   retry?: RetryPolicy;
   /** The longest that an attempt may take, heartbeats or not. */
   timeoutMs?: number;
-  /** A second task with this key within the window is not enqueued: the answer is the first one. */
+  /**
+   * A second task with this key within the window is not enqueued: the answer is the first one, whatever
+   * has become of it, dead included.
+   */
   uniqueKey?: string;
   uniqueWindowMs?: number;
   tags?: readonly string[];
@@ -123,6 +142,24 @@ export interface TaskOptions {
   traceparent?: string;
   tracestate?: string;
 }
+
+const TASK_OPTIONS = names<TaskOptions>({
+  priority: true,
+  orderingKey: true,
+  delayMs: true,
+  runAt: true,
+  maxAttempts: true,
+  retry: true,
+  timeoutMs: true,
+  uniqueKey: true,
+  uniqueWindowMs: true,
+  tags: true,
+  metadata: true,
+  callbackUrl: true,
+  after: true,
+  traceparent: true,
+  tracestate: true,
+});
 
 /** A task for `enqueueMany` or a schedule. */
 export interface NewTask extends TaskOptions {
@@ -141,6 +178,7 @@ function texts(metadata: Readonly<Record<string, string>>): Record<string, strin
 }
 
 export function newTask(payload: unknown, options: TaskOptions, queue = ""): pb.NewTask {
+  checkNames(options, TASK_OPTIONS, "a task");
   if (options.delayMs !== undefined && options.runAt !== undefined) {
     throw new RangeError("a task has either a delayMs or a runAt, not both");
   }
@@ -322,7 +360,25 @@ export interface QueueSettings {
   agingMs?: number;
 }
 
+const QUEUE_SETTINGS = names<QueueSettings>({
+  maxAttempts: true,
+  retry: true,
+  leaseMs: true,
+  timeoutMs: true,
+  concurrency: true,
+  keyConcurrency: true,
+  ratePerSecond: true,
+  rateBurst: true,
+  completed: true,
+  dead: true,
+  cancelled: true,
+  uniqueWindowMs: true,
+  agingMs: true,
+});
+const RETENTION_OPTIONS = names<Retention>({ ageMs: true, count: true });
+
 export function settingsMessage(settings: QueueSettings): pb.QueueSettings {
+  checkNames(settings, QUEUE_SETTINGS, "a queue");
   const { retry, completed, dead, cancelled, ...rest } = settings;
   const counts = ["maxAttempts", "concurrency", "keyConcurrency", "rateBurst"] as const;
   const durations = ["leaseMs", "timeoutMs", "uniqueWindowMs", "agingMs"] as const;
@@ -346,6 +402,7 @@ export function settingsMessage(settings: QueueSettings): pb.QueueSettings {
 }
 
 function retentionMessage(retention: Retention): pb.Retention {
+  checkNames(retention, RETENTION_OPTIONS, "a retention");
   return { ageMs: milliseconds(retention.ageMs ?? 0, "ageMs"), count: retention.count ?? 0 };
 }
 
@@ -386,7 +443,7 @@ const MISSED: Record<Missed, pb.Schedule_Missed> = {
 
 /** What a schedule does. */
 export interface ScheduleOptions {
-  /** Five fields (minute, hour, day of month, month, day of week), or six with seconds first. */
+  /** Minute, hour, day of month, month, day of week; seconds may go first, or `@daily` and the like. */
   cron: string;
   /** IANA name such as `Europe/Zurich`; UTC when left out. */
   timeZone?: string;
@@ -397,13 +454,24 @@ export interface ScheduleOptions {
   paused?: boolean;
 }
 
+const SCHEDULE_OPTIONS = names<ScheduleOptions>({
+  cron: true,
+  timeZone: true,
+  queue: true,
+  task: true,
+  missed: true,
+  paused: true,
+});
+
 export function scheduleMessage(name: string, options: ScheduleOptions): pb.Schedule {
+  checkNames(options, SCHEDULE_OPTIONS, "a schedule");
+  const { payload, ...task } = options.task;
   return pb.Schedule.fromPartial({
     name,
     cron: options.cron,
     timeZone: options.timeZone ?? "",
     queue: options.queue,
-    task: newTask(options.task.payload, options.task),
+    task: newTask(payload, task),
     missed: options.missed === undefined ? pb.Schedule_Missed.UNSPECIFIED : MISSED[options.missed],
     paused: options.paused ?? false,
   });

@@ -27,6 +27,20 @@ export function decode(data: Buffer, format: Format): any {
   return data;
 }
 
+/** The names that an object of options may hold; the compiler asks for every one of them. */
+export function names<Options>(known: Record<keyof Options, true>): ReadonlySet<string> {
+  return new Set(Object.keys(known));
+}
+
+/** Throws for a name that is not known: without types nobody else notices that it is misspelt. */
+export function checkNames(options: object, known: ReadonlySet<string>, of: string): void {
+  for (const name in options) {
+    if (!known.has(name)) {
+      throw new TypeError(`${of} has no option ${JSON.stringify(name)}, only ${[...known].join(", ")}`);
+    }
+  }
+}
+
 /** The text itself; throws for what cannot be sent as one, as UTF-8 has no half of a surrogate pair. */
 export function text(value: string, name: string): string {
   if (typeof value !== "string") {

@@ -12,7 +12,7 @@ import { Backoff, type Connection, GOODBYE_MS, Wakeup, closed, turn } from "./co
 import { Duplex } from "./duplex.js";
 import { EgretError, ofStatus } from "./errors.js";
 import * as pb from "./generated/queue.js";
-import { count, encode, milliseconds } from "./payload.js";
+import { checkNames, count, encode, milliseconds, names } from "./payload.js";
 import { type Report, type Running, cut, sizeOf, textOf } from "./report.js";
 import { type Handler, PermanentError, Retry, Snooze, Task } from "./task.js";
 
@@ -43,11 +43,24 @@ export interface WorkOptions {
   graceMs?: number;
   /** Stops the worker when it is aborted. */
   signal?: AbortSignal;
-  /** Whether SIGINT and SIGTERM stop the worker; they do not unless asked for. */
+  /**
+   * Whether SIGINT and SIGTERM stop the worker; they do not unless asked for. The second one gives back
+   * at once what still runs.
+   */
   signals?: boolean;
   /** Told of what is worth a line in a log; nothing is written otherwise. */
   onWarning?: (message: string, error?: unknown) => void;
 }
+
+const WORK_OPTIONS = names<WorkOptions>({
+  concurrency: true,
+  name: true,
+  leaseMs: true,
+  graceMs: true,
+  signal: true,
+  signals: true,
+  onWarning: true,
+});
 
 /** Runs a handler for each task of some queues. Made by `Client.worker`. */
 export class Worker {
@@ -81,6 +94,7 @@ export class Worker {
   #ended = false;
   #stream: Duplex<pb.WorkRequest, pb.WorkResponse> | undefined;
   #stopping = false;
+  #signalled = false;
   #abandoned = false;
   /** Messages sent so far. */
   messagesSent = 0;
@@ -91,6 +105,7 @@ export class Worker {
 
   /** @internal */
   constructor(connection: Connection, queues: readonly string[], handler: Handler, options: WorkOptions) {
+    checkNames(options, WORK_OPTIONS, "a worker");
     this.#concurrency = count(options.concurrency ?? 64, "concurrency");
     if (queues.length === 0 || this.#concurrency === 0) {
       throw new RangeError("a worker needs at least one queue and a concurrency of at least 1");
@@ -122,10 +137,11 @@ export class Worker {
     }
     this.#started = true;
     const stop = () => this.stop();
+    const interrupted = () => this.#signal();
     const { signal, signals } = this.#options;
     signal?.addEventListener("abort", stop);
     if (signals) {
-      process.on("SIGINT", stop).on("SIGTERM", stop);
+      process.on("SIGINT", interrupted).on("SIGTERM", interrupted);
     }
     if (signal?.aborted || this.#stopping) {
       this.#stopping = false;
@@ -141,7 +157,7 @@ export class Worker {
         clearTimeout(timer);
       }
       signal?.removeEventListener("abort", stop);
-      process.off("SIGINT", stop).off("SIGTERM", stop);
+      process.off("SIGINT", interrupted).off("SIGTERM", interrupted);
     }
   }
 
@@ -160,7 +176,17 @@ export class Worker {
     this.#wakeup.ring();
   }
 
-  /** The grace time is over: what still runs is given back. */
+  /** The first signal stops gracefully; another one is of somebody who does not want to wait. */
+  #signal(): void {
+    if (this.#signalled) {
+      this.#cutShort();
+    } else {
+      this.#signalled = true;
+      this.stop();
+    }
+  }
+
+  /** The grace time is over, or nobody waits for its end: what still runs is given back. */
   #cutShort(): void {
     for (const running of [...this.#running.values()]) {
       this.#interrupt(running, "the worker stops");

@@ -6,6 +6,7 @@ import { test } from "node:test";
 
 import {
   Client,
+  Conflict,
   EgretError,
   EnqueueRefused,
   InvalidRequest,
@@ -234,6 +235,22 @@ test("one bad task does not harm the others", () =>
     );
   }));
 
+test("a code is the same class at every door", () =>
+  onBench(async ({ client, queue }) => {
+    const wrong = { priority: 10 };
+    await refused(queue.enqueue(1, wrong), InvalidRequest, { code: "invalid_request" });
+    await refused(client.get("x"), InvalidRequest, { code: "invalid_request" });
+    const many = await queue.enqueueMany([{ payload: 1, ...wrong }]).catch((error) => error);
+    assert.ok(many instanceof EnqueueRefused && many.outcomes[0] instanceof InvalidRequest);
+    const tooMany = Array.from({ length: 1001 }, (_, payload) => ({ payload }));
+    await refused(queue.enqueueMany(tooMany), LimitReached, { code: "limit_exceeded" });
+    const { id } = await queue.enqueue(1);
+    await queue.drain();
+    await refused(queue.enqueue(1), Conflict, { code: "queue_draining", retryable: false });
+    await client.cancel(id);
+    await refused(client.cancel(id), Conflict, { code: "task_wrong_state" });
+  }));
+
 test("enqueueMany says which were refused", () =>
   onBench(async ({ queue }) => {
     await assert.rejects(queue.enqueueMany([{ payload: 1 }, { payload: 2, priority: 10 }]), (error) => {
@@ -264,6 +281,25 @@ test("what cannot be sent is refused here", () =>
     await assert.rejects(queue.enqueue(1n), TypeError);
     await assert.rejects(queue.enqueue(1, { delayMs: -1 }), RangeError);
     await assert.rejects(queue.enqueue(1, { priority: 0.5 }), RangeError);
+  }));
+
+test("a misspelt option is refused here", () =>
+  onBench(async ({ client, name, queue }) => {
+    // As from JavaScript, where no compiler tells.
+    const odd = { delay: 5 } as object;
+    const task = { payload: 1, ...odd };
+    const calls = [
+      () => queue.enqueue(1, odd),
+      () => queue.enqueueMany([task]),
+      () => queue.enqueue(1, { retry: { backoff: "fixed", baseMs: 1, ...odd } }),
+      () => queue.put(odd),
+      () => client.schedule("odd").put({ cron: "@daily", queue: name, task }),
+      () => client.work(name, () => undefined, odd),
+      async () => new Client(URL, TOKEN, odd),
+    ];
+    for (const call of calls) {
+      await assert.rejects(call(), { name: "TypeError", message: /has no option "delay", only / });
+    }
   }));
 
 test("a server that is not there", () =>

@@ -428,6 +428,54 @@ test("an abort signal stops gracefully too", () =>
     assert.equal((await client.get(id)).result, "finished");
   }));
 
+test("a second signal gives back what still runs", () =>
+  onBench(async ({ client, queue, start }) => {
+    const allStarted = signal();
+    let started = 0;
+    const { running } = start(
+      async (task) => {
+        started += 1;
+        if (started === 3) {
+          allStarted.resolve();
+        }
+        await aborted(task.signal);
+      },
+      { signals: true, concurrency: 3, graceMs: 3_600_000 },
+    );
+    const enqueued = await queue.enqueueMany([1, 2, 3, 4].map((payload) => ({ payload })));
+    await soon(allStarted.promise);
+    process.kill(process.pid, "SIGTERM");
+    process.kill(process.pid, "SIGINT");
+    await soon(running);
+    for (const { id } of enqueued) {
+      const task = await client.get(id);
+      assert.deepEqual([task.state, task.attempts], ["ready", 0]);
+    }
+  }));
+
+test("a signal after a stop that nobody signalled is the first one", () =>
+  onBench(async ({ client, queue, start }) => {
+    const started = signal();
+    const release = signal();
+    const { worker, running } = start(
+      async () => {
+        started.resolve();
+        await release.promise;
+        return "finished";
+      },
+      { signals: true },
+    );
+    const { id } = await queue.enqueue(1);
+    await soon(started.promise);
+    worker.stop();
+    const heard = new Promise((resolve) => process.once("SIGTERM", resolve));
+    process.kill(process.pid, "SIGTERM");
+    await soon(heard);
+    release.resolve();
+    await soon(running);
+    assert.equal((await client.get(id)).result, "finished");
+  }));
+
 test("a signal stops when asked to", () =>
   onBench(async ({ client, queue, start }) => {
     const started = signal();

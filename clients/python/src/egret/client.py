@@ -121,7 +121,8 @@ class Client:
         ``concurrency`` is how many tasks are worked on at a time, ``name`` is for people to read,
         ``lease`` (seconds) is how long a task is held without a heartbeat instead of what the queue
         says, ``grace`` (seconds) is how long running tasks may go on after a stop before they are
-        given back. With ``signals``, SIGINT and SIGTERM stop the worker.
+        given back. With ``signals``, SIGINT and SIGTERM stop the worker; the second one cancels at
+        once what still runs, and gives it back.
         """
         return Worker(
             self._connection,

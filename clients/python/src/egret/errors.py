@@ -102,6 +102,34 @@ class TaskCancelled(EgretError):
     """The task whose result was waited for was cancelled."""
 
 
+# One table for calls, streams and the items of a batch, so that a code means the same class everywhere.
+_BY_CODE: dict[str, type[EgretError]] = {
+    "invalid_request": InvalidRequest,
+    "queue_not_found": NotFound,
+    "task_not_found": NotFound,
+    "schedule_not_found": NotFound,
+    "attachment_not_found": NotFound,
+    "queue_draining": Conflict,
+    "queue_in_use": Conflict,
+    "task_wrong_state": Conflict,
+    "attachment_exists": Conflict,
+    "lease_lost": LeaseLost,
+    "limit_exceeded": LimitReached,
+    "payload_too_large": LimitReached,
+    "log_batch_too_large": LimitReached,
+    "log_busy": LimitReached,
+    "queue_disk_full": Unavailable,
+    "queue_partition_failed": Unavailable,
+    "stopping": Unavailable,
+    "log_full": Unavailable,
+    "log_stopped": Unavailable,
+    "log_closed": Unavailable,
+    "log_fenced": Unavailable,
+    "queue_corrupt": Internal,
+    "queue_files": Internal,
+    "attachment_damaged": Internal,
+}
+
 _BY_STATUS: dict[grpc.StatusCode, type[EgretError]] = {
     grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
     grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
@@ -139,8 +167,7 @@ def of_status(status: grpc.StatusCode, details: Optional[str], trailers: Any) ->
         code = code.decode("utf-8", "replace")
     torn = code is None and status in _TORN
     kind = Unavailable if torn else _BY_STATUS.get(status, Internal)
-    if code == "lease_lost":
-        kind = LeaseLost
+    kind = _BY_CODE.get(code or "", kind)
     told = named.get("egret-retryable")
     if told is not None:
         retryable = told in ("true", b"true")
@@ -163,13 +190,7 @@ def refused_by_egret(error: grpc.aio.AioRpcError) -> bool:
 
 def of_item(error: pb.Error) -> EgretError:
     """The error of one item of a batch."""
-    kind: type[EgretError] = EgretError
-    if error.code == "lease_lost":
-        kind = LeaseLost
-    elif error.code.endswith("_not_found"):
-        kind = NotFound
-    elif error.code.endswith(("_too_large", "_limit", "_limit_reached")):
-        kind = LimitReached
-    elif error.retryable:
-        kind = Unavailable
+    # Of a code that a newer Egret has come to know nothing is said but this.
+    kind = Unavailable if error.retryable else EgretError
+    kind = _BY_CODE.get(error.code, kind)
     return kind(error.code, error.message, retryable=error.retryable)

@@ -58,7 +58,7 @@ class Enqueued(NamedTuple):
     id: str
     """Of the task, or of the first one with the same unique key."""
     replayed: bool
-    """There was such a task already."""
+    """There was such a task already: ``id`` is the first one's, which may have ended."""
 
 
 def new_task(

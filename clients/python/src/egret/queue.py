@@ -45,12 +45,13 @@ class Queue:
         """Enqueues a task, and returns its id once it is on disk.
 
         ``payload``: bytes stay bytes, anything else is sent as JSON. ``priority``: 0 to 9, 9 goes
-        first. ``ordering_key``: tasks with the same key are worked on in order. ``delay`` (seconds
-        or timedelta) or ``run_at`` (aware datetime or seconds since 1970): not before.
-        ``timeout``: the longest that an attempt may take. ``unique_key``: a second task with this
-        key within ``unique_window`` is not enqueued, the answer is the first one. ``callback_url``:
-        told by POST when the task has ended. ``after``: ids of tasks that must complete before.
-        What is left out is as the queue says.
+        first. ``ordering_key``: tasks with the same key are worked on one at a time, those of one
+        priority in order. ``delay`` (seconds or timedelta) or ``run_at`` (aware datetime or seconds
+        since 1970): not before. ``timeout``: the longest that an attempt may take. ``unique_key``:
+        a second task with this key within ``unique_window`` is not enqueued, the answer is the
+        first one, whatever has become of it. ``callback_url``: told by POST when the task has
+        ended. ``after``: ids of tasks that must complete before. What is left out is as the queue
+        says.
 
         Tasks of concurrent callers share messages. Raises ``UnknownOutcome`` when the connection
         was lost at the wrong moment; with a ``unique_key`` the task is sent again instead, unless

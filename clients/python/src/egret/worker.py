@@ -104,6 +104,7 @@ class Worker:
         self._pace_ms = LEASE_MS_IDLE
         self._beating: Optional[asyncio.TimerHandle] = None
         self._stop_called = False
+        self._signalled = False
         self._stopping = False
         self._abandoned = False
         self._finished = False
@@ -172,11 +173,19 @@ class Worker:
     def _watch_signals(self) -> list[int]:
         numbers = [signal.SIGINT, signal.SIGTERM]
         for number in numbers:
-            self._loop.add_signal_handler(number, self.stop)
+            self._loop.add_signal_handler(number, self._signal)
         return [int(number) for number in numbers]
 
+    def _signal(self) -> None:
+        """The first signal stops gracefully; another one is of somebody who does not want to wait."""
+        again, self._signalled = self._signalled, True
+        self._stop_called = True
+        self._begin_stop()
+        if again:
+            self._cut_short()
+
     def _cut_short(self) -> None:
-        """The grace time is over: what still runs is given back."""
+        """The grace time is over, or nobody waits for its end: what still runs is given back."""
         for running in list(self._running.values()):
             self._interrupt(running, "stop")
         self._timers.append(self._loop.call_later(GOODBYE_SECONDS, self._abandon))
