@@ -363,14 +363,20 @@ pub struct Expire {
     pub never: bool,
 }
 
+/// Shown beneath the help of `egret token create`.
+const TOKENS: &str = "\
+For a worker or a producer: egret token create mail-worker --scope queue:read --scope queue:write";
+
 /// `egret token …`
 #[derive(Debug, Subcommand)]
 pub enum Token {
     /// Make a token; it is shown this once
+    #[command(after_help = TOKENS)]
     Create {
         /// What it is for, e.g. ci
         name: String,
-        /// What it may do: admin, branches:read, branches:write, `branches:*` …; may be repeated
+        /// What it may do: admin, metrics:read, status:read, or branches or queue with `:read`, `:write`
+        /// or `:*`; may be repeated
         #[arg(long = "scope", value_name = "SCOPE", required = true)]
         scopes: Vec<String>,
         /// The tenant it belongs to

@@ -24,7 +24,8 @@ pub enum Queue {
     },
     /// Enqueue a task, or a file of them; prints ids
     Enqueue(Box<Enqueue>),
-    /// List the tasks of a queue
+    /// List the tasks of a queue: by state, then by partition, there in the order in which they came into
+    /// the state
     Tasks(Listing),
     /// Show a task: payload, result, history of attempts
     Get {
@@ -47,7 +48,7 @@ pub enum Queue {
         #[arg(required = true)]
         ids: Vec<String>,
     },
-    /// Put dead or cancelled tasks back, with their attempts at zero
+    /// Put dead or cancelled tasks back: ready at once, attempts at zero, waiting for no other task
     Requeue {
         /// The tasks' ids
         #[arg(required = true)]
@@ -297,12 +298,14 @@ pub enum Cron {
 
 /// `egret queue cron put …`
 #[derive(Debug, Args)]
+#[command(after_help = tasks::RETRY)]
 pub struct Put {
     /// The schedule
     pub name: String,
     /// The queue of its tasks
     pub queue: String,
-    /// Minute, hour, day of month, month, day of week; seconds may go first: '30 8 * * MON-FRI'
+    /// Minute, hour, day of month, month, day of week; seconds may go first: '30 8 * * MON-FRI'; or
+    /// @hourly, @daily, @weekly, @monthly, @yearly
     pub cron: String,
     /// What each task is like.
     #[command(flatten)]

@@ -315,7 +315,8 @@ async fn purge_queue(
 
 /// Put dead tasks of a queue back
 ///
-/// The oldest first, with their attempts at zero.
+/// The oldest first, ready at once, with their attempts at zero. Tasks that were cancelled because one of
+/// them did not complete stay cancelled.
 #[utoipa::path(post, path = "/v1/queues/{queue}/requeue-dead", operation_id = "requeueDead",
     tag = "queue", security(("token" = ["queue:write"])),
     params(("queue" = String, Path, description = "Its name.")),

@@ -12,15 +12,17 @@ use crate::cli::{pair, value};
 /// What a task is like, whether it is enqueued now or by a schedule.
 #[derive(Debug, Args)]
 pub struct Produced {
-    /// What is to be worked on: JSON, `@FILE` for a file's content, `-` for standard input
+    /// What is to be worked on: JSON, `@FILE` for a file's content, `-` for standard input; without it
+    /// the task has no payload
     pub payload: Option<String>,
     /// The payload is bytes, whatever it looks like
     #[arg(long)]
     pub bytes: bool,
-    /// 0 to 9; 9 goes first [default: 5]
+    /// 0 to 9; 9 goes first, in each partition by itself [default: 5]
     #[arg(long, value_name = "PRIORITY")]
     pub priority: Option<u32>,
-    /// Tasks with the same key are worked on in the order in which they were enqueued
+    /// Tasks with the same key go one at a time, those of one priority in the order in which they were
+    /// enqueued; a delayed one takes its place when it becomes ready
     #[arg(long = "key", value_name = "ORDERING_KEY")]
     pub ordering_key: Option<String>,
     /// Attempts before it is dead [default: as the queue says]
@@ -43,8 +45,14 @@ pub struct Produced {
     pub callback_url: Option<String>,
 }
 
+/// Shown beneath the help of whatever makes tasks.
+pub(super) const RETRY: &str = "\
+With any of the --retry options the task has a policy of its own in place of the queue's: of it, what is not given is \
+the default named above.";
+
 /// `egret queue enqueue …`
 #[derive(Debug, Args)]
+#[command(after_help = RETRY)]
 pub struct Enqueue {
     /// The queue
     pub queue: String,
@@ -57,13 +65,13 @@ pub struct Enqueue {
     /// Not before so much time has passed
     #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
     pub delay: Option<Span>,
-    /// A second task with this key within the window is the first one
+    /// A second task with this key within the window is the first one, whatever has become of that
     #[arg(long, value_name = "KEY")]
     pub unique_key: Option<String>,
     /// How long the unique key is remembered [default: as the queue says]
     #[arg(long, value_name = "DURATION", value_parser = value::<Span>, requires = "unique_key")]
     pub unique_window: Option<Span>,
-    /// A task that must complete before; may be repeated
+    /// A task that must complete before, or this one is cancelled; may be repeated
     #[arg(long = "after", value_name = "ID")]
     pub after: Vec<String>,
     /// W3C trace context, handed to the worker
@@ -128,7 +136,7 @@ pub struct Work {
     /// End after so many tasks; exit code 1 where an attempt failed
     #[arg(long, value_name = "TASKS", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_tasks: Option<u64>,
-    /// End when no task is ready; exit code 1 where an attempt failed
+    /// End when no task can be handed out at the moment; exit code 1 where an attempt failed
     #[arg(long)]
     pub until_empty: bool,
     /// The command with its arguments, after `--`

@@ -23,7 +23,8 @@ pub(super) struct Queue {
     created_at: Timestamp,
     /// Its tasks by state.
     counts: Counts,
-    /// For how long the task has been ready that has been so longest, in milliseconds; zero without one.
+    /// For how long the task has been ready that has been so longest, in milliseconds, held back by its
+    /// key, a limit or a pause or not; zero without one.
     oldest_ready_ms: u64,
     /// What it does unless a task says otherwise.
     settings: Settings,
@@ -36,7 +37,7 @@ struct Counts {
     waiting: u64,
     /// Their time has not come.
     delayed: u64,
-    /// They may be handed out.
+    /// They may be handed out, unless a key, a limit or a pause holds them back.
     ready: u64,
     /// A worker holds them.
     leased: u64,

@@ -148,7 +148,7 @@ impl QueueRequest {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TaskRequest<'a> {
-    /// What is to be worked on: any JSON.
+    /// What is to be worked on: any JSON. Without it and `payload_base64` the task has no payload.
     #[serde(borrow, default, deserialize_with = "raw")]
     #[schema(value_type = Option<serde_json::Value>, example = json!({"to": "ada@example.com"}))]
     payload: Option<&'a RawValue>,
@@ -156,10 +156,12 @@ pub(super) struct TaskRequest<'a> {
     #[serde(default, deserialize_with = "base64")]
     #[schema(value_type = Option<String>)]
     payload_base64: Option<Vec<u8>>,
-    /// 0 to 9; 9 goes first.
+    /// 0 to 9; 9 goes first, in each partition by itself.
     #[schema(maximum = 9, default = 5)]
     priority: Option<u32>,
-    /// Tasks with the same key are worked on in the order in which they were enqueued.
+    /// Tasks with the same key are worked on one at a time (`key_concurrency` of the queue), a higher
+    /// priority first, those of one priority in the order in which they were enqueued. One that is delayed
+    /// or waits for others takes its place when it becomes ready.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     ordering_key: Cow<'a, str>,
@@ -172,13 +174,13 @@ pub(super) struct TaskRequest<'a> {
     /// Attempts before it is dead; as the queue says when absent.
     #[schema(minimum = 1, maximum = 10_000)]
     max_attempts: Option<u32>,
-    /// How long it waits between them; as the queue says when absent.
+    /// How long it waits between them, in place of the queue's whole policy; as the queue says when absent.
     retry: Option<RetryRequest>,
     /// The longest that an attempt may take, in milliseconds; zero: as the queue says.
     #[serde(default)]
     timeout_ms: u64,
     /// A second task with this key (and ordering key) within the window is not enqueued: the answer
-    /// is the first one.
+    /// is the first one, with `replayed`, also when that one is dead, has ended otherwise or was deleted.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     unique_key: Cow<'a, str>,
@@ -199,12 +201,13 @@ pub(super) struct TaskRequest<'a> {
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     tracestate: Cow<'a, str>,
-    /// Told by POST when the task has ended.
+    /// Told by POST when the task has ended. Unless `queue.callback_private` is set, an address that is not
+    /// public is refused here; a name is looked up when the callback is sent.
     #[serde(borrow, default)]
     #[schema(value_type = Option<String>)]
     callback_url: Cow<'a, str>,
-    /// Ids of tasks that must complete before; `#0`, `#1` … name tasks at that place of the same
-    /// array.
+    /// Ids of tasks that must complete before, or this one is cancelled; `#0`, `#1` … name tasks at that
+    /// place of the same array.
     #[serde(default)]
     after: Vec<String>,
     /// The queue, where it is not the one of the path.

@@ -41,7 +41,8 @@ enum MissedRuns {
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ScheduleRequest<'a> {
-    /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first.
+    /// Five fields (minute, hour, day of month, month, day of week), or six with seconds first; or `@hourly`,
+    /// `@daily`, `@weekly`, `@monthly`, `@yearly`. Of two fields of days that are both given either suffices.
     #[serde(borrow)]
     #[schema(value_type = String, example = "30 8 * * MON-FRI")]
     cron: Cow<'a, str>,

@@ -262,7 +262,8 @@ pub(super) struct NewTask {
     #[serde(serialize_with = "as_text")]
     #[schema(value_type = String)]
     id: TaskId,
-    /// Whether there was such a task already: the id is the first one's.
+    /// Whether there was a task with this unique key already: the id is the first one's, which may be dead,
+    /// have ended otherwise, or be gone.
     pub(super) replayed: bool,
 }
 

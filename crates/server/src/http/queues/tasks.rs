@@ -39,8 +39,8 @@ pub(super) struct Page {
 
 /// List tasks
 ///
-/// Those of a queue, a page at a time, without payloads and results. State by state, and in each in the
-/// order in which they came into it, as far as they are in the same partition.
+/// Those of a queue, a page at a time, without payloads and results: state by state, in each partition by
+/// partition, there in the order in which they came into the state. They are not sorted by time.
 #[utoipa::path(get, path = "/v1/queues/{queue}/tasks", operation_id = "listTasks", tag = "queue",
     security(("token" = ["queue:read"])),
     params(("queue" = String, Path, description = "The queue's name."), Page),
@@ -175,7 +175,8 @@ pub(super) async fn cancel_task(
 
 /// Put a task back
 ///
-/// A dead or cancelled one, with its attempts at zero.
+/// A dead or cancelled one: it is ready at once, with its attempts at zero, and waits for no other task any
+/// longer. Tasks that were cancelled because it did not complete stay cancelled.
 #[utoipa::path(post, path = "/v1/tasks/{id}/requeue", operation_id = "requeueTask", tag = "queue",
     security(("token" = ["queue:write"])),
     params(("id" = String, Path, description = "Its id.")),

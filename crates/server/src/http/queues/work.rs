@@ -272,7 +272,8 @@ async fn say(
 
 /// Complete a task
 ///
-/// Result and state change in one record. The same lease again is accepted again.
+/// Result and state change in one record. Completed again by the same lease, it is accepted again, and the
+/// first result stays.
 #[utoipa::path(post, path = "/v1/tasks/{id}/complete", operation_id = "completeTask", tag = "queue",
     security(("token" = ["queue:write"])),
     params(("id" = String, Path, description = "The task's id.")), request_body = Completion,
