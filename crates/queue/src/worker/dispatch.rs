@@ -192,8 +192,9 @@ impl Dispatcher {
         }
     }
 
-    /// Something of this queue may be handed out.
-    pub fn consider(&mut self, queue: u32) {
+    /// Something of this queue may be handed out; it may have other limits than before.
+    pub fn consider(&mut self, queue: u32, state: &State) {
+        self.watch_limits(queue, state);
         self.considered.insert(queue);
     }
 

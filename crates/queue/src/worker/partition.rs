@@ -321,10 +321,7 @@ impl<L: Log + 'static> Partition<L> {
                     self.dispatcher.release_late(&session, &mut turn);
                     self.last.push(answer);
                 }
-                Submission::Consider(queue) => {
-                    self.dispatcher.watch_limits(queue, turn.state);
-                    self.dispatcher.consider(queue);
-                }
+                Submission::Consider(queue) => self.dispatcher.consider(queue, turn.state),
                 Submission::Sync(answer) => self.when_durable.push(answer),
                 Submission::Ask(ask) => self.told.push(Told::Asked(ask(&mut turn))),
             }
