@@ -87,6 +87,28 @@ async fn a_body_too_large_is_refused_announced_or_not() {
 }
 
 #[tokio::test]
+async fn a_body_has_its_bound_whatever_the_request_says_it_is() {
+    let length = axum::routing::post(async |body: bytes::Bytes| body.len().to_string());
+    let house = House::with(
+        |config| config.body_bytes_max = Size(1024),
+        OpenApiRouter::default().route("/v1/length", length),
+    )
+    .await;
+    let send = |bytes: usize| {
+        let chunks = (0..bytes / 256).map(|_| Ok::<_, std::io::Error>(vec![b' '; 256]));
+        let request = house.request(Method::POST, "/v1/length");
+        let request = request.header("content-type", "application/grpc");
+        let body = reqwest::Body::wrap_stream(futures_util::stream::iter(chunks));
+        request.body(body).send()
+    };
+    let fits = send(1024).await.unwrap();
+    assert_eq!(fits.text().await.unwrap(), "1024");
+    let refused = send(1280).await.unwrap();
+    assert!(refused.headers().contains_key("grpc-status"), "{refused:?}");
+    house.close().await;
+}
+
+#[tokio::test]
 async fn a_head_too_large_is_refused_by_count_and_by_size() {
     let house = House::with(
         |config| {
