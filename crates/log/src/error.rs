@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use egret_base::{Coded, Kind, LimitExceeded};
+use rustix::io::Errno;
 
 use crate::Seq;
 
@@ -215,6 +216,16 @@ impl Coded for LogError {
     }
 
     fn retryable(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Busy(_))
+        match self {
+            Self::Full { .. } | Self::Busy(_) => true,
+            // For want of something that others give back; what the disk itself refuses it refuses again.
+            Self::Io { source, .. } => {
+                let wants = [Errno::MFILE, Errno::NFILE, Errno::NOMEM];
+                wants
+                    .iter()
+                    .any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
+            }
+            _ => false,
+        }
     }
 }

@@ -233,7 +233,7 @@ impl World {
         if self.open_files < self.open_files_max {
             return Ok(());
         }
-        Err(io::Error::other("too many open files"))
+        Err(rustix::io::Errno::MFILE.into())
     }
 
     /// Uses up steps and answers how many there were.

@@ -1,5 +1,6 @@
 //! From a claim to what its worker gets: contents are read from the log and handed to the worker's sink.
 
+use egret_base::Coded;
 use egret_log::{LogError, LogReader, Seq};
 
 use crate::api::session::WorkSession;
@@ -42,12 +43,12 @@ impl Budget {
 }
 
 /// What became of tasks that were to be pushed.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub(super) struct Pushed {
     /// So many are not to be pushed any more.
     pub count: usize,
-    /// The next one could not be read just now.
-    pub is_stuck: bool,
+    /// Why the next one could not be read just now.
+    pub stuck: Option<LogError>,
 }
 
 pub(super) fn lease(claimed: &Claimed) -> Lease {
@@ -70,13 +71,13 @@ pub(super) fn push(
     let share = budget.share(reader);
     let mut pushed = Pushed::default();
     while pushed.count < claimed.len()
-        && !pushed.is_stuck
+        && pushed.stuck.is_none()
         && !session.sink.is_full()
         && (pushed.count == 0 || !share.is_spent(reader))
     {
         let some = push_some(state, reader, session, &claimed[pushed.count..], &share);
         pushed.count += some.count;
-        pushed.is_stuck = some.is_stuck;
+        pushed.stuck = some.stuck;
     }
     pushed
 }
@@ -100,10 +101,9 @@ fn push_some(
                 bytes += record.len();
                 contents.push((one, record));
             }
-            Err(error @ LogError::Io { .. }) => {
-                // For want of open files, say: nothing is wrong with the task.
-                tracing::error!(task = %state.id(one.task), %error, "a task's content cannot be read at present");
-                pushed.is_stuck = true;
+            // For want of open files, say: nothing is wrong with the task.
+            Err(error) if error.retryable() => {
+                pushed.stuck = Some(error);
                 break;
             }
             Err(error) => {

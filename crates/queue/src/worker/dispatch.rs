@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Range;
 use std::sync::Arc;
 
-use egret_log::LogReader;
+use egret_log::{LogError, LogReader};
 
 use super::deliver::{Budget, Pushed, lease, push};
 use super::limits::{Limits, is_limited};
@@ -46,6 +46,8 @@ pub(crate) struct Dispatcher {
     late: Vec<(Arc<WorkSession>, VecDeque<Claimed>)>,
     /// Some of them can: reading their tasks would have held up the others.
     cut_short: bool,
+    /// The content of some could not be read in the last turn.
+    is_stuck: bool,
     /// Where the round of queues goes on.
     next_queue: u32,
     /// Partitions that are to be told of workers that have room again.
@@ -84,6 +86,7 @@ impl Dispatcher {
             holders: HashMap::default(),
             late: Vec::new(),
             cut_short: false,
+            is_stuck: false,
             next_queue: 0,
             roomy: Vec::new(),
         }
@@ -395,6 +398,7 @@ impl Dispatcher {
         claimed: &[Claimed],
     ) {
         let budget = Budget::new(reader);
+        let mut stuck = None;
         for Push {
             session,
             claimed: range,
@@ -413,6 +417,7 @@ impl Dispatcher {
                 true => push(state, reader, &session, claimed, &budget),
                 false => Pushed::default(),
             };
+            stuck = stuck.or(pushed.stuck);
             let left = &claimed[pushed.count..];
             if session.alone {
                 session.sink.not_taken(&mut left.iter().map(lease));
@@ -420,10 +425,18 @@ impl Dispatcher {
                 self.late.push((session, left.iter().copied().collect()));
             }
         }
-        self.deliver_late(state, reader);
+        let stuck = stuck.or(self.deliver_late(state, reader));
+        if let Some(error) = &stuck
+            && !self.is_stuck
+        {
+            tracing::error!(%error, "contents of tasks cannot be read at present: it is tried again");
+        }
+        self.is_stuck = stuck.is_some();
     }
 
-    fn deliver_late(&mut self, state: &State, reader: &impl LogReader) {
+    /// Returns why a content could not be read, where one could not.
+    fn deliver_late(&mut self, state: &State, reader: &impl LogReader) -> Option<LogError> {
+        let mut stuck = None;
         let budget = Budget::new(reader);
         self.cut_short = false;
         let mut served = 0;
@@ -437,11 +450,14 @@ impl Dispatcher {
             let pushed = push(state, reader, session, waiting_now, &budget);
             waiting.drain(..pushed.count);
             // What cannot be read is tried again when something else is to be done.
-            self.cut_short |= !waiting.is_empty() && !pushed.is_stuck && !session.sink.is_full();
+            self.cut_short |=
+                !waiting.is_empty() && pushed.stuck.is_none() && !session.sink.is_full();
+            stuck = stuck.or(pushed.stuck);
         }
         // The next turn goes on where this one stopped.
         self.late.rotate_left(served);
         self.late.retain(|(_, waiting)| !waiting.is_empty());
+        stuck
     }
 }
 

@@ -83,20 +83,21 @@ const OLD: u32 = 1;
 const NEW: u32 = 2;
 
 /// A partition with five hundred tasks of one queue that only the disk has.
-fn with_old_tasks() -> Driven {
+fn with_old_tasks() -> (SimulatedDisk, Driven) {
     let config = LogConfig {
         segment_bytes: 1 << 20,
         first_segment_bytes: 1 << 20,
         batch_bytes_max: 256 << 10,
         cache_bytes: 64 << 10,
         chunk_cache_bytes: 64 << 10,
+        open_segments_max: 0,
         housekeeping: Housekeeping::Owner,
         ..LogConfig::default()
     };
     let clock = Arc::new(ManualClock::starting_at(Timestamp::from_micros(1)));
     let entropy = Arc::new(SeededEntropy::new(1));
     let disk = SimulatedDisk::new(64 << 20);
-    let mut driven = Driven::open(disk, config, clock, entropy, 0).unwrap();
+    let mut driven = Driven::open(disk.clone(), config, clock, entropy, 0).unwrap();
     for queue in [OLD, NEW] {
         driven.put_queue(queue, &QueueSettings::default()).unwrap();
     }
@@ -104,7 +105,7 @@ fn with_old_tasks() -> Driven {
         enqueue(&mut driven, OLD, 10);
         driven.housekeep();
     }
-    driven
+    (disk, driven)
 }
 
 fn enqueue(driven: &mut Driven, queue: u32, count: usize) {
@@ -120,7 +121,7 @@ fn enqueue(driven: &mut Driven, queue: u32, count: usize) {
 
 #[test]
 fn a_worker_whose_tasks_are_on_disk_does_not_hold_up_another() {
-    let mut driven = with_old_tasks();
+    let (_, mut driven) = with_old_tasks();
     enqueue(&mut driven, NEW, 2);
     let (old, new) = (Arc::new(Counter::default()), Arc::new(Counter::default()));
     let slow = driven.attach(OLD, 60_000, old.clone());
@@ -148,7 +149,7 @@ fn a_worker_whose_tasks_are_on_disk_does_not_hold_up_another() {
 
 #[test]
 fn many_workers_whose_tasks_are_on_disk_share_what_a_turn_fetches() {
-    let mut driven = with_old_tasks();
+    let (_, mut driven) = with_old_tasks();
     let old = Arc::new(Counter::default());
     let workers: Vec<_> = (0..50)
         .map(|_| driven.attach(OLD, 60_000, old.clone()))
@@ -171,7 +172,7 @@ fn many_workers_whose_tasks_are_on_disk_share_what_a_turn_fetches() {
 
 #[test]
 fn a_worker_that_has_no_room_any_more_gets_nothing_after_it_was_told() {
-    let mut driven = with_old_tasks();
+    let (_, mut driven) = with_old_tasks();
     let got = Arc::new(Counter::default());
     let worker = driven.attach(OLD, 60_000, got.clone());
     driven.add_credits(&worker, 500);
@@ -199,4 +200,24 @@ fn a_worker_that_has_no_room_any_more_gets_nothing_after_it_was_told() {
         driven.partition.dispatcher.has_more()
     } {}
     assert_eq!(rest.count(), 500 - had);
+}
+
+#[test]
+fn what_cannot_be_read_for_want_of_files_is_pushed_when_it_can_be() {
+    let (disk, mut driven) = with_old_tasks();
+    let got = Arc::new(Counter::default());
+    let worker = driven.attach(OLD, 60_000, got.clone());
+    disk.limit_open_files(0);
+    driven.add_credits(&worker, 400);
+    for _ in 0..10 {
+        driven.turn().unwrap();
+    }
+    let had = got.count();
+    assert!(had < 400, "{had}");
+    disk.limit_open_files(usize::MAX);
+    while {
+        driven.turn().unwrap();
+        driven.partition.dispatcher.has_more()
+    } {}
+    assert_eq!(got.count(), 400);
 }
