@@ -37,6 +37,18 @@ fn fill(log: &mut FileLog<SimulatedDisk>, segments: usize) {
     }
 }
 
+/// A log of so many segments, none of whose files is kept open: everybody opens by name.
+fn filled(segments: usize) -> (SimulatedDisk, FileLog<SimulatedDisk>) {
+    let disk = SimulatedDisk::new(64 << 20);
+    let config = LogConfig {
+        open_segments_max: 0,
+        ..config()
+    };
+    let mut log = open(&disk, config, 1);
+    fill(&mut log, segments);
+    (disk, log)
+}
+
 fn housekeep(log: &FileLog<SimulatedDisk>) {
     while log.housekeep().expect("the disk works") {}
 }
@@ -105,16 +117,10 @@ fn many_segments_are_few_open_files() {
     }
 }
 
-/// With no file kept open, everybody opens by name, and another file may have it.
+/// Another file may have the name.
 #[test]
 fn a_compacted_segment_is_read_before_and_after_it_has_its_name() {
-    let disk = SimulatedDisk::new(64 << 20);
-    let config = LogConfig {
-        open_segments_max: 0,
-        ..config()
-    };
-    let mut log = open(&disk, config, 1);
-    fill(&mut log, 4);
+    let (_, mut log) = filled(4);
     compact(&mut log, 1..2, |seq| seq.0 % 2 == 0);
     read_all(&log);
     housekeep(&log);
@@ -123,13 +129,7 @@ fn a_compacted_segment_is_read_before_and_after_it_has_its_name() {
 
 #[test]
 fn whoever_meets_a_segment_that_goes_takes_the_one_in_its_place() {
-    let disk = SimulatedDisk::new(64 << 20);
-    let config = LogConfig {
-        open_segments_max: 0,
-        ..config()
-    };
-    let mut log = open(&disk, config, 1);
-    fill(&mut log, 5);
+    let (_, mut log) = filled(5);
     let shared = Arc::clone(&log.shared);
     let seq = log.segments()[1].first;
     let attempts = Cell::new(0);
@@ -154,13 +154,7 @@ fn whoever_meets_a_segment_that_goes_takes_the_one_in_its_place() {
 
 #[test]
 fn a_compaction_of_what_has_been_truncated_is_refused() {
-    let disk = SimulatedDisk::new(64 << 20);
-    let config = LogConfig {
-        open_segments_max: 0,
-        ..config()
-    };
-    let mut log = open(&disk, config, 1);
-    fill(&mut log, 4);
+    let (_, mut log) = filled(4);
     let oldest = log.segments()[0];
     let compaction = log
         .compact(oldest.first, oldest.last)
@@ -175,13 +169,7 @@ fn a_compaction_of_what_has_been_truncated_is_refused() {
 #[test]
 fn a_segment_file_that_is_gone_or_another_is_named() {
     use crate::Disk;
-    let disk = SimulatedDisk::new(64 << 20);
-    let config = LogConfig {
-        open_segments_max: 0,
-        ..config()
-    };
-    let mut log = open(&disk, config, 1);
-    fill(&mut log, 4);
+    let (disk, mut log) = filled(4);
     let names: Vec<_> = log
         .segments()
         .iter()
