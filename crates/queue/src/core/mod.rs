@@ -6,6 +6,7 @@ pub mod intern;
 pub mod lanes;
 pub mod list;
 pub mod numbered;
+pub mod places;
 pub mod retry;
 pub mod slab;
 pub mod state;

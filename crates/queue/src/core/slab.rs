@@ -1,16 +1,14 @@
 //! Rows at stable places, in pages that a snapshot can share while the rows change.
 //!
-//! A clone of a slab costs one reference count a page. Afterwards the first change of a shared page
-//! copies that page, so that whoever holds the clone still sees the rows as they were.
+//! [`Slab::share`] costs one small allocation a page. Afterwards the first change of a shared page copies that
+//! page, so that whoever holds what was shared still sees the rows as they were. A page that is not shared is
+//! changed without asking a reference count, which would be the dearest part of a change.
 
 use std::sync::Arc;
 
 /// The memory of a page, copied in a few microseconds. Allocators have just this size, as they have four
 /// or eight between powers of two: with a power of two of entries a page would leave 7% of its memory empty.
 const PAGE_BYTES: usize = 56 << 10;
-
-/// What the page's reference counts take of it.
-const COUNTS_BYTES: usize = 2 * size_of::<usize>();
 
 /// The place of a row in its slab.
 pub type Place = u32;
@@ -61,10 +59,52 @@ impl Free {
     }
 }
 
+#[derive(Clone, Debug)]
+enum Page<R> {
+    /// Of this slab alone.
+    Own(Box<[R]>),
+    /// Perhaps of others too.
+    Shared(Arc<Box<[R]>>),
+}
+
+impl<R: Clone> Page<R> {
+    fn rows(&self) -> &[R] {
+        match self {
+            Page::Own(rows) => rows,
+            Page::Shared(rows) => rows,
+        }
+    }
+
+    /// The rows, to be changed; a shared page becomes a copy of itself.
+    fn rows_mut(&mut self) -> &mut [R] {
+        if let Page::Shared(_) = self {
+            self.part();
+        }
+        match self {
+            Page::Own(rows) => rows,
+            Page::Shared(_) => unreachable!("it has just become its own"),
+        }
+    }
+
+    #[cold]
+    fn part(&mut self) {
+        if let Page::Shared(rows) = std::mem::replace(self, Page::Own(Box::default())) {
+            *self = Page::Own(Arc::unwrap_or_clone(rows));
+        }
+    }
+
+    fn share(&mut self) -> Self {
+        if let Page::Own(rows) = self {
+            *self = Page::Shared(Arc::new(std::mem::take(rows)));
+        }
+        self.clone()
+    }
+}
+
 /// Rows by place.
 #[derive(Clone, Debug)]
 pub struct Slab<R> {
-    pages: Vec<Arc<[R]>>,
+    pages: Vec<Page<R>>,
     free: Free,
     /// Places that have been in use at least once.
     used: Place,
@@ -82,7 +122,7 @@ impl<R> Default for Slab<R> {
 
 impl<R: Row> Slab<R> {
     /// Rows in a page.
-    const PAGE_ROWS: Place = ((PAGE_BYTES - COUNTS_BYTES) / size_of::<R>()) as Place;
+    const PAGE_ROWS: Place = (PAGE_BYTES / size_of::<R>()) as Place;
 
     /// Page and row of a place.
     fn split(place: Place) -> (usize, usize) {
@@ -93,13 +133,13 @@ impl<R: Row> Slab<R> {
     /// The row at a place in use.
     pub fn get(&self, place: Place) -> &R {
         let (page, row) = Self::split(place);
-        &self.pages[page][row]
+        &self.pages[page].rows()[row]
     }
 
     /// The row at a place in use, to be changed.
     pub fn get_mut(&mut self, place: Place) -> &mut R {
         let (page, row) = Self::split(place);
-        &mut Arc::make_mut(&mut self.pages[page])[row]
+        &mut self.pages[page].rows_mut()[row]
     }
 
     /// Puts a row at a free place.
@@ -115,7 +155,7 @@ impl<R: Row> Slab<R> {
         });
         if Self::split(place).0 == self.pages.len() {
             let rows = (0..Self::PAGE_ROWS).map(|_| R::default());
-            self.pages.push(rows.collect());
+            self.pages.push(Page::Own(rows.collect()));
         }
         *self.get_mut(place) = row;
         place
@@ -125,6 +165,15 @@ impl<R: Row> Slab<R> {
     pub fn remove(&mut self, place: Place) -> R {
         self.free.push(place);
         std::mem::take(self.get_mut(place))
+    }
+
+    /// The rows as they are now, which stay so whatever becomes of this slab.
+    pub fn share(&mut self) -> Self {
+        Self {
+            pages: self.pages.iter_mut().map(Page::share).collect(),
+            free: self.free.clone(),
+            used: self.used,
+        }
     }
 
     /// Rows in use.
@@ -148,7 +197,7 @@ impl<R: Row> Slab<R> {
     }
 
     /// Every place that has been in use, free ones as `None`, in order.
-    pub fn places(&self) -> impl Iterator<Item = Option<&R>> {
+    pub fn places(&self) -> impl Iterator<Item = Option<&R>> + Clone {
         (0..self.used).map(|place| Some(self.get(place)).filter(|row| !row.is_free()))
     }
 

@@ -37,6 +37,7 @@ use super::intern::{Interner, Values};
 use super::lanes::{self, Flow, Lane, Rings};
 use super::list::List;
 use super::numbered::Numbered;
+use super::places::Places;
 use super::retry::mix;
 use super::slab::{NOWHERE, Place, Row, Slab};
 use super::wheel::{Links, Timed, Wheel};
@@ -58,7 +59,7 @@ pub struct State {
     pub(super) leases: u64,
     pub(super) next_message: u64,
     pub(super) entries: Slab<Entry>,
-    numbers: Box<[HashTable<Place>]>,
+    pub(super) numbers: Places,
     pub(super) timers: Wheel,
     pub(super) queues: Queues,
     pub(super) flows: Slab<Flow>,
@@ -104,9 +105,7 @@ impl Default for State {
             leases: 0,
             next_message: 1,
             entries: Slab::default(),
-            numbers: (0..index::NUMBER_TABLES)
-                .map(|_| HashTable::new())
-                .collect(),
+            numbers: Places::default(),
             timers: Wheel::new(0),
             queues: Queues::default(),
             flows: Slab::default(),
@@ -303,7 +302,7 @@ impl State {
             state,
             ..Entry::default()
         });
-        self.note_number(place);
+        self.numbers.insert(made.number, place);
         match state {
             TaskState::Waiting => {
                 self.enter(place, state);

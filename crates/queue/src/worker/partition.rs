@@ -357,7 +357,7 @@ impl<L: Log + 'static> Partition<L> {
             }
         }
         self.tell();
-        self.upkeep.step(&self.state, &mut self.log)
+        self.upkeep.step(&mut self.state, &mut self.log)
     }
 
     /// Ends with a turn that the log did not take.

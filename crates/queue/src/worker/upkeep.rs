@@ -132,7 +132,7 @@ impl<L: Log + 'static> Upkeep<L> {
     ///
     /// # Errors
     /// When the log has stopped.
-    pub fn step(&mut self, state: &State, log: &mut L) -> Result<(), LogError> {
+    pub fn step(&mut self, state: &mut State, log: &mut L) -> Result<(), LogError> {
         self.take_back(log)?;
         if self.thread.is_some() {
             return Ok(());
@@ -209,7 +209,7 @@ impl<L: Log + 'static> Upkeep<L> {
         self.rested_at = Instant::now() + REST_FAILED;
     }
 
-    fn snapshot(&mut self, state: &State, log: &mut L) -> Result<(), LogError> {
+    fn snapshot(&mut self, state: &mut State, log: &mut L) -> Result<(), LogError> {
         // A snapshot must not be ahead of the log that it stands for.
         log.sync()?;
         let seq = log.next();

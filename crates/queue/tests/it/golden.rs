@@ -343,7 +343,7 @@ fn snapshots_are_written_as_ever() {
     let mut partition = Counted::default();
     partition.fill();
     partition.work();
-    let state = partition.state;
+    let mut state = partition.state;
     let census = state.census();
     let mut bytes = Vec::new();
     let written = snapshot::put(&mut bytes, Seq(99), &state.image(), &mut |_| {});

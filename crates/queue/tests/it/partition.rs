@@ -282,7 +282,7 @@ impl Crashing {
         if driven.is_held_back() {
             return;
         }
-        let Ok(replayed) = driven.replayed() else {
+        let Ok(mut replayed) = driven.replayed() else {
             assert!(self.disk.is_dead());
             return;
         };
@@ -295,7 +295,7 @@ impl Crashing {
                 .expect("memory is large");
             bytes
         };
-        let same = image(replayed.image()) == image(driven.state().image());
+        let same = image(replayed.image()) == image(driven.state().clone().image());
         assert!(same, "the replay differs from the state");
     }
 }

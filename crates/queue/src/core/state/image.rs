@@ -60,7 +60,7 @@ pub struct Image {
 
 impl State {
     /// What there is now.
-    pub fn image(&self) -> Image {
+    pub fn image(&mut self) -> Image {
         Image {
             now_ms: self.now_ms,
             epoch: self.epoch,
@@ -69,14 +69,14 @@ impl State {
             next_number: self.next_number,
             leases: self.leases,
             next_message: self.next_message,
-            entries: self.entries.clone(),
+            entries: self.entries.share(),
             timers: self.timers.clone(),
             queues: self.queues.clone(),
-            flows: self.flows.clone(),
-            lanes: self.lanes.clone(),
-            uniques: self.uniques.clone(),
+            flows: self.flows.share(),
+            lanes: self.lanes.share(),
+            uniques: self.uniques.share(),
             unique_timers: self.unique_timers.clone(),
-            pasts: self.pasts.clone(),
+            pasts: self.pasts.share(),
             options: self.options.values().clone(),
             tags: self.tags.values().clone(),
             workers: self.workers.values().clone(),
@@ -134,11 +134,9 @@ impl State {
         ids.into_iter().for_each(|id| self.note_crowded(id));
         let leaving = self.queues.iter().filter(|(_, queue)| queue.deleted);
         self.leaving = leaving.map(|(id, _)| id).collect();
-        for place in 0..self.entries.extent() {
-            if !self.entries.get(place).is_free() {
-                self.note_number(place);
-            }
-        }
+        let entries = (0..self.entries.extent()).zip(self.entries.places());
+        self.numbers =
+            Places::of(entries.filter_map(|(place, entry)| Some((entry?.number, place))));
         for place in 0..self.flows.extent() {
             if !self.flows.get(place).is_free() {
                 self.note_flow(place);

@@ -2,40 +2,15 @@
 
 use super::*;
 
-/// Tables that the map of numbers is split into, so that each grows by itself and none for long.
-pub(super) const NUMBER_TABLES: usize = 256;
-
 impl State {
     pub(super) fn queue(&self, queue: u32) -> Result<&Queue, Refusal> {
         let found = self.queues.get(queue).filter(|queue| !queue.deleted);
         found.ok_or(Refusal::QueueUnknown)
     }
 
-    pub(super) fn table_of(number: u64) -> (usize, u64) {
-        (number as usize % NUMBER_TABLES, mix(number, 1))
-    }
-
-    pub(super) fn note_number(&mut self, place: Place) {
-        let (table, hash) = Self::table_of(self.entries.get(place).number);
-        let entries = &self.entries;
-        let rehash = |place: &Place| mix(entries.get(*place).number, 1);
-        self.numbers[table].insert_unique(hash, place, rehash);
-    }
-
-    pub(super) fn forget_number(&mut self, number: u64) {
-        let (table, hash) = Self::table_of(number);
-        let entries = &self.entries;
-        let same = |place: &Place| entries.get(*place).number == number;
-        if let Ok(found) = self.numbers[table].find_entry(hash, same) {
-            found.remove();
-        }
-    }
-
     /// The place of the task with this number.
     pub fn place_of(&self, number: u64) -> Option<Place> {
-        let (table, hash) = Self::table_of(number);
-        let same = |place: &Place| self.entries.get(*place).number == number;
-        self.numbers[table].find(hash, same).copied()
+        self.numbers.get(number)
     }
 
     /// The place of the task with this id.

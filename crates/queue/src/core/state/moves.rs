@@ -144,7 +144,7 @@ impl State {
     pub(super) fn erase(&mut self, place: Place) {
         self.exit(place);
         let entry = self.entries.remove(place);
-        self.forget_number(entry.number);
+        self.numbers.remove(entry.number);
         self.options.release(entry.options, 1);
         self.tags.release(entry.tags, 1);
         self.workers.release(entry.worker, 1);

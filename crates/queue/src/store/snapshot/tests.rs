@@ -80,12 +80,12 @@ fn directory() -> tempfile::TempDir {
 #[test]
 fn a_state_comes_back_as_it_was() {
     let directory = directory();
-    let (state, reports) = busy();
+    let (mut state, reports) = busy();
     let mut held = Vec::new();
     let written = write(directory.path(), Seq(77), &state.image(), &mut |seq| {
         held.push(seq)
     });
-    let (seq, again, file_bytes) = read(directory.path()).unwrap().unwrap();
+    let (seq, mut again, file_bytes) = read(directory.path()).unwrap().unwrap();
     assert_eq!((seq, file_bytes), (Seq(77), written.unwrap().file_bytes));
     assert_eq!(held.len(), 3_000 + reports);
     let other = self::directory();

@@ -60,13 +60,13 @@ impl Side {
     /// A snapshot of the replay is that of the state, byte by byte; what is read back goes on from here.
     pub fn check_snapshot(&mut self) {
         self.write_clock();
-        let [bytes, replayed] = [&self.state, &self.replica].map(snapshot_of);
+        let [bytes, replayed] = [&mut self.state, &mut self.replica].map(snapshot_of);
         assert_same(&bytes, &replayed);
         let read = snapshot::take(&*bytes, PathBuf::from("memory"));
         let (seq, image) = read.expect("just written");
         assert_eq!(seq, Seq(9));
         self.replica = State::restore(image);
-        assert_same(&bytes, &snapshot_of(&self.replica));
+        assert_same(&bytes, &snapshot_of(&mut self.replica));
     }
 }
 
@@ -78,7 +78,7 @@ fn assert_same(bytes: &[u8], others: &[u8]) {
     assert_eq!(bytes.len(), others.len());
 }
 
-fn snapshot_of(state: &State) -> Vec<u8> {
+fn snapshot_of(state: &mut State) -> Vec<u8> {
     let mut bytes = Vec::new();
     let written = snapshot::put(&mut bytes, Seq(9), &state.image(), &mut |_| {});
     assert_eq!(written.expect("memory is large"), bytes.len() as u64);
