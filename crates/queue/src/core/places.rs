@@ -71,8 +71,10 @@ impl Places {
         for (number, _) in numbers.clone() {
             *tasks.entry(number >> PAGE_BITS).or_default() += 1;
         }
-        let mut places = Self::default();
-        places.latest = tasks.last_key_value().map_or(0, |(prefix, _)| *prefix);
+        let mut places = Self {
+            latest: tasks.last_key_value().map_or(0, |(prefix, _)| *prefix),
+            ..Self::default()
+        };
         for (prefix, tasks) in tasks {
             if tasks >= PAGE_TASKS_MIN || prefix == places.latest {
                 places.add(prefix);
@@ -141,7 +143,7 @@ impl Places {
         if let Ok(found) = self.pages.find_entry(hash(prefix), few) {
             let (page, _) = found.remove();
             let numbers = (prefix << PAGE_BITS)..;
-            let left = numbers.zip(page.places.into_iter());
+            let left = numbers.zip(*page.places);
             self.few.extend(left.filter(|(_, place)| *place != NOWHERE));
         }
     }
