@@ -16,7 +16,7 @@ use crate::{Compaction, Directory, LogError, Seq};
 pub(crate) const TEMPORARY_PREFIX: &str = "compact-";
 
 /// A frame is written when it has this many bytes.
-const FRAME_BYTES: usize = 256 << 10;
+const FRAME_BYTES: usize = 128 << 10;
 
 /// A rewrite of a run of sealed segments into one.
 pub struct FileCompaction<D: Disk = Directory> {
@@ -252,6 +252,8 @@ impl<'file, F: DiskFile> Writer<'file, F> {
         );
         self.frame.resize(padded(self.frame.len()), 0);
         write_all(self.file, &self.frame, self.offset)?;
+        // All at once at the end would hold up the syncs of whoever appends at the same time.
+        self.file.sync_data()?;
         self.offset += self.frame.len() as u64;
         self.frame.truncate(0);
         self.frame.resize(FRAME_HEADER_BYTES, 0);

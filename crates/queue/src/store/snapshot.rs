@@ -26,7 +26,7 @@ const MAGIC: &[u8; 8] = b"EGRETQSN";
 const VERSION: u32 = 1;
 
 /// A block is closed at this size, in bytes.
-const BLOCK_BYTES: usize = 256 << 10;
+const BLOCK_BYTES: usize = 128 << 10;
 
 /// No block is larger, in bytes.
 const BLOCK_BYTES_MAX: usize = 64 << 20;
@@ -181,10 +181,28 @@ fn write_file(
     image: &Image,
     holds: &mut dyn FnMut(Seq),
 ) -> std::io::Result<u64> {
-    let mut file = File::create(path)?;
-    let file_bytes = put(&mut file, seq, image, holds)?;
+    let file = File::create(path)?;
+    let file_bytes = put(Steadily(&file), seq, image, holds)?;
     file.sync_all()?;
     Ok(file_bytes)
+}
+
+/// A file whose every block is durable before the next is written: all of it at once, at the end, would hold
+/// up the syncs of the log for as long as the disk takes to write a snapshot.
+struct Steadily<'file>(&'file File);
+
+impl Write for Steadily<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let written = self.0.write(bytes)?;
+        if written >= BLOCK_BYTES {
+            self.0.sync_data()?;
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
 }
 
 /// Writes a snapshot; returns its size in bytes.

@@ -169,7 +169,7 @@ fn a_compaction_of_what_has_been_truncated_is_refused() {
 #[test]
 fn a_segment_file_that_is_gone_or_another_is_named() {
     use crate::Disk;
-    let (disk, mut log) = filled(4);
+    let (disk, log) = filled(4);
     let names: Vec<_> = log
         .segments()
         .iter()
