@@ -10,4 +10,5 @@ pub mod places;
 pub mod retry;
 pub mod slab;
 pub mod state;
+pub mod tables;
 pub mod wheel;

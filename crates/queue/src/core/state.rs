@@ -18,7 +18,6 @@ mod time;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hashbrown::HashTable;
 use lease::Turn;
 
 pub use admin::Purged;
@@ -40,6 +39,7 @@ use super::numbered::Numbered;
 use super::places::Places;
 use super::retry::mix;
 use super::slab::{NOWHERE, Place, Row, Slab};
+use super::tables::Tables;
 use super::wheel::{Links, Timed, Wheel};
 use crate::model::{AttemptEnd, QueueSettings, TaskId, TaskOptions};
 
@@ -63,10 +63,10 @@ pub struct State {
     pub(super) timers: Wheel,
     pub(super) queues: Queues,
     pub(super) flows: Slab<Flow>,
-    flow_places: HashTable<Place>,
+    flow_places: Tables,
     pub(super) lanes: Slab<Lane>,
     pub(super) uniques: Slab<Unique>,
-    unique_places: HashTable<Place>,
+    unique_places: Tables,
     pub(super) unique_timers: Wheel,
     pub(super) pasts: Slab<Past>,
     pub(super) options: Interner<TaskOptions>,
@@ -109,10 +109,10 @@ impl Default for State {
             timers: Wheel::new(0),
             queues: Queues::default(),
             flows: Slab::default(),
-            flow_places: HashTable::new(),
+            flow_places: Tables::default(),
             lanes: Slab::default(),
             uniques: Slab::default(),
-            unique_places: HashTable::new(),
+            unique_places: Tables::default(),
             unique_timers: Wheel::new(0),
             pasts: Slab::default(),
             options: Interner::default(),

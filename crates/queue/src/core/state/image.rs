@@ -3,7 +3,7 @@
 use super::*;
 
 /// Everything that decides on what a partition does, without the maps that find it. Taking one costs a
-/// reference count a page, and a copy of what there is little of.
+/// small allocation or a reference count a page, and a copy of what there is little of.
 #[derive(Clone, Debug)]
 pub struct Image {
     /// See [`State`].

@@ -40,17 +40,16 @@ impl State {
     // ---- Unique keys. ----
 
     pub(super) fn remembered(&self, hash: u128) -> Option<TaskRef> {
-        let same = |place: &Place| self.uniques.get(*place).hash == hash;
+        let same = |place| self.uniques.get(place).hash == hash;
         let found = self.unique_places.find(hash as u64, same)?;
-        let unique = self.uniques.get(*found);
+        let unique = self.uniques.get(found);
         (unique.until_ms > self.now_ms).then_some(unique.task)
     }
 
     pub(super) fn remember(&mut self, hash: u128, task: TaskRef, window_ms: u64) {
         // One whose window is over may still wait for its timer.
-        let same = |place: &Place| self.uniques.get(*place).hash == hash;
-        let stale = self.unique_places.find(hash as u64, same).copied();
-        if let Some(place) = stale {
+        let same = |place| self.uniques.get(place).hash == hash;
+        if let Some(place) = self.unique_places.find(hash as u64, same) {
             self.unique_timers.remove(&mut self.uniques, place);
             self.forget_unique(place);
         }
@@ -67,15 +66,13 @@ impl State {
 
     pub(super) fn note_unique(&mut self, place: Place) {
         let uniques = &self.uniques;
-        let hash = |place: &Place| uniques.get(*place).hash as u64;
-        self.unique_places.insert_unique(hash(&place), place, hash);
+        self.unique_places
+            .insert(place, |place| uniques.get(place).hash as u64);
     }
 
     pub(super) fn forget_unique(&mut self, place: Place) {
         let hash = self.uniques.remove(place).hash as u64;
-        if let Ok(found) = self.unique_places.find_entry(hash, |other| *other == place) {
-            found.remove();
-        }
+        self.unique_places.remove(hash, place);
     }
 
     // ---- Flows and lanes. ----
@@ -106,12 +103,11 @@ impl State {
     }
 
     pub(super) fn flow_of(&self, queue: u32, key: u128) -> Option<Place> {
-        let same = |place: &Place| {
-            let flow = self.flows.get(*place);
+        let same = |place| {
+            let flow = self.flows.get(place);
             flow.key == key && flow.queue == queue
         };
-        let hash = Self::flow_hash(queue, key);
-        self.flow_places.find(hash, same).copied()
+        self.flow_places.find(Self::flow_hash(queue, key), same)
     }
 
     pub(super) fn flow_hash(queue: u32, key: u128) -> u64 {
@@ -120,11 +116,10 @@ impl State {
 
     pub(super) fn note_flow(&mut self, place: Place) {
         let flows = &self.flows;
-        let hash = |place: &Place| {
-            let flow = flows.get(*place);
+        self.flow_places.insert(place, |place| {
+            let flow = flows.get(place);
             Self::flow_hash(flow.queue, flow.key)
-        };
-        self.flow_places.insert_unique(hash(&place), place, hash);
+        });
     }
 
     /// A task of the flow has ended; a flow without any is forgotten.
@@ -141,10 +136,8 @@ impl State {
 
     pub(super) fn forget_flow(&mut self, flow: Place) {
         let row = self.flows.remove(flow);
-        let hash = Self::flow_hash(row.queue, row.key);
-        if let Ok(found) = self.flow_places.find_entry(hash, |other| *other == flow) {
-            found.remove();
-        }
+        self.flow_places
+            .remove(Self::flow_hash(row.queue, row.key), flow);
         let mut lane = row.lanes;
         while lane != NOWHERE {
             if let Some(queue) = self.queues.get_mut(row.queue) {
