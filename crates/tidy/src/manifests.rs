@@ -23,6 +23,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "egret-queue",
         &["egret-base", "egret-log", "egret-postgres"],
     ),
+    ("egret-series", &["egret-base", "egret-log"]),
     (
         "egret-server",
         &[

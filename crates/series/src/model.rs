@@ -1,0 +1,45 @@
+//! The nouns: labels, samples, matchers. Plain types without behaviour of their own.
+
+mod histogram;
+mod labels;
+
+pub use histogram::{Buckets, CounterReset, Counts, Histogram, Span};
+pub use labels::{Labels, LabelsBuilder, METRIC_NAME};
+
+/// Milliseconds since 1970, UTC; negative before.
+pub type TimeMs = i64;
+
+/// The bits of the NaN that says a series has ended: "staleness marker" in Prometheus's data model.
+pub const STALE_NAN_BITS: u64 = 0x7ff0_0000_0000_0002;
+
+/// The bits of the NaN that is an ordinary value.
+pub const NORMAL_NAN_BITS: u64 = 0x7ff8_0000_0000_0001;
+
+/// Whether a value says that its series has ended.
+pub fn is_stale(value: f64) -> bool {
+    value.to_bits() == STALE_NAN_BITS
+}
+
+/// How a matcher compares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MatchOp {
+    /// `=`
+    Equal,
+    /// `!=`
+    NotEqual,
+    /// `=~`, anchored at both ends.
+    Matches,
+    /// `!~`, anchored at both ends.
+    NotMatches,
+}
+
+/// What a label must be for a series to be selected. A label that is missing is empty.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Matcher {
+    /// The label.
+    pub name: Box<str>,
+    /// How it is compared…
+    pub op: MatchOp,
+    /// …with what: a value, or a regular expression in RE2 syntax.
+    pub value: Box<str>,
+}

@@ -1,0 +1,70 @@
+//! Native histograms, as Prometheus defines them: integer or floating-point counts, exponential or custom
+//! bounds. Kept without loss.
+
+use std::sync::Arc;
+
+/// A run of buckets that are there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Span {
+    /// Buckets left out since the end of the span before; of the first span, its first index.
+    pub offset: i32,
+    /// Buckets in it.
+    pub length: u32,
+}
+
+/// Absolute counts, one a bucket.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Counts {
+    /// Of an integer histogram.
+    Integer(Vec<u64>),
+    /// Of a float histogram.
+    Float(Vec<f64>),
+}
+
+/// The buckets of one sign.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buckets {
+    /// Which buckets are there.
+    pub spans: Vec<Span>,
+    /// What they hold; as many as the spans are long together.
+    pub counts: Counts,
+}
+
+/// Whether a histogram's counts have begun anew since the sample before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CounterReset {
+    /// To be found out by comparing.
+    #[default]
+    Unknown,
+    /// They have.
+    Reset,
+    /// They have not.
+    NotReset,
+    /// The question does not arise: it is a gauge.
+    Gauge,
+}
+
+/// A native histogram.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Histogram {
+    /// −4 to 8: bounds are powers of 2^(2^−schema). −53: bounds are `custom_bounds`.
+    pub schema: i8,
+    /// Buckets around zero count what is at most so far from it.
+    pub zero_threshold: f64,
+    /// What is in the bucket around zero; an integer histogram's is below 2^64, see `zero_count_integer`.
+    pub zero_count: f64,
+    /// All observations of a float histogram.
+    pub count: f64,
+    /// The same two numbers of an integer histogram, exactly: zero count and count.
+    pub integer: Option<(u64, u64)>,
+    /// Their sum.
+    pub sum: f64,
+    /// Buckets above zero, or those of custom bounds.
+    pub positive: Buckets,
+    /// Buckets below zero.
+    pub negative: Buckets,
+    /// Upper bounds of the buckets, without +Inf, where the schema is −53.
+    pub custom_bounds: Arc<[f64]>,
+    /// See [`CounterReset`].
+    pub counter_reset: CounterReset,
+}
