@@ -1,0 +1,289 @@
+//! Samples in memory: times and values as they come, compressed, readable while they are written.
+//!
+//! The encoding is that of Pelkonen et al., "Gorilla: A Fast, Scalable, In-Memory Time Series Database" (VLDB 2015),
+//! with milliseconds: a time is the difference from the difference before it, a value the exclusive-or with the
+//! value before it. One thread appends, any number read: a chunk is an array of atomic words of fixed size, of
+//! which the first says how many samples and bits are there. What is below that never changes.
+
+mod bits;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bits::{BitReader, BitWriter};
+
+use crate::model::TimeMs;
+
+/// Words before the bits: what is published, and the first time.
+const HEAD_WORDS: usize = 2;
+
+/// Words of a series' first chunk; every one after it has twice as many as the one before…
+const WORDS_MIN: usize = 8;
+
+/// …up to this. Bits there are counted with 16.
+const WORDS_MAX: usize = 128;
+
+/// The most that one sample takes, in bits: time 4 + 64, value 2 + 5 + 6 + 64.
+const SAMPLE_BITS_MAX: usize = 68 + 77;
+
+/// Samples that can be read while others are added. A clone is the same chunk.
+#[derive(Clone, Debug)]
+pub struct Chunk(Arc<[AtomicU64]>);
+
+/// Where one chunk ends and whether it can take another sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IsFull;
+
+impl Chunk {
+    fn new(words: usize, first_ms: TimeMs) -> Self {
+        let chunk: Arc<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
+        chunk[1].store(first_ms as u64, Ordering::Relaxed);
+        Self(chunk)
+    }
+
+    fn publish(&self, samples: u32, bits: usize) {
+        let published = u64::from(samples) << 32 | bits as u64;
+        self.0[0].store(published, Ordering::Release);
+    }
+
+    /// How many samples and bits there are.
+    fn published(&self) -> (u32, usize) {
+        let published = self.0[0].load(Ordering::Acquire);
+        ((published >> 32) as u32, published as u32 as usize)
+    }
+
+    /// How many samples it has now.
+    pub fn len(&self) -> usize {
+        self.published().0 as usize
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The time of its first sample.
+    pub fn first_ms(&self) -> TimeMs {
+        self.0[1].load(Ordering::Relaxed) as TimeMs
+    }
+
+    /// Memory it takes, in bytes, without what an allocator adds.
+    pub fn size_bytes(&self) -> usize {
+        size_of_val(&*self.0) + 2 * size_of::<usize>()
+    }
+
+    /// Its samples as they are now, in the order in which they were added.
+    pub fn samples(&self) -> Samples<'_> {
+        let (samples, _) = self.published();
+        Samples {
+            bits: BitReader::new(&self.0[HEAD_WORDS..]),
+            left: samples,
+            time_ms: self.first_ms(),
+            delta_ms: 0,
+            value: 0,
+            window: Window::default(),
+        }
+    }
+}
+
+/// The bits of a value that differ from the one before: so many zeros before them, so many of them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    leading: u8,
+    /// None: there is no window yet.
+    length: u8,
+}
+
+/// Adds samples to a series' open chunk. What it needs of the sample before is here and not in the chunk.
+#[derive(Debug)]
+pub struct Appender {
+    chunk: Chunk,
+    bits: BitWriter,
+    last_ms: TimeMs,
+    delta_ms: i64,
+    last: u64,
+    samples: u32,
+    window: Window,
+}
+
+impl Appender {
+    /// Begins a series' first chunk with a sample.
+    pub fn new(time_ms: TimeMs, value: f64) -> Self {
+        Self::with_words(WORDS_MIN, time_ms, value)
+    }
+
+    fn with_words(words: usize, time_ms: TimeMs, value: f64) -> Self {
+        let chunk = Chunk::new(words, time_ms);
+        let mut bits = BitWriter::default();
+        bits.write(&chunk.0[HEAD_WORDS..], value.to_bits(), 64);
+        chunk.publish(1, bits.len());
+        Self {
+            chunk,
+            bits,
+            last_ms: time_ms,
+            delta_ms: 0,
+            last: value.to_bits(),
+            samples: 1,
+            window: Window::default(),
+        }
+    }
+
+    /// The chunk, for readers.
+    pub fn chunk(&self) -> &Chunk {
+        &self.chunk
+    }
+
+    /// The time of the latest sample.
+    pub fn last_ms(&self) -> TimeMs {
+        self.last_ms
+    }
+
+    /// The latest value.
+    pub fn last(&self) -> f64 {
+        f64::from_bits(self.last)
+    }
+
+    /// Adds a sample that is later than the latest.
+    ///
+    /// # Errors
+    /// [`IsFull`]: nothing has changed; [`Appender::begin_next`] makes room.
+    pub fn push(&mut self, time_ms: TimeMs, value: f64) -> Result<(), IsFull> {
+        let words = &self.chunk.0[HEAD_WORDS..];
+        if self.bits.len() + SAMPLE_BITS_MAX > words.len() * 64 {
+            return Err(IsFull);
+        }
+        let delta_ms = time_ms.wrapping_sub(self.last_ms);
+        write_time(&mut self.bits, words, delta_ms.wrapping_sub(self.delta_ms));
+        let value = value.to_bits();
+        write_value(&mut self.bits, words, &mut self.window, value ^ self.last);
+        self.samples += 1;
+        (self.last_ms, self.delta_ms, self.last) = (time_ms, delta_ms, value);
+        self.chunk.publish(self.samples, self.bits.len());
+        Ok(())
+    }
+
+    /// Goes on in a new chunk, which begins with this sample, and returns the one that is full.
+    pub fn begin_next(&mut self, time_ms: TimeMs, value: f64) -> Chunk {
+        let words = (self.chunk.0.len() * 2).min(WORDS_MAX);
+        let next = Self::with_words(words, time_ms, value);
+        std::mem::replace(self, next).chunk
+    }
+}
+
+/// Times: a prefix of ones says how many bits the difference of differences has, in zigzag.
+const TIME_CLASSES: [(u64, u32, u32); 4] = [
+    (0b10, 2, 7),
+    (0b110, 3, 11),
+    (0b1110, 4, 16),
+    (0b1111, 4, 64),
+];
+
+fn write_time(bits: &mut BitWriter, words: &[AtomicU64], difference: i64) {
+    if difference == 0 {
+        return bits.write(words, 0, 1);
+    }
+    let zigzag = (difference << 1 ^ difference >> 63) as u64;
+    let needed = 64 - zigzag.leading_zeros();
+    let fits = TIME_CLASSES.iter().find(|(_, _, length)| needed <= *length);
+    let (prefix, prefix_bits, length) = fits.expect("the last class takes any");
+    bits.write(words, *prefix, *prefix_bits);
+    bits.write(words, zigzag, *length);
+}
+
+fn write_value(bits: &mut BitWriter, words: &[AtomicU64], window: &mut Window, difference: u64) {
+    if difference == 0 {
+        return bits.write(words, 0, 1);
+    }
+    let leading = difference.leading_zeros().min(31) as u8;
+    let trailing = difference.trailing_zeros() as u8;
+    let window_trailing = 64 - window.leading - window.length;
+    if window.length > 0 && leading >= window.leading && trailing >= window_trailing {
+        bits.write(words, 0b10, 2);
+        return bits.write(
+            words,
+            difference >> window_trailing,
+            u32::from(window.length),
+        );
+    }
+    let length = 64 - leading - trailing;
+    *window = Window { leading, length };
+    // 64 is written as 0, as no length is.
+    let header = 0b11 << 11 | u64::from(leading) << 6 | u64::from(length & 63);
+    bits.write(words, header, 13);
+    bits.write(words, difference >> trailing, u32::from(length));
+}
+
+/// See [`Chunk::samples`].
+#[derive(Debug)]
+pub struct Samples<'chunk> {
+    bits: BitReader<'chunk>,
+    left: u32,
+    time_ms: TimeMs,
+    delta_ms: i64,
+    value: u64,
+    window: Window,
+}
+
+impl Samples<'_> {
+    fn read_time(&mut self) {
+        let ones = self.bits.ones(4);
+        if ones > 0 {
+            let (_, _, length) = TIME_CLASSES[ones as usize - 1];
+            let zigzag = self.bits.read(length);
+            let difference = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+            self.delta_ms = self.delta_ms.wrapping_add(difference);
+        }
+        self.time_ms = self.time_ms.wrapping_add(self.delta_ms);
+    }
+
+    fn read_value(&mut self) {
+        if self.bits.read(1) == 0 {
+            return;
+        }
+        if self.bits.read(1) == 1 {
+            let header = self.bits.read(11);
+            self.window = Window {
+                leading: (header >> 6) as u8,
+                length: match header & 63 {
+                    0 => 64,
+                    length => length as u8,
+                },
+            };
+        }
+        let Window { leading, length } = self.window;
+        let trailing = 64_u8.wrapping_sub(leading).wrapping_sub(length);
+        self.value ^= self.bits.read(u32::from(length)) << (trailing & 63);
+    }
+}
+
+impl Iterator for Samples<'_> {
+    type Item = (TimeMs, f64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            return None;
+        }
+        self.left -= 1;
+        match self.value_is_first() {
+            true => self.value = self.bits.read(64),
+            false => {
+                self.read_time();
+                self.read_value();
+            }
+        }
+        Some((self.time_ms, f64::from_bits(self.value)))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+impl Samples<'_> {
+    fn value_is_first(&self) -> bool {
+        self.bits.position() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+//! Bits in words that others read meanwhile, the first bit the highest of its word.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Writes bits one after another. The word that is being filled is kept beside the atomic one.
+#[derive(Debug, Default)]
+pub(super) struct BitWriter {
+    len: usize,
+    word: u64,
+}
+
+impl BitWriter {
+    /// Bits written.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes the lowest `count` bits of `value`; there must be room. Others see them when they are told that
+    /// they are there.
+    pub fn write(&mut self, words: &[AtomicU64], value: u64, count: u32) {
+        let value = match count {
+            64 => value,
+            count => value & ((1 << count) - 1),
+        };
+        let (at, used) = (self.len / 64, (self.len % 64) as u32);
+        let free = 64 - used;
+        if count < free {
+            self.word |= value << (free - count);
+            words[at].store(self.word, Ordering::Relaxed);
+        } else {
+            let rest = count - free;
+            words[at].store(self.word | value >> rest, Ordering::Relaxed);
+            self.word = match rest {
+                0 => 0,
+                rest => value << (64 - rest),
+            };
+            if rest > 0 {
+                words[at + 1].store(self.word, Ordering::Relaxed);
+            }
+        }
+        self.len += count as usize;
+    }
+}
+
+/// Reads bits one after another; past the end they are zeros.
+#[derive(Debug)]
+pub(super) struct BitReader<'words> {
+    words: &'words [AtomicU64],
+    position: usize,
+}
+
+impl<'words> BitReader<'words> {
+    pub fn new(words: &'words [AtomicU64]) -> Self {
+        Self { words, position: 0 }
+    }
+
+    /// Bits read.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    fn word(&self, at: usize) -> u64 {
+        self.words
+            .get(at)
+            .map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// The next 64 bits, without going on.
+    fn peek(&self) -> u64 {
+        let (at, used) = (self.position / 64, self.position % 64);
+        match used {
+            0 => self.word(at),
+            used => self.word(at) << used | self.word(at + 1) >> (64 - used),
+        }
+    }
+
+    /// The next `count` bits, of which there is at least one.
+    pub fn read(&mut self, count: u32) -> u64 {
+        let bits = self.peek() >> (64 - count);
+        self.position += count as usize;
+        bits
+    }
+
+    /// How many ones come next, at most `most`; goes on after them, and after the zero that ends them.
+    pub fn ones(&mut self, most: u32) -> u32 {
+        let ones = self.peek().leading_ones().min(most);
+        self.position += (ones + u32::from(ones < most)) as usize;
+        ones
+    }
+}

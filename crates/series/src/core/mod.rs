@@ -1,0 +1,3 @@
+//! Pure decisions: encodings, the head, evaluation. No clock, no disk, no tokio.
+
+pub mod chunk;
