@@ -1,9 +1,10 @@
 //! What every layer of Egret shares: ids, clock, entropy, the error contract, named limits,
-//! settings with provenance, files that survive a crash, and the start/ready/stop contract.
+//! settings with provenance, the bytes of records, files that survive a crash, and the start/ready/stop contract.
 //!
 //! Nothing here knows tokio, SQL, HTTP or any engine.
 
 pub mod clock;
+pub mod codec;
 pub mod durable;
 pub mod entropy;
 pub mod error;

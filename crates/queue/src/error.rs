@@ -7,7 +7,7 @@ use egret_log::{LogError, Seq};
 use egret_postgres::PostgresError;
 
 use crate::core::command::Refusal;
-use crate::store::codec::Malformed;
+use egret_base::codec::Malformed;
 
 /// An error of the queue engine. Cheap to clone: everybody who waited for one batch is told the same.
 #[derive(Clone, Debug, thiserror::Error)]

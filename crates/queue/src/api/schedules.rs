@@ -11,10 +11,10 @@ use crate::core::command::Command;
 use crate::core::state::Schedule;
 use crate::error::QueueError;
 use crate::model::{TaskId, TaskOptions};
-use crate::store::codec::{Malformed, Reader, put_bytes, put_varint};
 use crate::store::content::{self, Format};
 use crate::store::record;
 use crate::worker::ticks::{NEVER_MS, Rhythm};
+use egret_base::codec::{Malformed, Reader, put_bytes, put_varint};
 pub(crate) use place::{Place, Places, put_ms};
 
 /// What becomes of ticks that were missed: Egret was down, stood still, could not read the schedule, or

@@ -6,8 +6,8 @@
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 
-use super::codec::{Malformed, Reader, put_bytes, put_varint};
 use crate::error::QueueError;
+use egret_base::codec::{Malformed, Reader, put_bytes, put_varint};
 
 const MAGIC: &[u8; 8] = b"EGRETATT";
 const VERSION: u16 = 1;

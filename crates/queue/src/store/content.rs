@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use serde::de::IgnoredAny;
 
-use super::codec::{Malformed, Reader, put_bytes, put_varint};
 use crate::error::QueueError;
+use egret_base::codec::{Malformed, Reader, put_bytes, put_varint};
 
 /// Numbers of fields in `Assignment`.
 mod field {

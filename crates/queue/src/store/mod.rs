@@ -1,7 +1,6 @@
 //! The only place that touches the disk, and the formats of what is there.
 
 pub mod attachment;
-pub mod codec;
 pub mod content;
 pub mod outbox;
 pub mod record;

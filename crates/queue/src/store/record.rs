@@ -5,10 +5,10 @@
 
 mod encode;
 
-use super::codec::{Malformed, Reader};
 use super::settings;
 use crate::core::command::{Command, Defer, Enqueue, Held, PutSchedule};
 use crate::model::{RetryPolicy, TaskId, TaskOptions};
+use egret_base::codec::{Malformed, Reader};
 
 pub use encode::{encode, encode_enqueue, put_options};
 

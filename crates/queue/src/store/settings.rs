@@ -1,7 +1,7 @@
 //! Settings of a queue in records and snapshots.
 
-use super::codec::{Malformed, Reader, put_varint};
 use crate::model::{Backoff, Jitter, QueueSettings, Retention, RetryPolicy};
+use egret_base::codec::{Malformed, Reader, put_varint};
 
 /// Appends settings.
 pub fn put(out: &mut Vec<u8>, settings: &QueueSettings) {

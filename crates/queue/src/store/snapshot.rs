@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 use egret_base::durable;
 use egret_log::Seq;
 
-use super::codec::{Malformed, Reader, put_bytes};
 use crate::core::state::{Image, State};
 use crate::error::{QueueError, io};
+use egret_base::codec::{Malformed, Reader, put_bytes};
 
 const MAGIC: &[u8; 8] = b"EGRETQSN";
 const VERSION: u32 = 1;

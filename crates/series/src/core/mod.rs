@@ -1,3 +1,4 @@
 //! Pure decisions: encodings, the head, evaluation. No clock, no disk, no tokio.
 
 pub mod chunk;
+pub mod record;

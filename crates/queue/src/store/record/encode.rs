@@ -3,8 +3,8 @@
 use super::{kind, part};
 use crate::core::command::{Command, Enqueue, Held};
 use crate::model::TaskOptions;
-use crate::store::codec::{put_bytes, put_varint};
 use crate::store::settings;
+use egret_base::codec::{put_bytes, put_varint};
 
 /// Appends a command as a record.
 pub fn encode(command: &Command<'_>, out: &mut Vec<u8>) {

@@ -7,7 +7,7 @@ use crate::core::slab::Place;
 use crate::core::state::{Past, TaskRef, Unique};
 use crate::core::wheel::Links;
 use crate::model::AttemptEnd;
-use crate::store::codec::{Malformed, Reader, put_varint};
+use egret_base::codec::{Malformed, Reader, put_varint};
 
 /// A row that a snapshot keeps.
 pub(super) trait Kept: Sized {

@@ -17,8 +17,8 @@ use crate::core::state::{About, Image, Message, MessageKind, Queue, Queues, Sche
 use crate::core::wheel::{Links, Wheel};
 use crate::error::QueueError;
 use crate::model::TaskId;
-use crate::store::codec::{Malformed, Reader, put_bytes, put_varint};
 use crate::store::{record, settings};
+use egret_base::codec::{Malformed, Reader, put_bytes, put_varint};
 
 type Io = std::io::Result<()>;
 

@@ -1,4 +1,4 @@
-//! Reading and writing the bytes of records and snapshots: little endian, LEB128 for what is mostly
+//! Reading and writing the bytes of records and other files: little endian, LEB128 for what is mostly
 //! small.
 
 /// The bytes are not what was written there.

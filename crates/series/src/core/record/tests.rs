@@ -1,0 +1,44 @@
+//! What is written is read, and nothing else is.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn columns(samples: &[(u32, TimeMs, u64)]) -> Columns {
+    let mut columns = Columns::default();
+    for (series, time_ms, value) in samples {
+        columns.push(*series, *time_ms, f64::from_bits(*value));
+    }
+    columns
+}
+
+proptest! {
+    #[test]
+    fn samples_come_back(samples in prop::collection::vec(any::<(u32, i64, u64)>(), 0..20)) {
+        let samples = columns(&samples);
+        let (mut record, mut read) = (Vec::new(), columns(&[(1, 2, 3)]));
+        put_samples(&mut record, &samples);
+        prop_assert_eq!(take(&record, &mut read), Ok(Record::Samples));
+        prop_assert_eq!(&read, &samples);
+        for end in 0..record.len() {
+            prop_assert!(take(&record[..end], &mut read).is_err());
+        }
+    }
+
+    #[test]
+    fn series_come_back(mut numbers in prop::collection::btree_map(any::<u32>(), ".{0,30}", 0..20)) {
+        numbers.remove(&0);
+        let series = numbers.iter().map(|(number, labels)| (*number, labels.as_bytes()));
+        let mut record = Vec::new();
+        put_series(&mut record, series.clone());
+        let read = take(&record, &mut Columns::default());
+        prop_assert_eq!(read, Ok(Record::Series(series.collect())));
+    }
+
+    #[test]
+    fn any_bytes_at_all_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0_u8..4) {
+        let record: Vec<u8> = std::iter::once(kind).chain(bytes).collect();
+        // Whether it can be read does not matter here.
+        let _ = take(&record, &mut Columns::default());
+    }
+}
