@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use egret_series::wire::encode::{RequestV2, SeriesToWrite, append_series_v1};
 use egret_series::wire::remote_write_v1::{Entry, WriteRequest};
-use egret_series::wire::remote_write_v2::{Request, SymbolMemory};
+use egret_series::wire::remote_write_v2::{KeyMemory, Request, SymbolMemory};
 use egret_series::wire::{Sample, labels, snappy};
 
 const SERIES: usize = 2_000;
@@ -19,22 +19,35 @@ fn label_values(index: usize) -> Vec<(&'static str, String)> {
         ("cluster", "production-eu-1".into()),
         ("container", format!("container-{}", index % 20)),
         ("cpu", (index % 64).to_string()),
-        ("instance", format!("10.0.{}.{}:9100", index / 250 % 250, index % 250)),
+        (
+            "instance",
+            format!("10.0.{}.{}:9100", index / 250 % 250, index % 250),
+        ),
         ("job", "node-exporter".into()),
-        ("mode", ["idle", "user", "system", "iowait"][index % 4].into()),
+        (
+            "mode",
+            ["idle", "user", "system", "iowait"][index % 4].into(),
+        ),
         ("namespace", format!("namespace-{}", index % 10)),
         ("pod", format!("node-exporter-{:05x}", index * 7919)),
         ("region", "eu-central-1".into()),
     ]
 }
 
-fn series<'a>(values: &'a [(&'static str, String)], samples: usize, index: usize) -> SeriesToWrite<'a> {
+fn series<'a>(
+    values: &'a [(&'static str, String)],
+    samples: usize,
+    index: usize,
+) -> SeriesToWrite<'a> {
     let sample = |at: usize| Sample {
         time_ms: 1_760_000_000_000 + at as i64 * 15_000,
         value: (index * 31 + at) as f64 * 1.25 + 1.0,
     };
     SeriesToWrite {
-        labels: values.iter().map(|(name, value)| (*name, value.as_str())).collect(),
+        labels: values
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect(),
         samples: (0..samples).map(sample).collect(),
         ..SeriesToWrite::default()
     }
@@ -83,13 +96,12 @@ fn read_v1_expecting(body: &[u8], known: &[Vec<u8>]) -> u64 {
     sum
 }
 
-fn read_v2(body: &[u8], memory: &mut SymbolMemory, key: &mut Vec<u8>) -> u64 {
+fn read_v2(body: &[u8], memory: &mut SymbolMemory, key: &mut KeyMemory) -> u64 {
     let mut sum = 0;
     let mut request = Request::new(body, memory).expect("the body is well formed");
     while let Some(series) = request.next().expect("the body is well formed") {
-        key.clear();
-        series.append_key(key).expect("the body is well formed");
-        sum += key.len() as u64;
+        let labels = series.key(key).expect("the body is well formed");
+        sum += labels.len() as u64;
         for sample in series.samples() {
             consume(&mut sum, sample.expect("the body is well formed"));
         }
@@ -110,10 +122,18 @@ fn remote_write() {
         let samples = SERIES * per_series;
         let body = version_1(per_series);
         let packed = snappy::encode(&body);
-        println!("remote write 1.0, {per_series} samples a series: {} bytes, {} with snappy", body.len(), packed.len());
+        println!(
+            "remote write 1.0, {per_series} samples a series: {} bytes, {} with snappy",
+            body.len(),
+            packed.len()
+        );
         let mut memory = snappy::Snappy::default();
         time("  snappy", samples, || {
-            black_box(memory.decode(black_box(&packed), 1 << 30).expect("it was just packed"));
+            black_box(
+                memory
+                    .decode(black_box(&packed), 1 << 30)
+                    .expect("it was just packed"),
+            );
         });
         time("  v1, labels as bytes", samples, || {
             black_box(read_v1(black_box(&body)));
@@ -140,11 +160,19 @@ fn remote_write() {
         }
         let body = request.into_body();
         let packed = snappy::encode(&body);
-        println!("remote write 2.0: {} bytes, {} with snappy", body.len(), packed.len());
+        println!(
+            "remote write 2.0: {} bytes, {} with snappy",
+            body.len(),
+            packed.len()
+        );
         time("  snappy", samples, || {
-            black_box(memory.decode(black_box(&packed), 1 << 30).expect("it was just packed"));
+            black_box(
+                memory
+                    .decode(black_box(&packed), 1 << 30)
+                    .expect("it was just packed"),
+            );
         });
-        let (mut symbols, mut key) = (SymbolMemory::default(), Vec::new());
+        let (mut symbols, mut key) = (SymbolMemory::default(), KeyMemory::default());
         time("  v2, with keys", samples, || {
             black_box(read_v2(black_box(&body), &mut symbols, &mut key));
         });

@@ -5,15 +5,19 @@
 
 pub mod encode;
 pub mod error;
+pub mod exposition;
 pub mod histogram;
+pub mod influx;
 pub mod labels;
+pub mod otlp;
 mod protobuf;
+pub mod remote_read;
 pub mod remote_write_v1;
 pub mod remote_write_v2;
 mod samples;
 pub mod snappy;
 
-pub use error::{LabelError, WireError};
+pub use error::{LabelError, LineError, WireError};
 pub use histogram::{WireCount, WireHistogram, WireSpan};
 pub use labels::LabelLimits;
 pub use samples::{Sample, Samples};

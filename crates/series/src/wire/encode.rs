@@ -83,7 +83,9 @@ fn put_count(integer: u32, count: WireCount, out: &mut Vec<u8>) {
 
 fn put_doubles(field: u32, doubles: &[f64], out: &mut Vec<u8>) {
     if !doubles.is_empty() {
-        let bytes = doubles.iter().flat_map(|double| double.to_bits().to_le_bytes());
+        let bytes = doubles
+            .iter()
+            .flat_map(|double| double.to_bits().to_le_bytes());
         put_bytes(field, &bytes.collect::<Vec<u8>>(), out);
     }
 }

@@ -33,7 +33,9 @@ pub enum WireError {
         at: usize,
     },
     /// A field that has another type in the schema.
-    #[error("field {field} of {message} has wire type {wire_type} at byte {at}, which is not its type")]
+    #[error(
+        "field {field} of {message} has wire type {wire_type} at byte {at}, which is not its type"
+    )]
     WrongWireType {
         /// The protobuf message.
         message: &'static str,
@@ -65,7 +67,9 @@ pub enum WireError {
         at: usize,
     },
     /// A label's name without its value.
-    #[error("{message} has an odd number of label references at byte {at}: name and value go together")]
+    #[error(
+        "{message} has an odd number of label references at byte {at}: name and value go together"
+    )]
     OddReferences {
         /// The protobuf message.
         message: &'static str,
@@ -85,6 +89,14 @@ pub enum WireError {
     Compression {
         /// The content encoding.
         encoding: &'static str,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A message that cannot be read.
+    #[error("{message} is malformed: {problem}")]
+    Message {
+        /// The protobuf message.
+        message: &'static str,
         /// What is wrong.
         problem: String,
     },
@@ -159,6 +171,28 @@ impl Coded for LabelError {
             Self::NoMetricName => "no_metric_name",
             Self::Limit { .. } => "label_limit",
         }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Invalid
+    }
+}
+
+/// Why a line of a text protocol is refused. The other lines can be read all the same.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}, byte {column}: {problem}")]
+pub struct LineError {
+    /// Which, from 1.
+    pub line: u64,
+    /// Where in it, from 1.
+    pub column: u64,
+    /// What is wrong.
+    pub problem: &'static str,
+}
+
+impl Coded for LineError {
+    fn code(&self) -> &'static str {
+        "bad_line"
     }
 
     fn kind(&self) -> Kind {

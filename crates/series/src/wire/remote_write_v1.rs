@@ -14,7 +14,7 @@ use super::error::WireError;
 use super::histogram::Histograms;
 use super::labels::{LABEL_KEY, parse_one};
 use super::protobuf::Message;
-use super::samples::{SAMPLE_KEY, Samples};
+use super::samples::{Samples, is_single, skip_samples};
 
 const REQUEST: &str = "WriteRequest";
 const SERIES: &str = "TimeSeries";
@@ -89,11 +89,7 @@ impl<'a> Series<'a> {
             has_histograms: false,
         };
         // One sample and nothing else, which is the rule, needs no walk: reading it checks it.
-        let two: Option<&[u8; 2]> = fields.bytes().first_chunk();
-        let is_single = two.is_some_and(|[key, length]| {
-            *key == SAMPLE_KEY && *length < 0x80 && fields.at + 2 + usize::from(*length) == fields.end
-        });
-        if !is_single {
+        if !is_single(&fields) {
             series.walk()?;
         }
         Ok(series)
@@ -103,10 +99,7 @@ impl<'a> Series<'a> {
     fn walk(&mut self) -> Result<(), WireError> {
         let mut fields = self.fields;
         loop {
-            while let Some(&[SAMPLE_KEY, length @ 0..0x80]) = fields.bytes().first_chunk() {
-                fields.at += 2;
-                fields.take(u64::from(length))?;
-            }
+            skip_samples(&mut fields)?;
             let from = fields.at;
             let Some(field) = fields.field()? else {
                 return Ok(());
@@ -206,7 +199,10 @@ impl<'a> WriteRequest<'a> {
     /// # Errors
     /// [`WireError`] when it is not well formed. Nothing more can be read then.
     #[inline]
-    #[expect(clippy::should_implement_trait, reason = "an iterator of results goes on after an error")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator of results goes on after an error"
+    )]
     pub fn next(&mut self) -> Result<Option<Entry<'a>>, WireError> {
         if self.fields.bytes().first() == Some(&SERIES_KEY) {
             self.fields.at += 1;

@@ -1,7 +1,7 @@
 //! Remote write 2.0: `io.prometheus.write.v2.Request`.
 //!
 //! Strings are in a table of the request, which is checked once; series refer to it. References mean nothing in
-//! the next request, so that they cannot be what a series is looked up by. [`Series::append_key`] writes the
+//! the next request, so that they cannot be what a series is looked up by. [`Series::key`] writes the
 //! labels as remote write 1.0 has them: the same bytes, hence the same table of known series and the same hash
 //! for both versions, and an unknown series is read by the same function ([`super::labels::parse`]). Writing
 //! them is one fixed-size copy for a string of at most [`COPY_BYTES`] bytes, far less than hashing and comparing
@@ -14,9 +14,9 @@ use std::borrow::Cow;
 use super::MetricKind;
 use super::error::WireError;
 use super::histogram::Histograms;
-use super::labels::LABEL_KEY;
+use super::labels::{LABEL_KEY, append_label_field};
 use super::protobuf::{Message, put_varint};
-use super::samples::{SAMPLE_KEY, Samples};
+use super::samples::{Samples, is_single, skip_samples};
 
 const REQUEST: &str = "Request";
 const SERIES: &str = "TimeSeries";
@@ -26,6 +26,8 @@ const REFERENCES_KEY: u8 = 0x0a;
 
 /// Strings of at most so many bytes are copied without looking how long they are.
 const COPY_BYTES: usize = 32;
+/// What a label of two such strings may touch.
+const ROOM: usize = 2 * COPY_BYTES + 6;
 
 /// A string of the table: where it is in the body.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,10 @@ struct Symbol {
 /// The memory of a table of symbols, to be used again.
 #[derive(Debug, Default)]
 pub struct SymbolMemory(Vec<Symbol>);
+
+/// The memory of a key, to be used again; only as much of it counts as [`Series::key`] gives back.
+#[derive(Debug, Default)]
+pub struct KeyMemory(Vec<u8>);
 
 /// A request that is being read.
 #[derive(Debug)]
@@ -83,25 +89,29 @@ impl<'a, 'm> Request<'a, 'm> {
         let mut fields = Message::new(body, REQUEST);
         // Series are walked over: nothing says that the table comes first.
         loop {
-            match fields.bytes().first() {
-                Some(&SERIES_KEY) => {
+            let symbol = match fields.bytes().first_chunk() {
+                Some([SERIES_KEY]) => {
                     fields.at += 1;
                     fields.delimited()?;
+                    continue;
                 }
-                Some(&SYMBOL_KEY) => {
+                Some([SYMBOL_KEY]) => {
                     fields.at += 1;
-                    memory.0.push(read_symbol(fields.delimited()?)?);
+                    fields.delimited()?
                 }
-                _ => {
-                    let Some(field) = fields.field()? else { break };
-                    match field.number {
-                        4 => memory.0.push(read_symbol(field.message(REQUEST, REQUEST)?)?),
-                        5 => drop(field.message(REQUEST, SERIES)?),
-                        _ => {}
+                _ => match fields.field()? {
+                    None => break,
+                    Some(field) if field.number == 4 => field.message(REQUEST, REQUEST)?,
+                    Some(field) if field.number == 5 => {
+                        field.message(REQUEST, SERIES)?;
+                        continue;
                     }
-                }
-            }
+                    Some(_) => continue,
+                },
+            };
+            memory.0.push(Symbol::new(symbol)?);
         }
+        check_texts(body, &memory.0)?;
         Ok(Self {
             fields: Message::new(body, REQUEST),
             symbols: &memory.0,
@@ -117,7 +127,10 @@ impl<'a, 'm> Request<'a, 'm> {
     ///
     /// # Errors
     /// [`WireError`] when it is not well formed. Nothing more can be read then.
-    #[expect(clippy::should_implement_trait, reason = "an iterator of results goes on after an error")]
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "an iterator of results goes on after an error"
+    )]
     pub fn next(&mut self) -> Result<Option<Series<'a, 'm>>, WireError> {
         loop {
             if self.fields.bytes().first() == Some(&SERIES_KEY) {
@@ -136,14 +149,33 @@ impl<'a, 'm> Request<'a, 'm> {
     }
 }
 
-fn read_symbol(message: Message<'_>) -> Result<Symbol, WireError> {
-    message.text()?;
-    let place = u32::try_from(message.end).map_err(|_| message.truncated())?;
-    let length = (message.end - message.at) as u32;
-    Ok(Symbol {
-        at: place - length,
-        length,
-    })
+impl Symbol {
+    #[inline(always)]
+    fn new(message: Message<'_>) -> Result<Self, WireError> {
+        let end = u32::try_from(message.end).map_err(|_| message.truncated())?;
+        let at = message.at as u32;
+        Ok(Self {
+            at,
+            length: end - at,
+        })
+    }
+}
+
+/// Keys and lengths below 128 are ASCII themselves: when all from the first symbol to the last is, all symbols are.
+fn check_texts(body: &[u8], symbols: &[Symbol]) -> Result<(), WireError> {
+    let (Some(first), Some(last)) = (symbols.first(), symbols.last()) else {
+        return Ok(());
+    };
+    if body[first.at as usize..(last.at + last.length) as usize].is_ascii() {
+        return Ok(());
+    }
+    for symbol in symbols {
+        let mut message = Message::new(body, REQUEST);
+        message.at = symbol.at as usize;
+        message.end = message.at + symbol.length as usize;
+        message.text()?;
+    }
+    Ok(())
 }
 
 impl<'a, 'm> Series<'a, 'm> {
@@ -166,11 +198,7 @@ impl<'a, 'm> Series<'a, 'm> {
             created_ms: 0,
             exemplars: 0,
         };
-        let two: Option<&[u8; 2]> = fields.bytes().first_chunk();
-        let is_single = two.is_some_and(|[key, length]| {
-            *key == SAMPLE_KEY && *length < 0x80 && fields.at + 2 + usize::from(*length) == fields.end
-        });
-        if !is_single {
+        if !is_single(&fields) {
             series.walk()?;
         }
         Ok(series)
@@ -179,10 +207,7 @@ impl<'a, 'm> Series<'a, 'm> {
     fn walk(&mut self) -> Result<(), WireError> {
         let mut fields = self.fields;
         loop {
-            while let Some(&[SAMPLE_KEY, length @ 0..0x80]) = fields.bytes().first_chunk() {
-                fields.at += 2;
-                fields.take(u64::from(length))?;
-            }
+            skip_samples(&mut fields)?;
             let Some(field) = fields.field()? else {
                 return Ok(());
             };
@@ -232,7 +257,10 @@ impl<'a, 'm> Series<'a, 'm> {
         }
         match references % 2 {
             0 => Ok(()),
-            _ => Err(WireError::OddReferences { message: EXEMPLAR, at }),
+            _ => Err(WireError::OddReferences {
+                message: EXEMPLAR,
+                at,
+            }),
         }
     }
 
@@ -307,45 +335,44 @@ impl<'a, 'm> Series<'a, 'm> {
         Ok(Some(metadata))
     }
 
-    /// Appends its labels as remote write 1.0 has them; see [`super::labels::append_label_field`], with which this
-    /// agrees byte for byte.
+    /// Its labels as remote write 1.0 has them; see [`super::labels::append_label_field`], with which this agrees
+    /// byte for byte.
     ///
     /// # Errors
     /// [`WireError`] when a reference is to no symbol or they are not in pairs.
-    pub fn append_key(&self, key: &mut Vec<u8>) -> Result<(), WireError> {
+    #[inline]
+    pub fn key<'k>(&self, memory: &'k mut KeyMemory) -> Result<&'k [u8], WireError> {
         let mut references = Message::new(&self.references, SERIES);
-        let mut at = key.len();
+        let mut at = 0;
         while !references.is_empty() {
-            let name = self.symbol(references.varint()?)?;
+            let name = self.symbol(reference(&mut references)?)?;
             if references.is_empty() {
                 return Err(WireError::OddReferences {
                     message: SERIES,
                     at: self.at,
                 });
             }
-            let value = self.symbol(references.varint()?)?;
-            at = self.append_label(name, value, key, at);
+            let value = self.symbol(reference(&mut references)?)?;
+            at = self.append_label(name, value, &mut memory.0, at);
         }
-        key.truncate(at);
-        Ok(())
+        Ok(&memory.0[..at])
     }
 
     /// Writes a label at `at`, beyond which `key` may hold anything, and says where it ends.
     #[inline(always)]
     fn append_label(&self, name: Symbol, value: Symbol, key: &mut Vec<u8>, at: usize) -> usize {
-        const ROOM: usize = 2 * COPY_BYTES + 6;
         let (name_bytes, value_bytes) = (name.length as usize, value.length as usize);
-        if key.len() < at + ROOM {
-            key.resize(at + 8 * ROOM, 0);
-        }
-        let fits = |bytes: usize| (1..=COPY_BYTES).contains(&bytes);
-        let name_window = self.whole.get(name.at as usize..).and_then(|part| part.first_chunk());
-        let value_window = self.whole.get(value.at as usize..).and_then(|part| part.first_chunk());
-        let windows: (Option<&[u8; COPY_BYTES]>, Option<&[u8; COPY_BYTES]>) = (name_window, value_window);
-        if let (Some(name_window), Some(value_window)) = windows
-            && fits(name_bytes)
+        let window = |symbol: Symbol| -> Option<&[u8; COPY_BYTES]> {
+            self.whole.get(symbol.at as usize..)?.first_chunk()
+        };
+        let fits = |bytes: usize| bytes.wrapping_sub(1) < COPY_BYTES;
+        if fits(name_bytes)
             && fits(value_bytes)
-            && let Some(room) = key[at..].first_chunk_mut::<ROOM>()
+            && let Some(name_window) = window(name)
+            && let Some(value_window) = window(value)
+            && let Some(room) = key
+                .get_mut(at..)
+                .and_then(|rest| rest.first_chunk_mut::<ROOM>())
         {
             room[0] = LABEL_KEY;
             room[1] = (name_bytes + value_bytes + 4) as u8;
@@ -361,16 +388,38 @@ impl<'a, 'm> Series<'a, 'm> {
         self.append_long_label(name, value, key, at)
     }
 
+    /// Also what makes room for those that are not long.
     #[cold]
-    fn append_long_label(&self, name: Symbol, value: Symbol, key: &mut Vec<u8>, at: usize) -> usize {
+    fn append_long_label(
+        &self,
+        name: Symbol,
+        value: Symbol,
+        key: &mut Vec<u8>,
+        at: usize,
+    ) -> usize {
         let text = |symbol: Symbol| {
             let from = symbol.at as usize;
             let part = &self.whole[from..from + symbol.length as usize];
             std::str::from_utf8(part).expect("the table was checked when it was read")
         };
+        let room = key.len();
         key.truncate(at);
-        super::labels::append_label_field(text(name), text(value), key);
-        key.len()
+        append_label_field(text(name), text(value), key);
+        let end = key.len();
+        key.resize(room.max(end + ROOM), 0);
+        end
+    }
+}
+
+/// A reference; most are below 2^14.
+#[inline(always)]
+fn reference(references: &mut Message<'_>) -> Result<u64, WireError> {
+    match references.bytes().first_chunk() {
+        Some(&[low @ 0x80..=0xff, high @ 0..0x80]) => {
+            references.at += 2;
+            Ok(u64::from(low & 0x7f) | u64::from(high) << 7)
+        }
+        _ => references.varint(),
     }
 }
 
