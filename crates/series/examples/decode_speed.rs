@@ -1,5 +1,5 @@
 //! How fast the protocols are read: `cargo run --release -p egret-series --example decode_speed`. Prints the best
-//! of several rounds, nanoseconds a sample, on one core.
+//! of several rounds, nanoseconds a sample, on one core. An argument picks what to time by a part of its name.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -7,6 +7,9 @@ use std::time::Instant;
 use egret_series::wire::encode::{RequestV2, SeriesToWrite, append_series_v1};
 use egret_series::wire::remote_write_v1::{Entry, WriteRequest};
 use egret_series::wire::remote_write_v2::{KeyMemory, Request, SymbolMemory};
+use egret_series::wire::exposition::{self, TextFormat, TextReader};
+use egret_series::wire::influx::{LineReader, Precision};
+use egret_series::wire::otlp::{self, OtlpEncoding, OtlpOptions};
 use egret_series::wire::{Sample, labels, snappy};
 
 const SERIES: usize = 2_000;
@@ -54,6 +57,10 @@ fn series<'a>(
 }
 
 fn time(what: &str, samples: usize, mut run: impl FnMut()) {
+    let wanted = std::env::args().nth(1).unwrap_or_default();
+    if !what.contains(&wanted) {
+        return;
+    }
     let mut best = f64::MAX;
     for _ in 0..ROUNDS {
         let begin = Instant::now();
@@ -135,7 +142,7 @@ fn remote_write() {
                     .expect("it was just packed"),
             );
         });
-        time("  v1, labels as bytes", samples, || {
+        time(&format!("  v1, labels as bytes, {per_series} a series"), samples, || {
             black_box(read_v1(black_box(&body)));
         });
         let mut known = Vec::new();
@@ -143,7 +150,7 @@ fn remote_write() {
         while let Some(Entry::Series(series)) = request.next().expect("well formed") {
             known.push(series.labels.into_owned());
         }
-        time("  v1, the series that was expected", samples, || {
+        time(&format!("  v1, the series that was expected, {per_series} a series"), samples, || {
             black_box(read_v1_expecting(black_box(&body), &known));
         });
         let mut pairs = Vec::new();
@@ -173,12 +180,82 @@ fn remote_write() {
             );
         });
         let (mut symbols, mut key) = (SymbolMemory::default(), KeyMemory::default());
-        time("  v2, with keys", samples, || {
+        time(&format!("  v2, with keys, {per_series} a series"), samples, || {
             black_box(read_v2(black_box(&body), &mut symbols, &mut key));
         });
     }
 }
 
+/// The same series as text.
+fn text() {
+    let mut body = String::new();
+    for index in 0..SERIES {
+        let values = label_values(index);
+        let labels = values.iter().map(|(name, value)| (*name, value.as_str()));
+        let value = index as f64 * 1.25;
+        exposition::append_sample(labels, value, None, TextFormat::Prometheus, &mut body);
+    }
+    println!("text: {} bytes", body.len());
+    time("  text format", SERIES, || {
+        let mut reader = TextReader::new(black_box(&body), TextFormat::Prometheus);
+        while let Some(item) = reader.next() {
+            black_box(item.expect("well formed"));
+        }
+    });
+}
+
+/// Five tags and five fields a line, as Telegraf has them for a processor.
+fn influx() {
+    let mut body = String::new();
+    for index in 0..SERIES / 5 {
+        let host = index % 100;
+        body.push_str(&format!(
+            "cpu,cpu=cpu{},dc=eu-1,host=host-{host},os=linux,team=data usage_user={},usage_system=1.5,\
+             usage_idle=90.25,usage_iowait=0.5,count={index}i 1700000000000000000\n",
+            index % 64,
+            index as f64 / 7.0,
+        ));
+    }
+    println!("influx: {} bytes", body.len());
+    time("  influx lines", SERIES, || {
+        let mut reader = LineReader::new(black_box(&body), Precision::Nanoseconds);
+        while let Some(point) = reader.next() {
+            black_box(point.expect("well formed"));
+        }
+    });
+}
+
+/// Gauges with five attributes.
+fn otlp_json() {
+    let attribute = |key: &str, value: &str| {
+        format!(r#"{{"key":"{key}","value":{{"stringValue":"{value}"}}}}"#)
+    };
+    let points = (0..SERIES).map(|index| {
+        let attributes = [
+            attribute("http.method", "GET"),
+            attribute("http.route", &format!("/api/{}", index % 50)),
+            attribute("http.status_code", "200"),
+            attribute("net.peer.name", &format!("10.0.0.{}", index % 250)),
+            attribute("pod", &format!("pod-{index}")),
+        ];
+        let attributes = attributes.join(",");
+        format!(r#"{{"asDouble":{index}.5,"timeUnixNano":"1700000000000000000","attributes":[{attributes}]}}"#)
+    });
+    let points: Vec<String> = points.collect();
+    let body = format!(
+        r#"{{"resourceMetrics":[{{"scopeMetrics":[{{"metrics":[{{"name":"a.gauge","unit":"s","gauge":{{"dataPoints":[{}]}}}}]}}]}}]}}"#,
+        points.join(",")
+    );
+    println!("otlp: {} bytes", body.len());
+    let options = OtlpOptions::default();
+    time("  otlp, json", SERIES, || {
+        black_box(otlp::decode(body.as_bytes(), OtlpEncoding::Json, &options).expect("well formed"));
+    });
+}
+
 fn main() {
     remote_write();
+    text();
+    influx();
+    otlp_json();
 }

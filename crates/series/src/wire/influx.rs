@@ -99,6 +99,9 @@ struct Cursor<'a> {
 
 type Parsed<T> = Result<T, &'static str>;
 
+/// What a backslash protects in names and tags, itself among them, as VictoriaMetrics has it.
+const PROTECTED: &[u8] = b",= \\";
+
 /// Drops backslashes before what they protect; before anything else they are themselves.
 fn unescape<'a>(text: &'a str, special: &[u8]) -> Cow<'a, str> {
     if !text.contains('\\') {
@@ -164,7 +167,7 @@ impl<'a> Cursor<'a> {
         if !self.eat(b'=') {
             return Err("= is expected after a name");
         }
-        Ok(unescape(key, b",= "))
+        Ok(unescape(key, PROTECTED))
     }
 
     /// After the opening quote; newlines are part of a string.
@@ -215,10 +218,10 @@ impl<'a> Cursor<'a> {
         point.tags.clear();
         point.fields.clear();
         (point.time_ms, point.strings) = (None, 0);
-        point.measurement = unescape(self.part(b", "), b", ");
+        point.measurement = unescape(self.part(b", "), PROTECTED);
         while self.eat(b',') {
             let key = self.key()?;
-            let value = unescape(self.part(b",= "), b",= ");
+            let value = unescape(self.part(b",= "), PROTECTED);
             if self.peek() == Some(b'=') {
                 return Err("a tag's value has a = without a backslash");
             }

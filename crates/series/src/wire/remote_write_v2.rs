@@ -34,6 +34,8 @@ const ROOM: usize = 2 * COPY_BYTES + 6;
 struct Symbol {
     at: u32,
     length: u32,
+    /// Whether it is short, not empty, and as many bytes as are copied of short ones are there.
+    is_short: bool,
 }
 
 /// The memory of a table of symbols, to be used again.
@@ -154,9 +156,13 @@ impl Symbol {
     fn new(message: Message<'_>) -> Result<Self, WireError> {
         let end = u32::try_from(message.end).map_err(|_| message.truncated())?;
         let at = message.at as u32;
+        let length = end - at;
+        let is_short = (1..=COPY_BYTES as u32).contains(&length)
+            && message.at + COPY_BYTES <= message.whole.len();
         Ok(Self {
             at,
-            length: end - at,
+            length,
+            is_short,
         })
     }
 }
@@ -365,9 +371,8 @@ impl<'a, 'm> Series<'a, 'm> {
         let window = |symbol: Symbol| -> Option<&[u8; COPY_BYTES]> {
             self.whole.get(symbol.at as usize..)?.first_chunk()
         };
-        let fits = |bytes: usize| bytes.wrapping_sub(1) < COPY_BYTES;
-        if fits(name_bytes)
-            && fits(value_bytes)
+        if name.is_short
+            && value.is_short
             && let Some(name_window) = window(name)
             && let Some(value_window) = window(value)
             && let Some(room) = key

@@ -104,7 +104,6 @@ pub(crate) fn is_single(fields: &Message<'_>) -> bool {
     }
 }
 
-#[inline(never)]
 fn unusual(mut message: Message<'_>) -> Result<Sample, WireError> {
     message.name = MESSAGE;
     let mut sample = Sample::default();
@@ -118,19 +117,12 @@ fn unusual(mut message: Message<'_>) -> Result<Sample, WireError> {
     Ok(sample)
 }
 
-impl Iterator for Samples<'_> {
-    type Item = Result<Sample, WireError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
+impl Samples<'_> {
+    /// Whatever is written in another form, or is no sample.
+    #[cold]
+    #[inline(never)]
+    fn next_unusual(&mut self) -> Option<Result<Sample, WireError>> {
         let fields = &mut self.fields;
-        if fields.at >= fields.end {
-            return None;
-        }
-        if let Some((sample, size)) = usual(fields.whole, fields.at, fields.end) {
-            fields.at += size;
-            return Some(Ok(sample));
-        }
         loop {
             let found = match fields.field() {
                 Ok(Some(field)) if field.number == 2 => field.message("TimeSeries", MESSAGE),
@@ -143,6 +135,25 @@ impl Iterator for Samples<'_> {
                 fields.at = fields.end;
             }
             return Some(sample);
+        }
+    }
+}
+
+impl Iterator for Samples<'_> {
+    type Item = Result<Sample, WireError>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        let fields = &mut self.fields;
+        if fields.at >= fields.end {
+            return None;
+        }
+        match usual(fields.whole, fields.at, fields.end) {
+            Some((sample, size)) => {
+                fields.at += size;
+                Some(Ok(sample))
+            }
+            None => self.next_unusual(),
         }
     }
 }

@@ -51,7 +51,7 @@ fn what_a_backslash_protects() {
         text,
         Precision::Seconds,
         expect![[r#"
-            my meas,ure_n,m 1 [("tag key=", "v,a l=ue"), ("path", "C:\\dir\\\\x")] at Some(5000), 1 strings
+            my meas,ure_n,m 1 [("tag key=", "v,a l=ue"), ("path", "C:\\dir\\x")] at Some(5000), 1 strings
         "#]],
     );
 }
