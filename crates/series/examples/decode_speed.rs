@@ -5,11 +5,11 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use egret_series::wire::encode::{RequestV2, SeriesToWrite, append_series_v1};
-use egret_series::wire::remote_write_v1::{Entry, WriteRequest};
-use egret_series::wire::remote_write_v2::{KeyMemory, Request, SymbolMemory};
 use egret_series::wire::exposition::{self, TextFormat, TextReader};
 use egret_series::wire::influx::{LineReader, Precision};
 use egret_series::wire::otlp::{self, OtlpEncoding, OtlpOptions};
+use egret_series::wire::remote_write_v1::{Entry, WriteRequest};
+use egret_series::wire::remote_write_v2::{KeyMemory, Request, SymbolMemory};
 use egret_series::wire::{Sample, labels, snappy};
 
 const SERIES: usize = 2_000;
@@ -142,17 +142,25 @@ fn remote_write() {
                     .expect("it was just packed"),
             );
         });
-        time(&format!("  v1, labels as bytes, {per_series} a series"), samples, || {
-            black_box(read_v1(black_box(&body)));
-        });
+        time(
+            &format!("  v1, labels as bytes, {per_series} a series"),
+            samples,
+            || {
+                black_box(read_v1(black_box(&body)));
+            },
+        );
         let mut known = Vec::new();
         let mut request = WriteRequest::new(&body);
         while let Some(Entry::Series(series)) = request.next().expect("well formed") {
             known.push(series.labels.into_owned());
         }
-        time(&format!("  v1, the series that was expected, {per_series} a series"), samples, || {
-            black_box(read_v1_expecting(black_box(&body), &known));
-        });
+        time(
+            &format!("  v1, the series that was expected, {per_series} a series"),
+            samples,
+            || {
+                black_box(read_v1_expecting(black_box(&body), &known));
+            },
+        );
         let mut pairs = Vec::new();
         time("  labels of unknown series", SERIES, || {
             for raw in &known {
@@ -180,9 +188,13 @@ fn remote_write() {
             );
         });
         let (mut symbols, mut key) = (SymbolMemory::default(), KeyMemory::default());
-        time(&format!("  v2, with keys, {per_series} a series"), samples, || {
-            black_box(read_v2(black_box(&body), &mut symbols, &mut key));
-        });
+        time(
+            &format!("  v2, with keys, {per_series} a series"),
+            samples,
+            || {
+                black_box(read_v2(black_box(&body), &mut symbols, &mut key));
+            },
+        );
     }
 }
 
@@ -249,7 +261,9 @@ fn otlp_json() {
     println!("otlp: {} bytes", body.len());
     let options = OtlpOptions::default();
     time("  otlp, json", SERIES, || {
-        black_box(otlp::decode(body.as_bytes(), OtlpEncoding::Json, &options).expect("well formed"));
+        black_box(
+            otlp::decode(body.as_bytes(), OtlpEncoding::Json, &options).expect("well formed"),
+        );
     });
 }
 

@@ -29,14 +29,11 @@ const COPY_BYTES: usize = 32;
 /// What a label of two such strings may touch.
 const ROOM: usize = 2 * COPY_BYTES + 6;
 
-/// A string of the table: where it is in the body.
+/// A string of the table: from the highest bit down, whether it is short (not empty, and as many bytes as are
+/// copied of short ones are there), its length in 31 bits, where it begins in the body in 32. One word, because
+/// two are spilled to memory and read back in other pieces, which stalls.
 #[derive(Clone, Copy, Debug)]
-struct Symbol {
-    at: u32,
-    length: u32,
-    /// Whether it is short, not empty, and as many bytes as are copied of short ones are there.
-    is_short: bool,
-}
+struct Symbol(u64);
 
 /// The memory of a table of symbols, to be used again.
 #[derive(Debug, Default)]
@@ -125,6 +122,21 @@ impl<'a, 'm> Request<'a, 'm> {
         self.symbols.len()
     }
 
+    /// The table as it stands in the body, when its symbols are one after the other and before the first series.
+    /// A sender that repeats itself repeats it byte by byte, and then the same references are the same series.
+    pub fn table(&self) -> Option<&'a [u8]> {
+        let last = self.symbols.last()?;
+        let end = last.at() + last.length();
+        let next = self.fields.whole.get(end);
+        let bytes: usize = self
+            .symbols
+            .iter()
+            .map(|symbol| field_bytes(symbol.length()))
+            .sum();
+        (bytes == end && matches!(next, None | Some(&SERIES_KEY)))
+            .then(|| &self.fields.whole[..end])
+    }
+
     /// The next series; `None` at the end.
     ///
     /// # Errors
@@ -151,20 +163,40 @@ impl<'a, 'm> Request<'a, 'm> {
     }
 }
 
+const SHORT: u64 = 1 << 63;
+
 impl Symbol {
     #[inline(always)]
     fn new(message: Message<'_>) -> Result<Self, WireError> {
-        let end = u32::try_from(message.end).map_err(|_| message.truncated())?;
-        let at = message.at as u32;
-        let length = end - at;
-        let is_short = (1..=COPY_BYTES as u32).contains(&length)
-            && message.at + COPY_BYTES <= message.whole.len();
-        Ok(Self {
-            at,
-            length,
-            is_short,
-        })
+        if message.end >= 1 << 31 {
+            return Err(message.truncated());
+        }
+        let length = message.end - message.at;
+        let is_short =
+            (1..=COPY_BYTES).contains(&length) && message.at + COPY_BYTES <= message.whole.len();
+        let flag = if is_short { SHORT } else { 0 };
+        Ok(Self(flag | (length as u64) << 32 | message.at as u64))
     }
+
+    #[inline(always)]
+    fn at(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    #[inline(always)]
+    fn length(self) -> usize {
+        ((self.0 & !SHORT) >> 32) as usize
+    }
+
+    fn text(self, whole: &[u8]) -> &str {
+        let part = &whole[self.at()..self.at() + self.length()];
+        std::str::from_utf8(part).expect("the table was checked when it was read")
+    }
+}
+
+/// What a symbol takes with its key and length, as long as nobody writes them longer than need be.
+fn field_bytes(length: usize) -> usize {
+    2 + length.max(1).ilog2() as usize / 7 + length
 }
 
 /// Keys and lengths below 128 are ASCII themselves: when all from the first symbol to the last is, all symbols are.
@@ -172,13 +204,13 @@ fn check_texts(body: &[u8], symbols: &[Symbol]) -> Result<(), WireError> {
     let (Some(first), Some(last)) = (symbols.first(), symbols.last()) else {
         return Ok(());
     };
-    if body[first.at as usize..(last.at + last.length) as usize].is_ascii() {
+    if body[first.at()..last.at() + last.length()].is_ascii() {
         return Ok(());
     }
     for symbol in symbols {
         let mut message = Message::new(body, REQUEST);
-        message.at = symbol.at as usize;
-        message.end = message.at + symbol.length as usize;
+        message.at = symbol.at();
+        message.end = message.at + symbol.length();
         message.text()?;
     }
     Ok(())
@@ -280,19 +312,16 @@ impl<'a, 'm> Series<'a, 'm> {
         }
     }
 
-    #[inline(always)]
-    fn symbol(&self, reference: u64) -> Result<Symbol, WireError> {
-        let found = self.symbols.get(reference as usize);
-        found
-            .copied()
-            .ok_or_else(|| self.bad_reference(SERIES, reference, self.at))
+    fn text(&self, reference: u64) -> Result<&'a str, WireError> {
+        match self.symbols.get(reference as usize) {
+            Some(symbol) => Ok(symbol.text(self.whole)),
+            None => Err(self.bad_reference(SERIES, reference, self.at)),
+        }
     }
 
-    fn text(&self, reference: u64) -> Result<&'a str, WireError> {
-        let symbol = self.symbol(reference)?;
-        let from = symbol.at as usize;
-        let part = &self.whole[from..from + symbol.length as usize];
-        Ok(std::str::from_utf8(part).expect("the table was checked when it was read"))
+    /// Its references as they stand on the wire; see [`Request::table`].
+    pub fn references(&self) -> &[u8] {
+        &self.references
     }
 
     /// Its samples in the order of the wire.
@@ -348,37 +377,59 @@ impl<'a, 'm> Series<'a, 'm> {
     /// [`WireError`] when a reference is to no symbol or they are not in pairs.
     #[inline]
     pub fn key<'k>(&self, memory: &'k mut KeyMemory) -> Result<&'k [u8], WireError> {
-        let mut references = Message::new(&self.references, SERIES);
-        let mut at = 0;
-        while !references.is_empty() {
-            let name = self.symbol(reference(&mut references)?)?;
-            if references.is_empty() {
-                return Err(WireError::OddReferences {
-                    message: SERIES,
-                    at: self.at,
-                });
-            }
-            let value = self.symbol(reference(&mut references)?)?;
+        let references = &*self.references;
+        let (mut from, mut at) = (0, 0);
+        while from < references.len() {
+            let (name, after) = reference(references, from);
+            let (value, next) = reference(references, after);
+            let symbols = (self.symbols.get(name), self.symbols.get(value));
+            let (Some(&name), Some(&value)) = symbols else {
+                return Err(self.reference_error(from));
+            };
+            from = next;
             at = self.append_label(name, value, &mut memory.0, at);
         }
         Ok(&memory.0[..at])
     }
 
+    /// What is wrong with the two references at `from`.
+    #[cold]
+    fn reference_error(&self, from: usize) -> WireError {
+        let (message, at) = (SERIES, self.at);
+        let mut references = Message::new(&self.references, SERIES);
+        references.at = from;
+        for index in 0..2 {
+            if index > 0 && references.is_empty() {
+                return WireError::OddReferences { message, at };
+            }
+            match references.varint() {
+                Ok(reference) if reference < self.symbols.len() as u64 => {}
+                Ok(reference) => return self.bad_reference(SERIES, reference, at),
+                Err(WireError::VarintTooLong { .. }) => {
+                    return WireError::VarintTooLong { message, at };
+                }
+                Err(_) => return WireError::Truncated { message, at },
+            }
+        }
+        unreachable!("both references are to symbols")
+    }
+
     /// Writes a label at `at`, beyond which `key` may hold anything, and says where it ends.
     #[inline(always)]
     fn append_label(&self, name: Symbol, value: Symbol, key: &mut Vec<u8>, at: usize) -> usize {
-        let (name_bytes, value_bytes) = (name.length as usize, value.length as usize);
         let window = |symbol: Symbol| -> Option<&[u8; COPY_BYTES]> {
-            self.whole.get(symbol.at as usize..)?.first_chunk()
+            self.whole.get(symbol.at()..)?.first_chunk()
         };
-        if name.is_short
-            && value.is_short
+        if name.0 & value.0 & SHORT != 0
             && let Some(name_window) = window(name)
             && let Some(value_window) = window(value)
             && let Some(room) = key
                 .get_mut(at..)
                 .and_then(|rest| rest.first_chunk_mut::<ROOM>())
         {
+            // They are at most that long; to say so spares a check of each access below.
+            let name_bytes = name.length().min(COPY_BYTES);
+            let value_bytes = value.length().min(COPY_BYTES);
             room[0] = LABEL_KEY;
             room[1] = (name_bytes + value_bytes + 4) as u8;
             room[2] = 0x0a;
@@ -395,6 +446,7 @@ impl<'a, 'm> Series<'a, 'm> {
 
     /// Also what makes room for those that are not long.
     #[cold]
+    #[inline(never)]
     fn append_long_label(
         &self,
         name: Symbol,
@@ -402,29 +454,39 @@ impl<'a, 'm> Series<'a, 'm> {
         key: &mut Vec<u8>,
         at: usize,
     ) -> usize {
-        let text = |symbol: Symbol| {
-            let from = symbol.at as usize;
-            let part = &self.whole[from..from + symbol.length as usize];
-            std::str::from_utf8(part).expect("the table was checked when it was read")
-        };
         let room = key.len();
         key.truncate(at);
-        append_label_field(text(name), text(value), key);
+        append_label_field(name.text(self.whole), value.text(self.whole), key);
         let end = key.len();
         key.resize(room.max(end + ROOM), 0);
         end
     }
 }
 
-/// A reference; most are below 2^14.
+/// The reference at `from`, most of which are below 2^14, and where the next is; one that cannot be read is
+/// beyond every table.
 #[inline(always)]
-fn reference(references: &mut Message<'_>) -> Result<u64, WireError> {
-    match references.bytes().first_chunk() {
-        Some(&[low @ 0x80..=0xff, high @ 0..0x80]) => {
-            references.at += 2;
-            Ok(u64::from(low & 0x7f) | u64::from(high) << 7)
-        }
-        _ => references.varint(),
+fn reference(references: &[u8], from: usize) -> (usize, usize) {
+    match references.get(from) {
+        Some(first @ 0..0x80) => (usize::from(*first), from + 1),
+        Some(first) => match references.get(from + 1) {
+            Some(second @ 0..0x80) => {
+                let low = usize::from(first & 0x7f);
+                (low | usize::from(*second) << 7, from + 2)
+            }
+            _ => long_reference(references, from),
+        },
+        None => (usize::MAX, from),
+    }
+}
+
+#[inline(never)]
+fn long_reference(references: &[u8], from: usize) -> (usize, usize) {
+    let mut message = Message::new(references, SERIES);
+    message.at = from;
+    match message.varint() {
+        Ok(reference) => (reference as usize, message.at),
+        Err(_) => (usize::MAX, from),
     }
 }
 

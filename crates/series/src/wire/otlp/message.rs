@@ -4,6 +4,8 @@
 //! Schema: github.com/open-telemetry/opentelemetry-proto, 1.x. JSON: the specification's "JSON Protobuf Encoding",
 //! in which names are in lower camel case, whole numbers of 64 bits may be strings, and what is unknown is ignored.
 
+use std::fmt;
+
 use serde::{Deserialize, Deserializer, de};
 
 /// What a client sends.
@@ -268,20 +270,56 @@ pub(crate) struct ValueAtQuantile {
     pub value: f64,
 }
 
-/// A number as JSON has it: itself, or in quotes.
-#[derive(Deserialize)]
-#[serde(untagged)]
+/// A number as JSON has it: itself, or in quotes. Null is a number that is not there.
 enum Number {
+    Null,
     Unsigned(u64),
     Signed(i64),
     Double(f64),
     Text(String),
 }
 
+struct NumberVisitor;
+
+impl de::Visitor<'_> for NumberVisitor {
+    type Value = Number;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a number, or one in quotes")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Number, E> {
+        Ok(Number::Null)
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Number, E> {
+        Ok(Number::Unsigned(number))
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<Number, E> {
+        Ok(Number::Signed(number))
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Number, E> {
+        Ok(Number::Double(number))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Number, E> {
+        Ok(Number::Text(text.into()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(NumberVisitor)
+    }
+}
+
 impl Number {
     fn unsigned<E: de::Error>(self) -> Result<u64, E> {
         let bad = |what: String| E::custom(format!("{what} is no whole number of 64 bits"));
         match self {
+            Self::Null => Ok(Default::default()),
             Self::Unsigned(number) => Ok(number),
             Self::Signed(number) => Err(bad(number.to_string())),
             Self::Double(number) => Err(bad(number.to_string())),
@@ -292,6 +330,7 @@ impl Number {
     fn integer<E: de::Error>(self) -> Result<i64, E> {
         let bad = |what: String| E::custom(format!("{what} is no whole number of 64 bits"));
         match self {
+            Self::Null => Ok(Default::default()),
             Self::Unsigned(number) => number.try_into().map_err(|_| bad(number.to_string())),
             Self::Signed(number) => Ok(number),
             Self::Double(number) => Err(bad(number.to_string())),
@@ -301,6 +340,7 @@ impl Number {
 
     fn double<E: de::Error>(self) -> Result<f64, E> {
         match self {
+            Self::Null => Ok(Default::default()),
             Self::Unsigned(number) => Ok(number as f64),
             Self::Signed(number) => Ok(number as f64),
             Self::Double(number) => Ok(number),
@@ -313,21 +353,25 @@ impl Number {
 }
 
 fn unsigned<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    Option::<Number>::deserialize(from)?.map_or(Ok(0), Number::unsigned)
+    Number::deserialize(from)?.unsigned()
 }
 
 fn double<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
-    Option::<Number>::deserialize(from)?.map_or(Ok(0.0), Number::double)
+    Number::deserialize(from)?.double()
 }
 
 fn optional_integer<'de, D: Deserializer<'de>>(from: D) -> Result<Option<i64>, D::Error> {
-    let number = Option::<Number>::deserialize(from)?;
-    number.map(Number::integer).transpose()
+    match Number::deserialize(from)? {
+        Number::Null => Ok(None),
+        number => number.integer().map(Some),
+    }
 }
 
 fn optional_double<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
-    let number = Option::<Number>::deserialize(from)?;
-    number.map(Number::double).transpose()
+    match Number::deserialize(from)? {
+        Number::Null => Ok(None),
+        number => number.double().map(Some),
+    }
 }
 
 fn unsigned_list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u64>, D::Error> {

@@ -97,3 +97,23 @@ fn long_strings_and_the_end_of_the_body_make_the_same_key() {
         assert_eq!(keys(&request.into_body()), Ok(vec![expected]), "{length}");
     }
 }
+
+#[test]
+fn a_table_that_is_whole_is_handed_out() {
+    let long = [&b"\x22\x80\x01"[..], &[b'x'; 128]].concat();
+    let series = b"\x2a\x06\x0a\x04\x01\x02\x03\x04";
+    let table = |body: &[u8]| {
+        let mut symbols = SymbolMemory::default();
+        let mut request = Request::new(body, &mut symbols).expect("well formed");
+        let table = request.table().map(<[u8]>::len);
+        let series = request.next().expect("well formed").expect("there is one");
+        assert_eq!(series.references(), [1, 2, 3, 4]);
+        table
+    };
+    let whole = [SYMBOLS, &long].concat();
+    assert_eq!(table(&[SYMBOLS, series].concat()), Some(SYMBOLS.len()));
+    assert_eq!(table(&[&whole[..], series].concat()), Some(whole.len()));
+    assert_eq!(table(&[series, SYMBOLS].concat()), None);
+    assert_eq!(table(&[SYMBOLS, series, b"\x22\0"].concat()), None);
+    assert_eq!(table(&[SYMBOLS, b"\x30\x01", series].concat()), None);
+}
