@@ -124,78 +124,57 @@ fn version_1(per_series: usize) -> Vec<u8> {
     body
 }
 
-fn remote_write() {
-    for per_series in [1, 100] {
-        let samples = SERIES * per_series;
-        let body = version_1(per_series);
-        let packed = snappy::encode(&body);
-        println!(
-            "remote write 1.0, {per_series} samples a series: {} bytes, {} with snappy",
-            body.len(),
-            packed.len()
-        );
-        let mut memory = snappy::Snappy::default();
-        time("  snappy", samples, || {
-            black_box(
-                memory
-                    .decode(black_box(&packed), 1 << 30)
-                    .expect("it was just packed"),
-            );
-        });
-        time(
-            &format!("  v1, labels as bytes, {per_series} a series"),
-            samples,
-            || {
-                black_box(read_v1(black_box(&body)));
-            },
-        );
-        let mut known = Vec::new();
-        let mut request = WriteRequest::new(&body);
-        while let Some(Entry::Series(series)) = request.next().expect("well formed") {
-            known.push(series.labels.into_owned());
-        }
-        time(
-            &format!("  v1, the series that was expected, {per_series} a series"),
-            samples,
-            || {
-                black_box(read_v1_expecting(black_box(&body), &known));
-            },
-        );
-        let mut pairs = Vec::new();
-        time("  labels of unknown series", SERIES, || {
-            for raw in &known {
-                let mut own = std::mem::take(&mut pairs);
-                labels::parse(raw, &Default::default(), &mut own).expect("well formed");
-                black_box(&own);
-            }
-        });
-        let mut request = RequestV2::default();
-        for index in 0..SERIES {
-            request.push(&series(&label_values(index), per_series, index), None);
-        }
-        let body = request.into_body();
-        let packed = snappy::encode(&body);
-        println!(
-            "remote write 2.0: {} bytes, {} with snappy",
-            body.len(),
-            packed.len()
-        );
-        time("  snappy", samples, || {
-            black_box(
-                memory
-                    .decode(black_box(&packed), 1 << 30)
-                    .expect("it was just packed"),
-            );
-        });
-        let (mut symbols, mut key) = (SymbolMemory::default(), KeyMemory::default());
-        time(
-            &format!("  v2, with keys, {per_series} a series"),
-            samples,
-            || {
-                black_box(read_v2(black_box(&body), &mut symbols, &mut key));
-            },
-        );
+fn snappy_of(body: &[u8], samples: usize) {
+    let packed = snappy::encode(body);
+    println!("{} bytes, {} with snappy", body.len(), packed.len());
+    let mut memory = snappy::Snappy::default();
+    time("  snappy", samples, || {
+        let decoded = memory.decode(black_box(&packed), 1 << 30);
+        black_box(decoded.expect("it was just packed"));
+    });
+}
+
+fn remote_write_1(per_series: usize) {
+    let samples = SERIES * per_series;
+    let body = version_1(per_series);
+    print!("remote write 1.0, {per_series} samples a series: ");
+    snappy_of(&body, samples);
+    let what = format!("  v1, labels as bytes, {per_series} a series");
+    time(&what, samples, || {
+        black_box(read_v1(black_box(&body)));
+    });
+    let mut known = Vec::new();
+    let mut request = WriteRequest::new(&body);
+    while let Some(Entry::Series(series)) = request.next().expect("well formed") {
+        known.push(series.labels.into_owned());
     }
+    let what = format!("  v1, the series that was expected, {per_series} a series");
+    time(&what, samples, || {
+        black_box(read_v1_expecting(black_box(&body), &known));
+    });
+    time("  labels of unknown series", SERIES, || {
+        for raw in &known {
+            let mut pairs = Vec::with_capacity(10);
+            labels::parse(raw, &Default::default(), &mut pairs).expect("well formed");
+            black_box(&pairs);
+        }
+    });
+}
+
+fn remote_write_2(per_series: usize) {
+    let samples = SERIES * per_series;
+    let mut request = RequestV2::default();
+    for index in 0..SERIES {
+        request.push(&series(&label_values(index), per_series, index), None);
+    }
+    let body = request.into_body();
+    print!("remote write 2.0, {per_series} samples a series: ");
+    snappy_of(&body, samples);
+    let (mut symbols, mut key) = (SymbolMemory::default(), KeyMemory::default());
+    let what = format!("  v2, with keys, {per_series} a series");
+    time(&what, samples, || {
+        black_box(read_v2(black_box(&body), &mut symbols, &mut key));
+    });
 }
 
 /// The same series as text.
@@ -268,7 +247,10 @@ fn otlp_json() {
 }
 
 fn main() {
-    remote_write();
+    for per_series in [1, 100] {
+        remote_write_1(per_series);
+        remote_write_2(per_series);
+    }
     text();
     influx();
     otlp_json();

@@ -88,6 +88,16 @@ impl WireBuckets {
         self.counts.clear();
     }
 
+    /// The index after the last bucket; `None` when an index does not fit into 32 bits.
+    fn reach(&self) -> Option<i64> {
+        let fits = |index: i64| i32::try_from(index).is_ok();
+        self.spans.iter().try_fold(0i64, |index, span| {
+            let begin = index + i64::from(span.offset);
+            let end = begin + i64::from(span.length);
+            (fits(begin) && fits(end)).then_some(end)
+        })
+    }
+
     fn problem(&self, is_float: bool) -> Option<&'static str> {
         let (used, other) = match is_float {
             true => (self.counts.len(), self.deltas.len()),
@@ -181,8 +191,13 @@ impl WireHistogram {
         if self.schema != CUSTOM_SCHEMA && !self.custom_values.is_empty() {
             return Some("custom bounds belong to schema -53");
         }
-        if !self.custom_values.is_sorted_by(|one, other| one < other) {
-            return Some("custom bounds do not rise");
+        if !self.custom_values.is_sorted_by(|one, other| one < other)
+            || !self
+                .custom_values
+                .iter()
+                .all(|bound| *bound < f64::INFINITY)
+        {
+            return Some("custom bounds do not rise, or are no numbers");
         }
         if self.reset_hint > 3 {
             return Some("reset hint is none of 0 to 3");
@@ -190,6 +205,24 @@ impl WireHistogram {
         let empty = matches!(self.zero_count, WireCount::Integer(0));
         if !empty && self.is_float() != matches!(self.zero_count, WireCount::Float(_)) {
             return Some("count and zero count are not of one type");
+        }
+        if self.schema == CUSTOM_SCHEMA {
+            let reach = self.positive.reach();
+            if reach.is_none_or(|reach| reach > self.custom_values.len() as i64 + 1)
+                || self
+                    .positive
+                    .spans
+                    .first()
+                    .is_some_and(|span| span.offset < 0)
+            {
+                return Some("buckets go beyond the custom bounds");
+            }
+            if !self.negative.spans.is_empty() {
+                return Some("custom bounds have no negative buckets");
+            }
+        }
+        if self.positive.reach().is_none() || self.negative.reach().is_none() {
+            return Some("a bucket's index is not one of 32 bits");
         }
         let is_float = self.is_float();
         self.positive

@@ -35,15 +35,16 @@ pub enum OtlpEncoding {
 pub struct OtlpOptions {
     /// Attributes of the resource that become labels of every series.
     pub promoted_resource_attributes: Vec<String>,
-    /// Samples a request may become: a histogram is as many as it has buckets.
-    pub samples_per_request_max: u64,
+    /// Bytes that the samples of a request may take. Each has labels of its own, and the resource's: without this,
+    /// a small body could ask for terabytes.
+    pub translated_bytes_max: u64,
 }
 
 impl Default for OtlpOptions {
     fn default() -> Self {
         Self {
             promoted_resource_attributes: Vec::new(),
-            samples_per_request_max: 10_000_000,
+            translated_bytes_max: 1 << 30,
         }
     }
 }
@@ -90,20 +91,36 @@ pub struct Translated {
     pub rejected_points: u64,
     /// …and why: each reason once, ten at most.
     pub reasons: Vec<String>,
+    /// What the samples take, about.
+    bytes: u64,
+    bytes_max: u64,
 }
 
 impl Translated {
+    /// Whether more may be added. Who makes samples asks before.
+    fn has_room(&self) -> bool {
+        self.bytes <= self.bytes_max
+    }
+
+    fn push(&mut self, labels: Vec<(String, String)>, value: OtlpValue) {
+        let texts = labels
+            .iter()
+            .map(|(name, value)| 64 + name.len() + value.len());
+        self.bytes += 64 + texts.sum::<usize>() as u64;
+        self.samples.push(OtlpSample { labels, value });
+    }
+
+    fn check_room(&self) -> Result<(), WireError> {
+        let limit = Limit::new("translated_bytes_max", self.bytes_max);
+        Ok(limit.check(self.bytes)?)
+    }
+
     fn reject(&mut self, points: usize, reason: String) {
         self.rejected_points += points as u64;
         if self.reasons.len() < 10 && !self.reasons.contains(&reason) {
             self.reasons.push(reason);
         }
     }
-}
-
-fn limit(samples: usize, options: &OtlpOptions) -> Result<(), WireError> {
-    let limit = Limit::new("samples_per_request_max", options.samples_per_request_max);
-    Ok(limit.check(samples as u64)?)
 }
 
 /// Reads and translates an uncompressed body.
@@ -125,7 +142,10 @@ pub fn decode(
             problem: error.to_string(),
         })?,
     };
-    let mut out = Translated::default();
+    let mut out = Translated {
+        bytes_max: options.translated_bytes_max,
+        ..Translated::default()
+    };
     for resource_metrics in &request.resource_metrics {
         let empty = message::Resource::default();
         let resource = resource_metrics.resource.as_ref().unwrap_or(&empty);
@@ -137,11 +157,11 @@ pub fn decode(
             .flat_map(|scope| &scope.metrics)
         {
             points::translate(metric, &resource, &mut times, &mut out);
-            limit(out.samples.len(), options)?;
+            out.check_room()?;
         }
         resource.append_target_info(&times, &mut out);
     }
-    limit(out.samples.len(), options)?;
+    out.check_room()?;
     Ok(out)
 }
 

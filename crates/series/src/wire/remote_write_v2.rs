@@ -10,6 +10,9 @@
 //! Specification: prometheus.io/docs/specs/prw/remote_write_spec_2_0.
 
 use std::borrow::Cow;
+use std::cell::Cell;
+
+use egret_base::limit::Limit;
 
 use super::MetricKind;
 use super::error::WireError;
@@ -37,7 +40,17 @@ struct Symbol(u64);
 
 /// The memory of a table of symbols, to be used again.
 #[derive(Debug, Default)]
-pub struct SymbolMemory(Vec<Symbol>);
+pub struct SymbolMemory {
+    symbols: Vec<Symbol>,
+    /// Bytes of keys written for the present request.
+    keys_bytes: Cell<u64>,
+}
+
+/// Bytes that the keys of a request may take together. References are short and what they refer to need not be:
+/// without this, a small body could ask for terabytes.
+const REQUEST_KEYS_BYTES_MAX: Limit = Limit::new("request_keys_bytes_max", 1 << 30);
+/// The same of one key, which bounds the memory that is kept for keys.
+const KEY_BYTES_MAX: usize = 1 << 20;
 
 /// The memory of a key, to be used again; only as much of it counts as [`Series::key`] gives back.
 #[derive(Debug, Default)]
@@ -48,6 +61,7 @@ pub struct KeyMemory(Vec<u8>);
 pub struct Request<'a, 'm> {
     fields: Message<'a>,
     symbols: &'m [Symbol],
+    keys_bytes: &'m Cell<u64>,
 }
 
 /// A series of a request.
@@ -55,6 +69,7 @@ pub struct Request<'a, 'm> {
 pub struct Series<'a, 'm> {
     whole: &'a [u8],
     symbols: &'m [Symbol],
+    keys_bytes: &'m Cell<u64>,
     references: Cow<'a, [u8]>,
     fields: Message<'a>,
     /// Where it begins in the body.
@@ -84,7 +99,8 @@ impl<'a, 'm> Request<'a, 'm> {
     /// # Errors
     /// [`WireError`] when the body is not made of fields, or a symbol is not UTF-8.
     pub fn new(body: &'a [u8], memory: &'m mut SymbolMemory) -> Result<Self, WireError> {
-        memory.0.clear();
+        memory.symbols.clear();
+        memory.keys_bytes.set(0);
         let mut fields = Message::new(body, REQUEST);
         // Series are walked over: nothing says that the table comes first.
         loop {
@@ -108,12 +124,13 @@ impl<'a, 'm> Request<'a, 'm> {
                     Some(_) => continue,
                 },
             };
-            memory.0.push(Symbol::new(symbol)?);
+            memory.symbols.push(Symbol::new(symbol)?);
         }
-        check_texts(body, &memory.0)?;
+        check_texts(body, &memory.symbols)?;
         Ok(Self {
             fields: Message::new(body, REQUEST),
-            symbols: &memory.0,
+            symbols: &memory.symbols,
+            keys_bytes: &memory.keys_bytes,
         })
     }
 
@@ -150,14 +167,14 @@ impl<'a, 'm> Request<'a, 'm> {
             if self.fields.bytes().first() == Some(&SERIES_KEY) {
                 self.fields.at += 1;
                 let series = self.fields.delimited()?.named(SERIES);
-                return Series::new(series, self.symbols).map(Some);
+                return Series::new(series, self).map(Some);
             }
             let Some(field) = self.fields.field()? else {
                 return Ok(None);
             };
             if field.number == 5 {
                 let series = field.message(REQUEST, SERIES)?;
-                return Series::new(series, self.symbols).map(Some);
+                return Series::new(series, self).map(Some);
             }
         }
     }
@@ -218,7 +235,7 @@ fn check_texts(body: &[u8], symbols: &[Symbol]) -> Result<(), WireError> {
 
 impl<'a, 'm> Series<'a, 'm> {
     #[inline]
-    fn new(mut fields: Message<'a>, symbols: &'m [Symbol]) -> Result<Self, WireError> {
+    fn new(mut fields: Message<'a>, request: &Request<'a, 'm>) -> Result<Self, WireError> {
         let at = fields.at;
         let mut references = Cow::Borrowed(&[][..]);
         if fields.bytes().first() == Some(&REFERENCES_KEY) {
@@ -227,7 +244,8 @@ impl<'a, 'm> Series<'a, 'm> {
         }
         let mut series = Self {
             whole: fields.whole,
-            symbols,
+            symbols: request.symbols,
+            keys_bytes: request.keys_bytes,
             references,
             fields,
             at,
@@ -374,7 +392,8 @@ impl<'a, 'm> Series<'a, 'm> {
     /// byte for byte.
     ///
     /// # Errors
-    /// [`WireError`] when a reference is to no symbol or they are not in pairs.
+    /// [`WireError`] when a reference is to no symbol, they are not in pairs, or this key or all keys of the request
+    /// are too large. Other series can be read all the same.
     #[inline]
     pub fn key<'k>(&self, memory: &'k mut KeyMemory) -> Result<&'k [u8], WireError> {
         let references = &*self.references;
@@ -388,7 +407,13 @@ impl<'a, 'm> Series<'a, 'm> {
             };
             from = next;
             at = self.append_label(name, value, &mut memory.0, at);
+            if at > KEY_BYTES_MAX {
+                Limit::new("key_bytes_max", KEY_BYTES_MAX as u64).check(at as u64)?;
+            }
         }
+        let spent = self.keys_bytes.get() + at as u64;
+        REQUEST_KEYS_BYTES_MAX.check(spent)?;
+        self.keys_bytes.set(spent);
         Ok(&memory.0[..at])
     }
 

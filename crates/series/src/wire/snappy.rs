@@ -1,7 +1,8 @@
 //! Snappy's block format, in which remote write and remote read are compressed. How large a block becomes stands
 //! at its start and is checked before anything is allocated.
 //!
-//! Crate `snap` decodes; it writes exactly as many bytes as announced or fails.
+//! Crate `snap` decodes; it writes exactly as many bytes as announced or fails. A decoder of our own in pieces of
+//! fixed size, without `unsafe`, took 1.2 to 1.4 times as long on remote write.
 
 use egret_base::limit::Limit;
 

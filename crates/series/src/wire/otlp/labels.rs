@@ -6,7 +6,7 @@ use base64::Engine as _;
 
 use super::message::{AnyValue, KeyValue};
 use super::names::label_name;
-use super::{OtlpOptions, OtlpSample, OtlpValue, Translated};
+use super::{OtlpOptions, OtlpValue, Translated};
 use crate::model::{METRIC_NAME, TimeMs};
 use crate::wire::Sample;
 
@@ -174,7 +174,7 @@ impl<'a> ResourceLabels<'a> {
         let span = last.saturating_sub(first);
         let step = TARGET_INFO_STEP_MS.max(span / TARGET_INFO_SAMPLES_MAX);
         let mut time = first;
-        while time < last {
+        while time < last && out.has_room() {
             push(out, labels.clone(), time);
             time = time.saturating_add(step);
         }
@@ -187,7 +187,7 @@ fn push(out: &mut Translated, labels: Vec<(String, String)>, time_ms: TimeMs) {
         time_ms,
         value: 1.0,
     });
-    out.samples.push(OtlpSample { labels, value });
+    out.push(labels, value);
 }
 
 /// The labels of a series: with a metric's name, and one of those by which a metric's own series differ.

@@ -6,7 +6,7 @@ use super::message::{
     NumberPoint, SummaryPoint,
 };
 use super::names::{NamedKind, metric_name, unit_name};
-use super::{OtlpMetadata, OtlpSample, OtlpValue, Translated};
+use super::{OtlpMetadata, OtlpValue, Translated};
 use crate::model::{STALE_NAN_BITS, TimeMs};
 use crate::wire::histogram::{WireBuckets, WireCount, WireHistogram, WireSpan};
 use crate::wire::{MetricKind, Sample};
@@ -120,6 +120,9 @@ fn unless_ended(value: f64, flags: u32) -> f64 {
 
 impl Points<'_, '_> {
     fn labels(&mut self, attributes: &[KeyValue], nanoseconds: u64) -> Option<Labels> {
+        if !self.out.has_room() {
+            return None;
+        }
         match self.resource.of_point(attributes) {
             Ok(labels) => {
                 self.times.add(to_ms(nanoseconds));
@@ -139,11 +142,11 @@ impl Points<'_, '_> {
         extra: Option<(&str, String)>,
         sample: Sample,
     ) {
-        let metric = format!("{}{suffix}", self.metric);
-        self.out.samples.push(OtlpSample {
-            labels: named(labels, &metric, extra),
-            value: OtlpValue::Sample(sample),
-        });
+        if self.out.has_room() {
+            let metric = format!("{}{suffix}", self.metric);
+            let labels = named(labels, &metric, extra);
+            self.out.push(labels, OtlpValue::Sample(sample));
+        }
     }
 
     fn number(&mut self, point: &NumberPoint) {
@@ -227,31 +230,25 @@ impl Points<'_, '_> {
         let Some(labels) = self.labels(&point.attributes, point.time_unix_nano) else {
             return;
         };
-        let has_ended = point.flags & NO_RECORDED_VALUE != 0;
-        let threshold = point.zero_threshold;
-        let histogram = WireHistogram {
+        let mut histogram = WireHistogram {
             time_ms: to_ms(point.time_unix_nano),
-            count: WireCount::Integer(if has_ended {
-                STALE_NAN_BITS
-            } else {
-                point.count
-            }),
-            zero_count: WireCount::Integer(point.zero_count),
             sum: unless_ended(point.sum.unwrap_or_default(), point.flags),
             schema,
-            zero_threshold: if threshold > 0.0 {
-                threshold
-            } else {
-                ZERO_THRESHOLD
-            },
-            positive,
-            negative,
+            zero_threshold: ZERO_THRESHOLD,
             ..WireHistogram::default()
         };
-        self.out.samples.push(OtlpSample {
-            labels: named(&labels, self.metric, None),
-            value: OtlpValue::Histogram(Box::new(histogram)),
-        });
+        if point.zero_threshold > 0.0 {
+            histogram.zero_threshold = point.zero_threshold;
+        }
+        // Of one that says that the series has ended, only the sum counts.
+        if point.flags & NO_RECORDED_VALUE == 0 {
+            histogram.count = WireCount::Integer(point.count);
+            histogram.zero_count = WireCount::Integer(point.zero_count);
+            histogram.positive = positive;
+            histogram.negative = negative;
+        }
+        let value = OtlpValue::Histogram(Box::new(histogram));
+        self.out.push(named(&labels, self.metric, None), value);
     }
 }
 

@@ -269,12 +269,18 @@ fn what_cannot_be_read_is_an_error() {
         "{error}"
     );
     let few = OtlpOptions {
-        samples_per_request_max: 1,
+        translated_bytes_max: 100,
         ..options
     };
     let json = r#"{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"name":"g","gauge":{"dataPoints":[{"asInt":1},{"asInt":1}]}}]}]}]}"#;
     let error = decode(json.as_bytes(), OtlpEncoding::Json, &few).expect_err("too many");
     assert!(matches!(error, WireError::Limit(_)));
+    assert!(
+        error
+            .to_string()
+            .starts_with("limit translated_bytes_max is 100, but "),
+        "{error}"
+    );
 }
 
 #[test]

@@ -205,4 +205,12 @@ fn what_is_malformed_says_where() {
         b"\x22\x07\x5a\x02\x10\x01\x62\x01\x01",
         "histogram at byte 4: a bucket has a negative count",
     );
+    check(
+        b"\x22\x0a\x20\x69\x5a\x02\x10\x02\x62\x02\x02\0",
+        "histogram at byte 4: buckets go beyond the custom bounds",
+    );
+    check(
+        b"\x22\x0e\x5a\x08\x08\xfe\xff\xff\xff\x0f\x10\x02\x62\x02\x02\0",
+        "histogram at byte 4: a bucket's index is not one of 32 bits",
+    );
 }

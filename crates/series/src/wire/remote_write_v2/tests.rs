@@ -117,3 +117,39 @@ fn a_table_that_is_whole_is_handed_out() {
     assert_eq!(table(&[SYMBOLS, series, b"\x22\0"].concat()), None);
     assert_eq!(table(&[SYMBOLS, b"\x30\x01", series].concat()), None);
 }
+
+#[test]
+fn what_references_become_is_bounded() {
+    let long = "x".repeat(1 << 16);
+    let labels: Vec<(&str, &str)> = (0..20).map(|_| ("a", long.as_str())).collect();
+    let series = |count: usize| SeriesToWrite {
+        labels: labels[..count].to_vec(),
+        ..SeriesToWrite::default()
+    };
+    let mut request = RequestV2::default();
+    request.push(&series(20), None);
+    let error = keys(&request.into_body()).expect_err("one key is too large");
+    assert!(
+        error.to_string().contains("limit key_bytes_max is 1048576"),
+        "{error}"
+    );
+    let mut request = RequestV2::default();
+    for _ in 0..1_200 {
+        request.push(&series(15), None);
+    }
+    let body = request.into_body();
+    assert!(body.len() < 120_000);
+    let (mut symbols, mut memory) = (SymbolMemory::default(), KeyMemory::default());
+    let mut request = Request::new(&body, &mut symbols).expect("well formed");
+    let mut read = || -> Result<(), WireError> {
+        while let Some(series) = request.next()? {
+            series.key(&mut memory)?;
+        }
+        Ok(())
+    };
+    let error = read().expect_err("all of them are too large");
+    assert!(
+        error.to_string().contains("limit request_keys_bytes_max"),
+        "{error}"
+    );
+}
