@@ -110,7 +110,7 @@ pub(crate) fn parse_one(mut label: Message<'_>) -> Result<(&str, &str), WireErro
     Ok((name, value))
 }
 
-fn part_bytes(text: &str) -> usize {
+fn part_bytes(text: &[u8]) -> usize {
     let length = text.len();
     match length {
         0 => 0,
@@ -121,13 +121,17 @@ fn part_bytes(text: &str) -> usize {
 /// Appends a label as remote write 1.0 has it in a series: name before value, lengths as short as they can be,
 /// empty strings left out.
 pub fn append_label_field(name: &str, value: &str, out: &mut Vec<u8>) {
+    append_label_bytes(name.as_bytes(), value.as_bytes(), out);
+}
+
+pub(crate) fn append_label_bytes(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(LABEL_KEY);
     put_varint((part_bytes(name) + part_bytes(value)) as u64, out);
     for (key, text) in [(0x0a, name), (0x12, value)] {
         if !text.is_empty() {
             out.push(key);
             put_varint(text.len() as u64, out);
-            out.extend_from_slice(text.as_bytes());
+            out.extend_from_slice(text);
         }
     }
 }

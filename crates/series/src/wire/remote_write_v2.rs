@@ -4,10 +4,12 @@
 //! the next request, so that they cannot be what a series is looked up by. [`Series::key`] writes the
 //! labels as remote write 1.0 has them: the same bytes, hence the same table of known series and the same hash
 //! for both versions, and an unknown series is read by the same function ([`super::labels::parse`]). Writing
-//! them is one fixed-size copy for a string of at most [`COPY_BYTES`] bytes, far less than hashing and comparing
+//! them is one fixed-size copy for a string of at most 32 bytes, far less than hashing and comparing
 //! cost anyway.
 //!
 //! Specification: prometheus.io/docs/specs/prw/remote_write_spec_2_0.
+
+mod symbols;
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -17,9 +19,10 @@ use egret_base::limit::Limit;
 use super::MetricKind;
 use super::error::WireError;
 use super::histogram::Histograms;
-use super::labels::{LABEL_KEY, append_label_field};
+use super::labels::{LABEL_KEY, append_label_bytes};
 use super::protobuf::{Message, put_varint};
 use super::samples::{Samples, is_single, skip_samples};
+use symbols::{COPY_BYTES, SHORT, Symbol, check_texts, field_bytes};
 
 const REQUEST: &str = "Request";
 const SERIES: &str = "TimeSeries";
@@ -27,16 +30,8 @@ const SYMBOL_KEY: u8 = 0x22;
 const SERIES_KEY: u8 = 0x2a;
 const REFERENCES_KEY: u8 = 0x0a;
 
-/// Strings of at most so many bytes are copied without looking how long they are.
-const COPY_BYTES: usize = 32;
 /// What a label of two such strings may touch.
 const ROOM: usize = 2 * COPY_BYTES + 6;
-
-/// A string of the table: from the highest bit down, whether it is short (not empty, and as many bytes as are
-/// copied of short ones are there), its length in 31 bits, where it begins in the body in 32. One word, because
-/// two are spilled to memory and read back in other pieces, which stalls.
-#[derive(Clone, Copy, Debug)]
-struct Symbol(u64);
 
 /// The memory of a table of symbols, to be used again.
 #[derive(Debug, Default)]
@@ -178,59 +173,6 @@ impl<'a, 'm> Request<'a, 'm> {
             }
         }
     }
-}
-
-const SHORT: u64 = 1 << 63;
-
-impl Symbol {
-    #[inline(always)]
-    fn new(message: Message<'_>) -> Result<Self, WireError> {
-        if message.end >= 1 << 31 {
-            return Err(message.truncated());
-        }
-        let length = message.end - message.at;
-        let is_short =
-            (1..=COPY_BYTES).contains(&length) && message.at + COPY_BYTES <= message.whole.len();
-        let flag = if is_short { SHORT } else { 0 };
-        Ok(Self(flag | (length as u64) << 32 | message.at as u64))
-    }
-
-    #[inline(always)]
-    fn at(self) -> usize {
-        self.0 as u32 as usize
-    }
-
-    #[inline(always)]
-    fn length(self) -> usize {
-        ((self.0 & !SHORT) >> 32) as usize
-    }
-
-    fn text(self, whole: &[u8]) -> &str {
-        let part = &whole[self.at()..self.at() + self.length()];
-        std::str::from_utf8(part).expect("the table was checked when it was read")
-    }
-}
-
-/// What a symbol takes with its key and length, as long as nobody writes them longer than need be.
-fn field_bytes(length: usize) -> usize {
-    2 + length.max(1).ilog2() as usize / 7 + length
-}
-
-/// Keys and lengths below 128 are ASCII themselves: when all from the first symbol to the last is, all symbols are.
-fn check_texts(body: &[u8], symbols: &[Symbol]) -> Result<(), WireError> {
-    let (Some(first), Some(last)) = (symbols.first(), symbols.last()) else {
-        return Ok(());
-    };
-    if body[first.at()..last.at() + last.length()].is_ascii() {
-        return Ok(());
-    }
-    for symbol in symbols {
-        let mut message = Message::new(body, REQUEST);
-        message.at = symbol.at();
-        message.end = message.at + symbol.length();
-        message.text()?;
-    }
-    Ok(())
 }
 
 impl<'a, 'm> Series<'a, 'm> {
@@ -481,7 +423,7 @@ impl<'a, 'm> Series<'a, 'm> {
     ) -> usize {
         let room = key.len();
         key.truncate(at);
-        append_label_field(name.text(self.whole), value.text(self.whole), key);
+        append_label_bytes(name.bytes(self.whole), value.bytes(self.whole), key);
         let end = key.len();
         key.resize(room.max(end + ROOM), 0);
         end

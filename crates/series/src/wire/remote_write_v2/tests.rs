@@ -3,6 +3,7 @@
 use super::*;
 use crate::wire::Sample;
 use crate::wire::encode::{RequestV2, SeriesToWrite};
+use crate::wire::labels::append_label_field;
 
 const SYMBOLS: &[u8] = b"\x22\x00\x22\x08__name__\x22\x02up\x22\x03job\x22\x02\xc3\xa4";
 
