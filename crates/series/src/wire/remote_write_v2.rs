@@ -7,6 +7,9 @@
 //! them is one fixed-size copy for a string of at most 32 bytes, far less than hashing and comparing
 //! cost anyway.
 //!
+//! When a counter began is read where the first drafts have it, in the series; later drafts have it in each sample,
+//! where it is passed over.
+//!
 //! Specification: prometheus.io/docs/specs/prw/remote_write_spec_2_0.
 
 mod symbols;
@@ -49,7 +52,12 @@ const KEY_BYTES_MAX: usize = 1 << 20;
 
 /// The memory of a key, to be used again; only as much of it counts as [`Series::key`] gives back.
 #[derive(Debug, Default)]
-pub struct KeyMemory(Vec<u8>);
+pub struct KeyMemory {
+    key: Vec<u8>,
+    /// A label of a long string, before it is copied: the key itself is never shortened, so that it is cleared
+    /// once and not for every label.
+    long: Vec<u8>,
+}
 
 /// A request that is being read.
 #[derive(Debug)]
@@ -348,7 +356,7 @@ impl<'a, 'm> Series<'a, 'm> {
                 return Err(self.reference_error(from));
             };
             from = next;
-            at = self.append_label(name, value, &mut memory.0, at);
+            at = self.append_label(name, value, memory, at);
             if at > KEY_BYTES_MAX {
                 Limit::new("key_bytes_max", KEY_BYTES_MAX as u64).check(at as u64)?;
             }
@@ -356,7 +364,7 @@ impl<'a, 'm> Series<'a, 'm> {
         let spent = self.keys_bytes.get() + at as u64;
         REQUEST_KEYS_BYTES_MAX.check(spent)?;
         self.keys_bytes.set(spent);
-        Ok(&memory.0[..at])
+        Ok(&memory.key[..at])
     }
 
     /// What is wrong with the two references at `from`.
@@ -383,14 +391,21 @@ impl<'a, 'm> Series<'a, 'm> {
 
     /// Writes a label at `at`, beyond which `key` may hold anything, and says where it ends.
     #[inline(always)]
-    fn append_label(&self, name: Symbol, value: Symbol, key: &mut Vec<u8>, at: usize) -> usize {
+    fn append_label(
+        &self,
+        name: Symbol,
+        value: Symbol,
+        memory: &mut KeyMemory,
+        at: usize,
+    ) -> usize {
         let window = |symbol: Symbol| -> Option<&[u8; COPY_BYTES]> {
             self.whole.get(symbol.at()..)?.first_chunk()
         };
         if name.0 & value.0 & SHORT != 0
             && let Some(name_window) = window(name)
             && let Some(value_window) = window(value)
-            && let Some(room) = key
+            && let Some(room) = memory
+                .key
                 .get_mut(at..)
                 .and_then(|rest| rest.first_chunk_mut::<ROOM>())
         {
@@ -408,7 +423,7 @@ impl<'a, 'm> Series<'a, 'm> {
             room[after + 2..after + 2 + COPY_BYTES].copy_from_slice(value_window);
             return at + after + 2 + value_bytes;
         }
-        self.append_long_label(name, value, key, at)
+        self.append_long_label(name, value, memory, at)
     }
 
     /// Also what makes room for those that are not long.
@@ -418,14 +433,17 @@ impl<'a, 'm> Series<'a, 'm> {
         &self,
         name: Symbol,
         value: Symbol,
-        key: &mut Vec<u8>,
+        memory: &mut KeyMemory,
         at: usize,
     ) -> usize {
-        let room = key.len();
-        key.truncate(at);
-        append_label_bytes(name.bytes(self.whole), value.bytes(self.whole), key);
-        let end = key.len();
-        key.resize(room.max(end + ROOM), 0);
+        let KeyMemory { key, long } = memory;
+        long.clear();
+        append_label_bytes(name.bytes(self.whole), value.bytes(self.whole), long);
+        let end = at + long.len();
+        if key.len() < end + ROOM {
+            key.resize(end + ROOM, 0);
+        }
+        key[at..end].copy_from_slice(long);
         end
     }
 }
