@@ -1,0 +1,140 @@
+//! The labels of a series that nobody knows yet, from the bytes in which remote write 1.0 has them.
+//!
+//! These bytes also are what a series is looked up by, whatever protocol it came with: see
+//! [`append_label_field`] for the one form in which all known senders write them.
+
+use egret_base::limit::Limit;
+
+use super::error::{LabelError, WireError};
+use super::protobuf::{Message, put_varint};
+use crate::model::METRIC_NAME;
+
+const MESSAGE: &str = "Label";
+
+/// Key of a label in its series: field 1, bytes.
+pub(crate) const LABEL_KEY: u8 = 0x0a;
+
+/// How many labels a series may have, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabelLimits {
+    /// Labels of a series, its name being one.
+    pub labels_per_series_max: u64,
+    /// Bytes of a name.
+    pub label_name_bytes_max: u64,
+    /// Bytes of a value.
+    pub label_value_bytes_max: u64,
+}
+
+impl Default for LabelLimits {
+    fn default() -> Self {
+        Self {
+            labels_per_series_max: 128,
+            label_name_bytes_max: 1_024,
+            label_value_bytes_max: 64 * 1024,
+        }
+    }
+}
+
+impl LabelLimits {
+    /// Checks labels, which may be in any order, and sorts them by name. Empty values are left out: to
+    /// Prometheus, a label without a value is not there.
+    ///
+    /// # Errors
+    /// What is wrong with the first label of which something is.
+    pub fn check(&self, labels: &mut Vec<(&str, &str)>) -> Result<(), LabelError> {
+        let limited = |name: &str, limit: Limit, asked: usize| {
+            limit.check(asked as u64).map_err(|limit| {
+                let name = name.chars().take(64).collect();
+                LabelError::Limit { name, limit }
+            })
+        };
+        let count = Limit::new("labels_per_series_max", self.labels_per_series_max);
+        let names = Limit::new("label_name_bytes_max", self.label_name_bytes_max);
+        let values = Limit::new("label_value_bytes_max", self.label_value_bytes_max);
+        for (index, (name, value)) in labels.iter().enumerate() {
+            if name.is_empty() {
+                return Err(LabelError::EmptyName { index });
+            }
+            limited(name, count, index + 1)?;
+            limited(name, names, name.len())?;
+            limited(name, values, value.len())?;
+        }
+        if !labels.is_sorted_by(|one, other| one.0 < other.0) {
+            labels.sort_by_key(|(name, _)| *name);
+            if let Some(twice) = labels.windows(2).find(|two| two[0].0 == two[1].0) {
+                let name = twice[0].0.into();
+                return Err(LabelError::Duplicate { name });
+            }
+        }
+        labels.retain(|(_, value)| !value.is_empty());
+        match labels.iter().any(|(name, _)| *name == METRIC_NAME) {
+            true => Ok(()),
+            false => Err(LabelError::NoMetricName),
+        }
+    }
+}
+
+/// Reads label fields and checks what they hold. `labels` is emptied first; afterwards it is sorted by name.
+///
+/// # Errors
+/// [`LabelError`]; bytes are counted from the start of `raw`.
+pub fn parse<'a>(
+    raw: &'a [u8],
+    limits: &LabelLimits,
+    labels: &mut Vec<(&'a str, &'a str)>,
+) -> Result<(), LabelError> {
+    labels.clear();
+    let mut fields = Message::new(raw, "TimeSeries");
+    while let Some(field) = fields.field()? {
+        if field.number == 1 {
+            labels.push(parse_one(field.message("TimeSeries", MESSAGE)?)?);
+        }
+        // One more than allowed is enough to refuse them.
+        if labels.len() as u64 > limits.labels_per_series_max {
+            break;
+        }
+    }
+    limits.check(labels)
+}
+
+/// Name and value of a label.
+pub(crate) fn parse_one(mut label: Message<'_>) -> Result<(&str, &str), WireError> {
+    let (mut name, mut value) = ("", "");
+    while let Some(field) = label.field()? {
+        match field.number {
+            1 => name = field.text(MESSAGE)?,
+            2 => value = field.text(MESSAGE)?,
+            _ => {}
+        }
+    }
+    Ok((name, value))
+}
+
+fn part_bytes(text: &[u8]) -> usize {
+    let length = text.len();
+    match length {
+        0 => 0,
+        _ => 1 + length.ilog2() as usize / 7 + 1 + length,
+    }
+}
+
+/// Appends a label as remote write 1.0 has it in a series: name before value, lengths as short as they can be,
+/// empty strings left out.
+pub fn append_label_field(name: &str, value: &str, out: &mut Vec<u8>) {
+    append_label_bytes(name.as_bytes(), value.as_bytes(), out);
+}
+
+pub(crate) fn append_label_bytes(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.push(LABEL_KEY);
+    put_varint((part_bytes(name) + part_bytes(value)) as u64, out);
+    for (key, text) in [(0x0a, name), (0x12, value)] {
+        if !text.is_empty() {
+            out.push(key);
+            put_varint(text.len() as u64, out);
+            out.extend_from_slice(text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,3 @@
+//! The series engine as its users meet it.
+
+mod hostile;
