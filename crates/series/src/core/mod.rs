@@ -1,0 +1,3 @@
+//! Pure decisions: no clock, no disk, no tokio.
+
+pub mod promql;
