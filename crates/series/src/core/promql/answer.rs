@@ -82,7 +82,11 @@ pub(super) fn instant(
             let series = found.map(|(labels, columns)| SeriesPoints {
                 labels,
                 floats: columns.times.into_iter().zip(columns.values).collect(),
-                histograms: columns.histogram_times.into_iter().zip(columns.histograms).collect(),
+                histograms: columns
+                    .histogram_times
+                    .into_iter()
+                    .zip(columns.histograms)
+                    .collect(),
             });
             sorted(series.collect())
         }
@@ -120,7 +124,11 @@ pub(super) fn range(
     options: &Options<'_>,
 ) -> std::result::Result<Answer, QueryError> {
     if matches!(query.root.kind(), Kind::Text | Kind::Matrix) {
-        let kind = if query.root.kind() == Kind::Text { "string" } else { "range vector" };
+        let kind = if query.root.kind() == Kind::Text {
+            "string"
+        } else {
+            "range vector"
+        };
         return Err(QueryError::Invalid {
             message: format!(
                 "invalid expression type {kind:?} for range query, must be Scalar or instant Vector"
@@ -161,8 +169,11 @@ fn sorted(mut series: Vec<SeriesPoints>) -> Result {
 fn matrix(series: Vec<Series>, grid: Grid) -> Result {
     let points = series.into_iter().map(|one| {
         let steps = 0..one.row.values.len();
-        let floats = steps.clone().filter_map(|step| Some((grid.time(step), one.row.float(step)?)));
-        let histograms = steps.filter_map(|step| Some((grid.time(step), one.row.histogram(step)?.clone())));
+        let floats = steps
+            .clone()
+            .filter_map(|step| Some((grid.time(step), one.row.float(step)?)));
+        let histograms =
+            steps.filter_map(|step| Some((grid.time(step), one.row.histogram(step)?.clone())));
         SeriesPoints {
             floats: floats.collect(),
             histograms: histograms.collect(),
@@ -180,7 +191,9 @@ fn finished(series: Vec<Series>) -> std::result::Result<Vec<Series>, QueryError>
     let mut result: Vec<Series> = Vec::with_capacity(series.len());
     for mut one in series {
         if one.drop_name && !one.labels.metric().is_empty() {
-            one.labels = LabelsBuilder::from_labels(&one.labels).remove(METRIC_NAME).build();
+            one.labels = LabelsBuilder::from_labels(&one.labels)
+                .remove(METRIC_NAME)
+                .build();
         }
         let at = *by_labels.entry(one.labels.clone()).or_insert(result.len());
         if at == result.len() {

@@ -19,7 +19,11 @@ pub(crate) fn sum(values: impl Iterator<Item = f64>) -> f64 {
     for value in values {
         add(value, &mut sum, &mut compensation);
     }
-    if f64::is_infinite(sum) { sum } else { sum + compensation }
+    if f64::is_infinite(sum) {
+        sum
+    } else {
+        sum + compensation
+    }
 }
 
 /// The mean of numbers; one by one where their sum would be too large.
@@ -73,6 +77,10 @@ impl Mean {
     }
 
     pub(crate) fn value(&self) -> f64 {
-        if self.mean.is_infinite() { self.mean } else { self.mean + self.compensation }
+        if self.mean.is_infinite() {
+            self.mean
+        } else {
+            self.mean + self.compensation
+        }
     }
 }

@@ -170,14 +170,18 @@ impl Query {
             Err(QueryError::Invalid { message })
         };
         if step_ms <= 0 {
-            return refuse("zero or negative query resolution step widths are not accepted. Try a positive integer");
+            return refuse(
+                "zero or negative query resolution step widths are not accepted. Try a positive integer",
+            );
         }
         if end < start {
             return refuse("end timestamp must not be before start time");
         }
         let steps = end.saturating_sub(start) / step_ms;
         if steps > STEPS_MAX {
-            return refuse("exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)");
+            return refuse(
+                "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)",
+            );
         }
         let grid = Grid {
             start,
@@ -195,9 +199,11 @@ impl Query {
 pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
     let root = syntax::parse(text)?;
     match &root.bare().part {
-        syntax::Part::Selector(selector) => {
-            Ok(selector.matchers.iter().map(|matcher| matcher.matcher().clone()).collect())
-        }
+        syntax::Part::Selector(selector) => Ok(selector
+            .matchers
+            .iter()
+            .map(|matcher| matcher.matcher().clone())
+            .collect()),
         _ => Err(QueryError::Parse {
             message: format!("{text:?} is not a series selector"),
         }),

@@ -67,7 +67,9 @@ fn units_ms(mut rest: &str) -> Option<i64> {
         let end = rest.find(|c: char| !c.is_ascii_digit())?;
         let count: i64 = rest[..end].parse().ok()?;
         rest = &rest[end..];
-        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| c.is_ascii_digit())
+            .unwrap_or(rest.len());
         let unit = match &rest[..end] {
             "ms" => 1,
             "s" => 1000,

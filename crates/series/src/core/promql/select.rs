@@ -113,7 +113,11 @@ impl<'a> Env<'a> {
         if start <= first {
             start += step_ms;
         }
-        let count = if end < start { 0 } else { (end - start) / step_ms + 1 };
+        let count = if end < start {
+            0
+        } else {
+            (end - start) / step_ms + 1
+        };
         Grid {
             start,
             step_ms,
@@ -187,11 +191,17 @@ fn newest(
         while columns.times.get(floats).is_some_and(|at| *at <= time) {
             floats += 1;
         }
-        while columns.histogram_times.get(histograms).is_some_and(|at| *at <= time) {
+        while columns
+            .histogram_times
+            .get(histograms)
+            .is_some_and(|at| *at <= time)
+        {
             histograms += 1;
         }
         let float_time = floats.checked_sub(1).map(|at| columns.times[at]);
-        let histogram_time = histograms.checked_sub(1).map(|at| columns.histogram_times[at]);
+        let histogram_time = histograms
+            .checked_sub(1)
+            .map(|at| columns.histogram_times[at]);
         let newest = float_time.max(histogram_time);
         let Some(newest) = newest.filter(|newest| *newest > time - lookback_ms) else {
             continue;
@@ -203,7 +213,11 @@ fn newest(
         } else {
             Point::Float(columns.values[floats - 1])
         };
-        let point = if wants_time { Point::Float(newest as f64 / 1000.0) } else { point };
+        let point = if wants_time {
+            Point::Float(newest as f64 / 1000.0)
+        } else {
+            point
+        };
         row.set(step, Some(point));
         seen = true;
     }

@@ -38,7 +38,11 @@ impl LabelMatcher {
 
     /// Whether it takes this value; of a label that is missing, the empty one.
     pub fn matches(&self, value: &str) -> bool {
-        let by_regex = || self.regex.as_ref().is_some_and(|regex| regex.is_match(value));
+        let by_regex = || {
+            self.regex
+                .as_ref()
+                .is_some_and(|regex| regex.is_match(value))
+        };
         match self.matcher.op {
             MatchOp::Equal => *self.matcher.value == *value,
             MatchOp::NotEqual => *self.matcher.value != *value,
@@ -57,10 +61,12 @@ pub(crate) fn anchored(pattern: &str) -> Result<Regex, QueryError> {
     };
     // RE2 takes a brace that begins no repetition for itself; `regex` wants it escaped.
     let escaped = || build(&escape_braces(pattern));
-    build(pattern).or_else(|error| escaped().map_err(|_| error)).map_err(|error| {
-        let message = format!("error parsing regexp `{pattern}`: {error}");
-        QueryError::Parse { message }
-    })
+    build(pattern)
+        .or_else(|error| escaped().map_err(|_| error))
+        .map_err(|error| {
+            let message = format!("error parsing regexp `{pattern}`: {error}");
+            QueryError::Parse { message }
+        })
 }
 
 fn escape_braces(pattern: &str) -> String {

@@ -37,19 +37,36 @@ fn parameter(aggregate: &Aggregate) -> Result<&Node, QueryError> {
 
 impl Env<'_> {
     /// `topk`, `bottomk`, `limitk`, `limit_ratio`: rows of which some steps are left.
-    pub(super) fn chosen(&self, aggregate: &Aggregate, grid: Grid) -> Result<Vec<Series>, QueryError> {
+    pub(super) fn chosen(
+        &self,
+        aggregate: &Aggregate,
+        grid: Grid,
+    ) -> Result<Vec<Series>, QueryError> {
         let wanted = self.wanted(aggregate, grid)?;
         let mut series = self.vector(&aggregate.inner, grid)?;
         let mut first_step = Vec::new();
         let mut ignored = false;
         for (_, members) in groups(&series, aggregate) {
             for (step, wanted) in wanted.iter().enumerate() {
-                let present = members.iter().copied().filter(|at| series[*at].row.has(step));
+                let present = members
+                    .iter()
+                    .copied()
+                    .filter(|at| series[*at].row.has(step));
                 let present: Vec<usize> = present.collect();
-                let kept = keep(aggregate.aggregator, &series, step, present.clone(), *wanted, &mut ignored);
+                let kept = keep(
+                    aggregate.aggregator,
+                    &series,
+                    step,
+                    present.clone(),
+                    *wanted,
+                    &mut ignored,
+                );
                 let mut sorted = kept.clone();
                 sorted.sort_unstable();
-                for at in present.iter().filter(|at| sorted.binary_search(at).is_err()) {
+                for at in present
+                    .iter()
+                    .filter(|at| sorted.binary_search(at).is_err())
+                {
                     series[*at].row.set(step, None);
                 }
                 if step == 0 {
@@ -60,12 +77,18 @@ impl Env<'_> {
         if ignored {
             let mut notes = Notes::default();
             let name = aggregate.aggregator.name();
-            notes.info(aggregate.inner.position, annotations::histogram_ignored_in_aggregation(name));
+            notes.info(
+                aggregate.inner.position,
+                annotations::histogram_ignored_in_aggregation(name),
+            );
             self.note(notes);
         }
         if grid.count == 1 {
             // An instant query shows the ranks in their order.
-            return Ok(first_step.into_iter().map(|at| series[at].clone()).collect());
+            return Ok(first_step
+                .into_iter()
+                .map(|at| series[at].clone())
+                .collect());
         }
         series.retain(|one| !one.row.is_empty());
         Ok(series)
@@ -84,25 +107,37 @@ impl Env<'_> {
             if is_ratio && !(-1.0..=1.0).contains(value) {
                 let capped = value.clamp(-1.0, 1.0);
                 let (got, to) = (number::short(*value), number::short(capped));
-                self.warn(node, format!("ratio value should be between -1 and 1, got {got}, capping to {to}"));
+                self.warn(
+                    node,
+                    format!("ratio value should be between -1 and 1, got {got}, capping to {to}"),
+                );
                 *value = capped;
             }
             if !is_ratio && (*value >= i64::MAX as f64 || *value <= i64::MIN as f64) {
                 let got = number::plain(*value);
-                return Err(QueryError::execution(format!("Scalar value {got} overflows int64")));
+                return Err(QueryError::execution(format!(
+                    "Scalar value {got} overflows int64"
+                )));
             }
         }
         Ok(values)
     }
 
-    pub(super) fn quantiles(&self, aggregate: &Aggregate, grid: Grid) -> Result<Vec<Series>, QueryError> {
+    pub(super) fn quantiles(
+        &self,
+        aggregate: &Aggregate,
+        grid: Grid,
+    ) -> Result<Vec<Series>, QueryError> {
         let node = parameter(aggregate)?;
         let shares = self.scalar(node, grid)?;
         if let Some(invalid) = shares.iter().find(|share| !(0.0..=1.0).contains(*share)) {
             self.warn(node, annotations::invalid_quantile(*invalid));
         }
         let series = self.vector(&aggregate.inner, grid)?;
-        if series.iter().any(|one| one.row.histograms.iter().any(Option::is_some)) {
+        if series
+            .iter()
+            .any(|one| one.row.histograms.iter().any(Option::is_some))
+        {
             let mut notes = Notes::default();
             let text = annotations::histogram_ignored_in_aggregation("quantile");
             notes.info(aggregate.inner.position, text);
@@ -137,14 +172,22 @@ impl Env<'_> {
         grid: Grid,
     ) -> Result<Vec<Series>, QueryError> {
         let Value::Text(name) = self.eval(parameter(aggregate)?, grid)? else {
-            return Err(QueryError::execution("count_values wants the name of a label"));
+            return Err(QueryError::execution(
+                "count_values wants the name of a label",
+            ));
         };
         let name = match String::from_utf8(name) {
             Ok(name) if !name.is_empty() => name,
-            Ok(name) => return Err(QueryError::execution(format!("invalid label name {name:?}"))),
+            Ok(name) => {
+                return Err(QueryError::execution(format!(
+                    "invalid label name {name:?}"
+                )));
+            }
             Err(error) => {
                 let shown = error.as_bytes().escape_ascii();
-                return Err(QueryError::execution(format!("invalid label name \"{shown}\"")));
+                return Err(QueryError::execution(format!(
+                    "invalid label name \"{shown}\""
+                )));
             }
         };
         let mut grouping = aggregate.grouping.clone();
@@ -207,13 +250,19 @@ fn keep(
         return Vec::new();
     }
     if aggregator != Aggregator::LimitK {
-        *ignored |= present.iter().any(|at| series[*at].row.histogram(step).is_some());
+        *ignored |= present
+            .iter()
+            .any(|at| series[*at].row.histogram(step).is_some());
         present.retain(|at| series[*at].row.float(step).is_some());
         let value = |at: &usize| series[*at].row.values[step];
         present.sort_by(|a, b| {
             let (a, b) = (value(a), value(b));
             let order = a.partial_cmp(&b).unwrap_or(Ordering::Equal);
-            let order = if aggregator == Aggregator::TopK { order.reverse() } else { order };
+            let order = if aggregator == Aggregator::TopK {
+                order.reverse()
+            } else {
+                order
+            };
             a.is_nan().cmp(&b.is_nan()).then(order)
         });
     }

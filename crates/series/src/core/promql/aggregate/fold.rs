@@ -123,7 +123,8 @@ impl Groups<'_> {
     fn merge(&mut self, other: Self, notes: &mut Notes) {
         for group in other.groups {
             let Some(at) = self.by_labels.get(&group.labels).copied() else {
-                self.by_labels.insert(group.labels.clone(), self.groups.len());
+                self.by_labels
+                    .insert(group.labels.clone(), self.groups.len());
                 self.groups.push(group);
                 continue;
             };
@@ -167,8 +168,12 @@ impl Cell {
             Aggregator::Sum if is_first => self.value = value,
             Aggregator::Sum => kahan::add(value, &mut self.value, &mut self.rest),
             Aggregator::Avg => self.average(value, is_first),
-            Aggregator::Min if is_first || value < self.value || self.value.is_nan() => self.value = value,
-            Aggregator::Max if is_first || value > self.value || self.value.is_nan() => self.value = value,
+            Aggregator::Min if is_first || value < self.value || self.value.is_nan() => {
+                self.value = value
+            }
+            Aggregator::Max if is_first || value > self.value || self.value.is_nan() => {
+                self.value = value
+            }
             Aggregator::Stddev | Aggregator::Stdvar => {
                 if is_first {
                     self.rest = value;
@@ -249,8 +254,12 @@ impl Cell {
                     self.rest += other.rest;
                 }
             }
-            Aggregator::Min if other.value < self.value || self.value.is_nan() => self.value = other.value,
-            Aggregator::Max if other.value > self.value || self.value.is_nan() => self.value = other.value,
+            Aggregator::Min if other.value < self.value || self.value.is_nan() => {
+                self.value = other.value
+            }
+            Aggregator::Max if other.value > self.value || self.value.is_nan() => {
+                self.value = other.value
+            }
             Aggregator::Stddev | Aggregator::Stdvar => {
                 let delta = other.rest - self.rest;
                 self.value += other.value + delta * delta * self.count * other.count / all;
@@ -301,7 +310,13 @@ impl Group {
         }
     }
 
-    fn add(&mut self, step: usize, histogram: &FloatHistogram, position: Position, notes: &mut Notes) {
+    fn add(
+        &mut self,
+        step: usize,
+        histogram: &FloatHistogram,
+        position: Position,
+        notes: &mut Notes,
+    ) {
         self.sums.resize(self.cells.len(), None);
         let Some(sum) = &mut self.sums[step] else {
             self.sums[step] = Some(Box::new(histogram.clone()));

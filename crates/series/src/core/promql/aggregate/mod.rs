@@ -28,7 +28,12 @@ impl Env<'_> {
 
 /// The labels by which series are put together.
 pub(crate) fn group_of(labels: &Labels, grouping: &Grouping) -> Labels {
-    let is_listed = |name: &str| grouping.labels.binary_search_by(|other| (**other).cmp(name)).is_ok();
+    let is_listed = |name: &str| {
+        grouping
+            .labels
+            .binary_search_by(|other| (**other).cmp(name))
+            .is_ok()
+    };
     Labels::from_sorted(labels.iter().filter(|(name, _)| match grouping.only {
         true => is_listed(name),
         false => *name != METRIC_NAME && !is_listed(name),

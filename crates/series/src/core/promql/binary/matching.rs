@@ -35,7 +35,11 @@ pub(super) fn matched(
     notes: &mut Notes,
 ) -> Result<Vec<Series>, QueryError> {
     let is_swapped = binary.cardinality == Cardinality::OneToMany;
-    let (many, one) = if is_swapped { (right, left) } else { (left, right) };
+    let (many, one) = if is_swapped {
+        (right, left)
+    } else {
+        (left, right)
+    };
     let mut results = Results {
         env,
         binary,
@@ -101,7 +105,10 @@ fn check_unique(
 
 /// Labels with the name among them, as messages of matching show them.
 fn braced(labels: &Labels) -> String {
-    let pairs: Vec<String> = labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+    let pairs: Vec<String> = labels
+        .iter()
+        .map(|(name, value)| format!("{name}={value:?}"))
+        .collect();
     format!("{{{}}}", pairs.join(", "))
 }
 
@@ -182,7 +189,11 @@ impl Results<'_> {
     }
 
     /// The result that a pair of series belongs to; two pairs may belong to one.
-    fn result(&mut self, key: &Labels, pair: (Option<usize>, Option<usize>)) -> Result<usize, QueryError> {
+    fn result(
+        &mut self,
+        key: &Labels,
+        pair: (Option<usize>, Option<usize>),
+    ) -> Result<usize, QueryError> {
         let many = pair.0.map_or(key, |at| &self.many[at].labels);
         let one = pair.1.map_or(key, |at| &self.one[at].labels);
         let labels = self.labels(many, one);
@@ -199,7 +210,8 @@ impl Results<'_> {
                     drop_name,
                     row,
                 });
-                self.by_labels.insert((labels, drop_name), self.series.len() - 1);
+                self.by_labels
+                    .insert((labels, drop_name), self.series.len() - 1);
                 self.series.len() - 1
             }
         };
@@ -212,7 +224,10 @@ impl Results<'_> {
         if self.operation.drops_name() {
             labels.remove(METRIC_NAME);
         }
-        let Grouping { only, labels: listed } = &self.binary.matching;
+        let Grouping {
+            only,
+            labels: listed,
+        } = &self.binary.matching;
         if self.binary.cardinality == Cardinality::OneToOne {
             labels.retain(|name| listed.iter().any(|other| **other == *name) == *only);
         }

@@ -15,7 +15,12 @@ use super::syntax::{Binary, Grouping, Node, Operator};
 use crate::model::{Labels, METRIC_NAME};
 
 impl Env<'_> {
-    pub(crate) fn binary(&self, node: &Node, binary: &Binary, grid: Grid) -> Result<Value, QueryError> {
+    pub(crate) fn binary(
+        &self,
+        node: &Node,
+        binary: &Binary,
+        grid: Grid,
+    ) -> Result<Value, QueryError> {
         let left = self.eval(&binary.left, grid)?;
         let right = self.eval(&binary.right, grid)?;
         let mut notes = Notes::default();
@@ -27,7 +32,11 @@ impl Env<'_> {
         let value = match (left, right) {
             (Value::Scalar(left), Value::Scalar(right)) => {
                 let pairs = left.into_iter().zip(right);
-                Value::Scalar(pairs.map(|(l, r)| scalar_operation(binary.operator, l, r)).collect())
+                Value::Scalar(
+                    pairs
+                        .map(|(l, r)| scalar_operation(binary.operator, l, r))
+                        .collect(),
+                )
             }
             (Value::Vector(series), Value::Scalar(scalars)) => {
                 Value::Vector(operation.with_scalar(series, &scalars, false, &mut notes))
@@ -50,7 +59,12 @@ impl Env<'_> {
 
 /// The labels that two series must have in common to match.
 fn signature(labels: &Labels, matching: &Grouping) -> Labels {
-    let is_listed = |name: &str| matching.labels.binary_search_by(|other| (**other).cmp(name)).is_ok();
+    let is_listed = |name: &str| {
+        matching
+            .labels
+            .binary_search_by(|other| (**other).cmp(name))
+            .is_ok()
+    };
     Labels::from_sorted(labels.iter().filter(|(name, _)| match matching.only {
         true => is_listed(name),
         false => *name != METRIC_NAME && !is_listed(name),
@@ -61,7 +75,10 @@ fn signature(labels: &Labels, matching: &Grouping) -> Labels {
 fn by_signature(series: &[Series], matching: &Grouping) -> HashMap<Labels, Vec<usize>> {
     let mut groups: HashMap<Labels, Vec<usize>> = HashMap::new();
     for (at, one) in series.iter().enumerate() {
-        groups.entry(signature(&one.labels, matching)).or_default().push(at);
+        groups
+            .entry(signature(&one.labels, matching))
+            .or_default()
+            .push(at);
     }
     groups
 }

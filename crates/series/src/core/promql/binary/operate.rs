@@ -101,11 +101,16 @@ impl Operation {
         match done {
             Err(Incompatible) => {
                 let operator = self.operator.name();
-                let text = format!("incompatible bucket layout encountered for binary operator {operator}");
+                let text = format!(
+                    "incompatible bucket layout encountered for binary operator {operator}"
+                );
                 notes.warn(self.position, text);
                 return None;
             }
-            Ok(Reconciled { bounds, reset_collision }) => {
+            Ok(Reconciled {
+                bounds,
+                reset_collision,
+            }) => {
                 if bounds {
                     notes.info(self.position, annotations::bounds_reconciled(what));
                 }

@@ -19,19 +19,29 @@ pub(super) fn and(
     wants_match: bool,
 ) -> Vec<Series> {
     let groups = by_signature(right, matching);
-    let presence = groups.into_iter().map(|(key, members)| (key, presence(right, &members, grid)));
+    let presence = groups
+        .into_iter()
+        .map(|(key, members)| (key, presence(right, &members, grid)));
     let presence: std::collections::HashMap<_, _> = presence.collect();
     let none = vec![false; grid.count];
     for one in &mut left {
-        let present = presence.get(&signature(&one.labels, matching)).unwrap_or(&none);
-        one.row.map(|step, point| (present[step] == wants_match).then_some(point));
+        let present = presence
+            .get(&signature(&one.labels, matching))
+            .unwrap_or(&none);
+        one.row
+            .map(|step, point| (present[step] == wants_match).then_some(point));
     }
     left.retain(|one| !one.row.is_empty());
     left
 }
 
 /// All samples of the left, and those of the right that the left has no match for.
-pub(super) fn or(left: Vec<Series>, right: Vec<Series>, matching: &Grouping, grid: Grid) -> Vec<Series> {
+pub(super) fn or(
+    left: Vec<Series>,
+    right: Vec<Series>,
+    matching: &Grouping,
+    grid: Grid,
+) -> Vec<Series> {
     let rest = and(right, &left, matching, grid, false);
     let mut all = left;
     all.extend(rest);

@@ -104,7 +104,11 @@ pub(super) fn fraction(lower: f64, upper: f64, buckets: Vec<ClassicBucket>) -> f
                 return rank;
             }
             if bucket.upper > value {
-                let start = if at == 0 && bucket.upper > 0.0 { 0.0 } else { from };
+                let start = if at == 0 && bucket.upper > 0.0 {
+                    0.0
+                } else {
+                    from
+                };
                 let share = match bucket.upper.is_infinite() || start.is_infinite() {
                     true => 0.0,
                     false => (value - start) / (bucket.upper - start),

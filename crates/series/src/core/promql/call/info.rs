@@ -21,11 +21,16 @@ fn identity(labels: &Labels) -> Labels {
 impl Env<'_> {
     pub(super) fn info(&self, call: &Call, grid: Grid) -> Result<Vec<Series>, QueryError> {
         let base = self.vector(&call.arguments[0], grid)?;
-        let mut matchers: Vec<LabelMatcher> = match call.arguments.get(1).map(|node| &node.bare().part) {
-            Some(Part::Selector(selector)) => selector.matchers.clone(),
-            Some(_) => return Err(QueryError::execution("info wants label matchers as its second argument")),
-            None => Vec::new(),
-        };
+        let mut matchers: Vec<LabelMatcher> =
+            match call.arguments.get(1).map(|node| &node.bare().part) {
+                Some(Part::Selector(selector)) => selector.matchers.clone(),
+                Some(_) => {
+                    return Err(QueryError::execution(
+                        "info wants label matchers as its second argument",
+                    ));
+                }
+                None => Vec::new(),
+            };
         let is_name = |matcher: &LabelMatcher| *matcher.matcher().name == *METRIC_NAME;
         if !matchers.iter().any(is_name) {
             let (name, op, value) = (METRIC_NAME.into(), MatchOp::Equal, TARGET_INFO.into());
@@ -39,9 +44,15 @@ impl Env<'_> {
         let infos: Vec<Series> = parts.into_iter().flat_map(|part| part.series).collect();
         let mut by_identity: HashMap<Labels, Vec<&Series>> = HashMap::new();
         for info in &infos {
-            by_identity.entry(identity(&info.labels)).or_default().push(info);
+            by_identity
+                .entry(identity(&info.labels))
+                .or_default()
+                .push(info);
         }
-        let (names, data): (Vec<_>, Vec<_>) = selector.matchers.iter().partition(|matcher| is_name(matcher));
+        let (names, data): (Vec<_>, Vec<_>) = selector
+            .matchers
+            .iter()
+            .partition(|matcher| is_name(matcher));
         let mut enriched = Enriched {
             env: self,
             data,
@@ -49,7 +60,9 @@ impl Env<'_> {
             series: Vec::new(),
         };
         for one in &base {
-            let is_info = names.iter().all(|matcher| matcher.matches(one.labels.metric()));
+            let is_info = names
+                .iter()
+                .all(|matcher| matcher.matches(one.labels.metric()));
             let none = Vec::new();
             let infos = match is_info {
                 true => &none,
@@ -79,7 +92,12 @@ struct Enriched<'a> {
 
 impl Enriched<'_> {
     /// The labels of a series with those of its target; nothing when the target has not what is wanted.
-    fn labels(&self, base: &Labels, infos: &[&Series], step: usize) -> Result<Option<Labels>, QueryError> {
+    fn labels(
+        &self,
+        base: &Labels,
+        infos: &[&Series],
+        step: usize,
+    ) -> Result<Option<Labels>, QueryError> {
         let mut labels = LabelsBuilder::from_labels(base);
         let mut added: HashMap<&str, &str> = HashMap::new();
         let mut names: Vec<&str> = Vec::new();
@@ -92,12 +110,19 @@ impl Enriched<'_> {
             }
             names.push(info.labels.metric());
             for (name, value) in info.labels.iter() {
-                let wanted = self.data.is_empty() || self.data.iter().any(|matcher| *matcher.matcher().name == *name);
+                let wanted = self.data.is_empty()
+                    || self
+                        .data
+                        .iter()
+                        .any(|matcher| *matcher.matcher().name == *name);
                 let is_own = name == METRIC_NAME || !base.get(name).is_empty();
                 if !wanted || is_own {
                     continue;
                 }
-                if added.insert(name, value).is_some_and(|other| other != value) {
+                if added
+                    .insert(name, value)
+                    .is_some_and(|other| other != value)
+                {
                     return Err(QueryError::execution(format!("conflicting label: {name}")));
                 }
                 labels.set(name, value);

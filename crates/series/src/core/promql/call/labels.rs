@@ -30,14 +30,20 @@ impl Env<'_> {
         }
     }
 
-    pub(super) fn label_replace(&self, arguments: &[Node], grid: Grid) -> Result<Vec<Series>, QueryError> {
+    pub(super) fn label_replace(
+        &self,
+        arguments: &[Node],
+        grid: Grid,
+    ) -> Result<Vec<Series>, QueryError> {
         let refusal = "invalid destination label name in label_replace()";
         let target = self.label_name(&arguments[1], grid, refusal)?;
         let replacement = self.text(&arguments[2], grid)?;
         let source = self.text(&arguments[3], grid)?;
         let pattern = self.text(&arguments[4], grid)?;
         let regex = anchored(&pattern).map_err(|_| {
-            QueryError::execution(format!("invalid regular expression in label_replace(): {pattern}"))
+            QueryError::execution(format!(
+                "invalid regular expression in label_replace(): {pattern}"
+            ))
         })?;
         let mut series = self.vector(&arguments[0], grid)?;
         for one in &mut series {
@@ -46,25 +52,35 @@ impl Env<'_> {
             };
             let mut value = String::new();
             captures.expand(&replacement, &mut value);
-            let labels = LabelsBuilder::from_labels(&one.labels).set(&target, &value).build();
+            let labels = LabelsBuilder::from_labels(&one.labels)
+                .set(&target, &value)
+                .build();
             one.labels = labels;
             one.drop_name &= target != METRIC_NAME;
         }
         unique(series)
     }
 
-    pub(super) fn label_join(&self, arguments: &[Node], grid: Grid) -> Result<Vec<Series>, QueryError> {
+    pub(super) fn label_join(
+        &self,
+        arguments: &[Node],
+        grid: Grid,
+    ) -> Result<Vec<Series>, QueryError> {
         let refusal = "invalid destination label name in label_join()";
         let target = self.label_name(&arguments[1], grid, refusal)?;
         let separator = self.text(&arguments[2], grid)?;
         let refusal = "invalid source label name in label_join()";
-        let sources = arguments[3..].iter().map(|node| self.label_name(node, grid, refusal));
+        let sources = arguments[3..]
+            .iter()
+            .map(|node| self.label_name(node, grid, refusal));
         let sources: Vec<String> = sources.collect::<Result<_, _>>()?;
         let mut series = self.vector(&arguments[0], grid)?;
         for one in &mut series {
             let values: Vec<&str> = sources.iter().map(|name| one.labels.get(name)).collect();
             let value = values.join(&separator);
-            let labels = LabelsBuilder::from_labels(&one.labels).set(&target, &value).build();
+            let labels = LabelsBuilder::from_labels(&one.labels)
+                .set(&target, &value)
+                .build();
             one.labels = labels;
             one.drop_name &= target != METRIC_NAME;
         }

@@ -20,11 +20,18 @@ impl Env<'_> {
                 Point::Float(_) => None,
             });
         }
-        let function = of_float(name).or_else(|| time::lookup(name)).ok_or_else(|| unknown(name))?;
-        let scalars = call.arguments.iter().skip(1).map(|argument| self.scalar(argument, grid));
+        let function = of_float(name)
+            .or_else(|| time::lookup(name))
+            .ok_or_else(|| unknown(name))?;
+        let scalars = call
+            .arguments
+            .iter()
+            .skip(1)
+            .map(|argument| self.scalar(argument, grid));
         let scalars: Vec<Vec<f64>> = scalars.collect::<Result<_, _>>()?;
         let default = if name == "round" { 1.0 } else { f64::NAN };
-        let argument = |at: usize, step: usize| scalars.get(at).map_or(default, |values| values[step]);
+        let argument =
+            |at: usize, step: usize| scalars.get(at).map_or(default, |values| values[step]);
         self.each(call, grid, |step, point| match point {
             Point::Float(value) => function(value, &[argument(0, step), argument(1, step)]),
             Point::Histogram(_) => None,
@@ -44,14 +51,17 @@ impl Env<'_> {
                 labels: Labels::default(),
                 drop_name: false,
                 row: Row {
-                    values: (0..grid.count).map(|step| grid.time(step) as f64 / 1000.0).collect(),
+                    values: (0..grid.count)
+                        .map(|step| grid.time(step) as f64 / 1000.0)
+                        .collect(),
                     histograms: Vec::new(),
                 },
             }],
         };
         for one in &mut series {
             one.drop_name = true;
-            one.row.map(|step, point| change(step, point).map(Point::Float));
+            one.row
+                .map(|step, point| change(step, point).map(Point::Float));
         }
         series.retain(|one| !one.row.is_empty());
         Ok(series)
@@ -95,7 +105,9 @@ fn of_float(name: &str) -> Option<OfFloat> {
         "rad" => |value, _| Some(value * std::f64::consts::PI / 180.0),
         "sgn" => |value, _| Some(sign(value)),
         "round" => |value, arguments| Some(round(value, arguments[0])),
-        "clamp" => |value, [low, high]| (low <= high || low.is_nan() || high.is_nan()).then(|| clamped(value, *low, *high)),
+        "clamp" => |value, [low, high]| {
+            (low <= high || low.is_nan() || high.is_nan()).then(|| clamped(value, *low, *high))
+        },
         "clamp_min" => |value, [low, _]| Some(clamped(value, *low, f64::INFINITY)),
         "clamp_max" => |value, [high, _]| Some(clamped(value, f64::NEG_INFINITY, *high)),
         _ => return None,

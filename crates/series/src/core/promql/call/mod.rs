@@ -18,7 +18,10 @@ use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp};
 impl Env<'_> {
     pub(crate) fn call(&self, node: &Node, call: &Call, grid: Grid) -> Result<Value, QueryError> {
         let arguments = &call.arguments;
-        if arguments.iter().any(|argument| argument.kind() == Kind::Matrix) {
+        if arguments
+            .iter()
+            .any(|argument| argument.kind() == Kind::Matrix)
+        {
             return match call.function {
                 "absent_over_time" => self.absent(call, node, grid).map(Value::Vector),
                 _ => self.collected(node, grid).map(Value::Vector),
@@ -59,7 +62,9 @@ impl Env<'_> {
         let query = self.query;
         match call.function {
             "pi" => constant(std::f64::consts::PI),
-            "time" => Ok((0..grid.count).map(|step| grid.time(step) as f64 / 1000.0).collect()),
+            "time" => Ok((0..grid.count)
+                .map(|step| grid.time(step) as f64 / 1000.0)
+                .collect()),
             "start" => constant(query.start as f64 / 1000.0),
             "end" => constant(query.last() as f64 / 1000.0),
             "range" => constant((query.last() - query.start) as f64 / 1000.0),
@@ -102,7 +107,8 @@ impl Env<'_> {
         let mut series = self.vector(argument, grid)?;
         for one in &mut series {
             one.drop_name = true;
-            one.row.map(|step, _| Some(Point::Float(grid.time(step) as f64 / 1000.0)));
+            one.row
+                .map(|step, _| Some(Point::Float(grid.time(step) as f64 / 1000.0)));
         }
         Ok(series)
     }
@@ -126,7 +132,9 @@ impl Env<'_> {
             return Ok(Vec::new());
         }
         let labels = match &call.arguments[0].bare().part {
-            Part::Selector(selector) | Part::Range(selector, _) => wanted_labels(&selector.matchers),
+            Part::Selector(selector) | Part::Range(selector, _) => {
+                wanted_labels(&selector.matchers)
+            }
             _ => Labels::default(),
         };
         Ok(vec![Series {
@@ -169,7 +177,10 @@ fn wanted_labels(matchers: &[LabelMatcher]) -> Labels {
     for (at, matcher) in matchers.iter().enumerate() {
         let matcher = matcher.matcher();
         let same_name = |other: &LabelMatcher| other.matcher().name == matcher.name;
-        let others = matchers.iter().enumerate().filter(|(other, _)| *other != at);
+        let others = matchers
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != at);
         let is_alone = !others.into_iter().any(|(_, other)| same_name(other));
         if matcher.op == MatchOp::Equal && *matcher.name != *METRIC_NAME && is_alone {
             labels.set(&matcher.name, &matcher.value);

@@ -24,8 +24,20 @@ struct Group {
 
 /// What is asked of a histogram at a step.
 trait Question {
-    fn native(&self, step: usize, histogram: &FloatHistogram, metric: &str, notes: &mut Notes) -> f64;
-    fn classic(&self, step: usize, buckets: Vec<ClassicBucket>, metric: &str, notes: &mut Notes) -> f64;
+    fn native(
+        &self,
+        step: usize,
+        histogram: &FloatHistogram,
+        metric: &str,
+        notes: &mut Notes,
+    ) -> f64;
+    fn classic(
+        &self,
+        step: usize,
+        buckets: Vec<ClassicBucket>,
+        metric: &str,
+        notes: &mut Notes,
+    ) -> f64;
 }
 
 struct Quantile<'a> {
@@ -40,11 +52,19 @@ struct Fraction {
 }
 
 impl Question for Quantile<'_> {
-    fn native(&self, step: usize, histogram: &FloatHistogram, metric: &str, notes: &mut Notes) -> f64 {
+    fn native(
+        &self,
+        step: usize,
+        histogram: &FloatHistogram,
+        metric: &str,
+        notes: &mut Notes,
+    ) -> f64 {
         let (value, not_numbers) = histogram.quantile(self.quantiles[step]);
         let text = match not_numbers {
             NotNumbers::None => return value,
-            NotNumbers::AreTheResult => "input to histogram_quantile has NaN observations, result is NaN",
+            NotNumbers::AreTheResult => {
+                "input to histogram_quantile has NaN observations, result is NaN"
+            }
             NotNumbers::SkewTheResult => {
                 "input to histogram_quantile has NaN observations, result is skewed higher"
             }
@@ -53,7 +73,13 @@ impl Question for Quantile<'_> {
         value
     }
 
-    fn classic(&self, step: usize, buckets: Vec<ClassicBucket>, metric: &str, notes: &mut Notes) -> f64 {
+    fn classic(
+        &self,
+        step: usize,
+        buckets: Vec<ClassicBucket>,
+        metric: &str,
+        notes: &mut Notes,
+    ) -> f64 {
         let (value, forced) = classic::quantile(self.quantiles[step], buckets);
         if forced {
             let text = "input to histogram_quantile needed to be fixed for monotonicity (see https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)";
@@ -64,7 +90,13 @@ impl Question for Quantile<'_> {
 }
 
 impl Question for Fraction {
-    fn native(&self, step: usize, histogram: &FloatHistogram, metric: &str, notes: &mut Notes) -> f64 {
+    fn native(
+        &self,
+        step: usize,
+        histogram: &FloatHistogram,
+        metric: &str,
+        notes: &mut Notes,
+    ) -> f64 {
         if histogram.sum.is_nan() {
             let text = "input to histogram_fraction has NaN observations, which are excluded from all fractions";
             notes.info(self.position, for_metric(text, metric));
@@ -85,11 +117,17 @@ impl Env<'_> {
         argument: &Node,
         grid: Grid,
     ) -> Result<Vec<Series>, QueryError> {
-        for quantile in quantiles.iter().filter(|quantile| !(0.0..=1.0).contains(*quantile)) {
+        for quantile in quantiles
+            .iter()
+            .filter(|quantile| !(0.0..=1.0).contains(*quantile))
+        {
             self.warn(share, annotations::invalid_quantile(*quantile));
         }
         let position = argument.position;
-        let question = Quantile { quantiles, position };
+        let question = Quantile {
+            quantiles,
+            position,
+        };
         self.asked(argument, grid, &question)
     }
 
@@ -105,14 +143,20 @@ impl Env<'_> {
             let quantiles = self.scalar(share, grid)?;
             let label = number::plain(quantiles[0]);
             for mut one in self.histogram_quantile(share, &quantiles, &arguments[0], grid)? {
-                one.labels = LabelsBuilder::from_labels(&one.labels).set(&name, &label).build();
+                one.labels = LabelsBuilder::from_labels(&one.labels)
+                    .set(&name, &label)
+                    .build();
                 all.push(one);
             }
         }
         Ok(all)
     }
 
-    pub(super) fn histogram_fraction(&self, arguments: &[Node], grid: Grid) -> Result<Vec<Series>, QueryError> {
+    pub(super) fn histogram_fraction(
+        &self,
+        arguments: &[Node],
+        grid: Grid,
+    ) -> Result<Vec<Series>, QueryError> {
         let question = Fraction {
             lower: self.scalar(&arguments[0], grid)?,
             upper: self.scalar(&arguments[1], grid)?,
@@ -159,11 +203,17 @@ fn answer(
     notes: &mut Notes,
 ) -> Option<f64> {
     let metric = group.labels.metric();
-    let mut natives = group.natives.iter().filter_map(|at| series[*at].row.histogram(step));
+    let mut natives = group
+        .natives
+        .iter()
+        .filter_map(|at| series[*at].row.histogram(step));
     let native = natives.next();
     let buckets = group.buckets.iter().filter_map(|(upper, at)| {
         let count = series[*at].row.float(step)?;
-        Some(ClassicBucket { upper: *upper, count })
+        Some(ClassicBucket {
+            upper: *upper,
+            count,
+        })
     });
     let buckets: Vec<ClassicBucket> = buckets.collect();
     match (native, buckets.is_empty()) {
@@ -212,11 +262,14 @@ fn groups(series: &[Series], argument: &Node, notes: &mut Notes) -> Vec<Group> {
         }
         let bound = one.labels.get(BUCKET);
         if let Some(upper) = number::parse(bound) {
-            let labels = LabelsBuilder::from_labels(&one.labels).remove(BUCKET).build();
+            let labels = LabelsBuilder::from_labels(&one.labels)
+                .remove(BUCKET)
+                .build();
             groups.of(labels).buckets.push((upper, at));
         } else {
             let metric = one.labels.metric();
-            let text = format!("bucket label {BUCKET:?} is missing or has a malformed value of {bound:?}");
+            let text =
+                format!("bucket label {BUCKET:?} is missing or has a malformed value of {bound:?}");
             notes.warn(argument.position, for_metric(&text, metric));
         }
     }

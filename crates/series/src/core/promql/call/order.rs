@@ -14,12 +14,20 @@ impl Env<'_> {
             return Ok(series);
         }
         let is_descending = call.function.ends_with("_desc");
-        let turned = |order: Ordering| if is_descending { order.reverse() } else { order };
+        let turned = |order: Ordering| {
+            if is_descending {
+                order.reverse()
+            } else {
+                order
+            }
+        };
         if call.function.starts_with("sort_by_label") {
             let names = call.arguments[1..].iter().map(|node| self.text(node, grid));
             let names: Vec<String> = names.collect::<Result<_, _>>()?;
             series.sort_by(|a, b| {
-                let by_names = names.iter().map(|name| natural(a.labels.get(name), b.labels.get(name)));
+                let by_names = names
+                    .iter()
+                    .map(|name| natural(a.labels.get(name), b.labels.get(name)));
                 let found = by_names.into_iter().find(|order| order.is_ne());
                 turned(found.unwrap_or_else(|| a.labels.cmp(&b.labels)))
             });
@@ -47,7 +55,10 @@ fn natural(left: &str, right: &str) -> Ordering {
         let order = match left_is_number && right_is_number {
             true => {
                 let (x, y) = (a.trim_start_matches('0'), b.trim_start_matches('0'));
-                x.len().cmp(&y.len()).then_with(|| x.cmp(y)).then_with(|| a.len().cmp(&b.len()))
+                x.len()
+                    .cmp(&y.len())
+                    .then_with(|| x.cmp(y))
+                    .then_with(|| a.len().cmp(&b.len()))
             }
             false => a.cmp(b),
         };
@@ -61,7 +72,9 @@ fn natural(left: &str, right: &str) -> Ordering {
 /// The run of digits or of other characters that a text begins with.
 fn run(text: &str) -> (&str, &str, bool) {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit());
-    let end = text.find(|c: char| c.is_ascii_digit() != is_number).unwrap_or(text.len());
+    let end = text
+        .find(|c: char| c.is_ascii_digit() != is_number)
+        .unwrap_or(text.len());
     let (run, rest) = text.split_at(end);
     (run, rest, is_number)
 }

@@ -14,7 +14,11 @@ pub(super) fn lookup(name: &str) -> Option<fn(f64, &[f64; 2]) -> Option<f64>> {
         },
         "days_in_month" => |at, _| {
             let (year, month, _) = date(at);
-            let next = if month == 12 { days_before(year + 1, 1) } else { days_before(year, month + 1) };
+            let next = if month == 12 {
+                days_before(year + 1, 1)
+            } else {
+                days_before(year, month + 1)
+            };
             Some((next - days_before(year, month)) as f64)
         },
         "month" => |at, _| Some(date(at).1 as f64),

@@ -93,11 +93,16 @@ impl FloatHistogram {
         let sides = [&self.positive, &self.negative];
         let first_empty_from = |reach: f64, side: &Side| {
             let touched = side.iter().rev();
-            let mut touched = touched.map(|(index, _)| (self.upper_bound(*index - 1), self.upper_bound(*index)));
-            touched.find(|(lower, _)| *lower < reach).map_or(reach, |(_, upper)| upper.max(reach))
+            let mut touched =
+                touched.map(|(index, _)| (self.upper_bound(*index - 1), self.upper_bound(*index)));
+            touched
+                .find(|(lower, _)| *lower < reach)
+                .map_or(reach, |(_, upper)| upper.max(reach))
         };
         loop {
-            let wider = sides.iter().fold(reach, |reach, side| first_empty_from(reach, side));
+            let wider = sides
+                .iter()
+                .fold(reach, |reach, side| first_empty_from(reach, side));
             if wider <= reach {
                 break;
             }
@@ -260,7 +265,9 @@ impl FloatHistogram {
             return true;
         }
         let before = before.with_schema(self.schema);
-        let fell = |now: &Side, before: &Side| merge(now, before, -1.0).iter().any(|(_, left)| *left < 0.0);
+        let fell = |now: &Side, before: &Side| {
+            merge(now, before, -1.0).iter().any(|(_, left)| *left < 0.0)
+        };
         fell(&self.positive, &before.positive) || fell(&self.negative, &before.negative)
     }
 }

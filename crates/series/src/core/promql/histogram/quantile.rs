@@ -84,7 +84,11 @@ impl FloatHistogram {
                 false => (bucket.upper, notes),
             };
         }
-        rank = if forward { rank - (count - bucket.count) } else { count - rank };
+        rank = if forward {
+            rank - (count - bucket.count)
+        } else {
+            count - rank
+        };
         (self.within(&bucket, rank / bucket.count), notes)
     }
 
@@ -125,7 +129,11 @@ impl FloatHistogram {
             return 0.0;
         }
         let in_buckets: f64 = self.buckets().iter().map(|bucket| bucket.count).sum();
-        let count = if self.sum.is_nan() { in_buckets.min(self.count) } else { self.count };
+        let count = if self.sum.is_nan() {
+            in_buckets.min(self.count)
+        } else {
+            self.count
+        };
         let (from, to) = (self.rank_of(lower, count), self.rank_of(upper, count));
         (to.min(count) - from.min(count)) / self.count
     }
@@ -141,7 +149,11 @@ impl FloatHistogram {
             if bucket.upper > value {
                 // What lies above the last bound may lie anywhere: none of it counts as below.
                 let is_open = bucket.upper == f64::INFINITY && self.is_custom();
-                let share = if is_open { 0.0 } else { self.share_below(&bucket, value) };
+                let share = if is_open {
+                    0.0
+                } else {
+                    self.share_below(&bucket, value)
+                };
                 return rank + bucket.count * share;
             }
             rank += bucket.count;
@@ -157,15 +169,27 @@ impl FloatHistogram {
             let middle = if bucket.lower <= 0.0 && bucket.upper >= 0.0 && !self.is_custom() {
                 0.0
             } else if self.is_custom() {
-                let lower = if bucket.lower == f64::NEG_INFINITY { 0.0 } else { bucket.lower };
-                let upper = if bucket.upper == f64::INFINITY { bucket.lower } else { bucket.upper };
+                let lower = if bucket.lower == f64::NEG_INFINITY {
+                    0.0
+                } else {
+                    bucket.lower
+                };
+                let upper = if bucket.upper == f64::INFINITY {
+                    bucket.lower
+                } else {
+                    bucket.upper
+                };
                 (lower + upper) / 2.0
             } else {
                 let middle = (bucket.lower * bucket.upper).sqrt();
                 if bucket.upper < 0.0 { -middle } else { middle }
             };
             let delta = middle - mean;
-            super::super::kahan::add(bucket.count * delta * delta, &mut variance, &mut compensation);
+            super::super::kahan::add(
+                bucket.count * delta * delta,
+                &mut variance,
+                &mut compensation,
+            );
         }
         (variance + compensation) / self.count
     }

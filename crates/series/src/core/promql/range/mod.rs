@@ -85,7 +85,9 @@ struct RangeFunction {
 fn lookup(name: &str) -> Option<RangeFunction> {
     let wants_drops = matches!(name, "rate" | "increase" | "resets");
     let keeps_name = matches!(name, "last_over_time" | "first_over_time");
-    let apply = rates::lookup(name).or_else(|| over_time::lookup(name)).or_else(|| regression::lookup(name))?;
+    let apply = rates::lookup(name)
+        .or_else(|| over_time::lookup(name))
+        .or_else(|| regression::lookup(name))?;
     Some(RangeFunction {
         apply,
         keeps_name,
@@ -127,7 +129,10 @@ impl Env<'_> {
         grid: Grid,
         consumer: &(impl Fn() -> C + Sync),
     ) -> Result<Vec<C>, QueryError> {
-        let scalars = call.arguments.iter().filter(|node| node.kind() == Kind::Scalar);
+        let scalars = call
+            .arguments
+            .iter()
+            .filter(|node| node.kind() == Kind::Scalar);
         let arguments: Result<_, _> = scalars.map(|node| self.scalar(node, grid)).collect();
         let (reach, range_ms) = match &range.part {
             Part::Range(selector, range_ms) => (selector.reach, *range_ms),
@@ -211,7 +216,10 @@ impl Prepared<'_> {
         if is_rate && !context.metric.is_empty() && !is_counter_name(context.metric) {
             let has_floats = (0..self.grid.count).any(|step| row.float(step).is_some());
             if has_floats {
-                notes.info(self.range, annotations::possible_non_counter(context.metric));
+                notes.info(
+                    self.range,
+                    annotations::possible_non_counter(context.metric),
+                );
             }
         }
         let incoming = Incoming {
@@ -246,13 +254,20 @@ impl Prepared<'_> {
             if floats.is_empty() && histograms.is_empty() {
                 continue;
             }
-            while drops.get(dropped.start).is_some_and(|at| *at <= floats.start) {
+            while drops
+                .get(dropped.start)
+                .is_some_and(|at| *at <= floats.start)
+            {
                 dropped.start += 1;
             }
             while drops.get(dropped.end).is_some_and(|at| *at < floats.end) {
                 dropped.end += 1;
             }
-            let argument = |at: usize| self.arguments.get(at).map_or(f64::NAN, |values| values[step]);
+            let argument = |at: usize| {
+                self.arguments
+                    .get(at)
+                    .map_or(f64::NAN, |values| values[step])
+            };
             let window = Window {
                 times: &columns.times[floats.clone()],
                 values: &columns.values[floats.clone()],

@@ -11,12 +11,18 @@ pub(super) fn lookup(name: &str) -> Option<fn(&Window<'_>, &mut Notes) -> Outcom
     Some(match name {
         "sum_over_time" => sum,
         "avg_over_time" => average,
-        "count_over_time" => |window, _| float((window.values.len() + window.histograms.len()) as f64),
+        "count_over_time" => {
+            |window, _| float((window.values.len() + window.histograms.len()) as f64)
+        }
         "present_over_time" | "absent_over_time" => |_, _| float(1.0),
         "min_over_time" => |window, notes| extreme(window, notes, |now, best| now < best),
         "max_over_time" => |window, notes| extreme(window, notes, |now, best| now > best),
-        "ts_of_min_over_time" => |window, notes| extreme_time(window, notes, |now, best| now <= best),
-        "ts_of_max_over_time" => |window, notes| extreme_time(window, notes, |now, best| now >= best),
+        "ts_of_min_over_time" => {
+            |window, notes| extreme_time(window, notes, |now, best| now <= best)
+        }
+        "ts_of_max_over_time" => {
+            |window, notes| extreme_time(window, notes, |now, best| now >= best)
+        }
         "last_over_time" => |window, _| Ok(last(window).map(|(_, point)| point)),
         "first_over_time" => |window, _| Ok(first(window).map(|(_, point)| point)),
         "ts_of_last_over_time" => |window, _| time_of(last(window)),
@@ -45,14 +51,23 @@ fn add_up(window: &Window<'_>, notes: &mut Notes) -> Option<FloatHistogram> {
         match total.add(histogram) {
             Ok(reconciled) => {
                 if reconciled.bounds {
-                    notes.info(window.series.range, annotations::bounds_reconciled("aggregation"));
+                    notes.info(
+                        window.series.range,
+                        annotations::bounds_reconciled("aggregation"),
+                    );
                 }
                 if reconciled.reset_collision {
-                    notes.warn(window.series.range, annotations::reset_collision("aggregation"));
+                    notes.warn(
+                        window.series.range,
+                        annotations::reset_collision("aggregation"),
+                    );
                 }
             }
             Err(_) => {
-                notes.warn(window.series.range, annotations::mixed_schemas(window.series.metric));
+                notes.warn(
+                    window.series.range,
+                    annotations::mixed_schemas(window.series.metric),
+                );
                 return None;
             }
         }
@@ -119,7 +134,10 @@ fn last(window: &Window<'_>) -> Option<(TimeMs, Point)> {
 
 fn first(window: &Window<'_>) -> Option<(TimeMs, Point)> {
     let float = window.times.first().zip(window.values.first());
-    let histogram = window.histogram_times.first().zip(window.histograms.first());
+    let histogram = window
+        .histogram_times
+        .first()
+        .zip(window.histograms.first());
     match (float, histogram) {
         (Some((time, value)), other) if other.is_none_or(|(later, _)| later > time) => {
             Some((*time, Point::Float(*value)))
@@ -173,7 +191,11 @@ pub(crate) fn quantile_of(q: f64, values: &mut [f64]) -> f64 {
     if q > 1.0 {
         return f64::INFINITY;
     }
-    values.sort_by(|a, b| b.is_nan().cmp(&a.is_nan()).then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal)));
+    values.sort_by(|a, b| {
+        b.is_nan()
+            .cmp(&a.is_nan())
+            .then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
+    });
     let rank = q * (values.len() - 1) as f64;
     let lower = rank.floor() as usize;
     let upper = (lower + 1).min(values.len() - 1);

@@ -44,7 +44,10 @@ fn extrapolated(window: &Window<'_>, notes: &mut Notes, change: Change) -> Optio
         let first = window.values[0];
         let mut difference = window.values[window.values.len() - 1] - first;
         if is_counter {
-            let before = window.drops.iter().map(|at| window.values[at - window.base - 1]);
+            let before = window
+                .drops
+                .iter()
+                .map(|at| window.values[at - window.base - 1]);
             difference = before.fold(difference, |sum, value| sum + value);
         }
         (window.times, Point::Float(difference), (difference, first))
@@ -107,7 +110,10 @@ fn histogram_difference(
     // What was before a reset has nothing to do with what came after it, not even in its bounds.
     let starts_anew = is_counter && all[1].is_reset_since(&all[0]);
     let compared = if starts_anew { &all[1..] } else { all };
-    if compared.iter().any(|histogram| histogram.is_custom() != last.is_custom()) {
+    if compared
+        .iter()
+        .any(|histogram| histogram.is_custom() != last.is_custom())
+    {
         notes.warn(series.range, annotations::mixed_schemas(series.metric));
         return None;
     }
@@ -136,7 +142,12 @@ fn histogram_difference(
 fn newest_two(window: &Window<'_>) -> Vec<(TimeMs, Point)> {
     let floats = window.times.iter().zip(window.values).rev().take(2);
     let floats = floats.map(|(time, value)| (*time, Point::Float(*value)));
-    let histograms = window.histogram_times.iter().zip(window.histograms).rev().take(2);
+    let histograms = window
+        .histogram_times
+        .iter()
+        .zip(window.histograms)
+        .rev()
+        .take(2);
     let histograms = histograms.map(|(time, value)| (*time, Point::Histogram(value.clone())));
     let mut newest: Vec<_> = floats.chain(histograms).collect();
     newest.sort_by_key(|(time, _)| *time);
@@ -156,7 +167,11 @@ fn instant(window: &Window<'_>, notes: &mut Notes, is_rate: bool) -> Option<Poin
     let divisor = if is_rate { seconds } else { 1.0 };
     match (before, last) {
         (Point::Float(before), Point::Float(last)) => {
-            let difference = if is_rate && last < before { *last } else { last - before };
+            let difference = if is_rate && last < before {
+                *last
+            } else {
+                last - before
+            };
             Some(Point::Float(difference / divisor))
         }
         (Point::Histogram(before), Point::Histogram(last)) => {

@@ -58,7 +58,9 @@ fn line(window: &Window<'_>, at: TimeMs) -> (f64, f64) {
 fn smoothed(window: &Window<'_>, notes: &mut Notes) -> Outcome {
     let [smoothing, trending] = window.arguments;
     let refuse = |what: &str, short: &str, got: f64| {
-        QueryError::execution(format!("invalid {what} factor. Expected: 0 < {short} < 1, got: {got:.6}"))
+        QueryError::execution(format!(
+            "invalid {what} factor. Expected: 0 < {short} < 1, got: {got:.6}"
+        ))
     };
     let is_share = |factor: f64| factor > 0.0 && factor < 1.0;
     if !is_share(smoothing) {

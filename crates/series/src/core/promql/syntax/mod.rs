@@ -9,7 +9,7 @@ mod parse;
 mod tokens;
 
 pub(crate) use parse::parse;
-pub(crate) use tokens::unquote;
+pub(crate) use tokens::unquote as unquote_literal;
 
 use super::source::LabelMatcher;
 use crate::model::TimeMs;

@@ -7,8 +7,8 @@ use promql_parser::parser as foreign;
 
 use super::tokens::{Shape, Token, split, unquote};
 use super::{
-    Aggregate, Aggregator, At, Binary, Call, Cardinality, Grouping, Node, Operator, Part,
-    Position, Reach, Selector, Subquery,
+    Aggregate, Aggregator, At, Binary, Call, Cardinality, Grouping, Node, Operator, Part, Position,
+    Reach, Selector, Subquery,
 };
 use crate::core::promql::error::QueryError;
 use crate::core::promql::source::LabelMatcher;
@@ -72,14 +72,18 @@ impl<'a> Walk<'a> {
     }
 
     fn next(&mut self) -> Result<Token<'a>, QueryError> {
-        let token = self.peek().ok_or_else(|| refuse("unexpected end of input"))?;
+        let token = self
+            .peek()
+            .ok_or_else(|| refuse("unexpected end of input"))?;
         self.at += 1;
         Ok(token)
     }
 
     fn is_next(&self, text: &str) -> bool {
         let next = self.peek();
-        next.is_some_and(|token| token.shape != Shape::Text && token.text.eq_ignore_ascii_case(text))
+        next.is_some_and(|token| {
+            token.shape != Shape::Text && token.text.eq_ignore_ascii_case(text)
+        })
     }
 
     /// Takes the token if it is this one.
@@ -187,7 +191,9 @@ impl<'a> Walk<'a> {
         let name = self.next()?.text.to_ascii_lowercase();
         let mut names = Operator::NAMES.iter();
         let operator = names.find(|(other, _)| **other == *name);
-        let operator = operator.ok_or_else(|| refuse(&format!("unexpected {name:?}")))?.1;
+        let operator = operator
+            .ok_or_else(|| refuse(&format!("unexpected {name:?}")))?
+            .1;
         self.takes("bool");
         if self.takes("on") || self.takes("ignoring") {
             self.skip_group("(", ")");
@@ -196,7 +202,11 @@ impl<'a> Walk<'a> {
             self.skip_group("(", ")");
         }
         while self.is_next("fill") || self.is_next("fill_left") || self.is_next("fill_right") {
-            if self.tokens.get(self.at + 1).is_none_or(|token| token.text != "(") {
+            if self
+                .tokens
+                .get(self.at + 1)
+                .is_none_or(|token| token.text != "(")
+            {
                 break;
             }
             self.at += 1;
@@ -205,8 +215,12 @@ impl<'a> Walk<'a> {
         let right = self.node(&tree.rhs)?;
         let modifier = tree.modifier.clone().unwrap_or_default();
         let (cardinality, include) = match &modifier.card {
-            foreign::VectorMatchCardinality::ManyToOne(labels) => (Cardinality::ManyToOne, names_of(labels)),
-            foreign::VectorMatchCardinality::OneToMany(labels) => (Cardinality::OneToMany, names_of(labels)),
+            foreign::VectorMatchCardinality::ManyToOne(labels) => {
+                (Cardinality::ManyToOne, names_of(labels))
+            }
+            foreign::VectorMatchCardinality::OneToMany(labels) => {
+                (Cardinality::OneToMany, names_of(labels))
+            }
             _ => (Cardinality::OneToOne, Vec::new()),
         };
         let constant = left.constant && right.constant;
@@ -227,7 +241,9 @@ impl<'a> Walk<'a> {
         let name = self.next()?.text.to_ascii_lowercase();
         let mut names = Aggregator::NAMES.iter();
         let aggregator = names.find(|(other, _)| **other == *name);
-        let aggregator = aggregator.ok_or_else(|| refuse(&format!("unexpected {name:?}")))?.1;
+        let aggregator = aggregator
+            .ok_or_else(|| refuse(&format!("unexpected {name:?}")))?
+            .1;
         if self.takes("by") || self.takes("without") {
             self.skip_group("(", ")");
         }
@@ -274,7 +290,8 @@ impl<'a> Walk<'a> {
         }
         self.expect(")")?;
         let function = tree.func.name;
-        let constant = !TIME_DEPENDENT.contains(&function) && arguments.iter().all(|node| node.constant);
+        let constant =
+            !TIME_DEPENDENT.contains(&function) && arguments.iter().all(|node| node.constant);
         let call = Call {
             function,
             arguments,
@@ -335,7 +352,11 @@ impl<'a> Walk<'a> {
 }
 
 fn names_of(labels: &foreign_label::Labels) -> Vec<Box<str>> {
-    let mut names: Vec<Box<str>> = labels.labels.iter().map(|name| name.as_str().into()).collect();
+    let mut names: Vec<Box<str>> = labels
+        .labels
+        .iter()
+        .map(|name| name.as_str().into())
+        .collect();
     names.sort();
     names.dedup();
     names
@@ -369,10 +390,12 @@ fn reach(offset: Option<&foreign::Offset>, at: Option<&foreign::AtModifier>) -> 
     let at = at.map(|at| match at {
         foreign::AtModifier::Start => At::Start,
         foreign::AtModifier::End => At::End,
-        foreign::AtModifier::At(time) => At::Time(match time.duration_since(SystemTime::UNIX_EPOCH) {
-            Ok(after) => millis(after),
-            Err(before) => -millis(before.duration()),
-        }),
+        foreign::AtModifier::At(time) => {
+            At::Time(match time.duration_since(SystemTime::UNIX_EPOCH) {
+                Ok(after) => millis(after),
+                Err(before) => -millis(before.duration()),
+            })
+        }
     });
     Reach { offset_ms, at }
 }

@@ -36,7 +36,11 @@ fn text_end(text: &str) -> usize {
     let quote = bytes[0];
     let mut at = 1;
     while at < bytes.len() && bytes[at] != quote {
-        at += if bytes[at] == b'\\' && quote != b'`' { 2 } else { 1 };
+        at += if bytes[at] == b'\\' && quote != b'`' {
+            2
+        } else {
+            1
+        };
     }
     (at + 1).min(text.len())
 }
@@ -64,7 +68,10 @@ fn word_end(text: &str) -> usize {
 
 /// The token that a text begins with: its shape and length.
 fn first(text: &str, in_brackets: bool) -> (Shape, usize) {
-    let next = text.chars().next().expect("the caller saw that there is something");
+    let next = text
+        .chars()
+        .next()
+        .expect("the caller saw that there is something");
     let after = text[next.len_utf8()..].chars().next();
     match next {
         '"' | '\'' | '`' => (Shape::Text, text_end(text)),
@@ -135,7 +142,10 @@ fn check(tokens: &[Token<'_>]) -> Result<(), QueryError> {
                 let message = "unexpected \"or\" in label matching, expected \",\" or \"}\"";
                 return Err(refuse(message.to_owned()));
             }
-            text if ["and", "or", "unless", "atan2"].iter().any(|word| text.eq_ignore_ascii_case(word)) => {
+            text if ["and", "or", "unless", "atan2"]
+                .iter()
+                .any(|word| text.eq_ignore_ascii_case(word)) =>
+            {
                 operators += 1;
             }
             _ => {}
@@ -156,8 +166,13 @@ fn check_duration(tokens: &[Token<'_>]) -> Result<(), QueryError> {
         return Ok(());
     };
     let is_number = last.shape == Shape::Number
-        || ["inf", "nan"].iter().any(|word| last.text.eq_ignore_ascii_case(word));
-    let signs = before.iter().rev().take_while(|token| matches!(token.text, "+" | "-"));
+        || ["inf", "nan"]
+            .iter()
+            .any(|word| last.text.eq_ignore_ascii_case(word));
+    let signs = before
+        .iter()
+        .rev()
+        .take_while(|token| matches!(token.text, "+" | "-"));
     let owner = before.iter().rev().nth(signs.count());
     let is_duration = owner.is_some_and(|owner| {
         matches!(owner.text, "[" | ":") || owner.text.eq_ignore_ascii_case("offset")
@@ -196,7 +211,8 @@ pub(crate) fn unquote(literal: &str) -> Option<Vec<u8>> {
             let code = u32::from_str_radix(rest.get(skipped..skipped + length)?, radix).ok()?;
             match length {
                 2 | 3 => bytes.push(u8::try_from(code).ok()?),
-                _ => bytes.extend_from_slice(char::from_u32(code)?.encode_utf8(&mut [0; 4]).as_bytes()),
+                _ => bytes
+                    .extend_from_slice(char::from_u32(code)?.encode_utf8(&mut [0; 4]).as_bytes()),
             }
             rest = &rest[skipped + length..];
             continue;

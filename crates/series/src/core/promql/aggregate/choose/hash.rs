@@ -48,7 +48,10 @@ fn xxhash64(input: &[u8]) -> u64 {
             }
         }
         let turns = [1, 7, 12, 18];
-        let turned = lanes.iter().zip(turns).map(|(lane, turn)| lane.rotate_left(turn));
+        let turned = lanes
+            .iter()
+            .zip(turns)
+            .map(|(lane, turn)| lane.rotate_left(turn));
         hash = turned.fold(0, u64::wrapping_add);
         for lane in lanes {
             hash = (hash ^ round(0, lane)).wrapping_mul(P1).wrapping_add(P4);
@@ -66,7 +69,9 @@ fn xxhash64(input: &[u8]) -> u64 {
         rest = &rest[4..];
     }
     for byte in rest {
-        hash = (hash ^ u64::from(*byte).wrapping_mul(P5)).rotate_left(11).wrapping_mul(P1);
+        hash = (hash ^ u64::from(*byte).wrapping_mul(P5))
+            .rotate_left(11)
+            .wrapping_mul(P1);
     }
     hash = (hash ^ (hash >> 33)).wrapping_mul(P2);
     hash = (hash ^ (hash >> 29)).wrapping_mul(P3);
