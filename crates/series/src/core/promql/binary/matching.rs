@@ -11,6 +11,9 @@ use super::operate::Operation;
 use super::{by_signature, signature};
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME};
 
+const MUST_BE_EXPLICIT: &str =
+    "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)";
+
 /// Results as they are found.
 struct Results<'a> {
     env: &'a Env<'a>,
@@ -145,9 +148,7 @@ impl Results<'_> {
                 let kept = self.pair(key, (Some(*at), single), (&point, &other), step, notes)?;
                 matches += usize::from(kept);
                 if matches > 1 && self.binary.cardinality == Cardinality::OneToOne {
-                    return Err(QueryError::execution(
-                        "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)",
-                    ));
+                    return Err(QueryError::execution(MUST_BE_EXPLICIT));
                 }
             }
             if let (false, Some(_), Some(fill)) = (seen, single, fill_many) {
@@ -180,9 +181,10 @@ impl Results<'_> {
         };
         let row = &mut self.series[at].row;
         if row.has(step) {
-            return Err(QueryError::execution(
-                "multiple matches for labels: grouping labels must ensure unique matches",
-            ));
+            return Err(QueryError::execution(match self.binary.cardinality {
+                Cardinality::OneToOne => MUST_BE_EXPLICIT,
+                _ => "multiple matches for labels: grouping labels must ensure unique matches",
+            }));
         }
         row.set(step, Some(result));
         Ok(true)

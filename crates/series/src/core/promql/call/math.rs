@@ -8,7 +8,7 @@ use super::super::syntax::Call;
 use super::{time, unknown};
 use crate::model::Labels;
 
-type OfFloat = fn(f64, &[f64; 2]) -> Option<f64>;
+pub(super) type OfFloat = fn(f64, &[f64; 2]) -> Option<f64>;
 type OfHistogram = fn(&FloatHistogram) -> f64;
 
 impl Env<'_> {

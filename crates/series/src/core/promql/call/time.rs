@@ -1,10 +1,12 @@
 //! Functions of time: what a number of seconds since 1970 is in the calendar, UTC.
 
+use super::math::OfFloat;
+
 const DAY: i64 = 86_400;
 
-pub(super) fn lookup(name: &str) -> Option<fn(f64, &[f64; 2]) -> Option<f64>> {
+pub(super) fn lookup(name: &str) -> Option<OfFloat> {
     Some(match name {
-        "minute" => |at, _| Some(seconds(at).rem_euclid(3600) as f64 / 60.0).map(f64::floor),
+        "minute" => |at, _| Some((seconds(at).rem_euclid(3600) / 60) as f64),
         "hour" => |at, _| Some((seconds(at).rem_euclid(DAY) / 3600) as f64),
         "day_of_week" => |at, _| Some((seconds(at).div_euclid(DAY) + 4).rem_euclid(7) as f64),
         "day_of_month" => |at, _| Some(date(at).2 as f64),

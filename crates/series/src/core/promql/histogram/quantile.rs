@@ -161,7 +161,8 @@ impl FloatHistogram {
         all
     }
 
-    /// The variance of the observations, each taken to lie in the middle of its bucket.
+    /// The variance of the observations, each taken to lie in the middle of its bucket; infinite where one has
+    /// no end.
     pub(crate) fn variance(&self) -> f64 {
         let mean = self.sum / self.count;
         let (mut variance, mut compensation) = (0.0, 0.0);
@@ -169,17 +170,7 @@ impl FloatHistogram {
             let middle = if bucket.lower <= 0.0 && bucket.upper >= 0.0 && !self.is_custom() {
                 0.0
             } else if self.is_custom() {
-                let lower = if bucket.lower == f64::NEG_INFINITY {
-                    0.0
-                } else {
-                    bucket.lower
-                };
-                let upper = if bucket.upper == f64::INFINITY {
-                    bucket.lower
-                } else {
-                    bucket.upper
-                };
-                (lower + upper) / 2.0
+                (bucket.lower + bucket.upper) / 2.0
             } else {
                 let middle = (bucket.lower * bucket.upper).sqrt();
                 if bucket.upper < 0.0 { -middle } else { middle }

@@ -104,7 +104,7 @@ fn histogram_difference(
     if is_counter && all.iter().any(|histogram| is_gauge(histogram)) {
         notes.warn(series.range, annotations::not_a_counter(series.metric));
     }
-    if !is_counter && !(is_gauge(&all[0]) && is_gauge(last)) {
+    if !(is_counter || is_gauge(&all[0]) && is_gauge(last)) {
         notes.warn(series.range, annotations::not_a_gauge(series.metric));
     }
     // What was before a reset has nothing to do with what came after it, not even in its bounds.
@@ -199,7 +199,7 @@ fn instant_difference(
     if is_rate && (is_gauge(before) || is_gauge(last)) {
         notes.warn(series.range, annotations::not_a_counter(series.metric));
     }
-    if !is_rate && !(is_gauge(before) && is_gauge(last)) {
+    if !(is_rate || is_gauge(before) && is_gauge(last)) {
         notes.warn(series.range, annotations::not_a_gauge(series.metric));
     }
     let mut difference = last.clone();

@@ -210,10 +210,6 @@ impl Operator {
             Equal | NotEqual | Greater | Less | GreaterOrEqual | LessOrEqual
         )
     }
-
-    pub(crate) fn is_set(self) -> bool {
-        matches!(self, Self::And | Self::Or | Self::Unless)
-    }
 }
 
 /// How many series of one side may match one of the other.
