@@ -184,27 +184,32 @@ fn matrix(series: Vec<Series>, grid: Grid) -> Result {
     sorted(points.filter(has_points).collect())
 }
 
-/// Takes away names that are no longer true. Series that become the same are put together, unless they have samples
-/// at the same step.
-fn finished(series: Vec<Series>) -> std::result::Result<Vec<Series>, QueryError> {
+/// Takes away names that are no longer true.
+fn finished(mut series: Vec<Series>) -> std::result::Result<Vec<Series>, QueryError> {
+    for one in &mut series {
+        if one.drop_name && !one.labels.metric().is_empty() {
+            let mut labels = LabelsBuilder::from_labels(&one.labels);
+            one.labels = labels.remove(METRIC_NAME).build();
+        }
+    }
+    merged(series)
+}
+
+/// Puts series together that have the same labels.
+///
+/// # Errors
+/// When two of them have samples at the same step.
+pub(crate) fn merged(series: Vec<Series>) -> std::result::Result<Vec<Series>, QueryError> {
     let mut by_labels: HashMap<Labels, usize> = HashMap::with_capacity(series.len());
     let mut result: Vec<Series> = Vec::with_capacity(series.len());
-    for mut one in series {
-        if one.drop_name && !one.labels.metric().is_empty() {
-            one.labels = LabelsBuilder::from_labels(&one.labels)
-                .remove(METRIC_NAME)
-                .build();
-        }
+    for one in series {
         let at = *by_labels.entry(one.labels.clone()).or_insert(result.len());
         if at == result.len() {
             result.push(one);
             continue;
         }
         let row = &mut result[at].row;
-        for step in 0..one.row.values.len() {
-            if !one.row.has(step) {
-                continue;
-            }
+        for step in (0..one.row.values.len()).filter(|step| one.row.has(*step)) {
             if row.has(step) {
                 return Err(QueryError::execution(
                     "vector cannot contain metrics with the same labelset",

@@ -156,7 +156,7 @@ impl<'a> Env<'a> {
             Part::Paren(inner) => self.eval(inner, grid),
             Part::Negation(inner) => Ok(negated(self.eval(inner, grid)?)),
             Part::Binary(binary) => self.binary(node, binary, grid),
-            Part::Aggregate(aggregate) => Ok(Value::Vector(self.aggregate(node, aggregate, grid)?)),
+            Part::Aggregate(aggregate) => Ok(Value::Vector(self.aggregate(aggregate, grid)?)),
             Part::Call(call) => self.call(node, call, grid),
             Part::Selector(_) => Ok(Value::Vector(self.collected(node, grid)?)),
             Part::Range(..) | Part::Subquery(_) => Err(QueryError::execution(

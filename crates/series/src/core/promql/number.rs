@@ -27,6 +27,18 @@ pub fn short(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
+/// As labels of OpenMetrics have them: a whole number is shown to be one of floating point.
+pub(crate) fn open_metrics(value: f64) -> String {
+    let text = short(value);
+    match text
+        .bytes()
+        .all(|byte| byte == b'-' || byte.is_ascii_digit())
+    {
+        true => text + ".0",
+        false => text,
+    }
+}
+
 /// The number a text stands for, in any of PromQL's ways: decimal, hexadecimal, `Inf`, `NaN`.
 pub fn parse(text: &str) -> Option<f64> {
     let (negative, digits) = match text.as_bytes().first()? {

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use super::super::annotations::{self, Notes};
 use super::super::error::QueryError;
 use super::super::eval::{Consumer, Env, Incoming};
-use super::super::histogram::FloatHistogram;
+use super::super::histogram::{FloatHistogram, SaidOfResets};
 use super::super::kahan::{self, Mean};
 use super::super::row::{Grid, Point, Row, Series};
-use super::super::syntax::{Aggregate, Aggregator, Grouping, Node, Position};
+use super::super::syntax::{Aggregate, Aggregator, Grouping, Position};
 use super::group_of;
 use crate::model::Labels;
 
@@ -26,6 +26,7 @@ struct Cell {
     failed: bool,
     /// The sum would have been infinite, so that `value` is a mean.
     is_mean: bool,
+    said: SaidOfResets,
 }
 
 struct Group {
@@ -48,7 +49,6 @@ struct Groups<'a> {
 
 pub(super) fn folded(
     env: &Env<'_>,
-    _node: &Node,
     aggregate: &Aggregate,
     grid: Grid,
 ) -> Result<Vec<Series>, QueryError> {
@@ -92,7 +92,14 @@ impl Consumer for Groups<'_> {
             match row.get(step) {
                 Some(Point::Float(value)) => group.cells[step].take(aggregator, value),
                 Some(Point::Histogram(histogram)) => {
-                    group.histogram(aggregator, step, &histogram, position, incoming.notes);
+                    group.histogram(
+                        aggregator,
+                        step,
+                        &histogram,
+                        incoming.labels.metric(),
+                        position,
+                        incoming.notes,
+                    );
                 }
                 None => {}
             }
@@ -135,7 +142,7 @@ impl Groups<'_> {
             }
             for (step, sum) in group.sums.into_iter().enumerate() {
                 if let Some(sum) = sum {
-                    mine.add(step, &sum, self.position, notes);
+                    mine.add(step, &sum, "", self.position, notes);
                 }
             }
         }
@@ -220,16 +227,18 @@ impl Cell {
     fn merge(&mut self, aggregator: Aggregator, other: &Self) {
         self.histograms |= other.histograms;
         self.failed |= other.failed;
+        self.said.merge(other.said);
         if !other.floats {
             self.count += other.count;
             return;
         }
         if !self.floats {
             let count = self.count;
-            let (histograms, failed) = (self.histograms, self.failed);
+            let (histograms, failed, said) = (self.histograms, self.failed, self.said);
             *self = Self {
                 histograms,
                 failed,
+                said,
                 count: count + other.count,
                 ..*other
             };
@@ -289,6 +298,7 @@ impl Group {
         aggregator: Aggregator,
         step: usize,
         histogram: &FloatHistogram,
+        metric: &str,
         position: Position,
         notes: &mut Notes,
     ) {
@@ -301,7 +311,8 @@ impl Group {
             Aggregator::Sum | Aggregator::Avg => {
                 cell.histograms = true;
                 cell.count += 1.0;
-                self.add(step, histogram, position, notes);
+                cell.said.take(histogram.counter_reset);
+                self.add(step, histogram, metric, position, notes);
             }
             _ => {
                 let text = annotations::histogram_ignored_in_aggregation(aggregator.name());
@@ -314,6 +325,7 @@ impl Group {
         &mut self,
         step: usize,
         histogram: &FloatHistogram,
+        metric: &str,
         position: Position,
         notes: &mut Notes,
     ) {
@@ -327,13 +339,10 @@ impl Group {
                 if reconciled.bounds {
                     notes.info(position, annotations::bounds_reconciled("aggregation"));
                 }
-                if reconciled.reset_collision {
-                    notes.warn(position, annotations::reset_collision("aggregation"));
-                }
             }
             Err(_) => {
                 self.cells[step].failed = true;
-                notes.warn(position, annotations::mixed_schemas(""));
+                notes.warn(position, annotations::mixed_schemas(metric));
             }
         }
     }
@@ -357,6 +366,9 @@ impl Group {
             return None;
         }
         let mut sum = self.sums.get_mut(step)?.take()?;
+        if cell.said.contradict() {
+            notes.warn(position, annotations::reset_collision("aggregation"));
+        }
         if aggregator == Aggregator::Avg {
             sum.divide(cell.count);
         }

@@ -6,13 +6,13 @@ mod fold;
 use super::error::QueryError;
 use super::eval::Env;
 use super::row::{Grid, Series};
-use super::syntax::{Aggregate, Aggregator, Grouping, Node};
+use super::syntax::{Aggregate, Aggregator, Grouping};
 use crate::model::{Labels, METRIC_NAME};
 
 impl Env<'_> {
     pub(crate) fn aggregate(
         &self,
-        node: &Node,
+
         aggregate: &Aggregate,
         grid: Grid,
     ) -> Result<Vec<Series>, QueryError> {
@@ -21,7 +21,7 @@ impl Env<'_> {
             TopK | BottomK | LimitK | LimitRatio => self.chosen(aggregate, grid),
             CountValues => self.counted_values(aggregate, grid),
             Quantile => self.quantiles(aggregate, grid),
-            _ => fold::folded(self, node, aggregate, grid),
+            _ => fold::folded(self, aggregate, grid),
         }
     }
 }

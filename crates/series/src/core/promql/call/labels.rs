@@ -1,13 +1,12 @@
 //! `label_replace` and `label_join`.
 
-use std::collections::HashSet;
-
+use super::super::answer::merged;
 use super::super::error::QueryError;
 use super::super::eval::Env;
 use super::super::row::{Grid, Series, Value};
 use super::super::source::anchored;
 use super::super::syntax::Node;
-use crate::model::{Labels, LabelsBuilder, METRIC_NAME};
+use crate::model::{LabelsBuilder, METRIC_NAME};
 
 impl Env<'_> {
     /// The text of a string argument.
@@ -58,7 +57,7 @@ impl Env<'_> {
             one.labels = labels;
             one.drop_name &= target != METRIC_NAME;
         }
-        unique(series)
+        merged(series)
     }
 
     pub(super) fn label_join(
@@ -84,17 +83,6 @@ impl Env<'_> {
             one.labels = labels;
             one.drop_name &= target != METRIC_NAME;
         }
-        unique(series)
-    }
-}
-
-/// Refuses series that changing labels made the same.
-fn unique(series: Vec<Series>) -> Result<Vec<Series>, QueryError> {
-    let mut seen: HashSet<&Labels> = HashSet::new();
-    match series.iter().all(|one| seen.insert(&one.labels)) {
-        true => Ok(series),
-        false => Err(QueryError::execution(
-            "vector cannot contain metrics with the same labelset",
-        )),
+        merged(series)
     }
 }

@@ -42,7 +42,8 @@ trait Question {
 
 struct Quantile<'a> {
     quantiles: &'a [f64],
-    position: Position,
+    /// Of the share, and of the vector.
+    positions: (Position, Position),
 }
 
 struct Fraction {
@@ -69,7 +70,7 @@ impl Question for Quantile<'_> {
                 "input to histogram_quantile has NaN observations, result is skewed higher"
             }
         };
-        notes.info(self.position, for_metric(text, metric));
+        notes.info(self.positions.0, for_metric(text, metric));
         value
     }
 
@@ -83,7 +84,7 @@ impl Question for Quantile<'_> {
         let (value, forced) = classic::quantile(self.quantiles[step], buckets);
         if forced {
             let text = "input to histogram_quantile needed to be fixed for monotonicity (see https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)";
-            notes.info(self.position, for_metric(text, metric));
+            notes.info(self.positions.1, for_metric(text, metric));
         }
         value
     }
@@ -123,10 +124,9 @@ impl Env<'_> {
         {
             self.warn(share, annotations::invalid_quantile(*quantile));
         }
-        let position = argument.position;
         let question = Quantile {
             quantiles,
-            position,
+            positions: (share.position, argument.position),
         };
         self.asked(argument, grid, &question)
     }
@@ -141,7 +141,7 @@ impl Env<'_> {
         let mut all = Vec::new();
         for share in &arguments[2..] {
             let quantiles = self.scalar(share, grid)?;
-            let label = number::plain(quantiles[0]);
+            let label = number::open_metrics(quantiles[0]);
             for mut one in self.histogram_quantile(share, &quantiles, &arguments[0], grid)? {
                 one.labels = LabelsBuilder::from_labels(&one.labels)
                     .set(&name, &label)
@@ -160,7 +160,7 @@ impl Env<'_> {
         let question = Fraction {
             lower: self.scalar(&arguments[0], grid)?,
             upper: self.scalar(&arguments[1], grid)?,
-            position: arguments[2].position,
+            position: arguments[0].position,
         };
         self.asked(&arguments[2], grid, &question)
     }

@@ -18,6 +18,29 @@ pub struct Reconciled {
     pub reset_collision: bool,
 }
 
+/// Which of the two contradicting things were said of resets by the histograms that were put together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SaidOfResets {
+    reset: bool,
+    not_reset: bool,
+}
+
+impl SaidOfResets {
+    pub(crate) fn take(&mut self, said: CounterReset) {
+        self.reset |= said == CounterReset::Reset;
+        self.not_reset |= said == CounterReset::NotReset;
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.reset |= other.reset;
+        self.not_reset |= other.not_reset;
+    }
+
+    pub(crate) fn contradict(self) -> bool {
+        self.reset && self.not_reset
+    }
+}
+
 /// The sum of two sides, the second one times `factor`.
 fn merge(left: &Side, right: &Side, factor: f64) -> Side {
     let mut merged = Vec::with_capacity(left.len().max(right.len()));
@@ -48,6 +71,11 @@ fn reindex(side: &Side, index: impl Fn(i32) -> i32) -> Side {
         }
     }
     result
+}
+
+/// Whether a bucket holds less than before.
+fn fell(now: &Side, before: &Side) -> bool {
+    merge(now, before, -1.0).iter().any(|(_, left)| *left < 0.0)
 }
 
 /// The bounds that both lists have.
@@ -251,12 +279,15 @@ impl FloatHistogram {
             CounterReset::NotReset => return false,
             CounterReset::Unknown | CounterReset::Gauge => {}
         }
-        if self.count < previous.count
-            || self.is_custom() != previous.is_custom()
-            || self.custom_bounds != previous.custom_bounds
-            || self.schema > previous.schema
-            || self.zero_threshold < previous.zero_threshold
-        {
+        if self.count < previous.count || self.is_custom() != previous.is_custom() {
+            return true;
+        }
+        if self.is_custom() && self.custom_bounds != previous.custom_bounds {
+            let bounds = common_bounds(&self.custom_bounds, &previous.custom_bounds);
+            let (now, before) = (self.with_bounds(&bounds), previous.with_bounds(&bounds));
+            return fell(&now.positive, &before.positive);
+        }
+        if self.schema > previous.schema || self.zero_threshold < previous.zero_threshold {
             return true;
         }
         let mut before = previous.clone();
@@ -265,9 +296,6 @@ impl FloatHistogram {
             return true;
         }
         let before = before.with_schema(self.schema);
-        let fell = |now: &Side, before: &Side| {
-            merge(now, before, -1.0).iter().any(|(_, left)| *left < 0.0)
-        };
         fell(&self.positive, &before.positive) || fell(&self.negative, &before.negative)
     }
 }

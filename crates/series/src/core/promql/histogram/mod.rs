@@ -6,6 +6,7 @@ mod quantile;
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use arithmetic::SaidOfResets;
 pub use arithmetic::{Incompatible, Reconciled};
 pub(crate) use quantile::NotNumbers;
 

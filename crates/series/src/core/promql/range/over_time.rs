@@ -3,7 +3,7 @@
 use super::super::annotations::{self, Notes};
 use super::super::kahan;
 use super::{Outcome, Window};
-use crate::core::promql::histogram::FloatHistogram;
+use crate::core::promql::histogram::{FloatHistogram, SaidOfResets};
 use crate::core::promql::row::Point;
 use crate::model::TimeMs;
 
@@ -47,20 +47,15 @@ fn time_of(found: Option<(TimeMs, Point)>) -> Outcome {
 fn add_up(window: &Window<'_>, notes: &mut Notes) -> Option<FloatHistogram> {
     let (first, rest) = window.histograms.split_first()?;
     let mut total = (**first).clone();
+    let mut said = SaidOfResets::default();
+    said.take(first.counter_reset);
     for histogram in rest {
+        said.take(histogram.counter_reset);
         match total.add(histogram) {
             Ok(reconciled) => {
                 if reconciled.bounds {
-                    notes.info(
-                        window.series.range,
-                        annotations::bounds_reconciled("aggregation"),
-                    );
-                }
-                if reconciled.reset_collision {
-                    notes.warn(
-                        window.series.range,
-                        annotations::reset_collision("aggregation"),
-                    );
+                    let text = annotations::bounds_reconciled("aggregation");
+                    notes.info(window.series.range, text);
                 }
             }
             Err(_) => {
@@ -71,6 +66,10 @@ fn add_up(window: &Window<'_>, notes: &mut Notes) -> Option<FloatHistogram> {
                 return None;
             }
         }
+    }
+    if said.contradict() {
+        let text = annotations::reset_collision("aggregation");
+        notes.warn(window.series.range, text);
     }
     Some(total)
 }

@@ -119,20 +119,22 @@ fn histogram_difference(
     }
     let coarsest = compared.iter().map(|histogram| histogram.schema).min()?;
     let mut difference = last.with_schema(coarsest);
-    let mut reconciled_bounds = false;
+    let reconciled = |notes: &mut Notes, bounds: bool, operation: &str| {
+        if bounds {
+            notes.info(series.range, annotations::bounds_reconciled(operation));
+        }
+    };
     if !starts_anew {
-        reconciled_bounds |= difference.subtract(&all[0]).ok()?.bounds;
+        let bounds = difference.subtract(&all[0]).ok()?.bounds;
+        reconciled(notes, bounds, "subtraction");
     }
     if is_counter {
         for pair in compared.windows(2) {
             if pair[1].is_reset_since(&pair[0]) {
-                reconciled_bounds |= difference.add(&pair[0]).ok()?.bounds;
+                let bounds = difference.add(&pair[0]).ok()?.bounds;
+                reconciled(notes, bounds, "addition");
             }
         }
-    }
-    if reconciled_bounds {
-        let operation = if is_counter { "rate" } else { "subtraction" };
-        notes.info(series.range, annotations::bounds_reconciled(operation));
     }
     difference.counter_reset = CounterReset::Gauge;
     Some(difference)

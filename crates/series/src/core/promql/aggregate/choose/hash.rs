@@ -77,3 +77,6 @@ fn xxhash64(input: &[u8]) -> u64 {
     hash = (hash ^ (hash >> 29)).wrapping_mul(P3);
     hash ^ (hash >> 32)
 }
+
+#[cfg(test)]
+mod tests;
