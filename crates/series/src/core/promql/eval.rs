@@ -74,7 +74,7 @@ impl<'a> Env<'a> {
     pub(crate) fn charge_samples(&self, samples: usize) -> Result<(), QueryError> {
         let before = self.samples.fetch_add(samples as u64, Ordering::Relaxed);
         let budget = self.options.limits.samples_max;
-        if before + samples as u64 > budget {
+        if before.saturating_add(samples as u64) > budget {
             return Err(QueryError::OverBudget {
                 limit: "samples_max",
                 budget,
@@ -88,7 +88,7 @@ impl<'a> Env<'a> {
     pub(crate) fn charge_bytes(&self, bytes: u64) -> Result<(), QueryError> {
         let before = self.row_bytes.fetch_add(bytes, Ordering::Relaxed);
         let budget = self.options.limits.row_bytes_max;
-        if before + bytes > budget {
+        if before.saturating_add(bytes) > budget {
             return Err(QueryError::OverBudget {
                 limit: "row_bytes_max",
                 budget,

@@ -210,5 +210,13 @@ pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
     }
 }
 
+/// A query as people lay it out: long ones over several lines.
+///
+/// # Errors
+/// [`QueryError::Parse`] when the text is not PromQL.
+pub fn format_query(text: &str) -> Result<String, QueryError> {
+    syntax::formatted(text)
+}
+
 #[cfg(test)]
 mod tests;

@@ -136,7 +136,7 @@ impl<'a> Env<'a> {
             return Ok((inner, Vec::new()));
         }
         // Rows of absent samples cost as much as others: the steps are paid for before they are made.
-        self.charge_bytes(inner.count as u64 * 8)?;
+        self.charge_bytes((inner.count as u64).saturating_mul(8))?;
         Ok((inner, self.vector(&subquery.inner, inner)?))
     }
 }

@@ -156,6 +156,28 @@ fn selectors_become_matchers() {
 }
 
 #[test]
+fn queries_are_laid_out() {
+    let text = format_query("sum  by(a)(rate(x{b='1'}[5m]))").expect("PromQL");
+    assert_eq!(text, "sum by (a) (rate(x{b=\"1\"}[5m]))");
+    assert!(format_query("sum(").is_err());
+}
+
+#[test]
+fn what_the_grammar_lets_through_fits_the_stack() {
+    let long = format!("1{}", " + 1".repeat(240));
+    let answer = instant(&long, &Options::default()).expect("an answer");
+    assert_eq!(answer.result, QueryResult::Scalar(100_000, 241.0));
+    let deep = format!(
+        "{}x{}",
+        "sum(max_over_time(".repeat(49),
+        "[5m:1m]))".repeat(49)
+    );
+    assert!(instant(&deep, &Options::default()).is_ok());
+    let signs = format!("{}x", "-".repeat(240));
+    assert!(instant(&signs, &Options::default()).is_ok());
+}
+
+#[test]
 fn numbers_and_durations_are_read_and_written() {
     for (text, value) in [
         ("0x10", 16.0),

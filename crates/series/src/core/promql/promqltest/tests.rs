@@ -16,7 +16,7 @@ const LOAD: &str = "load 1m\n  x{a=\"1\"} 1+1x3 _ stale 7 -1-1x1 _x2 NaN\n  h {{
 #[test]
 fn the_notation_means_what_it_says() {
     let text = format!(
-        "{LOAD}eval range from 0 to 12m step 1m last_over_time(x[1m])\n  x{{a=\"1\"}} 1 2 3 4 _ _ 7 -1 -2 _ _ NaN\neval range from 0 to 3m step 1m last_over_time(h[1m])\n  h {{{{schema:0 sum:1 count:1 buckets:[1]}}}}x2\n"
+        "{LOAD}\neval range from 0 to 12m step 1m last_over_time(x[1m])\n  x{{a=\"1\"}} 1 2 3 4 _ _ 7 -1 -2 _ _ NaN\n\neval range from 0 to 3m step 1m last_over_time(h[1m])\n  h {{{{schema:0 sum:1 count:1 buckets:[1]}}}}x2\n"
     );
     assert_eq!(failures(&text), []);
 }

@@ -31,7 +31,7 @@ proptest! {
         times in prop::collection::btree_set(0..500_i64, 0..60),
         range in 1..120_i64,
         step in 1..50_i64,
-        offset in -60..60_i64,
+        offset in (1..60_i64, any::<bool>()).prop_map(|(offset, back)| if back { offset } else { -offset }),
     ) {
         let mut source = MemorySource::default();
         let labels = Labels::new([("__name__", "x")]);

@@ -8,7 +8,7 @@
 mod parse;
 mod tokens;
 
-pub(crate) use parse::parse;
+pub(crate) use parse::{formatted, parse};
 pub(crate) use tokens::unquote as unquote_literal;
 
 use super::source::LabelMatcher;

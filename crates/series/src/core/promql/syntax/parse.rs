@@ -17,6 +17,9 @@ use crate::model::{METRIC_NAME, MatchOp, Matcher};
 /// Nodes above each other. Evaluation is recursive.
 const DEPTH_MAX: usize = 250;
 
+/// Times and durations are cut here, in milliseconds, so that sums of a few of them can be represented.
+const TIME_MAX: i64 = i64::MAX / 16;
+
 /// Functions whose result depends on the time of the step even where their arguments do not.
 const TIME_DEPENDENT: [&str; 12] = [
     "days_in_month",
@@ -53,6 +56,16 @@ pub(crate) fn parse(query: &str) -> Result<Node, QueryError> {
         None => Ok(node),
         Some(token) => Err(refuse(&format!("unexpected {:?}", token.text))),
     }
+}
+
+/// A query as people lay it out: long ones over several lines.
+///
+/// # Errors
+/// As of [`parse`].
+pub(crate) fn formatted(query: &str) -> Result<String, QueryError> {
+    parse(query)?;
+    let tree = foreign::parse(query).map_err(|message| refuse(&message))?;
+    Ok(tree.prettify())
 }
 
 fn refuse(message: &str) -> QueryError {
@@ -178,7 +191,7 @@ impl<'a> Walk<'a> {
             foreign::Expr::MatrixSelector(matrix) => {
                 let selector = self.selector(&matrix.vs)?;
                 let constant = selector.reach.at.is_some();
-                let range_ms = millis(matrix.range);
+                let range_ms = positive(matrix.range)?;
                 Ok((Part::Range(Box::new(selector), range_ms), constant))
             }
             foreign::Expr::Subquery(subquery) => self.subquery(subquery),
@@ -303,12 +316,12 @@ impl<'a> Walk<'a> {
         let inner = self.node(&tree.expr)?;
         self.skip_group("[", "]");
         self.skip_modifiers();
-        let reach = reach(tree.offset.as_ref(), tree.at.as_ref());
+        let reach = reach(tree.offset.as_ref(), tree.at.as_ref())?;
         let constant = reach.at.is_some();
         let subquery = Subquery {
             inner,
-            range_ms: millis(tree.range),
-            step_ms: tree.step.map(millis),
+            range_ms: positive(tree.range)?,
+            step_ms: tree.step.map(positive).transpose()?,
             reach,
         };
         Ok((Part::Subquery(Box::new(subquery)), constant))
@@ -336,7 +349,7 @@ impl<'a> Walk<'a> {
             let (name, value) = (matcher.name.as_str().into(), matcher.value.as_str().into());
             matchers.push(LabelMatcher::new(Matcher { name, op, value })?);
         }
-        let reach = reach(tree.offset.as_ref(), tree.at.as_ref());
+        let reach = reach(tree.offset.as_ref(), tree.at.as_ref())?;
         Ok(Selector { matchers, reach })
     }
 
@@ -378,10 +391,15 @@ fn grouping(modifier: Option<&foreign::LabelModifier>) -> Grouping {
 
 fn millis(duration: Duration) -> i64 {
     // Rounded up from half, as a number of seconds may carry a rest.
-    i64::try_from((duration.as_nanos() + 500_000) / 1_000_000).unwrap_or(i64::MAX / 4)
+    i64::try_from((duration.as_nanos() + 500_000) / 1_000_000)
+        .unwrap_or(TIME_MAX)
+        .min(TIME_MAX)
 }
 
-fn reach(offset: Option<&foreign::Offset>, at: Option<&foreign::AtModifier>) -> Reach {
+fn reach(
+    offset: Option<&foreign::Offset>,
+    at: Option<&foreign::AtModifier>,
+) -> Result<Reach, QueryError> {
     let offset_ms = match offset {
         Some(foreign::Offset::Pos(duration)) => millis(*duration),
         Some(foreign::Offset::Neg(duration)) => -millis(*duration),
@@ -397,5 +415,18 @@ fn reach(offset: Option<&foreign::Offset>, at: Option<&foreign::AtModifier>) -> 
             })
         }
     });
-    Reach { offset_ms, at }
+    match at {
+        Some(At::Time(time)) if time.abs() >= TIME_MAX => {
+            Err(refuse("timestamp out of bounds for @ modifier"))
+        }
+        at => Ok(Reach { offset_ms, at }),
+    }
+}
+
+/// How long a window is; the parser lets zero pass where it is written without a unit.
+fn positive(duration: Duration) -> Result<i64, QueryError> {
+    match millis(duration) {
+        0 => Err(refuse("duration must be greater than 0")),
+        length => Ok(length),
+    }
 }

@@ -62,6 +62,8 @@ fn what_cannot_be_evaluated_is_refused() {
         "{a=\"\"}",
         "a{b=\"1\" or c=\"2\"}",
         "a[1e300]",
+        "a[0]",
+        "a[5m:0]",
         "a offset inf",
         "a offset 1e30",
         "a @ 1e300",
