@@ -103,7 +103,7 @@ pub struct Options<'a> {
     pub limits: Limits,
     /// What runs its parts.
     pub executor: &'a dyn Executor,
-    /// Asked now and then, at least once for each series, whether to stop.
+    /// Asked whether to stop, once for each series that is read and each group of series.
     pub interrupt: &'a (dyn Fn() -> Option<Stop> + Sync),
 }
 

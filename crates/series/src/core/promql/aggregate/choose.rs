@@ -47,6 +47,7 @@ impl Env<'_> {
         let mut first_step = Vec::new();
         let mut ignored = false;
         for (_, members) in groups(&series, aggregate) {
+            self.check_stop()?;
             for (step, wanted) in wanted.iter().enumerate() {
                 let present = members
                     .iter()
@@ -146,6 +147,7 @@ impl Env<'_> {
         let mut result = Vec::new();
         let mut values = Vec::new();
         for (labels, members) in groups(&series, aggregate) {
+            self.check_stop()?;
             let mut row = Row::absent(grid.count);
             for (step, share) in shares.iter().enumerate() {
                 values.clear();
@@ -198,6 +200,7 @@ impl Env<'_> {
         let mut counts: HashMap<Labels, usize> = HashMap::new();
         let mut result: Vec<Series> = Vec::new();
         for one in self.vector(&aggregate.inner, grid)? {
+            self.check_stop()?;
             for step in 0..grid.count {
                 let value = match one.row.get(step) {
                     Some(Point::Float(value)) => number::plain(value),

@@ -124,6 +124,7 @@ impl Results<'_> {
         one: &[usize],
         notes: &mut Notes,
     ) -> Result<(), QueryError> {
+        self.env.check_stop()?;
         let (fill_left, fill_right) = self.binary.fill;
         let is_swapped = self.binary.cardinality == Cardinality::OneToMany;
         let (fill_many, fill_one) = match is_swapped {

@@ -60,6 +60,7 @@ impl Env<'_> {
             series: Vec::new(),
         };
         for one in &base {
+            self.check_stop()?;
             let is_info = names
                 .iter()
                 .all(|matcher| matcher.matches(one.labels.metric()));

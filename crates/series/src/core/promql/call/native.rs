@@ -175,6 +175,7 @@ impl Env<'_> {
         let mut notes = Notes::default();
         let mut result = Vec::new();
         for group in groups(&series, argument, &mut notes) {
+            self.check_stop()?;
             let mut row = Row::absent(grid.count);
             for step in 0..grid.count {
                 let value = answer(&group, &series, step, argument, question, &mut notes);

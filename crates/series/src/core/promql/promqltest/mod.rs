@@ -146,7 +146,14 @@ fn in_a_range(eval: &Eval, source: &MemorySource, options: &Options<'_>) -> Resu
         return Ok(());
     };
     let is_vector = !eval.wants(Expectation::is_no_vector) && !eval.lines.is_empty();
-    if !is_vector || eval.wants(|expectation| matches!(expectation, Expectation::Ordered)) {
+    // These are other times in a range query.
+    let asks_for_bounds = ["start()", "end()", "range()", "step()"]
+        .iter()
+        .any(|function| eval.query.contains(function));
+    if !is_vector
+        || asks_for_bounds
+        || eval.wants(|expectation| matches!(expectation, Expectation::Ordered))
+    {
         return Ok(());
     }
     let moments = Moments::Range {

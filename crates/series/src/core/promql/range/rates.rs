@@ -110,14 +110,19 @@ fn histogram_difference(
     // What was before a reset has nothing to do with what came after it, not even in its bounds.
     let starts_anew = is_counter && all[1].is_reset_since(&all[0]);
     let compared = if starts_anew { &all[1..] } else { all };
-    if compared
+    // Of a gauge, what lies between the ends is of no interest.
+    let looked_at: Vec<_> = match is_counter {
+        true => compared.iter().collect(),
+        false => vec![&all[0], last],
+    };
+    if looked_at
         .iter()
-        .any(|histogram| histogram.is_custom() != last.is_custom())
+        .any(|one| one.is_custom() != last.is_custom())
     {
         notes.warn(series.range, annotations::mixed_schemas(series.metric));
         return None;
     }
-    let coarsest = compared.iter().map(|histogram| histogram.schema).min()?;
+    let coarsest = looked_at.iter().map(|one| one.schema).min()?;
     let mut difference = last.with_schema(coarsest);
     let reconciled = |notes: &mut Notes, bounds: bool, operation: &str| {
         if bounds {
