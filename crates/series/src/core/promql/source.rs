@@ -208,3 +208,6 @@ impl Columns {
         self.values.truncate(kept);
     }
 }
+
+#[cfg(test)]
+mod tests;

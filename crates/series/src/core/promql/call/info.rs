@@ -1,6 +1,6 @@
 //! `info`: labels of the series that describe a target, added to those of the series that came from it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::super::error::QueryError;
 use super::super::eval::{Collected, Env};
@@ -40,7 +40,8 @@ impl Env<'_> {
             matchers,
             reach: Reach::default(),
         };
-        let parts = self.stream_selector(&selector, grid, false, &Collected::default)?;
+        // Their times are wanted, not their values: of several descriptions the newest is true.
+        let parts = self.stream_selector(&selector, grid, true, &Collected::default)?;
         let infos: Vec<Series> = parts.into_iter().flat_map(|part| part.series).collect();
         let mut by_identity: HashMap<Labels, Vec<&Series>> = HashMap::new();
         for info in &infos {
@@ -101,15 +102,23 @@ impl Enriched<'_> {
     ) -> Result<Option<Labels>, QueryError> {
         let mut labels = LabelsBuilder::from_labels(base);
         let mut added: HashMap<&str, &str> = HashMap::new();
-        let mut names: Vec<&str> = Vec::new();
-        for info in infos.iter().filter(|info| info.row.has(step)) {
-            if names.contains(&info.labels.metric()) {
+        let mut newest: BTreeMap<&str, (f64, &Series)> = BTreeMap::new();
+        for info in infos {
+            let Some(time) = info.row.float(step) else {
+                continue;
+            };
+            let best = newest.entry(info.labels.metric()).or_insert((time, info));
+            if time == best.0 && best.1.labels != info.labels {
+                let (old, new) = (&best.1.labels, &info.labels);
                 return Err(QueryError::execution(format!(
-                    "found duplicate series for info metric {}",
-                    info.labels
+                    "found duplicate series for info metric: existing {old} @ {time}, new {new} @ {time}"
                 )));
             }
-            names.push(info.labels.metric());
+            if time > best.0 {
+                *best = (time, info);
+            }
+        }
+        for (_, info) in newest.values() {
             for (name, value) in info.labels.iter() {
                 let wanted = self.data.is_empty()
                     || self
@@ -130,7 +139,7 @@ impl Enriched<'_> {
             }
         }
         let may_be_missing = self.data.iter().all(|matcher| matcher.matches(""));
-        if names.is_empty() && !may_be_missing {
+        if newest.is_empty() && !may_be_missing {
             return Ok(None);
         }
         Ok(Some(labels.build()))
