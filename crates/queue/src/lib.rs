@@ -31,6 +31,6 @@ pub use store::content::Content;
 /// Formats on disk, for tests that look at every byte of them.
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::store::{attachment, codec, content, record, snapshot};
+    pub use crate::store::{attachment, content, record, snapshot};
     pub use crate::worker::partition::driven::{Driven, DrivenWorker, end_by_a_panic};
 }

@@ -3,4 +3,5 @@
 pub mod chunk;
 pub mod head;
 pub mod index;
+pub mod promql;
 pub mod record;

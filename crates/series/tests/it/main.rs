@@ -1,3 +1,4 @@
 //! The series engine as its users meet it.
 
 mod hostile;
+mod promql;

@@ -1,0 +1,222 @@
+//! From rows to an answer: names that are no longer true go, series that are the same become one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::annotations::Gravity;
+use super::error::QueryError;
+use super::eval::Env;
+use super::histogram::FloatHistogram;
+use super::row::{Grid, Point, Row, Series, Value};
+use super::source::Source;
+use super::syntax::{Kind, Part};
+use super::{Options, Query};
+use crate::model::{Labels, LabelsBuilder, METRIC_NAME, TimeMs};
+
+/// The answer to a query.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What it yields.
+    pub result: Result,
+    /// What is probably wrong with the query or the data.
+    pub warnings: Vec<String>,
+    /// What is worth knowing.
+    pub infos: Vec<String>,
+}
+
+/// What a query yields.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Result {
+    /// A number.
+    Scalar(TimeMs, f64),
+    /// A string.
+    Text(TimeMs, String),
+    /// A sample of each series, in the order that sorting functions gave them.
+    Vector(Vec<Sample>),
+    /// Samples of each series, by their labels.
+    Matrix(Vec<SeriesPoints>),
+}
+
+/// A number or a native histogram.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SampleValue {
+    /// A number.
+    Float(f64),
+    /// A native histogram.
+    Histogram(Arc<FloatHistogram>),
+}
+
+/// A sample of an instant query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The series.
+    pub labels: Labels,
+    /// When it was evaluated.
+    pub time: TimeMs,
+    /// What it is.
+    pub value: SampleValue,
+}
+
+/// A series of a range query, or of a range.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeriesPoints {
+    /// The series.
+    pub labels: Labels,
+    /// Numbers, by time.
+    pub floats: Vec<(TimeMs, f64)>,
+    /// Native histograms, by time.
+    pub histograms: Vec<(TimeMs, Arc<FloatHistogram>)>,
+}
+
+pub(super) fn instant(
+    query: &Query,
+    source: &dyn Source,
+    grid: Grid,
+    options: &Options<'_>,
+) -> std::result::Result<Answer, QueryError> {
+    let env = Env::new(source, options, grid);
+    let time = grid.start;
+    let result = match &query.root.bare().part {
+        Part::Range(selector, range_ms) => {
+            let found = env.raw_range(selector, *range_ms, grid)?.into_iter();
+            let series = found.map(|(labels, columns)| SeriesPoints {
+                labels,
+                floats: columns.times.into_iter().zip(columns.values).collect(),
+                histograms: columns
+                    .histogram_times
+                    .into_iter()
+                    .zip(columns.histograms)
+                    .collect(),
+            });
+            sorted(series.collect())
+        }
+        Part::Subquery(subquery) => {
+            let (inner, series) = env.subquery(subquery, grid)?;
+            matrix(finished(series)?, inner)
+        }
+        _ => match env.eval(&query.root, grid)? {
+            Value::Scalar(values) => Result::Scalar(time, values[0]),
+            Value::Text(bytes) => Result::Text(time, String::from_utf8_lossy(&bytes).into_owned()),
+            Value::Vector(series) => {
+                let samples = finished(series)?.into_iter().filter_map(|one| {
+                    let value = match one.row.get(0)? {
+                        Point::Float(value) => SampleValue::Float(value),
+                        Point::Histogram(histogram) => SampleValue::Histogram(histogram),
+                    };
+                    let labels = one.labels;
+                    Some(Sample {
+                        labels,
+                        time,
+                        value,
+                    })
+                });
+                Result::Vector(samples.collect())
+            }
+        },
+    };
+    Ok(with_notes(result, env, query))
+}
+
+pub(super) fn range(
+    query: &Query,
+    source: &dyn Source,
+    grid: Grid,
+    options: &Options<'_>,
+) -> std::result::Result<Answer, QueryError> {
+    if matches!(query.root.kind(), Kind::Text | Kind::Matrix) {
+        let kind = if query.root.kind() == Kind::Text {
+            "string"
+        } else {
+            "range vector"
+        };
+        return Err(QueryError::Invalid {
+            message: format!(
+                "invalid expression type {kind:?} for range query, must be Scalar or instant Vector"
+            ),
+        });
+    }
+    let env = Env::new(source, options, grid);
+    let series = match env.eval(&query.root, grid)? {
+        Value::Vector(series) => series,
+        Value::Scalar(values) => vec![Series {
+            labels: Labels::default(),
+            drop_name: false,
+            row: Row {
+                values,
+                histograms: Vec::new(),
+            },
+        }],
+        Value::Text(_) => Vec::new(),
+    };
+    let result = matrix(finished(series)?, grid);
+    Ok(with_notes(result, env, query))
+}
+
+fn with_notes(result: Result, env: Env<'_>, query: &Query) -> Answer {
+    let notes = env.notes.into_inner().expect("nobody panics while noting");
+    Answer {
+        result,
+        warnings: notes.texts(Gravity::Warning, &query.text),
+        infos: notes.texts(Gravity::Info, &query.text),
+    }
+}
+
+fn sorted(mut series: Vec<SeriesPoints>) -> Result {
+    series.sort_by(|a, b| a.labels.cmp(&b.labels));
+    Result::Matrix(series)
+}
+
+fn matrix(series: Vec<Series>, grid: Grid) -> Result {
+    let points = series.into_iter().map(|one| {
+        let steps = 0..one.row.values.len();
+        let floats = steps
+            .clone()
+            .filter_map(|step| Some((grid.time(step), one.row.float(step)?)));
+        let histograms =
+            steps.filter_map(|step| Some((grid.time(step), one.row.histogram(step)?.clone())));
+        SeriesPoints {
+            floats: floats.collect(),
+            histograms: histograms.collect(),
+            labels: one.labels.clone(),
+        }
+    });
+    let has_points = |one: &SeriesPoints| !one.floats.is_empty() || !one.histograms.is_empty();
+    sorted(points.filter(has_points).collect())
+}
+
+/// Takes away names that are no longer true.
+fn finished(mut series: Vec<Series>) -> std::result::Result<Vec<Series>, QueryError> {
+    for one in &mut series {
+        if one.drop_name && !one.labels.metric().is_empty() {
+            let mut labels = LabelsBuilder::from_labels(&one.labels);
+            one.labels = labels.remove(METRIC_NAME).build();
+        }
+    }
+    merged(series)
+}
+
+/// Puts series together that have the same labels.
+///
+/// # Errors
+/// When two of them have samples at the same step.
+pub(crate) fn merged(series: Vec<Series>) -> std::result::Result<Vec<Series>, QueryError> {
+    let mut by_labels: HashMap<Labels, usize> = HashMap::with_capacity(series.len());
+    let mut result: Vec<Series> = Vec::with_capacity(series.len());
+    for one in series {
+        let at = *by_labels.entry(one.labels.clone()).or_insert(result.len());
+        if at == result.len() {
+            result.push(one);
+            continue;
+        }
+        let row = &mut result[at].row;
+        for step in (0..one.row.values.len()).filter(|step| one.row.has(*step)) {
+            if row.has(step) {
+                return Err(QueryError::execution(
+                    "vector cannot contain metrics with the same labelset",
+                ));
+            }
+            row.set(step, one.row.get(step));
+        }
+    }
+    Ok(result)
+}

@@ -1,0 +1,245 @@
+//! Vector matching: which series of one side belongs to which of the other, at every step.
+
+use std::collections::HashMap;
+
+use super::super::annotations::Notes;
+use super::super::error::QueryError;
+use super::super::eval::Env;
+use super::super::row::{Grid, Point, Row, Series};
+use super::super::syntax::{Binary, Cardinality, Grouping};
+use super::operate::Operation;
+use super::{by_signature, signature};
+use crate::model::{Labels, LabelsBuilder, METRIC_NAME};
+
+const MUST_BE_EXPLICIT: &str =
+    "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)";
+
+/// Results as they are found.
+struct Results<'a> {
+    env: &'a Env<'a>,
+    binary: &'a Binary,
+    operation: Operation,
+    many: &'a [Series],
+    one: &'a [Series],
+    steps: usize,
+    /// Which result a pair of series belongs to. A series that is filled in has no index.
+    by_pair: HashMap<(Option<usize>, Option<usize>), usize>,
+    by_labels: HashMap<(Labels, bool), usize>,
+    series: Vec<Series>,
+}
+
+/// An arithmetic operator or comparison between two vectors.
+pub(super) fn matched(
+    env: &Env<'_>,
+    binary: &Binary,
+    operation: Operation,
+    (left, right): (&[Series], &[Series]),
+    grid: Grid,
+    notes: &mut Notes,
+) -> Result<Vec<Series>, QueryError> {
+    let is_swapped = binary.cardinality == Cardinality::OneToMany;
+    let (many, one) = if is_swapped {
+        (right, left)
+    } else {
+        (left, right)
+    };
+    let mut results = Results {
+        env,
+        binary,
+        operation,
+        many,
+        one,
+        steps: grid.count,
+        by_pair: HashMap::new(),
+        by_labels: HashMap::new(),
+        series: Vec::new(),
+    };
+    let ones = by_signature(one, &binary.matching);
+    let manys = by_signature(many, &binary.matching);
+    for (key, members) in &ones {
+        check_unique(one, members, key, is_swapped, grid)?;
+    }
+    // In the order of the many, so that the answer's order does not depend on hashing.
+    let mut done = std::collections::HashSet::new();
+    for series in many {
+        let key = signature(&series.labels, &binary.matching);
+        if let Some((key, members)) = manys.get_key_value(&key)
+            && done.insert(key)
+        {
+            let ones = ones.get(key).map_or(&[][..], |members| members);
+            results.group(key, members, ones, notes)?;
+        }
+    }
+    if binary.fill.0.is_some() || binary.fill.1.is_some() {
+        for (key, members) in &ones {
+            if !manys.contains_key(key) {
+                results.group(key, &[], members, notes)?;
+            }
+        }
+    }
+    results.series.retain(|series| !series.row.is_empty());
+    Ok(results.series)
+}
+
+/// On the side of the one, no two series of a group may have a sample at the same step.
+fn check_unique(
+    one: &[Series],
+    members: &[usize],
+    key: &Labels,
+    is_left: bool,
+    grid: Grid,
+) -> Result<(), QueryError> {
+    if members.len() < 2 {
+        return Ok(());
+    }
+    for step in 0..grid.count {
+        let mut present = members.iter().filter(|at| one[**at].row.has(step));
+        if let (Some(first), Some(second)) = (present.next(), present.next()) {
+            let side = if is_left { "left" } else { "right" };
+            let (first, second) = (braced(&one[*second].labels), braced(&one[*first].labels));
+            let key = braced(key);
+            return Err(QueryError::execution(format!(
+                "found duplicate series for the match group {key} on the {side} hand-side of the operation: [{first}, {second}];many-to-many matching not allowed: matching labels must be unique on one side"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Labels with the name among them, as messages of matching show them.
+fn braced(labels: &Labels) -> String {
+    let pairs: Vec<String> = labels
+        .iter()
+        .map(|(name, value)| format!("{name}={value:?}"))
+        .collect();
+    format!("{{{}}}", pairs.join(", "))
+}
+
+impl Results<'_> {
+    /// All steps of the series that have a signature.
+    fn group(
+        &mut self,
+        key: &Labels,
+        many: &[usize],
+        one: &[usize],
+        notes: &mut Notes,
+    ) -> Result<(), QueryError> {
+        self.env.check_stop()?;
+        let (fill_left, fill_right) = self.binary.fill;
+        let is_swapped = self.binary.cardinality == Cardinality::OneToMany;
+        let (fill_many, fill_one) = match is_swapped {
+            true => (fill_right, fill_left),
+            false => (fill_left, fill_right),
+        };
+        for step in 0..self.steps {
+            let single = one.iter().copied().find(|at| self.one[*at].row.has(step));
+            let other = match single {
+                Some(at) => self.one[at].row.get(step),
+                None => fill_one.map(Point::Float),
+            };
+            let Some(other) = other else {
+                continue;
+            };
+            let (mut matches, mut seen) = (0, false);
+            for at in many {
+                let Some(point) = self.many[*at].row.get(step) else {
+                    continue;
+                };
+                seen = true;
+                let kept = self.pair(key, (Some(*at), single), (&point, &other), step, notes)?;
+                matches += usize::from(kept);
+                if matches > 1 && self.binary.cardinality == Cardinality::OneToOne {
+                    return Err(QueryError::execution(MUST_BE_EXPLICIT));
+                }
+            }
+            if let (false, Some(_), Some(fill)) = (seen, single, fill_many) {
+                let point = Point::Float(fill);
+                self.pair(key, (None, single), (&point, &other), step, notes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One pair of samples; false when nothing comes of it.
+    fn pair(
+        &mut self,
+        key: &Labels,
+        pair: (Option<usize>, Option<usize>),
+        (point, other): (&Point, &Point),
+        step: usize,
+        notes: &mut Notes,
+    ) -> Result<bool, QueryError> {
+        let result = match self.binary.cardinality {
+            Cardinality::OneToMany => self.operation.points(other, point, notes),
+            _ => self.operation.points(point, other, notes),
+        };
+        let Some(result) = result else {
+            return Ok(false);
+        };
+        let at = match self.by_pair.get(&pair) {
+            Some(at) => *at,
+            None => self.result(key, pair)?,
+        };
+        let row = &mut self.series[at].row;
+        if row.has(step) {
+            return Err(QueryError::execution(match self.binary.cardinality {
+                Cardinality::OneToOne => MUST_BE_EXPLICIT,
+                _ => "multiple matches for labels: grouping labels must ensure unique matches",
+            }));
+        }
+        row.set(step, Some(result));
+        Ok(true)
+    }
+
+    /// The result that a pair of series belongs to; two pairs may belong to one.
+    fn result(
+        &mut self,
+        key: &Labels,
+        pair: (Option<usize>, Option<usize>),
+    ) -> Result<usize, QueryError> {
+        let many = pair.0.map_or(key, |at| &self.many[at].labels);
+        let one = pair.1.map_or(key, |at| &self.one[at].labels);
+        let labels = self.labels(many, one);
+        let drops = pair.0.is_some_and(|at| self.many[at].drop_name);
+        let drop_name = self.operation.returns_bool || drops;
+        let found = self.by_labels.get(&(labels.clone(), drop_name)).copied();
+        let at = match found {
+            Some(at) => at,
+            None => {
+                let row = Row::absent(self.steps);
+                self.env.charge_bytes(row.size_bytes())?;
+                self.series.push(Series {
+                    labels: labels.clone(),
+                    drop_name,
+                    row,
+                });
+                self.by_labels
+                    .insert((labels, drop_name), self.series.len() - 1);
+                self.series.len() - 1
+            }
+        };
+        self.by_pair.insert(pair, at);
+        Ok(at)
+    }
+
+    fn labels(&self, many: &Labels, one: &Labels) -> Labels {
+        let mut labels = LabelsBuilder::from_labels(many);
+        if self.operation.drops_name() {
+            labels.remove(METRIC_NAME);
+        }
+        let Grouping {
+            only,
+            labels: listed,
+        } = &self.binary.matching;
+        if self.binary.cardinality == Cardinality::OneToOne {
+            labels.retain(|name| listed.iter().any(|other| **other == *name) == *only);
+        }
+        for name in &self.binary.include {
+            match one.get(name) {
+                "" => labels.remove(name),
+                value => labels.set(name, value),
+            };
+        }
+        labels.build()
+    }
+}

@@ -1,0 +1,157 @@
+//! What an operator makes of two samples.
+
+use super::super::annotations::{self, Notes};
+use super::super::histogram::{FloatHistogram, Incompatible, Reconciled};
+use super::super::row::{Point, Series};
+use super::super::syntax::{Operator, Position};
+
+/// An operator where it stands.
+#[derive(Clone, Copy)]
+pub(super) struct Operation {
+    pub operator: Operator,
+    pub returns_bool: bool,
+    pub position: Position,
+}
+
+fn compares(operator: Operator, left: f64, right: f64) -> bool {
+    match operator {
+        Operator::Equal => left == right,
+        Operator::NotEqual => left != right,
+        Operator::Greater => left > right,
+        Operator::Less => left < right,
+        Operator::GreaterOrEqual => left >= right,
+        Operator::LessOrEqual => left <= right,
+        _ => false,
+    }
+}
+
+/// An operator between two numbers; a comparison gives 0 or 1.
+pub(super) fn scalar_operation(operator: Operator, left: f64, right: f64) -> f64 {
+    match operator {
+        Operator::Add => left + right,
+        Operator::Sub => left - right,
+        Operator::Mul => left * right,
+        Operator::Div => left / right,
+        Operator::Mod => left % right,
+        Operator::Pow => left.powf(right),
+        Operator::Atan2 => left.atan2(right),
+        _ => f64::from(u8::from(compares(operator, left, right))),
+    }
+}
+
+impl Operation {
+    /// Whether the result is another quantity than that the name is of.
+    pub(super) fn drops_name(&self) -> bool {
+        !self.operator.is_comparison()
+    }
+
+    /// What becomes of two samples; nothing when a comparison does not hold or there is no such operation.
+    pub(super) fn points(&self, left: &Point, right: &Point, notes: &mut Notes) -> Option<Point> {
+        let compared = match (left, right) {
+            (Point::Float(left), Point::Float(right)) => {
+                if !self.operator.is_comparison() {
+                    return Some(Point::Float(scalar_operation(self.operator, *left, *right)));
+                }
+                compares(self.operator, *left, *right)
+            }
+            (Point::Histogram(left), Point::Histogram(right)) => match self.operator {
+                Operator::Add | Operator::Sub => return self.histograms(left, right, notes),
+                Operator::Equal => super::super::histogram::is_same(left, right),
+                Operator::NotEqual => !super::super::histogram::is_same(left, right),
+                _ => return self.incompatible("histogram", "histogram", notes),
+            },
+            (Point::Histogram(histogram), Point::Float(factor)) => {
+                return match self.operator {
+                    Operator::Mul => Some(changed(histogram, |copy| copy.multiply(*factor))),
+                    Operator::Div => Some(changed(histogram, |copy| copy.divide(*factor))),
+                    _ => self.incompatible("histogram", "float", notes),
+                };
+            }
+            (Point::Float(factor), Point::Histogram(histogram)) => {
+                return match self.operator {
+                    Operator::Mul => Some(changed(histogram, |copy| copy.multiply(*factor))),
+                    _ => self.incompatible("float", "histogram", notes),
+                };
+            }
+        };
+        match (self.returns_bool, compared) {
+            (true, held) => Some(Point::Float(f64::from(u8::from(held)))),
+            (false, true) => Some(left.clone()),
+            (false, false) => None,
+        }
+    }
+
+    fn incompatible(&self, left: &str, right: &str, notes: &mut Notes) -> Option<Point> {
+        let text = annotations::incompatible_types(self.operator.name(), left, right);
+        notes.info(self.position, text);
+        None
+    }
+
+    fn histograms(
+        &self,
+        left: &FloatHistogram,
+        right: &FloatHistogram,
+        notes: &mut Notes,
+    ) -> Option<Point> {
+        let mut result = left.clone();
+        let (done, what) = match self.operator {
+            Operator::Add => (result.add(right), "addition"),
+            _ => (result.subtract(right), "subtraction"),
+        };
+        match done {
+            Err(Incompatible) => {
+                let operator = self.operator.name();
+                let text = format!(
+                    "incompatible bucket layout encountered for binary operator {operator}"
+                );
+                notes.warn(self.position, text);
+                return None;
+            }
+            Ok(Reconciled {
+                bounds,
+                reset_collision,
+            }) => {
+                if bounds {
+                    notes.info(self.position, annotations::bounds_reconciled(what));
+                }
+                if reset_collision {
+                    notes.warn(self.position, annotations::reset_collision(what));
+                }
+            }
+        }
+        Some(Point::Histogram(result.into()))
+    }
+
+    /// An operator between series and a scalar, which stands on the left when `swapped`.
+    pub(super) fn with_scalar(
+        &self,
+        mut series: Vec<Series>,
+        scalars: &[f64],
+        swapped: bool,
+        notes: &mut Notes,
+    ) -> Vec<Series> {
+        for one in &mut series {
+            one.row.map(|step, point| {
+                let scalar = Point::Float(scalars[step]);
+                let result = match swapped {
+                    true => self.points(&scalar, &point, notes),
+                    false => self.points(&point, &scalar, notes),
+                };
+                // A comparison that holds keeps the series' sample, on whichever side it stands.
+                match self.operator.is_comparison() && !self.returns_bool {
+                    true => result.map(|_| point),
+                    false => result,
+                }
+            });
+            one.drop_name |= self.drops_name() || self.returns_bool;
+        }
+        series.retain(|one| !one.row.is_empty());
+        series
+    }
+}
+
+fn changed(histogram: &FloatHistogram, change: impl FnOnce(&mut FloatHistogram)) -> Point {
+    let mut copy = histogram.clone();
+    change(&mut copy);
+    Point::Histogram(copy.into())
+}

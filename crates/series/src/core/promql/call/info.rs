@@ -1,0 +1,167 @@
+//! `info`: labels of the series that describe a target, added to those of the series that came from it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::super::error::QueryError;
+use super::super::eval::{Collected, Env};
+use super::super::row::{Grid, Row, Series};
+use super::super::source::LabelMatcher;
+use super::super::syntax::{Call, Part, Reach, Selector};
+use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher};
+
+/// Where a target's description is, unless the call says otherwise.
+const TARGET_INFO: &str = "target_info";
+/// What a target is told by.
+const IDENTIFYING: [&str; 2] = ["instance", "job"];
+
+fn identity(labels: &Labels) -> Labels {
+    Labels::new(IDENTIFYING.map(|name| (name, labels.get(name))))
+}
+
+impl Env<'_> {
+    pub(super) fn info(&self, call: &Call, grid: Grid) -> Result<Vec<Series>, QueryError> {
+        let base = self.vector(&call.arguments[0], grid)?;
+        let mut matchers: Vec<LabelMatcher> =
+            match call.arguments.get(1).map(|node| &node.bare().part) {
+                Some(Part::Selector(selector)) => selector.matchers.clone(),
+                Some(_) => {
+                    return Err(QueryError::execution(
+                        "info wants label matchers as its second argument",
+                    ));
+                }
+                None => Vec::new(),
+            };
+        let is_name = |matcher: &LabelMatcher| *matcher.matcher().name == *METRIC_NAME;
+        if !matchers.iter().any(is_name) {
+            let (name, op, value) = (METRIC_NAME.into(), MatchOp::Equal, TARGET_INFO.into());
+            matchers.push(LabelMatcher::new(Matcher { name, op, value })?);
+        }
+        let selector = Selector {
+            matchers,
+            reach: Reach::default(),
+        };
+        // Their times are wanted, not their values: of several descriptions the newest is true.
+        let parts = self.stream_selector(&selector, grid, true, &Collected::default)?;
+        let infos: Vec<Series> = parts.into_iter().flat_map(|part| part.series).collect();
+        let mut by_identity: HashMap<Labels, Vec<&Series>> = HashMap::new();
+        for info in &infos {
+            by_identity
+                .entry(identity(&info.labels))
+                .or_default()
+                .push(info);
+        }
+        let (names, data): (Vec<_>, Vec<_>) = selector
+            .matchers
+            .iter()
+            .partition(|matcher| is_name(matcher));
+        let mut enriched = Enriched {
+            env: self,
+            data,
+            by_labels: HashMap::new(),
+            series: Vec::new(),
+        };
+        for one in &base {
+            self.check_stop()?;
+            let is_info = names
+                .iter()
+                .all(|matcher| matcher.matches(one.labels.metric()));
+            let none = Vec::new();
+            let infos = match is_info {
+                true => &none,
+                false => by_identity.get(&identity(&one.labels)).unwrap_or(&none),
+            };
+            for step in (0..grid.count).filter(|step| one.row.has(*step)) {
+                let labels = match is_info {
+                    true => Some(one.labels.clone()),
+                    false => enriched.labels(&one.labels, infos, step)?,
+                };
+                if let Some(labels) = labels {
+                    enriched.put(labels, one, step)?;
+                }
+            }
+        }
+        Ok(enriched.series)
+    }
+}
+
+struct Enriched<'a> {
+    env: &'a Env<'a>,
+    /// Which labels are wanted, and what they must be; all of them when empty.
+    data: Vec<&'a LabelMatcher>,
+    by_labels: HashMap<(Labels, bool), usize>,
+    series: Vec<Series>,
+}
+
+impl Enriched<'_> {
+    /// The labels of a series with those of its target; nothing when the target has not what is wanted.
+    fn labels(
+        &self,
+        base: &Labels,
+        infos: &[&Series],
+        step: usize,
+    ) -> Result<Option<Labels>, QueryError> {
+        let mut labels = LabelsBuilder::from_labels(base);
+        let mut added: HashMap<&str, &str> = HashMap::new();
+        let mut newest: BTreeMap<&str, (f64, &Series)> = BTreeMap::new();
+        for info in infos {
+            let Some(time) = info.row.float(step) else {
+                continue;
+            };
+            let best = newest.entry(info.labels.metric()).or_insert((time, info));
+            if time == best.0 && best.1.labels != info.labels {
+                let (old, new) = (&best.1.labels, &info.labels);
+                return Err(QueryError::execution(format!(
+                    "found duplicate series for info metric: existing {old} @ {time}, new {new} @ {time}"
+                )));
+            }
+            if time > best.0 {
+                *best = (time, info);
+            }
+        }
+        for (_, info) in newest.values() {
+            for (name, value) in info.labels.iter() {
+                let wanted = self.data.is_empty()
+                    || self
+                        .data
+                        .iter()
+                        .any(|matcher| *matcher.matcher().name == *name);
+                let is_own = name == METRIC_NAME || !base.get(name).is_empty();
+                if !wanted || is_own {
+                    continue;
+                }
+                if added
+                    .insert(name, value)
+                    .is_some_and(|other| other != value)
+                {
+                    return Err(QueryError::execution(format!("conflicting label: {name}")));
+                }
+                labels.set(name, value);
+            }
+        }
+        let may_be_missing = self.data.iter().all(|matcher| matcher.matches(""));
+        if newest.is_empty() && !may_be_missing {
+            return Ok(None);
+        }
+        Ok(Some(labels.build()))
+    }
+
+    fn put(&mut self, labels: Labels, base: &Series, step: usize) -> Result<(), QueryError> {
+        let key = (labels, base.drop_name);
+        let at = match self.by_labels.get(&key) {
+            Some(at) => *at,
+            None => {
+                let row = Row::absent(base.row.values.len());
+                self.env.charge_bytes(row.size_bytes())?;
+                self.series.push(Series {
+                    labels: key.0.clone(),
+                    drop_name: key.1,
+                    row,
+                });
+                self.by_labels.insert(key, self.series.len() - 1);
+                self.series.len() - 1
+            }
+        };
+        self.series[at].row.set(step, base.row.get(step));
+        Ok(())
+    }
+}

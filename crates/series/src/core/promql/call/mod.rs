@@ -1,0 +1,193 @@
+//! Functions of vectors and scalars. Those of ranges are in `range`.
+
+mod classic;
+mod info;
+mod labels;
+mod math;
+mod native;
+mod order;
+mod time;
+
+use super::error::QueryError;
+use super::eval::{Collected, Consumer, Env, Incoming};
+use super::row::{Grid, Point, Row, Series, Value};
+use super::source::LabelMatcher;
+use super::syntax::{Call, Kind, Node, Part};
+use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp};
+
+impl Env<'_> {
+    pub(crate) fn call(&self, node: &Node, call: &Call, grid: Grid) -> Result<Value, QueryError> {
+        let arguments = &call.arguments;
+        if arguments
+            .iter()
+            .any(|argument| argument.kind() == Kind::Matrix)
+        {
+            return match call.function {
+                "absent_over_time" => self.absent(call, node, grid).map(Value::Vector),
+                _ => self.collected(node, grid).map(Value::Vector),
+            };
+        }
+        if node.kind() == Kind::Scalar {
+            return self.scalar_call(call, grid).map(Value::Scalar);
+        }
+        Ok(Value::Vector(match call.function {
+            "absent" => self.absent(call, &arguments[0], grid)?,
+            "vector" => vec![Series {
+                labels: Labels::default(),
+                drop_name: false,
+                row: Row {
+                    values: self.scalar(&arguments[0], grid)?,
+                    histograms: Vec::new(),
+                },
+            }],
+            "timestamp" => self.timestamps(&arguments[0], grid)?,
+            "label_replace" => self.label_replace(arguments, grid)?,
+            "label_join" => self.label_join(arguments, grid)?,
+            "sort" | "sort_desc" | "sort_by_label" | "sort_by_label_desc" => {
+                self.sorted(call, grid)?
+            }
+            "histogram_quantile" => {
+                let quantiles = self.scalar(&arguments[0], grid)?;
+                self.histogram_quantile(&arguments[0], &quantiles, &arguments[1], grid)?
+            }
+            "histogram_quantiles" => self.histogram_quantiles(arguments, grid)?,
+            "histogram_fraction" => self.histogram_fraction(arguments, grid)?,
+            "info" => self.info(call, grid)?,
+            _ => self.sample_call(call, grid)?,
+        }))
+    }
+
+    fn scalar_call(&self, call: &Call, grid: Grid) -> Result<Vec<f64>, QueryError> {
+        let constant = |value: f64| Ok(vec![value; grid.count]);
+        let query = self.query;
+        match call.function {
+            "pi" => constant(std::f64::consts::PI),
+            "time" => Ok((0..grid.count)
+                .map(|step| grid.time(step) as f64 / 1000.0)
+                .collect()),
+            "start" => constant(query.start as f64 / 1000.0),
+            "end" => constant(query.last() as f64 / 1000.0),
+            "range" => constant((query.last() - query.start) as f64 / 1000.0),
+            "step" => constant(query.step_ms as f64 / 1000.0),
+            "max_of" | "min_of" => {
+                let left = self.scalar(&call.arguments[0], grid)?;
+                let right = self.scalar(&call.arguments[1], grid)?;
+                let pick = |(left, right): (f64, f64)| {
+                    if left.is_nan() || right.is_nan() {
+                        f64::NAN
+                    } else if call.function == "max_of" {
+                        left.max(right)
+                    } else {
+                        left.min(right)
+                    }
+                };
+                Ok(left.into_iter().zip(right).map(pick).collect())
+            }
+            "scalar" => {
+                let series = self.vector(&call.arguments[0], grid)?;
+                let single = |step| {
+                    let mut present = series.iter().filter_map(|one| one.row.float(step));
+                    match (present.next(), present.next()) {
+                        (Some(value), None) => value,
+                        _ => f64::NAN,
+                    }
+                };
+                Ok((0..grid.count).map(single).collect())
+            }
+            other => Err(unknown(other)),
+        }
+    }
+
+    /// The times of samples: of a selector's own, else of the step.
+    fn timestamps(&self, argument: &Node, grid: Grid) -> Result<Vec<Series>, QueryError> {
+        if let Part::Selector(selector) = &argument.bare().part {
+            let parts = self.stream_selector(selector, grid, true, &Collected::default)?;
+            return Ok(parts.into_iter().flat_map(|part| part.series).collect());
+        }
+        let mut series = self.vector(argument, grid)?;
+        for one in &mut series {
+            one.drop_name = true;
+            one.row
+                .map(|step, _| Some(Point::Float(grid.time(step) as f64 / 1000.0)));
+        }
+        Ok(series)
+    }
+
+    /// 1 at the steps where no series has a sample.
+    fn absent(&self, call: &Call, rows: &Node, grid: Grid) -> Result<Vec<Series>, QueryError> {
+        let seen = match call.function {
+            "absent_over_time" => {
+                let parts = self.stream_range(call, grid, &|| Seen::new(grid));
+                parts.ok_or_else(|| unknown(call.function))??
+            }
+            _ => self.stream(rows, grid, || Seen::new(grid))?,
+        };
+        let mut row = Row::absent(grid.count);
+        for (step, value) in row.values.iter_mut().enumerate() {
+            if !seen.iter().any(|part| part.steps[step]) {
+                *value = 1.0;
+            }
+        }
+        if row.is_empty() {
+            return Ok(Vec::new());
+        }
+        let labels = match &call.arguments[0].bare().part {
+            Part::Selector(selector) | Part::Range(selector, _) => {
+                wanted_labels(&selector.matchers)
+            }
+            _ => Labels::default(),
+        };
+        Ok(vec![Series {
+            labels,
+            drop_name: false,
+            row,
+        }])
+    }
+}
+
+fn unknown(function: &str) -> QueryError {
+    QueryError::execution(format!("function {function} is not known to this version"))
+}
+
+/// Remembers at which steps there was a sample.
+struct Seen {
+    steps: Vec<bool>,
+}
+
+impl Seen {
+    fn new(grid: Grid) -> Self {
+        Self {
+            steps: vec![false; grid.count],
+        }
+    }
+}
+
+impl Consumer for Seen {
+    fn take(&mut self, _env: &Env<'_>, incoming: Incoming<'_>) -> Result<(), QueryError> {
+        for (step, seen) in self.steps.iter_mut().enumerate() {
+            *seen |= incoming.row.has(step);
+        }
+        Ok(())
+    }
+}
+
+/// The labels that an absent series would have had: those a selector asks for by `=`, each asked for once.
+fn wanted_labels(matchers: &[LabelMatcher]) -> Labels {
+    let mut labels = LabelsBuilder::default();
+    for (at, matcher) in matchers.iter().enumerate() {
+        let matcher = matcher.matcher();
+        let same_name = |other: &LabelMatcher| other.matcher().name == matcher.name;
+        let others = matchers
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| *other != at);
+        let is_alone = !others.into_iter().any(|(_, other)| same_name(other));
+        if matcher.op == MatchOp::Equal && *matcher.name != *METRIC_NAME && is_alone {
+            labels.set(&matcher.name, &matcher.value);
+        }
+    }
+    labels.build()
+}
+
+#[cfg(test)]
+mod tests;

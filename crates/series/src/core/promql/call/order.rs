@@ -1,0 +1,80 @@
+//! Sorting, which an instant query shows; a range query has the order of its labels.
+
+use std::cmp::Ordering;
+
+use super::super::error::QueryError;
+use super::super::eval::Env;
+use super::super::row::{Grid, Series};
+use super::super::syntax::Call;
+
+impl Env<'_> {
+    pub(super) fn sorted(&self, call: &Call, grid: Grid) -> Result<Vec<Series>, QueryError> {
+        let mut series = self.vector(&call.arguments[0], grid)?;
+        if grid.count != 1 {
+            return Ok(series);
+        }
+        let is_descending = call.function.ends_with("_desc");
+        let turned = |order: Ordering| {
+            if is_descending {
+                order.reverse()
+            } else {
+                order
+            }
+        };
+        if call.function.starts_with("sort_by_label") {
+            let names = call.arguments[1..].iter().map(|node| self.text(node, grid));
+            let names: Vec<String> = names.collect::<Result<_, _>>()?;
+            series.sort_by(|a, b| {
+                let by_names = names
+                    .iter()
+                    .map(|name| natural(a.labels.get(name), b.labels.get(name)));
+                let found = by_names.into_iter().find(|order| order.is_ne());
+                turned(found.unwrap_or_else(|| a.labels.cmp(&b.labels)))
+            });
+            return Ok(series);
+        }
+        series.retain(|one| one.row.float(0).is_some());
+        series.sort_by(|a, b| {
+            let (a, b) = (a.row.values[0], b.row.values[0]);
+            let order = turned(a.partial_cmp(&b).unwrap_or(Ordering::Equal));
+            a.is_nan().cmp(&b.is_nan()).then(order)
+        });
+        Ok(series)
+    }
+}
+
+/// Compares as people do: runs of digits by the numbers they are.
+fn natural(left: &str, right: &str) -> Ordering {
+    let (mut left, mut right) = (left, right);
+    loop {
+        let (a, left_rest, left_is_number) = run(left);
+        let (b, right_rest, right_is_number) = run(right);
+        if a.is_empty() || b.is_empty() {
+            return left.len().cmp(&right.len());
+        }
+        let order = match left_is_number && right_is_number {
+            true => {
+                let (x, y) = (a.trim_start_matches('0'), b.trim_start_matches('0'));
+                x.len()
+                    .cmp(&y.len())
+                    .then_with(|| x.cmp(y))
+                    .then_with(|| a.len().cmp(&b.len()))
+            }
+            false => a.cmp(b),
+        };
+        if order.is_ne() {
+            return order;
+        }
+        (left, right) = (left_rest, right_rest);
+    }
+}
+
+/// The run of digits or of other characters that a text begins with.
+fn run(text: &str) -> (&str, &str, bool) {
+    let is_number = text.starts_with(|c: char| c.is_ascii_digit());
+    let end = text
+        .find(|c: char| c.is_ascii_digit() != is_number)
+        .unwrap_or(text.len());
+    let (run, rest) = text.split_at(end);
+    (run, rest, is_number)
+}

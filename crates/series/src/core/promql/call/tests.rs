@@ -1,0 +1,34 @@
+//! The calendar, against dates that are known.
+
+use super::super::{MemorySource, Options, Query, QueryResult, SampleValue};
+
+fn at(function: &str, seconds: i64) -> f64 {
+    let query = Query::parse(&format!("{function}(vector({seconds}))")).expect("PromQL");
+    let answer = query.instant(&MemorySource::default(), 0, &Options::default());
+    match answer.expect("an answer").result {
+        QueryResult::Vector(samples) => match samples[0].value {
+            SampleValue::Float(value) => value,
+            SampleValue::Histogram(_) => panic!("a time is a number"),
+        },
+        other => panic!("expected a vector, found {other:?}"),
+    }
+}
+
+#[test]
+fn dates_are_those_of_the_calendar() {
+    // 2000-02-29T00:00:00Z, 1900-03-01, 2100-02-28T23:59:59Z, 1969-12-31T23:59:59Z.
+    for (seconds, date, week_day, year_day, days) in [
+        (951_782_400, 20_000_229.0, 2.0, 60.0, 29.0),
+        (-2_203_891_200, 19_000_301.0, 4.0, 60.0, 31.0),
+        (4_107_542_399, 21_000_228.0, 0.0, 59.0, 28.0),
+        (-1, 19_691_231.0, 3.0, 365.0, 31.0),
+    ] {
+        let found =
+            at("year", seconds) * 1e4 + at("month", seconds) * 100.0 + at("day_of_month", seconds);
+        assert_eq!(found, date);
+        assert_eq!(at("day_of_week", seconds), week_day, "{date}");
+        assert_eq!(at("day_of_year", seconds), year_day, "{date}");
+        assert_eq!(at("days_in_month", seconds), days, "{date}");
+    }
+    assert_eq!((at("hour", -1), at("minute", -1)), (23.0, 59.0));
+}

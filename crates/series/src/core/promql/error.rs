@@ -1,0 +1,97 @@
+//! What can go wrong with a query, and what Prometheus's API calls it.
+
+use egret_base::{Coded, Kind};
+
+/// Why a query has no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum QueryError {
+    /// The text is not PromQL. Where it is known, the message begins with line and column.
+    #[error("{message}")]
+    Parse {
+        /// What is wrong, and where.
+        message: String,
+    },
+    /// A parameter of the request is of no use.
+    #[error("{message}")]
+    Invalid {
+        /// Which, and why.
+        message: String,
+    },
+    /// The query cannot be evaluated over this data. The wording is Prometheus's.
+    #[error("{message}")]
+    Execution {
+        /// What met.
+        message: String,
+    },
+    /// A budget was used up.
+    #[error(
+        "the query needs more than {budget} {what} ({limit}): select fewer series or less time, or raise {limit}"
+    )]
+    OverBudget {
+        /// The setting.
+        limit: &'static str,
+        /// How much there was.
+        budget: u64,
+        /// Of what.
+        what: &'static str,
+    },
+    /// The time allowed has passed.
+    #[error("query timed out in expression evaluation")]
+    TimedOut,
+    /// Nobody waits for the answer any more.
+    #[error("query was canceled in expression evaluation")]
+    Canceled,
+    /// The data cannot be read.
+    #[error("cannot read the samples of a query: {message}")]
+    Source {
+        /// Why.
+        message: String,
+    },
+}
+
+impl QueryError {
+    /// An error of evaluation.
+    pub(crate) fn execution(message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self::Execution { message }
+    }
+
+    /// What Prometheus's API calls it: the `errorType` of an answer.
+    pub fn error_type(&self) -> &'static str {
+        match self {
+            Self::Parse { .. } | Self::Invalid { .. } => "bad_data",
+            Self::Execution { .. } | Self::OverBudget { .. } => "execution",
+            Self::TimedOut => "timeout",
+            Self::Canceled => "canceled",
+            Self::Source { .. } => "internal",
+        }
+    }
+}
+
+impl Coded for QueryError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Parse { .. } => "query_malformed",
+            Self::Invalid { .. } => "query_invalid",
+            Self::Execution { .. } => "query_failed",
+            Self::OverBudget { .. } => "query_over_budget",
+            Self::TimedOut => "query_timed_out",
+            Self::Canceled => "query_canceled",
+            Self::Source { .. } => "query_unreadable",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Parse { .. } | Self::Invalid { .. } => Kind::Invalid,
+            Self::Execution { .. } => Kind::Conflict,
+            Self::OverBudget { .. } => Kind::TooLarge,
+            Self::TimedOut | Self::Canceled => Kind::TimedOut,
+            Self::Source { .. } => Kind::Internal,
+        }
+    }
+
+    fn retryable(&self) -> bool {
+        matches!(self, Self::TimedOut)
+    }
+}

@@ -1,0 +1,227 @@
+//! Native histograms as the evaluator computes with them: counts are floating-point, buckets a sorted list.
+
+mod arithmetic;
+mod quantile;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub(crate) use arithmetic::SaidOfResets;
+pub use arithmetic::{Incompatible, Reconciled};
+pub(crate) use quantile::NotNumbers;
+
+use super::number::short;
+use crate::model::{Buckets, CounterReset, Counts, Histogram, Span};
+
+/// The schema of histograms whose bounds are listed.
+pub(crate) const CUSTOM_SCHEMA: i32 = -53;
+
+/// Buckets of one sign that are not empty: index and count, by index ascending.
+pub type Side = Vec<(i32, f64)>;
+
+/// A native histogram to compute with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FloatHistogram {
+    /// −4 to 8: bounds are powers of 2^(2^−schema), bucket 0 ends with 1. −53: bounds are `custom_bounds`.
+    pub schema: i32,
+    /// The bucket around zero ends so far from it.
+    pub zero_threshold: f64,
+    /// What is in the bucket around zero.
+    pub zero_count: f64,
+    /// All observations.
+    pub count: f64,
+    /// Their sum.
+    pub sum: f64,
+    /// Buckets above zero, or those of custom bounds.
+    pub positive: Side,
+    /// Buckets below zero.
+    pub negative: Side,
+    /// Upper bounds of the buckets, without +Inf, where the schema is −53.
+    pub custom_bounds: Arc<[f64]>,
+    /// Whether counts have begun anew since the sample before.
+    pub counter_reset: CounterReset,
+}
+
+impl Default for FloatHistogram {
+    fn default() -> Self {
+        Self {
+            schema: 0,
+            zero_threshold: 0.0,
+            zero_count: 0.0,
+            count: 0.0,
+            sum: 0.0,
+            positive: Vec::new(),
+            negative: Vec::new(),
+            custom_bounds: Arc::from([]),
+            counter_reset: CounterReset::Unknown,
+        }
+    }
+}
+
+/// A bucket with its bounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bucket {
+    pub lower: f64,
+    pub upper: f64,
+    pub count: f64,
+}
+
+impl From<&Histogram> for FloatHistogram {
+    fn from(stored: &Histogram) -> Self {
+        let integer = stored.integer.map(|(zero, all)| (zero as f64, all as f64));
+        let (zero_count, count) = integer.unwrap_or((stored.zero_count, stored.count));
+        Self {
+            schema: i32::from(stored.schema),
+            zero_threshold: stored.zero_threshold,
+            zero_count,
+            count,
+            sum: stored.sum,
+            positive: side(&stored.positive),
+            negative: side(&stored.negative),
+            custom_bounds: Arc::clone(&stored.custom_bounds),
+            counter_reset: stored.counter_reset,
+        }
+    }
+}
+
+fn side(buckets: &Buckets) -> Side {
+    let mut next = 0_i32;
+    let indices = buckets.spans.iter().flat_map(|span| {
+        let first = next.wrapping_add(span.offset);
+        next = first.wrapping_add_unsigned(span.length);
+        first..next
+    });
+    let indices: Vec<i32> = indices.collect();
+    let with = |counts: &mut dyn Iterator<Item = f64>| {
+        let pairs = indices.iter().copied().zip(counts);
+        pairs.filter(|(_, count)| *count != 0.0).collect()
+    };
+    match &buckets.counts {
+        Counts::Integer(counts) => with(&mut counts.iter().map(|count| *count as f64)),
+        Counts::Float(counts) => with(&mut counts.iter().copied()),
+    }
+}
+
+/// Runs of buckets, as Prometheus's API and formats list them.
+pub fn spans(side: &Side) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    let mut next = 0;
+    for (index, _) in side {
+        match spans.last_mut() {
+            Some(last) if *index == next => last.length += 1,
+            _ => spans.push(Span {
+                offset: index - next,
+                length: 1,
+            }),
+        }
+        next = index + 1;
+    }
+    spans
+}
+
+impl FloatHistogram {
+    /// Whether its bounds are listed.
+    pub fn is_custom(&self) -> bool {
+        self.schema == CUSTOM_SCHEMA
+    }
+
+    /// The upper bound of a positive bucket.
+    fn upper_bound(&self, index: i32) -> f64 {
+        if self.is_custom() {
+            return match usize::try_from(index) {
+                Ok(at) => self.custom_bounds.get(at).copied().unwrap_or(f64::INFINITY),
+                Err(_) => f64::NEG_INFINITY,
+            };
+        }
+        let bound = (f64::from(index) * 2_f64.powi(-self.schema)).exp2();
+        // The last bucket of finite numbers ends with the largest of them, which is no power of two.
+        let below = (f64::from(index - 1) * 2_f64.powi(-self.schema)).exp2();
+        match bound.is_infinite() && below.is_finite() {
+            true => f64::MAX,
+            false => bound,
+        }
+    }
+
+    fn positive_bucket(&self, (index, count): (i32, f64)) -> Bucket {
+        Bucket {
+            lower: self.upper_bound(index - 1),
+            upper: self.upper_bound(index),
+            count,
+        }
+    }
+
+    fn negative_bucket(&self, (index, count): (i32, f64)) -> Bucket {
+        Bucket {
+            lower: -self.upper_bound(index),
+            upper: -self.upper_bound(index - 1),
+            count,
+        }
+    }
+
+    /// Buckets that are not empty, from the lowest to the highest, the one around zero in its place.
+    pub(crate) fn buckets(&self) -> Vec<Bucket> {
+        let mut all: Vec<Bucket> = Vec::new();
+        let negative = self.negative.iter().rev();
+        all.extend(negative.map(|bucket| self.negative_bucket(*bucket)));
+        if self.zero_count != 0.0 {
+            all.push(Bucket {
+                lower: -self.zero_threshold,
+                upper: self.zero_threshold,
+                count: self.zero_count,
+            });
+        }
+        let positive = self.positive.iter();
+        all.extend(positive.map(|bucket| self.positive_bucket(*bucket)));
+        all
+    }
+
+    /// Inclusiveness as 0 for `(a,b]`, 1 for `[a,b)`, 2 for `(a,b)`, 3 for `[a,b]`, bounds and count: what the API shows.
+    pub fn rendered_buckets(&self) -> Vec<(u8, f64, f64, f64)> {
+        let buckets = self.buckets();
+        let rendered = buckets.iter().filter(|bucket| bucket.count != 0.0);
+        rendered
+            .map(|bucket| {
+                let is_point = bucket.lower == 0.0 && bucket.upper == 0.0;
+                let kind = match (bucket.lower < 0.0, bucket.upper > 0.0) {
+                    _ if is_point => 3,
+                    (false, true) => 0,
+                    (true, false) => 1,
+                    (false, false) => 2,
+                    (true, true) => 3,
+                };
+                (kind, bucket.lower, bucket.upper, bucket.count)
+            })
+            .collect()
+    }
+}
+
+/// Whether two histograms are the same, whatever they say of resets.
+pub(crate) fn is_same(left: &FloatHistogram, right: &FloatHistogram) -> bool {
+    let plain = |histogram: &FloatHistogram| FloatHistogram {
+        counter_reset: CounterReset::Unknown,
+        ..histogram.clone()
+    };
+    plain(left) == plain(right)
+}
+
+impl fmt::Display for FloatHistogram {
+    /// As Prometheus writes one: `{count:3, sum:4, (0.5,1]:1, (1,2]:2}`.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, sum) = (short(self.count), short(self.sum));
+        write!(formatter, "{{count:{count}, sum:{sum}")?;
+        for (kind, lower, upper, count) in self.rendered_buckets() {
+            let (left, right) = match kind {
+                0 => ('(', ']'),
+                1 => ('[', ')'),
+                2 => ('(', ')'),
+                _ => ('[', ']'),
+            };
+            let (lower, upper, count) = (short(lower), short(upper), short(count));
+            write!(formatter, ", {left}{lower},{upper}{right}:{count}")?;
+        }
+        formatter.write_str("}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

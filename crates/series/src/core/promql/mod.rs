@@ -1,0 +1,222 @@
+//! PromQL: a query's text becomes a tree, the tree is evaluated over all steps at once.
+//!
+//! Nothing here knows a clock, a disk or a runtime: samples come through [`Source`], threads through [`Executor`],
+//! deadlines through [`Options::interrupt`].
+
+mod aggregate;
+mod annotations;
+mod answer;
+mod binary;
+mod call;
+mod error;
+mod eval;
+mod histogram;
+mod kahan;
+mod memory;
+mod number;
+pub mod promqltest;
+mod range;
+mod row;
+mod select;
+mod source;
+mod syntax;
+
+pub use answer::{Answer, Result as QueryResult, Sample, SampleValue, SeriesPoints};
+pub use error::QueryError;
+pub use histogram::{FloatHistogram, Incompatible, Reconciled, Side, spans};
+pub use memory::MemorySource;
+pub use number::{duration_ms, parse as parse_number, plain as format_number};
+pub use source::{Columns, Hints, LabelMatcher, Selection, SeriesSet, Source};
+
+use self::row::Grid;
+use self::syntax::Node;
+use crate::model::{Matcher, TimeMs};
+
+/// A range query has at most so many steps, as in Prometheus.
+pub const STEPS_MAX: i64 = 11_000;
+
+/// A query that was parsed: it can be evaluated any number of times.
+#[derive(Debug)]
+pub struct Query {
+    text: Box<str>,
+    root: Node,
+}
+
+/// Runs the parts of a query.
+pub trait Executor: Sync {
+    /// Into how many parts the work on so many series is to be divided.
+    fn parts(&self, series: usize) -> usize;
+
+    /// Calls `work` once for each of `0..parts`, on whichever threads, and returns when all are done.
+    fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync));
+}
+
+/// Everything on the caller's thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Serial;
+
+impl Executor for Serial {
+    fn parts(&self, _series: usize) -> usize {
+        1
+    }
+
+    fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
+        (0..parts).for_each(work);
+    }
+}
+
+/// How much a query may use. What is over is an error that names the limit, never a part of the answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Samples read, those of subqueries among them.
+    pub samples_max: u64,
+    /// Memory of intermediate rows, in bytes.
+    pub row_bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            samples_max: 500_000_000,
+            row_bytes_max: 2 << 30,
+        }
+    }
+}
+
+/// Why a query stops before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The time allowed has passed.
+    TimedOut,
+    /// Nobody waits any more.
+    Canceled,
+}
+
+/// How a query is evaluated.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
+    /// How old the newest sample of a series may be, in milliseconds.
+    pub lookback_ms: i64,
+    /// The step of subqueries that name none, in milliseconds.
+    pub subquery_step_ms: i64,
+    /// What it may use.
+    pub limits: Limits,
+    /// What runs its parts.
+    pub executor: &'a dyn Executor,
+    /// Asked whether to stop, once for each series that is read and each group of series.
+    pub interrupt: &'a (dyn Fn() -> Option<Stop> + Sync),
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self {
+            lookback_ms: 300_000,
+            subquery_step_ms: 60_000,
+            limits: Limits::default(),
+            executor: &Serial,
+            interrupt: &|| None,
+        }
+    }
+}
+
+impl Query {
+    /// Parses a query.
+    ///
+    /// # Errors
+    /// [`QueryError::Parse`] when the text is not PromQL, or is larger than can be evaluated.
+    pub fn parse(text: &str) -> Result<Self, QueryError> {
+        let root = syntax::parse(text)?;
+        let text = text.into();
+        Ok(Self { text, root })
+    }
+
+    /// What it was parsed from.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Evaluates it at one time.
+    ///
+    /// # Errors
+    /// What evaluation or the source says, or a budget that is used up.
+    pub fn instant(
+        &self,
+        source: &dyn Source,
+        at: TimeMs,
+        options: &Options<'_>,
+    ) -> Result<Answer, QueryError> {
+        let grid = Grid {
+            start: at,
+            step_ms: 0,
+            count: 1,
+        };
+        answer::instant(self, source, grid, options)
+    }
+
+    /// Evaluates it at `start`, at every `step_ms` after it, and not after `end`.
+    ///
+    /// # Errors
+    /// As of [`Query::instant`]; [`QueryError::Invalid`] when the step is not positive, the end is before the
+    /// start, there are more than [`STEPS_MAX`] steps, or the query yields strings or ranges.
+    pub fn range(
+        &self,
+        source: &dyn Source,
+        (start, end): (TimeMs, TimeMs),
+        step_ms: i64,
+        options: &Options<'_>,
+    ) -> Result<Answer, QueryError> {
+        let refuse = |message: &str| {
+            let message = message.to_owned();
+            Err(QueryError::Invalid { message })
+        };
+        if step_ms <= 0 {
+            return refuse(
+                "zero or negative query resolution step widths are not accepted. Try a positive integer",
+            );
+        }
+        if end < start {
+            return refuse("end timestamp must not be before start time");
+        }
+        let steps = end.saturating_sub(start) / step_ms;
+        if steps > STEPS_MAX {
+            return refuse(
+                "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)",
+            );
+        }
+        let grid = Grid {
+            start,
+            step_ms,
+            count: steps as usize + 1,
+        };
+        answer::range(self, source, grid, options)
+    }
+}
+
+/// The matchers of a series selector such as `up{job="a"}`, as `match[]` has them.
+///
+/// # Errors
+/// [`QueryError::Parse`] when the text is no selector.
+pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
+    let root = syntax::parse(text)?;
+    match &root.bare().part {
+        syntax::Part::Selector(selector) => Ok(selector
+            .matchers
+            .iter()
+            .map(|matcher| matcher.matcher().clone())
+            .collect()),
+        _ => Err(QueryError::Parse {
+            message: format!("{text:?} is not a series selector"),
+        }),
+    }
+}
+
+/// A query as people lay it out: long ones over several lines.
+///
+/// # Errors
+/// [`QueryError::Parse`] when the text is not PromQL.
+pub fn format_query(text: &str) -> Result<String, QueryError> {
+    syntax::formatted(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+//! Functions of ranges: two indices advance over a series' samples, so that every step gets its window as slices.
+
+mod over_time;
+mod rates;
+mod regression;
+
+use std::sync::Arc;
+
+use super::annotations::{self, Notes};
+use super::error::QueryError;
+use super::eval::{Consumer, Env, Incoming, Scratch};
+use super::histogram::FloatHistogram;
+use super::row::{Grid, Point, Row};
+use super::select::range_argument;
+use super::source::Columns;
+use super::syntax::{Call, Kind, Node, Part, Position, Reach};
+use crate::model::{Labels, TimeMs};
+
+/// The samples a function is given, and what it is given besides. There is at least one sample.
+pub(crate) struct Window<'a> {
+    pub times: &'a [TimeMs],
+    pub values: &'a [f64],
+    pub histogram_times: &'a [TimeMs],
+    pub histograms: &'a [Arc<FloatHistogram>],
+    /// Of those values that are below the one before, the indices.
+    pub drops: &'a [usize],
+    /// Index of the first value among all those of the series, from which `drops` count.
+    pub base: usize,
+    /// The window is open here…
+    pub start: TimeMs,
+    /// …and closed here.
+    pub end: TimeMs,
+    /// The time of the step, which is another where there is an offset.
+    pub now: TimeMs,
+    /// The function's other arguments.
+    pub arguments: [f64; 2],
+    pub series: &'a Context<'a>,
+}
+
+/// What is the same for all windows of a series.
+pub(crate) struct Context<'a> {
+    pub metric: &'a str,
+    /// Where the range stands in the query.
+    pub range: Position,
+    /// Where the function's first argument stands.
+    pub first: Position,
+}
+
+impl Window<'_> {
+    /// The numbers alone, which is what many functions know; says when histograms are left out.
+    fn floats(&self, notes: &mut Notes) -> Option<&[f64]> {
+        if self.values.is_empty() {
+            return None;
+        }
+        if !self.histograms.is_empty() {
+            let text = annotations::histograms_ignored_in_mixed_range(self.series.metric);
+            notes.info(self.series.range, text);
+        }
+        Some(self.values)
+    }
+
+    /// Whether there are both numbers and histograms, which is said.
+    fn is_mixed(&self, notes: &mut Notes) -> bool {
+        let mixed = !self.values.is_empty() && !self.histograms.is_empty();
+        if mixed {
+            let text = annotations::mixed_floats_histograms(self.series.metric);
+            notes.warn(self.series.range, text);
+        }
+        mixed
+    }
+}
+
+type Outcome = Result<Option<Point>, QueryError>;
+
+/// A function of a range.
+#[derive(Clone, Copy)]
+struct RangeFunction {
+    apply: fn(&Window<'_>, &mut Notes) -> Outcome,
+    /// Its result is a sample of the series, so that the name stays.
+    keeps_name: bool,
+    /// It looks at drops.
+    wants_drops: bool,
+}
+
+fn lookup(name: &str) -> Option<RangeFunction> {
+    let wants_drops = matches!(name, "rate" | "increase" | "resets");
+    let keeps_name = matches!(name, "last_over_time" | "first_over_time");
+    let apply = rates::lookup(name)
+        .or_else(|| over_time::lookup(name))
+        .or_else(|| regression::lookup(name))?;
+    Some(RangeFunction {
+        apply,
+        keeps_name,
+        wants_drops,
+    })
+}
+
+/// A call made ready for one series after the other.
+struct Prepared<'a> {
+    env: &'a Env<'a>,
+    name: &'static str,
+    function: RangeFunction,
+    grid: Grid,
+    reach: Reach,
+    range_ms: i64,
+    arguments: Vec<Vec<f64>>,
+    range: Position,
+    first: Position,
+}
+
+impl Env<'_> {
+    /// The rows of a function of a range; nothing when it is no such function.
+    pub(crate) fn stream_range<C: Consumer>(
+        &self,
+        call: &Call,
+        grid: Grid,
+        consumer: &(impl Fn() -> C + Sync),
+    ) -> Option<Result<Vec<C>, QueryError>> {
+        let function = lookup(call.function)?;
+        let (_, range) = range_argument(call)?;
+        Some(self.stream_windows(call, function, range, grid, consumer))
+    }
+
+    fn stream_windows<C: Consumer>(
+        &self,
+        call: &Call,
+        function: RangeFunction,
+        range: &Node,
+        grid: Grid,
+        consumer: &(impl Fn() -> C + Sync),
+    ) -> Result<Vec<C>, QueryError> {
+        let scalars = call
+            .arguments
+            .iter()
+            .filter(|node| node.kind() == Kind::Scalar);
+        let arguments: Result<_, _> = scalars.map(|node| self.scalar(node, grid)).collect();
+        let (reach, range_ms) = match &range.part {
+            Part::Range(selector, range_ms) => (selector.reach, *range_ms),
+            Part::Subquery(subquery) => (subquery.reach, subquery.range_ms),
+            _ => unreachable!("a range argument is a range or a subquery"),
+        };
+        let prepared = Prepared {
+            env: self,
+            name: call.function,
+            function,
+            grid,
+            reach,
+            range_ms,
+            arguments: arguments?,
+            range: range.position,
+            first: call.arguments[0].position,
+        };
+        match &range.part {
+            Part::Range(selector, _) => {
+                let set = self.select(selector, grid, range_ms, Some(call.function))?;
+                let set = &*set;
+                self.for_each_series(set.len(), consumer, |at, scratch, consumer| {
+                    set.read(at, &mut scratch.columns)?;
+                    self.charge_samples(scratch.columns.len())?;
+                    prepared.one(set.labels(at), false, scratch, consumer)
+                })
+            }
+            Part::Subquery(subquery) => {
+                let (inner, series) = self.subquery(subquery, grid)?;
+                self.for_each_series(series.len(), consumer, |at, scratch, consumer| {
+                    let one = &series[at];
+                    into_columns(&one.row, inner, &mut scratch.columns);
+                    self.charge_samples(scratch.columns.len())?;
+                    prepared.one(&one.labels, one.drop_name, scratch, consumer)
+                })
+            }
+            _ => unreachable!("a range argument is a range or a subquery"),
+        }
+    }
+}
+
+/// A row of a subquery as samples.
+fn into_columns(row: &Row, grid: Grid, columns: &mut Columns) {
+    columns.clear();
+    for step in 0..row.values.len() {
+        match row.get(step) {
+            Some(Point::Float(value)) => columns.push(grid.time(step), value),
+            Some(Point::Histogram(histogram)) => {
+                columns.push_histogram(grid.time(step), histogram);
+            }
+            None => {}
+        }
+    }
+}
+
+impl Prepared<'_> {
+    /// Evaluates all steps of one series.
+    fn one<C: Consumer>(
+        &self,
+        labels: &Labels,
+        drop_name: bool,
+        scratch: &mut Scratch,
+        consumer: &mut C,
+    ) -> Result<(), QueryError> {
+        let Scratch {
+            columns,
+            row,
+            notes,
+        } = scratch;
+        columns.drop_stale();
+        row.reset(self.grid.count);
+        let context = Context {
+            metric: labels.metric(),
+            range: self.range,
+            first: self.first,
+        };
+        if !self.windows(columns, row, &context, notes)? {
+            return Ok(());
+        }
+        let is_rate = matches!(self.name, "rate" | "increase");
+        if is_rate && !context.metric.is_empty() && !is_counter_name(context.metric) {
+            let has_floats = (0..self.grid.count).any(|step| row.float(step).is_some());
+            if has_floats {
+                notes.info(
+                    self.range,
+                    annotations::possible_non_counter(context.metric),
+                );
+            }
+        }
+        let incoming = Incoming {
+            labels,
+            drop_name: drop_name || !self.function.keeps_name,
+            row,
+            notes,
+        };
+        consumer.take(self.env, incoming)
+    }
+
+    /// Fills a row; false when it stays empty.
+    fn windows(
+        &self,
+        columns: &Columns,
+        row: &mut Row,
+        series: &Context<'_>,
+        notes: &mut Notes,
+    ) -> Result<bool, QueryError> {
+        let drops = match self.function.wants_drops {
+            true => drops_of(&columns.values),
+            false => Vec::new(),
+        };
+        let (mut floats, mut histograms, mut dropped) = (0..0, 0..0, 0..0);
+        let mut seen = false;
+        for step in 0..self.grid.count {
+            let now = self.grid.time(step);
+            let end = self.env.target(self.reach, now);
+            let start = end - self.range_ms;
+            advance(&columns.times, &mut floats, start, end);
+            advance(&columns.histogram_times, &mut histograms, start, end);
+            if floats.is_empty() && histograms.is_empty() {
+                continue;
+            }
+            while drops
+                .get(dropped.start)
+                .is_some_and(|at| *at <= floats.start)
+            {
+                dropped.start += 1;
+            }
+            while drops.get(dropped.end).is_some_and(|at| *at < floats.end) {
+                dropped.end += 1;
+            }
+            let argument = |at: usize| {
+                self.arguments
+                    .get(at)
+                    .map_or(f64::NAN, |values| values[step])
+            };
+            let window = Window {
+                times: &columns.times[floats.clone()],
+                values: &columns.values[floats.clone()],
+                histogram_times: &columns.histogram_times[histograms.clone()],
+                histograms: &columns.histograms[histograms.clone()],
+                drops: drops.get(dropped.clone()).unwrap_or_default(),
+                base: floats.start,
+                start,
+                end,
+                now,
+                arguments: [argument(0), argument(1)],
+                series,
+            };
+            if let Some(point) = (self.function.apply)(&window, notes)? {
+                seen = true;
+                match point {
+                    Point::Float(value) => row.values[step] = value,
+                    histogram @ Point::Histogram(_) => row.set(step, Some(histogram)),
+                }
+            }
+        }
+        Ok(seen)
+    }
+}
+
+/// Moves a window to the samples after `start` and not after `end`.
+fn advance(times: &[TimeMs], window: &mut std::ops::Range<usize>, start: TimeMs, end: TimeMs) {
+    while times.get(window.end).is_some_and(|at| *at <= end) {
+        window.end += 1;
+    }
+    while window.start < window.end && times[window.start] <= start {
+        window.start += 1;
+    }
+}
+
+fn drops_of(values: &[f64]) -> Vec<usize> {
+    let pairs = values.windows(2).enumerate();
+    let drops = pairs.filter(|(_, pair)| pair[1] < pair[0]);
+    drops.map(|(at, _)| at + 1).collect()
+}
+
+fn is_counter_name(metric: &str) -> bool {
+    let mut endings = ["_total", "_sum", "_count", "_bucket"].iter();
+    endings.any(|ending| metric.ends_with(ending))
+}
+
+pub(crate) use over_time::quantile_of;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! What the samples of a window come to: sum, mean, extremes, counts.
+
+use super::super::annotations::{self, Notes};
+use super::super::kahan;
+use super::{Outcome, Window};
+use crate::core::promql::histogram::{FloatHistogram, SaidOfResets};
+use crate::core::promql::row::Point;
+use crate::model::TimeMs;
+
+pub(super) fn lookup(name: &str) -> Option<fn(&Window<'_>, &mut Notes) -> Outcome> {
+    Some(match name {
+        "sum_over_time" => sum,
+        "avg_over_time" => average,
+        "count_over_time" => {
+            |window, _| float((window.values.len() + window.histograms.len()) as f64)
+        }
+        "present_over_time" | "absent_over_time" => |_, _| float(1.0),
+        "min_over_time" => |window, notes| extreme(window, notes, |now, best| now < best),
+        "max_over_time" => |window, notes| extreme(window, notes, |now, best| now > best),
+        "ts_of_min_over_time" => {
+            |window, notes| extreme_time(window, notes, |now, best| now <= best)
+        }
+        "ts_of_max_over_time" => {
+            |window, notes| extreme_time(window, notes, |now, best| now >= best)
+        }
+        "last_over_time" => |window, _| Ok(last(window).map(|(_, point)| point)),
+        "first_over_time" => |window, _| Ok(first(window).map(|(_, point)| point)),
+        "ts_of_last_over_time" => |window, _| time_of(last(window)),
+        "ts_of_first_over_time" => |window, _| time_of(first(window)),
+        "stdvar_over_time" => |window, notes| variance(window, notes, |variance| variance),
+        "stddev_over_time" => |window, notes| variance(window, notes, f64::sqrt),
+        "quantile_over_time" => quantile,
+        "mad_over_time" => median_deviation,
+        _ => return None,
+    })
+}
+
+fn float(value: f64) -> Outcome {
+    Ok(Some(Point::Float(value)))
+}
+
+fn time_of(found: Option<(TimeMs, Point)>) -> Outcome {
+    Ok(found.map(|(time, _)| Point::Float(time as f64 / 1000.0)))
+}
+
+/// Adds up histograms; nothing, and a warning, where their bounds are of two kinds.
+fn add_up(window: &Window<'_>, notes: &mut Notes) -> Option<FloatHistogram> {
+    let (first, rest) = window.histograms.split_first()?;
+    let mut total = (**first).clone();
+    let mut said = SaidOfResets::default();
+    said.take(first.counter_reset);
+    for histogram in rest {
+        said.take(histogram.counter_reset);
+        match total.add(histogram) {
+            Ok(reconciled) => {
+                if reconciled.bounds {
+                    let text = annotations::bounds_reconciled("aggregation");
+                    notes.info(window.series.range, text);
+                }
+            }
+            Err(_) => {
+                notes.warn(
+                    window.series.range,
+                    annotations::mixed_schemas(window.series.metric),
+                );
+                return None;
+            }
+        }
+    }
+    if said.contradict() {
+        let text = annotations::reset_collision("aggregation");
+        notes.warn(window.series.range, text);
+    }
+    Some(total)
+}
+
+fn sum(window: &Window<'_>, notes: &mut Notes) -> Outcome {
+    if window.is_mixed(notes) {
+        return Ok(None);
+    }
+    if window.values.is_empty() {
+        return Ok(add_up(window, notes).map(|total| Point::Histogram(total.into())));
+    }
+    float(kahan::sum(window.values.iter().copied()))
+}
+
+fn average(window: &Window<'_>, notes: &mut Notes) -> Outcome {
+    if window.is_mixed(notes) {
+        return Ok(None);
+    }
+    if window.values.is_empty() {
+        return Ok(add_up(window, notes).map(|mut total| {
+            total.divide(window.histograms.len() as f64);
+            Point::Histogram(total.into())
+        }));
+    }
+    float(kahan::mean(window.values))
+}
+
+fn extreme(window: &Window<'_>, notes: &mut Notes, better: fn(f64, f64) -> bool) -> Outcome {
+    Ok(window.floats(notes).map(|values| {
+        let take = |best: f64, now: &f64| match better(*now, best) || best.is_nan() {
+            true => *now,
+            false => best,
+        };
+        Point::Float(values.iter().fold(values[0], take))
+    }))
+}
+
+fn extreme_time(window: &Window<'_>, notes: &mut Notes, better: fn(f64, f64) -> bool) -> Outcome {
+    let Some(values) = window.floats(notes) else {
+        return Ok(None);
+    };
+    let mut best = 0;
+    for (at, value) in values.iter().enumerate() {
+        if better(*value, values[best]) || values[best].is_nan() {
+            best = at;
+        }
+    }
+    float(window.times[best] as f64 / 1000.0)
+}
+
+fn last(window: &Window<'_>) -> Option<(TimeMs, Point)> {
+    let float = window.times.last().zip(window.values.last());
+    let histogram = window.histogram_times.last().zip(window.histograms.last());
+    match (float, histogram) {
+        (Some((time, value)), other) if other.is_none_or(|(later, _)| later < time) => {
+            Some((*time, Point::Float(*value)))
+        }
+        (_, other) => other.map(|(time, histogram)| (*time, Point::Histogram(histogram.clone()))),
+    }
+}
+
+fn first(window: &Window<'_>) -> Option<(TimeMs, Point)> {
+    let float = window.times.first().zip(window.values.first());
+    let histogram = window
+        .histogram_times
+        .first()
+        .zip(window.histograms.first());
+    match (float, histogram) {
+        (Some((time, value)), other) if other.is_none_or(|(later, _)| later > time) => {
+            Some((*time, Point::Float(*value)))
+        }
+        (_, other) => other.map(|(time, histogram)| (*time, Point::Histogram(histogram.clone()))),
+    }
+}
+
+fn variance(window: &Window<'_>, notes: &mut Notes, finish: fn(f64) -> f64) -> Outcome {
+    let Some(values) = window.floats(notes) else {
+        return Ok(None);
+    };
+    let (mut mean, mut mean_rest, mut squares, mut squares_rest) = (0.0, 0.0, 0.0, 0.0);
+    for (at, value) in values.iter().enumerate() {
+        let delta = value - (mean + mean_rest);
+        kahan::add(delta / (at + 1) as f64, &mut mean, &mut mean_rest);
+        let square = delta * (value - (mean + mean_rest));
+        kahan::add(square, &mut squares, &mut squares_rest);
+    }
+    float(finish((squares + squares_rest) / values.len() as f64))
+}
+
+fn quantile(window: &Window<'_>, notes: &mut Notes) -> Outcome {
+    let q = window.arguments[0];
+    let Some(values) = window.floats(notes) else {
+        return Ok(None);
+    };
+    if !(0.0..=1.0).contains(&q) {
+        notes.warn(window.series.first, annotations::invalid_quantile(q));
+    }
+    float(quantile_of(q, &mut values.to_vec()))
+}
+
+fn median_deviation(window: &Window<'_>, notes: &mut Notes) -> Outcome {
+    let Some(values) = window.floats(notes) else {
+        return Ok(None);
+    };
+    let median = quantile_of(0.5, &mut values.to_vec());
+    let mut deviations: Vec<f64> = values.iter().map(|value| (value - median).abs()).collect();
+    float(quantile_of(0.5, &mut deviations))
+}
+
+/// The value below which a share of the values lies, interpolated between two of them. NaN is below all others.
+pub(crate) fn quantile_of(q: f64, values: &mut [f64]) -> f64 {
+    if values.is_empty() || q.is_nan() {
+        return f64::NAN;
+    }
+    if q < 0.0 {
+        return f64::NEG_INFINITY;
+    }
+    if q > 1.0 {
+        return f64::INFINITY;
+    }
+    values.sort_by(|a, b| {
+        b.is_nan()
+            .cmp(&a.is_nan())
+            .then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
+    });
+    let rank = q * (values.len() - 1) as f64;
+    let lower = rank.floor() as usize;
+    let upper = (lower + 1).min(values.len() - 1);
+    let weight = rank - rank.floor();
+    values[lower] * (1.0 - weight) + values[upper] * weight
+}

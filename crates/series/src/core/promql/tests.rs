@@ -1,0 +1,199 @@
+//! Queries as a caller sees them: limits, errors, threads; what they compute is in `tests/promql`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use egret_base::Coded;
+
+use super::*;
+use crate::model::Labels;
+
+fn source(series: u32) -> MemorySource {
+    let mut source = MemorySource::default();
+    for at in 0..series {
+        let labels = Labels::new([
+            ("__name__", "x"),
+            ("g", if at % 3 == 0 { "a" } else { "b" }),
+            ("i", &at.to_string()),
+        ]);
+        for step in 0..60 {
+            source.add(
+                &labels,
+                step * 10_000,
+                f64::from(at) * 1.1 + step as f64 / 7.0,
+            );
+        }
+    }
+    source
+}
+
+fn instant(text: &str, options: &Options<'_>) -> Result<Answer, QueryError> {
+    Query::parse(text)?.instant(&source(4), 100_000, options)
+}
+
+fn code(result: Result<Answer, QueryError>) -> (&'static str, &'static str) {
+    let error = result.expect_err("the query has no answer");
+    (error.code(), error.error_type())
+}
+
+/// Runs parts on threads of their own.
+struct Threads(usize);
+
+impl Executor for Threads {
+    fn parts(&self, _series: usize) -> usize {
+        self.0
+    }
+
+    fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
+        std::thread::scope(|scope| {
+            for part in 0..parts {
+                scope.spawn(move || work(part));
+            }
+        });
+    }
+}
+
+#[test]
+fn threads_find_what_one_finds() {
+    let source = source(50);
+    let queries = [
+        "sum by (g) (rate(x[1m]))",
+        "avg(x)",
+        "stddev by (g) (x)",
+        "stdvar(x)",
+        "min(x) + max(x) + count(x) + group(x)",
+        "x * 2",
+        "absent(x)",
+    ];
+    for text in queries {
+        let query = Query::parse(text).expect("PromQL");
+        let of = |executor: &dyn Executor| {
+            let options = Options {
+                executor,
+                ..Options::default()
+            };
+            let answer = query.range(&source, (0, 600_000), 15_000, &options);
+            match answer.expect("an answer").result {
+                QueryResult::Matrix(series) => series,
+                other => panic!("a range query yields a matrix, not {other:?}"),
+            }
+        };
+        let (one, many) = (of(&Serial), of(&Threads(7)));
+        assert_eq!(one.len(), many.len(), "{text}");
+        for (one, many) in one.iter().zip(&many) {
+            assert_eq!(one.labels, many.labels, "{text}");
+            assert_eq!(one.floats.len(), many.floats.len(), "{text}");
+            for ((_, a), (_, b)) in one.floats.iter().zip(&many.floats) {
+                assert!((a - b).abs() <= 1e-9 * a.abs(), "{text}: {a} and {b}");
+            }
+        }
+    }
+}
+
+#[test]
+fn budgets_are_errors_that_name_the_limit() {
+    let limits = Limits {
+        samples_max: 20,
+        ..Limits::default()
+    };
+    let options = Options {
+        limits,
+        ..Options::default()
+    };
+    let error = instant("sum(x)", &options).expect_err("there are more samples");
+    assert!(error.to_string().contains("samples_max"), "{error}");
+    let limits = Limits {
+        row_bytes_max: 10,
+        ..Limits::default()
+    };
+    let options = Options {
+        limits,
+        ..Options::default()
+    };
+    let found = code(instant("x", &options));
+    assert_eq!(found, ("query_over_budget", "execution"));
+}
+
+#[test]
+fn a_query_stops_when_it_is_told_to() {
+    for (stop, wanted) in [
+        (Stop::TimedOut, ("query_timed_out", "timeout")),
+        (Stop::Canceled, ("query_canceled", "canceled")),
+    ] {
+        let asked = AtomicU64::new(0);
+        let interrupt = || (asked.fetch_add(1, Ordering::Relaxed) > 2).then_some(stop);
+        let options = Options {
+            interrupt: &interrupt,
+            ..Options::default()
+        };
+        assert_eq!(code(instant("sum(x)", &options)), wanted);
+    }
+}
+
+#[test]
+fn parameters_of_a_range_query_are_checked() {
+    let range = |text: &str, end, step| {
+        let query = Query::parse(text).expect("PromQL");
+        query.range(&source(1), (0, end), step, &Options::default())
+    };
+    let bad = ("query_invalid", "bad_data");
+    assert_eq!(code(range("x", 1000, 0)), bad);
+    assert_eq!(code(range("x", -1, 1)), bad);
+    assert_eq!(code(range("x", 11_001_000, 1000)), bad);
+    assert!(range("x", 11_000_000, 1000).is_ok());
+    assert_eq!(code(range("\"text\"", 1000, 1000)), bad);
+    assert_eq!(code(range("x[5m]", 1000, 1000)), bad);
+}
+
+#[test]
+fn selectors_become_matchers() {
+    let matchers = parse_selector("x{a!=\"b\", c=~\"d.*\"}").expect("a selector");
+    let shown: Vec<_> = matchers
+        .iter()
+        .map(|matcher| (&*matcher.name, &*matcher.value))
+        .collect();
+    assert_eq!(shown, [("__name__", "x"), ("a", "b"), ("c", "d.*")]);
+    assert!(parse_selector("sum(x)").is_err());
+}
+
+#[test]
+fn queries_are_laid_out() {
+    let text = format_query("sum  by(a)(rate(x{b='1'}[5m]))").expect("PromQL");
+    assert_eq!(text, "sum by (a) (rate(x{b=\"1\"}[5m]))");
+    assert!(format_query("sum(").is_err());
+}
+
+#[test]
+fn what_the_grammar_lets_through_fits_the_stack() {
+    let long = format!("1{}", " + 1".repeat(240));
+    let answer = instant(&long, &Options::default()).expect("an answer");
+    assert_eq!(answer.result, QueryResult::Scalar(100_000, 241.0));
+    let deep = format!(
+        "{}x{}",
+        "sum(max_over_time(".repeat(49),
+        "[5m:1m]))".repeat(49)
+    );
+    assert!(instant(&deep, &Options::default()).is_ok());
+    let signs = format!("{}x", "-".repeat(240));
+    assert!(instant(&signs, &Options::default()).is_ok());
+}
+
+#[test]
+fn numbers_and_durations_are_read_and_written() {
+    for (text, value) in [
+        ("0x10", 16.0),
+        ("-1.5e3", -1500.0),
+        ("+Inf", f64::INFINITY),
+        (".5", 0.5),
+    ] {
+        assert_eq!(parse_number(text), Some(value), "{text}");
+    }
+    assert_eq!(parse_number("1m"), None);
+    assert_eq!(duration_ms("1h30m5ms"), Some(5_400_005));
+    assert_eq!(duration_ms("-1.5"), Some(-1500));
+    for text in ["", "1", "5m1h", "1m1m", "x", "1e300"] {
+        let wanted = (text == "1").then_some(1000);
+        assert_eq!(duration_ms(text), wanted, "{text:?}");
+    }
+    let shown = [1e6, 123_456.0, 1e-5, 0.0001, f64::NEG_INFINITY].map(number::short);
+    assert_eq!(shown, ["1e+06", "123456", "1e-05", "0.0001", "-Inf"]);
+}

@@ -1,0 +1,49 @@
+//! Runs the `.test` files of `tests/promql`, and those of a directory of one's own: `EGRET_PROMQL_TESTS=DIR`.
+
+use std::path::Path;
+
+use egret_series::core::promql::{Options, promqltest};
+
+/// Runs all files of a directory and returns how many queries answered as expected.
+fn check(directory: &Path) -> usize {
+    let mut passed = 0;
+    let mut failures = Vec::new();
+    let entries = std::fs::read_dir(directory).expect("the directory of test files");
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    paths.sort();
+    for path in paths
+        .iter()
+        .filter(|path| path.extension().is_some_and(|ending| ending == "test"))
+    {
+        let text = std::fs::read_to_string(path).expect("a test file");
+        let report = promqltest::run(&path.display().to_string(), &text, &Options::default());
+        passed += report.passed;
+        failures.extend(report.failures);
+    }
+    let shown: Vec<String> = failures.iter().map(ToString::to_string).collect();
+    assert!(
+        failures.is_empty(),
+        "{} failed:\n{}",
+        shown.len(),
+        shown.join("\n")
+    );
+    passed
+}
+
+#[test]
+fn own_files_pass() {
+    let passed = check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/promql"));
+    assert!(passed > 0, "there are queries in them");
+}
+
+#[test]
+fn files_of_a_directory_pass() {
+    if let Some(directory) = std::env::var_os("EGRET_PROMQL_TESTS") {
+        assert!(
+            check(Path::new(&directory)) > 0,
+            "there are queries in them"
+        );
+    }
+}
