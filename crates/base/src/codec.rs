@@ -9,7 +9,20 @@ pub struct Malformed {
     pub what: &'static str,
 }
 
+/// A signed number as an unsigned one that is small when it is near zero: "zigzag", as Protocol Buffers have it.
+#[inline]
+pub fn zigzag(value: i64) -> u64 {
+    (value << 1 ^ value >> 63) as u64
+}
+
+/// The number of [`zigzag`].
+#[inline]
+pub fn unzigzag(value: u64) -> i64 {
+    (value >> 1) as i64 ^ -((value & 1) as i64)
+}
+
 /// Appends an unsigned number, seven bits a byte, the lowest first.
+#[inline]
 pub fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         buffer.push(value as u8 | 0x80);
@@ -173,3 +186,6 @@ impl<'a> Reader<'a> {
         std::str::from_utf8(bytes).map_err(|_| self.malformed())
     }
 }
+
+#[cfg(test)]
+mod tests;

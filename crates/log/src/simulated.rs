@@ -6,6 +6,7 @@
 //! was after any of the writes to it, or in the middle of one, whatever became of the others; of the
 //! changes of names, the first so many are found, as a journaling file system has it, or just any.
 
+mod chance;
 mod inode;
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,34 +14,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::disk::{Disk, DiskFile};
+pub use chance::Chance;
 use inode::Inode;
-
-/// Repeatable randomness.
-///
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
-#[derive(Clone, Debug)]
-pub struct Chance(u64);
-
-impl Chance {
-    /// Randomness that repeats itself for the same seed.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number below `bound`, which is not 0.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut word = self.0;
-        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (word ^ (word >> 31)) % bound
-    }
-
-    /// True `percent` times in a hundred.
-    pub fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
 
 /// Something that goes wrong once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

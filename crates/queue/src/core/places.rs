@@ -59,7 +59,7 @@ fn hash(prefix: u64) -> u64 {
 pub struct Places {
     pages: HashTable<Page>,
     /// The latest page: it is still being filled, and stays however few tasks it has.
-    latest: u64,
+    latest: Option<u64>,
     /// Tasks whose pages are freed.
     few: BTreeMap<u64, Place>,
 }
@@ -72,11 +72,11 @@ impl Places {
             *tasks.entry(number >> PAGE_BITS).or_default() += 1;
         }
         let mut places = Self {
-            latest: tasks.last_key_value().map_or(0, |(prefix, _)| *prefix),
+            latest: tasks.last_key_value().map(|(prefix, _)| *prefix),
             ..Self::default()
         };
         for (prefix, tasks) in tasks {
-            if tasks >= PAGE_TASKS_MIN || prefix == places.latest {
+            if tasks >= PAGE_TASKS_MIN || Some(prefix) == places.latest {
                 places.add(prefix);
             }
         }
@@ -102,10 +102,12 @@ impl Places {
     /// Notes the place of a number that has none.
     pub fn insert(&mut self, number: u64, place: Place) {
         let prefix = number >> PAGE_BITS;
-        if prefix > self.latest {
-            let before = std::mem::replace(&mut self.latest, prefix);
+        if Some(prefix) > self.latest {
+            let before = self.latest.replace(prefix);
             self.add(prefix);
-            self.free_if_few(before);
+            before
+                .into_iter()
+                .for_each(|before| self.free_if_few(before));
         }
         match self.page_mut(prefix) {
             Some(page) => page.set(number, place),
@@ -137,7 +139,7 @@ impl Places {
 
     fn free_if_few(&mut self, prefix: u64) {
         let few = |page: &Page| page.prefix == prefix && page.tasks < PAGE_TASKS_MIN;
-        if prefix == self.latest {
+        if Some(prefix) == self.latest {
             return;
         }
         if let Ok(found) = self.pages.find_entry(hash(prefix), few) {

@@ -11,25 +11,6 @@ use egret_queue::testing::{record, snapshot};
 
 const ROUNDS: usize = 20_000;
 
-fn random(chance: &mut Chance, most: u64) -> Vec<u8> {
-    let length = chance.below(most);
-    (0..length).map(|_| chance.below(256) as u8).collect()
-}
-
-/// Changes, cuts out or adds a few bytes.
-fn damage(chance: &mut Chance, bytes: &mut Vec<u8>) {
-    for _ in 0..1 + chance.below(4) {
-        let at = chance.below(bytes.len() as u64 + 1) as usize;
-        match chance.below(4) {
-            0 => bytes.insert(at, chance.below(256) as u8),
-            1 => bytes.truncate(at),
-            2 if at < bytes.len() => drop(bytes.remove(at)),
-            _ if at < bytes.len() => bytes[at] ^= 1 << chance.below(8),
-            _ => bytes.extend([0xff; 11]),
-        }
-    }
-}
-
 /// What is read can be written, and is then read again as the same.
 fn read_record(bytes: &[u8]) {
     let Ok(command) = record::decode(bytes) else {
@@ -71,9 +52,9 @@ fn records_that_nobody_wrote() {
     }
     for round in 0..ROUNDS {
         let mut bytes = samples[round % samples.len()].clone();
-        damage(&mut chance, &mut bytes);
+        chance.damage(&mut bytes);
         read_record(&bytes);
-        let mut bytes = random(&mut chance, 60);
+        let mut bytes = chance.bytes(60);
         if let Some(kind) = bytes.first_mut() {
             *kind %= 26;
         }
@@ -95,9 +76,9 @@ fn contents_that_nobody_wrote() {
     content::put(&mut sample, &whole);
     for _ in 0..ROUNDS {
         let mut bytes = sample.clone();
-        damage(&mut chance, &mut bytes);
+        chance.damage(&mut bytes);
         read_content(&bytes);
-        read_content(&random(&mut chance, 40));
+        read_content(&chance.bytes(40));
     }
 }
 
@@ -105,14 +86,14 @@ fn contents_that_nobody_wrote() {
 fn leases_and_ids_that_nobody_gave() {
     let mut chance = Chance::new(3);
     for _ in 0..ROUNDS {
-        let bytes = random(&mut chance, 20);
+        let bytes = chance.bytes(20);
         if let Some(lease) = Lease::from_bytes(&bytes) {
             assert_eq!(lease.to_bytes(), *bytes);
         }
         let text = String::from_utf8_lossy(&bytes);
         let _ = text.parse::<TaskId>();
         let mut text = TaskId::new(1, 2, 3, 4).to_string().into_bytes();
-        damage(&mut chance, &mut text);
+        chance.damage(&mut text);
         let _ = String::from_utf8_lossy(&text).parse::<TaskId>();
     }
 }
@@ -145,12 +126,12 @@ fn snapshots_that_nobody_wrote() {
     let mut chance = Chance::new(4);
     for _ in 0..ROUNDS / 10 {
         let mut bytes = whole.clone();
-        damage(&mut chance, &mut bytes);
+        chance.damage(&mut bytes);
         let read = snapshot::take(&*bytes, PathBuf::from("memory"));
         assert!(read.is_err() || bytes.starts_with(&whole[..whole.len() - 8]));
         // One block, with a new checksum.
         let mut block = whole[20..whole.len() - 8].to_vec();
-        damage(&mut chance, &mut block);
+        chance.damage(&mut block);
         let mut bytes = whole[..12].to_vec();
         bytes.extend_from_slice(&(block.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&crc32c::crc32c(&block).to_le_bytes());

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bits::{BitReader, BitWriter};
+use egret_base::codec::{unzigzag, zigzag};
 
 use crate::model::TimeMs;
 
@@ -20,7 +21,7 @@ const HEAD_WORDS: usize = 2;
 /// Words of a series' first chunk; every one after it has twice as many as the one before…
 const WORDS_MIN: usize = 8;
 
-/// …up to this. Bits there are counted with 16.
+/// …up to this.
 const WORDS_MAX: usize = 128;
 
 /// The most that one sample takes, in bits: time 4 + 64, value 2 + 5 + 6 + 64.
@@ -30,7 +31,7 @@ const SAMPLE_BITS_MAX: usize = 68 + 77;
 #[derive(Clone, Debug)]
 pub struct Chunk(Arc<[AtomicU64]>);
 
-/// Where one chunk ends and whether it can take another sample.
+/// The chunk has no room for another sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IsFull;
 
@@ -182,7 +183,7 @@ fn write_time(bits: &mut BitWriter, words: &[AtomicU64], difference: i64) {
     if difference == 0 {
         return bits.write(words, 0, 1);
     }
-    let zigzag = (difference << 1 ^ difference >> 63) as u64;
+    let zigzag = zigzag(difference);
     let needed = 64 - zigzag.leading_zeros();
     let fits = TIME_CLASSES.iter().find(|(_, _, length)| needed <= *length);
     let (prefix, prefix_bits, length) = fits.expect("the last class takes any");
@@ -230,7 +231,7 @@ impl Samples<'_> {
         if ones > 0 {
             let (_, _, length) = TIME_CLASSES[ones as usize - 1];
             let zigzag = self.bits.read(length);
-            let difference = (zigzag >> 1) as i64 ^ -((zigzag & 1) as i64);
+            let difference = unzigzag(zigzag);
             self.delta_ms = self.delta_ms.wrapping_add(difference);
         }
         self.time_ms = self.time_ms.wrapping_add(self.delta_ms);

@@ -9,7 +9,7 @@
 //!
 //! Varints are LEB128; what is 8 bytes is little endian. A reader refuses what it does not know.
 
-use egret_base::codec::{Malformed, Reader, put_bytes, put_varint};
+use egret_base::codec::{Malformed, Reader, put_bytes, put_varint, unzigzag, zigzag};
 
 use crate::model::TimeMs;
 
@@ -59,14 +59,6 @@ impl Columns {
         let samples = self.series.iter().zip(&self.times_ms).zip(&self.values);
         samples.map(|((series, time_ms), value)| (*series, *time_ms, f64::from_bits(*value)))
     }
-}
-
-fn zigzag(value: i64) -> u64 {
-    (value << 1 ^ value >> 63) as u64
-}
-
-fn unzigzag(value: u64) -> i64 {
-    (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
 /// Appends the record of new series, in order of their numbers, with their labels as they are kept.

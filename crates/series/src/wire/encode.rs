@@ -1,10 +1,10 @@
 //! Writing what the readers of remote write read: for the load generator, for tests, and for sending on.
 
+use egret_base::codec::{put_varint, zigzag};
 use std::collections::HashMap;
 
 use super::histogram::{WireBuckets, WireCount, WireHistogram};
 use super::labels::append_label_field;
-use super::protobuf::put_varint;
 use super::{MetricKind, Sample};
 
 /// A series to be written.
@@ -21,13 +21,13 @@ pub struct SeriesToWrite<'a> {
 }
 
 pub(crate) fn put_key(field: u32, wire_type: u8, out: &mut Vec<u8>) {
-    put_varint(u64::from(field) << 3 | u64::from(wire_type), out);
+    put_varint(out, u64::from(field) << 3 | u64::from(wire_type));
 }
 
 pub(crate) fn put_number(field: u32, word: u64, out: &mut Vec<u8>) {
     if word != 0 {
         put_key(field, 0, out);
-        put_varint(word, out);
+        put_varint(out, word);
     }
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn put_double(field: u32, value: f64, out: &mut Vec<u8>) {
 
 pub(crate) fn put_bytes(field: u32, bytes: &[u8], out: &mut Vec<u8>) {
     put_key(field, 2, out);
-    put_varint(bytes.len() as u64, out);
+    put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
@@ -56,10 +56,6 @@ pub(crate) fn put_message(field: u32, out: &mut Vec<u8>, write: impl FnOnce(&mut
     let mut message = Vec::new();
     write(&mut message);
     put_bytes(field, &message, out);
-}
-
-fn to_zigzag(number: i64) -> u64 {
-    (number << 1 ^ number >> 63) as u64
 }
 
 /// Appends a sample in field 2, as a series of either version has it.
@@ -93,14 +89,14 @@ fn put_doubles(field: u32, doubles: &[f64], out: &mut Vec<u8>) {
 fn put_buckets(field: u32, buckets: &WireBuckets, out: &mut Vec<u8>) {
     for span in &buckets.spans {
         put_message(field, out, |message| {
-            put_number(1, to_zigzag(i64::from(span.offset)), message);
+            put_number(1, zigzag(i64::from(span.offset)), message);
             put_number(2, u64::from(span.length), message);
         });
     }
     if !buckets.deltas.is_empty() {
         put_message(field + 1, out, |message| {
             for delta in &buckets.deltas {
-                put_varint(to_zigzag(*delta), message);
+                put_varint(message, zigzag(*delta));
             }
         });
     }
@@ -111,7 +107,7 @@ fn put_histogram(field: u32, histogram: &WireHistogram, out: &mut Vec<u8>) {
     put_message(field, out, |message| {
         put_count(1, histogram.count, message);
         put_double(3, histogram.sum, message);
-        put_number(4, to_zigzag(i64::from(histogram.schema)), message);
+        put_number(4, zigzag(i64::from(histogram.schema)), message);
         put_double(5, histogram.zero_threshold, message);
         put_count(6, histogram.zero_count, message);
         put_buckets(8, &histogram.negative, message);
@@ -188,8 +184,14 @@ impl RequestV2 {
     pub fn push(&mut self, series: &SeriesToWrite<'_>, metadata: Option<(MetricKind, &str, &str)>) {
         let mut references = Vec::new();
         for (name, value) in &series.labels {
-            put_varint(self.symbol(name), &mut references);
-            put_varint(self.symbol(value), &mut references);
+            {
+                let symbol = self.symbol(name);
+                put_varint(&mut references, symbol)
+            };
+            {
+                let symbol = self.symbol(value);
+                put_varint(&mut references, symbol)
+            };
         }
         let metadata =
             metadata.map(|(kind, help, unit)| (kind, self.symbol(help), self.symbol(unit)));

@@ -1,8 +1,9 @@
 //! Native histograms as both versions of remote write have them: the same message with the same numbers.
 
 use super::error::WireError;
-use super::protobuf::{Message, from_zigzag};
+use super::protobuf::Message;
 use crate::model::TimeMs;
+use egret_base::codec::unzigzag;
 
 const MESSAGE: &str = "Histogram";
 
@@ -73,7 +74,7 @@ fn read_span(mut message: Message<'_>) -> Result<WireSpan, WireError> {
     let mut span = WireSpan::default();
     while let Some(field) = message.field()? {
         match field.number {
-            1 => span.offset = from_zigzag(field.varint("BucketSpan")?) as i32,
+            1 => span.offset = unzigzag(field.varint("BucketSpan")?) as i32,
             2 => span.length = field.varint("BucketSpan")? as u32,
             _ => {}
         }
@@ -161,7 +162,7 @@ impl WireHistogram {
                 1 => self.count = WireCount::Integer(number()?),
                 2 => self.count = WireCount::Float(double()?),
                 3 => self.sum = double()?,
-                4 => self.schema = from_zigzag(number()?) as i32,
+                4 => self.schema = unzigzag(number()?) as i32,
                 5 => self.zero_threshold = double()?,
                 6 => self.zero_count = WireCount::Integer(number()?),
                 7 => self.zero_count = WireCount::Float(double()?),
@@ -240,7 +241,7 @@ fn push_deltas(
     buckets: &mut WireBuckets,
     field: &super::protobuf::Field<'_>,
 ) -> Result<(), WireError> {
-    field.varints(MESSAGE, |word| buckets.deltas.push(from_zigzag(word)))
+    field.varints(MESSAGE, |word| buckets.deltas.push(unzigzag(word)))
 }
 
 /// The histograms among the fields of a series, which were walked over before.

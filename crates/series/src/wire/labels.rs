@@ -3,10 +3,11 @@
 //! These bytes also are what a series is looked up by, whatever protocol it came with: see
 //! [`append_label_field`] for the one form in which all known senders write them.
 
+use egret_base::codec::put_varint;
 use egret_base::limit::Limit;
 
 use super::error::{LabelError, WireError};
-use super::protobuf::{Message, put_varint};
+use super::protobuf::Message;
 use crate::model::METRIC_NAME;
 
 const MESSAGE: &str = "Label";
@@ -126,11 +127,11 @@ pub fn append_label_field(name: &str, value: &str, out: &mut Vec<u8>) {
 
 pub(crate) fn append_label_bytes(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(LABEL_KEY);
-    put_varint((part_bytes(name) + part_bytes(value)) as u64, out);
+    put_varint(out, (part_bytes(name) + part_bytes(value)) as u64);
     for (key, text) in [(0x0a, name), (0x12, value)] {
         if !text.is_empty() {
             out.push(key);
-            put_varint(text.len() as u64, out);
+            put_varint(out, text.len() as u64);
             out.extend_from_slice(text);
         }
     }

@@ -41,11 +41,6 @@ pub(crate) struct Message<'a> {
     pub name: &'static str,
 }
 
-/// Zigzag: small numbers of either sign are short.
-pub(crate) fn from_zigzag(word: u64) -> i64 {
-    (word >> 1) as i64 ^ -((word & 1) as i64)
-}
-
 /// A varint of at most eight bytes at the start of `word`: its value and its length; `None` when it is longer.
 #[inline(always)]
 pub(crate) fn varint_of_word(word: u64) -> Option<(u64, usize)> {
@@ -59,15 +54,6 @@ pub(crate) fn varint_of_word(word: u64) -> Option<(u64, usize)> {
     let quads = (pairs & 0x3fff_0000_3fff_0000) >> 2 | pairs & 0x0000_3fff_0000_3fff;
     let value = (quads & 0x0fff_ffff_0000_0000) >> 4 | quads & 0x0fff_ffff;
     Some((value, stops.trailing_zeros() as usize / 8 + 1))
-}
-
-/// Appends a varint.
-pub(crate) fn put_varint(mut word: u64, out: &mut Vec<u8>) {
-    while word >= 0x80 {
-        out.push(word as u8 | 0x80);
-        word >>= 7;
-    }
-    out.push(word as u8);
 }
 
 impl<'a> Message<'a> {

@@ -14,6 +14,7 @@
 
 mod symbols;
 
+use egret_base::codec::put_varint;
 use std::borrow::Cow;
 use std::cell::Cell;
 
@@ -23,7 +24,7 @@ use super::MetricKind;
 use super::error::WireError;
 use super::histogram::Histograms;
 use super::labels::{LABEL_KEY, append_label_bytes};
-use super::protobuf::{Message, put_varint};
+use super::protobuf::Message;
 use super::samples::{Samples, is_single, skip_samples};
 use symbols::{COPY_BYTES, SHORT, Symbol, check_texts, field_bytes};
 
@@ -220,7 +221,7 @@ impl<'a, 'm> Series<'a, 'm> {
             match field.number {
                 1 => {
                     let references = self.references.to_mut();
-                    field.varints(SERIES, |word| put_varint(word, references))?;
+                    field.varints(SERIES, |word| put_varint(references, word))?;
                 }
                 2 => drop(field.message(SERIES, "Sample")?),
                 3 => {

@@ -14,35 +14,15 @@ use egret_series::wire::{
 
 const ROUNDS: usize = 20_000;
 
-fn random(chance: &mut Chance, most: u64) -> Vec<u8> {
-    let length = chance.below(most);
-    (0..length).map(|_| chance.below(256) as u8).collect()
-}
-
-/// Changes, cuts out or adds a few bytes.
-fn damage(chance: &mut Chance, bytes: &mut Vec<u8>) {
-    for _ in 0..1 + chance.below(4) {
-        let at = chance.below(bytes.len() as u64 + 1) as usize;
-        match chance.below(5) {
-            0 => bytes.insert(at, chance.below(256) as u8),
-            1 => bytes.truncate(at),
-            2 if at < bytes.len() => drop(bytes.remove(at)),
-            3 if at < bytes.len() => bytes[at] ^= 1 << chance.below(8),
-            4 if at < bytes.len() => bytes[at] = chance.below(20) as u8,
-            _ => bytes.extend([0xff; 11]),
-        }
-    }
-}
-
 /// Reads damaged copies of `whole` and bytes at random.
 fn try_all(seed: u64, whole: &[u8], mut read: impl FnMut(&[u8])) {
     let mut chance = Chance::new(seed);
     read(whole);
     for _ in 0..ROUNDS {
         let mut bytes = whole.to_vec();
-        damage(&mut chance, &mut bytes);
+        chance.damage(&mut bytes);
         read(&bytes);
-        read(&random(&mut chance, 60));
+        read(&chance.bytes(60));
     }
 }
 

@@ -11,7 +11,7 @@ const SAMPLE: &[u8] = b"\x12\x10\x09\0\0\0\0\0\0\xf8\x3f\x10\x80\xd0\x95\xff\xbc
 fn message(key: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let mut out = vec![key];
-    crate::wire::protobuf::put_varint(content.len() as u64, &mut out);
+    egret_base::codec::put_varint(&mut out, content.len() as u64);
     out.extend(content);
     out
 }
