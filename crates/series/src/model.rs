@@ -2,9 +2,11 @@
 
 mod histogram;
 mod labels;
+mod samples;
 
 pub use histogram::{Buckets, CounterReset, Counts, Histogram, Span};
 pub use labels::{Labels, LabelsBuilder, METRIC_NAME};
+pub use samples::SeriesSamples;
 
 /// Milliseconds since 1970, UTC; negative before.
 pub type TimeMs = i64;

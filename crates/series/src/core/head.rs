@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::chunk::{Appender, Chunk};
-use super::record::Columns;
+use super::record::SampleBatch;
 use crate::model::TimeMs;
 
 /// Samples out of order that a series gathers before it makes a chunk of them.
@@ -117,7 +117,7 @@ impl Head {
 
     /// Takes samples in, and tells what became of those that were not [`Taken::InOrder`], by their place in the
     /// columns. Samples of series that are not there are passed over: they were deleted.
-    pub fn take(&mut self, samples: &Columns, mut tell: impl FnMut(usize, Taken)) {
+    pub fn take(&mut self, samples: &SampleBatch, mut tell: impl FnMut(usize, Taken)) {
         for (at, (series, time_ms, value)) in samples.iter().enumerate() {
             let Some(Some(slot)) = self.series.get_mut(series as usize) else {
                 continue;

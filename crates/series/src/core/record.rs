@@ -20,7 +20,7 @@ const SAMPLES: u8 = 2;
 
 /// Samples as columns of equal length: the `n`-th of each belong together.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Columns {
+pub struct SampleBatch {
     /// Numbers of series in their shard.
     pub series: Vec<u32>,
     /// When.
@@ -29,7 +29,7 @@ pub struct Columns {
     pub values: Vec<u64>,
 }
 
-impl Columns {
+impl SampleBatch {
     /// Adds a sample.
     pub fn push(&mut self, series: u32, time_ms: TimeMs, value: f64) {
         self.series.push(series);
@@ -73,7 +73,7 @@ pub fn put_series<'a>(record: &mut Vec<u8>, series: impl Iterator<Item = (u32, &
 }
 
 /// Appends the record of samples.
-pub fn put_samples(record: &mut Vec<u8>, samples: &Columns) {
+pub fn put_samples(record: &mut Vec<u8>, samples: &SampleBatch) {
     record.push(SAMPLES);
     put_varint(record, samples.len() as u64);
     let mut last = 0;
@@ -105,7 +105,7 @@ pub enum Record<'a> {
 ///
 /// # Errors
 /// [`Malformed`] for anything that is not such a record.
-pub fn take<'a>(record: &'a [u8], columns: &mut Columns) -> Result<Record<'a>, Malformed> {
+pub fn take<'a>(record: &'a [u8], columns: &mut SampleBatch) -> Result<Record<'a>, Malformed> {
     let mut reader = Reader::new(record, WHAT);
     match reader.u8()? {
         SERIES => take_series(reader).map(Record::Series),
@@ -125,7 +125,7 @@ fn take_series<'a>(mut reader: Reader<'a>) -> Result<Vec<(u32, &'a [u8])>, Malfo
     Ok(series)
 }
 
-fn take_samples(mut reader: Reader<'_>, columns: &mut Columns) -> Result<(), Malformed> {
+fn take_samples(mut reader: Reader<'_>, columns: &mut SampleBatch) -> Result<(), Malformed> {
     columns.clear();
     let count: usize = reader.small()?;
     // Every sample takes ten bytes at least: nothing is allocated for more than there can be.

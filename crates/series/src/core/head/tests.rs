@@ -30,7 +30,7 @@ proptest! {
             if model.contains_key(&time_ms) {
                 continue;
             }
-            let mut columns = Columns::default();
+            let mut columns = SampleBatch::default();
             columns.push(3, time_ms, step as f64);
             columns.push(9, time_ms, 0.0);
             let is_late = model.last_key_value().is_some_and(|(last, _)| *last > time_ms);
@@ -52,7 +52,7 @@ fn a_sample_that_was_there_is_no_error_and_another_value_is() {
     let mut head = Head::default();
     let samples = head.add(0);
     let mut take = |time_ms: TimeMs, value: f64| {
-        let mut columns = Columns::default();
+        let mut columns = SampleBatch::default();
         columns.push(0, time_ms, value);
         let mut told = Taken::InOrder;
         head.take(&columns, |_, taken| told = taken);

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn columns(samples: &[(u32, TimeMs, u64)]) -> Columns {
-    let mut columns = Columns::default();
+fn columns(samples: &[(u32, TimeMs, u64)]) -> SampleBatch {
+    let mut columns = SampleBatch::default();
     for (series, time_ms, value) in samples {
         columns.push(*series, *time_ms, f64::from_bits(*value));
     }
@@ -31,7 +31,7 @@ proptest! {
         let series = numbers.iter().map(|(number, labels)| (*number, labels.as_bytes()));
         let mut record = Vec::new();
         put_series(&mut record, series.clone());
-        let read = take(&record, &mut Columns::default());
+        let read = take(&record, &mut SampleBatch::default());
         prop_assert_eq!(read, Ok(Record::Series(series.collect())));
     }
 
@@ -39,6 +39,6 @@ proptest! {
     fn any_bytes_at_all_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0_u8..4) {
         let record: Vec<u8> = std::iter::once(kind).chain(bytes).collect();
         // Whether it can be read does not matter here.
-        let _ = take(&record, &mut Columns::default());
+        let _ = take(&record, &mut SampleBatch::default());
     }
 }
