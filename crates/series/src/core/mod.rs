@@ -3,5 +3,6 @@
 pub mod chunk;
 pub mod head;
 pub mod index;
+pub mod known;
 pub mod promql;
 pub mod record;

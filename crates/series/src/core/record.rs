@@ -22,7 +22,7 @@ const SAMPLES: u8 = 2;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SampleBatch {
     /// Numbers of series in their shard.
-    pub series: Vec<u32>,
+    pub series: Vec<u64>,
     /// When.
     pub times_ms: Vec<TimeMs>,
     /// The bits of the values.
@@ -31,7 +31,7 @@ pub struct SampleBatch {
 
 impl SampleBatch {
     /// Adds a sample.
-    pub fn push(&mut self, series: u32, time_ms: TimeMs, value: f64) {
+    pub fn push(&mut self, series: u64, time_ms: TimeMs, value: f64) {
         self.series.push(series);
         self.times_ms.push(time_ms);
         self.values.push(value.to_bits());
@@ -55,18 +55,18 @@ impl SampleBatch {
     }
 
     /// Every sample.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, TimeMs, f64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, TimeMs, f64)> {
         let samples = self.series.iter().zip(&self.times_ms).zip(&self.values);
         samples.map(|((series, time_ms), value)| (*series, *time_ms, f64::from_bits(*value)))
     }
 }
 
 /// Appends the record of new series, in order of their numbers, with their labels as they are kept.
-pub fn put_series<'a>(record: &mut Vec<u8>, series: impl Iterator<Item = (u32, &'a [u8])>) {
+pub fn put_series<'a>(record: &mut Vec<u8>, series: impl Iterator<Item = (u64, &'a [u8])>) {
     record.push(SERIES);
     let mut last = 0;
     for (number, labels) in series {
-        put_varint(record, u64::from(number - last));
+        put_varint(record, number - last);
         put_bytes(record, labels);
         last = number;
     }
@@ -78,9 +78,8 @@ pub fn put_samples(record: &mut Vec<u8>, samples: &SampleBatch) {
     put_varint(record, samples.len() as u64);
     let mut last = 0;
     for number in &samples.series {
-        let number = i64::from(*number);
-        put_varint(record, zigzag(number - last));
-        last = number;
+        put_varint(record, zigzag(number.wrapping_sub(last) as i64));
+        last = *number;
     }
     let mut last = 0_i64;
     for time_ms in &samples.times_ms {
@@ -96,7 +95,7 @@ pub fn put_samples(record: &mut Vec<u8>, samples: &SampleBatch) {
 #[derive(Debug, PartialEq)]
 pub enum Record<'a> {
     /// Series that are new, with their labels.
-    Series(Vec<(u32, &'a [u8])>),
+    Series(Vec<(u64, &'a [u8])>),
     /// Samples, in the buffer that was given.
     Samples,
 }
@@ -114,11 +113,11 @@ pub fn take<'a>(record: &'a [u8], columns: &mut SampleBatch) -> Result<Record<'a
     }
 }
 
-fn take_series<'a>(mut reader: Reader<'a>) -> Result<Vec<(u32, &'a [u8])>, Malformed> {
+fn take_series<'a>(mut reader: Reader<'a>) -> Result<Vec<(u64, &'a [u8])>, Malformed> {
     let mut series = Vec::new();
-    let mut last = 0_u32;
+    let mut last = 0_u64;
     while !reader.rest().is_empty() {
-        let step = reader.small()?;
+        let step = reader.varint()?;
         last = last.checked_add(step).ok_or(reader.malformed())?;
         series.push((last, reader.bytes()?));
     }
@@ -132,11 +131,10 @@ fn take_samples(mut reader: Reader<'_>, columns: &mut SampleBatch) -> Result<(),
     if count > reader.rest().len() / 10 {
         return Err(reader.malformed());
     }
-    let mut last = 0_i64;
+    let mut last = 0_u64;
     for _ in 0..count {
-        last = last.wrapping_add(unzigzag(reader.varint()?));
-        let number = u32::try_from(last).map_err(|_| reader.malformed())?;
-        columns.series.push(number);
+        last = last.wrapping_add(unzigzag(reader.varint()?) as u64);
+        columns.series.push(last);
     }
     let mut last = 0_i64;
     for _ in 0..count {

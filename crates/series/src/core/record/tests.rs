@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn columns(samples: &[(u32, TimeMs, u64)]) -> SampleBatch {
+fn columns(samples: &[(u64, TimeMs, u64)]) -> SampleBatch {
     let mut columns = SampleBatch::default();
     for (series, time_ms, value) in samples {
         columns.push(*series, *time_ms, f64::from_bits(*value));
@@ -14,7 +14,7 @@ fn columns(samples: &[(u32, TimeMs, u64)]) -> SampleBatch {
 
 proptest! {
     #[test]
-    fn samples_come_back(samples in prop::collection::vec(any::<(u32, i64, u64)>(), 0..20)) {
+    fn samples_come_back(samples in prop::collection::vec(any::<(u64, i64, u64)>(), 0..20)) {
         let samples = columns(&samples);
         let (mut record, mut read) = (Vec::new(), columns(&[(1, 2, 3)]));
         put_samples(&mut record, &samples);
@@ -26,7 +26,7 @@ proptest! {
     }
 
     #[test]
-    fn series_come_back(mut numbers in prop::collection::btree_map(any::<u32>(), ".{0,30}", 0..20)) {
+    fn series_come_back(mut numbers in prop::collection::btree_map(any::<u64>(), ".{0,30}", 0..20)) {
         numbers.remove(&0);
         let series = numbers.iter().map(|(number, labels)| (*number, labels.as_bytes()));
         let mut record = Vec::new();
