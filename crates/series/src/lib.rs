@@ -1,5 +1,18 @@
 //! The series engine: a metrics store that speaks Prometheus's protocols. See the crate's `README.md` for the map.
 
+pub mod api;
+pub mod config;
 pub mod core;
+pub mod error;
+mod metrics;
 pub mod model;
 pub mod wire;
+mod worker;
+
+pub use api::gather::Rejected;
+pub use api::look::{Cardinality, Counted, Scope};
+pub use api::query::{QueryOptions, When};
+pub use api::write::Written;
+pub use api::{Options, Series};
+pub use config::SeriesConfig;
+pub use error::SeriesError;

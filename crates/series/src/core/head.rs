@@ -100,7 +100,10 @@ impl Head {
     /// # Panics
     /// When there is a series with its number or a higher one.
     pub fn add(&mut self, series: Arc<HeadSeries>) {
-        assert!(series.number >= self.next_number(), "numbers of series ascend");
+        assert!(
+            series.number >= self.next_number(),
+            "numbers of series ascend"
+        );
         self.skip_numbers(series.number);
         self.series.push(Some(Box::new(Slot {
             series,

@@ -95,12 +95,11 @@ impl Index {
     /// Leaves out series that are not wanted any more. One does this or [`Index::carry_out`] at a time.
     pub fn retain(&self, wanted: impl Fn(&HeadSeries) -> bool) {
         let view = self.view();
-        let kept = |segment: &Arc<Segment>| {
-            match segment.series().iter().all(|series| wanted(series)) {
+        let kept =
+            |segment: &Arc<Segment>| match segment.series().iter().all(|series| wanted(series)) {
                 true => segment.clone(),
                 false => Arc::new(Segment::merge(std::slice::from_ref(segment), &wanted)),
-            }
-        };
+            };
         let segments: Vec<_> = view.segments.iter().map(kept).collect();
         let segments = segments
             .into_iter()
@@ -140,7 +139,11 @@ impl View {
     pub fn select(&self, matchers: &[LabelMatcher], into: &mut Vec<Arc<HeadSeries>>) {
         for segment in &*self.segments {
             let numbers = segment.select(matchers);
-            into.extend(numbers.iter().map(|at| segment.series()[at as usize].clone()));
+            into.extend(
+                numbers
+                    .iter()
+                    .map(|at| segment.series()[at as usize].clone()),
+            );
         }
         let fresh = self.fresh.iter().filter(|series| {
             let matches = |matcher: &LabelMatcher| {

@@ -137,7 +137,10 @@ impl Known {
     /// The series of a key that was found in this table, and nothing was taken out of it since.
     #[inline]
     pub fn place(&self, id: KeyId) -> Place {
-        self.keys.get(id.0).expect("a key that was found is there").place
+        self.keys
+            .get(id.0)
+            .expect("a key that was found is there")
+            .place
     }
 
     /// The key that came after another the last time, with its bytes.
@@ -192,6 +195,14 @@ impl Known {
         let hash = self.hash(labels.as_key().as_bytes());
         self.insert(hash, Bytes::Own(labels), place);
         self.series += 1;
+    }
+
+    /// From here on a series that is there has another number.
+    pub fn renumber(&mut self, labels: &Labels, place: Place) {
+        if let Some(KeyId(id)) = self.find(labels.as_key().as_bytes()) {
+            let key = self.keys.get_mut(id).expect("it was found");
+            key.place = place;
+        }
     }
 
     /// Remembers another key of a series that is there, unless it has too many.

@@ -54,6 +54,31 @@ impl SampleBatch {
         self.values.clear();
     }
 
+    /// Takes the samples from `at` on out.
+    pub fn split_off(&mut self, at: usize) -> Self {
+        Self {
+            series: self.series.split_off(at),
+            times_ms: self.times_ms.split_off(at),
+            values: self.values.split_off(at),
+        }
+    }
+
+    /// Leaves out samples whose times are not wanted.
+    pub fn retain(&mut self, wanted: impl Fn(TimeMs) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.len() {
+            if wanted(self.times_ms[at]) {
+                self.series[kept] = self.series[at];
+                self.times_ms[kept] = self.times_ms[at];
+                self.values[kept] = self.values[at];
+                kept += 1;
+            }
+        }
+        self.series.truncate(kept);
+        self.times_ms.truncate(kept);
+        self.values.truncate(kept);
+    }
+
     /// Every sample.
     pub fn iter(&self) -> impl Iterator<Item = (u64, TimeMs, f64)> {
         let samples = self.series.iter().zip(&self.times_ms).zip(&self.values);

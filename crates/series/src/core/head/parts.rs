@@ -57,8 +57,12 @@ impl Parts {
     }
 
     fn read_histograms(&self, start: TimeMs, end: TimeMs, into: &mut SeriesSamples) {
-        let from = self.histograms.partition_point(|(time_ms, _)| *time_ms < start);
-        let to = self.histograms.partition_point(|(time_ms, _)| *time_ms <= end);
+        let from = self
+            .histograms
+            .partition_point(|(time_ms, _)| *time_ms < start);
+        let to = self
+            .histograms
+            .partition_point(|(time_ms, _)| *time_ms <= end);
         let Some((first_ms, _)) = self.histograms[from..to].first() else {
             return;
         };
@@ -74,7 +78,10 @@ impl Parts {
 
     #[cold]
     pub(super) fn take_late(&mut self, time_ms: TimeMs, value: f64, grown: &mut usize) -> Taken {
-        match self.late.binary_search_by_key(&time_ms, |(other, _)| *other) {
+        match self
+            .late
+            .binary_search_by_key(&time_ms, |(other, _)| *other)
+        {
             Ok(at) if self.late[at].1.to_bits() == value.to_bits() => return Taken::Same,
             Ok(_) => return Taken::Conflict,
             Err(at) => self.late.insert(at, (time_ms, value)),
@@ -89,7 +96,10 @@ impl Parts {
     pub fn pack_late(&mut self) -> usize {
         let before = self.late_chunks.len();
         pack(&std::mem::take(&mut self.late), &mut self.late_chunks);
-        self.late_chunks[before..].iter().map(Chunk::size_bytes).sum()
+        self.late_chunks[before..]
+            .iter()
+            .map(Chunk::size_bytes)
+            .sum()
     }
 
     pub(super) fn take_histogram(&mut self, time_ms: TimeMs, histogram: Arc<Histogram>) -> Taken {
@@ -100,7 +110,10 @@ impl Parts {
                 return Taken::InOrder;
             }
         }
-        match self.histograms.binary_search_by_key(&time_ms, |(other, _)| *other) {
+        match self
+            .histograms
+            .binary_search_by_key(&time_ms, |(other, _)| *other)
+        {
             Ok(at) if self.histograms[at].1 == histogram => Taken::Same,
             Ok(_) => Taken::Conflict,
             Err(at) => {
@@ -114,7 +127,9 @@ impl Parts {
     pub fn to_flush(&self, end: TimeMs) -> Flushed {
         let mut flushed = Flushed {
             late_chunks: self.late_chunks.len(),
-            histograms: self.histograms.partition_point(|(time_ms, _)| *time_ms < end),
+            histograms: self
+                .histograms
+                .partition_point(|(time_ms, _)| *time_ms < end),
             ..Flushed::default()
         };
         for (at, chunk) in self.chunks.iter().enumerate() {
@@ -123,7 +138,10 @@ impl Parts {
                 flushed.chunks += 1;
                 continue;
             }
-            flushed.samples = chunk.samples().take_while(|(time_ms, _)| *time_ms < end).count();
+            flushed.samples = chunk
+                .samples()
+                .take_while(|(time_ms, _)| *time_ms < end)
+                .count();
             break;
         }
         flushed
@@ -205,7 +223,10 @@ impl Parts {
         for one in [self.late.first(), self.late.last()].into_iter().flatten() {
             add(one.0, one.0);
         }
-        for one in [self.histograms.first(), self.histograms.last()].into_iter().flatten() {
+        for one in [self.histograms.first(), self.histograms.last()]
+            .into_iter()
+            .flatten()
+        {
             add(one.0, one.0);
         }
         span
@@ -213,7 +234,11 @@ impl Parts {
 
     /// Memory of its chunks, in bytes.
     pub(super) fn chunk_bytes(&self) -> usize {
-        self.chunks.iter().chain(&self.late_chunks).map(Chunk::size_bytes).sum()
+        self.chunks
+            .iter()
+            .chain(&self.late_chunks)
+            .map(Chunk::size_bytes)
+            .sum()
     }
 }
 

@@ -69,7 +69,8 @@ impl Values {
         self.numbers.extend(numbers);
         if self.numbers.len() > before {
             self.text.push_str(value);
-            self.ends.push((self.text.len() as u32, self.numbers.len() as u32));
+            self.ends
+                .push((self.text.len() as u32, self.numbers.len() as u32));
         }
     }
 
@@ -171,7 +172,8 @@ impl Segment {
         let mut left = match exact.split_first() {
             Some((rarest, rest)) => {
                 let mut left = rarest.to_vec();
-                rest.iter().for_each(|numbers| keep_common(&mut left, numbers));
+                rest.iter()
+                    .for_each(|numbers| keep_common(&mut left, numbers));
                 from_sorted(&left)
             }
             None => RoaringBitmap::from_iter(0..self.series.len() as u32),
@@ -218,11 +220,7 @@ impl Segment {
     }
 }
 
-fn merge_values(
-    name: &str,
-    segments: &[Arc<Segment>],
-    renumbered: &[Vec<Option<u32>>],
-) -> Values {
+fn merge_values(name: &str, segments: &[Arc<Segment>], renumbered: &[Vec<Option<u32>>]) -> Values {
     let none = Values::default();
     let sources: Vec<&Values> = segments
         .iter()

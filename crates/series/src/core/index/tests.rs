@@ -26,8 +26,22 @@ fn any_matcher() -> impl Strategy<Value = LabelMatcher> {
 
 fn labels_of(n: u16) -> Labels {
     let value = |shift: u32| ((n >> shift) & 3).to_string();
-    let pair = |name, shift| (name, if value(shift) == "0" { String::new() } else { value(shift) });
-    let pairs = [pair("a", 0), pair("b", 2), pair("c", 4), ("n", n.to_string())];
+    let pair = |name, shift| {
+        (
+            name,
+            if value(shift) == "0" {
+                String::new()
+            } else {
+                value(shift)
+            },
+        )
+    };
+    let pairs = [
+        pair("a", 0),
+        pair("b", 2),
+        pair("c", 4),
+        ("n", n.to_string()),
+    ];
     Labels::new(pairs.iter().map(|(name, value)| (*name, &**value)))
 }
 
@@ -71,7 +85,9 @@ proptest! {
         expected.sort_by_key(|labels| labels.get("n").parse::<u16>().expect("a number"));
         prop_assert_eq!(found, expected);
         let mut names = BTreeSet::new();
-        view.names(|name| drop(names.insert(name.to_owned())));
+        view.names(|name| {
+            names.insert(name.to_owned());
+        });
         let expected = all.iter().flat_map(|labels| labels.iter().map(|(name, _)| name.to_owned()));
         prop_assert_eq!(names, expected.collect::<BTreeSet<_>>());
         let mut ones = 0;

@@ -66,7 +66,11 @@ fn the_key_after_another_is_remembered_and_never_one_that_is_gone() {
     for n in 0..3 {
         known.add(labels(n), place(u64::from(n)));
     }
-    let id = |known: &Known, n: u16| known.find(labels(n).as_key().as_bytes()).expect("it is there");
+    let id = |known: &Known, n: u16| {
+        known
+            .find(labels(n).as_key().as_bytes())
+            .expect("it is there")
+    };
     let (first, second) = (id(&known, 0), id(&known, 1));
     assert!(known.after(first).is_none());
     known.note_after(first, second);

@@ -41,7 +41,11 @@ fn what_is_no_key_is_told() {
     let key = key.as_key();
     for cut in 1..key.len() {
         let is_whole_label = cut == 8;
-        assert_eq!(Labels::from_key(&key[..cut]).is_some(), is_whole_label, "{cut}");
+        assert_eq!(
+            Labels::from_key(&key[..cut]).is_some(),
+            is_whole_label,
+            "{cut}"
+        );
     }
     let no = |key: &str| assert_eq!(Labels::from_key(key), None, "{key:?}");
     no("\n\u{6}\n\u{1}b\u{12}\u{1}1\n\u{6}\n\u{1}a\u{12}\u{1}1");

@@ -1,0 +1,186 @@
+//! The engine as its users see it: what was acknowledged is there at once, and after a restart.
+
+use std::sync::Arc;
+
+use egret_base::lifecycle::Service;
+use egret_base::{ManualClock, SystemEntropy, Timestamp};
+use egret_series::core::promql::{QueryResult, SampleValue};
+use egret_series::model::Labels;
+use egret_series::wire::{Sample, encode, snappy};
+use egret_series::{Options, QueryOptions, Series, SeriesConfig, When};
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+
+const NOW_MS: i64 = 1_700_000_000_000;
+
+async fn started(directory: &TempDir, config: SeriesConfig) -> Series {
+    let options = Options {
+        config,
+        directory: directory.path().join("series"),
+        clock: Arc::new(ManualClock::starting_at(Timestamp::from_micros(
+            NOW_MS * 1_000,
+        ))),
+        entropy: Arc::new(SystemEntropy),
+    };
+    let series = Series::new(options, &mut Registry::default());
+    series.start().await.expect("it starts");
+    series
+}
+
+/// Labels and samples.
+type Written<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
+
+fn body(series: &[Written<'_>]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (labels, samples) in series {
+        let samples: Vec<Sample> = samples
+            .iter()
+            .map(|(time_ms, value)| Sample {
+                time_ms: *time_ms,
+                value: *value,
+            })
+            .collect();
+        let series = encode::SeriesToWrite {
+            labels: labels.to_vec(),
+            samples,
+            ..encode::SeriesToWrite::default()
+        };
+        encode::append_series_v1(&series, &mut body);
+    }
+    snappy::encode(&body)
+}
+
+async fn ask(series: &Series, query: &str, at_ms: i64) -> Vec<(String, f64)> {
+    let answer = series
+        .query(query, When::At(at_ms), QueryOptions::default())
+        .await
+        .expect("the query is answered");
+    let QueryResult::Vector(samples) = answer.result else {
+        panic!("not a vector: {:?}", answer.result);
+    };
+    let one = |sample: &egret_series::core::promql::Sample| match &sample.value {
+        SampleValue::Float(value) => (sample.labels.to_string(), *value),
+        other => panic!("not a number: {other:?}"),
+    };
+    let mut all: Vec<_> = samples.iter().map(one).collect();
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_acknowledged_is_there_at_once_and_after_a_restart() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig {
+        shards: 3,
+        ..SeriesConfig::default()
+    };
+    let series = started(&directory, config.clone()).await;
+    let names: Vec<String> = (0..100).map(|n| format!("host-{n}")).collect();
+    for step in 0..3 {
+        let at = NOW_MS - 30_000 + step * 10_000;
+        let labels: Vec<_> = names
+            .iter()
+            .map(|name| [("__name__", "load"), ("host", &**name)])
+            .collect();
+        let samples = [(at, step as f64)];
+        let all: Vec<_> = labels
+            .iter()
+            .map(|pairs| (&pairs[..], &samples[..]))
+            .collect();
+        let written = series
+            .remote_write_v1(&body(&all))
+            .await
+            .expect("it is written");
+        assert_eq!((written.samples, written.rejected.samples), (100, 0));
+        assert_eq!(
+            ask(&series, "sum(load)", at).await,
+            [("{}".to_owned(), step as f64 * 100.0)]
+        );
+    }
+    series.stop().await;
+    drop(series);
+    let series = started(&directory, config).await;
+    assert_eq!(
+        ask(&series, "sum(load)", NOW_MS).await,
+        [("{}".to_owned(), 200.0)]
+    );
+    let at = NOW_MS - 20_000;
+    assert_eq!(
+        ask(&series, "load{host=~\"host-7|host-8\"}", at).await,
+        [
+            ("load{host=\"host-7\"}".to_owned(), 1.0),
+            ("load{host=\"host-8\"}".to_owned(), 1.0),
+        ]
+    );
+    series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn good_samples_are_kept_and_bad_ones_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let series = started(&directory, SeriesConfig::default()).await;
+    let day = 86_400_000;
+    let labels: &[(&str, &str)] = &[("__name__", "a")];
+    let request = body(&[
+        (labels, &[(NOW_MS, 1.0), (NOW_MS, 2.0), (NOW_MS - 5, 3.0)]),
+        (labels, &[(NOW_MS + day, 1.0), (NOW_MS - 400 * day, 1.0)]),
+        (&[("b", "1")], &[(NOW_MS, 1.0)]),
+        (
+            &[("__name__", "a"), ("c", "1"), ("c", "2")],
+            &[(NOW_MS, 1.0)],
+        ),
+    ]);
+    let written = series.remote_write_v1(&request).await.expect("it is read");
+    assert_eq!(
+        (written.samples, written.late, written.rejected.samples),
+        (2, 1, 5)
+    );
+    let reasons = written.rejected.reasons.join("\n");
+    expect_test::expect![[r#"
+        the time 1700086400000 is too far in the future: see series.future_max
+        the time 1665440000000 is too old: series.retention is over
+        series has no metric name: set the label __name__
+        label name "c" occurs twice
+        a has another value at 1700000000000, which stays"#]]
+    .assert_eq(&reasons);
+    assert_eq!(ask(&series, "a", NOW_MS).await, [("a".to_owned(), 1.0)]);
+    assert_eq!(
+        ask(&series, "count_over_time(a[1m])", NOW_MS).await,
+        [("{}".to_owned(), 2.0)]
+    );
+    series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_in_any_order_are_one_series() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let series = started(&directory, SeriesConfig::default()).await;
+    let orders: [&[(&str, &str)]; 3] = [
+        &[("__name__", "a"), ("b", "1"), ("c", "2")],
+        &[("c", "2"), ("b", "1"), ("__name__", "a")],
+        &[("b", "1"), ("d", ""), ("__name__", "a"), ("c", "2")],
+    ];
+    for round in 0..3 {
+        for (at, labels) in orders.iter().enumerate() {
+            let time_ms = NOW_MS - 10_000 + round * 100 + at as i64;
+            let written = series
+                .remote_write_v1(&body(&[(labels, &[(time_ms, 1.0)])]))
+                .await;
+            assert_eq!(written.expect("it is written").samples, 1);
+        }
+    }
+    let counted = ask(&series, "count_over_time(a[1m])", NOW_MS).await;
+    assert_eq!(counted, [("{b=\"1\", c=\"2\"}".to_owned(), 9.0)]);
+    let labels = Labels::new(orders[0].iter().copied());
+    assert_eq!(ask(&series, "timestamp(a)", NOW_MS).await.len(), 1);
+    let same = series
+        .append([(labels, NOW_MS, 5.0)])
+        .await
+        .expect("it is written");
+    assert_eq!(same.samples, 1);
+    assert_eq!(
+        ask(&series, "count_over_time(a[1m])", NOW_MS).await[0].1,
+        10.0
+    );
+    series.stop().await;
+}
