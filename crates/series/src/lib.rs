@@ -2,4 +2,5 @@
 
 pub mod core;
 pub mod model;
+pub mod store;
 pub mod wire;
