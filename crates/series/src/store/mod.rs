@@ -1,0 +1,4 @@
+//! What touches a disk.
+
+pub mod block;
+pub mod catalog;
