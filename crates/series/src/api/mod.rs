@@ -8,10 +8,12 @@ pub mod write;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use egret_base::{Clock, Entropy};
+use egret_log::Directory;
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 
@@ -20,7 +22,9 @@ use crate::core::known::Known;
 use crate::error::SeriesError;
 use crate::metrics::Metrics;
 use crate::model::TimeMs;
-use crate::worker::shard::{Core, Shared, Submission};
+use crate::store::catalog::Catalog;
+use crate::worker::shard::Shared;
+use crate::worker::upkeep::{Job, Upkeep};
 use write::Buffers;
 
 /// What the engine stands on.
@@ -50,6 +54,10 @@ pub(crate) struct Inner {
     pub known: Arc<RwLock<Known>>,
     /// Known since the start.
     pub shards: OnceLock<Vec<Arc<Shared>>>,
+    /// All blocks; known since the start.
+    pub catalog: OnceLock<Arc<Catalog<Directory>>>,
+    /// What the upkeep is asked to do; none when it has not begun, or ends.
+    pub jobs: Mutex<Option<Sender<Job>>>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub stopping: AtomicBool,
     /// How many queries may be answered at a time.
@@ -72,6 +80,8 @@ impl Series {
                 metrics: Arc::new(Metrics::register(registry)),
                 known: Arc::new(RwLock::new(Known::new(u64::from_le_bytes(seed)))),
                 shards: OnceLock::new(),
+                catalog: OnceLock::new(),
+                jobs: Mutex::default(),
                 threads: Mutex::default(),
                 stopping: AtomicBool::new(false),
                 queries: Arc::new(Semaphore::new(queries)),
@@ -84,6 +94,15 @@ impl Series {
     /// The settings in force.
     pub fn config(&self) -> &SeriesConfig {
         &self.inner.config
+    }
+
+    /// Writes everything that is only in the log and in memory to blocks.
+    ///
+    /// # Errors
+    /// [`SeriesError::Block`] and others of writing.
+    pub async fn flush(&self) -> Result<(), SeriesError> {
+        let flush = |upkeep: &mut Upkeep| upkeep.flush_all();
+        self.inner.job(flush).await
     }
 
     /// The present time, in milliseconds.
@@ -105,6 +124,25 @@ impl Inner {
         known.map(Vec::as_slice).ok_or(SeriesError::Stopping)
     }
 
+    pub fn catalog(&self) -> Result<&Arc<Catalog<Directory>>, SeriesError> {
+        self.catalog.get().ok_or(SeriesError::Stopping)
+    }
+
+    /// Has something done by the thread of the upkeep, when nothing else is going on there.
+    pub async fn job<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Upkeep) -> Result<R, SeriesError> + Send + 'static,
+    ) -> Result<R, SeriesError> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let job: Job = Box::new(move |upkeep: &mut Upkeep| {
+            // Whoever asked may have gone away.
+            let _ = tell.send(job(upkeep));
+        });
+        let jobs = lock(&self.jobs).clone().ok_or(SeriesError::Stopping)?;
+        jobs.send(job).map_err(|_| SeriesError::Stopping)?;
+        told.await.map_err(|_| SeriesError::Stopping)?
+    }
+
     /// Why a shard takes nothing in.
     pub fn why_ended(&self, shard: &Shared) -> SeriesError {
         shard
@@ -112,22 +150,6 @@ impl Inner {
             .get()
             .cloned()
             .unwrap_or(SeriesError::Stopping)
-    }
-
-    /// Has something done by a shard's thread, between two appends.
-    pub async fn ask<R: Send + 'static>(
-        &self,
-        shard: &Shared,
-        ask: impl FnOnce(&mut Core) -> R + Send + 'static,
-    ) -> Result<R, SeriesError> {
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let ask = Submission::Ask(Box::new(move |core: &mut Core| {
-            // Whoever asked may have gone away.
-            let _ = tell.send(ask(core));
-        }));
-        let pushed = shard.inbox.push_always(ask);
-        pushed.map_err(|_| self.why_ended(shard))?;
-        told.await.map_err(|_| self.why_ended(shard))
     }
 }
 

@@ -184,3 +184,78 @@ async fn labels_in_any_order_are_one_series() {
     );
     series.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_head_and_log_together_have_every_sample_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig {
+        shards: 2,
+        ..SeriesConfig::default()
+    };
+    let mut series = started(&directory, config.clone()).await;
+    let names: Vec<String> = (0..300).map(|n| format!("host-{n}")).collect();
+    // Ten hours, a sample a minute; blocks are written twice on the way, and after that some come late.
+    let minutes = 600;
+    let write = async |series: &Series, minute: i64, hosts: std::ops::Range<usize>| {
+        let at = NOW_MS - (minutes - minute) * 60_000;
+        let labels: Vec<_> = names[hosts]
+            .iter()
+            .map(|name| [("__name__", "load"), ("host", &**name)])
+            .collect();
+        let samples = [(at, minute as f64)];
+        let all: Vec<_> = labels
+            .iter()
+            .map(|pairs| (&pairs[..], &samples[..]))
+            .collect();
+        let written = series
+            .remote_write_v1(&body(&all))
+            .await
+            .expect("it is written");
+        assert_eq!(written.rejected.samples, 0, "{:?}", written.rejected);
+    };
+    for minute in 0..minutes {
+        write(&series, minute, 10..300).await;
+        if minute == 200 || minute == 400 {
+            series.flush().await.expect("it is flushed");
+            let counted = ask(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;
+            assert_eq!(counted[0].1, 290.0 * (minute + 1) as f64);
+        }
+        if minute == 300 {
+            series.stop().await;
+            series = started(&directory, config.clone()).await;
+        }
+    }
+    for minute in 0..minutes {
+        write(&series, minute, 0..10).await;
+    }
+    for round in 0..3 {
+        let counted = ask(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;
+        assert_eq!(counted[0].1, 300.0 * minutes as f64, "round {round}");
+        let sum = ask(
+            &series,
+            "sum(sum_over_time(load{host=\"host-3\"}[11h]))",
+            NOW_MS,
+        )
+        .await;
+        assert_eq!(
+            sum[0].1,
+            (minutes * (minutes - 1) / 2) as f64,
+            "round {round}"
+        );
+        let first = NOW_MS - minutes * 60_000;
+        assert_eq!(ask(&series, "count(load)", first).await[0].1, 300.0);
+        match round {
+            0 => series.flush().await.expect("it is flushed"),
+            _ => {
+                series.stop().await;
+                series = started(&directory, config.clone()).await;
+            }
+        }
+    }
+    // All of it is in blocks: a log of one empty segment is left, and series are known by blocks alone.
+    assert_eq!(
+        series.cardinality(1).await.expect("it is counted").series,
+        0
+    );
+    series.stop().await;
+}

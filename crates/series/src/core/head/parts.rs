@@ -125,11 +125,12 @@ impl Parts {
 
     /// What of this is to be written to a block: all that came late, and of the rest the samples before `end`.
     pub fn to_flush(&self, end: TimeMs) -> Flushed {
+        let histograms = self
+            .histograms
+            .partition_point(|(time_ms, _)| *time_ms < end);
         let mut flushed = Flushed {
             late_chunks: self.late_chunks.len(),
-            histograms: self
-                .histograms
-                .partition_point(|(time_ms, _)| *time_ms < end),
+            histograms: self.histograms[..histograms].to_vec(),
             ..Flushed::default()
         };
         for (at, chunk) in self.chunks.iter().enumerate() {
@@ -169,14 +170,14 @@ impl Parts {
             }
             into.sort_numbers();
         }
-        for (time_ms, histogram) in &self.histograms[..flushed.histograms] {
+        for (time_ms, histogram) in &flushed.histograms {
             into.histogram_times_ms.push(*time_ms);
             into.histograms.push(histogram.clone());
         }
     }
 
     /// Forgets what was flushed, of parts that have grown since; returns the memory of chunks that this frees.
-    pub(super) fn release(&mut self, captured: &Parts, flushed: &Flushed) -> usize {
+    pub(super) fn release(&mut self, flushed: &Flushed) -> usize {
         let whole = flushed.chunks;
         let mut freed: usize = self.chunks[..whole].iter().map(Chunk::size_bytes).sum();
         self.chunks.drain(..whole);
@@ -189,7 +190,7 @@ impl Parts {
         }
         let late = self.late_chunks.drain(..flushed.late_chunks);
         freed += late.map(|chunk| chunk.size_bytes()).sum::<usize>();
-        let gone = &captured.histograms[..flushed.histograms];
+        let gone = &flushed.histograms;
         self.histograms.retain(|(time_ms, histogram)| {
             let at = gone.binary_search_by_key(time_ms, |(other, _)| *other);
             !at.is_ok_and(|at| Arc::ptr_eq(&gone[at].1, histogram))

@@ -91,7 +91,7 @@ proptest! {
         let series = added(&mut head, 0);
         let mut model: BTreeMap<TimeMs, f64> = BTreeMap::new();
         let mut blocks: BTreeMap<TimeMs, f64> = BTreeMap::new();
-        let mut captured: Option<(Parts, Flushed)> = None;
+        let mut captured: Option<Flushed> = None;
         let mut newest = 0;
         for (step, (what, time_ms)) in steps.into_iter().enumerate() {
             match (what, captured.take()) {
@@ -104,9 +104,9 @@ proptest! {
                         let doubled = blocks.insert(time_ms, value);
                         prop_assert!(doubled.is_none(), "{time_ms} is flushed twice");
                     }
-                    captured = Some((parts, flushed));
+                    captured = Some(flushed);
                 }
-                (1, Some((parts, flushed))) => head.release(0, &parts, &flushed),
+                (1, Some(flushed)) => head.release(0, &flushed),
                 (_, kept) => {
                     captured = kept;
                     let time_ms = if what < 9 { newest + 1 } else { time_ms };
@@ -124,8 +124,8 @@ proptest! {
             all.extend(read(&series, TimeMs::MIN, TimeMs::MAX));
             prop_assert_eq!(&all, &model);
         }
-        if let Some((parts, flushed)) = captured {
-            head.release(0, &parts, &flushed);
+        if let Some(flushed) = captured {
+            head.release(0, &flushed);
         }
         let left = head.remove(0).expect("it is there");
         prop_assert_eq!(head.chunk_bytes(), 0);
