@@ -132,8 +132,9 @@ impl Inner {
                 .map_err(io("starting a thread for", &self.directory))?;
             lock(&self.threads).push(thread);
         }
+        let root = Directory::open(&self.directory).map_err(io("opening", &self.directory))?;
         let (jobs, to_do) = std::sync::mpsc::channel::<Job>();
-        let upkeep = Upkeep::new(self.clone(), catalog.clone(), kept);
+        let upkeep = Upkeep::new(self.clone(), catalog.clone(), kept, root);
         let thread = std::thread::Builder::new()
             .name("series-upkeep".to_owned())
             .spawn(move || upkeep.run(to_do))

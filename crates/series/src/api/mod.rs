@@ -19,9 +19,11 @@ use tokio::sync::Semaphore;
 
 use crate::config::SeriesConfig;
 use crate::core::known::Known;
+use crate::core::promql::LabelMatcher;
+use crate::core::record::Deletion;
 use crate::error::SeriesError;
 use crate::metrics::Metrics;
-use crate::model::TimeMs;
+use crate::model::{Matcher, TimeMs};
 use crate::store::catalog::Catalog;
 use crate::worker::shard::Shared;
 use crate::worker::upkeep::{Job, Upkeep};
@@ -103,6 +105,38 @@ impl Series {
     pub async fn flush(&self) -> Result<(), SeriesError> {
         let flush = |upkeep: &mut Upkeep| upkeep.flush_all();
         self.inner.job(flush).await
+    }
+
+    /// Deletes the samples, from first to last time, of series that one of the selectors takes. Those that come later
+    /// are not concerned, whatever their time. The space is given back when blocks are merged.
+    ///
+    /// # Errors
+    /// [`SeriesError::Invalid`] without a selector, [`SeriesError::Query`] for a malformed regular expression, and
+    /// others of writing.
+    pub async fn delete(
+        &self,
+        selectors: Vec<Vec<Matcher>>,
+        (start, end): (TimeMs, TimeMs),
+    ) -> Result<(), SeriesError> {
+        if selectors.is_empty() {
+            return Err(SeriesError::Invalid {
+                what: "match[]",
+                reason: "name the series to delete".to_owned(),
+            });
+        }
+        for matcher in selectors.iter().flatten() {
+            LabelMatcher::new(matcher.clone())?;
+        }
+        for matchers in selectors {
+            let deletion = Deletion {
+                matchers,
+                start,
+                end,
+            };
+            let delete = |upkeep: &mut Upkeep| upkeep.delete(deletion);
+            self.inner.job(delete).await?;
+        }
+        Ok(())
     }
 
     /// The present time, in milliseconds.

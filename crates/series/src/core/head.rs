@@ -201,6 +201,20 @@ impl Head {
         Some(captured)
     }
 
+    /// Takes the samples of a series from first to last time out for good. Nothing of it may be captured.
+    pub fn delete(&mut self, number: u64, start: TimeMs, end: TimeMs) {
+        let Some(slot) = self.slot(number) else {
+            return;
+        };
+        let mut parts = slot.series.parts();
+        let before = parts.chunk_bytes();
+        let appender = parts.delete(start, end);
+        let after = parts.chunk_bytes();
+        drop(parts);
+        slot.appender = appender;
+        self.chunk_bytes = self.chunk_bytes - before + after;
+    }
+
     /// Takes out a series.
     pub fn remove(&mut self, number: u64) -> Option<Arc<HeadSeries>> {
         let slot = match number.checked_sub(self.first) {

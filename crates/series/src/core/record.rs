@@ -7,6 +7,7 @@
 //! | 1 | series: for each its number (varint, the difference from the one before) and its labels (length, bytes) |
 //! | 2 | samples: how many; then the numbers of their series (zigzag of the difference from the one before), their times (likewise), their values (8 bytes each) |
 //! | 3 | native histograms: how many; the numbers of their series and their times as of samples; then all of them as in a block ([`histograms`]) |
+//! | 4 | a deletion: first and last time (zigzag), then its matchers: for each a byte for how it compares, name and value (length, bytes) |
 //!
 //! Varints are LEB128; what is 8 bytes is little endian. A reader refuses what it does not know.
 
@@ -15,13 +16,14 @@ use std::sync::Arc;
 use egret_base::codec::{Malformed, Reader, put_bytes, put_varint, unzigzag, zigzag};
 
 use super::block::histograms;
-use crate::model::{Histogram, TimeMs};
+use crate::model::{Histogram, MatchOp, Matcher, TimeMs};
 
 const WHAT: &str = "a record of the series log";
 
 const SERIES: u8 = 1;
 const SAMPLES: u8 = 2;
 const HISTOGRAMS: u8 = 3;
+const DELETION: u8 = 4;
 
 /// Samples as columns of equal length: the `n`-th of each belong together.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -177,6 +179,55 @@ pub fn put_histograms(record: &mut Vec<u8>, batch: &HistogramBatch) {
     histograms::encode(&batch.histograms, record);
 }
 
+/// Samples to be taken out: those of the series for which all matchers hold, from first to last time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// Which series.
+    pub matchers: Vec<Matcher>,
+    /// The first time.
+    pub start: TimeMs,
+    /// The last time, which is included.
+    pub end: TimeMs,
+}
+
+const OPS: [MatchOp; 4] = [
+    MatchOp::Equal,
+    MatchOp::NotEqual,
+    MatchOp::Matches,
+    MatchOp::NotMatches,
+];
+
+/// Appends the record of a deletion.
+pub fn put_deletion(record: &mut Vec<u8>, deletion: &Deletion) {
+    record.push(DELETION);
+    put_varint(record, zigzag(deletion.start));
+    put_varint(record, zigzag(deletion.end));
+    for matcher in &deletion.matchers {
+        let op = OPS.iter().position(|op| *op == matcher.op);
+        record.push(op.expect("every operator is listed") as u8);
+        put_bytes(record, matcher.name.as_bytes());
+        put_bytes(record, matcher.value.as_bytes());
+    }
+}
+
+fn take_deletion(mut reader: Reader<'_>) -> Result<Deletion, Malformed> {
+    let (start, end) = (unzigzag(reader.varint()?), unzigzag(reader.varint()?));
+    let mut matchers = Vec::new();
+    while !reader.rest().is_empty() {
+        let op = OPS.get(usize::from(reader.u8()?));
+        matchers.push(Matcher {
+            op: *op.ok_or(reader.malformed())?,
+            name: reader.text()?.into(),
+            value: reader.text()?.into(),
+        });
+    }
+    Ok(Deletion {
+        matchers,
+        start,
+        end,
+    })
+}
+
 /// A record, read.
 #[derive(Debug, PartialEq)]
 pub enum Record<'a> {
@@ -186,6 +237,8 @@ pub enum Record<'a> {
     Samples,
     /// Native histograms.
     Histograms(HistogramBatch),
+    /// Samples that are there are to be taken out.
+    Deletion(Deletion),
 }
 
 /// Reads a record; samples come into `columns`, which is emptied before.
@@ -198,6 +251,7 @@ pub fn take<'a>(record: &'a [u8], columns: &mut SampleBatch) -> Result<Record<'a
         SERIES => take_series(reader).map(Record::Series),
         SAMPLES => take_samples(reader, columns).map(|()| Record::Samples),
         HISTOGRAMS => take_histograms(reader).map(Record::Histograms),
+        DELETION => take_deletion(reader).map(Record::Deletion),
         _ => Err(reader.malformed()),
     }
 }

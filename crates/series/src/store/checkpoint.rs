@@ -7,11 +7,11 @@
 //! one before) and its labels ([`Labels::as_key`]).
 
 use std::io;
-use std::sync::Arc;
 
 use egret_base::codec::{Malformed, Reader, put_bytes, put_varint, unzigzag, zigzag};
 use egret_log::{Disk, DiskFile, Seq, write_all};
 
+use super::file_error;
 use crate::core::block::frame::{open_frame, put_frame};
 use crate::error::SeriesError;
 use crate::model::{Labels, TimeMs};
@@ -57,24 +57,6 @@ pub struct Checkpoint {
     pub series: Vec<(u64, Labels)>,
 }
 
-fn io_error<D: Disk>(
-    disk: &D,
-    action: &'static str,
-    name: &str,
-) -> impl FnOnce(io::Error) -> SeriesError {
-    let path = format!("{}/{name}", disk.place()).into();
-    move |error| match egret_log::is_full(&error) {
-        true => SeriesError::DiskFull {
-            place: format!("{path:?}"),
-        },
-        false => SeriesError::Io {
-            action,
-            path,
-            source: Arc::new(error),
-        },
-    }
-}
-
 fn name_of(at: Seq) -> String {
     format!("{PREFIX}{:016x}", at.0)
 }
@@ -118,14 +100,14 @@ impl Checkpoint {
             // It takes room, and the next attempt begins anew.
             let _ = disk.remove(NEW);
         }
-        written.map_err(io_error(disk, "writing", NEW))?;
+        written.map_err(file_error(disk, "writing", NEW))?;
         disk.rename(NEW, &name)
             .and_then(|()| disk.sync_directory())
-            .map_err(io_error(disk, "naming", &name))?;
+            .map_err(file_error(disk, "naming", &name))?;
         for at in before.into_iter().filter(|at| *at != self.at) {
             let old = name_of(at);
             disk.remove(&old)
-                .map_err(io_error(disk, "removing", &old))?;
+                .map_err(file_error(disk, "removing", &old))?;
         }
         Ok(())
     }
@@ -166,7 +148,7 @@ impl Checkpoint {
             return Ok(None);
         };
         let name = name_of(at);
-        let failed = io_error(disk, "reading", &name);
+        let failed = file_error(disk, "reading", &name);
         let mut frames = Vec::new();
         let mut read = || -> io::Result<Result<(), Malformed>> {
             let file = disk.open(&name)?;
@@ -199,7 +181,7 @@ impl Checkpoint {
 }
 
 fn list<D: Disk>(disk: &D) -> Result<Vec<Seq>, SeriesError> {
-    let names = disk.list().map_err(io_error(disk, "listing", ""))?;
+    let names = disk.list().map_err(file_error(disk, "listing", ""))?;
     Ok(names.iter().filter_map(|name| parse(name)).collect())
 }
 

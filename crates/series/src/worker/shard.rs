@@ -17,7 +17,8 @@ use super::ticket::{Outcome, Ticket};
 use crate::core::head::{Head, HeadSeries, Taken};
 use crate::core::index::Index;
 use crate::core::known::{Known, Place};
-use crate::core::record::{self, HistogramBatch, SampleBatch};
+use crate::core::promql::LabelMatcher;
+use crate::core::record::{self, Deletion, HistogramBatch, SampleBatch};
 use crate::error::SeriesError;
 use crate::metrics::{Component, Metrics};
 use crate::model::{Histogram, Labels, TimeMs};
@@ -58,6 +59,7 @@ pub(crate) type Ask = Box<dyn FnOnce(&mut Core) + Send>;
 /// What waits for a shard.
 pub(crate) enum Submission {
     Write(Write),
+    Delete(Arc<Deletion>, Arc<Ticket>),
     Ask(Ask),
 }
 
@@ -146,6 +148,21 @@ impl Core {
         known.renumber(&labels, place);
         self.shared.has_twins.store(true, Ordering::Relaxed);
         series
+    }
+
+    /// Takes samples out. Nothing is being written to blocks meanwhile.
+    pub fn delete(&mut self, deletion: &Deletion) {
+        let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
+        let Ok(matchers) = matchers.collect::<Result<Vec<_>, _>>() else {
+            // Such a deletion is refused when it is asked for.
+            return;
+        };
+        let mut series = Vec::new();
+        self.shared.index.view().select(&matchers, &mut series);
+        for series in series {
+            self.head
+                .delete(series.number, deletion.start, deletion.end);
+        }
     }
 
     /// Takes out those of some series that have no samples, and returns their numbers.
@@ -283,8 +300,11 @@ impl<L: Log + 'static> Shard<L> {
         shared.inbox.take_all(&mut waiting, None);
         let error = failure.clone().unwrap_or(SeriesError::Stopping);
         for submission in waiting {
-            if let Submission::Write(write) = submission {
-                write.ticket.done(Err(error.clone()));
+            match submission {
+                Submission::Write(Write { ticket, .. }) | Submission::Delete(_, ticket) => {
+                    ticket.done(Err(error.clone()));
+                }
+                Submission::Ask(_) => {}
             }
         }
         failure.map_or(Ok(()), Err)
@@ -325,6 +345,14 @@ impl<L: Log + 'static> Shard<L> {
                     writes.push(write);
                     done
                 }
+                Submission::Delete(deletion, ticket) => {
+                    bytes = 0;
+                    let done = self.commit(&mut writes);
+                    match done.is_ok() {
+                        true => self.delete(&deletion, &ticket),
+                        false => done,
+                    }
+                }
                 Submission::Ask(ask) => {
                     let done = self.commit(&mut writes);
                     bytes = 0;
@@ -355,6 +383,28 @@ impl<L: Log + 'static> Shard<L> {
             self.log.sync()?;
         }
         Ok(())
+    }
+
+    fn delete(&mut self, deletion: &Deletion, ticket: &Ticket) -> Result<(), LogError> {
+        self.batch
+            .push_with(|body| record::put_deletion(body, deletion));
+        match self.append() {
+            Ok(()) => {
+                self.core.next = self.log.next();
+                self.core.delete(deletion);
+                ticket.done(Ok(Outcome::default()));
+                Ok(())
+            }
+            Err(error @ LogError::Full { .. }) => {
+                self.batch.clear();
+                ticket.done(Err(error.into()));
+                Ok(())
+            }
+            Err(error) => {
+                ticket.done(Err(error.clone().into()));
+                Err(error)
+            }
+        }
     }
 
     /// Writes requests with one append, adds them to the head, and tells who waits.

@@ -10,13 +10,17 @@ use egret_log::Directory;
 
 use super::flush::Flush;
 use super::shard::{Ask, Shared, Submission};
+use super::ticket::Ticket;
 use crate::api::Inner;
 use crate::core::block::window::WINDOWS_MS;
 use crate::core::index::FRESH_MAX;
+use crate::core::promql::LabelMatcher;
+use crate::core::record::Deletion;
 use crate::error::SeriesError;
 use crate::model::TimeMs;
 use crate::store::catalog::Catalog;
 use crate::store::checkpoint::InBlocks;
+use crate::store::deletion;
 
 /// How long the thread sleeps at most.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -44,28 +48,46 @@ pub(crate) struct Upkeep {
     pub inner: Arc<Inner>,
     pub catalog: Arc<Catalog<Directory>>,
     pub shards: Vec<Kept>,
+    /// Where everything of the engine is.
+    pub root: Directory,
     /// When work is tried again that failed.
     retry_at: Option<Instant>,
 }
 
 impl Upkeep {
-    pub fn new(inner: Arc<Inner>, catalog: Arc<Catalog<Directory>>, shards: Vec<Kept>) -> Self {
+    pub fn new(
+        inner: Arc<Inner>,
+        catalog: Arc<Catalog<Directory>>,
+        shards: Vec<Kept>,
+        root: Directory,
+    ) -> Self {
         Self {
             inner,
             catalog,
             shards,
+            root,
             retry_at: None,
         }
     }
 
     /// Works until nobody can ask for anything any more.
     pub fn run(mut self, jobs: Receiver<Job>) {
+        if let Err(error) = self.go_on_deleting() {
+            self.note_failure("finishing a deletion", &error);
+        }
         loop {
             match jobs.recv_timeout(PAUSE) {
                 Ok(job) => job(&mut self),
                 Err(RecvTimeoutError::Timeout) => self.step(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
+        }
+    }
+
+    fn go_on_deleting(&mut self) -> Result<(), SeriesError> {
+        match deletion::under_way(&self.root)? {
+            Some(deletion) => self.finish_deletion(deletion),
+            None => Ok(()),
         }
     }
 
@@ -115,6 +137,43 @@ impl Upkeep {
         let end =
             self.inner.now_ms() + 2 * self.inner.config.future_max.duration().as_millis() as TimeMs;
         (0..self.shards.len()).try_for_each(|shard| self.flush(shard, end))
+    }
+
+    /// Deletes samples, in heads and in blocks, for good.
+    ///
+    /// # Errors
+    /// [`SeriesError`]: it is not sure what was deleted; the rest is when the engine starts again.
+    pub fn delete(&mut self, deletion: Deletion) -> Result<(), SeriesError> {
+        deletion::begin(&self.root, &deletion)?;
+        self.finish_deletion(deletion)
+    }
+
+    /// Does what is left of a deletion that was begun.
+    ///
+    /// # Errors
+    /// As of [`Upkeep::delete`].
+    pub fn finish_deletion(&mut self, deletion: Deletion) -> Result<(), SeriesError> {
+        let deletion = Arc::new(deletion);
+        let (ticket, told) = Ticket::new(self.shards.len());
+        for kept in &self.shards {
+            let submission = Submission::Delete(deletion.clone(), ticket.clone());
+            if kept.shared.inbox.push_always(submission).is_err() {
+                ticket.done(Err(self.inner.why_ended(&kept.shared)));
+            }
+        }
+        told.blocking_recv().map_err(|_| SeriesError::Stopping)??;
+        let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
+        let matchers = matchers.collect::<Result<Vec<_>, _>>()?;
+        let (start, end) = (deletion.start, deletion.end);
+        let snapshot = self.catalog.snapshot();
+        for block in snapshot.within(start, end) {
+            let series = block.select(&matchers)?;
+            if !series.is_empty() {
+                let series = series.into_iter().collect();
+                self.catalog.delete(block.id(), series, start, end)?;
+            }
+        }
+        deletion::end(&self.root)
     }
 
     /// Writes all samples of a shard before `end` to blocks.

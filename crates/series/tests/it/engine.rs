@@ -5,7 +5,7 @@ use std::sync::Arc;
 use egret_base::lifecycle::Service;
 use egret_base::{ManualClock, SystemEntropy, Timestamp};
 use egret_series::core::promql::{QueryResult, SampleValue};
-use egret_series::model::Labels;
+use egret_series::model::{Labels, MatchOp, Matcher};
 use egret_series::wire::{Sample, encode, snappy};
 use egret_series::{Options, QueryOptions, Series, SeriesConfig, When};
 use prometheus_client::registry::Registry;
@@ -257,5 +257,81 @@ async fn blocks_head_and_log_together_have_every_sample_once() {
         series.cardinality(1).await.expect("it is counted").series,
         0
     );
+    series.stop().await;
+}
+
+fn equal(name: &str, value: &str) -> Matcher {
+    Matcher {
+        name: name.into(),
+        op: MatchOp::Equal,
+        value: value.into(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_stays_deleted_and_what_comes_later_is_kept() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig::default();
+    let mut series = started(&directory, config.clone()).await;
+    let minute = |minute: i64| NOW_MS - (300 - minute) * 60_000;
+    let write = async |series: &Series, minutes: &[i64]| {
+        for host in ["a", "b"] {
+            let labels = [("__name__", "load"), ("host", host)];
+            let samples: Vec<_> = minutes.iter().map(|at| (minute(*at), *at as f64)).collect();
+            let request = body(&[(&labels, &samples)]);
+            series
+                .remote_write_v1(&request)
+                .await
+                .expect("it is written");
+        }
+    };
+    // In a block, in order and late; then in the head, in order and late.
+    write(
+        &series,
+        &(0..100).filter(|at| at % 10 > 0).collect::<Vec<_>>(),
+    )
+    .await;
+    write(&series, &[0, 10, 20, 30, 40, 50]).await;
+    series.flush().await.expect("it is flushed");
+    write(
+        &series,
+        &(100..200).filter(|at| at % 10 > 0).collect::<Vec<_>>(),
+    )
+    .await;
+    write(&series, &[60, 100, 110, 190]).await;
+    let count = async |series: &Series, host: &str| {
+        let query = format!("count_over_time(load{{host=\"{host}\"}}[10h])");
+        ask(series, &query, NOW_MS)
+            .await
+            .first()
+            .map(|(_, count)| *count)
+    };
+    assert_eq!(count(&series, "a").await, Some(190.0));
+    let selector = vec![equal("__name__", "load"), equal("host", "a")];
+    let span = (minute(15), minute(184));
+    series
+        .delete(vec![selector], span)
+        .await
+        .expect("it is deleted");
+    let left = 14.0 + 15.0 + 1.0;
+    assert_eq!(count(&series, "a").await, Some(left));
+    assert_eq!(count(&series, "b").await, Some(190.0));
+    // A time within the deleted span, after the deletion.
+    write(&series, &[20, 186]).await;
+    for round in 0..4 {
+        assert_eq!(count(&series, "a").await, Some(left + 1.0), "round {round}");
+        assert_eq!(count(&series, "b").await, Some(190.0), "round {round}");
+        if round == 1 {
+            series.flush().await.expect("it is flushed");
+            continue;
+        }
+        series.stop().await;
+        series = started(&directory, config.clone()).await;
+    }
+    let nothing = series.delete(Vec::new(), span).await;
+    assert!(matches!(
+        nothing,
+        Err(egret_series::SeriesError::Invalid { .. })
+    ));
     series.stop().await;
 }

@@ -198,6 +198,27 @@ impl Parts {
         freed
     }
 
+    /// Takes samples out, and returns what goes on with the open chunk.
+    pub(super) fn delete(&mut self, start: TimeMs, end: TimeMs) -> Option<Appender> {
+        let is_kept = |time_ms: TimeMs| time_ms < start || time_ms > end;
+        let in_order = self.chunks.iter().flat_map(Chunk::samples);
+        let in_order: Vec<_> = in_order
+            .skip(self.flushed)
+            .filter(|(time_ms, _)| is_kept(*time_ms))
+            .collect();
+        self.chunks.clear();
+        self.flushed = 0;
+        let appender = pack(&in_order, &mut self.chunks);
+        let late_chunks = std::mem::take(&mut self.late_chunks);
+        for chunk in late_chunks {
+            let kept = chunk.samples().filter(|(time_ms, _)| is_kept(*time_ms));
+            pack(&kept.collect::<Vec<_>>(), &mut self.late_chunks);
+        }
+        self.late.retain(|(time_ms, _)| is_kept(*time_ms));
+        self.histograms.retain(|(time_ms, _)| is_kept(*time_ms));
+        appender
+    }
+
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
@@ -243,11 +264,9 @@ impl Parts {
     }
 }
 
-/// Makes chunks of ascending samples.
-fn pack(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) {
-    let Some(((time_ms, value), rest)) = samples.split_first() else {
-        return;
-    };
+/// Makes chunks of ascending samples, and returns what goes on with the last one.
+fn pack(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) -> Option<Appender> {
+    let ((time_ms, value), rest) = samples.split_first()?;
     let mut appender = Appender::new(*time_ms, *value);
     for (time_ms, value) in rest {
         if appender.push(*time_ms, *value).is_err() {
@@ -255,4 +274,5 @@ fn pack(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) {
         }
     }
     chunks.push(appender.chunk().clone());
+    Some(appender)
 }

@@ -30,7 +30,7 @@ proptest! {
         numbers in prop::collection::btree_set(0_u64..1_000_000, 0..3_000),
         at in 2_u64..1_000_000,
     ) {
-        let disk = SimulatedDisk::new(7);
+        let disk = SimulatedDisk::new(1 << 30);
         prop_assert_eq!(Checkpoint::read(&disk).expect("nothing is no error"), None);
         let numbers: Vec<u64> = numbers.into_iter().collect();
         let earlier = checkpoint(at - 1, &numbers[..numbers.len() / 2]);
@@ -44,7 +44,7 @@ proptest! {
 
     #[test]
     fn what_is_damaged_is_told(seed in any::<u64>()) {
-        let disk = SimulatedDisk::new(7);
+        let disk = SimulatedDisk::new(1 << 30);
         let written = checkpoint(9, &[1, 5, 7]);
         written.write(&disk).expect("it is written");
         let name = name_of(Seq(9));
@@ -66,7 +66,7 @@ proptest! {
 
 #[test]
 fn other_files_are_left_alone() {
-    let disk = SimulatedDisk::new(7);
+    let disk = SimulatedDisk::new(1 << 30);
     drop(disk.create("checkpoint-7").expect("it is made"));
     checkpoint(3, &[]).write(&disk).expect("it is written");
     let mut names = disk.list().expect("it is listed");
