@@ -1,8 +1,11 @@
 //! What runs: a thread a shard. Start, ready and stop, like every other engine's.
 
+pub(crate) mod delete;
 pub(crate) mod flush;
 pub(crate) mod recover;
 pub(crate) mod shard;
+#[cfg(test)]
+mod simulator;
 pub(crate) mod ticket;
 pub(crate) mod upkeep;
 

@@ -3,7 +3,7 @@
 pub mod gather;
 pub mod look;
 pub mod query;
-pub mod source;
+pub(crate) mod source;
 pub mod write;
 
 use std::path::PathBuf;
@@ -128,7 +128,10 @@ impl Series {
             LabelMatcher::new(matcher.clone())?;
         }
         for matchers in selectors {
+            let mut id = [0; 8];
+            self.inner.entropy.fill(&mut id);
             let deletion = Deletion {
+                id: u64::from_le_bytes(id),
                 matchers,
                 start,
                 end,
