@@ -151,10 +151,11 @@ impl<'a> Env<'a> {
             };
         }
         match &node.part {
-            Part::Number(number) => Ok(Value::Scalar(vec![*number; grid.count])),
+            Part::Number(number, _) => Ok(Value::Scalar(vec![*number; grid.count])),
             Part::Text(text) => Ok(Value::Text(text.clone())),
             Part::Paren(inner) => self.eval(inner, grid),
-            Part::Negation(inner) => Ok(negated(self.eval(inner, grid)?)),
+            Part::Sign(inner, false) => self.eval(inner, grid),
+            Part::Sign(inner, true) => Ok(negated(self.eval(inner, grid)?)),
             Part::Binary(binary) => self.binary(node, binary, grid),
             Part::Aggregate(aggregate) => Ok(Value::Vector(self.aggregate(aggregate, grid)?)),
             Part::Call(call) => self.call(node, call, grid),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::error::QueryError;
 use super::histogram::FloatHistogram;
 use super::source::{Columns, Selection, SeriesSet, Source};
-use crate::model::{Labels, TimeMs};
+use crate::model::{CounterReset, Labels, TimeMs};
 
 /// Series in memory, each with samples in any order of arrival.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,35 @@ impl MemorySource {
     pub fn add_histogram(&mut self, labels: &Labels, time: TimeMs, value: Arc<FloatHistogram>) {
         let series = self.series.entry(labels.clone()).or_default();
         series.insert(time, Stored::Histogram(value));
+    }
+
+    /// Lets histograms say of resets what Prometheus's storage lets them say: that counts did not begin anew since the
+    /// sample before, or nothing where they did, where that is not known, and where another kind of sample lies
+    /// between.
+    pub(crate) fn mark_resets(&mut self) {
+        for samples in self.series.values_mut() {
+            let mut before: Option<Arc<FloatHistogram>> = None;
+            for stored in samples.values_mut() {
+                let Stored::Histogram(histogram) = stored else {
+                    before = None;
+                    continue;
+                };
+                if histogram.counter_reset != CounterReset::Gauge {
+                    let continues = before.as_ref().is_some_and(|before| {
+                        let is_alike = histogram.schema == before.schema
+                            && histogram.zero_threshold == before.zero_threshold
+                            && histogram.custom_bounds == before.custom_bounds
+                            && before.counter_reset != CounterReset::Gauge;
+                        is_alike && !histogram.is_reset_since(before)
+                    });
+                    Arc::make_mut(histogram).counter_reset = match continues {
+                        true => CounterReset::NotReset,
+                        false => CounterReset::Unknown,
+                    };
+                }
+                before = Some(Arc::clone(histogram));
+            }
+        }
     }
 
     /// Forgets everything.

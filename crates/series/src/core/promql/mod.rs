@@ -12,6 +12,7 @@ mod error;
 mod eval;
 mod histogram;
 mod kahan;
+mod matcher;
 mod memory;
 mod number;
 pub mod promqltest;
@@ -24,13 +25,14 @@ mod syntax;
 pub use answer::{Answer, Result as QueryResult, Sample, SampleValue, SeriesPoints};
 pub use error::QueryError;
 pub use histogram::{FloatHistogram, Incompatible, Reconciled, Side, spans};
+pub use matcher::LabelMatcher;
 pub use memory::MemorySource;
 pub use number::{duration_ms, parse as parse_number, plain as format_number};
-pub use source::{Columns, Hints, LabelMatcher, Selection, SeriesSet, Source};
+pub use source::{Columns, Hints, Selection, SeriesSet, Source};
 
 use self::row::Grid;
 use self::syntax::Node;
-use crate::model::{Matcher, TimeMs};
+use crate::model::TimeMs;
 
 /// A range query has at most so many steps, as in Prometheus.
 pub const STEPS_MAX: i64 = 11_000;
@@ -135,6 +137,16 @@ impl Query {
         &self.text
     }
 
+    /// As people lay it out: long expressions over several lines. This is what Prometheus's `format_query` answers.
+    pub fn format(&self) -> String {
+        syntax::pretty(&self.root)
+    }
+
+    /// Its tree, in the form in which Prometheus's `parse_query` answers it.
+    pub fn tree(&self) -> serde_json::Value {
+        syntax::tree(&self.root)
+    }
+
     /// Evaluates it at one time.
     ///
     /// # Errors
@@ -196,26 +208,8 @@ impl Query {
 ///
 /// # Errors
 /// [`QueryError::Parse`] when the text is no selector.
-pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
-    let root = syntax::parse(text)?;
-    match &root.bare().part {
-        syntax::Part::Selector(selector) => Ok(selector
-            .matchers
-            .iter()
-            .map(|matcher| matcher.matcher().clone())
-            .collect()),
-        _ => Err(QueryError::Parse {
-            message: format!("{text:?} is not a series selector"),
-        }),
-    }
-}
-
-/// A query as people lay it out: long ones over several lines.
-///
-/// # Errors
-/// [`QueryError::Parse`] when the text is not PromQL.
-pub fn format_query(text: &str) -> Result<String, QueryError> {
-    syntax::formatted(text)
+pub fn parse_selector(text: &str) -> Result<Vec<LabelMatcher>, QueryError> {
+    Ok(syntax::parse_selector(text)?.matchers)
 }
 
 #[cfg(test)]

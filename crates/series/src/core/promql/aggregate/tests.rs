@@ -8,11 +8,8 @@ use crate::model::Labels;
 fn a_group_has_the_labels_it_is_told_by() {
     let labels = Labels::new([("__name__", "x"), ("a", "1"), ("b", "2")]);
     let of = |only, listed: &[&str]| {
-        let labels_listed = listed.iter().map(|name| (*name).into()).collect();
-        let grouping = Grouping {
-            only,
-            labels: labels_listed,
-        };
+        let listed = listed.iter().map(|name| (*name).into()).collect();
+        let grouping = Grouping::new(only, listed);
         group_of(&labels, &grouping).to_string()
     };
     assert_eq!(of(true, &[]), "{}");

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use super::super::annotations::Notes;
 use super::super::error::QueryError;
 use super::super::eval::Env;
-use super::super::row::{Grid, Point, Row, Series};
-use super::super::syntax::{Binary, Cardinality, Grouping};
+use super::super::row::{Grid, Point, Row, Series, is_metadata};
+use super::super::syntax::{Binary, Cardinality};
 use super::operate::Operation;
 use super::{by_signature, signature};
-use crate::model::{Labels, LabelsBuilder, METRIC_NAME};
+use crate::model::{Labels, LabelsBuilder};
 
 const MUST_BE_EXPLICIT: &str =
     "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)";
@@ -225,14 +225,11 @@ impl Results<'_> {
     fn labels(&self, many: &Labels, one: &Labels) -> Labels {
         let mut labels = LabelsBuilder::from_labels(many);
         if self.operation.drops_name() {
-            labels.remove(METRIC_NAME);
+            labels.retain(|name| !is_metadata(name));
         }
-        let Grouping {
-            only,
-            labels: listed,
-        } = &self.binary.matching;
+        let matching = &self.binary.matching;
         if self.binary.cardinality == Cardinality::OneToOne {
-            labels.retain(|name| listed.iter().any(|other| **other == *name) == *only);
+            labels.retain(|name| matching.lists(name) == matching.only);
         }
         for name in &self.binary.include {
             match one.get(name) {

@@ -10,9 +10,9 @@ use self::operate::{Operation, scalar_operation};
 use super::annotations::Notes;
 use super::error::QueryError;
 use super::eval::Env;
-use super::row::{Grid, Series, Value};
+use super::row::{Grid, Series, Value, is_metadata};
 use super::syntax::{Binary, Grouping, Node, Operator};
-use crate::model::{Labels, METRIC_NAME};
+use crate::model::Labels;
 
 impl Env<'_> {
     pub(crate) fn binary(
@@ -59,15 +59,9 @@ impl Env<'_> {
 
 /// The labels that two series must have in common to match.
 fn signature(labels: &Labels, matching: &Grouping) -> Labels {
-    let is_listed = |name: &str| {
-        matching
-            .labels
-            .binary_search_by(|other| (**other).cmp(name))
-            .is_ok()
-    };
     Labels::from_sorted(labels.iter().filter(|(name, _)| match matching.only {
-        true => is_listed(name),
-        false => *name != METRIC_NAME && !is_listed(name),
+        true => matching.lists(name),
+        false => !is_metadata(name) && !matching.lists(name),
     }))
 }
 

@@ -9,11 +9,7 @@ use crate::model::Labels;
 fn a_signature_leaves_the_name_out_unless_asked_for_it() {
     let labels = Labels::new([("__name__", "x"), ("a", "1"), ("b", "2")]);
     let of = |only, name: &str| {
-        let labels_listed = vec![name.into()];
-        let matching = Grouping {
-            only,
-            labels: labels_listed,
-        };
+        let matching = Grouping::new(only, vec![name.into()]);
         signature(&labels, &matching).to_string()
     };
     assert_eq!(of(false, "a"), "{b=\"2\"}");

@@ -13,7 +13,7 @@ impl Env<'_> {
         if grid.count != 1 {
             return Ok(series);
         }
-        let is_descending = call.function.ends_with("_desc");
+        let is_descending = call.name().ends_with("_desc");
         let turned = |order: Ordering| {
             if is_descending {
                 order.reverse()
@@ -21,7 +21,7 @@ impl Env<'_> {
                 order
             }
         };
-        if call.function.starts_with("sort_by_label") {
+        if call.name().starts_with("sort_by_label") {
             let names = call.arguments[1..].iter().map(|node| self.text(node, grid));
             let names: Vec<String> = names.collect::<Result<_, _>>()?;
             series.sort_by(|a, b| {

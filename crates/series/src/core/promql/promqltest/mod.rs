@@ -80,6 +80,7 @@ fn execute(
             if *with_nhcb {
                 nhcb::load(source, *step_ms, lines);
             }
+            source.mark_resets();
         }
         Command::Eval(eval) => {
             evaluate(eval, source, options)?;
@@ -96,7 +97,7 @@ fn load(source: &mut MemorySource, step_ms: i64, lines: &[Line]) {
             match item {
                 Item::Missing => {}
                 Item::Float(value) => source.add(&line.labels, time, *value),
-                Item::Histogram(histogram) => {
+                Item::Histogram(histogram, _) => {
                     source.add_histogram(&line.labels, time, histogram.clone());
                 }
             }

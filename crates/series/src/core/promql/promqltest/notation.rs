@@ -17,9 +17,12 @@ pub(super) struct Line {
 pub(super) enum Item {
     Missing,
     Float(f64),
-    Histogram(Arc<FloatHistogram>),
+    /// A histogram, and whether it was written what it says of resets.
+    Histogram(Arc<FloatHistogram>, bool),
 }
 
+/// What a histogram says of resets.
+const HINT: &str = "counter_reset_hint";
 /// Repetitions are bounded, as a file may come from anywhere.
 const ITEMS_MAX: usize = 1_000_000;
 
@@ -172,9 +175,11 @@ fn leading_number(text: &str) -> Option<(f64, &str)> {
 
 /// `{{…}}`, `{{…}}x3`, `{{…}}+{{…}}x3`, `{{…}}-{{…}}x3`.
 fn histograms<'a>(text: &'a str, items: &mut Vec<Item>) -> Result<&'a str, String> {
+    let mut says_reset = text.split_once("}}").is_some_and(|(inside, _)| inside.contains(HINT));
     let (first, mut rest) = histogram(text)?;
     let mut step = None;
     if let Some(sign) = rest.chars().next().filter(|c| matches!(c, '+' | '-')) {
+        says_reset = rest.split_once("}}").is_some_and(|(inside, _)| inside.contains(HINT));
         let (increment, after) = histogram(&rest[1..])?;
         step = Some((sign, increment));
         rest = after;
@@ -190,19 +195,17 @@ fn histograms<'a>(text: &'a str, items: &mut Vec<Item>) -> Result<&'a str, Strin
     for at in 0..=count {
         extend(
             items,
-            std::iter::once(Item::Histogram(Arc::new(next.clone()))),
+            std::iter::once(Item::Histogram(Arc::new(next.clone()), says_reset)),
         )?;
         if at < count
             && let Some((sign, increment)) = &step
         {
-            let hint = next.counter_reset;
             let added = if *sign == '+' {
                 next.add(increment)
             } else {
                 next.subtract(increment)
             };
             added.map_err(|_| "histograms of different kinds cannot be added".to_owned())?;
-            next.counter_reset = hint;
         }
     }
     Ok(rest)
@@ -248,7 +251,7 @@ fn histogram(text: &str) -> Result<(FloatHistogram, &str), String> {
             "n_buckets" => buckets[1] = list()?,
             "offset" => offsets[0] = value.parse().map_err(|_| wrong())?,
             "n_offset" => offsets[1] = value.parse().map_err(|_| wrong())?,
-            "counter_reset_hint" => {
+            HINT => {
                 histogram.counter_reset = match value {
                     "unknown" => CounterReset::Unknown,
                     "reset" => CounterReset::Reset,

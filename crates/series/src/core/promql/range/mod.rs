@@ -1,5 +1,6 @@
 //! Functions of ranges: two indices advance over a series' samples, so that every step gets its window as slices.
 
+mod extended;
 mod over_time;
 mod rates;
 mod regression;
@@ -13,7 +14,7 @@ use super::histogram::FloatHistogram;
 use super::row::{Grid, Point, Row};
 use super::select::range_argument;
 use super::source::Columns;
-use super::syntax::{Call, Kind, Node, Part, Position, Reach};
+use super::syntax::{Call, Extension, Kind, Node, Part, Position, Reach};
 use crate::model::{Labels, TimeMs};
 
 /// The samples a function is given, and what it is given besides. There is at least one sample.
@@ -101,7 +102,8 @@ struct Prepared<'a> {
     name: &'static str,
     function: RangeFunction,
     grid: Grid,
-    reach: Reach,
+    reach: &'a Reach,
+    extension: Extension,
     range_ms: i64,
     arguments: Vec<Vec<f64>>,
     range: Position,
@@ -116,7 +118,7 @@ impl Env<'_> {
         grid: Grid,
         consumer: &(impl Fn() -> C + Sync),
     ) -> Option<Result<Vec<C>, QueryError>> {
-        let function = lookup(call.function)?;
+        let function = lookup(call.name())?;
         let (_, range) = range_argument(call)?;
         Some(self.stream_windows(call, function, range, grid, consumer))
     }
@@ -134,17 +136,20 @@ impl Env<'_> {
             .iter()
             .filter(|node| node.kind() == Kind::Scalar);
         let arguments: Result<_, _> = scalars.map(|node| self.scalar(node, grid)).collect();
-        let (reach, range_ms) = match &range.part {
-            Part::Range(selector, range_ms) => (selector.reach, *range_ms),
-            Part::Subquery(subquery) => (subquery.reach, subquery.range_ms),
+        let (reach, range_ms, extension) = match &range.part {
+            Part::Range(selector, range) => (&selector.reach, range.ms, selector.extension),
+            Part::Subquery(subquery) => {
+                (&subquery.reach, subquery.range.ms, Extension::None)
+            }
             _ => unreachable!("a range argument is a range or a subquery"),
         };
         let prepared = Prepared {
             env: self,
-            name: call.function,
+            name: call.name(),
             function,
             grid,
             reach,
+            extension,
             range_ms,
             arguments: arguments?,
             range: range.position,
@@ -152,11 +157,16 @@ impl Env<'_> {
         };
         match &range.part {
             Part::Range(selector, _) => {
-                let set = self.select(selector, grid, range_ms, Some(call.function))?;
+                let (back_ms, ahead_ms) = extended::beyond(call.name(), extension, self.options.lookback_ms)?;
+                let before = range_ms.saturating_add(back_ms);
+                let set = self.select(selector, grid, before, ahead_ms, Some(call.name()))?;
                 let set = &*set;
                 self.for_each_series(set.len(), consumer, |at, scratch, consumer| {
                     set.read(at, &mut scratch.columns)?;
                     self.charge_samples(scratch.columns.len())?;
+                    if selector.compares_resets {
+                        scratch.columns.compare_resets();
+                    }
                     prepared.one(set.labels(at), false, scratch, consumer)
                 })
             }
@@ -209,7 +219,11 @@ impl Prepared<'_> {
             range: self.range,
             first: self.first,
         };
-        if !self.windows(columns, row, &context, notes)? {
+        let seen = match self.extension {
+            Extension::None => self.windows(columns, row, &context, notes)?,
+            _ => self.extended_windows(columns, row),
+        };
+        if !seen {
             return Ok(());
         }
         let is_rate = matches!(self.name, "rate" | "increase");
