@@ -6,59 +6,87 @@ use std::sync::Arc;
 use super::error::QueryError;
 use super::histogram::FloatHistogram;
 use super::source::{Columns, Selection, SeriesSet, Source};
-use crate::model::{CounterReset, Labels, TimeMs};
+use crate::model::{CounterReset, Labels, TimeMs, is_stale};
 
 /// Series in memory, each with samples in any order of arrival.
 #[derive(Clone, Debug, Default)]
 pub struct MemorySource {
-    series: BTreeMap<Labels, BTreeMap<TimeMs, Stored>>,
+    series: BTreeMap<Labels, Columns>,
 }
 
-/// A sample.
-#[derive(Clone, Debug)]
-enum Stored {
-    Float(f64),
-    Histogram(Arc<FloatHistogram>),
+/// Puts a value where its time belongs, in place of one that has the same time.
+fn put<T>(times: &mut Vec<TimeMs>, values: &mut Vec<T>, time: TimeMs, value: T) {
+    let at = match times.last() {
+        Some(last) if *last >= time => times.partition_point(|other| *other < time),
+        _ => times.len(),
+    };
+    if times.get(at) == Some(&time) {
+        values[at] = value;
+    } else {
+        times.insert(at, time);
+        values.insert(at, value);
+    }
+}
+
+fn take<T>(times: &mut Vec<TimeMs>, values: &mut Vec<T>, time: TimeMs) {
+    if let Ok(at) = times.binary_search(&time) {
+        times.remove(at);
+        values.remove(at);
+    }
 }
 
 impl MemorySource {
-    /// Adds a number; one that has the same time is replaced.
+    fn columns(&mut self, labels: &Labels) -> &mut Columns {
+        self.series.entry(labels.clone()).or_default()
+    }
+
+    /// Adds a number; a sample that has the same time is replaced.
     pub fn add(&mut self, labels: &Labels, time: TimeMs, value: f64) {
-        let series = self.series.entry(labels.clone()).or_default();
-        series.insert(time, Stored::Float(value));
+        let columns = self.columns(labels);
+        take(&mut columns.histogram_times, &mut columns.histograms, time);
+        put(&mut columns.times, &mut columns.values, time, value);
     }
 
     /// Adds a histogram; a sample that has the same time is replaced.
     pub fn add_histogram(&mut self, labels: &Labels, time: TimeMs, value: Arc<FloatHistogram>) {
-        let series = self.series.entry(labels.clone()).or_default();
-        series.insert(time, Stored::Histogram(value));
+        if is_stale(value.sum) {
+            return self.add(labels, time, value.sum);
+        }
+        let columns = self.columns(labels);
+        take(&mut columns.times, &mut columns.values, time);
+        put(
+            &mut columns.histogram_times,
+            &mut columns.histograms,
+            time,
+            value,
+        );
     }
 
     /// Lets histograms say of resets what Prometheus's storage lets them say: that counts did not begin anew since the
     /// sample before, or nothing where they did, where that is not known, and where another kind of sample lies
     /// between.
     pub(crate) fn mark_resets(&mut self) {
-        for samples in self.series.values_mut() {
-            let mut before: Option<Arc<FloatHistogram>> = None;
-            for stored in samples.values_mut() {
-                let Stored::Histogram(histogram) = stored else {
-                    before = None;
+        for columns in self.series.values_mut() {
+            for at in 0..columns.histograms.len() {
+                let time = columns.histogram_times[at];
+                let (before, rest) = columns.histograms.split_at_mut(at);
+                let histogram = &mut rest[0];
+                if histogram.counter_reset == CounterReset::Gauge {
                     continue;
-                };
-                if histogram.counter_reset != CounterReset::Gauge {
-                    let continues = before.as_ref().is_some_and(|before| {
-                        let is_alike = histogram.schema == before.schema
-                            && histogram.zero_threshold == before.zero_threshold
-                            && histogram.custom_bounds == before.custom_bounds
-                            && before.counter_reset != CounterReset::Gauge;
-                        is_alike && !histogram.is_reset_since(before)
-                    });
-                    Arc::make_mut(histogram).counter_reset = match continues {
-                        true => CounterReset::NotReset,
-                        false => CounterReset::Unknown,
-                    };
                 }
-                before = Some(Arc::clone(histogram));
+                let continues = before.last().is_some_and(|before| {
+                    let between = columns.histogram_times[at - 1]..time;
+                    let is_adjacent = !columns.times.iter().any(|time| between.contains(time));
+                    let is_alike = histogram.schema == before.schema
+                        && histogram.zero_threshold == before.zero_threshold
+                        && histogram.custom_bounds == before.custom_bounds
+                        && before.counter_reset != CounterReset::Gauge;
+                    is_adjacent && is_alike && !histogram.is_reset_since(before)
+                });
+                Arc::make_mut(histogram).counter_reset = match continues {
+                    true => CounterReset::NotReset,
+                    false => CounterReset::Unknown,
+                };
             }
         }
     }
@@ -71,7 +99,7 @@ impl MemorySource {
 
 /// What was selected.
 struct Selected<'a> {
-    series: Vec<(&'a Labels, &'a BTreeMap<TimeMs, Stored>)>,
+    series: Vec<(&'a Labels, &'a Columns)>,
     start: TimeMs,
     end: TimeMs,
 }
@@ -91,6 +119,14 @@ impl Source for MemorySource {
     }
 }
 
+impl Selected<'_> {
+    fn within(&self, times: &[TimeMs]) -> std::ops::Range<usize> {
+        let from = times.partition_point(|time| *time < self.start);
+        let to = times.partition_point(|time| *time <= self.end);
+        from..to.max(from)
+    }
+}
+
 impl SeriesSet for Selected<'_> {
     fn len(&self) -> usize {
         self.series.len()
@@ -102,15 +138,14 @@ impl SeriesSet for Selected<'_> {
 
     fn read(&self, index: usize, into: &mut Columns) -> Result<(), QueryError> {
         into.clear();
-        if self.start > self.end {
-            return Ok(());
-        }
-        for (time, stored) in self.series[index].1.range(self.start..=self.end) {
-            match stored {
-                Stored::Float(value) => into.push(*time, *value),
-                Stored::Histogram(value) => into.push_histogram(*time, Arc::clone(value)),
-            }
-        }
+        let columns = self.series[index].1;
+        let numbers = self.within(&columns.times);
+        into.times.extend_from_slice(&columns.times[numbers.clone()]);
+        into.values.extend_from_slice(&columns.values[numbers]);
+        let histograms = self.within(&columns.histogram_times);
+        let (times, values) = (&columns.histogram_times, &columns.histograms);
+        into.histogram_times.extend_from_slice(&times[histograms.clone()]);
+        into.histograms.extend_from_slice(&values[histograms]);
         Ok(())
     }
 }

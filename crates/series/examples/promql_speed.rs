@@ -1,0 +1,234 @@
+//! What queries cost once samples are decoded: `cargo run --release -p egret-series --example promql_speed [FILTER]`.
+//!
+//! Two sources in memory, made for the purpose: many series of two hours, and fewer of 26 hours, each with 12 labels
+//! and a sample every 15 seconds. Of each query the quickest of a few runs is shown, divided by the samples it reads
+//! and by the points that come out of its innermost expression, which is what the evaluator's work grows with.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use egret_series::core::promql::{
+    Columns, MemorySource, Options, Query, QueryError, QueryResult, Selection, SeriesSet, Source,
+};
+use egret_series::model::Labels;
+
+const STEP_MS: i64 = 15_000;
+const HOUR_MS: i64 = 3_600_000;
+const RUNS: usize = 5;
+
+/// When a query is evaluated.
+#[derive(Clone, Copy)]
+enum When {
+    /// At the end of the data.
+    Once,
+    /// Over so many hours up to the end, at so many seconds.
+    Over(i64, i64),
+}
+
+use When::{Once, Over};
+
+/// What is asked, when, and of which source: `true` for that of 26 hours.
+const KINDS: [(&str, When, bool); 48] = [
+    ("requests_total", Once, false),
+    ("requests_total{service=\"s7\"}", Over(1, 15), false),
+    ("sum(requests_total)", Once, false),
+    ("sum by (service) (requests_total)", Once, false),
+    ("sum by (service) (requests_total)", Over(1, 15), false),
+    ("sum without (instance, pod) (requests_total)", Over(1, 60), false),
+    ("sum by (service, zone, status) (requests_total)", Over(1, 60), false),
+    ("avg by (service) (load)", Over(1, 60), false),
+    ("min by (service) (load)", Over(1, 60), false),
+    ("max by (service) (load)", Over(1, 60), false),
+    ("count by (service) (load)", Over(1, 60), false),
+    ("stddev by (service) (load)", Over(1, 60), false),
+    ("quantile by (service) (0.9, load)", Over(1, 60), false),
+    ("topk(10, load)", Once, false),
+    ("topk(10, load)", Over(1, 60), false),
+    ("topk by (service) (3, load)", Over(1, 60), false),
+    ("bottomk(10, load)", Over(1, 60), false),
+    ("count_values(\"v\", floor(load))", Once, false),
+    ("rate(requests_total[5m])", Once, false),
+    ("rate(requests_total[5m])", Over(1, 15), false),
+    ("sum by (service) (rate(requests_total[5m]))", Once, false),
+    ("sum by (service) (rate(requests_total[5m]))", Over(1, 15), false),
+    ("sum by (service, status) (increase(requests_total[1h]))", Over(1, 60), false),
+    ("irate(requests_total[5m])", Over(1, 60), false),
+    ("delta(load[10m])", Over(1, 60), false),
+    ("idelta(load[5m])", Over(1, 60), false),
+    ("resets(requests_total[30m])", Over(1, 60), false),
+    ("changes(load[30m])", Over(1, 60), false),
+    ("timestamp(load)", Over(1, 15), false),
+    ("avg_over_time(load[5m])", Over(1, 15), false),
+    ("sum_over_time(load[30m])", Over(1, 60), false),
+    ("max_over_time(load[30m])", Over(1, 60), false),
+    ("count_over_time(load[30m])", Over(1, 60), false),
+    ("last_over_time(load[30m])", Over(1, 60), false),
+    ("stddev_over_time(load[30m])", Over(1, 60), false),
+    ("quantile_over_time(0.9, load[30m])", Over(1, 60), false),
+    ("deriv(load[30m])", Over(1, 60), false),
+    ("histogram_quantile(0.9, sum by (service, le) (rate(latency_bucket[5m])))", Once, false),
+    ("histogram_quantile(0.9, sum by (service, le) (rate(latency_bucket[5m])))", Over(1, 60), false),
+    ("histogram_quantile(0.9, rate(latency_bucket[5m]))", Over(1, 60), false),
+    ("load / on (instance, pod) group_left sum by (instance, pod) (load)", Over(1, 60), false),
+    ("load > 50 and load < 80", Over(1, 60), false),
+    ("max_over_time(rate(requests_total{zone=\"z1\"}[5m])[30m:1m])", Over(1, 60), false),
+    ("sum by (service) (rate(requests_total[1h]))", Over(24, 300), true),
+    ("avg_over_time(load[24h])", Once, true),
+    ("avg_over_time(load[6h])", Over(18, 300), true),
+    ("max_over_time(load[24h])", Over(1, 300), true),
+    ("quantile_over_time(0.99, load[6h])", Over(18, 900), true),
+];
+
+/// Numbers that look random and are the same at every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+fn labels(metric: &str, at: usize, more: (&str, String)) -> Labels {
+    let numbered = |prefix: &str, count: usize| format!("{prefix}{}", at % count);
+    let pairs = [
+        ("__name__", metric.to_owned()),
+        ("cluster", "production-eu-central-1".to_owned()),
+        ("container", "server".to_owned()),
+        ("environment", "production".to_owned()),
+        ("instance", format!("10.0.{}.{}:9100", at / 250, at % 250)),
+        ("job", numbered("job-", 5)),
+        ("namespace", numbered("namespace-", 20)),
+        ("pod", format!("service-{}-7d9f8b-{at}", at % 50)),
+        ("service", numbered("s", 50)),
+        ("team", numbered("team-", 10)),
+        ("zone", numbered("z", 3)),
+        (more.0, more.1),
+    ];
+    Labels::new(pairs.iter().map(|(name, value)| (*name, &**value)))
+}
+
+/// Counters, gauges and the buckets of histograms, so many series of each.
+fn source(series: usize, hours: i64) -> MemorySource {
+    let mut source = MemorySource::default();
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let samples = hours * HOUR_MS / STEP_MS;
+    let statuses = ["200", "404", "500"];
+    for at in 0..series {
+        let status = ("status", statuses[at % 3].to_owned());
+        let counter = labels("requests_total", at, status.clone());
+        let gauge = labels("load", at, status);
+        let bound = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, f64::INFINITY][at % 8];
+        let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+        let bucket = labels("latency_bucket", at / 8, ("le", bound));
+        let (mut total, mut observed) = (0.0, 0.0);
+        let jitter = (numbers.next() % 15_000) as i64;
+        for sample in 0..samples {
+            let time = sample * STEP_MS + jitter;
+            let more = (numbers.next() % 100) as f64;
+            total = if numbers.next() % 5000 == 0 { more } else { total + more };
+            observed += (numbers.next() % 10) as f64 * ((at % 8) + 1) as f64;
+            source.add(&counter, time, total);
+            source.add(&gauge, time, (numbers.next() % 100_000) as f64 / 1000.0);
+            source.add(&bucket, time, observed);
+        }
+    }
+    source
+}
+
+/// A source that counts what is read from it.
+struct Counting<'a> {
+    inner: &'a MemorySource,
+    samples: AtomicU64,
+    series: AtomicU64,
+}
+
+struct CountingSet<'a> {
+    inner: Box<dyn SeriesSet + 'a>,
+    samples: &'a AtomicU64,
+}
+
+impl Source for Counting<'_> {
+    fn select(&self, selection: &Selection) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
+        let inner = self.inner.select(selection)?;
+        self.series.fetch_add(inner.len() as u64, Ordering::Relaxed);
+        let samples = &self.samples;
+        Ok(Box::new(CountingSet { inner, samples }))
+    }
+}
+
+impl SeriesSet for CountingSet<'_> {
+    fn len(&self) -> usize {
+        self.inner.len()
+    }
+
+    fn labels(&self, index: usize) -> &Labels {
+        self.inner.labels(index)
+    }
+
+    fn read(&self, index: usize, into: &mut Columns) -> Result<(), QueryError> {
+        self.inner.read(index, into)?;
+        self.samples.fetch_add(into.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn run(query: &Query, when: When, source: &dyn Source, end: i64) -> (Duration, usize) {
+    let began = Instant::now();
+    let answer = match when {
+        Once => query.instant(source, end, &Options::default()),
+        Over(hours, seconds) => {
+            let span = (end - hours * HOUR_MS, end);
+            query.range(source, span, seconds * 1000, &Options::default())
+        }
+    };
+    let took = began.elapsed();
+    let points = match answer.expect("the query has an answer").result {
+        QueryResult::Vector(samples) => samples.len(),
+        QueryResult::Matrix(series) => series.iter().map(|one| one.floats.len()).sum(),
+        other => panic!("expected series, got {other:?}"),
+    };
+    assert!(points > 0, "an answer without points says nothing");
+    (took, points)
+}
+
+fn main() {
+    let filter = std::env::args().nth(1).unwrap_or_default();
+    let sources = [(source(5000, 2), 2 * HOUR_MS), (source(200, 26), 26 * HOUR_MS)];
+    println!("     ms  ns/sample  ns/point   samples   points  query");
+    let mut logarithms = Vec::new();
+    for (text, when, is_long) in KINDS.iter().filter(|kind| kind.0.contains(&filter)) {
+        let query = Query::parse(text).expect("PromQL");
+        let (inner, end) = &sources[usize::from(*is_long)];
+        let counting = Counting {
+            inner,
+            samples: AtomicU64::new(0),
+            series: AtomicU64::new(0),
+        };
+        run(&query, *when, &counting, *end);
+        let samples = counting.samples.into_inner();
+        let steps = match when {
+            Once => 1,
+            Over(hours, seconds) => hours * 3600 / seconds + 1,
+        };
+        let evaluated = counting.series.into_inner() as f64 * steps as f64;
+        let runs = (0..RUNS).map(|_| run(&query, *when, inner, *end));
+        let (took, points) = runs.min().expect("there are runs");
+        let nanos = took.as_nanos() as f64;
+        logarithms.push((nanos / 1e6).ln());
+        let shown = match when {
+            Once => format!("{text} once"),
+            Over(hours, seconds) => format!("{text} over {hours} h at {seconds} s"),
+        };
+        println!(
+            "{:7.2} {:10.2} {:9.2} {samples:9} {points:8}  {shown}",
+            nanos / 1e6,
+            nanos / samples as f64,
+            nanos / evaluated,
+        );
+    }
+    let mean = logarithms.iter().sum::<f64>() / logarithms.len() as f64;
+    println!("geometric mean {:.3} ms", mean.exp());
+}
