@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use egret_series::core::promql::{
-    Columns, MemorySource, Options, Query, QueryError, QueryResult, Selection, SeriesSet, Source,
+    Columns, LabelMatcher, Options, Query, QueryError, QueryResult, Selection, SeriesSet, Source,
 };
 use egret_series::model::Labels;
 
@@ -34,8 +34,16 @@ const KINDS: [(&str, When, bool); 48] = [
     ("sum(requests_total)", Once, false),
     ("sum by (service) (requests_total)", Once, false),
     ("sum by (service) (requests_total)", Over(1, 15), false),
-    ("sum without (instance, pod) (requests_total)", Over(1, 60), false),
-    ("sum by (service, zone, status) (requests_total)", Over(1, 60), false),
+    (
+        "sum without (instance, pod) (requests_total)",
+        Over(1, 60),
+        false,
+    ),
+    (
+        "sum by (service, zone, status) (requests_total)",
+        Over(1, 60),
+        false,
+    ),
     ("avg by (service) (load)", Over(1, 60), false),
     ("min by (service) (load)", Over(1, 60), false),
     ("max by (service) (load)", Over(1, 60), false),
@@ -50,8 +58,16 @@ const KINDS: [(&str, When, bool); 48] = [
     ("rate(requests_total[5m])", Once, false),
     ("rate(requests_total[5m])", Over(1, 15), false),
     ("sum by (service) (rate(requests_total[5m]))", Once, false),
-    ("sum by (service) (rate(requests_total[5m]))", Over(1, 15), false),
-    ("sum by (service, status) (increase(requests_total[1h]))", Over(1, 60), false),
+    (
+        "sum by (service) (rate(requests_total[5m]))",
+        Over(1, 15),
+        false,
+    ),
+    (
+        "sum by (service, status) (increase(requests_total[1h]))",
+        Over(1, 60),
+        false,
+    ),
     ("irate(requests_total[5m])", Over(1, 60), false),
     ("delta(load[10m])", Over(1, 60), false),
     ("idelta(load[5m])", Over(1, 60), false),
@@ -66,13 +82,37 @@ const KINDS: [(&str, When, bool); 48] = [
     ("stddev_over_time(load[30m])", Over(1, 60), false),
     ("quantile_over_time(0.9, load[30m])", Over(1, 60), false),
     ("deriv(load[30m])", Over(1, 60), false),
-    ("histogram_quantile(0.9, sum by (service, le) (rate(latency_bucket[5m])))", Once, false),
-    ("histogram_quantile(0.9, sum by (service, le) (rate(latency_bucket[5m])))", Over(1, 60), false),
-    ("histogram_quantile(0.9, rate(latency_bucket[5m]))", Over(1, 60), false),
-    ("load / on (instance, pod) group_left sum by (instance, pod) (load)", Over(1, 60), false),
+    (
+        "histogram_quantile(0.9, sum by (service, le) (rate(latency_bucket[5m])))",
+        Once,
+        false,
+    ),
+    (
+        "histogram_quantile(0.9, sum by (service, le) (rate(latency_bucket[5m])))",
+        Over(1, 60),
+        false,
+    ),
+    (
+        "histogram_quantile(0.9, rate(latency_bucket[5m]))",
+        Over(1, 60),
+        false,
+    ),
+    (
+        "load / on (instance, pod) group_left sum by (instance, pod) (load)",
+        Over(1, 60),
+        false,
+    ),
     ("load > 50 and load < 80", Over(1, 60), false),
-    ("max_over_time(rate(requests_total{zone=\"z1\"}[5m])[30m:1m])", Over(1, 60), false),
-    ("sum by (service) (rate(requests_total[1h]))", Over(24, 300), true),
+    (
+        "max_over_time(rate(requests_total{zone=\"z1\"}[5m])[30m:1m])",
+        Over(1, 60),
+        false,
+    ),
+    (
+        "sum by (service) (rate(requests_total[1h]))",
+        Over(24, 300),
+        true,
+    ),
     ("avg_over_time(load[24h])", Once, true),
     ("avg_over_time(load[6h])", Over(18, 300), true),
     ("max_over_time(load[24h])", Over(1, 300), true),
@@ -111,8 +151,8 @@ fn labels(metric: &str, at: usize, more: (&str, String)) -> Labels {
 }
 
 /// Counters, gauges and the buckets of histograms, so many series of each.
-fn source(series: usize, hours: i64) -> MemorySource {
-    let mut source = MemorySource::default();
+fn source(series: usize, hours: i64) -> Store {
+    let mut metrics: [Metric; 3] = Default::default();
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
     let samples = hours * HOUR_MS / STEP_MS;
     let statuses = ["200", "404", "500"];
@@ -121,61 +161,105 @@ fn source(series: usize, hours: i64) -> MemorySource {
         let counter = labels("requests_total", at, status.clone());
         let gauge = labels("load", at, status);
         let bound = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, f64::INFINITY][at % 8];
-        let bound = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
+        let bound = if bound.is_finite() {
+            bound.to_string()
+        } else {
+            "+Inf".to_owned()
+        };
         let bucket = labels("latency_bucket", at / 8, ("le", bound));
+        let mut columns: [Columns; 3] = Default::default();
         let (mut total, mut observed) = (0.0, 0.0);
         let jitter = (numbers.next() % 15_000) as i64;
         for sample in 0..samples {
             let time = sample * STEP_MS + jitter;
             let more = (numbers.next() % 100) as f64;
-            total = if numbers.next() % 5000 == 0 { more } else { total + more };
+            total = if numbers.next() % 5000 == 0 {
+                more
+            } else {
+                total + more
+            };
             observed += (numbers.next() % 10) as f64 * ((at % 8) + 1) as f64;
-            source.add(&counter, time, total);
-            source.add(&gauge, time, (numbers.next() % 100_000) as f64 / 1000.0);
-            source.add(&bucket, time, observed);
+            columns[0].push(time, total);
+            columns[1].push(time, (numbers.next() % 100_000) as f64 / 1000.0);
+            columns[2].push(time, observed);
+        }
+        let series = [counter, gauge, bucket].into_iter().zip(columns);
+        for (metric, series) in metrics.iter_mut().zip(series) {
+            metric.push(series);
         }
     }
-    source
+    let samples = AtomicU64::new(0);
+    let series = AtomicU64::new(0);
+    Store {
+        metrics,
+        samples,
+        series,
+    }
 }
 
-/// A source that counts what is read from it.
-struct Counting<'a> {
-    inner: &'a MemorySource,
+/// The series of a metric.
+type Metric = Vec<(Labels, Columns)>;
+
+/// A source that finds a metric by its name, and counts what is read.
+struct Store {
+    metrics: [Metric; 3],
     samples: AtomicU64,
     series: AtomicU64,
 }
 
-struct CountingSet<'a> {
-    inner: Box<dyn SeriesSet + 'a>,
+struct Selected<'a> {
+    series: Vec<&'a (Labels, Columns)>,
+    selection: (i64, i64),
     samples: &'a AtomicU64,
 }
 
-impl Source for Counting<'_> {
+impl Source for Store {
     fn select(&self, selection: &Selection) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
-        let inner = self.inner.select(selection)?;
-        self.series.fetch_add(inner.len() as u64, Ordering::Relaxed);
-        let samples = &self.samples;
-        Ok(Box::new(CountingSet { inner, samples }))
+        let is_name = |one: &&LabelMatcher| &*one.matcher().name == "__name__";
+        let (names, others): (Vec<_>, Vec<_>) = selection.matchers.iter().partition(is_name);
+        let of_name = |metric: &&Metric| {
+            let name = metric[0].0.metric();
+            names.iter().all(|one| one.matches(name))
+        };
+        let takes = |series: &&(Labels, Columns)| {
+            let mut others = others.iter();
+            others.all(|one| one.matches(series.0.get(&one.matcher().name)))
+        };
+        let metrics = self.metrics.iter().filter(of_name);
+        let series: Vec<_> = metrics.flatten().filter(takes).collect();
+        self.series
+            .fetch_add(series.len() as u64, Ordering::Relaxed);
+        Ok(Box::new(Selected {
+            series,
+            selection: (selection.start, selection.end),
+            samples: &self.samples,
+        }))
     }
 }
 
-impl SeriesSet for CountingSet<'_> {
+impl SeriesSet for Selected<'_> {
     fn len(&self) -> usize {
-        self.inner.len()
+        self.series.len()
     }
 
     fn labels(&self, index: usize) -> &Labels {
-        self.inner.labels(index)
+        &self.series[index].0
     }
 
     fn read(&self, index: usize, into: &mut Columns) -> Result<(), QueryError> {
-        self.inner.read(index, into)?;
+        into.clear();
+        let columns = &self.series[index].1;
+        let (start, end) = self.selection;
+        let from = columns.times.partition_point(|time| *time < start);
+        let to = columns.times.partition_point(|time| *time <= end);
+        into.times.extend_from_slice(&columns.times[from..to]);
+        into.values.extend_from_slice(&columns.values[from..to]);
         self.samples.fetch_add(into.len() as u64, Ordering::Relaxed);
         Ok(())
     }
 }
 
-fn run(query: &Query, when: When, source: &dyn Source, end: i64) -> (Duration, usize) {
+fn run(query: &Query, when: When, source: &Store, end: i64) -> (Duration, usize) {
     let began = Instant::now();
     let answer = match when {
         Once => query.instant(source, end, &Options::default()),
@@ -196,25 +280,25 @@ fn run(query: &Query, when: When, source: &dyn Source, end: i64) -> (Duration, u
 
 fn main() {
     let filter = std::env::args().nth(1).unwrap_or_default();
-    let sources = [(source(5000, 2), 2 * HOUR_MS), (source(200, 26), 26 * HOUR_MS)];
+    let sources = [
+        (source(5000, 2), 2 * HOUR_MS),
+        (source(200, 26), 26 * HOUR_MS),
+    ];
     println!("     ms  ns/sample  ns/point   samples   points  query");
     let mut logarithms = Vec::new();
     for (text, when, is_long) in KINDS.iter().filter(|kind| kind.0.contains(&filter)) {
         let query = Query::parse(text).expect("PromQL");
-        let (inner, end) = &sources[usize::from(*is_long)];
-        let counting = Counting {
-            inner,
-            samples: AtomicU64::new(0),
-            series: AtomicU64::new(0),
-        };
-        run(&query, *when, &counting, *end);
-        let samples = counting.samples.into_inner();
+        let (source, end) = &sources[usize::from(*is_long)];
+        source.samples.store(0, Ordering::Relaxed);
+        source.series.store(0, Ordering::Relaxed);
+        run(&query, *when, source, *end);
+        let samples = source.samples.load(Ordering::Relaxed);
         let steps = match when {
             Once => 1,
             Over(hours, seconds) => hours * 3600 / seconds + 1,
         };
-        let evaluated = counting.series.into_inner() as f64 * steps as f64;
-        let runs = (0..RUNS).map(|_| run(&query, *when, inner, *end));
+        let evaluated = source.series.load(Ordering::Relaxed) as f64 * steps as f64;
+        let runs = (0..RUNS).map(|_| run(&query, *when, source, *end));
         let (took, points) = runs.min().expect("there are runs");
         let nanos = took.as_nanos() as f64;
         logarithms.push((nanos / 1e6).ln());

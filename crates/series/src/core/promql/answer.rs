@@ -12,7 +12,7 @@ use super::row::{Grid, Point, Row, Series, Value, is_metadata};
 use super::source::Source;
 use super::syntax::{Kind, Node, Part, Span};
 use super::{Options, Query};
-use crate::model::{Labels, TimeMs};
+use crate::model::{Labels, TimeMs, is_stale};
 
 /// The answer to a query.
 #[derive(Clone, Debug)]
@@ -184,16 +184,19 @@ fn sorted(mut series: Vec<SeriesPoints>) -> Result {
 
 fn matrix(series: Vec<Series>, grid: Grid) -> Result {
     let points = series.into_iter().map(|one| {
-        let steps = 0..one.row.values.len();
-        let floats = steps
-            .clone()
-            .filter_map(|step| Some((grid.time(step), one.row.float(step)?)));
-        let histograms =
-            steps.filter_map(|step| Some((grid.time(step), one.row.histogram(step)?.clone())));
+        let present = one.row.values.iter().filter(|value| !is_stale(**value));
+        let mut floats = Vec::with_capacity(present.count());
+        for (step, value) in one.row.values.iter().enumerate() {
+            if !is_stale(*value) {
+                floats.push((grid.time(step), *value));
+            }
+        }
+        let histograms = one.row.histograms.into_iter().enumerate();
+        let histograms = histograms.filter_map(|(step, one)| Some((grid.time(step), one?)));
         SeriesPoints {
-            floats: floats.collect(),
+            floats,
             histograms: histograms.collect(),
-            labels: one.labels.clone(),
+            labels: one.labels,
         }
     });
     let has_points = |one: &SeriesPoints| !one.floats.is_empty() || !one.histograms.is_empty();

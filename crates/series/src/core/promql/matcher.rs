@@ -226,8 +226,9 @@ fn analysed(pattern: &str) -> (Option<Vec<Box<str>>>, String) {
     let prefix = seq.longest_common_prefix().unwrap_or_default();
     let valid = match std::str::from_utf8(prefix) {
         Ok(prefix) => prefix,
-        Err(error) => std::str::from_utf8(&prefix[..error.valid_up_to()])
-            .expect("it is valid up to there"),
+        Err(error) => {
+            std::str::from_utf8(&prefix[..error.valid_up_to()]).expect("it is valid up to there")
+        }
     };
     let values = || {
         let literals = seq.literals().filter(|found| !found.is_empty())?;
@@ -255,7 +256,10 @@ fn literals(hir: &Hir) -> Seq {
 fn without_anchors(hir: Hir) -> Hir {
     match hir.into_kind() {
         HirKind::Concat(mut parts) => {
-            if matches!(parts.first().map(Hir::kind), Some(HirKind::Look(Look::Start))) {
+            if matches!(
+                parts.first().map(Hir::kind),
+                Some(HirKind::Look(Look::Start))
+            ) {
                 parts.remove(0);
             }
             if matches!(parts.last().map(Hir::kind), Some(HirKind::Look(Look::End))) {

@@ -140,11 +140,13 @@ impl SeriesSet for Selected<'_> {
         into.clear();
         let columns = self.series[index].1;
         let numbers = self.within(&columns.times);
-        into.times.extend_from_slice(&columns.times[numbers.clone()]);
+        into.times
+            .extend_from_slice(&columns.times[numbers.clone()]);
         into.values.extend_from_slice(&columns.values[numbers]);
         let histograms = self.within(&columns.histogram_times);
         let (times, values) = (&columns.histogram_times, &columns.histograms);
-        into.histogram_times.extend_from_slice(&times[histograms.clone()]);
+        into.histogram_times
+            .extend_from_slice(&times[histograms.clone()]);
         into.histograms.extend_from_slice(&values[histograms]);
         Ok(())
     }

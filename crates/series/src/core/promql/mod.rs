@@ -12,6 +12,7 @@ mod error;
 mod eval;
 mod histogram;
 mod kahan;
+mod keys;
 mod matcher;
 mod memory;
 mod number;
@@ -44,11 +45,10 @@ pub struct Query {
     root: Node,
 }
 
-/// Runs the parts of a query.
+/// Runs the parts of a query. Into which parts a query is divided depends on how many series it has and on nothing
+/// else, and what the parts have found is put together in their order: an answer has the same bits whatever runs them,
+/// on however many threads.
 pub trait Executor: Sync {
-    /// Into how many parts the work on so many series is to be divided.
-    fn parts(&self, series: usize) -> usize;
-
     /// Calls `work` once for each of `0..parts`, on whichever threads, and returns when all are done.
     fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync));
 }
@@ -58,10 +58,6 @@ pub trait Executor: Sync {
 pub struct Serial;
 
 impl Executor for Serial {
-    fn parts(&self, _series: usize) -> usize {
-        1
-    }
-
     fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
         (0..parts).for_each(work);
     }

@@ -87,7 +87,9 @@ pub(crate) fn parse_literal(text: &str) -> Option<f64> {
         && digits.starts_with('0')
         && digits.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     if is_octal {
-        return i64::from_str_radix(&digits, 8).ok().map(|value| value as f64);
+        return i64::from_str_radix(&digits, 8)
+            .ok()
+            .map(|value| value as f64);
     }
     parse(&digits)
 }

@@ -32,7 +32,9 @@ impl<'a> Env<'a> {
             matchers: selector.matchers.clone(),
             // Windows are open on the left.
             start: first.saturating_sub(range_ms).saturating_add(1),
-            end: self.target(&selector.reach, grid.last()).saturating_add(ahead_ms),
+            end: self
+                .target(&selector.reach, grid.last())
+                .saturating_add(ahead_ms),
             hints: Hints {
                 step_ms: if grid.count > 1 { grid.step_ms } else { 0 },
                 range_ms,
@@ -62,6 +64,7 @@ impl<'a> Env<'a> {
                 columns,
                 row,
                 notes,
+                ..
             } = scratch;
             set.read(at, columns)?;
             self.charge_samples(columns.len())?;
@@ -71,7 +74,7 @@ impl<'a> Env<'a> {
             row.reset(grid.count);
             let seen = match columns.histograms.is_empty() {
                 _ if is_smoothed => smoothed(columns, row, targets, lookback_ms),
-                true if !wants_time => newest_floats(columns, row, targets, lookback_ms),
+                true => newest_floats(columns, row, targets, lookback_ms, wants_time),
                 _ => newest(columns, row, targets, lookback_ms, wants_time),
             };
             if !seen {
@@ -113,7 +116,11 @@ impl<'a> Env<'a> {
     /// The steps of a subquery that the windows of all outer steps need, aligned to its own step.
     pub(crate) fn subquery_grid(&self, subquery: &Subquery, grid: Grid) -> Grid {
         let default = self.options.subquery_step_ms;
-        let step_ms = subquery.step.as_ref().map_or(default, |step| step.ms).max(1);
+        let step_ms = subquery
+            .step
+            .as_ref()
+            .map_or(default, |step| step.ms)
+            .max(1);
         let first = self.target(&subquery.reach, grid.start) - subquery.range.ms;
         let end = self.target(&subquery.reach, grid.last());
         let mut start = first / step_ms * step_ms;
@@ -163,12 +170,13 @@ impl Columns {
     }
 }
 
-/// The newest number for each step; false when no step has one.
+/// The newest number for each step, or its time; false when no step has one.
 fn newest_floats(
     columns: &Columns,
     row: &mut Row,
     target: impl Fn(usize) -> TimeMs,
     lookback_ms: i64,
+    wants_time: bool,
 ) -> bool {
     let (mut next, mut seen) = (0, false);
     for (step, value) in row.values.iter_mut().enumerate() {
@@ -178,7 +186,12 @@ fn newest_floats(
         }
         if next > 0 && columns.times[next - 1] > time - lookback_ms {
             *value = columns.values[next - 1];
-            seen |= !is_stale(*value);
+            if !is_stale(*value) {
+                seen = true;
+                if wants_time {
+                    *value = columns.times[next - 1] as f64 / 1000.0;
+                }
+            }
         }
     }
     seen

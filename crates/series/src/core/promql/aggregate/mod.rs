@@ -5,9 +5,8 @@ mod fold;
 
 use super::error::QueryError;
 use super::eval::Env;
-use super::row::{Grid, Series, is_metadata};
-use super::syntax::{Aggregate, Aggregator, Grouping};
-use crate::model::Labels;
+use super::row::{Grid, Series};
+use super::syntax::{Aggregate, Aggregator};
 
 impl Env<'_> {
     pub(crate) fn aggregate(
@@ -23,14 +22,6 @@ impl Env<'_> {
             _ => fold::folded(self, aggregate, grid),
         }
     }
-}
-
-/// The labels by which series are put together.
-pub(crate) fn group_of(labels: &Labels, grouping: &Grouping) -> Labels {
-    Labels::from_sorted(labels.iter().filter(|(name, _)| match grouping.only {
-        true => grouping.lists(name),
-        false => !is_metadata(name) && !grouping.lists(name),
-    }))
 }
 
 #[cfg(test)]

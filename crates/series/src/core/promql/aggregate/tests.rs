@@ -1,7 +1,7 @@
 //! How series are put together.
 
+use super::super::keys::Keys;
 use super::super::syntax::Grouping;
-use super::group_of;
 use crate::model::Labels;
 
 #[test]
@@ -10,7 +10,7 @@ fn a_group_has_the_labels_it_is_told_by() {
     let of = |only, listed: &[&str]| {
         let listed = listed.iter().map(|name| (*name).into()).collect();
         let grouping = Grouping::new(only, listed);
-        group_of(&labels, &grouping).to_string()
+        Keys::new(&grouping).labels_of(&labels).to_string()
     };
     assert_eq!(of(true, &[]), "{}");
     assert_eq!(of(true, &["__name__", "b", "c"]), "x{b=\"2\"}");

@@ -1,8 +1,8 @@
 //! Signatures, and numbers with numbers.
 
+use super::super::keys::Keys;
 use super::super::syntax::{Grouping, Operator};
 use super::operate::scalar_operation;
-use super::signature;
 use crate::model::Labels;
 
 #[test]
@@ -10,7 +10,7 @@ fn a_signature_leaves_the_name_out_unless_asked_for_it() {
     let labels = Labels::new([("__name__", "x"), ("a", "1"), ("b", "2")]);
     let of = |only, name: &str| {
         let matching = Grouping::new(only, vec![name.into()]);
-        signature(&labels, &matching).to_string()
+        Keys::new(&matching).labels_of(&labels).to_string()
     };
     assert_eq!(of(false, "a"), "{b=\"2\"}");
     assert_eq!(of(true, "a"), "{a=\"1\"}");

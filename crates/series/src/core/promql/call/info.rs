@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::super::error::QueryError;
 use super::super::eval::{Collected, Env};
-use super::super::row::{Grid, Row, Series};
 use super::super::matcher::LabelMatcher;
+use super::super::row::{Grid, Row, Series};
 use super::super::syntax::{Call, Extension, Part, Reach, Selector};
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher};
 

@@ -10,8 +10,8 @@ mod time;
 
 use super::error::QueryError;
 use super::eval::{Collected, Consumer, Env, Incoming};
-use super::row::{Grid, Point, Row, Series, Value};
 use super::matcher::LabelMatcher;
+use super::row::{Grid, Point, Row, Series, Value};
 use super::syntax::{Call, Kind, Node, Part};
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp};
 

@@ -31,7 +31,11 @@ fn values_are_matched_as_re2_matches_them() {
     check(".*foo.*", &["foo", "xfoox"], &["fo"]);
     check("(a|b)c", &["ac", "bc"], &["c", "abc"]);
     check("\\d+", &["123"], &["", "1a", "١"]);
-    check("\\w\\s\\W", &["a \u{e9}", "_\t-"], &["\u{e9} -", "a\u{a0}-"]);
+    check(
+        "\\w\\s\\W",
+        &["a \u{e9}", "_\t-"],
+        &["\u{e9} -", "a\u{a0}-"],
+    );
     check("[\\d_]+", &["1_"], &["a"]);
     check("[[a]+", &["[a"], &["]"]);
     check("[a&&b]+", &["a&b"], &["c"]);
@@ -50,7 +54,9 @@ fn values_are_matched_as_re2_matches_them() {
 
 #[test]
 fn what_re2_refuses_is_refused() {
-    for pattern in ["(", "a**", "a{1001}", "[", "\\", "*a", "a{2}{3}", "(?<a", "\\z\\Z"] {
+    for pattern in [
+        "(", "a**", "a{1001}", "[", "\\", "*a", "a{2}{3}", "(?<a", "\\z\\Z",
+    ] {
         assert!(matcher(pattern).is_err(), "{pattern}");
     }
 }
@@ -77,7 +83,11 @@ fn lists_and_prefixes_are_found() {
     assert_eq!(of(".*"), prefix(""));
     assert_eq!(of("\\bfoo"), prefix(""));
     assert_eq!(of("(?i)a.*"), prefix(""));
-    assert!(matcher(".*").expect("a regular expression").matches_anything());
+    assert!(
+        matcher(".*")
+            .expect("a regular expression")
+            .matches_anything()
+    );
 }
 
 #[test]
@@ -88,7 +98,9 @@ fn what_is_large_is_quick_or_refused() {
     assert!(list.matches("v999999") && !list.matches("w"));
     let long = matcher(&format!("{}.*", "x".repeat(64 << 10))).expect("a prefix");
     assert!(!long.matches("x"));
-    assert!(matcher(&format!("{}.", "(x?y)".repeat(20_000))).is_ok_and(|found| !found.matches("z")));
+    assert!(
+        matcher(&format!("{}.", "(x?y)".repeat(20_000))).is_ok_and(|found| !found.matches("z"))
+    );
     assert!(matcher("((a{100}){100}){100}").is_err());
     assert!(matcher(&"(".repeat(10_000)).is_err());
     assert!(matcher(&format!("{}a{}", "(".repeat(10_000), ")".repeat(10_000))).is_err());

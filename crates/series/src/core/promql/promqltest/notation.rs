@@ -175,11 +175,15 @@ fn leading_number(text: &str) -> Option<(f64, &str)> {
 
 /// `{{…}}`, `{{…}}x3`, `{{…}}+{{…}}x3`, `{{…}}-{{…}}x3`.
 fn histograms<'a>(text: &'a str, items: &mut Vec<Item>) -> Result<&'a str, String> {
-    let mut says_reset = text.split_once("}}").is_some_and(|(inside, _)| inside.contains(HINT));
+    let mut says_reset = text
+        .split_once("}}")
+        .is_some_and(|(inside, _)| inside.contains(HINT));
     let (first, mut rest) = histogram(text)?;
     let mut step = None;
     if let Some(sign) = rest.chars().next().filter(|c| matches!(c, '+' | '-')) {
-        says_reset = rest.split_once("}}").is_some_and(|(inside, _)| inside.contains(HINT));
+        says_reset = rest
+            .split_once("}}")
+            .is_some_and(|(inside, _)| inside.contains(HINT));
         let (increment, after) = histogram(&rest[1..])?;
         step = Some((sign, increment));
         rest = after;

@@ -56,7 +56,12 @@ impl Prepared<'_> {
         for step in 0..self.grid.count {
             let end = self.env.target(self.reach, self.grid.time(step));
             let start = end - self.range_ms;
-            advance(&columns.times, &mut floats, start - lookback_ms, end + ahead_ms);
+            advance(
+                &columns.times,
+                &mut floats,
+                start - lookback_ms,
+                end + ahead_ms,
+            );
             let around = Around::new(columns, floats.clone(), (start, end), is_smoothed);
             if let Some(around) = around {
                 row.values[step] = self.extended(&around, is_smoothed);
@@ -69,7 +74,9 @@ impl Prepared<'_> {
     fn extended(&self, around: &Around<'_>, is_smoothed: bool) -> f64 {
         let pairs = around.values.windows(2);
         match self.name {
-            "changes" => pairs.filter(|pair| pair[0] != pair[1] && !(pair[0].is_nan() && pair[1].is_nan())).count() as f64,
+            "changes" => pairs
+                .filter(|pair| pair[0] != pair[1] && !(pair[0].is_nan() && pair[1].is_nan()))
+                .count() as f64,
             "resets" => pairs.filter(|pair| pair[1] < pair[0]).count() as f64,
             "delta" => around.change(is_smoothed, false),
             "increase" => around.change(is_smoothed, true),
@@ -89,7 +96,9 @@ impl<'a> Around<'a> {
     ) -> Option<Self> {
         let times = &columns.times[floats.clone()];
         let last = times.len().checked_sub(1)?;
-        let first = times[..last].partition_point(|time| *time <= start).saturating_sub(1);
+        let first = times[..last]
+            .partition_point(|time| *time <= start)
+            .saturating_sub(1);
         let last = match is_smoothed {
             true => times[..last].partition_point(|time| *time < end),
             false => last,
@@ -114,7 +123,8 @@ impl<'a> Around<'a> {
                 // It began anew somewhere between the two: from zero.
                 from = 0.0;
             }
-            let share = (time - self.times[at]) as f64 / (self.times[at + 1] - self.times[at]) as f64;
+            let share =
+                (time - self.times[at]) as f64 / (self.times[at + 1] - self.times[at]) as f64;
             from + (to - from) * share
         };
         let left = match is_smoothed && self.times[0] < self.start {

@@ -2,7 +2,7 @@
 
 use super::super::annotations::{self, Notes};
 use super::super::error::QueryError;
-use super::super::kahan;
+use super::super::kahan::Sum;
 use super::super::row::Point;
 use super::{Outcome, Window};
 use crate::model::TimeMs;
@@ -42,12 +42,17 @@ fn line(window: &Window<'_>, at: TimeMs) -> (f64, f64) {
         };
     }
     let count = window.values.len() as f64;
-    let seconds = || window.times.iter().map(|time| (time - at) as f64 / 1e3);
-    let pairs = || seconds().zip(window.values.iter().copied());
-    let sum_x = kahan::sum(seconds());
-    let sum_y = kahan::sum(window.values.iter().copied());
-    let sum_xy = kahan::sum(pairs().map(|(x, y)| x * y));
-    let sum_xx = kahan::sum(seconds().map(|x| x * x));
+    let (mut sum_x, mut sum_y) = (Sum::EMPTY, Sum::EMPTY);
+    let (mut sum_xy, mut sum_xx) = (Sum::EMPTY, Sum::EMPTY);
+    for (time, y) in window.times.iter().zip(window.values) {
+        let x = (time - at) as f64 / 1e3;
+        sum_x = sum_x.plus(x);
+        sum_y = sum_y.plus(*y);
+        sum_xy = sum_xy.plus(x * y);
+        sum_xx = sum_xx.plus(x * x);
+    }
+    let (sum_x, sum_y) = (sum_x.value(), sum_y.value());
+    let (sum_xy, sum_xx) = (sum_xy.value(), sum_xx.value());
     let covariance = sum_xy - sum_x * sum_y / count;
     let variance = sum_xx - sum_x * sum_x / count;
     let slope = covariance / variance;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::{MemorySource, Options, Query, QueryResult};
-use super::{drops_of, quantile_of};
+use super::quantile_of;
 use crate::model::Labels;
 
 #[test]
@@ -18,11 +18,6 @@ fn quantiles_are_interpolated_and_nan_is_below_all() {
         (f64::NEG_INFINITY, f64::INFINITY)
     );
     assert!(of(0.5, &[]).is_nan());
-}
-
-#[test]
-fn drops_are_where_values_fall() {
-    assert_eq!(drops_of(&[1.0, 2.0, 1.0, f64::NAN, 0.0, 0.0]), [2]);
 }
 
 proptest! {

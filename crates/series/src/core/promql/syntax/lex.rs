@@ -208,7 +208,9 @@ impl<'a> Lexer<'a> {
             ',' => self.take(Shape::Mark, 1),
             '*' | '/' | '%' | '+' | '-' | '^' => self.operator(1),
             '=' if second == Some('=') => self.operator(2),
-            '=' if second == Some('~') => self.wrong(self.at, "unexpected character after '=': '~'"),
+            '=' if second == Some('~') => {
+                self.wrong(self.at, "unexpected character after '=': '~'")
+            }
             '=' => self.take(Shape::Mark, 1),
             '!' if second == Some('=') => self.operator(2),
             '!' => self.wrong_after("unexpected character after '!'", second),
@@ -396,10 +398,7 @@ impl<'a> Lexer<'a> {
             return self.take(Shape::Duration, length);
         }
         let shown = super::print::quoted(&rest[..length]);
-        self.wrong(
-            self.at,
-            format!("bad number or duration syntax: {shown}"),
-        )
+        self.wrong(self.at, format!("bad number or duration syntax: {shown}"))
     }
 }
 

@@ -208,9 +208,7 @@ impl Grouping {
     }
 
     pub(crate) fn lists(&self, name: &str) -> bool {
-        let found = self
-            .labels
-            .binary_search_by(|listed| (**listed).cmp(name));
+        let found = self.labels.binary_search_by(|listed| (**listed).cmp(name));
         found.is_ok()
     }
 }
@@ -353,7 +351,10 @@ impl Node {
     }
 
     /// Does something to each expression within this one.
-    fn each_child(&mut self, act: &mut dyn FnMut(&mut Self) -> Result<(), QueryError>) -> Result<(), QueryError> {
+    fn each_child(
+        &mut self,
+        act: &mut dyn FnMut(&mut Self) -> Result<(), QueryError>,
+    ) -> Result<(), QueryError> {
         match &mut self.part {
             Part::Number(..) | Part::Text(_) | Part::Selector(_) | Part::Range(..) => Ok(()),
             Part::Paren(inner) | Part::Sign(inner, _) => act(inner),

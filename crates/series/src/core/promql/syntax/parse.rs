@@ -291,9 +291,8 @@ impl<'a> Parser<'a> {
 
     fn fill(&mut self) -> Parsed<(Option<f64>, Option<f64>)> {
         let mut fill = (None, None);
-        while let Shape::Keyword(
-            side @ (Keyword::Fill | Keyword::FillLeft | Keyword::FillRight),
-        ) = self.peek().shape
+        while let Shape::Keyword(side @ (Keyword::Fill | Keyword::FillLeft | Keyword::FillRight)) =
+            self.peek().shape
         {
             self.next();
             self.expect_mark("(")?;
@@ -491,13 +490,10 @@ impl<'a> Parser<'a> {
         };
         let function = found.ok_or_else(|| {
             let shown = print::quoted(name.text);
-            Refusal::new(
-                name.position,
-                format!("unknown function with name {shown}"),
-            )
+            Refusal::new(name.position, format!("unknown function with name {shown}"))
         })?;
-        let constant = !TIME_DEPENDENT.contains(&function.name)
-            && arguments.iter().all(|node| node.constant);
+        let constant =
+            !TIME_DEPENDENT.contains(&function.name) && arguments.iter().all(|node| node.constant);
         let call = Call {
             function,
             arguments,

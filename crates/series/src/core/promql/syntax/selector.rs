@@ -7,8 +7,7 @@ use crate::core::promql::matcher::LabelMatcher;
 use crate::core::promql::number;
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
 
-const NO_SELECTOR: &str =
-    "modifier must be preceded by an instant vector selector or range vector selector or a subquery";
+const NO_SELECTOR: &str = "modifier must be preceded by an instant vector selector or range vector selector or a subquery";
 
 impl Parser<'_> {
     /// A metric's name, matchers in braces, or both.
