@@ -1,10 +1,13 @@
 //! Queries as a caller sees them: limits, errors, threads; what they compute is in `tests/promql`.
 
+mod random;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use egret_base::Coded;
 
 use super::*;
+
 use crate::model::Labels;
 
 fn source(series: u32) -> MemorySource {

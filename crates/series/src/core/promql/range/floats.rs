@@ -109,7 +109,7 @@ impl Prepared<'_> {
     fn each_window(
         &self,
         times: &[TimeMs],
-        mut act: impl FnMut(usize, Range<usize>, TimeMs, TimeMs),
+        mut act: impl FnMut(usize, Range<usize>, (TimeMs, TimeMs)),
     ) -> bool {
         let (mut window, mut seen) = (0..0, false);
         let first = self.env.target(self.reach, self.grid.time(0));
@@ -123,7 +123,7 @@ impl Prepared<'_> {
             advance(times, &mut window, start, end);
             if !window.is_empty() {
                 seen = true;
-                act(step, window.clone(), start, end);
+                act(step, window.clone(), (start, end));
             }
         }
         seen
@@ -155,13 +155,13 @@ impl Prepared<'_> {
             }
             OfFloats::Sum => {
                 let sums = work.blocks.sums(values, self.overlap(times));
-                self.each_window(times, |step, window, ..| {
+                self.each_window(times, |step, window, _| {
                     rows[step] = sums.sum(window).value();
                 })
             }
             OfFloats::Average => {
                 let sums = work.blocks.sums(values, self.overlap(times));
-                self.each_window(times, |step, window, ..| {
+                self.each_window(times, |step, window, _| {
                     let sum = sums.sum(window.clone());
                     rows[step] = match sum.sum.is_finite() {
                         true => sum.value() / window.len() as f64,
@@ -170,36 +170,36 @@ impl Prepared<'_> {
                 })
             }
             OfFloats::Count => {
-                self.each_window(times, |step, window, ..| rows[step] = window.len() as f64)
+                self.each_window(times, |step, window, _| rows[step] = window.len() as f64)
             }
             OfFloats::Least => {
                 let least = work
                     .blocks
                     .extremes(values, self.overlap(times), |now, best| now < best);
-                self.each_window(times, |step, window, ..| rows[step] = least.of(window))
+                self.each_window(times, |step, window, _| rows[step] = least.of(window))
             }
             OfFloats::Greatest => {
                 let greatest = work
                     .blocks
                     .extremes(values, self.overlap(times), |now, best| now > best);
-                self.each_window(times, |step, window, ..| rows[step] = greatest.of(window))
+                self.each_window(times, |step, window, _| rows[step] = greatest.of(window))
             }
-            OfFloats::Last => self.each_window(times, |step, window, ..| {
-                rows[step] = values[window.end - 1]
-            }),
+            OfFloats::Last => {
+                self.each_window(times, |step, window, _| rows[step] = values[window.end - 1])
+            }
             OfFloats::First => {
-                self.each_window(times, |step, window, ..| rows[step] = values[window.start])
+                self.each_window(times, |step, window, _| rows[step] = values[window.start])
             }
-            OfFloats::One => self.each_window(times, |step, ..| rows[step] = 1.0),
-            OfFloats::Variance => self.each_window(times, |step, window, ..| {
+            OfFloats::One => self.each_window(times, |step, _, _| rows[step] = 1.0),
+            OfFloats::Variance => self.each_window(times, |step, window, _| {
                 rows[step] = variance_of(&values[window]);
             }),
-            OfFloats::Deviation => self.each_window(times, |step, window, ..| {
+            OfFloats::Deviation => self.each_window(times, |step, window, _| {
                 rows[step] = variance_of(&values[window]).sqrt();
             }),
             OfFloats::Quantile => {
                 let shares = &self.arguments[0];
-                self.each_window(times, |step, window, ..| {
+                self.each_window(times, |step, window, _| {
                     work.values.clear();
                     work.values.extend_from_slice(&values[window]);
                     rows[step] = quantile_of(shares[step], &mut work.values);
@@ -224,7 +224,7 @@ impl Prepared<'_> {
 
     fn counted(&self, times: &[TimeMs], rows: &mut [f64], indices: &[usize]) -> bool {
         let mut inside = Inside::new(indices);
-        self.each_window(times, |step, window, ..| {
+        self.each_window(times, |step, window, _| {
             rows[step] = inside.of(&window).len() as f64;
         })
     }
@@ -245,7 +245,7 @@ impl Prepared<'_> {
         let mut inside = Inside::new(&work.indices);
         let range_seconds = self.range_ms as f64 / 1000.0;
         let mut seen = false;
-        self.each_window(times, |step, window, start, end| {
+        self.each_window(times, |step, window, (start, end)| {
             if window.len() < 2 {
                 return;
             }
@@ -276,7 +276,7 @@ impl Prepared<'_> {
     fn instant_changes(&self, columns: &Columns, row: &mut Row, is_rate: bool) -> bool {
         let (times, values) = (&columns.times[..], &columns.values[..]);
         let mut seen = false;
-        self.each_window(times, |step, window, ..| {
+        self.each_window(times, |step, window, _| {
             if window.len() < 2 {
                 return;
             }

@@ -1,10 +1,12 @@
 //! The text of a query as a tree that knows where each part stood, and the tree as text again.
 
+mod calls;
 mod check;
 mod duration;
 mod functions;
 mod json;
 mod lex;
+mod modifiers;
 mod parse;
 mod print;
 mod selector;

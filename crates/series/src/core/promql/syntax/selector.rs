@@ -2,12 +2,9 @@
 
 use super::lex::{Keyword, Shape};
 use super::parse::{Parsed, Parser, Refusal};
-use super::{At, Extension, Node, Operator, Part, Position, Reach, Selector, print};
+use super::{Extension, Node, Operator, Part, Position, Reach, Selector, print};
 use crate::core::promql::matcher::LabelMatcher;
-use crate::core::promql::number;
 use crate::model::{METRIC_NAME, MatchOp, Matcher};
-
-const NO_SELECTOR: &str = "modifier must be preceded by an instant vector selector or range vector selector or a subquery";
 
 impl Parser<'_> {
     /// A metric's name, matchers in braces, or both.
@@ -153,96 +150,5 @@ impl Parser<'_> {
                 return Err(self.unexpected_in(CONTEXT, "\",\" or \")\""));
             }
         }
-    }
-
-    pub(super) fn offset(&mut self, mut node: Node) -> Parsed<Node> {
-        self.next();
-        let length = self.offset_length()?;
-        let position = node.position;
-        let Some(reach) = reach(&mut node) else {
-            return Err(Refusal::new(position, format!("offset {NO_SELECTOR}")));
-        };
-        if reach.offset.ms != 0 || reach.offset.sum.is_some() {
-            let message = "offset may not be set multiple times";
-            return Err(Refusal::new(position, message));
-        }
-        reach.offset = length;
-        node.position = self.since(position.start);
-        Ok(node)
-    }
-
-    pub(super) fn at_time(&mut self, mut node: Node) -> Parsed<Node> {
-        self.next();
-        let position = node.position;
-        let at = match self.peek().shape {
-            Shape::Keyword(bound @ (Keyword::Start | Keyword::End)) => {
-                self.next();
-                if !self.takes_mark("(") || !self.takes_mark(")") {
-                    return Err(self.unexpected_in("@", "timestamp"));
-                }
-                match bound {
-                    Keyword::Start => At::Start,
-                    _ => At::End,
-                }
-            }
-            _ => {
-                let expected = |parser: &Self| parser.unexpected_in("@", "timestamp");
-                let seconds = self.signed_number();
-                let seconds = seconds.map_err(|refusal| match self.peek().shape {
-                    Shape::Number | Shape::Duration => refusal,
-                    _ => expected(self),
-                })?;
-                let ms = (seconds * 1000.0).round();
-                if ms.is_nan() || ms.abs() >= super::duration::TIME_MAX as f64 {
-                    let shown = number::fixed(seconds, 6);
-                    let message = format!("timestamp out of bounds for @ modifier: {shown}");
-                    return Err(Refusal::new(position, message));
-                }
-                At::Time(ms as i64)
-            }
-        };
-        let Some(reach) = reach(&mut node) else {
-            return Err(Refusal::new(position, format!("@ {NO_SELECTOR}")));
-        };
-        if reach.at.is_some() {
-            let message = "@ <timestamp> may not be set multiple times";
-            return Err(Refusal::new(position, message));
-        }
-        reach.at = Some(at);
-        node.constant = true;
-        node.position = self.since(position.start);
-        Ok(node)
-    }
-
-    pub(super) fn extended(&mut self, mut node: Node) -> Parsed<Node> {
-        let keyword = self.next();
-        let extension = match keyword.shape {
-            Shape::Keyword(Keyword::Anchored) => Extension::Anchored,
-            _ => Extension::Smoothed,
-        };
-        let word = keyword.text.to_ascii_lowercase();
-        let refuse = |message: String| Err(Refusal::new(node.position, message));
-        let selector = match &mut node.part {
-            Part::Selector(selector) | Part::Range(selector, _) => selector,
-            Part::Subquery(_) => {
-                return refuse(format!("{word} modifier is not supported for subqueries"));
-            }
-            _ => return refuse(format!("{word} modifier not implemented")),
-        };
-        if selector.extension != Extension::None && selector.extension != extension {
-            let message = "anchored and smoothed modifiers cannot be used together";
-            return refuse(message.to_owned());
-        }
-        selector.extension = extension;
-        node.position = self.since(node.position.start);
-        Ok(node)
-    }
-}
-
-fn reach(node: &mut Node) -> Option<&mut Reach> {
-    match &mut node.part {
-        Part::Selector(selector) | Part::Range(selector, _) => Some(&mut selector.reach),
-        Part::Subquery(subquery) => Some(&mut subquery.reach),
-        _ => None,
     }
 }
