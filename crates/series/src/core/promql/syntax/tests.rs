@@ -165,7 +165,7 @@ fn a_tree_is_written_as_it_was_meant() {
     for (query, wanted) in [
         ("-10^3 * - a ^ -1", "-10 ^ 3 * -a ^ -1"),
         ("a{b=~'e',c=\"d\"}", "a{b=~\"e\",c=\"d\"}"),
-        ("{\"a.b\", \"c d\"='x'}", "{\"c d\"=\"x\",__name__=\"a.b\"}"),
+        ("{\"c d\"='x', 'a.b'}", "{\"c d\"=\"x\",__name__=\"a.b\"}"),
         ("SUM(a) BY (b, \"c.d\")", "sum by (b, \"c.d\") (a)"),
         ("sum without () (a)", "sum without () (a)"),
         ("topk by () (1, a)", "topk(1, a)"),
