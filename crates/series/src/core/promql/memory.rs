@@ -14,24 +14,11 @@ pub struct MemorySource {
     series: BTreeMap<Labels, Columns>,
 }
 
-/// Puts a value where its time belongs, in place of one that has the same time.
-fn put<T>(times: &mut Vec<TimeMs>, values: &mut Vec<T>, time: TimeMs, value: T) {
-    let at = match times.last() {
-        Some(last) if *last >= time => times.partition_point(|other| *other < time),
-        _ => times.len(),
-    };
-    if times.get(at) == Some(&time) {
-        values[at] = value;
-    } else {
-        times.insert(at, time);
-        values.insert(at, value);
-    }
-}
-
-fn take<T>(times: &mut Vec<TimeMs>, values: &mut Vec<T>, time: TimeMs) {
-    if let Ok(at) = times.binary_search(&time) {
-        times.remove(at);
-        values.remove(at);
+/// Where a time is, or belongs. Most samples come in order.
+fn place(times: &[TimeMs], time: TimeMs) -> Result<usize, usize> {
+    match times.last() {
+        Some(last) if *last >= time => times.binary_search(&time),
+        _ => Err(times.len()),
     }
 }
 
@@ -42,9 +29,35 @@ impl MemorySource {
 
     /// Adds a number; a sample that has the same time is replaced.
     pub fn add(&mut self, labels: &Labels, time: TimeMs, value: f64) {
+        self.add_started(labels, time, value, 0);
+    }
+
+    /// Adds a number of which it is known when counting towards it began; 0 where it is not known.
+    pub fn add_started(&mut self, labels: &Labels, time: TimeMs, value: f64, start: TimeMs) {
         let columns = self.columns(labels);
-        take(&mut columns.histogram_times, &mut columns.histograms, time);
-        put(&mut columns.times, &mut columns.values, time, value);
+        if let Ok(at) = place(&columns.histogram_times, time) {
+            columns.histogram_times.remove(at);
+            columns.histograms.remove(at);
+        }
+        if start != 0 && columns.starts.is_empty() {
+            columns.starts.resize(columns.times.len(), 0);
+        }
+        let has_starts = start != 0 || !columns.starts.is_empty();
+        match place(&columns.times, time) {
+            Ok(at) => {
+                columns.values[at] = value;
+                if has_starts {
+                    columns.starts[at] = start;
+                }
+            }
+            Err(at) => {
+                columns.times.insert(at, time);
+                columns.values.insert(at, value);
+                if has_starts {
+                    columns.starts.insert(at, start);
+                }
+            }
+        }
     }
 
     /// Adds a histogram; a sample that has the same time is replaced.
@@ -53,13 +66,20 @@ impl MemorySource {
             return self.add(labels, time, value.sum);
         }
         let columns = self.columns(labels);
-        take(&mut columns.times, &mut columns.values, time);
-        put(
-            &mut columns.histogram_times,
-            &mut columns.histograms,
-            time,
-            value,
-        );
+        if let Ok(at) = place(&columns.times, time) {
+            columns.times.remove(at);
+            columns.values.remove(at);
+            if !columns.starts.is_empty() {
+                columns.starts.remove(at);
+            }
+        }
+        match place(&columns.histogram_times, time) {
+            Ok(at) => columns.histograms[at] = value,
+            Err(at) => {
+                columns.histogram_times.insert(at, time);
+                columns.histograms.insert(at, value);
+            }
+        }
     }
 
     /// Lets histograms say of resets what Prometheus's storage lets them say: that counts did not begin anew since the
@@ -142,7 +162,11 @@ impl SeriesSet for Selected<'_> {
         let numbers = self.within(&columns.times);
         into.times
             .extend_from_slice(&columns.times[numbers.clone()]);
-        into.values.extend_from_slice(&columns.values[numbers]);
+        into.values
+            .extend_from_slice(&columns.values[numbers.clone()]);
+        if let Some(starts) = columns.starts.get(numbers) {
+            into.starts.extend_from_slice(starts);
+        }
         let histograms = self.within(&columns.histogram_times);
         let (times, values) = (&columns.histogram_times, &columns.histograms);
         into.histogram_times

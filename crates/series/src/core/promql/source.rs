@@ -68,6 +68,8 @@ pub struct Columns {
     pub times: Vec<TimeMs>,
     /// As many as there are times; staleness markers among them, also those that end histograms.
     pub values: Vec<f64>,
+    /// When counting towards each number began, 0 where that is not known; empty where it is known of none.
+    pub starts: Vec<TimeMs>,
     /// Of the native histograms.
     pub histogram_times: Vec<TimeMs>,
     /// As many as there are times.
@@ -79,6 +81,7 @@ impl Columns {
     pub fn clear(&mut self) {
         self.times.clear();
         self.values.clear();
+        self.starts.clear();
         self.histogram_times.clear();
         self.histograms.clear();
     }
@@ -97,6 +100,26 @@ impl Columns {
     pub fn push(&mut self, time: TimeMs, value: f64) {
         self.times.push(time);
         self.values.push(value);
+        if !self.starts.is_empty() {
+            self.starts.push(0);
+        }
+    }
+
+    /// Whether counting began anew between the number before and this one: either says so when it began, or the value
+    /// fell.
+    pub(crate) fn begins_anew(&self, at: usize) -> bool {
+        self.values[at] < self.values[at - 1] || self.is_started_after(at)
+    }
+
+    /// Whether counting towards a number began after the one before it, as far as is known.
+    pub(crate) fn is_started_after(&self, at: usize) -> bool {
+        let (Some(before), Some(start)) = (self.starts.get(at - 1), self.starts.get(at)) else {
+            return false;
+        };
+        // A start at the sample before is a delta's, unless nothing at all was known before.
+        let is_known = *start != 0 && *start <= self.times[at];
+        let previous = self.times[at - 1];
+        is_known && (*start > previous || *start == previous && *before != 0)
     }
 
     /// Adds a histogram at the end. One that is a staleness marker becomes a marker among the numbers.
@@ -133,11 +156,15 @@ impl Columns {
             if !is_stale(self.values[at]) {
                 self.times[kept] = self.times[at];
                 self.values[kept] = self.values[at];
+                if let Some(start) = self.starts.get(at).copied() {
+                    self.starts[kept] = start;
+                }
                 kept += 1;
             }
         }
         self.times.truncate(kept);
         self.values.truncate(kept);
+        self.starts.truncate(kept);
     }
 }
 

@@ -11,6 +11,8 @@ use crate::model::{CounterReset, Labels, LabelsBuilder, METRIC_NAME, STALE_NAN_B
 pub(super) struct Line {
     pub labels: Labels,
     pub items: Vec<Item>,
+    /// How far from each item counting towards it began, in milliseconds; empty where nothing is said.
+    pub starts: Vec<Option<i64>>,
 }
 
 #[derive(Clone, Debug)]
@@ -42,7 +44,12 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
         rest = value(rest, &mut items)?.trim_start();
     }
     let labels = labels.build();
-    Ok(Line { labels, items })
+    let starts = Vec::new();
+    Ok(Line {
+        labels,
+        items,
+        starts,
+    })
 }
 
 /// Where a quoted string that begins a text ends.
@@ -151,7 +158,7 @@ fn extend(items: &mut Vec<Item>, more: impl ExactSizeIterator<Item = Item>) -> R
 }
 
 /// `x10`.
-fn repetitions(text: &str) -> Result<usize, String> {
+pub(super) fn repetitions(text: &str) -> Result<usize, String> {
     let count = text.strip_prefix('x').and_then(|count| count.parse().ok());
     let count = count.filter(|count: &usize| *count < ITEMS_MAX);
     count.ok_or_else(|| format!("{text:?} is no repetition, expected for example \"x10\""))

@@ -94,14 +94,10 @@ impl<'a> Inside<'a> {
     }
 }
 
-/// Collects the indices of values that differ so from the one before.
-fn indices_of(indices: &mut Vec<usize>, values: &[f64], differs: impl Fn(f64, f64) -> bool) {
+/// Collects the indices of values that differ from the one before.
+fn indices_of(indices: &mut Vec<usize>, values: &[f64], differs: impl Fn(usize) -> bool) {
     indices.clear();
-    for at in 1..values.len() {
-        if differs(values[at - 1], values[at]) {
-            indices.push(at);
-        }
-    }
+    indices.extend((1..values.len()).filter(|at| differs(*at)));
 }
 
 impl Prepared<'_> {
@@ -144,13 +140,14 @@ impl Prepared<'_> {
             OfFloats::Irate => self.instant_changes(columns, row, true),
             OfFloats::Idelta => self.instant_changes(columns, row, false),
             OfFloats::Resets => {
-                indices_of(&mut work.indices, values, |before, now| now < before);
+                indices_of(&mut work.indices, values, |at| columns.begins_anew(at));
                 self.counted(times, rows, &work.indices)
             }
             OfFloats::Changes => {
-                let differs =
-                    |before: f64, now: f64| now != before && !(now.is_nan() && before.is_nan());
-                indices_of(&mut work.indices, values, differs);
+                indices_of(&mut work.indices, values, |at| {
+                    let (before, now) = (values[at - 1], values[at]);
+                    now != before && !(now.is_nan() && before.is_nan())
+                });
                 self.counted(times, rows, &work.indices)
             }
             OfFloats::Sum => {
@@ -240,23 +237,32 @@ impl Prepared<'_> {
         let (times, values) = (&columns.times[..], &columns.values[..]);
         work.indices.clear();
         if change != Change::Delta {
-            indices_of(&mut work.indices, values, |before, now| now < before);
+            indices_of(&mut work.indices, values, |at| columns.begins_anew(at));
         }
         let mut inside = Inside::new(&work.indices);
         let range_seconds = self.range_ms as f64 / 1000.0;
         let mut seen = false;
         self.each_window(times, |step, window, (start, end)| {
-            if window.len() < 2 {
+            let (first, last) = (window.start, window.end - 1);
+            let began = columns.starts.get(first).copied();
+            let began = began.filter(|began| {
+                change != Change::Delta && *began != 0 && (start + 1..times[first]).contains(began)
+            });
+            if window.len() < 2 && began.is_none() {
                 return;
             }
-            let (first, last) = (window.start, window.end - 1);
             let mut difference = values[last] - values[first];
             for at in inside.of(&window) {
                 difference += values[at - 1];
             }
+            if began.is_some() {
+                // It was zero then.
+                difference += values[first];
+            }
             let counter = (change != Change::Delta).then_some((difference, values[first]));
             let bounds = Bounds {
                 start,
+                began,
                 first: times[first],
                 last: times[last],
                 end,
@@ -285,7 +291,8 @@ impl Prepared<'_> {
             let mut change = now - before;
             if is_rate {
                 let seconds = (times[last] - times[last - 1]) as f64 / 1000.0;
-                change = if now < before { now } else { change } / seconds;
+                let is_reset = columns.begins_anew(last);
+                change = if is_reset { now } else { change } / seconds;
             }
             row.values[step] = change;
             seen = true;

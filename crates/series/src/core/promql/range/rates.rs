@@ -54,6 +54,7 @@ fn extrapolated(window: &Window<'_>, notes: &mut Notes, change: Change) -> Optio
     };
     let bounds = Bounds {
         start: window.start,
+        began: None,
         first: times[0],
         last: times[times.len() - 1],
         end: window.end,
@@ -73,6 +74,8 @@ fn extrapolated(window: &Window<'_>, notes: &mut Notes, change: Change) -> Optio
 /// A window's bounds and its first and last sample.
 pub(super) struct Bounds {
     pub start: TimeMs,
+    /// When counting began, where that is within the window.
+    pub began: Option<TimeMs>,
     pub first: TimeMs,
     pub last: TimeMs,
     pub end: TimeMs,
@@ -85,8 +88,11 @@ pub(super) fn extension(bounds: &Bounds, counter: Option<(f64, f64)>) -> f64 {
     let seconds = |from: TimeMs, to: TimeMs| (to - from) as f64 / 1000.0;
     let mut to_start = seconds(bounds.start, bounds.first);
     let mut to_end = seconds(bounds.last, bounds.end);
-    let sampled = seconds(bounds.first, bounds.last);
-    let apart = sampled / (bounds.samples - 1) as f64;
+    let mut sampled = seconds(bounds.first, bounds.last);
+    let apart = match bounds.samples {
+        1 => 0.0,
+        samples => sampled / (samples - 1) as f64,
+    };
     let near = apart * 1.1;
     if to_start >= near {
         to_start = apart / 2.0;
@@ -97,6 +103,11 @@ pub(super) fn extension(bounds: &Bounds, counter: Option<(f64, f64)>) -> f64 {
     {
         let to_zero = sampled * (first / difference);
         to_start = to_start.min(to_zero);
+    }
+    if let Some(began) = bounds.began {
+        // There is nothing before, and what came then was counted.
+        sampled = seconds(began, bounds.last);
+        to_start = 0.0;
     }
     if to_end >= near {
         to_end = apart / 2.0;
