@@ -14,7 +14,9 @@ use egret_series::model::Labels;
 
 const STEP_MS: i64 = 15_000;
 const HOUR_MS: i64 = 3_600_000;
-const RUNS: usize = 5;
+const RUNS_MIN: usize = 5;
+/// A query is run so long at least.
+const RUN_FOR: Duration = Duration::from_millis(300);
 
 /// When a query is evaluated.
 #[derive(Clone, Copy)]
@@ -313,8 +315,12 @@ fn main() {
             Over(hours, seconds) => hours * 3600 / seconds + 1,
         };
         let evaluated = source.series.load(Ordering::Relaxed) as f64 * steps as f64;
-        let runs = (0..RUNS).map(|_| run(&query, *when, source, *end));
-        let (took, points) = runs.min().expect("there are runs");
+        let began = Instant::now();
+        let mut runs = Vec::new();
+        while runs.len() < RUNS_MIN || began.elapsed() < RUN_FOR {
+            runs.push(run(&query, *when, source, *end));
+        }
+        let (took, points) = runs.into_iter().min().expect("there are runs");
         let nanos = took.as_nanos() as f64;
         logarithms.push((nanos / 1e6).ln());
         let shown = match when {

@@ -15,9 +15,43 @@ impl Sum {
     };
 
     pub(crate) fn of(values: &[f64]) -> Self {
-        values
-            .iter()
-            .fold(Self::EMPTY, |sum, value| sum.plus(*value))
+        let [sum] = Self::of_each(values, |value| [value]);
+        sum
+    }
+
+    /// Sums of what each item comes to. Of more than a few items several sums are kept and joined in the end: an
+    /// addition need not wait for the one before it.
+    pub(crate) fn of_each<T: Copy, const N: usize>(
+        items: &[T],
+        come_to: impl Fn(T) -> [f64; N],
+    ) -> [Self; N] {
+        const LANES: usize = 4;
+        const ITEMS_MIN: usize = 16;
+        let add = |sums: &mut [Self; N], item: T| {
+            for (sum, value) in sums.iter_mut().zip(come_to(item)) {
+                *sum = sum.plus(value);
+            }
+        };
+        let mut sums = [Self::EMPTY; N];
+        if items.len() < ITEMS_MIN {
+            items.iter().for_each(|item| add(&mut sums, *item));
+            return sums;
+        }
+        let mut lanes = [sums; LANES];
+        let chunks = items.chunks_exact(LANES);
+        let rest = chunks.remainder();
+        for chunk in chunks {
+            for (lane, item) in lanes.iter_mut().zip(chunk) {
+                add(lane, *item);
+            }
+        }
+        for lane in lanes {
+            for (sum, other) in sums.iter_mut().zip(lane) {
+                *sum = sum.join(other);
+            }
+        }
+        rest.iter().for_each(|item| add(&mut sums, *item));
+        sums
     }
 
     /// One more value. The rest is the exact error of the addition, found without asking which of the two is larger,

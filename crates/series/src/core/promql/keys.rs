@@ -39,6 +39,9 @@ impl<'a> Keys<'a> {
 
     /// The number of a series' group, counted from 0 as they come. One that equals the number of groups before is new.
     pub(crate) fn group_of(&mut self, labels: &Labels) -> usize {
+        if self.grouping.only && self.grouping.labels.is_empty() && !self.groups.is_empty() {
+            return 0;
+        }
         self.key.clear();
         for (name, value) in kept(labels, self.grouping, self.with_names) {
             for part in [name, value] {

@@ -113,13 +113,15 @@ impl Columns {
 
     /// Whether counting towards a number began after the one before it, as far as is known.
     pub(crate) fn is_started_after(&self, at: usize) -> bool {
-        let (Some(before), Some(start)) = (self.starts.get(at - 1), self.starts.get(at)) else {
-            return false;
+        // A start that is not before its sample says nothing.
+        let known = |at: usize| {
+            let start = self.starts.get(at).copied();
+            start.filter(|start| *start != 0 && *start < self.times[at])
         };
-        // A start at the sample before is a delta's, unless nothing at all was known before.
-        let is_known = *start != 0 && *start <= self.times[at];
         let previous = self.times[at - 1];
-        is_known && (*start > previous || *start == previous && *before != 0)
+        // One at the sample before is a delta's, unless nothing was known of that either.
+        known(at)
+            .is_some_and(|start| start > previous || start == previous && known(at - 1).is_some())
     }
 
     /// Adds a histogram at the end. One that is a staleness marker becomes a marker among the numbers.

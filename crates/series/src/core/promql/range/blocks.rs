@@ -48,30 +48,38 @@ impl Blocks {
         &'a mut self,
         values: &'a [f64],
         samples: usize,
-        better: F,
+        (worst, better): (f64, F),
     ) -> Extremes<'a, F> {
         self.extremes.clear();
         if samples >= SAMPLES_MIN {
             let blocks = values.chunks_exact(BLOCK);
             self.extremes
-                .extend(blocks.map(|block| best(f64::NAN, block, &better)));
+                .extend(blocks.map(|block| best(worst, block, &better)));
         }
         Extremes {
             values,
             blocks: &self.extremes,
+            worst,
             better,
         }
     }
 }
 
-/// The best of some values; NaN only when there is nothing else.
-fn best(so_far: f64, values: &[f64], better: &impl Fn(f64, f64) -> bool) -> f64 {
-    values.iter().fold(so_far, |best, now| {
-        match better(*now, best) || best.is_nan() {
-            true => *now,
-            false => best,
+/// The best of some values; the worst there is when all of them are NaN. Several are found at once, so that a comparison
+/// need not wait for the one before it.
+fn best(worst: f64, values: &[f64], better: &impl Fn(f64, f64) -> bool) -> f64 {
+    const LANES: usize = 8;
+    let choose = |best: f64, now: f64| if better(now, best) { now } else { best };
+    let mut lanes = [worst; LANES];
+    let chunks = values.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (best, now) in lanes.iter_mut().zip(chunk) {
+            *best = choose(*best, *now);
         }
-    })
+    }
+    let found = lanes.into_iter().fold(worst, choose);
+    rest.iter().copied().fold(found, choose)
 }
 
 pub(super) struct Sums<'a> {
@@ -96,17 +104,29 @@ impl Sums<'_> {
 pub(super) struct Extremes<'a, F> {
     values: &'a [f64],
     blocks: &'a [f64],
+    worst: f64,
     better: F,
 }
 
 impl<F: Fn(f64, f64) -> bool> Extremes<'_, F> {
+    /// NaN only when there is nothing else.
     pub(super) fn of(&self, window: Range<usize>) -> f64 {
-        if self.blocks.is_empty() {
-            return best(f64::NAN, &self.values[window], &self.better);
+        let best_of = |values: &[f64]| best(self.worst, values, &self.better);
+        let found = if self.blocks.is_empty() {
+            best_of(&self.values[window.clone()])
+        } else {
+            let (before, blocks, behind) = split(&window);
+            let parts = [
+                best_of(&self.values[before]),
+                best_of(&self.blocks[blocks]),
+                best_of(&self.values[behind]),
+            ];
+            best_of(&parts)
+        };
+        let is_unknown = found == self.worst;
+        if is_unknown && self.values[window].iter().all(|value| value.is_nan()) {
+            return f64::NAN;
         }
-        let (before, blocks, behind) = split(&window);
-        let found = best(f64::NAN, &self.values[before], &self.better);
-        let found = best(found, &self.blocks[blocks], &self.better);
-        best(found, &self.values[behind], &self.better)
+        found
     }
 }

@@ -170,15 +170,19 @@ impl Prepared<'_> {
                 self.each_window(times, |step, window, _| rows[step] = window.len() as f64)
             }
             OfFloats::Least => {
-                let least = work
-                    .blocks
-                    .extremes(values, self.overlap(times), |now, best| now < best);
+                let least = work.blocks.extremes(
+                    values,
+                    self.overlap(times),
+                    (f64::INFINITY, |now: f64, best: f64| now < best),
+                );
                 self.each_window(times, |step, window, _| rows[step] = least.of(window))
             }
             OfFloats::Greatest => {
-                let greatest = work
-                    .blocks
-                    .extremes(values, self.overlap(times), |now, best| now > best);
+                let greatest = work.blocks.extremes(
+                    values,
+                    self.overlap(times),
+                    (f64::NEG_INFINITY, |now: f64, best: f64| now > best),
+                );
                 self.each_window(times, |step, window, _| rows[step] = greatest.of(window))
             }
             OfFloats::Last => {

@@ -156,16 +156,12 @@ fn variance(window: &Window<'_>, notes: &mut Notes, finish: fn(f64) -> f64) -> O
 /// that are all the same have no variance at all.
 pub(super) fn variance_of(values: &[f64]) -> f64 {
     let (first, count) = (values[0], values.len() as f64);
-    let from_first = values
-        .iter()
-        .fold(Sum::EMPTY, |sum, value| sum.plus(value - first));
+    let [from_first] = Sum::of_each(values, |value| [value - first]);
     let mean = first + from_first.value() / count;
-    let (mut differences, mut squares) = (Sum::EMPTY, Sum::EMPTY);
-    for value in values {
+    let [differences, squares] = Sum::of_each(values, |value| {
         let difference = value - mean;
-        differences = differences.plus(difference);
-        squares = squares.plus(difference * difference);
-    }
+        [difference, difference * difference]
+    });
     let rest = differences.value();
     let variance = (squares.value() - rest * rest / count) / count;
     if variance < 0.0 { 0.0 } else { variance }

@@ -42,15 +42,14 @@ fn line(window: &Window<'_>, at: TimeMs) -> (f64, f64) {
         };
     }
     let count = window.values.len() as f64;
-    let (mut sum_x, mut sum_y) = (Sum::EMPTY, Sum::EMPTY);
-    let (mut sum_xy, mut sum_xx) = (Sum::EMPTY, Sum::EMPTY);
+    let mut sums = [Sum::EMPTY; 4];
     for (time, y) in window.times.iter().zip(window.values) {
         let x = (time - at) as f64 / 1e3;
-        sum_x = sum_x.plus(x);
-        sum_y = sum_y.plus(*y);
-        sum_xy = sum_xy.plus(x * y);
-        sum_xx = sum_xx.plus(x * x);
+        for (sum, value) in sums.iter_mut().zip([x, *y, x * y, x * x]) {
+            *sum = sum.plus(value);
+        }
     }
+    let [sum_x, sum_y, sum_xy, sum_xx] = sums;
     let (sum_x, sum_y) = (sum_x.value(), sum_y.value());
     let (sum_xy, sum_xx) = (sum_xy.value(), sum_xx.value());
     let covariance = sum_xy - sum_x * sum_y / count;

@@ -200,10 +200,7 @@ impl<'a> Parser<'a> {
         self.deeper(|parser| {
             let mut left = parser.operand()?;
             let mut chained = 0;
-            loop {
-                let Shape::Operator(operator) = parser.peek().shape else {
-                    break;
-                };
+            while let Shape::Operator(operator) = parser.peek().shape {
                 let binds = operator.precedence();
                 if binds < precedence {
                     break;
