@@ -112,7 +112,7 @@ impl<'page> Terms<'page> {
     ///
     /// # Errors
     /// [`Malformed`] for anything that is not such a page.
-    pub fn next(&mut self) -> Result<Option<(&str, Term<'page>)>, Malformed> {
+    pub fn take(&mut self) -> Result<Option<(&str, Term<'page>)>, Malformed> {
         let reader = &mut self.reader;
         if reader.rest().is_empty() {
             return Ok(None);
