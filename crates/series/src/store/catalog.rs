@@ -7,6 +7,7 @@ mod files;
 pub(crate) mod names;
 mod open;
 mod replacement;
+mod rewrite;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -16,6 +17,7 @@ use roaring::RoaringBitmap;
 
 use self::files::Files;
 use self::replacement::Replacement;
+pub use self::rewrite::BlockLimits;
 use super::block::{Block, BlockCache, BlockError, BlockWriter, WriterOptions, Written};
 use crate::core::block::BlockId;
 use crate::core::block::frame::put_frame;

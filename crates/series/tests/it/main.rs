@@ -1,4 +1,5 @@
 //! The series engine as its users meet it.
 
+mod blocks;
 mod hostile;
 mod promql;

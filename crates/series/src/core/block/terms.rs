@@ -137,3 +137,6 @@ impl<'page> Terms<'page> {
         Ok(Some((value, Term { series, list })))
     }
 }
+
+#[cfg(test)]
+mod tests;
