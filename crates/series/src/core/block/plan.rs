@@ -79,6 +79,8 @@ pub struct Facts {
     pub size_bytes: u64,
     /// Whether something was deleted of it that is still in its file.
     pub has_tombstones: bool,
+    /// Whether some of its samples cannot be read: it is left as it is until all of it is over.
+    pub is_damaged: bool,
     /// For each rule of [`Policy::keep`] how many series it is for, then of how many there is none.
     pub kept: Vec<u64>,
     /// For each rule of [`Policy::coarsen`] how many series it is for.
@@ -142,6 +144,7 @@ pub fn plan(blocks: &[Facts], policy: &Policy, now_ms: TimeMs) -> Vec<Job> {
     for job in too_much(&left, policy) {
         add(&mut left, job);
     }
+    left.retain(|_, block| !block.is_damaged);
     for window_ms in &policy.windows_ms {
         for job in merges(&left, *window_ms, policy, now_ms) {
             add(&mut left, job);
@@ -177,6 +180,7 @@ fn expired(block: &Facts, policy: &Policy, now_ms: TimeMs) -> Option<Job> {
     let is_all = over.iter().all(|(place, is_over)| *is_over || !has(*place));
     let by = match is_all {
         true => By::Nothing,
+        false if block.is_damaged => return None,
         false => By::Rewritten {
             without,
             coarsen: Vec::new(),

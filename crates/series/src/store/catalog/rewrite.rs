@@ -47,16 +47,25 @@ struct Edits {
 }
 
 impl<D: Disk> Catalog<D> {
-    /// What has to be known of the blocks to plan what is done with them.
+    /// What has to be known of the blocks to plan what is done with them. A block whose index is found to be damaged
+    /// is set aside.
     ///
     /// # Errors
-    /// [`BlockError::Corrupt`] or [`BlockError::Io`].
+    /// [`BlockError::Io`], or like [`Catalog::note`].
     pub fn facts(&self, policy: &Policy) -> Result<Vec<Facts>, BlockError> {
-        self.snapshot()
-            .blocks()
-            .iter()
-            .map(|block| facts(block, policy))
-            .collect()
+        let mut all = Vec::new();
+        for block in self.snapshot().blocks() {
+            match facts(block, policy) {
+                Ok(facts) => all.push(facts),
+                Err(error @ BlockError::Corrupt { .. }) => self.note(&error)?,
+                Err(error) => return Err(error),
+            }
+        }
+        let damaged = self.damaged();
+        for facts in &mut all {
+            facts.is_damaged = damaged.contains(&facts.meta.id);
+        }
+        Ok(all)
     }
 
     /// Does a job that was planned by this policy. `step` is called now and then with the number of bytes of samples
@@ -64,8 +73,8 @@ impl<D: Disk> Catalog<D> {
     /// of the newer block counts.
     ///
     /// # Errors
-    /// [`BlockError::Ended`] by `step`; [`BlockError::Corrupt`] for a source that cannot be read; else like
-    /// [`Catalog::replace`]. The blocks are as they were.
+    /// [`BlockError::Ended`] by `step`; [`BlockError::Corrupt`] for a source that cannot be read, of which note was
+    /// taken; else like [`Catalog::replace`]. The blocks are as they were.
     pub fn run(
         &self,
         job: &Job,
@@ -96,7 +105,10 @@ impl<D: Disk> Catalog<D> {
                     open: None,
                     done: Vec::new(),
                 };
-                rewrite(&sources, &edits, results, step)?
+                rewrite(&sources, &edits, results, step).or_else(|error| {
+                    self.note(&error)?;
+                    Err(error)
+                })?
             }
         };
         self.replace(&sources, results)
@@ -127,6 +139,7 @@ fn facts(block: &Block, policy: &Policy) -> Result<Facts, BlockError> {
         meta: block.meta().clone(),
         size_bytes: block.size_bytes(),
         has_tombstones: !block.tombstones().is_empty(),
+        is_damaged: false,
         kept: kept(block, policy)?
             .iter()
             .map(RoaringBitmap::len)
@@ -160,13 +173,9 @@ fn edits(
 fn options<'a>(sources: &[Block], applied: impl Iterator<Item = &'a str>) -> WriterOptions {
     let metas = || sources.iter().map(Block::meta);
     // What was done to all of them is done to the result.
-    let in_all = |rule: &&Box<str>| metas().all(|meta| meta.rules.contains(rule));
-    let mut rules: Vec<Box<str>> = metas()
-        .take(1)
-        .flat_map(|meta| &meta.rules)
-        .filter(in_all)
-        .cloned()
-        .collect();
+    let in_all = |rule: &str| metas().all(|meta| meta.rules.iter().any(|other| **other == *rule));
+    let first = metas().take(1).flat_map(|meta| &meta.rules);
+    let mut rules: Vec<Box<str>> = first.filter(|rule| in_all(rule)).cloned().collect();
     rules.extend(applied.map(Box::from));
     rules.sort_unstable();
     rules.dedup();

@@ -1,11 +1,15 @@
 //! Files whose bytes are not what was written: never a panic, never a wrong sample, and errors say which block.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use egret_log::Disk;
 use egret_log::simulated::{Chance, SimulatedDisk};
+use egret_series::core::block::BlockId;
+use egret_series::core::block::plan::{Policy, plan};
 use egret_series::model::{Labels, MatchOp, SeriesSamples, TimeMs};
 use egret_series::store::block::{BlockError, Damaged};
+use egret_series::store::catalog::BlockLimits;
 
 use super::{Content, content, matcher, open, publish};
 
@@ -141,7 +145,7 @@ fn a_block_with_a_damaged_index_is_set_aside_while_others_answer() {
         what: "a page of series",
         damaged: Damaged::Index,
     };
-    catalog.quarantine(first, &damage).expect("the disk works");
+    catalog.note(&damage).expect("the disk works");
     let left = |snapshot: &egret_series::store::catalog::Snapshot| -> Vec<_> {
         snapshot.blocks().iter().map(|block| block.id()).collect()
     };
@@ -170,6 +174,39 @@ fn a_block_with_a_damaged_index_is_set_aside_while_others_answer() {
             format!("quarantine-tombstones-{first}")
         ]
     );
+}
+
+#[test]
+fn a_block_with_damaged_samples_is_not_rewritten_and_holds_nobody_up() {
+    let disk = SimulatedDisk::new(16 << 20);
+    let all = written(&disk);
+    let name = block_name(&disk);
+    let mut damaged = disk.content(&name).expect("it is there");
+    damaged[2000] ^= 1;
+    disk.overwrite(&name, damaged);
+    let catalog = open(&disk).expect("header and footer are whole");
+    let second = publish(&catalog, &all).expect("the disk works");
+    let third = publish(&catalog, &all).expect("the disk works");
+    let policy = Policy::default();
+    let mut done = Vec::new();
+    for _ in 0..3 {
+        let facts = catalog.facts(&policy).expect("the indexes are whole");
+        for job in plan(&facts, &policy, 1 << 50) {
+            let result = catalog.run(&job, &policy, BlockLimits::default(), &mut |_| {
+                ControlFlow::Continue(())
+            });
+            done.push((job.sources, result.is_ok()));
+        }
+    }
+    let first = BlockId(1);
+    assert_eq!(
+        done,
+        [
+            (vec![first, second, third], false),
+            (vec![second, third], true)
+        ]
+    );
+    assert_eq!(catalog.damaged().into_iter().collect::<Vec<_>>(), [first]);
 }
 
 #[test]

@@ -16,6 +16,7 @@ fn block(id: u64, from_ms: i64, to_ms: i64) -> Facts {
         meta,
         size_bytes: 100,
         has_tombstones: false,
+        is_damaged: false,
         kept: vec![10],
         coarsened: Vec::new(),
     }
@@ -197,6 +198,19 @@ fn deleted_samples_are_cleaned_away_last() {
     deleted.has_tombstones = true;
     check(&[deleted.clone()], &Policy::default(), "Clean 1");
     check(&[deleted, hours(2, 4, 2)], &Policy::default(), "Merge 1+2");
+}
+
+#[test]
+fn a_damaged_block_is_left_alone_until_all_of_it_is_over() {
+    let mut damaged = hours(1, 4, 2);
+    (damaged.is_damaged, damaged.has_tombstones) = (true, true);
+    let others = [damaged, hours(2, 4, 2), hours(3, 4, 2)];
+    check(&others, &Policy::default(), "Merge 2+3");
+    let policy = Policy {
+        keep_ms: HOUR_MS,
+        ..Policy::default()
+    };
+    check(&others, &policy, "Expired 1, Expired 2, Expired 3");
 }
 
 #[test]
