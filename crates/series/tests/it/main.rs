@@ -1,5 +1,6 @@
 //! The series engine as its users meet it.
 
 mod engine;
+mod blocks;
 mod hostile;
 mod promql;
