@@ -11,7 +11,9 @@ mod worker;
 
 pub use api::gather::Rejected;
 pub use api::look::{Cardinality, Counted, Scope};
+pub use api::parse::query_tree;
 pub use api::query::{QueryOptions, When};
+pub use api::summary::Summary;
 pub use api::write::Written;
 pub use api::{Options, Series};
 pub use config::SeriesConfig;

@@ -2,8 +2,10 @@
 
 pub mod gather;
 pub mod look;
+pub mod parse;
 pub mod query;
 pub mod source;
+pub mod summary;
 pub mod write;
 
 use std::path::PathBuf;
