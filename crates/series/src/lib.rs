@@ -10,6 +10,7 @@ pub mod wire;
 mod worker;
 
 pub use api::gather::Rejected;
+pub use api::import::{Import, ImportFormat};
 pub use api::look::{Cardinality, Counted, Scope};
 pub use api::parse::query_tree;
 pub use api::query::{QueryOptions, When};

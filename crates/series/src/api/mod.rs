@@ -1,6 +1,8 @@
 //! The engine's handle and its operations: what the doors call.
 
+pub mod export;
 pub mod gather;
+pub mod import;
 pub mod look;
 pub mod parse;
 pub mod query;

@@ -77,13 +77,7 @@ impl Series {
     ) -> Result<Written, SeriesError> {
         let inner = &self.inner;
         for _ in 0..TRIES {
-            let mut gather = inner.new_gather()?;
-            let known = inner.known.read().unwrap_or_else(PoisonError::into_inner);
-            for (labels, time_ms, value) in samples.clone() {
-                let sample = std::iter::once(Ok(Sample { time_ms, value }));
-                gather.labelled(&known, labels, None, sample)?;
-            }
-            drop(known);
+            let gather = inner.gather_labelled(samples.clone())?;
             if let Some(written) = inner.submit(gather).await? {
                 return Ok(written);
             }
@@ -125,6 +119,19 @@ impl Inner {
             label_value_bytes_max: config.label_value_bytes_max.bytes(),
         };
         Ok(Gather::new(self.shards()?.len(), bounds, limits))
+    }
+
+    fn gather_labelled(
+        &self,
+        samples: impl IntoIterator<Item = (Labels, TimeMs, f64)>,
+    ) -> Result<Gather, SeriesError> {
+        let mut gather = self.new_gather()?;
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        for (labels, time_ms, value) in samples {
+            let sample = std::iter::once(Ok(Sample { time_ms, value }));
+            gather.labelled(&known, labels, None, sample)?;
+        }
+        Ok(gather)
     }
 
     fn gather_compressed(

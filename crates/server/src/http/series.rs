@@ -2,17 +2,23 @@
 //! source for Grafana, promtool and whatever else speaks to Prometheus; under `/v1/series` what Prometheus has no
 //! words for.
 //!
-//! `write.rs` takes remote write in, `query.rs` evaluates, `look.rs` tells which series there are, `state.rs` how
-//! the engine is. Answers are written by `answer.rs` and `json.rs`, byte by byte as Prometheus writes them. An error
+//! `write.rs`, `otlp.rs`, `influx.rs` and `text.rs` take samples in, `read.rs` and `export.rs` give them out,
+//! `query.rs` evaluates, `look.rs` tells which series there are, `state.rs` how the engine is. Answers are written by `answer.rs` and `json.rs`, byte by byte as Prometheus writes them. An error
 //! is a [`Problem`] like every other; `error.rs` renders it as Prometheus would.
 
 mod answer;
+mod body;
 mod error;
+mod export;
+mod influx;
 mod json;
 mod look;
+mod otlp;
 mod parameters;
 mod query;
+mod read;
 mod state;
+mod text;
 mod write;
 
 use std::sync::Arc;
@@ -39,6 +45,14 @@ pub(crate) use error::{is_prometheus, render};
 pub fn routes(series: Series, build: Build, started_at: Timestamp) -> OpenApiRouter {
     OpenApiRouter::default()
         .routes(routes!(write::remote_write))
+        .routes(routes!(otlp::write_otlp))
+        .routes(routes!(read::remote_read))
+        .routes(routes!(influx::write_influx))
+        .routes(routes!(influx::write_influx_v1))
+        .routes(routes!(influx::write_influx_v2))
+        .routes(routes!(text::import))
+        .routes(routes!(export::export))
+        .routes(routes!(look::cardinality))
         .routes(routes!(query::query))
         .routes(routes!(query::query_range))
         .routes(routes!(query::query_exemplars))

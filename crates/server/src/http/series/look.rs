@@ -3,14 +3,20 @@
 use axum::extract::State;
 use axum::response::Response;
 use egret_series::model::TimeMs;
-use egret_series::{Scope, Series};
+use egret_series::{Counted, Scope, Series};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use super::answer::TRUNCATED;
 use super::json::{append_end, append_labels, append_list, append_text};
 use super::parameters::{Parameters, invalid};
 use super::{Member, json};
-use crate::extract::Path;
+use crate::error::RequestError;
+use crate::extract::{Json, Path, Query};
 use crate::problem::Problem;
+
+/// The most entries of a list of what takes how much.
+pub(super) const LISTED_MAX: usize = 10_000;
 
 /// How the name of a label begins that is escaped because the address of a request could not hold it.
 const ESCAPED: &str = "U__";
@@ -132,6 +138,89 @@ fn unescaped(name: &str) -> Option<String> {
     responses((status = 200, description = "An empty object.", content_type = "application/json")))]
 pub(super) async fn metadata(_: Member) -> Response {
     json(b"{\"status\":\"success\",\"data\":{}}".to_vec())
+}
+
+/// Something and how many series have it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Count {
+    /// A metric, a label's name, or `name=value`.
+    #[schema(example = "node_cpu_seconds_total")]
+    name: String,
+    /// How many.
+    #[schema(example = 64)]
+    count: u64,
+}
+
+/// What takes how much. Each list has the largest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct CardinalityReport {
+    /// Series.
+    #[schema(example = 1_218)]
+    series: u64,
+    /// Different `name=value`.
+    #[schema(example = 634)]
+    pairs: u64,
+    /// Different names of labels.
+    #[schema(example = 41)]
+    names: u64,
+    /// Series by metric.
+    series_by_metric: Vec<Count>,
+    /// Different values by label.
+    values_by_name: Vec<Count>,
+    /// Bytes of names and values by label, of all series together.
+    bytes_by_name: Vec<Count>,
+    /// Series by `name=value`.
+    series_by_pair: Vec<Count>,
+}
+
+/// How much of each is wanted.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    /// Entries of each list, at most 10,000.
+    #[serde(default = "ten")]
+    #[param(default = 10, minimum = 1, maximum = 10_000)]
+    top: usize,
+}
+
+fn ten() -> usize {
+    10
+}
+
+/// Explore cardinality
+///
+/// Which metrics, labels and values there are most series of.
+#[utoipa::path(get, path = "/v1/series/cardinality", operation_id = "getCardinality", tag = "series",
+    security(("token" = ["series:read"])), params(Wanted),
+    responses((status = 200, description = "The largest of each kind.", body = CardinalityReport)))]
+pub(super) async fn cardinality(
+    State(series): State<Series>,
+    _: Member,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<CardinalityReport>, Problem> {
+    if !(1..=LISTED_MAX).contains(&wanted.top) {
+        let message = format!("top: {} is not from 1 to {LISTED_MAX}", wanted.top);
+        return Err(RequestError::Parameter {
+            place: "query",
+            message,
+        }
+        .into());
+    }
+    let found = series.cardinality(wanted.top).await?;
+    let counts = |all: Vec<Counted>| {
+        let count = |Counted { name, count }| Count { name, count };
+        all.into_iter().map(count).collect()
+    };
+    Ok(Json(CardinalityReport {
+        series: found.series,
+        pairs: found.pairs,
+        names: found.names,
+        series_by_metric: counts(found.series_by_metric),
+        values_by_name: counts(found.values_by_name),
+        bytes_by_name: counts(found.bytes_by_name),
+        series_by_pair: counts(found.series_by_pair),
+    }))
 }
 
 #[cfg(test)]

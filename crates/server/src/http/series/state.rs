@@ -8,6 +8,7 @@ use egret_series::{Counted, Series};
 use http::{StatusCode, header};
 use serde_json::{Value, json};
 
+use super::look::LISTED_MAX;
 use super::parameters::{Parameters, invalid};
 use super::{Door, Member};
 use crate::problem::Problem;
@@ -17,9 +18,6 @@ const API_VERSION: &str = "3.5.0";
 
 /// Entries of each list of `status/tsdb`.
 const LISTED: usize = 10;
-
-/// The most of them.
-const LISTED_MAX: usize = 10_000;
 
 fn success(data: &Value) -> Response {
     super::json(
@@ -113,8 +111,21 @@ pub(super) async fn runtimeinfo(State(door): State<Door>, _: Member) -> Result<R
 fn retention(span: Span) -> String {
     match span.0 {
         0 => "for ever".to_owned(),
-        _ => span.to_string(),
+        ms => duration(ms),
     }
+}
+
+/// A duration as PromQL writes it: by the largest unit that it is whole in.
+fn duration(ms: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1_000, "s"),
+    ];
+    let whole = UNITS.iter().find(|(unit, _)| ms > 0 && ms % unit == 0);
+    let (unit, name) = whole.copied().unwrap_or((1, "ms"));
+    format!("{}{name}", ms / unit)
 }
 
 /// The settings by which queries are answered
@@ -126,10 +137,10 @@ fn retention(span: Span) -> String {
 pub(super) async fn flags(State(series): State<Series>, _: Member) -> Response {
     let config = series.config();
     success(&json!({
-        "query.lookback-delta": config.lookback.to_string(),
+        "query.lookback-delta": duration(config.lookback.0),
         "query.max-concurrency": config.queries_max.to_string(),
         "query.max-samples": config.query_samples_max.to_string(),
-        "query.timeout": config.query_timeout.to_string(),
+        "query.timeout": duration(config.query_timeout.0),
         "storage.tsdb.retention.time": retention(config.retention),
     }))
 }

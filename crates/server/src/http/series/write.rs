@@ -2,11 +2,11 @@
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use egret_base::Limit;
 use egret_series::{Series, SeriesError, Written};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::Member;
+use super::body::request_limit;
 use crate::error::RequestError;
 use crate::extract::read_bounded;
 use crate::problem::Problem;
@@ -50,8 +50,7 @@ pub(super) async fn remote_write(
     request: Request,
 ) -> Result<Response, Problem> {
     let version = version(request.headers())?;
-    let max = series.config().request_bytes_max.bytes();
-    let limit = Limit::new("series.request_bytes_max", max);
+    let limit = request_limit(series.config());
     let body = read_bounded(request.into_body(), limit).await?;
     let written = match version {
         Version::One => series.remote_write_v1(&body).await?,
