@@ -36,6 +36,8 @@ egret_base::settings! {
         waiting_bytes_max: Size = Size::mib(256),
         /// Size of a segment of the log.
         segment_size: Size = Size::mib(64),
+        /// Memory for what was read of blocks: their indexes, and times that series share.
+        block_cache: Size = Size::mib(256),
         /// How old the newest sample of a series may be for a query to see it.
         lookback: Span = Span::secs(300),
         /// How long a query may take.

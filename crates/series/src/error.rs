@@ -8,6 +8,7 @@ use egret_base::{Coded, Kind, LimitExceeded};
 use egret_log::LogError;
 
 use crate::core::promql::QueryError;
+use crate::store::block::BlockError;
 use crate::wire::WireError;
 
 /// An error of the series engine. Cheap to clone: everybody who waited for one append is told the same.
@@ -47,6 +48,9 @@ pub enum SeriesError {
     /// The log failed.
     #[error("the log of series failed: {0}")]
     Log(LogError),
+    /// A block cannot be written or read.
+    #[error(transparent)]
+    Block(#[from] BlockError),
     /// A file cannot be written or read.
     #[error("{action} {path} failed: {source}")]
     Io {
@@ -103,6 +107,7 @@ impl Coded for SeriesError {
             Self::TooManySeries { .. } => "series_limit",
             Self::DiskFull { .. } => "series_disk_full",
             Self::Log(_) => "series_log_failed",
+            Self::Block(error) => error.code(),
             Self::Io { .. } => "series_io",
             Self::Malformed { .. } => "series_malformed",
             Self::ShardFailed { .. } => "series_shard_failed",
@@ -115,6 +120,7 @@ impl Coded for SeriesError {
             Self::Wire(error) => error.kind(),
             Self::Invalid { .. } => Kind::Invalid,
             Self::Query(error) => error.kind(),
+            Self::Block(error) => error.kind(),
             Self::TooManySeries { .. } => Kind::LimitReached,
             Self::Overloaded(_) | Self::DiskFull { .. } | Self::ShardFailed { .. } => {
                 Kind::Unavailable

@@ -6,6 +6,7 @@ pub mod core;
 pub mod error;
 mod metrics;
 pub mod model;
+pub mod store;
 pub mod wire;
 mod worker;
 
@@ -15,7 +16,7 @@ pub use api::look::{Cardinality, Counted, Scope};
 pub use api::parse::query_tree;
 pub use api::query::{QueryOptions, When};
 pub use api::summary::Summary;
-pub use api::write::Written;
+pub use api::write::{Value, Written};
 pub use api::{Options, Series};
 pub use config::SeriesConfig;
 pub use error::SeriesError;

@@ -1,12 +1,14 @@
 //! What runs: a thread a shard. Start, ready and stop, like every other engine's.
 
+pub(crate) mod flush;
 pub(crate) mod recover;
 pub(crate) mod shard;
 pub(crate) mod ticket;
+pub(crate) mod upkeep;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
@@ -16,8 +18,12 @@ use crate::api::{Inner, Series, lock};
 use crate::config::SeriesConfig;
 use crate::core::index::Index;
 use crate::error::SeriesError;
-use recover::{InBlocks, replay};
+use crate::store::block::BlockCache;
+use crate::store::catalog::Catalog;
+use crate::store::checkpoint::{Checkpoint, InBlocks};
+use recover::{replay, restore};
 use shard::{Core, Shard, Shared};
+use upkeep::{Job, Kept, Upkeep};
 
 /// Shards that a data directory may have.
 const SHARDS_MAX: u32 = 64;
@@ -30,7 +36,7 @@ impl Service for Series {
     fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
         Box::pin(async move {
             let inner = self.inner.clone();
-            let opened = tokio::task::spawn_blocking(move || inner.begin());
+            let opened = tokio::task::spawn_blocking(move || Inner::begin(&inner));
             let begun = match opened.await {
                 Ok(begun) => begun,
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -56,6 +62,7 @@ impl Service for Series {
     fn stop(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.inner.stopping.store(true, Ordering::Release);
+            lock(&self.inner.jobs).take();
             for shard in self.inner.shards.get().into_iter().flatten() {
                 shard.inbox.close();
             }
@@ -93,20 +100,22 @@ fn durability(config: &SeriesConfig) -> Result<Durability, SeriesError> {
 
 impl Inner {
     /// Opens every shard's log, replays it, and starts its thread.
-    fn begin(&self) -> Result<(), SeriesError> {
+    fn begin(self: &Arc<Self>) -> Result<(), SeriesError> {
         durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
         let count = self.shard_count()?;
-        let opened: Result<Vec<Shard<FileLog>>, SeriesError> = std::thread::scope(|scope| {
-            let opening: Vec<_> = (0..count)
-                .map(|number| scope.spawn(move || self.open_shard(number, count)))
-                .collect();
-            let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-                let joined = thread.join();
-                joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            opening.into_iter().map(join).collect()
-        });
-        let opened = opened?;
+        let catalog = Arc::new(self.open_catalog()?);
+        let opened: Result<Vec<(Shard<FileLog>, Kept)>, SeriesError> =
+            std::thread::scope(|scope| {
+                let opening: Vec<_> = (0..count)
+                    .map(|number| scope.spawn(move || self.open_shard(number, count)))
+                    .collect();
+                let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                    let joined = thread.join();
+                    joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                };
+                opening.into_iter().map(join).collect()
+            });
+        let (opened, kept): (Vec<_>, Vec<_>) = opened?.into_iter().unzip();
         let shared = opened
             .iter()
             .map(|shard| shard.core.shared.clone())
@@ -123,7 +132,28 @@ impl Inner {
                 .map_err(io("starting a thread for", &self.directory))?;
             lock(&self.threads).push(thread);
         }
-        self.shards.set(shared).map_err(|_| SeriesError::Stopping)
+        let root = Directory::open(&self.directory).map_err(io("opening", &self.directory))?;
+        let (jobs, to_do) = std::sync::mpsc::channel::<Job>();
+        let upkeep = Upkeep::new(self.clone(), catalog.clone(), kept, root);
+        let thread = std::thread::Builder::new()
+            .name("series-upkeep".to_owned())
+            .spawn(move || upkeep.run(to_do))
+            .map_err(io("starting a thread for", &self.directory))?;
+        lock(&self.threads).push(thread);
+        *lock(&self.jobs) = Some(jobs);
+        let is_first = self.catalog.set(catalog).is_ok() && self.shards.set(shared).is_ok();
+        is_first.then_some(()).ok_or(SeriesError::Stopping)
+    }
+
+    fn open_catalog(&self) -> Result<Catalog<Directory>, SeriesError> {
+        let path = self.directory.join("blocks");
+        let disk = Directory::open(&path).map_err(io("opening", &path))?;
+        let cache = Arc::new(BlockCache::new(self.config.block_cache.bytes()));
+        let catalog = Catalog::open(disk, cache)?;
+        for set_aside in catalog.quarantined() {
+            tracing::error!(?set_aside, "a block of series is damaged and was set aside");
+        }
+        Ok(catalog)
     }
 
     /// How many shards there are: as many as when the data directory was made.
@@ -165,7 +195,11 @@ impl Inner {
         }
     }
 
-    fn open_shard(&self, number: usize, count: usize) -> Result<Shard<FileLog>, SeriesError> {
+    fn open_shard(
+        &self,
+        number: usize,
+        count: usize,
+    ) -> Result<(Shard<FileLog>, Kept), SeriesError> {
         let config = &self.config;
         let log_config = LogConfig {
             durability: durability(config)?,
@@ -174,6 +208,8 @@ impl Inner {
         };
         let directory: PathBuf = self.directory.join(format!("{number:03}"));
         durable::make_directory(&directory).map_err(io("making", &directory))?;
+        let checkpoints = Directory::open(&directory).map_err(io("opening", &directory))?;
+        let checkpoint = Checkpoint::read(&checkpoints)?;
         let log_directory = directory.join("log");
         let disk = Directory::open(&log_directory).map_err(io("opening", &log_directory))?;
         let (log, recovery) =
@@ -194,10 +230,22 @@ impl Inner {
                 bytes_max: config.waiting_bytes_max.bytes() as usize / count,
             }),
             index: Index::default(),
+            has_twins: AtomicBool::new(false),
             failure: Default::default(),
         });
         let mut core = Core::new(shared, self.known.clone());
-        replay(&log, InBlocks::NOTHING, &mut core)?;
-        Ok(Shard::new(core, log, self.metrics.clone()))
+        let in_blocks = checkpoint
+            .as_ref()
+            .map_or(InBlocks::NOTHING, |checkpoint| checkpoint.in_blocks);
+        if let Some(checkpoint) = checkpoint {
+            restore(checkpoint, &mut core);
+        }
+        replay(&log, in_blocks, &mut core)?;
+        let kept = Kept {
+            shared: core.shared.clone(),
+            disk: checkpoints,
+            in_blocks,
+        };
+        Ok((Shard::new(core, log, self.metrics.clone()), kept))
     }
 }

@@ -1,14 +1,15 @@
 //! A request's samples, sorted by the shards that they go to.
 
 use std::fmt;
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::core::known::{Known, Place};
-use crate::core::record::SampleBatch;
-use crate::model::{Labels, TimeMs};
+use crate::core::record::{HistogramBatch, SampleBatch};
+use crate::model::{Histogram, Labels, TimeMs};
 use crate::wire::labels::parse;
-use crate::wire::{LabelError, LabelLimits, Sample, WireError};
+use crate::wire::{LabelError, LabelLimits, WireError};
 use crate::worker::shard::NewSeries;
 
 /// Reasons that are told; of what is more, only the number is.
@@ -48,7 +49,15 @@ impl fmt::Display for Rejected {
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     pub samples: SampleBatch,
+    pub histograms: HistogramBatch,
     pub new: Vec<NewSeries>,
+}
+
+impl Part {
+    /// Whether there is nothing to be written.
+    pub fn is_empty(&self) -> bool {
+        self.samples.is_empty() && self.histograms.is_empty() && self.new.is_empty()
+    }
 }
 
 /// Which times are taken in, both included.
@@ -71,6 +80,17 @@ pub(crate) struct Gather {
     limits: LabelLimits,
 }
 
+/// Where samples of a series go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// To a series that is known.
+    Known(Place),
+    /// To a new one of a shard, by its place among them.
+    New(usize, usize),
+    /// Nowhere: something is wrong with the series.
+    Refused,
+}
+
 /// Which of so many shards has the series with these labels.
 pub(crate) fn shard_of(labels: &Labels, shards: usize) -> usize {
     // For ever: it says in which log a series is.
@@ -89,35 +109,65 @@ impl Gather {
         }
     }
 
-    /// Adds samples of a series that is known.
-    ///
-    /// # Errors
-    /// Those of the samples.
+    /// Adds a sample.
     #[inline]
-    pub fn known(
-        &mut self,
-        place: Place,
-        samples: impl Iterator<Item = Result<Sample, WireError>>,
-    ) -> Result<(), WireError> {
+    pub fn put(&mut self, target: Target, time_ms: TimeMs, value: f64) {
+        if !self.admits(target, time_ms) {
+            return;
+        }
+        match target {
+            Target::Known(place) => {
+                let part = &mut self.parts[usize::from(place.shard)];
+                part.samples.push(place.number, time_ms, value);
+            }
+            Target::New(shard, at) => {
+                let new = &mut self.parts[shard].new[at];
+                new.samples.push((time_ms, value));
+            }
+            Target::Refused => unreachable!("what is refused is not admitted"),
+        }
+    }
+
+    /// Adds a native histogram.
+    pub fn put_histogram(&mut self, target: Target, time_ms: TimeMs, histogram: Arc<Histogram>) {
+        if !self.admits(target, time_ms) {
+            return;
+        }
+        match target {
+            Target::Known(place) => {
+                let part = &mut self.parts[usize::from(place.shard)];
+                part.histograms.push(place.number, time_ms, histogram);
+            }
+            Target::New(shard, at) => {
+                let new = &mut self.parts[shard].new[at];
+                new.histograms.push((time_ms, histogram));
+            }
+            Target::Refused => unreachable!("what is refused is not admitted"),
+        }
+    }
+
+    #[inline]
+    fn admits(&mut self, target: Target, time_ms: TimeMs) -> bool {
         let Bounds {
             oldest_ms,
             newest_ms,
         } = self.bounds;
-        for sample in samples {
-            let Sample { time_ms, value } = sample?;
-            if time_ms < oldest_ms || time_ms > newest_ms {
-                self.reject_time(time_ms);
-                continue;
-            }
+        let is_within = time_ms >= oldest_ms && time_ms <= newest_ms;
+        if is_within && !matches!(target, Target::Refused) {
             self.samples += 1;
-            let part = &mut self.parts[usize::from(place.shard)];
-            part.samples.push(place.number, time_ms, value);
+            return true;
         }
-        Ok(())
+        self.reject(target, time_ms);
+        false
     }
 
     #[cold]
-    fn reject_time(&mut self, time_ms: TimeMs) {
+    fn reject(&mut self, target: Target, time_ms: TimeMs) {
+        if matches!(target, Target::Refused) {
+            // Why was said when the series was.
+            self.rejected.samples += 1;
+            return;
+        }
         let side = match time_ms < self.bounds.oldest_ms {
             true => "too old: series.retention is over",
             false => "too far in the future: see series.future_max",
@@ -126,63 +176,50 @@ impl Gather {
             .add(1, format_args!("the time {time_ms} is {side}"));
     }
 
-    /// Adds samples of a series whose key is not known.
+    /// Where samples of a series go whose key is not known.
     ///
     /// # Errors
-    /// Those of the samples, and of a key that is not made of labels.
-    pub fn unknown(
-        &mut self,
-        known: &Known,
-        key: &[u8],
-        samples: impl Iterator<Item = Result<Sample, WireError>>,
-    ) -> Result<(), WireError> {
+    /// Those of a key that is not made of labels.
+    #[cold]
+    pub fn unknown(&mut self, known: &Known, key: &[u8]) -> Result<Target, WireError> {
         let mut pairs = Vec::new();
         match parse(key, &self.limits, &mut pairs) {
             Ok(()) => {}
             Err(LabelError::Wire(error)) => return Err(error),
             Err(error) => {
-                let count = samples.collect::<Result<Vec<_>, _>>()?.len();
-                self.rejected.add(count as u64, error);
-                return Ok(());
+                self.rejected.add(0, error);
+                return Ok(Target::Refused);
             }
         }
         let labels = Labels::from_sorted(pairs.into_iter());
         let alias = (labels.as_key().as_bytes() != key).then(|| Box::from(key));
-        self.labelled(known, labels, alias, samples)
+        Ok(self.labelled(known, labels, alias))
     }
 
-    /// Adds samples of a series of which the labels are known, and perhaps another way to write them.
-    ///
-    /// # Errors
-    /// Those of the samples.
-    pub fn labelled(
-        &mut self,
-        known: &Known,
-        labels: Labels,
-        alias: Option<Box<[u8]>>,
-        samples: impl Iterator<Item = Result<Sample, WireError>>,
-    ) -> Result<(), WireError> {
+    /// Where samples of a series go of which the labels are known, and perhaps another way to write them.
+    pub fn labelled(&mut self, known: &Known, labels: Labels, alias: Option<Box<[u8]>>) -> Target {
         if let Some(place) = known.series(&labels) {
             self.aliases.extend(alias.map(|alias| (labels, alias)));
-            return self.known(place, samples);
+            return Target::Known(place);
         }
-        let mut within = Vec::new();
-        for sample in samples {
-            let Sample { time_ms, value } = sample?;
-            match (self.bounds.oldest_ms..=self.bounds.newest_ms).contains(&time_ms) {
-                true => within.push((time_ms, value)),
-                false => self.reject_time(time_ms),
-            }
+        let shard = shard_of(&labels, self.parts.len());
+        let new = &mut self.parts[shard].new;
+        new.push(NewSeries {
+            labels,
+            alias,
+            samples: Vec::new(),
+            histograms: Vec::new(),
+        });
+        Target::New(shard, new.len() - 1)
+    }
+
+    /// What goes to each shard.
+    pub fn take_parts(&mut self) -> Vec<Part> {
+        let mut parts = std::mem::take(&mut self.parts);
+        for part in &mut parts {
+            let has_any = |new: &NewSeries| !new.samples.is_empty() || !new.histograms.is_empty();
+            part.new.retain(has_any);
         }
-        if !within.is_empty() {
-            self.samples += within.len() as u64;
-            let shard = shard_of(&labels, self.parts.len());
-            self.parts[shard].new.push(NewSeries {
-                labels,
-                alias,
-                samples: within,
-            });
-        }
-        Ok(())
+        parts
     }
 }

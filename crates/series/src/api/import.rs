@@ -3,11 +3,13 @@
 
 mod text;
 
+use std::sync::Arc;
+
 use egret_base::Limit;
 
 use super::Series;
 use super::gather::Rejected;
-use crate::api::write::Written;
+use crate::api::write::{Value, Written};
 use crate::config::SeriesConfig;
 use crate::error::SeriesError;
 use crate::model::{Labels, TimeMs};
@@ -24,7 +26,7 @@ const BATCH_SAMPLES: usize = 10_000;
 struct Batch<'s> {
     series: &'s Series,
     limits: LabelLimits,
-    samples: Vec<(Labels, TimeMs, f64)>,
+    samples: Vec<(Labels, TimeMs, Value)>,
     written: Written,
 }
 
@@ -54,9 +56,9 @@ impl<'s> Batch<'s> {
         &mut self,
         labels: Labels,
         time_ms: TimeMs,
-        value: f64,
+        value: impl Into<Value>,
     ) -> Result<(), SeriesError> {
-        self.samples.push((labels, time_ms, value));
+        self.samples.push((labels, time_ms, value.into()));
         match self.samples.len() < BATCH_SAMPLES {
             true => Ok(()),
             false => self.flush().await,
@@ -172,9 +174,9 @@ impl Series {
                 OtlpValue::Sample(sample) => {
                     batch.add(labels, sample.time_ms, sample.value).await?;
                 }
-                OtlpValue::Histogram(_) => {
-                    let reason = "native histograms are not kept yet";
-                    batch.written.rejected.add(1, reason);
+                OtlpValue::Histogram(histogram) => {
+                    let value = Value::Histogram(Arc::new(histogram.to_histogram()));
+                    batch.add(labels, histogram.time_ms, value).await?;
                 }
             }
         }

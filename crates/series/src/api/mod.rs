@@ -12,19 +12,25 @@ pub mod write;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use egret_base::{Clock, Entropy};
+use egret_log::Directory;
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 
 use crate::config::SeriesConfig;
 use crate::core::known::Known;
+use crate::core::promql::LabelMatcher;
+use crate::core::record::Deletion;
 use crate::error::SeriesError;
 use crate::metrics::Metrics;
-use crate::model::TimeMs;
-use crate::worker::shard::{Core, Shared, Submission};
+use crate::model::{Matcher, TimeMs};
+use crate::store::catalog::Catalog;
+use crate::worker::shard::Shared;
+use crate::worker::upkeep::{Job, Upkeep};
 use write::Buffers;
 
 /// What the engine stands on.
@@ -54,6 +60,10 @@ pub(crate) struct Inner {
     pub known: Arc<RwLock<Known>>,
     /// Known since the start.
     pub shards: OnceLock<Vec<Arc<Shared>>>,
+    /// All blocks; known since the start.
+    pub catalog: OnceLock<Arc<Catalog<Directory>>>,
+    /// What the upkeep is asked to do; none when it has not begun, or ends.
+    pub jobs: Mutex<Option<Sender<Job>>>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub stopping: AtomicBool,
     /// How many queries may be answered at a time.
@@ -76,6 +86,8 @@ impl Series {
                 metrics: Arc::new(Metrics::register(registry)),
                 known: Arc::new(RwLock::new(Known::new(u64::from_le_bytes(seed)))),
                 shards: OnceLock::new(),
+                catalog: OnceLock::new(),
+                jobs: Mutex::default(),
                 threads: Mutex::default(),
                 stopping: AtomicBool::new(false),
                 queries: Arc::new(Semaphore::new(queries)),
@@ -88,6 +100,47 @@ impl Series {
     /// The settings in force.
     pub fn config(&self) -> &SeriesConfig {
         &self.inner.config
+    }
+
+    /// Writes everything that is only in the log and in memory to blocks.
+    ///
+    /// # Errors
+    /// [`SeriesError::Block`] and others of writing.
+    pub async fn flush(&self) -> Result<(), SeriesError> {
+        let flush = |upkeep: &mut Upkeep| upkeep.flush_all();
+        self.inner.job(flush).await
+    }
+
+    /// Deletes the samples, from first to last time, of series that one of the selectors takes. Those that come later
+    /// are not concerned, whatever their time. The space is given back when blocks are merged.
+    ///
+    /// # Errors
+    /// [`SeriesError::Invalid`] without a selector, [`SeriesError::Query`] for a malformed regular expression, and
+    /// others of writing.
+    pub async fn delete(
+        &self,
+        selectors: Vec<Vec<Matcher>>,
+        (start, end): (TimeMs, TimeMs),
+    ) -> Result<(), SeriesError> {
+        if selectors.is_empty() {
+            return Err(SeriesError::Invalid {
+                what: "match[]",
+                reason: "name the series to delete".to_owned(),
+            });
+        }
+        for matcher in selectors.iter().flatten() {
+            LabelMatcher::new(matcher.clone())?;
+        }
+        for matchers in selectors {
+            let deletion = Deletion {
+                matchers,
+                start,
+                end,
+            };
+            let delete = |upkeep: &mut Upkeep| upkeep.delete(deletion);
+            self.inner.job(delete).await?;
+        }
+        Ok(())
     }
 
     /// The present time, in milliseconds.
@@ -109,6 +162,25 @@ impl Inner {
         known.map(Vec::as_slice).ok_or(SeriesError::Stopping)
     }
 
+    pub fn catalog(&self) -> Result<&Arc<Catalog<Directory>>, SeriesError> {
+        self.catalog.get().ok_or(SeriesError::Stopping)
+    }
+
+    /// Has something done by the thread of the upkeep, when nothing else is going on there.
+    pub async fn job<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&mut Upkeep) -> Result<R, SeriesError> + Send + 'static,
+    ) -> Result<R, SeriesError> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let job: Job = Box::new(move |upkeep: &mut Upkeep| {
+            // Whoever asked may have gone away.
+            let _ = tell.send(job(upkeep));
+        });
+        let jobs = lock(&self.jobs).clone().ok_or(SeriesError::Stopping)?;
+        jobs.send(job).map_err(|_| SeriesError::Stopping)?;
+        told.await.map_err(|_| SeriesError::Stopping)?
+    }
+
     /// Why a shard takes nothing in.
     pub fn why_ended(&self, shard: &Shared) -> SeriesError {
         shard
@@ -116,22 +188,6 @@ impl Inner {
             .get()
             .cloned()
             .unwrap_or(SeriesError::Stopping)
-    }
-
-    /// Has something done by a shard's thread, between two appends.
-    pub async fn ask<R: Send + 'static>(
-        &self,
-        shard: &Shared,
-        ask: impl FnOnce(&mut Core) -> R + Send + 'static,
-    ) -> Result<R, SeriesError> {
-        let (tell, told) = tokio::sync::oneshot::channel();
-        let ask = Submission::Ask(Box::new(move |core: &mut Core| {
-            // Whoever asked may have gone away.
-            let _ = tell.send(ask(core));
-        }));
-        let pushed = shard.inbox.push_always(ask);
-        pushed.map_err(|_| self.why_ended(shard))?;
-        told.await.map_err(|_| self.why_ended(shard))
     }
 }
 

@@ -1,21 +1,21 @@
 //! Samples come in.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use egret_log::Refused;
 
-use super::gather::{Bounds, Gather, Part, Rejected};
+use super::gather::{Bounds, Gather, Part, Rejected, Target};
 use super::{Inner, Series, lock};
 use crate::core::known::KeyId;
-use crate::core::record::SampleBatch;
 use crate::error::SeriesError;
 use crate::metrics::Component;
-use crate::model::{Labels, TimeMs};
-use crate::wire::remote_write_v1::{Entry, WriteRequest};
+use crate::model::{Histogram, Labels, TimeMs};
+use crate::wire::histogram::Histograms;
+use crate::wire::remote_write_v1::{self, Entry, WriteRequest};
 use crate::wire::remote_write_v2::{KeyMemory, Request, SymbolMemory};
 use crate::wire::snappy::Snappy;
-use crate::wire::{LabelLimits, Sample};
+use crate::wire::{LabelLimits, Sample, WireError, WireHistogram};
 use crate::worker::shard::{Submission, Write};
 use crate::worker::ticket::{Outcome, Ticket};
 
@@ -28,6 +28,21 @@ pub struct Written {
     pub late: u64,
     /// The others.
     pub rejected: Rejected,
+}
+
+/// The value of a sample.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// A number.
+    Number(f64),
+    /// A native histogram.
+    Histogram(Arc<Histogram>),
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Number(value)
+    }
 }
 
 /// Memory that a request needs while it is read.
@@ -73,7 +88,7 @@ impl Series {
     /// As [`Series::remote_write_v1`].
     pub async fn append(
         &self,
-        samples: impl IntoIterator<Item = (Labels, TimeMs, f64)> + Clone + Send,
+        samples: impl IntoIterator<Item = (Labels, TimeMs, impl Into<Value>)> + Clone + Send,
     ) -> Result<Written, SeriesError> {
         let inner = &self.inner;
         for _ in 0..TRIES {
@@ -123,13 +138,16 @@ impl Inner {
 
     fn gather_labelled(
         &self,
-        samples: impl IntoIterator<Item = (Labels, TimeMs, f64)>,
+        samples: impl IntoIterator<Item = (Labels, TimeMs, impl Into<Value>)>,
     ) -> Result<Gather, SeriesError> {
         let mut gather = self.new_gather()?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         for (labels, time_ms, value) in samples {
-            let sample = std::iter::once(Ok(Sample { time_ms, value }));
-            gather.labelled(&known, labels, None, sample)?;
+            let target = gather.labelled(&known, labels, None);
+            match value.into() {
+                Value::Number(value) => gather.put(target, time_ms, value),
+                Value::Histogram(histogram) => gather.put_histogram(target, time_ms, histogram),
+            }
         }
         Ok(gather)
     }
@@ -168,10 +186,11 @@ impl Inner {
         'request: loop {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
             for _ in 0..LOOKUPS {
-                if let Some((id, key)) = last.and_then(|last| known.after(last))
+                let predicted = last.and_then(|last| known.after(last));
+                if let Some((id, key)) = predicted
                     && let Some(series) = request.next_if(key)?
                 {
-                    gather.known(known.place(id), series.samples())?;
+                    gather_series_v1(&mut gather, Target::Known(known.place(id)), &series)?;
                     last = Some(id);
                     continue;
                 }
@@ -181,10 +200,11 @@ impl Inner {
                     Some(Entry::Series(series)) => series,
                 };
                 let found = known.find(&series.labels);
-                match found {
-                    Some(id) => gather.known(known.place(id), series.samples())?,
-                    None => gather.unknown(&known, &series.labels, series.samples())?,
-                }
+                let target = match found {
+                    Some(id) => Target::Known(known.place(id)),
+                    None => gather.unknown(&known, &series.labels)?,
+                };
+                gather_series_v1(&mut gather, target, &series)?;
                 if let (Some(last), Some(id)) = (last, found) {
                     known.note_after(last, id);
                 }
@@ -205,9 +225,16 @@ impl Inner {
                     break 'request;
                 };
                 let key = series.key(key)?;
-                match known.find(key) {
-                    Some(id) => gather.known(known.place(id), series.samples())?,
-                    None => gather.unknown(&known, key, series.samples())?,
+                let target = match known.find(key) {
+                    Some(id) => Target::Known(known.place(id)),
+                    None => gather.unknown(&known, key)?,
+                };
+                for sample in series.samples() {
+                    let Sample { time_ms, value } = sample?;
+                    gather.put(target, time_ms, value);
+                }
+                if series.has_histograms() {
+                    gather_histograms(&mut gather, target, series.histograms())?;
                 }
             }
         }
@@ -224,7 +251,7 @@ impl Inner {
                 known.add_alias(&labels, &alias);
             }
         }
-        let outcome = self.hand_over(gather.parts).await?;
+        let outcome = self.hand_over(gather.take_parts()).await?;
         if outcome.nowhere > 0 {
             return Ok(None);
         }
@@ -253,12 +280,12 @@ impl Inner {
         let shards = self.shards()?;
         let began = Instant::now();
         let (ticket, told) = Ticket::new(pieces.len());
-        for (shard, Part { samples, new }) in pieces {
-            let ticket = ticket.clone();
+        for (shard, part) in pieces {
             let write = Write {
-                samples,
-                new,
-                ticket,
+                samples: part.samples,
+                histograms: part.histograms,
+                new: part.new,
+                ticket: ticket.clone(),
             };
             let bytes = write.log_bytes();
             let ticket = write.ticket.clone();
@@ -288,6 +315,36 @@ impl Inner {
     }
 }
 
+#[inline]
+fn gather_series_v1(
+    gather: &mut Gather,
+    target: Target,
+    series: &remote_write_v1::Series<'_>,
+) -> Result<(), WireError> {
+    for sample in series.samples() {
+        let Sample { time_ms, value } = sample?;
+        gather.put(target, time_ms, value);
+    }
+    if series.has_histograms() {
+        gather_histograms(gather, target, series.histograms())?;
+    }
+    Ok(())
+}
+
+#[cold]
+fn gather_histograms(
+    gather: &mut Gather,
+    target: Target,
+    mut histograms: Histograms<'_>,
+) -> Result<(), WireError> {
+    let mut read = WireHistogram::default();
+    while histograms.read(&mut read)? {
+        let histogram = Arc::new(read.to_histogram());
+        gather.put_histogram(target, read.time_ms, histogram);
+    }
+    Ok(())
+}
+
 /// Samples that are written together at most: one append takes several times as many.
 const PIECE_SAMPLES: usize = 100_000;
 
@@ -301,17 +358,17 @@ fn split(mut part: Part) -> Vec<Part> {
         let samples = part.samples.split_off(part.samples.len() - PIECE_SAMPLES);
         pieces.push(Part {
             samples,
-            new: Vec::new(),
+            ..Part::default()
         });
     }
     while part.new.len() > PIECE_SERIES {
         let new = part.new.split_off(part.new.len() - PIECE_SERIES);
         pieces.push(Part {
-            samples: SampleBatch::default(),
             new,
+            ..Part::default()
         });
     }
-    if !part.samples.is_empty() || !part.new.is_empty() {
+    if !part.is_empty() {
         pieces.push(part);
     }
     // What came first is written first.

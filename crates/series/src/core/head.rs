@@ -174,13 +174,13 @@ impl Head {
         }
     }
 
-    /// Takes out the samples of a series that are in a block now: those of `captured` that `flushed` names.
-    pub fn release(&mut self, number: u64, captured: &Parts, flushed: &Flushed) {
+    /// Takes out the samples of a series that are in a block now.
+    pub fn release(&mut self, number: u64, flushed: &Flushed) {
         let Some(slot) = self.slot(number) else {
             return;
         };
         let mut parts = slot.series.parts();
-        let freed = parts.release(captured, flushed);
+        let freed = parts.release(flushed);
         let is_closed = parts.chunks.is_empty();
         drop(parts);
         if is_closed {
@@ -199,6 +199,20 @@ impl Head {
         drop(parts);
         self.chunk_bytes += grown;
         Some(captured)
+    }
+
+    /// Takes the samples of a series from first to last time out for good. Nothing of it may be captured.
+    pub fn delete(&mut self, number: u64, start: TimeMs, end: TimeMs) {
+        let Some(slot) = self.slot(number) else {
+            return;
+        };
+        let mut parts = slot.series.parts();
+        let before = parts.chunk_bytes();
+        let appender = parts.delete(start, end);
+        let after = parts.chunk_bytes();
+        drop(parts);
+        slot.appender = appender;
+        self.chunk_bytes = self.chunk_bytes - before + after;
     }
 
     /// Takes out a series.
@@ -234,7 +248,7 @@ const TIDY_PAGE: usize = 1_024;
 
 /// What of a series' samples was written to blocks: so many chunks and so many samples of the one after them, and
 /// so many of the chunks that came late.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Flushed {
     /// Whole chunks, from the first on.
     pub chunks: usize,
@@ -242,8 +256,15 @@ pub struct Flushed {
     pub samples: usize,
     /// Chunks that came late, from the first on.
     pub late_chunks: usize,
-    /// Native histograms, from the first on.
-    pub histograms: usize,
+    /// Native histograms.
+    pub histograms: Vec<(TimeMs, Arc<Histogram>)>,
+}
+
+impl Flushed {
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.chunks == 0 && self.samples == 0 && self.late_chunks == 0 && self.histograms.is_empty()
+    }
 }
 
 impl Slot {

@@ -6,17 +6,24 @@
 //! |---|---|
 //! | 1 | series: for each its number (varint, the difference from the one before) and its labels (length, bytes) |
 //! | 2 | samples: how many; then the numbers of their series (zigzag of the difference from the one before), their times (likewise), their values (8 bytes each) |
+//! | 3 | native histograms: how many; the numbers of their series and their times as of samples; then all of them as in a block ([`histograms`]) |
+//! | 4 | a deletion: first and last time (zigzag), then its matchers: for each a byte for how it compares, name and value (length, bytes) |
 //!
 //! Varints are LEB128; what is 8 bytes is little endian. A reader refuses what it does not know.
 
+use std::sync::Arc;
+
 use egret_base::codec::{Malformed, Reader, put_bytes, put_varint, unzigzag, zigzag};
 
-use crate::model::TimeMs;
+use super::block::histograms;
+use crate::model::{Histogram, MatchOp, Matcher, TimeMs};
 
 const WHAT: &str = "a record of the series log";
 
 const SERIES: u8 = 1;
 const SAMPLES: u8 = 2;
+const HISTOGRAMS: u8 = 3;
+const DELETION: u8 = 4;
 
 /// Samples as columns of equal length: the `n`-th of each belong together.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,19 +108,124 @@ pub fn put_series<'a>(record: &mut Vec<u8>, series: impl Iterator<Item = (u64, &
 pub fn put_samples(record: &mut Vec<u8>, samples: &SampleBatch) {
     record.push(SAMPLES);
     put_varint(record, samples.len() as u64);
+    put_columns(record, &samples.series, &samples.times_ms);
+    for value in &samples.values {
+        record.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+fn put_columns(record: &mut Vec<u8>, series: &[u64], times_ms: &[TimeMs]) {
     let mut last = 0;
-    for number in &samples.series {
+    for number in series {
         put_varint(record, zigzag(number.wrapping_sub(last) as i64));
         last = *number;
     }
     let mut last = 0_i64;
-    for time_ms in &samples.times_ms {
+    for time_ms in times_ms {
         put_varint(record, zigzag(time_ms.wrapping_sub(last)));
         last = *time_ms;
     }
-    for value in &samples.values {
-        record.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Native histograms as columns of equal length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HistogramBatch {
+    /// Numbers of series in their shard.
+    pub series: Vec<u64>,
+    /// When.
+    pub times_ms: Vec<TimeMs>,
+    /// What.
+    pub histograms: Vec<Arc<Histogram>>,
+}
+
+impl HistogramBatch {
+    /// Adds a histogram.
+    pub fn push(&mut self, series: u64, time_ms: TimeMs, histogram: Arc<Histogram>) {
+        self.series.push(series);
+        self.times_ms.push(time_ms);
+        self.histograms.push(histogram);
     }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+
+    /// Leaves out histograms whose times are not wanted.
+    pub fn retain(&mut self, wanted: impl Fn(TimeMs) -> bool) {
+        let all = std::mem::take(self);
+        for (series, time_ms, histogram) in all.iter().filter(|(_, time_ms, _)| wanted(*time_ms)) {
+            self.push(series, time_ms, histogram.clone());
+        }
+    }
+
+    /// Every histogram.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, TimeMs, &Arc<Histogram>)> {
+        let all = self.series.iter().zip(&self.times_ms).zip(&self.histograms);
+        all.map(|((series, time_ms), histogram)| (*series, *time_ms, histogram))
+    }
+}
+
+/// Appends the record of native histograms.
+pub fn put_histograms(record: &mut Vec<u8>, batch: &HistogramBatch) {
+    record.push(HISTOGRAMS);
+    put_varint(record, batch.len() as u64);
+    put_columns(record, &batch.series, &batch.times_ms);
+    histograms::encode(&batch.histograms, record);
+}
+
+/// Samples to be taken out: those of the series for which all matchers hold, from first to last time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// Which series.
+    pub matchers: Vec<Matcher>,
+    /// The first time.
+    pub start: TimeMs,
+    /// The last time, which is included.
+    pub end: TimeMs,
+}
+
+const OPS: [MatchOp; 4] = [
+    MatchOp::Equal,
+    MatchOp::NotEqual,
+    MatchOp::Matches,
+    MatchOp::NotMatches,
+];
+
+/// Appends the record of a deletion.
+pub fn put_deletion(record: &mut Vec<u8>, deletion: &Deletion) {
+    record.push(DELETION);
+    put_varint(record, zigzag(deletion.start));
+    put_varint(record, zigzag(deletion.end));
+    for matcher in &deletion.matchers {
+        let op = OPS.iter().position(|op| *op == matcher.op);
+        record.push(op.expect("every operator is listed") as u8);
+        put_bytes(record, matcher.name.as_bytes());
+        put_bytes(record, matcher.value.as_bytes());
+    }
+}
+
+fn take_deletion(mut reader: Reader<'_>) -> Result<Deletion, Malformed> {
+    let (start, end) = (unzigzag(reader.varint()?), unzigzag(reader.varint()?));
+    let mut matchers = Vec::new();
+    while !reader.rest().is_empty() {
+        let op = OPS.get(usize::from(reader.u8()?));
+        matchers.push(Matcher {
+            op: *op.ok_or(reader.malformed())?,
+            name: reader.text()?.into(),
+            value: reader.text()?.into(),
+        });
+    }
+    Ok(Deletion {
+        matchers,
+        start,
+        end,
+    })
 }
 
 /// A record, read.
@@ -123,6 +235,10 @@ pub enum Record<'a> {
     Series(Vec<(u64, &'a [u8])>),
     /// Samples, in the buffer that was given.
     Samples,
+    /// Native histograms.
+    Histograms(HistogramBatch),
+    /// Samples that are there are to be taken out.
+    Deletion(Deletion),
 }
 
 /// Reads a record; samples come into `columns`, which is emptied before.
@@ -134,6 +250,8 @@ pub fn take<'a>(record: &'a [u8], columns: &mut SampleBatch) -> Result<Record<'a
     match reader.u8()? {
         SERIES => take_series(reader).map(Record::Series),
         SAMPLES => take_samples(reader, columns).map(|()| Record::Samples),
+        HISTOGRAMS => take_histograms(reader).map(Record::Histograms),
+        DELETION => take_deletion(reader).map(Record::Deletion),
         _ => Err(reader.malformed()),
     }
 }
@@ -156,16 +274,12 @@ fn take_samples(mut reader: Reader<'_>, columns: &mut SampleBatch) -> Result<(),
     if count > reader.rest().len() / 10 {
         return Err(reader.malformed());
     }
-    let mut last = 0_u64;
-    for _ in 0..count {
-        last = last.wrapping_add(unzigzag(reader.varint()?) as u64);
-        columns.series.push(last);
-    }
-    let mut last = 0_i64;
-    for _ in 0..count {
-        last = last.wrapping_add(unzigzag(reader.varint()?));
-        columns.times_ms.push(last);
-    }
+    take_columns(
+        &mut reader,
+        count,
+        &mut columns.series,
+        &mut columns.times_ms,
+    )?;
     for _ in 0..count {
         columns.values.push(reader.u64()?);
     }
@@ -173,6 +287,36 @@ fn take_samples(mut reader: Reader<'_>, columns: &mut SampleBatch) -> Result<(),
         [] => Ok(()),
         _ => Err(reader.malformed()),
     }
+}
+
+fn take_columns(
+    reader: &mut Reader<'_>,
+    count: usize,
+    series: &mut Vec<u64>,
+    times_ms: &mut Vec<TimeMs>,
+) -> Result<(), Malformed> {
+    let mut last = 0_u64;
+    for _ in 0..count {
+        last = last.wrapping_add(unzigzag(reader.varint()?) as u64);
+        series.push(last);
+    }
+    let mut last = 0_i64;
+    for _ in 0..count {
+        last = last.wrapping_add(unzigzag(reader.varint()?));
+        times_ms.push(last);
+    }
+    Ok(())
+}
+
+fn take_histograms(mut reader: Reader<'_>) -> Result<HistogramBatch, Malformed> {
+    let count: usize = reader.small()?;
+    if count > reader.rest().len() / 2 {
+        return Err(reader.malformed());
+    }
+    let mut batch = HistogramBatch::default();
+    take_columns(&mut reader, count, &mut batch.series, &mut batch.times_ms)?;
+    histograms::decode(reader.rest(), count, &mut batch.histograms)?;
+    Ok(batch)
 }
 
 #[cfg(test)]

@@ -37,6 +37,15 @@ impl SeriesSamples {
         self.len() == 0
     }
 
+    /// Adds samples that come after those that are there.
+    pub fn append(&mut self, mut later: Self) {
+        self.times_ms.append(&mut later.times_ms);
+        self.values.append(&mut later.values);
+        self.histogram_times_ms
+            .append(&mut later.histogram_times_ms);
+        self.histograms.append(&mut later.histograms);
+    }
+
     /// Brings the numbers into order. Of several at one time the one that stood last counts.
     pub fn sort_numbers(&mut self) {
         sort(&mut self.times_ms, &mut self.values);

@@ -9,21 +9,24 @@ use crate::core::head::HeadSeries;
 use crate::core::index::FRESH_MAX;
 use crate::core::record::{self, Record, SampleBatch};
 use crate::error::SeriesError;
-use crate::model::{Labels, TimeMs};
+use crate::model::Labels;
+use crate::store::checkpoint::{Checkpoint, InBlocks};
 
-/// What blocks have already of a log: the samples before `end` of records below `seq`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct InBlocks {
-    pub seq: Seq,
-    pub end: TimeMs,
+/// Begins with the series of a checkpoint.
+pub(crate) fn restore(checkpoint: Checkpoint, core: &mut Core) {
+    for piece in checkpoint.series.chunks(FRESH_MAX) {
+        let add = |(number, labels): &(u64, Labels)| core.add(*number, labels.clone());
+        let added: Vec<_> = piece.iter().map(add).collect();
+        core.shared.index.add(added.into_iter());
+        build_index(core);
+    }
+    core.head.skip_numbers(checkpoint.next_number);
 }
 
-impl InBlocks {
-    /// Nothing.
-    pub const NOTHING: Self = Self {
-        seq: Seq::FIRST,
-        end: TimeMs::MIN,
-    };
+fn build_index(core: &Core) {
+    while let Some(work) = core.shared.index.work(FRESH_MAX) {
+        core.shared.index.carry_out(work);
+    }
 }
 
 /// Does again what the records of a log say. Samples that blocks have are passed over, and so are those of series
@@ -47,12 +50,20 @@ pub(crate) fn replay<L: Log>(
         match taken {
             Record::Series(series) => add_series(core, seq, series)?,
             Record::Samples => {
-                core.note(seq, &batch);
+                core.note(seq, &batch.times_ms);
                 if seq < in_blocks.seq {
                     batch.retain(|time_ms| time_ms >= in_blocks.end);
                 }
                 // What became of them was told when they came.
                 let _ = core.take(&batch);
+            }
+            Record::Deletion(deletion) => core.delete(&deletion),
+            Record::Histograms(mut batch) => {
+                core.note(seq, &batch.times_ms);
+                if seq < in_blocks.seq {
+                    batch.retain(|time_ms| time_ms >= in_blocks.end);
+                }
+                let _ = core.take_histograms(&batch);
             }
         }
         core.next = seq.plus(1);
@@ -85,10 +96,6 @@ fn add_series(core: &mut Core, seq: Seq, series: Vec<(u64, &[u8])>) -> Result<()
         });
     }
     core.shared.index.add(added.into_iter());
-    while core.shared.index.fresh() >= FRESH_MAX
-        && let Some(work) = core.shared.index.work(FRESH_MAX)
-    {
-        core.shared.index.carry_out(work);
-    }
+    build_index(core);
     Ok(())
 }

@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -16,16 +17,19 @@ use super::ticket::{Outcome, Ticket};
 use crate::core::head::{Head, HeadSeries, Taken};
 use crate::core::index::Index;
 use crate::core::known::{Known, Place};
-use crate::core::record::{self, SampleBatch};
+use crate::core::promql::LabelMatcher;
+use crate::core::record::{self, Deletion, HistogramBatch, SampleBatch};
 use crate::error::SeriesError;
 use crate::metrics::{Component, Metrics};
-use crate::model::{Labels, TimeMs};
+use crate::model::{Histogram, Labels, TimeMs};
 
 /// What others know of a shard.
 pub(crate) struct Shared {
     pub number: u16,
     pub inbox: Inbox<Submission>,
     pub index: Index,
+    /// Whether a series may be there twice: it was let go, and came again before a restart.
+    pub has_twins: AtomicBool,
     /// Why the shard has ended, where nobody stopped it.
     pub failure: OnceLock<SeriesError>,
 }
@@ -37,12 +41,14 @@ pub(crate) struct NewSeries {
     /// The bytes by which it came, where they are not those of its labels.
     pub alias: Option<Box<[u8]>>,
     pub samples: Vec<(TimeMs, f64)>,
+    pub histograms: Vec<(TimeMs, Arc<Histogram>)>,
 }
 
 /// What of a request goes to one shard.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub samples: SampleBatch,
+    pub histograms: HistogramBatch,
     pub new: Vec<NewSeries>,
     pub ticket: Arc<Ticket>,
 }
@@ -53,6 +59,7 @@ pub(crate) type Ask = Box<dyn FnOnce(&mut Core) + Send>;
 /// What waits for a shard.
 pub(crate) enum Submission {
     Write(Write),
+    Delete(Arc<Deletion>, Arc<Ticket>),
     Ask(Ask),
 }
 
@@ -62,11 +69,20 @@ const SAMPLE_BYTES_MAX: usize = 10 + 10 + 8;
 impl Write {
     /// What it takes in the log, at most.
     pub fn log_bytes(&self) -> usize {
-        let new = self
-            .new
-            .iter()
-            .map(|new| new.labels.as_key().len() + 20 + new.samples.len() * SAMPLE_BYTES_MAX);
-        64 + self.samples.len() * SAMPLE_BYTES_MAX + new.sum::<usize>()
+        let of_histograms = |all: &mut dyn Iterator<Item = &Arc<Histogram>>| -> usize {
+            all.map(|histogram| SAMPLE_BYTES_MAX + histogram.encoded_bytes_max())
+                .sum()
+        };
+        let new = self.new.iter().map(|new| {
+            let histograms = &mut new.histograms.iter().map(|(_, histogram)| histogram);
+            new.labels.as_key().len()
+                + 20
+                + new.samples.len() * SAMPLE_BYTES_MAX
+                + of_histograms(histograms)
+        });
+        128 + self.samples.len() * SAMPLE_BYTES_MAX
+            + of_histograms(&mut self.histograms.histograms.iter())
+            + new.sum::<usize>()
     }
 }
 
@@ -130,12 +146,41 @@ impl Core {
         self.head.add(series.clone());
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.renumber(&labels, place);
+        self.shared.has_twins.store(true, Ordering::Relaxed);
         series
     }
 
+    /// Takes samples out. Nothing is being written to blocks meanwhile.
+    pub fn delete(&mut self, deletion: &Deletion) {
+        let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
+        let Ok(matchers) = matchers.collect::<Result<Vec<_>, _>>() else {
+            // Such a deletion is refused when it is asked for.
+            return;
+        };
+        let mut series = Vec::new();
+        self.shared.index.view().select(&matchers, &mut series);
+        for series in series {
+            self.head
+                .delete(series.number, deletion.start, deletion.end);
+        }
+    }
+
+    /// Takes out those of some series that have no samples, and returns their numbers.
+    pub fn remove_empty(&mut self, numbers: &[u64]) -> Vec<u64> {
+        let is_empty = |number: &u64| {
+            let series = self.head.series(*number);
+            series.is_some_and(|series| series.now().is_empty())
+        };
+        let empty: Vec<u64> = numbers.iter().copied().filter(is_empty).collect();
+        for number in &empty {
+            self.head.remove(*number);
+        }
+        empty
+    }
+
     /// Notes which samples are in a record.
-    pub fn note(&mut self, record: Seq, samples: &SampleBatch) {
-        let newest_ms = samples.times_ms.iter().copied().max();
+    pub fn note(&mut self, record: Seq, times_ms: &[TimeMs]) {
+        let newest_ms = times_ms.iter().copied().max();
         let newest_ms = newest_ms.unwrap_or(TimeMs::MIN);
         self.newest_ms = self.newest_ms.max(newest_ms);
         let before = record.plus(1);
@@ -178,6 +223,26 @@ impl Core {
             let series = self.head.series(samples.series[at])?;
             Some((series.labels.clone(), samples.times_ms[at]))
         });
+        outcome
+    }
+
+    /// Adds native histograms to the head.
+    pub fn take_histograms(&mut self, batch: &HistogramBatch) -> Outcome {
+        let mut outcome = Outcome::default();
+        for (number, time_ms, histogram) in batch.iter() {
+            match self.head.take_histogram(number, time_ms, histogram.clone()) {
+                Taken::InOrder => {}
+                Taken::Late => outcome.late += 1,
+                Taken::Same => outcome.same += 1,
+                Taken::Nowhere => outcome.nowhere += 1,
+                Taken::Conflict => {
+                    outcome.conflicts += 1;
+                    let series = self.head.series(number);
+                    let labels = series.map(|series| (series.labels.clone(), time_ms));
+                    outcome.first_conflict = outcome.first_conflict.or(labels);
+                }
+            }
+        }
         outcome
     }
 }
@@ -235,8 +300,11 @@ impl<L: Log + 'static> Shard<L> {
         shared.inbox.take_all(&mut waiting, None);
         let error = failure.clone().unwrap_or(SeriesError::Stopping);
         for submission in waiting {
-            if let Submission::Write(write) = submission {
-                write.ticket.done(Err(error.clone()));
+            match submission {
+                Submission::Write(Write { ticket, .. }) | Submission::Delete(_, ticket) => {
+                    ticket.done(Err(error.clone()));
+                }
+                Submission::Ask(_) => {}
             }
         }
         failure.map_or(Ok(()), Err)
@@ -277,6 +345,14 @@ impl<L: Log + 'static> Shard<L> {
                     writes.push(write);
                     done
                 }
+                Submission::Delete(deletion, ticket) => {
+                    bytes = 0;
+                    let done = self.commit(&mut writes);
+                    match done.is_ok() {
+                        true => self.delete(&deletion, &ticket),
+                        false => done,
+                    }
+                }
                 Submission::Ask(ask) => {
                     let done = self.commit(&mut writes);
                     bytes = 0;
@@ -309,6 +385,28 @@ impl<L: Log + 'static> Shard<L> {
         Ok(())
     }
 
+    fn delete(&mut self, deletion: &Deletion, ticket: &Ticket) -> Result<(), LogError> {
+        self.batch
+            .push_with(|body| record::put_deletion(body, deletion));
+        match self.append() {
+            Ok(()) => {
+                self.core.next = self.log.next();
+                self.core.delete(deletion);
+                ticket.done(Ok(Outcome::default()));
+                Ok(())
+            }
+            Err(error @ LogError::Full { .. }) => {
+                self.batch.clear();
+                ticket.done(Err(error.into()));
+                Ok(())
+            }
+            Err(error) => {
+                ticket.done(Err(error.clone().into()));
+                Err(error)
+            }
+        }
+    }
+
     /// Writes requests with one append, adds them to the head, and tells who waits.
     fn commit(&mut self, writes: &mut Vec<Write>) -> Result<(), LogError> {
         if writes.is_empty() {
@@ -336,11 +434,16 @@ impl<L: Log + 'static> Shard<L> {
         self.unlogged.clear();
         let logged = Instant::now();
         self.metrics.took(Component::Log, logged - encoded);
-        let first = self.core.next.plus(records - writes.len() as u64);
-        for (at, write) in writes.drain(..).enumerate() {
-            self.core.note(first.plus(at as u64), &write.samples);
-            let outcome = self.core.take(&write.samples);
-            let added = write.samples.len() as u64 - outcome.same - outcome.conflicts;
+        let last = self.core.next.plus(records - 1);
+        for write in writes.drain(..) {
+            self.core.note(last, &write.samples.times_ms);
+            let mut outcome = self.core.take(&write.samples);
+            if !write.histograms.is_empty() {
+                self.core.note(last, &write.histograms.times_ms);
+                outcome.add(self.core.take_histograms(&write.histograms));
+            }
+            let count = write.samples.len() + write.histograms.len();
+            let added = count as u64 - outcome.same - outcome.conflicts;
             self.metrics.samples.inc_by(added);
             self.metrics.late.inc_by(outcome.late);
             write.ticket.done(Ok(outcome));
@@ -379,6 +482,9 @@ impl<L: Log + 'static> Shard<L> {
                 for (time_ms, value) in new.samples {
                     write.samples.push(number, time_ms, value);
                 }
+                for (time_ms, histogram) in new.histograms {
+                    write.histograms.push(number, time_ms, histogram);
+                }
             }
         }
         let added = &self.unlogged[before..];
@@ -400,8 +506,14 @@ impl<L: Log + 'static> Shard<L> {
             });
         }
         for write in writes {
-            self.batch
-                .push_with(|body| record::put_samples(body, &write.samples));
+            if !write.samples.is_empty() {
+                self.batch
+                    .push_with(|body| record::put_samples(body, &write.samples));
+            }
+            if !write.histograms.is_empty() {
+                self.batch
+                    .push_with(|body| record::put_histograms(body, &write.histograms));
+            }
         }
         self.batch.len() as u64
     }

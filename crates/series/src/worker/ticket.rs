@@ -23,7 +23,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    fn add(&mut self, other: Outcome) {
+    pub fn add(&mut self, other: Outcome) {
         self.late += other.late;
         self.same += other.same;
         self.conflicts += other.conflicts;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use egret_base::lifecycle::Service;
 use egret_base::{ManualClock, SystemEntropy, Timestamp};
 use egret_series::core::promql::{QueryResult, SampleValue};
-use egret_series::model::Labels;
+use egret_series::model::{Labels, MatchOp, Matcher};
 use egret_series::wire::{Sample, encode, snappy};
 use egret_series::{Options, QueryOptions, Series, SeriesConfig, When};
 use prometheus_client::registry::Registry;
@@ -182,5 +182,156 @@ async fn labels_in_any_order_are_one_series() {
         ask(&series, "count_over_time(a[1m])", NOW_MS).await[0].1,
         10.0
     );
+    series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_head_and_log_together_have_every_sample_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig {
+        shards: 2,
+        ..SeriesConfig::default()
+    };
+    let mut series = started(&directory, config.clone()).await;
+    let names: Vec<String> = (0..300).map(|n| format!("host-{n}")).collect();
+    // Ten hours, a sample a minute; blocks are written twice on the way, and after that some come late.
+    let minutes = 600;
+    let write = async |series: &Series, minute: i64, hosts: std::ops::Range<usize>| {
+        let at = NOW_MS - (minutes - minute) * 60_000;
+        let labels: Vec<_> = names[hosts]
+            .iter()
+            .map(|name| [("__name__", "load"), ("host", &**name)])
+            .collect();
+        let samples = [(at, minute as f64)];
+        let all: Vec<_> = labels
+            .iter()
+            .map(|pairs| (&pairs[..], &samples[..]))
+            .collect();
+        let written = series
+            .remote_write_v1(&body(&all))
+            .await
+            .expect("it is written");
+        assert_eq!(written.rejected.samples, 0, "{:?}", written.rejected);
+    };
+    for minute in 0..minutes {
+        write(&series, minute, 10..300).await;
+        if minute == 200 || minute == 400 {
+            series.flush().await.expect("it is flushed");
+            let counted = ask(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;
+            assert_eq!(counted[0].1, 290.0 * (minute + 1) as f64);
+        }
+        if minute == 300 {
+            series.stop().await;
+            series = started(&directory, config.clone()).await;
+        }
+    }
+    for minute in 0..minutes {
+        write(&series, minute, 0..10).await;
+    }
+    for round in 0..3 {
+        let counted = ask(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;
+        assert_eq!(counted[0].1, 300.0 * minutes as f64, "round {round}");
+        let sum = ask(
+            &series,
+            "sum(sum_over_time(load{host=\"host-3\"}[11h]))",
+            NOW_MS,
+        )
+        .await;
+        assert_eq!(
+            sum[0].1,
+            (minutes * (minutes - 1) / 2) as f64,
+            "round {round}"
+        );
+        let first = NOW_MS - minutes * 60_000;
+        assert_eq!(ask(&series, "count(load)", first).await[0].1, 300.0);
+        match round {
+            0 => series.flush().await.expect("it is flushed"),
+            _ => {
+                series.stop().await;
+                series = started(&directory, config.clone()).await;
+            }
+        }
+    }
+    // All of it is in blocks: a log of one empty segment is left, and series are known by blocks alone.
+    assert_eq!(
+        series.cardinality(1).await.expect("it is counted").series,
+        0
+    );
+    series.stop().await;
+}
+
+fn equal(name: &str, value: &str) -> Matcher {
+    Matcher {
+        name: name.into(),
+        op: MatchOp::Equal,
+        value: value.into(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_stays_deleted_and_what_comes_later_is_kept() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig::default();
+    let mut series = started(&directory, config.clone()).await;
+    let minute = |minute: i64| NOW_MS - (300 - minute) * 60_000;
+    let write = async |series: &Series, minutes: &[i64]| {
+        for host in ["a", "b"] {
+            let labels = [("__name__", "load"), ("host", host)];
+            let samples: Vec<_> = minutes.iter().map(|at| (minute(*at), *at as f64)).collect();
+            let request = body(&[(&labels, &samples)]);
+            series
+                .remote_write_v1(&request)
+                .await
+                .expect("it is written");
+        }
+    };
+    // In a block, in order and late; then in the head, in order and late.
+    write(
+        &series,
+        &(0..100).filter(|at| at % 10 > 0).collect::<Vec<_>>(),
+    )
+    .await;
+    write(&series, &[0, 10, 20, 30, 40, 50]).await;
+    series.flush().await.expect("it is flushed");
+    write(
+        &series,
+        &(100..200).filter(|at| at % 10 > 0).collect::<Vec<_>>(),
+    )
+    .await;
+    write(&series, &[60, 100, 110, 190]).await;
+    let count = async |series: &Series, host: &str| {
+        let query = format!("count_over_time(load{{host=\"{host}\"}}[10h])");
+        ask(series, &query, NOW_MS)
+            .await
+            .first()
+            .map(|(_, count)| *count)
+    };
+    assert_eq!(count(&series, "a").await, Some(190.0));
+    let selector = vec![equal("__name__", "load"), equal("host", "a")];
+    let span = (minute(15), minute(184));
+    series
+        .delete(vec![selector], span)
+        .await
+        .expect("it is deleted");
+    let left = 14.0 + 15.0 + 1.0;
+    assert_eq!(count(&series, "a").await, Some(left));
+    assert_eq!(count(&series, "b").await, Some(190.0));
+    // A time within the deleted span, after the deletion.
+    write(&series, &[20, 186]).await;
+    for round in 0..4 {
+        assert_eq!(count(&series, "a").await, Some(left + 1.0), "round {round}");
+        assert_eq!(count(&series, "b").await, Some(190.0), "round {round}");
+        if round == 1 {
+            series.flush().await.expect("it is flushed");
+            continue;
+        }
+        series.stop().await;
+        series = started(&directory, config.clone()).await;
+    }
+    let nothing = series.delete(Vec::new(), span).await;
+    assert!(matches!(
+        nothing,
+        Err(egret_series::SeriesError::Invalid { .. })
+    ));
     series.stop().await;
 }

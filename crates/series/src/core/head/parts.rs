@@ -125,11 +125,12 @@ impl Parts {
 
     /// What of this is to be written to a block: all that came late, and of the rest the samples before `end`.
     pub fn to_flush(&self, end: TimeMs) -> Flushed {
+        let histograms = self
+            .histograms
+            .partition_point(|(time_ms, _)| *time_ms < end);
         let mut flushed = Flushed {
             late_chunks: self.late_chunks.len(),
-            histograms: self
-                .histograms
-                .partition_point(|(time_ms, _)| *time_ms < end),
+            histograms: self.histograms[..histograms].to_vec(),
             ..Flushed::default()
         };
         for (at, chunk) in self.chunks.iter().enumerate() {
@@ -169,14 +170,14 @@ impl Parts {
             }
             into.sort_numbers();
         }
-        for (time_ms, histogram) in &self.histograms[..flushed.histograms] {
+        for (time_ms, histogram) in &flushed.histograms {
             into.histogram_times_ms.push(*time_ms);
             into.histograms.push(histogram.clone());
         }
     }
 
     /// Forgets what was flushed, of parts that have grown since; returns the memory of chunks that this frees.
-    pub(super) fn release(&mut self, captured: &Parts, flushed: &Flushed) -> usize {
+    pub(super) fn release(&mut self, flushed: &Flushed) -> usize {
         let whole = flushed.chunks;
         let mut freed: usize = self.chunks[..whole].iter().map(Chunk::size_bytes).sum();
         self.chunks.drain(..whole);
@@ -189,12 +190,33 @@ impl Parts {
         }
         let late = self.late_chunks.drain(..flushed.late_chunks);
         freed += late.map(|chunk| chunk.size_bytes()).sum::<usize>();
-        let gone = &captured.histograms[..flushed.histograms];
+        let gone = &flushed.histograms;
         self.histograms.retain(|(time_ms, histogram)| {
             let at = gone.binary_search_by_key(time_ms, |(other, _)| *other);
             !at.is_ok_and(|at| Arc::ptr_eq(&gone[at].1, histogram))
         });
         freed
+    }
+
+    /// Takes samples out, and returns what goes on with the open chunk.
+    pub(super) fn delete(&mut self, start: TimeMs, end: TimeMs) -> Option<Appender> {
+        let is_kept = |time_ms: TimeMs| time_ms < start || time_ms > end;
+        let in_order = self.chunks.iter().flat_map(Chunk::samples);
+        let in_order: Vec<_> = in_order
+            .skip(self.flushed)
+            .filter(|(time_ms, _)| is_kept(*time_ms))
+            .collect();
+        self.chunks.clear();
+        self.flushed = 0;
+        let appender = pack(&in_order, &mut self.chunks);
+        let late_chunks = std::mem::take(&mut self.late_chunks);
+        for chunk in late_chunks {
+            let kept = chunk.samples().filter(|(time_ms, _)| is_kept(*time_ms));
+            pack(&kept.collect::<Vec<_>>(), &mut self.late_chunks);
+        }
+        self.late.retain(|(time_ms, _)| is_kept(*time_ms));
+        self.histograms.retain(|(time_ms, _)| is_kept(*time_ms));
+        appender
     }
 
     /// Whether there is nothing.
@@ -242,11 +264,9 @@ impl Parts {
     }
 }
 
-/// Makes chunks of ascending samples.
-fn pack(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) {
-    let Some(((time_ms, value), rest)) = samples.split_first() else {
-        return;
-    };
+/// Makes chunks of ascending samples, and returns what goes on with the last one.
+fn pack(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) -> Option<Appender> {
+    let ((time_ms, value), rest) = samples.split_first()?;
     let mut appender = Appender::new(*time_ms, *value);
     for (time_ms, value) in rest {
         if appender.push(*time_ms, *value).is_err() {
@@ -254,4 +274,5 @@ fn pack(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) {
         }
     }
     chunks.push(appender.chunk().clone());
+    Some(appender)
 }

@@ -85,13 +85,13 @@ proptest! {
     /// always what came.
     #[test]
     fn nothing_is_lost_or_doubled_between_head_and_blocks(
-        steps in prop::collection::vec((0_u8..12, 0_i64..2_000), 0..800),
+        steps in prop::collection::vec((0_u8..13, 0_i64..2_000), 0..800),
     ) {
         let mut head = Head::default();
         let series = added(&mut head, 0);
         let mut model: BTreeMap<TimeMs, f64> = BTreeMap::new();
         let mut blocks: BTreeMap<TimeMs, f64> = BTreeMap::new();
-        let mut captured: Option<(Parts, Flushed)> = None;
+        let mut captured: Option<Flushed> = None;
         let mut newest = 0;
         for (step, (what, time_ms)) in steps.into_iter().enumerate() {
             match (what, captured.take()) {
@@ -104,9 +104,15 @@ proptest! {
                         let doubled = blocks.insert(time_ms, value);
                         prop_assert!(doubled.is_none(), "{time_ms} is flushed twice");
                     }
-                    captured = Some((parts, flushed));
+                    captured = Some(flushed);
                 }
-                (1, Some((parts, flushed))) => head.release(0, &parts, &flushed),
+                (1, Some(flushed)) => head.release(0, &flushed),
+                (12, None) => {
+                    let gone = time_ms..=time_ms + 50;
+                    head.delete(0, *gone.start(), *gone.end());
+                    model.retain(|time_ms, _| !gone.contains(time_ms));
+                    blocks.retain(|time_ms, _| !gone.contains(time_ms));
+                }
                 (_, kept) => {
                     captured = kept;
                     let time_ms = if what < 9 { newest + 1 } else { time_ms };
@@ -124,8 +130,8 @@ proptest! {
             all.extend(read(&series, TimeMs::MIN, TimeMs::MAX));
             prop_assert_eq!(&all, &model);
         }
-        if let Some((parts, flushed)) = captured {
-            head.release(0, &parts, &flushed);
+        if let Some(flushed) = captured {
+            head.release(0, &flushed);
         }
         let left = head.remove(0).expect("it is there");
         prop_assert_eq!(head.chunk_bytes(), 0);
@@ -136,18 +142,18 @@ proptest! {
 
     #[test]
     fn series_are_found_by_number_after_any_were_removed(
-        removed in prop::collection::vec(0_u64..5_000, 0..60),
+        removed in prop::collection::vec(0_u64..3_000, 0..60),
         every in 1_u64..40,
     ) {
         let mut head = Head::default();
-        (0..5_000).for_each(|number| drop(added(&mut head, number)));
+        (0..3_000).for_each(|number| drop(added(&mut head, number)));
         let goes = |number: u64| number % every != 0 || removed.contains(&number);
-        for number in (0..5_000).filter(|number| goes(*number)) {
+        for number in (0..3_000).filter(|number| goes(*number)) {
             prop_assert!(head.remove(number).is_some());
         }
         head.tidy();
-        prop_assert_eq!(head.next_number(), 5_000);
-        for number in 0..5_000 {
+        prop_assert_eq!(head.next_number(), 3_000);
+        for number in 0..3_000 {
             let found = head.series(number).map(|series| series.number);
             prop_assert_eq!(found, (!goes(number)).then_some(number));
         }

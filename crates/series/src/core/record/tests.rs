@@ -36,7 +36,25 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_at_all_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0_u8..4) {
+    fn deletions_come_back(
+        start in any::<i64>(),
+        end in any::<i64>(),
+        matchers in prop::collection::vec((0_usize..4, ".{0,9}", ".{0,9}"), 0..4),
+    ) {
+        let matchers = matchers.into_iter().map(|(op, name, value)| Matcher {
+            name: name.into(),
+            op: OPS[op],
+            value: value.into(),
+        });
+        let deletion = Deletion { matchers: matchers.collect(), start, end };
+        let mut record = Vec::new();
+        put_deletion(&mut record, &deletion);
+        let read = take(&record, &mut SampleBatch::default());
+        prop_assert_eq!(read, Ok(Record::Deletion(deletion)));
+    }
+
+    #[test]
+    fn any_bytes_at_all_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0_u8..6) {
         let record: Vec<u8> = std::iter::once(kind).chain(bytes).collect();
         // Whether it can be read does not matter here.
         let _ = take(&record, &mut SampleBatch::default());
