@@ -11,9 +11,11 @@ pub mod wire;
 mod worker;
 
 pub use api::gather::Rejected;
+pub use api::import::{Import, ImportFormat};
 pub use api::look::{Cardinality, Counted, Scope};
 pub use api::query::{QueryOptions, When};
-pub use api::write::Written;
+pub use api::summary::Summary;
+pub use api::write::{Value, Written};
 pub use api::{Options, Series};
 pub use config::SeriesConfig;
 pub use error::SeriesError;

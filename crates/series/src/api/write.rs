@@ -10,7 +10,7 @@ use super::{Inner, Series, lock};
 use crate::core::known::KeyId;
 use crate::error::SeriesError;
 use crate::metrics::Component;
-use crate::model::{Labels, TimeMs};
+use crate::model::{Histogram, Labels, TimeMs};
 use crate::wire::histogram::Histograms;
 use crate::wire::remote_write_v1::{self, Entry, WriteRequest};
 use crate::wire::remote_write_v2::{KeyMemory, Request, SymbolMemory};
@@ -28,6 +28,21 @@ pub struct Written {
     pub late: u64,
     /// The others.
     pub rejected: Rejected,
+}
+
+/// The value of a sample.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// A number.
+    Number(f64),
+    /// A native histogram.
+    Histogram(Arc<Histogram>),
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Number(value)
+    }
 }
 
 /// Memory that a request needs while it is read.
@@ -73,17 +88,11 @@ impl Series {
     /// As [`Series::remote_write_v1`].
     pub async fn append(
         &self,
-        samples: impl IntoIterator<Item = (Labels, TimeMs, f64)> + Clone + Send,
+        samples: impl IntoIterator<Item = (Labels, TimeMs, impl Into<Value>)> + Clone + Send,
     ) -> Result<Written, SeriesError> {
         let inner = &self.inner;
         for _ in 0..TRIES {
-            let mut gather = inner.new_gather()?;
-            let known = inner.known.read().unwrap_or_else(PoisonError::into_inner);
-            for (labels, time_ms, value) in samples.clone() {
-                let target = gather.labelled(&known, labels, None);
-                gather.put(target, time_ms, value);
-            }
-            drop(known);
+            let gather = inner.gather_labelled(samples.clone())?;
             if let Some(written) = inner.submit(gather).await? {
                 return Ok(written);
             }
@@ -125,6 +134,22 @@ impl Inner {
             label_value_bytes_max: config.label_value_bytes_max.bytes(),
         };
         Ok(Gather::new(self.shards()?.len(), bounds, limits))
+    }
+
+    fn gather_labelled(
+        &self,
+        samples: impl IntoIterator<Item = (Labels, TimeMs, impl Into<Value>)>,
+    ) -> Result<Gather, SeriesError> {
+        let mut gather = self.new_gather()?;
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        for (labels, time_ms, value) in samples {
+            let target = gather.labelled(&known, labels, None);
+            match value.into() {
+                Value::Number(value) => gather.put(target, time_ms, value),
+                Value::Histogram(histogram) => gather.put_histogram(target, time_ms, histogram),
+            }
+        }
+        Ok(gather)
     }
 
     fn gather_compressed(

@@ -1,6 +1,6 @@
 //! The series engine as its users meet it.
 
-mod engine;
 mod blocks;
+mod engine;
 mod hostile;
 mod promql;
