@@ -25,7 +25,9 @@ pub use answer::{Answer, Result as QueryResult, Sample, SampleValue, SeriesPoint
 pub use error::QueryError;
 pub use histogram::{FloatHistogram, Incompatible, Reconciled, Side, spans};
 pub use memory::MemorySource;
+pub(crate) use number::short as short_number;
 pub use number::{duration_ms, parse as parse_number, plain as format_number};
+pub(crate) use source::anchored;
 pub use source::{Columns, Hints, LabelMatcher, Selection, SeriesSet, Source};
 
 use self::row::Grid;
