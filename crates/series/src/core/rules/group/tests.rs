@@ -262,15 +262,15 @@ fn a_restart_while_pending_goes_on_with_the_time_that_is_left() {
         &text,
         "000000R__000",
         expect![[r#"
-               0m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               1m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               2m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               3m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               4m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               5m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               8m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-               9m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
-              10m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 240
+            0m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            1m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            2m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            3m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            4m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            5m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            8m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            9m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 0
+            10m pending(1) | ALERTS{alertname="Down", alertstate="pending", i="a", severity="page"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a", severity="page"} 240
         "#]],
     );
     let text = DOWN.replace("for: 2m", "for: 11m");
@@ -327,8 +327,8 @@ fn errors_are_said_and_nothing_ends_by_them() {
             }
         });
     expect![[r#"
-           0m Ok Ok firing(1) | ALERTS{alertname="A", alertstate="firing", i="a"} 1 | ALERTS_FOR_STATE{alertname="A", i="a"} 0 | job:twice{i="same"} 1 | job:up{i="a"} 1 ! firing a 0..4
-           1m Err Err inactive(0) | ALERTS{alertname="A", alertstate="firing", i="a"} 1 | ALERTS_FOR_STATE{alertname="A", i="a"} 0 | job:twice{i="same"} 1 | job:up{i="a"} 1
+        0m Ok Ok firing(1) | ALERTS{alertname="A", alertstate="firing", i="a"} 1 | ALERTS_FOR_STATE{alertname="A", i="a"} 0 | job:twice{i="same"} 1 | job:up{i="a"} 1 ! firing a 0..4
+        1m Err Err inactive(0) | ALERTS{alertname="A", alertstate="firing", i="a"} 1 | ALERTS_FOR_STATE{alertname="A", i="a"} 0 | job:twice{i="same"} 1 | job:up{i="a"} 1
         exceeded limit of 1 with 2 series
         vector contains metrics with the same labelset after applying rule labels
         exceeded limit of 1 with 2 alerts
@@ -381,8 +381,8 @@ fn a_reload_goes_on_where_it_was() {
     });
     out += &ended.collect::<String>();
     expect![[r#"
-           0m Ok Ok firing(1) | ALERTS{alertname="Down", alertstate="firing", i="a"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a"} 0 | job:a{i="a"} 0 | job:b{i="a"} 0 ! firing a 0..4
-           1m firing(1) Ok | ALERTS{alertname="Down", alertstate="firing", i="a"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a"} 0 | job:b{i="a"} 0
+        0m Ok Ok firing(1) | ALERTS{alertname="Down", alertstate="firing", i="a"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a"} 0 | job:a{i="a"} 0 | job:b{i="a"} 0 ! firing a 0..4
+        1m firing(1) Ok | ALERTS{alertname="Down", alertstate="firing", i="a"} 1 | ALERTS_FOR_STATE{alertname="Down", i="a"} 0 | job:b{i="a"} 0
         ALERTS{alertname="Down", alertstate="firing", i="a"} ends at 60001
         ALERTS_FOR_STATE{alertname="Down", i="a"} ends at 60001
         job:b{i="a"} ends at 60001
