@@ -2,4 +2,6 @@
 
 pub mod core;
 pub mod model;
+pub mod store;
 pub mod wire;
+pub mod worker;

@@ -2,3 +2,6 @@
 
 mod hostile;
 mod promql;
+mod rules;
+mod scraping;
+mod web;

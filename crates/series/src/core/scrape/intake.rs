@@ -58,8 +58,27 @@ struct Known {
     /// As they are kept; nothing when relabelling drops them.
     labels: Option<Labels>,
     seen_in: u64,
-    /// The round in which it was there without a time of its own, so that its absence says that it ended.
+    /// The last round in which it was there without a time of its own, so that its absence says that it ended.
     tracked_in: u64,
+    /// The one before, in case the last one fails in its middle.
+    tracked_before: u64,
+}
+
+impl Known {
+    fn track(&mut self, round: u64) {
+        if self.tracked_in != round {
+            self.tracked_before = std::mem::replace(&mut self.tracked_in, round);
+        }
+    }
+
+    /// Whether it was tracked in the round before this one.
+    fn was_tracked(&self, round: u64) -> bool {
+        let last = match self.tracked_in == round {
+            true => self.tracked_before,
+            false => self.tracked_in,
+        };
+        last == round - 1
+    }
 }
 
 #[derive(Default)]
@@ -146,7 +165,7 @@ impl Intake {
     fn end_missing(&mut self, is_read: bool, at: TimeMs, samples: &mut Vec<NewSample>) {
         let round = self.round;
         let before =
-            |known: &&Known| known.tracked_in == round - 1 && (!is_read || known.seen_in != round);
+            |known: &&Known| known.was_tracked(round) && (!is_read || known.seen_in != round);
         let gone: Vec<&Labels> = self
             .known
             .values()
@@ -163,11 +182,12 @@ impl Intake {
                 .collect();
             samples.extend(markers);
         }
-        if is_read {
-            self.known.retain(|_, known| known.seen_in == round);
-        } else {
+        // What a failed scrape did not reach may be there in the next.
+        let oldest = if is_read { round } else { round - 1 };
+        self.known.retain(|_, known| known.seen_in >= oldest);
+        if !is_read {
             for known in self.known.values_mut() {
-                known.tracked_in = 0;
+                (known.tracked_in, known.tracked_before) = (0, 0);
             }
         }
     }
@@ -202,13 +222,14 @@ impl Intake {
                     labels: kept,
                     seen_in: 0,
                     tracked_in: 0,
+                    tracked_before: 0,
                 };
                 self.known.insert(key.as_str().into(), known);
             }
             let known = self.known.get_mut(key.as_str());
             let known = known.expect("it is there or was just put there");
             known.seen_in = round;
-            let Some(labels) = &known.labels else {
+            let Some(labels) = known.labels.clone() else {
                 continue;
             };
             counts.kept += 1;
@@ -221,10 +242,10 @@ impl Intake {
                 continue;
             }
             if own_time.is_none() {
-                known.tracked_in = round;
+                known.track(round);
             }
             samples.push(NewSample {
-                labels: labels.clone(),
+                labels,
                 time_ms: own_time.unwrap_or(at),
                 value,
             });

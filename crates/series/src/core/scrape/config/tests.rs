@@ -82,29 +82,62 @@ scrape_configs:
 #[test]
 fn what_is_refused() {
     let of = |text: &str| format!("scrape_configs:\n  - {{job_name: a, {text}}}\n");
-    check(&of("scrape_interval: 5s, scrape_timeout: 6s"), expect![[r#"scrape.yml: 2:5: job "a": scrape timeout greater than scrape interval"#]]);
-    check(&of("scheme: ftp"), expect![[r#"scrape.yml: 2:5: job "a": scheme "ftp" is neither http nor https"#]]);
-    check(&of("honour_labels: true"), expect!["scrape.yml: 2:19: unknown field `honour_labels`, expected one of job_name, scrape_interval, scrape_timeout, metrics_path, scheme, params, honor_labels, honor_timestamps, sample_limit, label_limit, label_name_length_limit, label_value_length_limit, target_limit, body_size_limit, enable_compression, follow_redirects, basic_auth, authorization, tls_config, static_configs, file_sd_configs, relabel_configs, metric_relabel_configs"]);
-    check(&of("body_size_limit: large"), expect![[r#"scrape.yml: 2:5: job "a": body_size_limit: `large` is not a size such as 512kB, 16MB or 20GB"#]]);
+    check(
+        &of("scrape_interval: 5s, scrape_timeout: 6s"),
+        expect![[r#"scrape.yml: 2:5: job "a": scrape timeout greater than scrape interval"#]],
+    );
+    check(
+        &of("scheme: ftp"),
+        expect![[r#"scrape.yml: 2:5: job "a": scheme "ftp" is neither http nor https"#]],
+    );
+    check(
+        &of("honour_labels: true"),
+        expect![
+            "scrape.yml: 2:19: unknown field `honour_labels`, expected one of job_name, scrape_interval, scrape_timeout, metrics_path, scheme, params, honor_labels, honor_timestamps, sample_limit, label_limit, label_name_length_limit, label_value_length_limit, target_limit, body_size_limit, enable_compression, follow_redirects, basic_auth, authorization, tls_config, static_configs, file_sd_configs, relabel_configs, metric_relabel_configs"
+        ],
+    );
+    check(
+        &of("body_size_limit: large"),
+        expect![[
+            r#"scrape.yml: 2:5: job "a": body_size_limit: `large` is not a size such as 512kB, 16MB or 20GB"#
+        ]],
+    );
     check(
         &of("basic_auth: {username: a}, authorization: {}"),
-        expect![[r#"scrape.yml: 2:5: job "a": at most one of basic_auth & authorization must be configured"#]],
+        expect![[
+            r#"scrape.yml: 2:5: job "a": at most one of basic_auth & authorization must be configured"#
+        ]],
     );
     check(
         &of("authorization: {credentials: a, credentials_file: b}"),
-        expect![[r#"scrape.yml: 2:5: job "a": at most one of credentials & credentials_file must be configured"#]],
+        expect![[
+            r#"scrape.yml: 2:5: job "a": at most one of credentials & credentials_file must be configured"#
+        ]],
     );
-    check(&of("authorization: {type: Basic}"), expect![[r#"scrape.yml: 2:5: job "a": authorization type cannot be set to "basic": use basic_auth"#]]);
+    check(
+        &of("authorization: {type: Basic}"),
+        expect![[
+            r#"scrape.yml: 2:5: job "a": authorization type cannot be set to "basic": use basic_auth"#
+        ]],
+    );
     check(
         &of("relabel_configs: [{action: hashmod, target_label: a}]"),
-        expect![[r#"scrape.yml: 2:5: job "a": relabel configuration for hashmod requires non-zero modulus"#]],
+        expect![[
+            r#"scrape.yml: 2:5: job "a": relabel configuration for hashmod requires non-zero modulus"#
+        ]],
     );
     check(
         "scrape_configs:\n  - job_name: a\n  - job_name: a\n",
         expect![[r#"scrape.yml: 3:5: job_name "a" is used by another job too"#]],
     );
-    check("scrape_configs:\n  - job_name: ''\n", expect!["scrape.yml: 2:5: job_name is empty"]);
-    check("scrape_configs:\n  - scheme: http\n", expect!["scrape.yml: 2:5: missing field `job_name`"]);
+    check(
+        "scrape_configs:\n  - job_name: ''\n",
+        expect!["scrape.yml: 2:5: job_name is empty"],
+    );
+    check(
+        "scrape_configs:\n  - scheme: http\n",
+        expect!["scrape.yml: 2:5: missing field `job_name`"],
+    );
 }
 
 #[test]
@@ -114,7 +147,8 @@ fn lists_of_targets_are_json_or_yaml() {
     assert_eq!(parse_groups("f", json), parse_groups("f", yaml));
     assert_eq!(parse_groups("f", json).expect("JSON")[0].targets, ["a:1"]);
     let error = parse_groups("f.json", "[{\"target\": []}]").expect_err("no such key");
-    expect!["f.json: 1:3: unknown field `target`, expected one of targets, labels"].assert_eq(&error.to_string());
+    expect!["f.json: 1:3: unknown field `target`, expected one of targets, labels"]
+        .assert_eq(&error.to_string());
 }
 
 #[test]

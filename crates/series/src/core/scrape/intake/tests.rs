@@ -97,7 +97,10 @@ fn series_come_and_go() {
 #[test]
 fn labels_that_are_taken() {
     let page = "m{job=\"own\",instance=\"i\",exported_job=\"e\"} 1\nn{job=\"\"} 1\n";
-    check("honor_labels: false", &[page], expect![[r#"
+    check(
+        "honor_labels: false",
+        &[page],
+        expect![[r#"
         0: None
           m{exported_exported_job="own", exported_instance="i", exported_job="e", instance="a:1", job="j"} 1 @0
           n{instance="a:1", job="j"} 1 @0
@@ -106,8 +109,12 @@ fn labels_that_are_taken() {
           m{exported_exported_job="own", exported_instance="i", exported_job="e", instance="a:1", job="j"} ends @1000
           n{instance="a:1", job="j"} ends @1000
           up=ends@1000 scrape_duration_seconds=ends@1000 scrape_samples_scraped=ends@1000 scrape_samples_post_metric_relabeling=ends@1000 scrape_series_added=ends@1000
-    "#]]);
-    check("honor_labels: true", &[page], expect![[r#"
+    "#]],
+    );
+    check(
+        "honor_labels: true",
+        &[page],
+        expect![[r#"
         0: None
           m{exported_job="e", instance="i", job="own"} 1 @0
           n{instance="a:1", job="j"} 1 @0
@@ -116,7 +123,8 @@ fn labels_that_are_taken() {
           m{exported_job="e", instance="i", job="own"} ends @1000
           n{instance="a:1", job="j"} ends @1000
           up=ends@1000 scrape_duration_seconds=ends@1000 scrape_samples_scraped=ends@1000 scrape_samples_post_metric_relabeling=ends@1000 scrape_series_added=ends@1000
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -161,7 +169,10 @@ fn samples_are_relabelled() {
 #[test]
 fn times_of_the_target() {
     let page = "a 1 5000\nb 1\nc 1 900000\n";
-    check("honor_timestamps: true", &[page, "b 1\n"], expect![[r#"
+    check(
+        "honor_timestamps: true",
+        &[page, "b 1\n"],
+        expect![[r#"
         0: None
           a{instance="a:1", job="j"} 1 @5000
           b{instance="a:1", job="j"} 1 @0
@@ -172,8 +183,12 @@ fn times_of_the_target() {
         end
           b{instance="a:1", job="j"} ends @2000
           up=ends@2000 scrape_duration_seconds=ends@2000 scrape_samples_scraped=ends@2000 scrape_samples_post_metric_relabeling=ends@2000 scrape_series_added=ends@2000
-    "#]]);
-    check("honor_timestamps: false", &[page, "b 1\n"], expect![[r#"
+    "#]],
+    );
+    check(
+        "honor_timestamps: false",
+        &[page, "b 1\n"],
+        expect![[r#"
         0: None
           a{instance="a:1", job="j"} 1 @0
           b{instance="a:1", job="j"} 1 @0
@@ -187,7 +202,8 @@ fn times_of_the_target() {
         end
           b{instance="a:1", job="j"} ends @2000
           up=ends@2000 scrape_duration_seconds=ends@2000 scrape_samples_scraped=ends@2000 scrape_samples_post_metric_relabeling=ends@2000 scrape_series_added=ends@2000
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -201,6 +217,8 @@ fn limits() {
               b{instance="a:1", job="j"} 1 @0
               up=1@0 scrape_duration_seconds=0.25@0 scrape_samples_scraped=2@0 scrape_samples_post_metric_relabeling=2@0 scrape_series_added=2@0
             1: Some("sample limit exceeded (limit: 2)")
+              a{instance="a:1", job="j"} ends @1000
+              b{instance="a:1", job="j"} ends @1000
               up=0@1000 scrape_duration_seconds=0.25@1000 scrape_samples_scraped=3@1000 scrape_samples_post_metric_relabeling=3@1000 scrape_series_added=1@1000
             2: None
               a{instance="a:1", job="j"} 1 @2000
@@ -210,12 +228,16 @@ fn limits() {
               up=ends@3000 scrape_duration_seconds=ends@3000 scrape_samples_scraped=ends@3000 scrape_samples_post_metric_relabeling=ends@3000 scrape_series_added=ends@3000
         "#]],
     );
-    check("label_limit: 3", &["a{x=\"1\"} 1\n"], expect![[r#"
+    check(
+        "label_limit: 3",
+        &["a{x=\"1\"} 1\n"],
+        expect![[r#"
         0: Some("label_limit exceeded (metric: a, number of labels: 4, limit: 3)")
           up=0@0 scrape_duration_seconds=0.25@0 scrape_samples_scraped=1@0 scrape_samples_post_metric_relabeling=0@0 scrape_series_added=0@0
         end
           up=ends@1000 scrape_duration_seconds=ends@1000 scrape_samples_scraped=ends@1000 scrape_samples_post_metric_relabeling=ends@1000 scrape_series_added=ends@1000
-    "#]]);
+    "#]],
+    );
     check(
         "label_name_length_limit: 8",
         &["a{too_long_a_name=\"1\"} 1\n"],
@@ -236,12 +258,16 @@ fn limits() {
               up=ends@1000 scrape_duration_seconds=ends@1000 scrape_samples_scraped=ends@1000 scrape_samples_post_metric_relabeling=ends@1000 scrape_series_added=ends@1000
         "#]],
     );
-    check("scheme: http", &["a{x=\"1\",x=\"2\"} 1\n"], expect![[r#"
+    check(
+        "scheme: http",
+        &["a{x=\"1\",x=\"2\"} 1\n"],
+        expect![[r#"
         0: Some("label name \"x\" occurs twice")
           up=0@0 scrape_duration_seconds=0.25@0 scrape_samples_scraped=1@0 scrape_samples_post_metric_relabeling=0@0 scrape_series_added=0@0
         end
           up=ends@1000 scrape_duration_seconds=ends@1000 scrape_samples_scraped=ends@1000 scrape_samples_post_metric_relabeling=ends@1000 scrape_series_added=ends@1000
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -286,4 +312,13 @@ fn nothing_known_is_kept_of_what_is_gone() {
         intake.take(&config, Ok(page), round, Duration::ZERO);
     }
     assert_eq!(intake.known.len(), 1);
+    for round in 0..100 {
+        let text = format!("m{{fails=\"{round}\"}} 1\nbad\n");
+        let page = Page {
+            text: &text,
+            format: TextFormat::Prometheus,
+        };
+        intake.take(&config, Ok(page), 1_000 + round, Duration::ZERO);
+    }
+    assert!(intake.known.len() <= 2);
 }

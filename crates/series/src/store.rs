@@ -1,0 +1,4 @@
+//! The only place that touches disk or SQL.
+
+pub mod files;
+pub mod statistics;
