@@ -8,7 +8,7 @@ mod metrics;
 pub mod model;
 pub mod store;
 pub mod wire;
-mod worker;
+pub mod worker;
 
 pub use api::gather::Rejected;
 pub use api::import::{Import, ImportFormat};

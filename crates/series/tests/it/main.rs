@@ -4,3 +4,6 @@ mod blocks;
 mod engine;
 mod hostile;
 mod promql;
+mod rules;
+mod scraping;
+mod web;

@@ -27,7 +27,9 @@ pub use answer::{Answer, Result as QueryResult, Sample, SampleValue, SeriesPoint
 pub use error::QueryError;
 pub use histogram::{FloatHistogram, Incompatible, Reconciled, Side, spans};
 pub use matcher::LabelMatcher;
+pub(crate) use matcher::anchored;
 pub use memory::MemorySource;
+pub(crate) use number::short as short_number;
 pub use number::{duration_ms, parse as parse_number, plain as format_number};
 pub use source::{Columns, Hints, Selection, SeriesSet, Source};
 
