@@ -15,5 +15,6 @@ mod place;
 mod pools;
 mod queue;
 mod queue_clients;
+mod series;
 mod serve;
 mod server;
