@@ -1,10 +1,17 @@
 //! `egret series …` and the HTTP API of Prometheus, spoken to by a real Prometheus, its promtool and node_exporter.
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
+use egret_proto::series::v1::series_client::SeriesClient;
+use egret_proto::series::v1::write_request::Samples;
+use egret_proto::series::v1::{QueryRequest, WriteRequest};
+use egret_series::wire::encode::{SeriesToWrite, append_series_v1};
+use egret_series::wire::{Sample, snappy};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -267,6 +274,97 @@ fn samples_come_and_go_as_texts() {
         "it is there after a restart"
     );
     server.stop(Signal::TERM);
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(since.as_millis()).unwrap()
+}
+
+/// A body of remote write 1.0 with a sample of each of these.
+fn body(samples: &[(i64, f64)]) -> Bytes {
+    let mut body = Vec::new();
+    for (time_ms, value) in samples {
+        let series = SeriesToWrite {
+            labels: vec![("__name__", "streamed")],
+            samples: vec![Sample {
+                time_ms: *time_ms,
+                value: *value,
+            }],
+            ..SeriesToWrite::default()
+        };
+        append_series_v1(&series, &mut body);
+    }
+    snappy::encode(&body).into()
+}
+
+/// A request with the token.
+fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    let header = format!("Bearer {token}").parse().unwrap();
+    request.metadata_mut().insert("authorization", header);
+    request
+}
+
+#[test]
+fn a_stream_is_answered_request_by_request() {
+    let place = Place::new("series-grpc");
+    let (server, token) = start(&place);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(stream_and_ask(&place, &token));
+    server.stop(Signal::TERM);
+}
+
+async fn stream_and_ask(place: &Place, token: &str) {
+    let address = format!("http://127.0.0.1:{}", place.ports[0]);
+    let mut client = SeriesClient::connect(address).await.unwrap();
+    let now = now_ms();
+    let bodies = [
+        body(&[(now - 2_000, 1.0), (now - 1_000, 2.0)]),
+        body(&[(now, 3.0), (now + 86_400_000, 4.0)]),
+        Bytes::from_static(b"no block"),
+    ];
+    let requests = (10..).zip(bodies).map(|(number, body)| WriteRequest {
+        number,
+        samples: Some(Samples::RemoteWriteV1(body)),
+    });
+    let requests: Vec<WriteRequest> = requests.collect();
+    let sent = with_token(futures_util::stream::iter(requests), token);
+    let mut responses = client.write(sent).await.unwrap().into_inner();
+    let mut told = BTreeMap::new();
+    while let Some(response) = responses.message().await.unwrap() {
+        let code = response.error.map(|error| error.code);
+        told.insert(response.number, (response.written, response.rejected, code));
+    }
+    let malformed = Some("series_request_malformed".to_owned());
+    let expected = [
+        (10, (2, 0, None)),
+        (11, (1, 1, None)),
+        (12, (0, 0, malformed)),
+    ];
+    assert_eq!(told, expected.into());
+    let ask = QueryRequest {
+        query: "streamed".to_owned(),
+        start_ms: now - 2_000,
+        end_ms: now,
+        step_ms: 1_000,
+        timeout_ms: 0,
+    };
+    let asked = client.query(with_token(ask.clone(), token)).await.unwrap();
+    let page = asked.into_inner().message().await.unwrap().unwrap();
+    assert_eq!(page.series[0].values, [1.0, 2.0, 3.0]);
+    assert_eq!(page.series[0].labels[0].value, "streamed");
+    let wrong = QueryRequest {
+        query: "streamed{".to_owned(),
+        ..ask
+    };
+    let refused = client.query(with_token(wrong, token)).await.unwrap_err();
+    assert_eq!(
+        refused.metadata().get("egret-code").unwrap(),
+        "query_malformed"
+    );
+    let stranger = client.query(QueryRequest::default()).await.unwrap_err();
+    assert_eq!(stranger.code(), tonic::Code::Unauthenticated);
 }
 
 #[test]

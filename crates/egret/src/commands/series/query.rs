@@ -227,7 +227,7 @@ fn seconds(text: &str) -> Result<f64, Failure> {
     if let Ok(seconds) = text.parse::<f64>() {
         return Ok(seconds);
     }
-    let time: Timestamp = text.parse().map_err(Failure::usage::<String>)?;
+    let time: Timestamp = text.parse().map_err(|why: String| Failure::usage(why))?;
     Ok(time.as_micros() as f64 / 1e6)
 }
 
