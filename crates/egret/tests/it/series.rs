@@ -10,7 +10,7 @@ use bytes::Bytes;
 use egret_proto::series::v1::series_client::SeriesClient;
 use egret_proto::series::v1::write_request::Samples;
 use egret_proto::series::v1::{QueryRequest, WriteRequest};
-use egret_series::wire::encode::{SeriesToWrite, append_series_v1};
+use egret_series::wire::encode::{RequestV2, SeriesToWrite, append_series_v1};
 use egret_series::wire::{Sample, snappy};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -97,6 +97,11 @@ fn a_prometheus_writes_to_it_and_its_tools_read() {
             "url": format!("http://127.0.0.1:{own}/prometheus/api/v1/write"),
             "authorization": {"credentials": token},
         }],
+        "remote_read": [{
+            "url": format!("http://127.0.0.1:{own}/prometheus/api/v1/read"),
+            "authorization": {"credentials": token},
+            "read_recent": true,
+        }],
     });
     let file = place.directory.join("prometheus.yml");
     // JSON is YAML.
@@ -115,6 +120,7 @@ fn a_prometheus_writes_to_it_and_its_tools_read() {
         assert!(began.elapsed() < PATIENCE, "nothing came: {}", place.log());
     }
     the_same_is_answered(&place, prometheus);
+    it_is_read_from_afar(&place, prometheus);
     promtool_reads(&place, &token);
     let metrics = said(&place, &["labels", "__name__", "--match", "{job=\"node\"}"]);
     assert!(metrics.contains("\nnode_load1\n"), "{metrics}");
@@ -145,6 +151,17 @@ fn the_same_is_answered(place: &Place, prometheus: u16) {
         assert!(!values(&ours).is_empty(), "{query}");
         assert_eq!(values(&ours), values(&theirs), "{query}");
     }
+}
+
+/// What only Egret has, Prometheus finds there.
+fn it_is_read_from_afar(place: &Place, prometheus: u16) {
+    std::fs::write(place.directory.join("here.prom"), "only_here{a=\"b\"} 42\n").unwrap();
+    assert_eq!(series(place, &["import", "here.prom"])["samples"], 1);
+    let url = format!("http://127.0.0.1:{prometheus}");
+    let read = series(place, &["query", "only_here", "--url", &url]);
+    let expected = json!({"__name__": "only_here", "a": "b"});
+    assert_eq!(read["data"]["result"][0]["metric"], expected, "{read}");
+    assert_eq!(read["data"]["result"][0]["value"][1], "42");
 }
 
 fn promtool_reads(place: &Place, token: &str) {
@@ -369,6 +386,157 @@ async fn stream_and_ask(place: &Place, token: &str) {
     );
     let stranger = client.query(QueryRequest::default()).await.unwrap_err();
     assert_eq!(stranger.code(), tonic::Code::Unauthenticated);
+}
+
+/// A sender that sees what it is answered.
+struct Sender {
+    client: reqwest::Client,
+    base: String,
+    token: String,
+}
+
+impl Sender {
+    /// Status, the header that counts samples, and the body.
+    async fn post(
+        &self,
+        path: &str,
+        kind: &str,
+        encoding: &str,
+        body: Vec<u8>,
+    ) -> (u16, String, String) {
+        let request = self.client.post(format!("{}{path}", self.base));
+        let request = request.basic_auth("anybody", Some(&self.token));
+        let request = request.header("content-type", kind);
+        let request = request.header("content-encoding", encoding).body(body);
+        let response = request.send().await.unwrap();
+        let header = response
+            .headers()
+            .get("x-prometheus-remote-write-samples-written");
+        let counted = header
+            .map_or("", |value| value.to_str().unwrap())
+            .to_owned();
+        let status = response.status().as_u16();
+        (status, counted, response.text().await.unwrap())
+    }
+}
+
+/// The content type of remote write 2.0.
+const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
+const WRITE: &str = "/prometheus/api/v1/write";
+
+fn body_v2(samples: &[(i64, f64)]) -> Vec<u8> {
+    let mut request = RequestV2::default();
+    let sample = |(time_ms, value): &(i64, f64)| Sample {
+        time_ms: *time_ms,
+        value: *value,
+    };
+    let series = SeriesToWrite {
+        labels: vec![("__name__", "second")],
+        samples: samples.iter().map(sample).collect(),
+        ..SeriesToWrite::default()
+    };
+    request.push(&series, None);
+    snappy::encode(&request.into_body())
+}
+
+#[test]
+fn senders_are_told_what_became_of_it() {
+    let mut place = Place::new("senders");
+    place
+        .variables
+        .push(("EGRET_SERIES_REQUEST_BYTES_MAX", "64kB".to_owned()));
+    let (server, token) = start(&place);
+    let sender = Sender {
+        client: reqwest::Client::new(),
+        base: format!("http://127.0.0.1:{}", place.ports[0]),
+        token,
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(remote_writes(&sender));
+    runtime.block_on(other_protocols(&sender));
+    let found = series(
+        &place,
+        &["query", "count({__name__=~\"second|gauge|m_f\"})"],
+    );
+    assert_eq!(found["data"]["result"][0]["value"][1], "3", "{found}");
+    let stranger = place.get("/prometheus/api/v1/query?query=1");
+    assert!(stranger.starts_with("HTTP/1.1 401 "), "{stranger}");
+    assert!(
+        stranger.contains("{\"status\":\"error\",\"errorType\":\"unauthorized\""),
+        "{stranger}"
+    );
+    server.stop(Signal::TERM);
+}
+
+async fn remote_writes(sender: &Sender) {
+    let now = now_ms();
+    let good = sender
+        .post(WRITE, V2, "snappy", body_v2(&[(now, 1.0)]))
+        .await;
+    assert_eq!(good, (204, "1".to_owned(), String::new()));
+    let future = now + 86_400_000;
+    let (status, counted, answer) = sender
+        .post(
+            WRITE,
+            V2,
+            "snappy",
+            body_v2(&[(now + 1, 1.0), (future, 2.0)]),
+        )
+        .await;
+    assert_eq!((status, &*counted), (400, "1"));
+    let reason = format!(
+        "samples: 1 were written, 1 samples were refused: the time {future} is too far in the future: see series.future_max"
+    );
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(
+        answer,
+        json!({"status": "error", "errorType": "bad_data", "error": reason})
+    );
+    let (status, _, answer) = sender.post(WRITE, V2, "gzip", Vec::new()).await;
+    assert_eq!(
+        (status, answer.contains("bad_data")),
+        (415, true),
+        "{answer}"
+    );
+    let (status, _, answer) = sender.post(WRITE, V2, "snappy", vec![0; 100_000]).await;
+    assert_eq!(
+        (status, answer.contains("series.request_bytes_max")),
+        (413, true),
+        "{answer}"
+    );
+    let (status, _, answer) = sender.post(WRITE, V2, "snappy", b"none".to_vec()).await;
+    assert_eq!((status, answer.contains("snappy")), (400, true), "{answer}");
+}
+
+async fn other_protocols(sender: &Sender) {
+    let now = now_ms();
+    let otlp = json!({"resourceMetrics": [{"scopeMetrics": [{"metrics": [
+        {"name": "gauge", "gauge": {"dataPoints": [{"asDouble": 2.5, "timeUnixNano": (now * 1_000_000).to_string()}]}},
+    ]}]}]});
+    let path = "/prometheus/api/v1/otlp/v1/metrics";
+    let answer = sender
+        .post(
+            path,
+            "application/json",
+            "identity",
+            otlp.to_string().into(),
+        )
+        .await;
+    assert_eq!(answer, (200, String::new(), "{}".to_owned()));
+    let path = "/v1/series/influx/write?precision=ms&db=old";
+    let lines = format!("m,t=x f=1 {now}");
+    let answer = sender
+        .post(path, "text/plain", "identity", lines.into())
+        .await;
+    assert_eq!(answer, (204, String::new(), String::new()));
+    let (status, _, answer) = sender
+        .post(path, "text/plain", "identity", b"m f=".to_vec())
+        .await;
+    assert_eq!(status, 400);
+    assert!(
+        answer.contains("0 samples were written, 1 samples were refused: line 1, byte"),
+        "{answer}"
+    );
 }
 
 #[test]

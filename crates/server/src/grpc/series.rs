@@ -159,13 +159,13 @@ fn written(number: u64, outcome: Result<Written, SeriesError>) -> v1::WriteRespo
     }
 }
 
-fn one(labels: &Labels, samples: impl Iterator<Item = (i64, f64)>) -> v1::Series {
+fn one(labels: &Labels, samples: impl Iterator<Item = (i64, f64)>) -> v1::Values {
     let (times_ms, values) = samples.unzip();
     let label = |(name, value): (&str, &str)| v1::Label {
         name: name.to_owned(),
         value: value.to_owned(),
     };
-    v1::Series {
+    v1::Values {
         labels: labels.iter().map(label).collect(),
         times_ms,
         values,
@@ -179,7 +179,7 @@ fn pages(answer: Answer) -> impl Iterator<Item = v1::QueryResponse> {
         infos: answer.infos,
         ..v1::QueryResponse::default()
     };
-    let series: Box<dyn Iterator<Item = v1::Series> + Send> = match answer.result {
+    let series: Box<dyn Iterator<Item = v1::Values> + Send> = match answer.result {
         QueryResult::Scalar(time_ms, value) => {
             let sample = std::iter::once((time_ms, value));
             Box::new(std::iter::once(one(&Labels::default(), sample)))
