@@ -16,5 +16,6 @@ mod pools;
 mod queue;
 mod queue_clients;
 mod series;
+mod series_senders;
 mod serve;
 mod server;
