@@ -10,7 +10,7 @@ use egret_series::core::promql::Columns;
 use egret_series::model::{Labels, METRIC_NAME, TimeMs, is_stale};
 use egret_series::wire::exposition::{TextFormat, append_sample};
 use egret_series::wire::{json_lines, table};
-use egret_series::{Scope, Series, SeriesError};
+use egret_series::{SampleVisitor, Scope, Series};
 use futures_util::stream;
 use http::header;
 use tokio::sync::mpsc;
@@ -104,11 +104,18 @@ pub(super) async fn export(
     };
     let kind = format.content_type();
     let (chunks, mut written) = mpsc::channel(CHUNKS_WAITING);
+    let writer = Writer {
+        format,
+        text: head,
+        chunks: chunks.clone(),
+    };
     tokio::spawn(async move {
-        if let Err(error) = send(&series, scope, format, head, &chunks).await {
+        // Whoever exports may have gone away.
+        let _ = match series.visit_samples(scope, writer).await {
+            Ok(writer) => chunks.send(Ok(writer.text.into())).await,
             // The answer has begun: breaking it off is all that is left.
-            let _ = chunks.send(Err(std::io::Error::other(error))).await;
-        }
+            Err(error) => chunks.send(Err(std::io::Error::other(error))).await,
+        };
     });
     let body = Body::from_stream(stream::poll_fn(move |context| written.poll_recv(context)));
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
@@ -116,49 +123,25 @@ pub(super) async fn export(
 
 type Chunks = mpsc::Sender<Result<Bytes, std::io::Error>>;
 
-async fn send(
-    series: &Series,
-    scope: Scope,
+/// Writes samples and sends them.
+struct Writer {
     format: Format,
-    head: String,
-    chunks: &Chunks,
-) -> Result<(), SeriesError> {
-    let (last, told) = tokio::sync::oneshot::channel();
-    let sender = chunks.clone();
-    let mut page = Page {
-        text: head,
-        last: Some(last),
-    };
-    let visited = series.visit_samples(scope, move |labels, columns| {
-        format.append(labels, columns, &mut page.text);
-        if page.text.len() < CHUNK_BYTES {
+    /// What is not sent yet.
+    text: String,
+    chunks: Chunks,
+}
+
+impl SampleVisitor for Writer {
+    fn visit(&mut self, labels: &Labels, columns: &Columns) -> ControlFlow<()> {
+        self.format.append(labels, columns, &mut self.text);
+        if self.text.len() < CHUNK_BYTES {
             return ControlFlow::Continue(());
         }
-        let text = std::mem::take(&mut page.text);
-        match sender.blocking_send(Ok(text.into())) {
+        let text = std::mem::take(&mut self.text);
+        match self.chunks.blocking_send(Ok(text.into())) {
             Ok(()) => ControlFlow::Continue(()),
             // The client has left.
             Err(_) => ControlFlow::Break(()),
-        }
-    });
-    visited.await?;
-    if let Ok(text) = told.await {
-        let _ = chunks.send(Ok(text.into())).await;
-    }
-    Ok(())
-}
-
-/// What is not sent yet; it is told when nothing more is added.
-struct Page {
-    text: String,
-    last: Option<tokio::sync::oneshot::Sender<String>>,
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        if let Some(last) = self.last.take() {
-            // Whoever exported may have gone away.
-            let _ = last.send(std::mem::take(&mut self.text));
         }
     }
 }
