@@ -114,4 +114,6 @@ pub enum ExportFormat {
     Csv,
     /// Prometheus's text format
     Prometheus,
+    /// A table of Apache Parquet, for DuckDB, Spark and others
+    Parquet,
 }

@@ -236,6 +236,16 @@ fn samples_come_and_go_as_texts() {
     ];
     assert_eq!(said(&place, &part), "load{host=\"a\"} 1.5 1372636800000\n");
     said(&place, &["export", "--out", "all.jsonl"]);
+    said(
+        &place,
+        &["export", "--out", "all.parquet", "--format", "parquet"],
+    );
+    let table = std::fs::read(place.directory.join("all.parquet")).unwrap();
+    assert!(
+        table.starts_with(b"PAR1") && table.ends_with(b"PAR1"),
+        "{} bytes",
+        table.len()
+    );
     write(
         "all.prom",
         "up{job=\"x\"} 1 1372636800000\nup{job=\"y\"} NaN 1372636800000\n",
