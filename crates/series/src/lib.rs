@@ -8,13 +8,12 @@ mod metrics;
 pub mod model;
 pub mod store;
 pub mod wire;
-mod worker;
+pub mod worker;
 
 pub use api::export::SampleVisitor;
 pub use api::gather::Rejected;
 pub use api::import::{Import, ImportFormat};
 pub use api::look::{Cardinality, Counted, Scope};
-pub use api::parse::query_tree;
 pub use api::query::{QueryOptions, When};
 pub use api::summary::Summary;
 pub use api::write::{Value, Written};

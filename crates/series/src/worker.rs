@@ -1,10 +1,21 @@
 //! What runs: a thread a shard. Start, ready and stop, like every other engine's.
 
+mod append;
+pub(crate) mod delete;
+mod fetch;
 pub(crate) mod flush;
+pub mod notify;
 pub(crate) mod recover;
+pub mod rules;
+pub mod scrape;
 pub(crate) mod shard;
+#[cfg(test)]
+mod simulator;
 pub(crate) mod ticket;
 pub(crate) mod upkeep;
+
+pub use append::{Append, AppendError, Appended};
+use append::{now_ms, timestamp, wait_until};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

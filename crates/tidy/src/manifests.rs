@@ -23,7 +23,10 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "egret-queue",
         &["egret-base", "egret-log", "egret-postgres"],
     ),
-    ("egret-series", &["egret-base", "egret-log"]),
+    (
+        "egret-series",
+        &["egret-base", "egret-log", "egret-postgres"],
+    ),
     (
         "egret-server",
         &[

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use super::look::Scope;
 use super::source::Samples;
 use super::{Inner, Series};
-use crate::core::promql::{Columns, Hints, LabelMatcher, QueryError, Selection, Source};
+use crate::core::promql::{Columns, Hints, QueryError, Selection, Source};
 use crate::error::SeriesError;
 use crate::model::Labels;
 
@@ -55,10 +55,8 @@ impl Inner {
         let mut seen = HashSet::new();
         let mut columns = Columns::default();
         for selector in selectors {
-            let matchers: Result<Vec<LabelMatcher>, QueryError> =
-                selector.iter().cloned().map(LabelMatcher::new).collect();
             let found = source.select(&Selection {
-                matchers: matchers?,
+                matchers: selector.clone(),
                 start: scope.start,
                 end: scope.end,
                 hints: Hints::default(),

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use super::{Inner, Series};
 use crate::core::head::HeadSeries;
-use crate::core::promql::{LabelMatcher, QueryError};
+use crate::core::promql::LabelMatcher;
 use crate::error::SeriesError;
-use crate::model::{Labels, METRIC_NAME, Matcher, TimeMs};
+use crate::model::{Labels, METRIC_NAME, TimeMs};
 
 /// Which series somebody asks about: those that one of the selectors takes, with samples in a span of time. Without
 /// selectors all of them.
 #[derive(Clone, Debug)]
 pub struct Scope {
     /// Each a list of matchers that must all hold.
-    pub selectors: Vec<Vec<Matcher>>,
+    pub selectors: Vec<Vec<LabelMatcher>>,
     /// No sample before counts.
     pub start: TimeMs,
     /// No sample after counts; inclusive, like `start`.
@@ -149,12 +149,9 @@ impl Inner {
         };
         let mut found = BTreeSet::new();
         for selector in selectors {
-            let matchers: Result<Vec<LabelMatcher>, QueryError> =
-                selector.iter().cloned().map(LabelMatcher::new).collect();
-            let matchers = matchers?;
             let mut series: Vec<Arc<HeadSeries>> = Vec::new();
             for shard in self.shards()? {
-                shard.index.view().select(&matchers, &mut series);
+                shard.index.view().select(selector, &mut series);
             }
             let alive = series.into_iter().filter(|series| {
                 let span = series.now().span();

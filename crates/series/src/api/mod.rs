@@ -4,9 +4,8 @@ pub mod export;
 pub mod gather;
 pub mod import;
 pub mod look;
-pub mod parse;
 pub mod query;
-pub mod source;
+pub(crate) mod source;
 pub mod summary;
 pub mod write;
 
@@ -27,7 +26,7 @@ use crate::core::promql::LabelMatcher;
 use crate::core::record::Deletion;
 use crate::error::SeriesError;
 use crate::metrics::Metrics;
-use crate::model::{Matcher, TimeMs};
+use crate::model::TimeMs;
 use crate::store::catalog::Catalog;
 use crate::worker::shard::Shared;
 use crate::worker::upkeep::{Job, Upkeep};
@@ -115,11 +114,10 @@ impl Series {
     /// are not concerned, whatever their time. The space is given back when blocks are merged.
     ///
     /// # Errors
-    /// [`SeriesError::Invalid`] without a selector, [`SeriesError::Query`] for a malformed regular expression, and
-    /// others of writing.
+    /// [`SeriesError::Invalid`] without a selector, and others of writing.
     pub async fn delete(
         &self,
-        selectors: Vec<Vec<Matcher>>,
+        selectors: Vec<Vec<LabelMatcher>>,
         (start, end): (TimeMs, TimeMs),
     ) -> Result<(), SeriesError> {
         if selectors.is_empty() {
@@ -128,12 +126,15 @@ impl Series {
                 reason: "name the series to delete".to_owned(),
             });
         }
-        for matcher in selectors.iter().flatten() {
-            LabelMatcher::new(matcher.clone())?;
-        }
         for matchers in selectors {
+            let mut id = [0; 8];
+            self.inner.entropy.fill(&mut id);
             let deletion = Deletion {
-                matchers,
+                id: u64::from_le_bytes(id),
+                matchers: matchers
+                    .iter()
+                    .map(|matcher| matcher.matcher().clone())
+                    .collect(),
                 start,
                 end,
             };

@@ -82,35 +82,47 @@ impl Inner {
     ) -> Result<Selected, SeriesError> {
         // Before the heads are looked at: what they release later is in these blocks.
         let snapshot = self.catalog()?.snapshot();
-        let mut heads = Vec::new();
-        for shard in self.shards()? {
-            shard.index.view().select(matchers, &mut heads);
-        }
-        let blocks: Vec<Block> = snapshot.within(start, end).cloned().collect();
-        let mut by_labels = ByLabels::default();
-        by_labels.series.reserve(heads.len());
-        let shards = self.shards()?.iter();
-        let twins = |shard: &Arc<Shared>| shard.has_twins.load(Ordering::Relaxed);
-        let looks_up = !blocks.is_empty() || shards.into_iter().any(twins);
-        for head in heads {
-            match looks_up {
-                true => by_labels.add_head(head),
-                false => by_labels.series.push(Found::of_head(head)),
-            }
-        }
-        for (at, block) in blocks.iter().enumerate() {
-            for series in block.select(matchers)? {
-                by_labels.add_of_block(at as u32, block, series)?;
-            }
-        }
-        Ok(Selected {
-            series: by_labels.series,
-            blocks,
-            start,
-            end,
-            _snapshot: snapshot,
-        })
+        Ok(select(self.shards()?, snapshot, matchers, (start, end))?)
     }
+}
+
+/// The series that match in the heads of shards and in blocks.
+///
+/// # Errors
+/// Those of blocks.
+pub(crate) fn select(
+    shards: &[Arc<Shared>],
+    snapshot: Arc<Snapshot>,
+    matchers: &[LabelMatcher],
+    (start, end): (TimeMs, TimeMs),
+) -> Result<Selected, BlockError> {
+    let mut heads = Vec::new();
+    for shard in shards {
+        shard.index.view().select(matchers, &mut heads);
+    }
+    let blocks: Vec<Block> = snapshot.within(start, end).cloned().collect();
+    let mut by_labels = ByLabels::default();
+    by_labels.series.reserve(heads.len());
+    let twins = |shard: &Arc<Shared>| shard.has_twins.load(Ordering::Relaxed);
+    let looks_up = !blocks.is_empty() || shards.iter().any(twins);
+    for head in heads {
+        match looks_up {
+            true => by_labels.add_head(head),
+            false => by_labels.series.push(Found::of_head(head)),
+        }
+    }
+    for (at, block) in blocks.iter().enumerate() {
+        for series in block.select(matchers)? {
+            by_labels.add_of_block(at as u32, block, series)?;
+        }
+    }
+    Ok(Selected {
+        series: by_labels.series,
+        blocks,
+        start,
+        end,
+        _snapshot: snapshot,
+    })
 }
 
 /// Series by their labels, while they are gathered.

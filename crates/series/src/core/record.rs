@@ -7,7 +7,7 @@
 //! | 1 | series: for each its number (varint, the difference from the one before) and its labels (length, bytes) |
 //! | 2 | samples: how many; then the numbers of their series (zigzag of the difference from the one before), their times (likewise), their values (8 bytes each) |
 //! | 3 | native histograms: how many; the numbers of their series and their times as of samples; then all of them as in a block ([`histograms`]) |
-//! | 4 | a deletion: first and last time (zigzag), then its matchers: for each a byte for how it compares, name and value (length, bytes) |
+//! | 4 | a deletion: its id (varint), first and last time (zigzag), then its matchers: for each a byte for how it compares, name and value (length, bytes) |
 //!
 //! Varints are LEB128; what is 8 bytes is little endian. A reader refuses what it does not know.
 
@@ -182,6 +182,8 @@ pub fn put_histograms(record: &mut Vec<u8>, batch: &HistogramBatch) {
 /// Samples to be taken out: those of the series for which all matchers hold, from first to last time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deletion {
+    /// What tells it from others: it is done once.
+    pub id: u64,
     /// Which series.
     pub matchers: Vec<Matcher>,
     /// The first time.
@@ -200,6 +202,7 @@ const OPS: [MatchOp; 4] = [
 /// Appends the record of a deletion.
 pub fn put_deletion(record: &mut Vec<u8>, deletion: &Deletion) {
     record.push(DELETION);
+    put_varint(record, deletion.id);
     put_varint(record, zigzag(deletion.start));
     put_varint(record, zigzag(deletion.end));
     for matcher in &deletion.matchers {
@@ -211,6 +214,7 @@ pub fn put_deletion(record: &mut Vec<u8>, deletion: &Deletion) {
 }
 
 fn take_deletion(mut reader: Reader<'_>) -> Result<Deletion, Malformed> {
+    let id = reader.varint()?;
     let (start, end) = (unzigzag(reader.varint()?), unzigzag(reader.varint()?));
     let mut matchers = Vec::new();
     while !reader.rest().is_empty() {
@@ -222,6 +226,7 @@ fn take_deletion(mut reader: Reader<'_>) -> Result<Deletion, Malformed> {
         });
     }
     Ok(Deletion {
+        id,
         matchers,
         start,
         end,

@@ -303,6 +303,14 @@ impl LabelsBuilder {
         self
     }
 
+    /// The value of a label; empty when it is not there.
+    pub fn get(&self, name: &str) -> &str {
+        let found = self
+            .pairs
+            .binary_search_by(|(other, _)| (**other).cmp(name));
+        found.map_or("", |at| &self.pairs[at].1)
+    }
+
     /// Takes a label away.
     pub fn remove(&mut self, name: &str) -> &mut Self {
         self.pairs.retain(|(other, _)| **other != *name);

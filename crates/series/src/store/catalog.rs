@@ -7,7 +7,9 @@ mod files;
 pub(crate) mod names;
 mod open;
 mod replacement;
+mod rewrite;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -16,7 +18,8 @@ use roaring::RoaringBitmap;
 
 use self::files::Files;
 use self::replacement::Replacement;
-use super::block::{Block, BlockCache, BlockError, BlockWriter, WriterOptions, Written};
+pub use self::rewrite::BlockLimits;
+use super::block::{Block, BlockCache, BlockError, BlockWriter, Damaged, WriterOptions, Written};
 use crate::core::block::BlockId;
 use crate::core::block::frame::put_frame;
 use crate::core::block::tombstones::{Tombstone, Tombstones};
@@ -78,6 +81,7 @@ pub struct Catalog<D: Disk> {
 #[derive(Debug, Default)]
 struct Changes {
     quarantined: Vec<Quarantined>,
+    damaged: BTreeSet<BlockId>,
     stopped: Option<Arc<str>>,
 }
 
@@ -227,12 +231,39 @@ impl<D: Disk> Catalog<D> {
         Ok(())
     }
 
-    /// Sets a block aside whose index was found to be damaged: it is renamed and no longer read. Nothing happens when
-    /// it is gone.
+    /// Takes note of an error that reading a block gave: when its index is damaged, it is set aside; when some of its
+    /// samples are, it is not rewritten, so that the others can go on being read. Other errors are no matter here.
     ///
     /// # Errors
     /// Like [`Catalog::publish`].
-    pub fn quarantine(&self, id: BlockId, reason: &BlockError) -> Result<(), BlockError> {
+    pub fn note(&self, error: &BlockError) -> Result<(), BlockError> {
+        match error {
+            BlockError::Corrupt {
+                block,
+                damaged: Damaged::Index,
+                ..
+            } => self.quarantine(*block, error),
+            BlockError::Corrupt {
+                block,
+                damaged: Damaged::Samples,
+                ..
+            } => {
+                if self.changes().damaged.insert(*block) {
+                    tracing::warn!(block = %block, %error, "some samples of a block cannot be read");
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Blocks of which some samples were found not to be readable since the catalog was opened.
+    pub fn damaged(&self) -> BTreeSet<BlockId> {
+        self.changes().damaged.clone()
+    }
+
+    /// Renames a block that is no longer read then. Nothing happens when it is gone.
+    fn quarantine(&self, id: BlockId, reason: &BlockError) -> Result<(), BlockError> {
         let mut changes = self.changes_begun()?;
         let snapshot = self.snapshot();
         let Some(block) = snapshot.block(id) else {

@@ -1,9 +1,11 @@
-//! What touches a disk.
+//! The only place that touches disk or SQL.
 
 pub mod block;
 pub mod catalog;
 pub mod checkpoint;
 pub mod deletion;
+pub mod files;
+pub mod statistics;
 
 use std::io;
 use std::sync::Arc;

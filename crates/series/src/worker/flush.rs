@@ -33,6 +33,22 @@ const READERS_PAUSE: Duration = Duration::from_millis(5);
 /// Has something done by the thread of a shard.
 pub(crate) type Perform<'a> = &'a dyn Fn(Ask) -> Result<(), SeriesError>;
 
+/// Has something done by the thread of a shard, and returns what comes of it.
+///
+/// # Errors
+/// [`SeriesError::Stopping`], and why the shard has ended.
+pub(crate) fn ask<R: Send + 'static>(
+    perform: Perform<'_>,
+    question: impl FnOnce(&mut Core) -> R + Send + 'static,
+) -> Result<R, SeriesError> {
+    let (tell, told) = mpsc::sync_channel(1);
+    perform(Box::new(move |core: &mut Core| {
+        // Whoever asked waits below.
+        let _ = tell.send(question(core));
+    }))?;
+    told.recv().map_err(|_| SeriesError::Stopping)
+}
+
 /// A flush of one shard.
 pub(crate) struct Flush<'a, D: Disk> {
     pub shared: &'a Shared,
@@ -55,14 +71,9 @@ type Captured = Vec<(u64, Flushed)>;
 impl<D: Disk> Flush<'_, D> {
     fn ask<R: Send + 'static>(
         &self,
-        ask: impl FnOnce(&mut Core) -> R + Send + 'static,
+        question: impl FnOnce(&mut Core) -> R + Send + 'static,
     ) -> Result<R, SeriesError> {
-        let (tell, told) = mpsc::sync_channel(1);
-        (self.perform)(Box::new(move |core: &mut Core| {
-            // Whoever asked waits below.
-            let _ = tell.send(ask(core));
-        }))?;
-        told.recv().map_err(|_| SeriesError::Stopping)
+        ask(self.perform, question)
     }
 
     /// Flushes all samples before `end`, and returns what blocks have of the log now.

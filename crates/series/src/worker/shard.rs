@@ -5,7 +5,7 @@
 //! are in the head, and in the head before they are acknowledged: what is acknowledged is seen at once. When the log
 //! fails, the shard ends.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -106,6 +106,8 @@ pub(crate) struct Core {
     /// The time of the latest sample.
     pub newest_ms: TimeMs,
     marks: VecDeque<Mark>,
+    /// Deletions that are in the log.
+    pub deletions: HashSet<u64>,
     /// Where the log may be cut, because blocks have what is before.
     cut: Option<Seq>,
 }
@@ -119,6 +121,7 @@ impl Core {
             next: Seq::FIRST,
             newest_ms: TimeMs::MIN,
             marks: VecDeque::new(),
+            deletions: HashSet::new(),
             cut: None,
         }
     }
@@ -152,6 +155,7 @@ impl Core {
 
     /// Takes samples out. Nothing is being written to blocks meanwhile.
     pub fn delete(&mut self, deletion: &Deletion) {
+        self.deletions.insert(deletion.id);
         let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
         let Ok(matchers) = matchers.collect::<Result<Vec<_>, _>>() else {
             // Such a deletion is refused when it is asked for.

@@ -8,19 +8,18 @@ use std::time::{Duration, Instant};
 
 use egret_log::Directory;
 
-use super::flush::Flush;
+use super::delete::Delete;
+use super::flush::{Flush, Perform};
 use super::shard::{Ask, Shared, Submission};
 use super::ticket::Ticket;
 use crate::api::Inner;
 use crate::core::block::window::WINDOWS_MS;
 use crate::core::index::FRESH_MAX;
-use crate::core::promql::LabelMatcher;
 use crate::core::record::Deletion;
 use crate::error::SeriesError;
 use crate::model::TimeMs;
 use crate::store::catalog::Catalog;
 use crate::store::checkpoint::InBlocks;
-use crate::store::deletion;
 
 /// How long the thread sleeps at most.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -50,8 +49,19 @@ pub(crate) struct Upkeep {
     pub shards: Vec<Kept>,
     /// Where everything of the engine is.
     pub root: Directory,
+    /// A deletion may have been begun and not finished: nothing else is done before it is.
+    is_deleting: bool,
     /// When work is tried again that failed.
     retry_at: Option<Instant>,
+}
+
+impl Kept {
+    fn perform<'a>(&'a self, inner: &'a Inner) -> impl Fn(Ask) -> Result<(), SeriesError> + 'a {
+        |ask| {
+            let pushed = self.shared.inbox.push_always(Submission::Ask(ask));
+            pushed.map_err(|_| inner.why_ended(&self.shared))
+        }
+    }
 }
 
 impl Upkeep {
@@ -66,28 +76,19 @@ impl Upkeep {
             catalog,
             shards,
             root,
+            is_deleting: true,
             retry_at: None,
         }
     }
 
     /// Works until nobody can ask for anything any more.
     pub fn run(mut self, jobs: Receiver<Job>) {
-        if let Err(error) = self.go_on_deleting() {
-            self.note_failure("finishing a deletion", &error);
-        }
         loop {
             match jobs.recv_timeout(PAUSE) {
                 Ok(job) => job(&mut self),
                 Err(RecvTimeoutError::Timeout) => self.step(),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-        }
-    }
-
-    fn go_on_deleting(&mut self) -> Result<(), SeriesError> {
-        match deletion::under_way(&self.root)? {
-            Some(deletion) => self.finish_deletion(deletion),
-            None => Ok(()),
         }
     }
 
@@ -103,6 +104,11 @@ impl Upkeep {
             return;
         }
         self.retry_at = None;
+        if self.is_deleting
+            && let Err(error) = self.deleting(|delete| delete.go_on())
+        {
+            return self.note_failure("deleting samples", &error);
+        }
         if let Err(error) = self.flush_due() {
             self.note_failure("writing blocks", &error);
         }
@@ -142,38 +148,40 @@ impl Upkeep {
     /// Deletes samples, in heads and in blocks, for good.
     ///
     /// # Errors
-    /// [`SeriesError`]: it is not sure what was deleted; the rest is when the engine starts again.
+    /// [`SeriesError`]: it is not sure what was deleted. The rest is tried again.
     pub fn delete(&mut self, deletion: Deletion) -> Result<(), SeriesError> {
-        deletion::begin(&self.root, &deletion)?;
-        self.finish_deletion(deletion)
+        self.deleting(|delete| delete.go_on().and_then(|()| delete.run(deletion)))
     }
 
-    /// Does what is left of a deletion that was begun.
-    ///
-    /// # Errors
-    /// As of [`Upkeep::delete`].
-    pub fn finish_deletion(&mut self, deletion: Deletion) -> Result<(), SeriesError> {
-        let deletion = Arc::new(deletion);
-        let (ticket, told) = Ticket::new(self.shards.len());
-        for kept in &self.shards {
-            let submission = Submission::Delete(deletion.clone(), ticket.clone());
-            if kept.shared.inbox.push_always(submission).is_err() {
-                ticket.done(Err(self.inner.why_ended(&kept.shared)));
-            }
-        }
-        told.blocking_recv().map_err(|_| SeriesError::Stopping)??;
-        let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
-        let matchers = matchers.collect::<Result<Vec<_>, _>>()?;
-        let (start, end) = (deletion.start, deletion.end);
-        let snapshot = self.catalog.snapshot();
-        for block in snapshot.within(start, end) {
-            let series = block.select(&matchers)?;
-            if !series.is_empty() {
-                let series = series.into_iter().collect();
-                self.catalog.delete(block.id(), series, start, end)?;
-            }
-        }
-        deletion::end(&self.root)
+    fn deleting(
+        &mut self,
+        work: impl FnOnce(&Delete<'_, Directory>) -> Result<(), SeriesError>,
+    ) -> Result<(), SeriesError> {
+        let performs: Vec<_> = self
+            .shards
+            .iter()
+            .map(|kept| kept.perform(&self.inner))
+            .collect();
+        let performs: Vec<Perform<'_>> = performs.iter().map(|perform| perform as _).collect();
+        let submit = |shard: usize, deletion: Arc<Deletion>| {
+            let shared = &self.shards[shard].shared;
+            let (ticket, told) = Ticket::new(1);
+            let pushed = shared
+                .inbox
+                .push_always(Submission::Delete(deletion, ticket));
+            pushed.map_err(|_| self.inner.why_ended(shared))?;
+            let told = told.blocking_recv();
+            told.map_err(|_| SeriesError::Stopping)?.map(drop)
+        };
+        let delete = Delete {
+            performs: &performs,
+            submit: &submit,
+            catalog: &self.catalog,
+            disk: &self.root,
+        };
+        let done = work(&delete);
+        self.is_deleting = done.is_err();
+        done
     }
 
     /// Writes all samples of a shard before `end` to blocks.
@@ -181,12 +189,12 @@ impl Upkeep {
     /// # Errors
     /// Those of [`Flush::run`].
     pub fn flush(&mut self, shard: usize, end: TimeMs) -> Result<(), SeriesError> {
+        if self.is_deleting {
+            self.deleting(|delete| delete.go_on())?;
+        }
         let kept = &self.shards[shard];
         let inner = &self.inner;
-        let perform = |ask: Ask| {
-            let pushed = kept.shared.inbox.push_always(Submission::Ask(ask));
-            pushed.map_err(|_| inner.why_ended(&kept.shared))
-        };
+        let perform = kept.perform(inner);
         let flush = Flush {
             shared: &kept.shared,
             perform: &perform,
@@ -202,7 +210,9 @@ impl Upkeep {
             },
         };
         let began = Instant::now();
-        let in_blocks = flush.run(end)?;
+        let flushed = flush.run(end);
+        drop(perform);
+        let in_blocks = flushed?;
         self.shards[shard].in_blocks = in_blocks;
         let took_ms = began.elapsed().as_millis() as u64;
         tracing::debug!(shard, end, took_ms, "samples were written to blocks");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
 use egret_base::{ManualClock, SystemEntropy, Timestamp};
-use egret_series::core::promql::{QueryResult, SampleValue};
-use egret_series::model::{Labels, MatchOp, Matcher};
+use egret_series::core::promql::{QueryResult, SampleValue, parse_selector};
+use egret_series::model::Labels;
 use egret_series::wire::{Sample, encode, snappy};
 use egret_series::{Options, QueryOptions, Series, SeriesConfig, When};
 use prometheus_client::registry::Registry;
@@ -260,14 +260,6 @@ async fn blocks_head_and_log_together_have_every_sample_once() {
     series.stop().await;
 }
 
-fn equal(name: &str, value: &str) -> Matcher {
-    Matcher {
-        name: name.into(),
-        op: MatchOp::Equal,
-        value: value.into(),
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_deleted_stays_deleted_and_what_comes_later_is_kept() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -307,7 +299,7 @@ async fn what_was_deleted_stays_deleted_and_what_comes_later_is_kept() {
             .map(|(_, count)| *count)
     };
     assert_eq!(count(&series, "a").await, Some(190.0));
-    let selector = vec![equal("__name__", "load"), equal("host", "a")];
+    let selector = parse_selector("load{host=\"a\"}").expect("it is one");
     let span = (minute(15), minute(184));
     series
         .delete(vec![selector], span)

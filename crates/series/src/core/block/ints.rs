@@ -71,17 +71,31 @@ pub fn encode(numbers: &[i64], effort: Effort, out: &mut Vec<u8>) {
 
 /// Replaces all but the first numbers by their differences, of the order that makes them smallest, and answers it.
 fn best_order(numbers: &mut [i64]) -> usize {
-    let bits = |number: i64| u64::from(64 - zigzag(number).leading_zeros());
+    let differences = |numbers: &[i64], at: usize| -> [i64; 3] {
+        let delta = numbers[at].wrapping_sub(numbers[at - 1]);
+        let before = numbers[at - 1].wrapping_sub(numbers[at - 2]);
+        [numbers[at], delta, delta.wrapping_sub(before)]
+    };
+    // What most are near costs nothing, as frames have a base: one of three is taken for it.
+    let [mut first, mut middle, mut last] = [[0; 3]; 3];
+    if numbers.len() > 2 {
+        first = differences(numbers, 2);
+        middle = differences(numbers, numbers.len() / 2 + 1);
+        last = differences(numbers, numbers.len() - 1);
+    }
+    let base = |order: usize| {
+        let mut three = [first[order], middle[order], last[order]];
+        three.sort_unstable();
+        three[1]
+    };
+    let bases = [base(0), base(1), 0];
     let mut sums = [0; 3];
-    let (mut last, mut last_delta) = (0_i64, 0_i64);
-    for (at, number) in numbers.iter().enumerate() {
-        let delta = number.wrapping_sub(last);
-        if at >= 2 {
-            sums[0] += bits(*number);
-            sums[1] += bits(delta);
-            sums[2] += bits(delta.wrapping_sub(last_delta));
+    for at in 2..numbers.len() {
+        let differences = differences(numbers, at);
+        for order in 0..3 {
+            let distance = differences[order].wrapping_sub(bases[order]);
+            sums[order] += u64::from(64 - zigzag(distance).leading_zeros());
         }
-        (last, last_delta) = (*number, delta);
     }
     let order = (0..3)
         .min_by_key(|order| sums[*order])

@@ -112,7 +112,7 @@ impl<'page> Terms<'page> {
     ///
     /// # Errors
     /// [`Malformed`] for anything that is not such a page.
-    pub fn next(&mut self) -> Result<Option<(&str, Term<'page>)>, Malformed> {
+    pub fn take(&mut self) -> Result<Option<(&str, Term<'page>)>, Malformed> {
         let reader = &mut self.reader;
         if reader.rest().is_empty() {
             return Ok(None);
@@ -137,3 +137,6 @@ impl<'page> Terms<'page> {
         Ok(Some((value, Term { series, list })))
     }
 }
+
+#[cfg(test)]
+mod tests;

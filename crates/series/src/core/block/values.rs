@@ -18,9 +18,6 @@ const SCALED: u8 = 1;
 const PCO: u8 = 2;
 const RAW: u8 = 3;
 
-/// Names of the encodings, by their first byte; for statistics.
-pub const ENCODINGS: [&str; 4] = ["same", "scaled", "pco", "raw"];
-
 /// Beyond this power of ten a number has more digits than are worth looking for.
 const EXPONENT_MAX: u8 = 15;
 
@@ -64,6 +61,17 @@ pub fn encode(numbers: &[f64], effort: Effort, out: &mut Vec<u8>) {
         out.truncate(from);
         out.push(RAW);
         out.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
+    }
+}
+
+/// What a column was encoded by, for statistics.
+pub fn name_of(column: &[u8]) -> &'static str {
+    match column.first() {
+        Some(&SAME) => "same",
+        Some(&SCALED) => "scaled",
+        Some(&PCO) => "pco",
+        Some(&RAW) => "raw",
+        _ => "unknown",
     }
 }
 

@@ -37,6 +37,7 @@ proptest! {
 
     #[test]
     fn deletions_come_back(
+        id in any::<u64>(),
         start in any::<i64>(),
         end in any::<i64>(),
         matchers in prop::collection::vec((0_usize..4, ".{0,9}", ".{0,9}"), 0..4),
@@ -46,7 +47,7 @@ proptest! {
             op: OPS[op],
             value: value.into(),
         });
-        let deletion = Deletion { matchers: matchers.collect(), start, end };
+        let deletion = Deletion { id, matchers: matchers.collect(), start, end };
         let mut record = Vec::new();
         put_deletion(&mut record, &deletion);
         let read = take(&record, &mut SampleBatch::default());

@@ -50,16 +50,6 @@ pub enum BlockError {
         /// What that means for the rest.
         damaged: Damaged,
     },
-    /// A small file beside the blocks is damaged.
-    #[error(
-        "blocks: {file} is damaged: {what}; restore it from a backup, or remove it and what it says is lost"
-    )]
-    CorruptFile {
-        /// The file's name, with its directory.
-        file: String,
-        /// What cannot be read.
-        what: &'static str,
-    },
     /// A block of a format that this version does not know.
     #[error(
         "blocks: {file} has format version {version}, this program reads {known}: use a newer one"
@@ -78,6 +68,9 @@ pub enum BlockError {
         /// Which block.
         block: BlockId,
     },
+    /// The work was ended before it was done; nothing has changed.
+    #[error("blocks: the work on them was ended before it was done: it will be begun again")]
+    Ended,
     /// The catalog cannot know what reached the disk.
     #[error(
         "blocks: {place} takes no more changes after: {reason}; check the disk, then start again"
@@ -95,26 +88,24 @@ impl Coded for BlockError {
         match self {
             Self::Io { .. } => "block_io",
             Self::Full { .. } => "block_disk_full",
-            Self::Corrupt { .. } | Self::CorruptFile { .. } => "block_corrupt",
+            Self::Corrupt { .. } => "block_corrupt",
             Self::UnknownVersion { .. } => "block_unknown_version",
             Self::Changed { .. } => "block_changed",
+            Self::Ended => "block_work_ended",
             Self::Stopped { .. } => "block_stopped",
         }
     }
 
     fn kind(&self) -> Kind {
         match self {
-            Self::Full { .. } | Self::Stopped { .. } => Kind::Unavailable,
+            Self::Full { .. } | Self::Ended | Self::Stopped { .. } => Kind::Unavailable,
             Self::Changed { .. } => Kind::Conflict,
-            Self::Io { .. }
-            | Self::Corrupt { .. }
-            | Self::CorruptFile { .. }
-            | Self::UnknownVersion { .. } => Kind::Internal,
+            Self::Io { .. } | Self::Corrupt { .. } | Self::UnknownVersion { .. } => Kind::Internal,
         }
     }
 
     fn retryable(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Changed { .. })
+        matches!(self, Self::Full { .. } | Self::Changed { .. } | Self::Ended)
     }
 }
 

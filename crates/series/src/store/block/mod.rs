@@ -165,6 +165,14 @@ impl Block {
         Ok(())
     }
 
+    /// The error of a block whose series are not in the order of their labels.
+    pub(crate) fn out_of_order(&self, series: u32) -> BlockError {
+        let what = "the order of series";
+        self.sealed
+            .file
+            .malformed(u64::from(series), Malformed { what })
+    }
+
     /// The labels that occur, sorted by name, and how much each is used.
     ///
     /// # Errors

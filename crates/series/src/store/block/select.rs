@@ -347,7 +347,7 @@ impl Sealed {
         })?;
         let malformed = |error: Malformed| self.file.malformed(extent.offset, error);
         let mut terms = Terms::new(&bytes);
-        while let Some((value, term)) = terms.next().map_err(malformed)? {
+        while let Some((value, term)) = terms.take().map_err(malformed)? {
             let is_there = match place {
                 None => true,
                 Some(place) if place.is_whole => value.as_bytes() == place.bytes,

@@ -63,7 +63,7 @@ pub(super) fn open<D: Disk>(disk: D, cache: Arc<BlockCache>) -> Result<Catalog<D
         cache,
         changes: Mutex::new(Changes {
             quarantined,
-            stopped: None,
+            ..Changes::default()
         }),
         snapshot: Mutex::new(Arc::new(Snapshot { blocks })),
         next_id: AtomicU64::new(highest + 1),

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
 use egret_base::Timestamp;
-use egret_series::core::promql::{QueryError, duration_ms, parse_selector};
-use egret_series::model::{Matcher, TimeMs};
+use egret_series::core::promql::{LabelMatcher, QueryError, duration_ms, parse_selector};
+use egret_series::model::TimeMs;
 use http::header;
 
 use crate::extract::read_body;
@@ -114,7 +114,7 @@ impl Parameters {
     }
 
     /// The selectors of `match[]`.
-    pub(super) fn selectors(&self) -> Result<Vec<Vec<Matcher>>, QueryError> {
+    pub(super) fn selectors(&self) -> Result<Vec<Vec<LabelMatcher>>, QueryError> {
         let parse = |text| parse_selector(text).map_err(|error| invalid("match[]", error));
         self.all("match[]").map(parse).collect()
     }

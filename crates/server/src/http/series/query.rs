@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use egret_series::core::promql::{QueryError, format_query as format};
+use egret_series::core::promql::{Query, QueryError};
 use egret_series::{QueryOptions, Series, SeriesError, When};
 
 use super::json::{append_end, append_text};
@@ -103,9 +103,9 @@ fn said(error: SeriesError) -> SeriesError {
     params(("query" = String, Query, description = "PromQL.")),
     responses((status = 200, description = "The query.", content_type = "application/json")))]
 pub(super) async fn format_query(_: Member, parameters: Parameters) -> Result<Response, Problem> {
-    let text = format(parameters.text("query")).map_err(|error| said(error.into()))?;
+    let query = Query::parse(parameters.text("query")).map_err(|error| said(error.into()))?;
     let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
-    append_text(&text, &mut body);
+    append_text(&query.format(), &mut body);
     append_end(&[], &[], &mut body);
     Ok(json(body))
 }
@@ -119,10 +119,9 @@ pub(super) async fn format_query(_: Member, parameters: Parameters) -> Result<Re
     params(("query" = String, Query, description = "PromQL.")),
     responses((status = 200, description = "The tree.", content_type = "application/json")))]
 pub(super) async fn parse_query(_: Member, parameters: Parameters) -> Result<Response, Problem> {
-    let tree = egret_series::query_tree(parameters.text("query"));
-    let tree = tree.map_err(|error| said(error.into()))?;
+    let query = Query::parse(parameters.text("query")).map_err(|error| said(error.into()))?;
     let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
-    body.extend_from_slice(tree.as_bytes());
+    body.extend_from_slice(query.tree().to_string().as_bytes());
     append_end(&[], &[], &mut body);
     Ok(json(body))
 }

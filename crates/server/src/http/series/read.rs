@@ -5,11 +5,11 @@ use std::ops::ControlFlow;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use egret_base::{Limit, LimitExceeded};
-use egret_series::core::promql::Columns;
+use egret_series::core::promql::{Columns, LabelMatcher};
 use egret_series::model::Labels;
 use egret_series::wire::remote_read::{ReadResponse, decode};
 use egret_series::wire::{Sample, WireError, snappy};
-use egret_series::{SampleVisitor, Scope, Series};
+use egret_series::{SampleVisitor, Scope, Series, SeriesError};
 use http::header;
 
 use super::Member;
@@ -45,8 +45,11 @@ pub(super) async fn remote_read(
         limit,
     };
     for query in asked.queries {
+        let matchers = query.matchers.into_iter().map(LabelMatcher::new);
+        let matchers = matchers.collect::<Result<Vec<_>, _>>();
+        let matchers = matchers.map_err(SeriesError::from)?;
         let scope = Scope {
-            selectors: vec![query.matchers],
+            selectors: vec![matchers],
             start: query.start_ms,
             end: query.end_ms,
         };
