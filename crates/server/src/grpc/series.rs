@@ -93,7 +93,7 @@ impl Series for Door {
                 let series = series.clone();
                 async move {
                     let request = request.map_err(unread::told)?;
-                    Ok(written(
+                    Ok::<_, Status>(written(
                         request.number,
                         write(&series, request.samples).await,
                     ))
@@ -101,8 +101,9 @@ impl Series for Door {
             })
             .buffer_unordered(REQUESTS_MAX);
         let farewell = stream::once(async move { stopped.is_cancelled() });
-        let farewell = farewell.filter_map(async |is_stopping| {
-            is_stopping.then(|| Err(grpc_status(&SeriesError::Stopping)))
+        let farewell = farewell.filter_map(|is_stopping| {
+            let error = is_stopping.then(|| Err(grpc_status(&SeriesError::Stopping)));
+            std::future::ready(error)
         });
         Ok(Response::new(Box::pin(responses.chain(farewell))))
     }

@@ -49,7 +49,7 @@ impl Format {
             .copied()
             .zip(columns.values.iter().copied());
         // None of the others has a way to say that a series has ended.
-        let mut samples = samples.filter(|(_, value)| !is_stale(*value));
+        let samples = samples.filter(|(_, value)| !is_stale(*value));
         match self {
             Self::Parquet(writer) => writer.add(labels, samples),
             Self::Csv(head, text) => samples.for_each(|(time_ms, value)| {
