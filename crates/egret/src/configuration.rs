@@ -148,6 +148,15 @@ impl Configuration {
         Ok(Self { layers })
     }
 
+    /// The same with another value for a setting that nobody has set, for the reason given.
+    pub fn or(&self, key: &str, value: &str, reason: &str) -> Self {
+        let mut layers = self.layers.clone();
+        if layers.origin(key) == Origin::Default {
+            layers.put(key, value, Origin::Flag(reason.to_owned()));
+        }
+        Self { layers }
+    }
+
     /// One section's settings.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ pub mod store;
 pub mod wire;
 pub mod worker;
 
+pub use api::export::SampleVisitor;
 pub use api::gather::Rejected;
 pub use api::import::{Import, ImportFormat};
 pub use api::look::{Cardinality, Counted, Scope};

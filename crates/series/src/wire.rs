@@ -11,6 +11,7 @@ pub mod influx;
 pub mod json_lines;
 pub mod labels;
 pub mod otlp;
+pub mod parquet;
 mod protobuf;
 pub mod remote_read;
 pub mod remote_write_v1;

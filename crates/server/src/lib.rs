@@ -29,6 +29,7 @@ pub use error::{RequestError, ServerError};
 pub use extract::{Json, Path, Query};
 pub use grpc::GrpcService;
 pub use grpc::queue::service as queue_service;
+pub use grpc::series::service as series_service;
 pub use http::branches::{ProxyAddress, routes as branches_routes};
 pub use http::outboxes::routes as outbox_routes;
 pub use http::queues::routes as queue_routes;

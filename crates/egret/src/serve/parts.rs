@@ -23,7 +23,7 @@ use egret_series::{Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
     Build, Deps, Metrics, ProxyAddress, Server, ServerConfig, StatusSection, Tokens,
-    branches_routes, outbox_routes, queue_routes, queue_service, series_routes,
+    branches_routes, outbox_routes, queue_routes, queue_service, series_routes, series_service,
 };
 use serde_json::{Value, json};
 
@@ -224,9 +224,10 @@ impl Parts {
             .route(queue_routes(queues.clone(), stopping.clone()))
             .route(outbox_routes(outbox))
             .route(series_door)
-            .status("series", series_section(series))
+            .status("series", series_section(series.clone()))
             .status("queue", queue_section(queues.clone()))
-            .grpc(queue_service(queues, stopping));
+            .grpc(queue_service(queues, stopping.clone()))
+            .grpc(series_service(series, stopping));
         if let (Some(embedded), Some(proxy)) = (embedded, proxy) {
             let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
             server = server

@@ -10,25 +10,31 @@ use crate::core::promql::{Columns, Hints, QueryError, Selection, Source};
 use crate::error::SeriesError;
 use crate::model::Labels;
 
+/// Whoever is shown samples.
+pub trait SampleVisitor: Send + 'static {
+    /// A series with its samples, staleness markers among them. It may wait, as for a client that reads slowly.
+    fn visit(&mut self, labels: &Labels, columns: &Columns) -> ControlFlow<()>;
+}
+
 impl Series {
-    /// Shows every series in scope with its samples, staleness markers among them, until `visit` breaks off. It runs
-    /// on a thread of its own, so that `visit` may wait; and counts as a query.
+    /// Shows every series in scope with its samples, until the visitor breaks off, and gives the visitor back. It runs
+    /// on a thread of its own and counts as a query.
     ///
     /// # Errors
     /// [`SeriesError::Query`] for a malformed regular expression or samples that cannot be read, and
     /// [`SeriesError::Stopping`].
-    pub async fn visit_samples(
+    pub async fn visit_samples<V: SampleVisitor>(
         &self,
         scope: Scope,
-        visit: impl FnMut(&Labels, &Columns) -> ControlFlow<()> + Send + 'static,
-    ) -> Result<(), SeriesError> {
+        mut visitor: V,
+    ) -> Result<V, SeriesError> {
         let inner = self.inner.clone();
         let permit = inner.queries.clone().acquire_owned().await;
         let permit = permit.map_err(|_| SeriesError::Stopping)?;
         let visited = tokio::task::spawn_blocking(move || {
-            let visited = inner.visit(&scope, visit);
+            let visited = inner.visit(&scope, &mut visitor);
             drop(permit);
-            visited
+            visited.map(|()| visitor)
         });
         match visited.await {
             Ok(visited) => Ok(visited?),
@@ -39,11 +45,7 @@ impl Series {
 }
 
 impl Inner {
-    fn visit(
-        &self,
-        scope: &Scope,
-        mut visit: impl FnMut(&Labels, &Columns) -> ControlFlow<()>,
-    ) -> Result<(), QueryError> {
+    fn visit(&self, scope: &Scope, visitor: &mut impl SampleVisitor) -> Result<(), QueryError> {
         let all = [Vec::new()];
         let selectors = match scope.selectors.is_empty() {
             true => &all[..],
@@ -66,7 +68,7 @@ impl Inner {
                 }
                 found.read(at, &mut columns)?;
                 within(&mut columns, scope);
-                if !columns.is_empty() && visit(labels, &columns).is_break() {
+                if !columns.is_empty() && visitor.visit(labels, &columns).is_break() {
                     return Ok(());
                 }
             }

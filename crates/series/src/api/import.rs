@@ -22,6 +22,9 @@ pub use text::{Import, ImportFormat};
 /// Samples that are taken in with one append.
 const BATCH_SAMPLES: usize = 10_000;
 
+/// What may be kept of a text until its line is whole.
+const LINE_BYTES_MAX: Limit = Limit::new("line_bytes_max", 2 << 20);
+
 /// Labelled samples that are taken in together.
 struct Batch<'s> {
     series: &'s Series,
@@ -186,6 +189,3 @@ impl Series {
         Ok(otlp::encode_response(&translated, encoding))
     }
 }
-
-/// What may be kept of a text until its line is whole.
-const LINE_BYTES_MAX: Limit = Limit::new("line_bytes_max", 2 << 20);

@@ -69,14 +69,14 @@ pub(super) async fn read_whole(request: Request, config: &SeriesConfig) -> Resul
 /// Decompresses a body piece by piece.
 pub(super) enum Decoder {
     Plain,
-    Gzip(write::MultiGzDecoder<Vec<u8>>),
+    Gzip(Box<write::MultiGzDecoder<Vec<u8>>>),
 }
 
 impl Decoder {
     pub(super) fn new(encoding: Encoding) -> Self {
         match encoding {
             Encoding::Plain => Self::Plain,
-            Encoding::Gzip => Self::Gzip(write::MultiGzDecoder::new(Vec::new())),
+            Encoding::Gzip => Self::Gzip(Box::new(write::MultiGzDecoder::new(Vec::new()))),
         }
     }
 

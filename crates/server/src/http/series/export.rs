@@ -1,4 +1,4 @@
-//! Samples as they are, as text, written while they are sent: the whole is never in memory.
+//! Samples as they are, in a file of some form, written while they are sent: the whole is never in memory.
 
 use std::ops::ControlFlow;
 
@@ -9,8 +9,9 @@ use bytes::Bytes;
 use egret_series::core::promql::Columns;
 use egret_series::model::{Labels, METRIC_NAME, TimeMs, is_stale};
 use egret_series::wire::exposition::{TextFormat, append_sample};
+use egret_series::wire::parquet::ParquetWriter;
 use egret_series::wire::{json_lines, table};
-use egret_series::{Scope, Series, SeriesError};
+use egret_series::{SampleVisitor, Scope, Series};
 use futures_util::stream;
 use http::header;
 use tokio::sync::mpsc;
@@ -25,52 +26,81 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// Chunks that may wait for a client that reads slowly; then reading samples waits as well.
 const CHUNKS_WAITING: usize = 4;
 
-/// How samples are written.
+/// How samples are written, and what is not sent yet.
 enum Format {
-    Prometheus,
-    JsonLines,
+    Prometheus(String),
+    JsonLines(String),
     /// With these labels.
-    Csv(Vec<String>),
+    Csv(Vec<String>, String),
+    Parquet(Box<ParquetWriter>),
 }
 
 impl Format {
-    fn append(&self, labels: &Labels, columns: &Columns, out: &mut String) {
-        if let Self::JsonLines = self {
+    fn append(&mut self, labels: &Labels, columns: &Columns) {
+        if let Self::JsonLines(text) = self {
             if !columns.times.is_empty() {
-                json_lines::append_line(labels, &columns.times, &columns.values, out);
+                json_lines::append_line(labels, &columns.times, &columns.values, text);
             }
             return;
         }
-        let samples = columns.times.iter().zip(&columns.values);
-        // Neither text has a way to say that a series has ended.
-        for (time_ms, value) in samples.filter(|(_, value)| !is_stale(**value)) {
-            match self {
-                Self::Csv(head) => table::append_row(head, labels, *time_ms, *value, out),
-                _ => {
+        let samples = columns
+            .times
+            .iter()
+            .copied()
+            .zip(columns.values.iter().copied());
+        // None of the others has a way to say that a series has ended.
+        let samples = samples.filter(|(_, value)| !is_stale(*value));
+        match self {
+            Self::Parquet(writer) => writer.add(labels, samples),
+            Self::Csv(head, text) => samples.for_each(|(time_ms, value)| {
+                table::append_row(head, labels, time_ms, value, text);
+            }),
+            Self::Prometheus(text) | Self::JsonLines(text) => {
+                samples.for_each(|(time_ms, value)| {
                     let format = TextFormat::Prometheus;
-                    append_sample(labels.iter(), *value, Some(*time_ms), format, out);
-                }
+                    append_sample(labels.iter(), value, Some(time_ms), format, text);
+                })
             }
+        }
+    }
+
+    /// What may be sent, when it is enough.
+    fn chunk(&mut self) -> Option<Bytes> {
+        match self {
+            Self::Prometheus(text) | Self::JsonLines(text) | Self::Csv(_, text) => {
+                (text.len() >= CHUNK_BYTES).then(|| std::mem::take(text).into())
+            }
+            Self::Parquet(writer) => (writer.len() >= CHUNK_BYTES).then(|| writer.take().into()),
+        }
+    }
+
+    /// What is left at the end.
+    fn finish(self) -> Bytes {
+        match self {
+            Self::Prometheus(text) | Self::JsonLines(text) | Self::Csv(_, text) => text.into(),
+            Self::Parquet(writer) => writer.finish().into(),
         }
     }
 
     fn content_type(&self) -> &'static str {
         match self {
-            Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-            Self::JsonLines => "application/x-ndjson",
-            Self::Csv(_) => "text/csv; charset=utf-8",
+            Self::Prometheus(_) => "text/plain; version=0.0.4; charset=utf-8",
+            Self::JsonLines(_) => "application/x-ndjson",
+            Self::Csv(..) => "text/csv; charset=utf-8",
+            Self::Parquet(_) => "application/vnd.apache.parquet",
         }
     }
 }
 
 /// Export samples
 ///
-/// As JSON with a series a line, which loses nothing; as CSV; or in Prometheus's text format. `POST
-/// /v1/series/import` reads each of them. An answer that breaks off must not be used.
+/// As JSON with a series a line, which loses nothing; as CSV; in Prometheus's text format; or as a table of
+/// Apache Parquet. `POST /v1/series/import` reads all but the last. An answer that breaks off must not be used.
 #[utoipa::path(get, path = "/v1/series/export", operation_id = "exportSeries", tag = "series",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["series:read"])),
     params(
-        ("format" = Option<String>, Query, description = "`jsonl` (the default), `csv` or `prometheus`."),
+        ("format" = Option<String>, Query, description = "`jsonl` (the default), `csv`, `prometheus` or \
+            `parquet`."),
         ("match[]" = Option<Vec<String>>, Query, description = "A selector; may be repeated. All series \
             without."),
         ("start" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339."),
@@ -87,28 +117,36 @@ pub(super) async fn export(
         start: parameters.time("start")?.unwrap_or(TimeMs::MIN),
         end: parameters.time("end")?.unwrap_or(TimeMs::MAX),
     };
-    let mut head = String::new();
     let format = match parameters.text("format") {
-        "" | "jsonl" => Format::JsonLines,
-        "prometheus" => Format::Prometheus,
+        "" | "jsonl" => Format::JsonLines(String::new()),
+        "prometheus" => Format::Prometheus(String::new()),
+        "parquet" => Format::Parquet(Box::default()),
         "csv" => {
             let (mut labels, _) = series.label_names(scope.clone(), usize::MAX).await?;
             labels.retain(|name| name != METRIC_NAME);
+            let mut head = String::new();
             table::append_head(&labels, &mut head);
-            Format::Csv(labels)
+            Format::Csv(labels, head)
         }
         other => {
-            let why = format_args!("{other:?} is none of jsonl, csv, prometheus").to_string();
+            let why =
+                format_args!("{other:?} is none of jsonl, csv, prometheus, parquet").to_string();
             return Err(invalid("format", why).into());
         }
     };
     let kind = format.content_type();
     let (chunks, mut written) = mpsc::channel(CHUNKS_WAITING);
+    let writer = Writer {
+        format,
+        chunks: chunks.clone(),
+    };
     tokio::spawn(async move {
-        if let Err(error) = send(&series, scope, format, head, &chunks).await {
+        // Whoever exports may have gone away.
+        let _ = match series.visit_samples(scope, writer).await {
+            Ok(writer) => chunks.send(Ok(writer.format.finish())).await,
             // The answer has begun: breaking it off is all that is left.
-            let _ = chunks.send(Err(std::io::Error::other(error))).await;
-        }
+            Err(error) => chunks.send(Err(std::io::Error::other(error))).await,
+        };
     });
     let body = Body::from_stream(stream::poll_fn(move |context| written.poll_recv(context)));
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
@@ -116,49 +154,23 @@ pub(super) async fn export(
 
 type Chunks = mpsc::Sender<Result<Bytes, std::io::Error>>;
 
-async fn send(
-    series: &Series,
-    scope: Scope,
+/// Writes samples and sends them.
+struct Writer {
     format: Format,
-    head: String,
-    chunks: &Chunks,
-) -> Result<(), SeriesError> {
-    let (last, told) = tokio::sync::oneshot::channel();
-    let sender = chunks.clone();
-    let mut page = Page {
-        text: head,
-        last: Some(last),
-    };
-    let visited = series.visit_samples(scope, move |labels, columns| {
-        format.append(labels, columns, &mut page.text);
-        if page.text.len() < CHUNK_BYTES {
-            return ControlFlow::Continue(());
-        }
-        let text = std::mem::take(&mut page.text);
-        match sender.blocking_send(Ok(text.into())) {
+    chunks: Chunks,
+}
+
+impl SampleVisitor for Writer {
+    fn visit(&mut self, labels: &Labels, columns: &Columns) -> ControlFlow<()> {
+        self.format.append(labels, columns);
+        let sent = match self.format.chunk() {
+            Some(chunk) => self.chunks.blocking_send(Ok(chunk)),
+            None => return ControlFlow::Continue(()),
+        };
+        match sent {
             Ok(()) => ControlFlow::Continue(()),
             // The client has left.
             Err(_) => ControlFlow::Break(()),
-        }
-    });
-    visited.await?;
-    if let Ok(text) = told.await {
-        let _ = chunks.send(Ok(text.into())).await;
-    }
-    Ok(())
-}
-
-/// What is not sent yet; it is told when nothing more is added.
-struct Page {
-    text: String,
-    last: Option<tokio::sync::oneshot::Sender<String>>,
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        if let Some(last) = self.last.take() {
-            // Whoever exported may have gone away.
-            let _ = last.send(std::mem::take(&mut self.text));
         }
     }
 }

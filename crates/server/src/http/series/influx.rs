@@ -87,10 +87,7 @@ async fn write(series: &Series, said: &Written, request: Request) -> Result<Resp
         0 => Ok(StatusCode::NO_CONTENT.into_response()),
         _ => Err(SeriesError::Invalid {
             what: "lines",
-            reason: format!(
-                "{} samples were written, {}",
-                written.samples, written.rejected
-            ),
+            reason: format!("{} samples written; {}", written.samples, written.rejected),
         }
         .into()),
     }

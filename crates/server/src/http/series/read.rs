@@ -1,15 +1,15 @@
 //! Remote read: samples one by one, as Prometheus asks another for what it has.
 
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use egret_base::Limit;
-use egret_series::core::promql::LabelMatcher;
+use egret_base::{Limit, LimitExceeded};
+use egret_series::core::promql::{Columns, LabelMatcher};
+use egret_series::model::Labels;
 use egret_series::wire::remote_read::{ReadResponse, decode};
 use egret_series::wire::{Sample, WireError, snappy};
-use egret_series::{Scope, Series, SeriesError};
+use egret_series::{SampleVisitor, Scope, Series, SeriesError};
 use http::header;
 
 use super::Member;
@@ -40,7 +40,10 @@ pub(super) async fn remote_read(
         return Err(invalid("accepted_response_types", why).into());
     }
     let limit = Limit::new("series.decoded_bytes_max", config.decoded_bytes_max.bytes());
-    let mut response = ReadResponse::default();
+    let mut reading = Reading {
+        response: ReadResponse::default(),
+        limit,
+    };
     for query in asked.queries {
         let matchers = query.matchers.into_iter().map(LabelMatcher::new);
         let matchers = matchers.collect::<Result<Vec<_>, _>>();
@@ -50,13 +53,11 @@ pub(super) async fn remote_read(
             start: query.start_ms,
             end: query.end_ms,
         };
-        response = read_one(&series, scope, response, limit).await?;
-        limit
-            .check(response.bytes() as u64)
-            .map_err(WireError::from)?;
-        response.end_query();
+        reading = series.visit_samples(scope, reading).await?;
+        reading.check().map_err(WireError::from)?;
+        reading.response.end_query();
     }
-    let body = snappy::encode(&response.into_body());
+    let body = snappy::encode(&reading.response.into_body());
     let headers = [
         (header::CONTENT_TYPE, "application/x-protobuf"),
         (header::CONTENT_ENCODING, "snappy"),
@@ -64,29 +65,29 @@ pub(super) async fn remote_read(
     Ok((headers, body).into_response())
 }
 
-/// Adds what one query asks for. It stops where there is too much.
-async fn read_one(
-    series: &Series,
-    scope: Scope,
+/// A response that is being filled. It stops where there is too much.
+struct Reading {
     response: ReadResponse,
     limit: Limit,
-) -> Result<ReadResponse, Problem> {
-    let shared = Arc::new(Mutex::new(response));
-    let filled = shared.clone();
-    let visited = series.visit_samples(scope, move |labels, columns| {
-        let mut response = filled.lock().unwrap_or_else(PoisonError::into_inner);
+}
+
+impl Reading {
+    fn check(&self) -> Result<(), LimitExceeded> {
+        self.limit.check(self.response.bytes() as u64)
+    }
+}
+
+impl SampleVisitor for Reading {
+    fn visit(&mut self, labels: &Labels, columns: &Columns) -> ControlFlow<()> {
         let samples = columns.times.iter().zip(&columns.values);
         let samples = samples.map(|(time_ms, value)| Sample {
             time_ms: *time_ms,
             value: *value,
         });
-        response.push(labels.iter(), samples);
-        match limit.check(response.bytes() as u64) {
+        self.response.push(labels.iter(), samples);
+        match self.check() {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         }
-    });
-    visited.await?;
-    let mut response = shared.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(std::mem::take(&mut response))
+    }
 }

@@ -65,7 +65,7 @@ fn respond(written: &Written, version: Version) -> Response {
         _ => {
             let error = SeriesError::Invalid {
                 what: "samples",
-                reason: format!("{} were written, {}", written.samples, written.rejected),
+                reason: format!("{} written; {}", written.samples, written.rejected),
             };
             Problem::from(error).into_response()
         }
