@@ -1,13 +1,21 @@
 //! `egret bench series`: metrics in by remote write, PromQL out.
 
+mod answer;
 mod body;
 mod drive;
+mod evaluate;
+mod expression;
 mod figures;
 mod fleet;
 mod frontier;
+mod kinds;
+mod points;
+mod query;
+mod read;
 mod shape;
 mod snappy;
 mod system;
+mod verdict;
 mod write;
 
 use std::collections::BTreeMap;
@@ -122,6 +130,8 @@ impl Series {
             steps_max,
             window: self.args.seconds,
             rate: self.args.rate,
+            readers: self.args.readers,
+            read_rate: self.args.read_rate,
         })
     }
 

@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 
+use super::evaluate::Catalog;
+use super::fleet::Fleet;
 use super::frontier::Frontier;
+use super::read::{Asked, Reader, Turns};
 use super::system::System;
+use super::verdict::{Verdict, judge};
 use super::write::{Clock, Lane, Sending, Written};
 use crate::footprint::rss_bytes;
 use crate::record::Recorder;
@@ -33,12 +37,17 @@ pub(super) struct Load {
     pub(super) window: Duration,
     /// Samples per second, in an open loop.
     pub(super) rate: Option<f64>,
+    pub(super) readers: u32,
+    /// Queries per second, in an open loop.
+    pub(super) read_rate: Option<f64>,
 }
 
 /// What came of it.
 pub(super) struct Driven {
     pub(super) observed: Observed,
     pub(super) recorders: Vec<Recorder>,
+    /// Nothing where there were no readers.
+    pub(super) verdict: Option<Verdict>,
     /// Acknowledged in the window.
     pub(super) samples: u64,
     /// Acknowledged from the first one on.
@@ -149,6 +158,12 @@ pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Re
         frontier,
         preload,
     } = preload(stage, load, system).await?;
+    let fleet = load.sending.fleet;
+    let catalog = Arc::new(Catalog::new(match load.readers {
+        // Nobody asks.
+        0 => Fleet { series: 0, ..fleet },
+        _ => fleet,
+    }));
     let clock = Arc::new(Clock::new(WARMUP, load.window));
     let leash = Leash(clock.clone());
     let load = *load;
@@ -162,6 +177,21 @@ pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Re
             })
         })
         .collect();
+    let turns = Arc::new(Turns::new(load.read_rate, &clock, stage.seed));
+    let readers: Vec<JoinHandle<Result<Asked>>> = (0..load.readers)
+        .map(|_| {
+            let reader = Reader {
+                system: system.clone(),
+                catalog: catalog.clone(),
+                frontier: frontier.clone(),
+                clock: clock.clone(),
+                turns: turns.clone(),
+                readers: load.readers,
+            };
+            let clock = clock.clone();
+            std::thread::spawn(move || reader.run().inspect_err(|_| clock.stop()))
+        })
+        .collect();
     stage.progress.say("warming up");
     let mut watch = Watch::new(system.process);
     until(&clock, clock.origin, &mut watch).await;
@@ -170,21 +200,31 @@ pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Re
     let window = stage.open_window(Some(load.window))?;
     until(&clock, clock.end, &mut watch).await;
     let observed = window.close().await?;
-    let written = tokio::task::spawn_blocking(move || all(writers)).await??;
+    let ended = tokio::task::spawn_blocking(move || Ok::<_, Error>((all(writers)?, all(readers)?)));
+    let (written, mut asked) = ended.await??;
     let length = clock.window();
     drop(leash);
     let samples = written.iter().map(|written| written.samples).sum();
+    let writers = written.into_iter().map(|written| written.recorder);
+    let readers = asked
+        .iter_mut()
+        .map(|asked| std::mem::take(&mut asked.recorder));
+    let recorders = writers.chain(readers).collect();
+    stage.progress.say("checking answers");
+    let make = system.make;
+    let verdict = match load.readers {
+        0 => None,
+        _ => Some(tokio::task::spawn_blocking(move || judge(asked, &catalog, make)).await?),
+    };
     Ok(Driven {
         observed,
+        recorders,
+        verdict,
         samples,
         samples_of_all: frontier.acknowledged() * u64::from(load.sending.fleet.series),
         window: length,
         preload,
         rss_bytes: watch.most,
-        recorders: written
-            .into_iter()
-            .map(|written| written.recorder)
-            .collect(),
     })
 }
 

@@ -18,6 +18,7 @@ pub(super) fn measurement(driven: Driven, disk_bytes: Option<u64>) -> Measuremen
         window,
         preload,
         rss_bytes,
+        verdict,
     } = driven;
     let usage = &observed.usage;
     let each = |time: Duration, better| {
@@ -55,7 +56,19 @@ pub(super) fn measurement(driven: Driven, disk_bytes: Option<u64>) -> Measuremen
             scalar("bytes", Better::Lower, each, samples_of_all),
         ));
     }
+    let mut warnings = Vec::new();
+    if let Some(verdict) = verdict {
+        let count = |value: u64, of: u64| scalar("count", Better::Lower, value as f64, of);
+        let answers = rate(verdict.answers, window);
+        metrics.extend([
+            ("queries_per_second", answers),
+            ("wrong_answers", count(verdict.wrong, verdict.checked)),
+            ("empty_answers", count(verdict.empty, verdict.answers)),
+        ]);
+        warnings = verdict.told;
+    }
     let mut measurement = Measurement::new(observed, Recording::merge(recorders));
+    measurement.warnings = warnings;
     measurement.metrics = metrics
         .into_iter()
         .map(|(name, metric)| (name.to_owned(), metric))
