@@ -2,6 +2,8 @@
 
 mod answer;
 mod body;
+mod churn;
+mod components;
 mod drive;
 mod evaluate;
 mod expression;
@@ -10,7 +12,9 @@ mod fleet;
 mod frontier;
 mod kinds;
 mod points;
+mod probe;
 mod query;
+mod quiet;
 mod read;
 mod shape;
 mod snappy;
@@ -24,8 +28,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::cli::{Protocol, SeriesArgs, SeriesPeer, SeriesScenario};
+use crate::cli::{Protocol, SeriesArgs, SeriesScenario};
 use crate::refusal;
+use crate::running::Running;
 use crate::scenario::{Measurement, Scenario};
 use crate::stage::Stage;
 use drive::Load;
@@ -40,11 +45,16 @@ const CLOSED_RATE_MAX: f64 = 8e6;
 /// All samples are of so many days: what every system keeps without being asked to.
 const DAYS_MAX: u64 = 14;
 
+/// Samples of each series, with `--scenario cardinality`.
+const CARDINALITY_STEPS: u64 = 4;
+
 const STEPS_MAX: u64 = DAYS_MAX * 86_400_000 / INTERVAL_MS as u64;
 
 /// The scenario.
 pub struct Series {
     args: SeriesArgs,
+    /// The metric by which runs are ranked.
+    headline: String,
 }
 
 impl Series {
@@ -53,7 +63,10 @@ impl Series {
     /// # Errors
     /// When they contradict one another, or a peer is not there.
     pub fn new(args: &SeriesArgs) -> Result<Self> {
-        let series = Self { args: args.clone() };
+        let series = Self {
+            args: args.clone(),
+            headline: headline(args),
+        };
         if !args.run.private && args.run.server.is_none() && args.peers.is_empty() {
             return Err(refusal::usage(
                 "there is nothing to measure: give --private, --server URL or --peer PEER",
@@ -72,6 +85,11 @@ impl Series {
                 "--writers: there are fewer --series than writers",
             ));
         }
+        if args.scenario == SeriesScenario::Restart && args.run.server.is_some() {
+            return Err(refusal::usage(
+                "--scenario restart kills what it measures: give --private instead of --server",
+            ));
+        }
         for peer in &args.peers {
             peer.check()?;
         }
@@ -87,12 +105,21 @@ impl Series {
 
     /// Steps that are written beforehand, in whole requests.
     fn preloaded_steps(&self) -> u64 {
-        let steps = self.args.preload.div_ceil(self.args.series.into());
+        let steps = match self.args.scenario {
+            SeriesScenario::Cardinality => CARDINALITY_STEPS,
+            _ => self.args.preload.div_ceil(self.args.series.into()),
+        };
         steps.next_multiple_of(self.sending(0).steps_per_turn())
     }
 
     /// Steps that the load may take.
     fn live_steps(&self) -> u64 {
+        if !matches!(
+            self.args.scenario,
+            SeriesScenario::Load | SeriesScenario::Churn
+        ) {
+            return 0;
+        }
         let rate = self.args.rate.unwrap_or(CLOSED_RATE_MAX);
         // The warm-up takes some, too.
         let seconds = self.args.seconds.as_secs_f64() + 5.0;
@@ -132,12 +159,49 @@ impl Series {
             rate: self.args.rate,
             readers: self.args.readers,
             read_rate: self.args.read_rate,
+            churn: (self.args.scenario == SeriesScenario::Churn).then_some(self.args.churn),
         })
+    }
+
+    /// Measures one system.
+    async fn arm(
+        &self,
+        stage: &mut Stage,
+        load: &Load,
+        system: &System,
+        peer: Option<&mut Running>,
+    ) -> Result<Measurement> {
+        match self.args.scenario {
+            SeriesScenario::Queries => return quiet::queries(stage, load, system).await,
+            SeriesScenario::Restart => return quiet::restart(stage, load, system, peer).await,
+            SeriesScenario::Cardinality => return quiet::cardinality(stage, load, system).await,
+            SeriesScenario::Load | SeriesScenario::Churn => {}
+        }
+        let driven = drive::drive(stage, load, system).await?;
+        stage.progress.say("waiting for the disk");
+        let system = system.clone();
+        let disk = tokio::task::spawn_blocking(move || system.disk_bytes()).await??;
+        Ok(figures::measurement(driven, disk))
     }
 
     fn measures_egret(&self) -> bool {
         self.args.run.private || self.args.run.server.is_some()
     }
+}
+
+/// What the scenario is about, of Egret or of the first peer.
+fn headline(args: &SeriesArgs) -> String {
+    let name = match args.scenario {
+        SeriesScenario::Load => "samples_per_second",
+        SeriesScenario::Queries => "read_geometric_mean",
+        SeriesScenario::Restart => "restart",
+        SeriesScenario::Cardinality => "rss_bytes",
+        SeriesScenario::Churn => "write",
+    };
+    let of_egret = args.run.private || args.run.server.is_some();
+    let peer = args.peers.first().filter(|_| !of_egret);
+    let prefix = peer.map_or("", |peer| peer.make().prefix());
+    format!("{prefix}{name}")
 }
 
 impl Scenario for Series {
@@ -168,11 +232,7 @@ impl Scenario for Series {
     }
 
     fn headline(&self) -> &str {
-        match (self.measures_egret(), self.args.peers.first()) {
-            (false, Some(SeriesPeer::Prometheus)) => "prometheus_samples_per_second",
-            (false, Some(SeriesPeer::VictoriaMetrics)) => "victoria_metrics_samples_per_second",
-            _ => "samples_per_second",
-        }
+        &self.headline
     }
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
@@ -185,14 +245,14 @@ impl Scenario for Series {
         let mut whole = None;
         if self.measures_egret() {
             let system = System::egret(stage)?;
-            let arm = measure(stage, &load, &system).await?;
+            let arm = self.arm(stage, &load, &system, None).await?;
             figures::join(&mut whole, arm, system.make);
         }
         for peer in &self.args.peers {
-            let running = peer.start().await?;
+            let mut running = peer.start().await?;
             let before = std::mem::replace(&mut stage.subject.processes, vec![running.pid()]);
             let system = System::peer(*peer, &running);
-            let arm = measure(stage, &load, &system).await;
+            let arm = self.arm(stage, &load, &system, Some(&mut running)).await;
             stage.subject.processes = before;
             let mut arm = arm.with_context(|| format!("measure {}", peer.name()))?;
             arm.warnings.push(peer.durability().to_owned());
@@ -200,13 +260,4 @@ impl Scenario for Series {
         }
         whole.context("nothing was measured")
     }
-}
-
-/// Measures one system.
-async fn measure(stage: &mut Stage, load: &Load, system: &System) -> Result<Measurement> {
-    let driven = drive::drive(stage, load, system).await?;
-    stage.progress.say("waiting for the disk");
-    let system = system.clone();
-    let disk = tokio::task::spawn_blocking(move || system.disk_bytes()).await??;
-    Ok(figures::measurement(driven, disk))
 }

@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow};
 
+use super::churn::Churn;
+use super::components::Components;
 use super::evaluate::Catalog;
 use super::fleet::Fleet;
 use super::frontier::Frontier;
+use super::probe::Probe;
 use super::read::{Asked, Reader, Turns};
 use super::system::System;
 use super::verdict::{Verdict, judge};
@@ -40,12 +43,16 @@ pub(super) struct Load {
     pub(super) readers: u32,
     /// Queries per second, in an open loop.
     pub(super) read_rate: Option<f64>,
+    /// New series each second, beside the others.
+    pub(super) churn: Option<u32>,
 }
 
 /// What came of it.
 pub(super) struct Driven {
     pub(super) observed: Observed,
     pub(super) recorders: Vec<Recorder>,
+    /// Milliseconds that the server says it spent in each of its parts.
+    pub(super) components: Vec<(String, f64)>,
     /// Nothing where there were no readers.
     pub(super) verdict: Option<Verdict>,
     /// Acknowledged in the window.
@@ -192,16 +199,21 @@ pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Re
             std::thread::spawn(move || reader.run().inspect_err(|_| clock.stop()))
         })
         .collect();
+    let beside = beside(&load, system, &frontier, &clock);
     stage.progress.say("warming up");
     let mut watch = Watch::new(system.process);
     until(&clock, clock.origin, &mut watch).await;
     let seconds = load.window.as_secs_f64();
     stage.progress.say(format!("measuring for {seconds:.0} s"));
     let window = stage.open_window(Some(load.window))?;
+    let before = components(system).await?;
     until(&clock, clock.end, &mut watch).await;
+    let components = components(system).await?.since(&before);
     let observed = window.close().await?;
-    let ended = tokio::task::spawn_blocking(move || Ok::<_, Error>((all(writers)?, all(readers)?)));
-    let (written, mut asked) = ended.await??;
+    let ended = tokio::task::spawn_blocking(move || {
+        Ok::<_, Error>((all(writers)?, all(readers)?, all(beside)?))
+    });
+    let (written, mut asked, beside) = ended.await??;
     let length = clock.window();
     drop(leash);
     let samples = written.iter().map(|written| written.samples).sum();
@@ -209,7 +221,7 @@ pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Re
     let readers = asked
         .iter_mut()
         .map(|asked| std::mem::take(&mut asked.recorder));
-    let recorders = writers.chain(readers).collect();
+    let recorders = writers.chain(readers).chain(beside).collect();
     stage.progress.say("checking answers");
     let make = system.make;
     let verdict = match load.readers {
@@ -219,6 +231,7 @@ pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Re
     Ok(Driven {
         observed,
         recorders,
+        components,
         verdict,
         samples,
         samples_of_all: frontier.acknowledged() * u64::from(load.sending.fleet.series),
@@ -226,6 +239,45 @@ pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Re
         preload,
         rss_bytes: watch.most,
     })
+}
+
+/// What runs beside writers and readers.
+fn beside(
+    load: &Load,
+    system: &System,
+    frontier: &Arc<Frontier>,
+    clock: &Arc<Clock>,
+) -> Vec<JoinHandle<Result<Recorder>>> {
+    let mut threads = Vec::new();
+    let probe = Probe {
+        system: system.clone(),
+        sending: load.sending,
+        frontier: frontier.clone(),
+        clock: clock.clone(),
+    };
+    let ends = clock.clone();
+    threads.push(std::thread::spawn(move || {
+        probe.run().inspect_err(|_| ends.stop())
+    }));
+    if let Some(rate) = load.churn {
+        let churn = Churn {
+            system: system.clone(),
+            sending: load.sending,
+            frontier: frontier.clone(),
+            clock: clock.clone(),
+            rate,
+        };
+        let ends = clock.clone();
+        threads.push(std::thread::spawn(move || {
+            churn.run().inspect_err(|_| ends.stop())
+        }));
+    }
+    threads
+}
+
+async fn components(system: &System) -> Result<Components> {
+    let system = system.clone();
+    Ok(tokio::task::spawn_blocking(move || Components::of(&system)).await?)
 }
 
 /// Waits for a moment, or for the load's end if that is earlier.

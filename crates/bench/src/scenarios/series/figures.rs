@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::drive::Driven;
 use super::system::Make;
+use super::verdict::Verdict;
 use crate::record::{Recording, scalar};
 use crate::result::{Better, Metric};
 use crate::scenario::Measurement;
@@ -19,6 +20,7 @@ pub(super) fn measurement(driven: Driven, disk_bytes: Option<u64>) -> Measuremen
         preload,
         rss_bytes,
         verdict,
+        components,
     } = driven;
     let usage = &observed.usage;
     let each = |time: Duration, better| {
@@ -56,24 +58,46 @@ pub(super) fn measurement(driven: Driven, disk_bytes: Option<u64>) -> Measuremen
             scalar("bytes", Better::Lower, each, samples_of_all),
         ));
     }
-    let mut warnings = Vec::new();
-    if let Some(verdict) = verdict {
-        let count = |value: u64, of: u64| scalar("count", Better::Lower, value as f64, of);
-        let answers = rate(verdict.answers, window);
-        metrics.extend([
-            ("queries_per_second", answers),
-            ("wrong_answers", count(verdict.wrong, verdict.checked)),
-            ("empty_answers", count(verdict.empty, verdict.answers)),
-        ]);
-        warnings = verdict.told;
-    }
     let mut measurement = Measurement::new(observed, Recording::merge(recorders));
-    measurement.warnings = warnings;
     measurement.metrics = metrics
         .into_iter()
         .map(|(name, metric)| (name.to_owned(), metric))
         .collect();
+    if let Some(verdict) = verdict {
+        let answers = rate(verdict.answers, window);
+        measurement
+            .metrics
+            .insert("queries_per_second".to_owned(), answers);
+        add_verdict(&mut measurement, verdict);
+    }
+    for (name, ms) in components {
+        let metric = scalar("ms", Better::Neither, ms, samples);
+        measurement
+            .metrics
+            .insert(format!("component_{name}"), metric);
+    }
     measurement
+}
+
+/// How right the answers were, with some that were not.
+pub(super) fn add_verdict(measurement: &mut Measurement, verdict: Verdict) {
+    let count = |value: u64, of: u64| scalar("count", Better::Lower, value as f64, of);
+    let checked = scalar(
+        "count",
+        Better::Neither,
+        verdict.checked as f64,
+        verdict.answers,
+    );
+    let metrics = [
+        ("wrong_answers", count(verdict.wrong, verdict.answers)),
+        ("empty_answers", count(verdict.empty, verdict.answers)),
+        ("checked_answers", checked),
+    ];
+    let named = metrics.into_iter();
+    measurement
+        .metrics
+        .extend(named.map(|(name, metric)| (name.to_owned(), metric)));
+    measurement.warnings.extend(verdict.told);
 }
 
 /// Metrics whose ratio to a peer's is told.

@@ -138,11 +138,6 @@ impl Fleet {
         self.services().div_ceil(SERVICES_PER_NAMESPACE)
     }
 
-    /// When a series has its sample of a step, in milliseconds.
-    pub(super) fn time_ms(&self, series: u32, step: u64) -> i64 {
-        self.step_ms(step) + self.shift_ms(series)
-    }
-
     /// When a step begins, in milliseconds; all its samples are before the next one begins.
     pub(super) fn step_ms(&self, step: u64) -> i64 {
         self.begin_ms + step as i64 * INTERVAL_MS

@@ -335,6 +335,13 @@ pub(super) const KINDS: &[Kind] = &[
         let all = Selector::of(LOAD1).last();
         all.and_then(Operator::Unless, Matching::On(vec!["node"]), one)
     }),
+    same("sum_of_two", Form::Instant, |place| {
+        let load5 = Selector::of("node_load5").is("zone", place.zone).last();
+        place
+            .load()
+            .last()
+            .and_then(Operator::Add, Matching::Same, load5)
+    }),
     // Filters and ranks.
     differs("cpu_above", Form::Instant, |place| {
         let cpu = place.of_namespace(CPU).over(Over::Rate, 5).sum_by(&["pod"]);

@@ -145,21 +145,35 @@ impl Reader {
 
     /// Looks at an answer and keeps some.
     fn look(&self, asked: &mut Asked, query: Query, body: Vec<u8>, number: u64) {
-        asked.answers += 1;
-        let count = answer::count(&body);
+        let room = asked.kept.len() < KEPT_MAX / self.readers as usize;
+        if number.is_multiple_of(KEPT_EVERY) && room && body.len() <= KEPT_BYTES {
+            asked.keep(Kept { query, body });
+        } else {
+            asked.count(&query, &body);
+        }
+    }
+}
+
+impl Asked {
+    /// Looks at an answer, and keeps it to be checked value by value.
+    pub(super) fn keep(&mut self, kept: Kept) {
+        self.count(&kept.query, &kept.body);
+        self.kept.push(kept);
+    }
+
+    /// Looks at an answer: whether there is something in it, and how many series.
+    fn count(&mut self, query: &Query, body: &[u8]) {
+        self.answers += 1;
+        let count = answer::count(body);
         if count == 0 {
-            asked.empty += 1;
+            self.empty += 1;
         } else if !query.expr.filters() {
             let text = query.expr.to_string();
-            let counted = asked.counts.entry(text).or_insert_with(|| Counted {
+            let counted = self.counts.entry(text).or_insert_with(|| Counted {
                 query: query.clone(),
                 answers: BTreeMap::new(),
             });
             *counted.answers.entry(count).or_default() += 1;
-        }
-        let room = asked.kept.len() < KEPT_MAX / self.readers as usize;
-        if number.is_multiple_of(KEPT_EVERY) && room && body.len() <= KEPT_BYTES {
-            asked.kept.push(Kept { query, body });
         }
     }
 }

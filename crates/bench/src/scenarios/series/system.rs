@@ -78,12 +78,8 @@ impl System {
 
     /// A peer that runs.
     pub(super) fn peer(peer: SeriesPeer, running: &Running) -> Self {
-        let make = match peer {
-            SeriesPeer::Prometheus => Make::Prometheus,
-            SeriesPeer::VictoriaMetrics => Make::VictoriaMetrics,
-        };
         Self {
-            make,
+            make: peer.make(),
             address: Address {
                 host: format!("127.0.0.1:{}", running.port),
                 token: None,
@@ -181,6 +177,13 @@ impl SeriesPeer {
         match self {
             Self::Prometheus => "prometheus",
             Self::VictoriaMetrics => "victoria-metrics",
+        }
+    }
+
+    pub(super) fn make(self) -> Make {
+        match self {
+            Self::Prometheus => Make::Prometheus,
+            Self::VictoriaMetrics => Make::VictoriaMetrics,
         }
     }
 
