@@ -95,11 +95,8 @@ impl Query {
         }
         let back = (unit(mix(random, 22)) * steps as f64) as i64 * step_ms;
         let last_ms = (within.end - back).div_euclid(step_ms) * step_ms;
-        // A quarter of a minute off the whole one, where the moments of subqueries are.
         let last_ms = match form {
-            Form::Instant => {
-                (last_ms.div_euclid(MINUTE_MS) * MINUTE_MS - MINUTE_MS / 4).max(begin_ms)
-            }
+            Form::Instant => between_minutes(last_ms, begin_ms),
             Form::Hour | Form::Day => last_ms,
         };
         let moments = match form {
@@ -107,7 +104,7 @@ impl Query {
             Form::Hour | Form::Day => Moments::Each(last_ms - length_ms, last_ms, step_ms),
         };
         let reached_ms = moments.first_ms() - expr.reach_ms();
-        (reached_ms >= fleet.begin_ms).then_some(Self {
+        (reached_ms >= fleet.begin_ms && last_ms <= end_ms).then_some(Self {
             kind,
             expr,
             moments,
@@ -151,6 +148,16 @@ impl Query {
             }
         }
         series.into_iter().collect()
+    }
+}
+
+/// A moment not long before this one and not before `begin_ms`: a quarter of a minute off the whole one, where
+/// subqueries are evaluated.
+fn between_minutes(at_ms: i64, begin_ms: i64) -> i64 {
+    let before_ms = at_ms.div_euclid(MINUTE_MS) * MINUTE_MS - MINUTE_MS / 4;
+    match before_ms < begin_ms {
+        true => before_ms + MINUTE_MS,
+        false => before_ms,
     }
 }
 

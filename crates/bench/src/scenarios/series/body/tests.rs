@@ -207,11 +207,9 @@ fn a_body_is_about_as_long_as_senders_make_it() {
         let raw = parts(&template).1;
         let theirs = snap::raw::Encoder::new().compress_vec(&raw).unwrap().len();
         let ours = template.request().len();
-        eprintln!("{protocol:?} raw {} theirs {theirs} ours {ours}", raw.len());
-        assert!(
-            (0.8..1.25).contains(&(ours as f64 / theirs as f64)),
-            "{ours} against {theirs}"
-        );
+        // Senders find the same bytes in values and times, too; here these stand as they are.
+        let most = theirs + HOLE_BYTES * series.len();
+        assert!((theirs..most).contains(&ours), "{ours} against {theirs}");
     }
 }
 

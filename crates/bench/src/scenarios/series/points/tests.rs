@@ -119,8 +119,8 @@ fn quantiles_of_buckets_lie_between_bounds() {
         0.05
     );
     assert_eq!(
-        quantile_of_buckets(0.75, buckets([10.0, 20.0, 20.0, 20.0])),
-        0.3
+        quantile_of_buckets(1.0, buckets([10.0, 20.0, 20.0, 20.0])),
+        0.5
     );
     // Nobody knows how far above the last bound.
     assert_eq!(
