@@ -13,6 +13,7 @@ use egret_base::settings::{
 use egret_branches::BranchesConfig;
 use egret_postgres::PostgresConfig;
 use egret_queue::QueueConfig;
+use egret_series::SeriesConfig;
 use egret_server::ServerConfig;
 use egret_server::proxy::ProxyConfig;
 
@@ -86,6 +87,7 @@ fn parts() -> Vec<Part> {
         Part::of::<PostgresConfig>(),
         Part::of::<BranchesConfig>(),
         Part::of::<QueueConfig>(),
+        Part::of::<SeriesConfig>(),
         Part::of::<ServerConfig>(),
         Part::of::<ProxyConfig>(),
     ]

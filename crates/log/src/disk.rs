@@ -97,7 +97,14 @@ pub trait DiskFile: Send + Sync + 'static {
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
 /// Writes all of `bytes` at `offset`, however many calls it takes.
-pub(crate) fn write_all(file: &impl DiskFile, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
+///
+/// # Errors
+/// What the system says.
+pub fn write_all(
+    file: &(impl DiskFile + ?Sized),
+    mut bytes: &[u8],
+    mut offset: u64,
+) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write_at(bytes, offset) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -113,8 +120,11 @@ pub(crate) fn write_all(file: &impl DiskFile, mut bytes: &[u8], mut offset: u64)
 }
 
 /// The `length` bytes from `offset` on, fewer only where the file ends.
-pub(crate) fn read_exactly(
-    file: &impl DiskFile,
+///
+/// # Errors
+/// What the system says.
+pub fn read_exactly(
+    file: &(impl DiskFile + ?Sized),
     offset: u64,
     length: usize,
 ) -> io::Result<Vec<u8>> {
@@ -160,7 +170,7 @@ pub(crate) fn write_zeros(file: &impl DiskFile, from: u64, to: u64) -> io::Resul
 }
 
 /// Whether `error` says that there is no space, which leaves a log usable.
-pub(crate) fn is_full(error: &io::Error) -> bool {
+pub fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded

@@ -18,7 +18,7 @@ pub mod simulated;
 
 pub use batch::Batch;
 pub use config::{Durability, Housekeeping, LogConfig};
-pub use disk::{Directory, Disk, DiskFile};
+pub use disk::{Directory, Disk, DiskFile, is_full, read_exactly, write_all};
 pub use error::LogError;
 pub use file::{Compacted, FileCompaction, FileLog, FileReader, FileTail, Recovery, Torn};
 pub use inbox::{Inbox, InboxLimits, Refused, Taken};

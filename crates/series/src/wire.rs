@@ -8,6 +8,7 @@ pub mod error;
 pub mod exposition;
 pub mod histogram;
 pub mod influx;
+pub mod json_lines;
 pub mod labels;
 pub mod otlp;
 mod protobuf;
@@ -16,6 +17,7 @@ pub mod remote_write_v1;
 pub mod remote_write_v2;
 mod samples;
 pub mod snappy;
+pub mod table;
 
 pub use error::{LabelError, LineError, WireError};
 pub use histogram::{WireCount, WireHistogram, WireSpan};

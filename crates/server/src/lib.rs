@@ -32,6 +32,7 @@ pub use grpc::queue::service as queue_service;
 pub use http::branches::{ProxyAddress, routes as branches_routes};
 pub use http::outboxes::routes as outbox_routes;
 pub use http::queues::routes as queue_routes;
+pub use http::series::routes as series_routes;
 pub use metrics::{ComponentTime, Exposition, Metrics};
 pub use observe::{REQUEST_ID, RequestContext};
 pub use openapi::SECURITY_SCHEME;

@@ -33,6 +33,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-branches",
             "egret-proto",
             "egret-queue",
+            "egret-series",
         ],
     ),
     // Only its tests start a server themselves.
@@ -47,6 +48,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-linux",
             "egret-log",
             "egret-queue",
+            "egret-series",
             "egret-state",
             "egret-postgres",
             "egret-branches",

@@ -1,4 +1,6 @@
 //! The series engine as its users meet it.
 
+mod blocks;
+mod engine;
 mod hostile;
 mod promql;

@@ -1,0 +1,122 @@
+//! What can go wrong with blocks.
+
+use std::io;
+use std::sync::Arc;
+
+use egret_base::{Coded, Kind};
+
+use crate::core::block::BlockId;
+
+/// Which part of a block is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damaged {
+    /// What finds series: the block cannot be relied on and should be set aside.
+    Index,
+    /// Samples of some series; others can be read.
+    Samples,
+}
+
+/// Why something could not be done with blocks. Cheap to clone.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// A call of the file system failed.
+    #[error("blocks: {action} {file} failed: {source}")]
+    Io {
+        /// What was tried, such as `read`.
+        action: &'static str,
+        /// The file's name, with its directory.
+        file: String,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// There is no space for a block; nothing of it was kept.
+    #[error("blocks: no space left for {file}: free some disk space, or shorten the retention")]
+    Full {
+        /// The file that did not fit.
+        file: String,
+    },
+    /// Bytes on disk are not what was written there.
+    #[error(
+        "blocks: block {block} is damaged at offset {offset}: {what}; restore it from a backup"
+    )]
+    Corrupt {
+        /// Which block.
+        block: BlockId,
+        /// Where in its file.
+        offset: u64,
+        /// What cannot be read.
+        what: &'static str,
+        /// What that means for the rest.
+        damaged: Damaged,
+    },
+    /// A block of a format that this version does not know.
+    #[error(
+        "blocks: {file} has format version {version}, this program reads {known}: use a newer one"
+    )]
+    UnknownVersion {
+        /// The block's file, with its directory.
+        file: String,
+        /// The version it has.
+        version: u32,
+        /// The version this program knows.
+        known: u32,
+    },
+    /// A block changed or went away since the work on it began.
+    #[error("blocks: block {block} has changed meanwhile: begin the work on it again")]
+    Changed {
+        /// Which block.
+        block: BlockId,
+    },
+    /// The work was ended before it was done; nothing has changed.
+    #[error("blocks: the work on them was ended before it was done: it will be begun again")]
+    Ended,
+    /// The catalog cannot know what reached the disk.
+    #[error(
+        "blocks: {place} takes no more changes after: {reason}; check the disk, then start again"
+    )]
+    Stopped {
+        /// The directory.
+        place: String,
+        /// The failure that stopped it.
+        reason: Arc<str>,
+    },
+}
+
+impl Coded for BlockError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } => "block_io",
+            Self::Full { .. } => "block_disk_full",
+            Self::Corrupt { .. } => "block_corrupt",
+            Self::UnknownVersion { .. } => "block_unknown_version",
+            Self::Changed { .. } => "block_changed",
+            Self::Ended => "block_work_ended",
+            Self::Stopped { .. } => "block_stopped",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Full { .. } | Self::Ended | Self::Stopped { .. } => Kind::Unavailable,
+            Self::Changed { .. } => Kind::Conflict,
+            Self::Io { .. } | Self::Corrupt { .. } | Self::UnknownVersion { .. } => Kind::Internal,
+        }
+    }
+
+    fn retryable(&self) -> bool {
+        matches!(self, Self::Full { .. } | Self::Changed { .. } | Self::Ended)
+    }
+}
+
+/// Wraps what the system said of `file`.
+pub(crate) fn io(action: &'static str, file: String) -> impl FnOnce(io::Error) -> BlockError {
+    move |error| match egret_log::is_full(&error) {
+        true => BlockError::Full { file },
+        false => BlockError::Io {
+            action,
+            file,
+            source: Arc::new(error),
+        },
+    }
+}

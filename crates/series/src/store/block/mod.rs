@@ -1,0 +1,336 @@
+//! Blocks: their files, written and read.
+
+mod cache;
+mod error;
+mod file;
+mod select;
+mod writer;
+
+use std::sync::Arc;
+
+use egret_base::codec::{Malformed, Reader};
+use egret_log::Disk;
+
+pub use self::cache::{BlockCache, CacheFigures};
+use self::cache::{Item, Key};
+pub(crate) use self::error::io;
+pub use self::error::{BlockError, Damaged};
+use self::file::BlockFile;
+pub use self::writer::{BlockWriter, WriterOptions, Written};
+use crate::core::block::layout::{Extent, decode_page_directory};
+use crate::core::block::names::{self, Name};
+use crate::core::block::page::{Body, Chunk, Column, Kind, Page};
+use crate::core::block::tombstones::Tombstones;
+use crate::core::block::{BlockId, BlockMeta, PAGE_SERIES, histograms, ints, values};
+use crate::model::{Labels, SeriesSamples, TimeMs};
+
+/// A block that can be read, by any number of threads. A clone is the same block. Its file stays readable when the
+/// catalog has removed it, until the last clone is gone.
+#[derive(Clone, Debug)]
+pub struct Block {
+    sealed: Arc<Sealed>,
+    tombstones: Arc<Tombstones>,
+}
+
+/// What never changes of a block.
+#[derive(Debug)]
+struct Sealed {
+    file: BlockFile,
+    meta: BlockMeta,
+    cache: Arc<BlockCache>,
+}
+
+/// How much a label is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelFigures {
+    /// Its name.
+    pub name: Box<str>,
+    /// How many values it has.
+    pub values: u64,
+    /// How many series have it.
+    pub series: u32,
+}
+
+impl Block {
+    /// Opens a block's file: its header, footer and meta are read and checked, its index when it is needed, its
+    /// samples whenever they are read.
+    ///
+    /// # Errors
+    /// [`BlockError::Corrupt`], [`BlockError::UnknownVersion`], [`BlockError::Io`].
+    pub fn open<D: Disk>(
+        disk: &D,
+        id: BlockId,
+        name: &str,
+        cache: &Arc<BlockCache>,
+    ) -> Result<Self, BlockError> {
+        let (file, meta) = BlockFile::open(disk, name, id)?;
+        let sealed = Sealed {
+            file,
+            meta,
+            cache: cache.clone(),
+        };
+        Ok(Self {
+            sealed: Arc::new(sealed),
+            tombstones: Arc::default(),
+        })
+    }
+
+    /// The same block with these tombstones and no others.
+    pub(crate) fn with_tombstones(&self, tombstones: Tombstones) -> Self {
+        Self {
+            sealed: self.sealed.clone(),
+            tombstones: Arc::new(tombstones),
+        }
+    }
+
+    /// Which one.
+    pub fn id(&self) -> BlockId {
+        self.sealed.meta.id
+    }
+
+    /// What is in it.
+    pub fn meta(&self) -> &BlockMeta {
+        &self.sealed.meta
+    }
+
+    /// How long its file is, in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.sealed.file.footer.size_bytes
+    }
+
+    /// What was deleted of it and is still in its file.
+    pub fn tombstones(&self) -> &Tombstones {
+        &self.tombstones
+    }
+
+    /// How many series it has. They are numbered from 0 in the order of their labels.
+    pub fn series(&self) -> u32 {
+        self.sealed.meta.series as u32
+    }
+
+    /// The labels of a series.
+    ///
+    /// # Errors
+    /// [`BlockError::Corrupt`] or [`BlockError::Io`].
+    ///
+    /// # Panics
+    /// When there is no such series.
+    pub fn labels(&self, series: u32) -> Result<Labels, BlockError> {
+        Ok(self.sealed.page(series)?.labels(place(series)))
+    }
+
+    /// A hash of the labels of a series: the same in every block. That of other labels can be the same.
+    ///
+    /// # Errors
+    /// [`BlockError::Corrupt`] or [`BlockError::Io`].
+    ///
+    /// # Panics
+    /// When there is no such series.
+    pub fn labels_hash(&self, series: u32) -> Result<u64, BlockError> {
+        Ok(self.sealed.page(series)?.hash(place(series)))
+    }
+
+    /// Appends the samples of a series from `start_ms` to `end_ms`, both included.
+    ///
+    /// # Errors
+    /// [`BlockError::Corrupt`] or [`BlockError::Io`]: nothing is appended.
+    ///
+    /// # Panics
+    /// When there is no such series.
+    pub fn read(
+        &self,
+        series: u32,
+        start_ms: TimeMs,
+        end_ms: TimeMs,
+        into: &mut SeriesSamples,
+    ) -> Result<(), BlockError> {
+        let page = self.sealed.page(series)?;
+        let (numbers, histograms) = (into.times_ms.len(), into.histogram_times_ms.len());
+        for (chunk, column) in page.chunks(place(series)) {
+            if column.last_ms < start_ms || column.first_ms > end_ms {
+                continue;
+            }
+            if let Err(error) = self
+                .sealed
+                .read_chunk(chunk, column, start_ms, end_ms, into)
+            {
+                into.times_ms.truncate(numbers);
+                into.values.truncate(numbers);
+                into.histogram_times_ms.truncate(histograms);
+                into.histograms.truncate(histograms);
+                return Err(error);
+            }
+        }
+        self.tombstones.apply(series, numbers, histograms, into);
+        Ok(())
+    }
+
+    /// The error of a block whose series are not in the order of their labels.
+    pub(crate) fn out_of_order(&self, series: u32) -> BlockError {
+        let what = "the order of series";
+        self.sealed
+            .file
+            .malformed(u64::from(series), Malformed { what })
+    }
+
+    /// The labels that occur, sorted by name, and how much each is used.
+    ///
+    /// # Errors
+    /// [`BlockError::Corrupt`] or [`BlockError::Io`].
+    pub fn label_figures(&self) -> Result<Vec<LabelFigures>, BlockError> {
+        let figures = |name: &Name| LabelFigures {
+            name: name.name.clone(),
+            values: name.values,
+            series: name.series,
+        };
+        Ok(self.sealed.names()?.iter().map(figures).collect())
+    }
+}
+
+/// The place of a series in its page.
+fn place(series: u32) -> usize {
+    series as usize % PAGE_SERIES
+}
+
+impl Sealed {
+    fn key(&self, item: Item) -> Key {
+        Key {
+            file: self.file.number,
+            item,
+        }
+    }
+
+    /// The page that a series is in.
+    fn page(&self, series: u32) -> Result<Arc<Page>, BlockError> {
+        assert!(
+            u64::from(series) < self.meta.series,
+            "series {series} of block {}",
+            self.meta.id
+        );
+        let number = series / PAGE_SERIES as u32;
+        self.cache.get(self.key(Item::Page(number)), || {
+            let directory = self.page_directory()?;
+            let extent = directory[number as usize];
+            let page = self.file.frame(extent, "a page of series", Page::decode)?;
+            let first = u64::from(number) * PAGE_SERIES as u64;
+            let expected = (self.meta.series - first).min(PAGE_SERIES as u64);
+            if page.len() as u64 != expected {
+                return Err(self.file.malformed(
+                    extent.offset,
+                    Malformed {
+                        what: "a page of series",
+                    },
+                ));
+            }
+            let size_bytes = page.size_bytes();
+            Ok((page, size_bytes))
+        })
+    }
+
+    fn page_directory(&self) -> Result<Arc<Vec<Extent>>, BlockError> {
+        self.cache.get(self.key(Item::PageDirectory), || {
+            let (extent, what) = (self.file.footer.pages, "the page directory of a block");
+            let pages = self.file.frame(extent, what, decode_page_directory)?;
+            if pages.len() as u64 != self.meta.series.div_ceil(PAGE_SERIES as u64) {
+                return Err(self.file.malformed(extent.offset, Malformed { what }));
+            }
+            let size_bytes = size_of_val(&*pages);
+            Ok((pages, size_bytes))
+        })
+    }
+
+    /// The names of labels, sorted.
+    fn names(&self) -> Result<Arc<Vec<Name>>, BlockError> {
+        self.cache.get(self.key(Item::Names), || {
+            let names =
+                self.file
+                    .frame(self.file.footer.names, "the names of labels", names::decode)?;
+            let size_bytes = names
+                .iter()
+                .map(|name| size_of::<Name>() + name.name.len())
+                .sum();
+            Ok((names, size_bytes))
+        })
+    }
+
+    fn read_chunk(
+        &self,
+        chunk: &Chunk,
+        column: &Column,
+        start_ms: TimeMs,
+        end_ms: TimeMs,
+        into: &mut SeriesSamples,
+    ) -> Result<(), BlockError> {
+        let times_ms = self.times(column)?;
+        let from = times_ms.partition_point(|time_ms| *time_ms < start_ms);
+        let to = times_ms
+            .partition_point(|time_ms| *time_ms <= end_ms)
+            .max(from);
+        let count = times_ms.len();
+        match chunk.kind {
+            Kind::Numbers => {
+                into.times_ms.extend_from_slice(&times_ms[from..to]);
+                let first = into.values.len();
+                self.body(&chunk.body, |bytes| {
+                    values::decode(bytes, count, &mut into.values)
+                })?;
+                into.values.truncate(first + to);
+                into.values.drain(first..first + from);
+            }
+            Kind::Histograms => {
+                into.histogram_times_ms
+                    .extend_from_slice(&times_ms[from..to]);
+                let first = into.histograms.len();
+                self.body(&chunk.body, |bytes| {
+                    histograms::decode(bytes, count, &mut into.histograms)
+                })?;
+                into.histograms.truncate(first + to);
+                into.histograms.drain(first..first + from);
+            }
+        }
+        Ok(())
+    }
+
+    /// The times of a chunk. What others may share is kept.
+    fn times(&self, column: &Column) -> Result<Arc<Vec<TimeMs>>, BlockError> {
+        let decode = |bytes: &[u8]| {
+            let mut times_ms = Vec::new();
+            ints::decode(
+                &mut Reader::new(bytes, "a column of times"),
+                column.count as usize,
+                &mut times_ms,
+            )?;
+            let is_right = times_ms.is_sorted_by(|one, other| one < other)
+                && times_ms.first() == Some(&column.first_ms)
+                && times_ms.last() == Some(&column.last_ms);
+            match is_right {
+                true => Ok(times_ms),
+                false => Err(Malformed {
+                    what: "a column of times",
+                }),
+            }
+        };
+        match &column.body {
+            Body::Inline(_) => Ok(Arc::new(self.body(&column.body, decode)?)),
+            Body::At(extent) => self.cache.get(self.key(Item::Column(extent.offset)), || {
+                let times_ms = self.body(&column.body, decode)?;
+                let size_bytes = size_of_val(&*times_ms);
+                Ok((times_ms, size_bytes))
+            }),
+        }
+    }
+
+    fn body<T>(
+        &self,
+        body: &Body,
+        decode: impl FnOnce(&[u8]) -> Result<T, Malformed>,
+    ) -> Result<T, BlockError> {
+        match body {
+            Body::Inline(bytes) => {
+                let error = |error: Malformed| self.file.damaged(0, error.what, Damaged::Samples);
+                decode(bytes).map_err(error)
+            }
+            Body::At(extent) => self.file.checked(*extent, Damaged::Samples, decode),
+        }
+    }
+}

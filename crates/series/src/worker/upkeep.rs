@@ -1,0 +1,221 @@
+//! The thread that keeps the store in shape: builds the index of new series, writes blocks, and does what it is asked
+//! that must not happen at the same time.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use egret_log::Directory;
+
+use super::delete::Delete;
+use super::flush::{Flush, Perform};
+use super::shard::{Ask, Shared, Submission};
+use super::ticket::Ticket;
+use crate::api::Inner;
+use crate::core::block::window::WINDOWS_MS;
+use crate::core::index::FRESH_MAX;
+use crate::core::record::Deletion;
+use crate::error::SeriesError;
+use crate::model::TimeMs;
+use crate::store::catalog::Catalog;
+use crate::store::checkpoint::InBlocks;
+
+/// How long the thread sleeps at most.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long after the end of a window its samples are written to a block: some come late.
+const GRACE_MS: TimeMs = 30 * 60_000;
+
+/// How long to wait after a failure.
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
+
+/// What the thread is asked to do.
+pub(crate) type Job = Box<dyn FnOnce(&mut Upkeep) + Send>;
+
+/// A shard, seen from here.
+pub(crate) struct Kept {
+    pub shared: Arc<Shared>,
+    /// Where its checkpoint is.
+    pub disk: Directory,
+    /// What blocks have of it.
+    pub in_blocks: InBlocks,
+}
+
+/// See the module.
+pub(crate) struct Upkeep {
+    pub inner: Arc<Inner>,
+    pub catalog: Arc<Catalog<Directory>>,
+    pub shards: Vec<Kept>,
+    /// Where everything of the engine is.
+    pub root: Directory,
+    /// A deletion may have been begun and not finished: nothing else is done before it is.
+    is_deleting: bool,
+    /// When work is tried again that failed.
+    retry_at: Option<Instant>,
+}
+
+impl Kept {
+    fn perform<'a>(&'a self, inner: &'a Inner) -> impl Fn(Ask) -> Result<(), SeriesError> + 'a {
+        |ask| {
+            let pushed = self.shared.inbox.push_always(Submission::Ask(ask));
+            pushed.map_err(|_| inner.why_ended(&self.shared))
+        }
+    }
+}
+
+impl Upkeep {
+    pub fn new(
+        inner: Arc<Inner>,
+        catalog: Arc<Catalog<Directory>>,
+        shards: Vec<Kept>,
+        root: Directory,
+    ) -> Self {
+        Self {
+            inner,
+            catalog,
+            shards,
+            root,
+            is_deleting: true,
+            retry_at: None,
+        }
+    }
+
+    /// Works until nobody can ask for anything any more.
+    pub fn run(mut self, jobs: Receiver<Job>) {
+        loop {
+            match jobs.recv_timeout(PAUSE) {
+                Ok(job) => job(&mut self),
+                Err(RecvTimeoutError::Timeout) => self.step(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        for kept in &self.shards {
+            let index = &kept.shared.index;
+            // Whoever asks looks through new series one by one, so even few become a segment when there is time.
+            while let Some(work) = index.work(FRESH_MAX / 8) {
+                index.carry_out(work);
+            }
+        }
+        if self.retry_at.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        self.retry_at = None;
+        if self.is_deleting
+            && let Err(error) = self.deleting(|delete| delete.go_on())
+        {
+            return self.note_failure("deleting samples", &error);
+        }
+        if let Err(error) = self.flush_due() {
+            self.note_failure("writing blocks", &error);
+        }
+    }
+
+    fn note_failure(&mut self, what: &'static str, error: &SeriesError) {
+        if self.inner.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        self.retry_at = Some(Instant::now() + RETRY_PAUSE);
+        tracing::warn!(%error, what, "upkeep of the series failed and is tried again");
+    }
+
+    fn flush_due(&mut self) -> Result<(), SeriesError> {
+        let window_ms = WINDOWS_MS[0];
+        let ended_ms = self.inner.now_ms() - GRACE_MS;
+        let due = ended_ms - ended_ms.rem_euclid(window_ms);
+        for shard in 0..self.shards.len() {
+            if self.shards[shard].in_blocks.end < due {
+                self.flush(shard, due)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all samples to blocks.
+    ///
+    /// # Errors
+    /// Those of [`Flush::run`].
+    pub fn flush_all(&mut self) -> Result<(), SeriesError> {
+        // Later than any that is taken in.
+        let end =
+            self.inner.now_ms() + 2 * self.inner.config.future_max.duration().as_millis() as TimeMs;
+        (0..self.shards.len()).try_for_each(|shard| self.flush(shard, end))
+    }
+
+    /// Deletes samples, in heads and in blocks, for good.
+    ///
+    /// # Errors
+    /// [`SeriesError`]: it is not sure what was deleted. The rest is tried again.
+    pub fn delete(&mut self, deletion: Deletion) -> Result<(), SeriesError> {
+        self.deleting(|delete| delete.go_on().and_then(|()| delete.run(deletion)))
+    }
+
+    fn deleting(
+        &mut self,
+        work: impl FnOnce(&Delete<'_, Directory>) -> Result<(), SeriesError>,
+    ) -> Result<(), SeriesError> {
+        let performs: Vec<_> = self
+            .shards
+            .iter()
+            .map(|kept| kept.perform(&self.inner))
+            .collect();
+        let performs: Vec<Perform<'_>> = performs.iter().map(|perform| perform as _).collect();
+        let submit = |shard: usize, deletion: Arc<Deletion>| {
+            let shared = &self.shards[shard].shared;
+            let (ticket, told) = Ticket::new(1);
+            let pushed = shared
+                .inbox
+                .push_always(Submission::Delete(deletion, ticket));
+            pushed.map_err(|_| self.inner.why_ended(shared))?;
+            let told = told.blocking_recv();
+            told.map_err(|_| SeriesError::Stopping)?.map(drop)
+        };
+        let delete = Delete {
+            performs: &performs,
+            submit: &submit,
+            catalog: &self.catalog,
+            disk: &self.root,
+        };
+        let done = work(&delete);
+        self.is_deleting = done.is_err();
+        done
+    }
+
+    /// Writes all samples of a shard before `end` to blocks.
+    ///
+    /// # Errors
+    /// Those of [`Flush::run`].
+    pub fn flush(&mut self, shard: usize, end: TimeMs) -> Result<(), SeriesError> {
+        if self.is_deleting {
+            self.deleting(|delete| delete.go_on())?;
+        }
+        let kept = &self.shards[shard];
+        let inner = &self.inner;
+        let perform = kept.perform(inner);
+        let flush = Flush {
+            shared: &kept.shared,
+            perform: &perform,
+            catalog: &self.catalog,
+            disk: &kept.disk,
+            now_ms: inner.now_ms(),
+            before: kept.in_blocks,
+            // As long as the work took: half of one core is left for others.
+            pause: &std::thread::sleep,
+            step: &|_| match inner.stopping.load(Ordering::Acquire) {
+                true => Err(SeriesError::Stopping),
+                false => Ok(()),
+            },
+        };
+        let began = Instant::now();
+        let flushed = flush.run(end);
+        drop(perform);
+        let in_blocks = flushed?;
+        self.shards[shard].in_blocks = in_blocks;
+        let took_ms = began.elapsed().as_millis() as u64;
+        tracing::debug!(shard, end, took_ms, "samples were written to blocks");
+        Ok(())
+    }
+}

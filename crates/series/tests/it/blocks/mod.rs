@@ -1,0 +1,68 @@
+//! Blocks on a disk that forgets, fills up, fails and lies.
+
+mod golden;
+mod hostile;
+mod rewrite;
+mod select;
+mod simulator;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use egret_log::Disk;
+use egret_series::core::block::BlockId;
+use egret_series::core::promql::LabelMatcher;
+use egret_series::model::{Labels, MatchOp, Matcher, SeriesSamples, TimeMs};
+use egret_series::store::block::{Block, BlockCache, BlockError, WriterOptions};
+use egret_series::store::catalog::Catalog;
+
+/// The samples of series, values as their bits.
+type Content = BTreeMap<Labels, BTreeMap<TimeMs, u64>>;
+
+fn open<D: Disk>(disk: &D) -> Result<Catalog<D>, BlockError> {
+    Catalog::open(disk.clone(), Arc::new(BlockCache::new(256 << 10)))
+}
+
+fn matcher(name: &str, op: MatchOp, value: &str) -> LabelMatcher {
+    LabelMatcher::new(Matcher {
+        name: name.into(),
+        op,
+        value: value.into(),
+    })
+    .expect("it compiles")
+}
+
+fn samples(of: &BTreeMap<TimeMs, u64>) -> SeriesSamples {
+    SeriesSamples {
+        times_ms: of.keys().copied().collect(),
+        values: of.values().map(|bits| f64::from_bits(*bits)).collect(),
+        ..SeriesSamples::default()
+    }
+}
+
+/// Writes a block and takes it in.
+fn publish<D: Disk>(catalog: &Catalog<D>, content: &Content) -> Result<BlockId, BlockError> {
+    let mut writer = catalog.writer(WriterOptions::default())?;
+    for (labels, of) in content {
+        writer.push(labels, &samples(of))?;
+    }
+    Ok(catalog.publish(writer.finish()?)?.id())
+}
+
+/// All that is in a block, and that its parts fit together.
+fn content(block: &Block) -> Result<Content, BlockError> {
+    let mut all = Content::new();
+    let mut read = SeriesSamples::default();
+    for series in 0..block.series() {
+        read.clear();
+        block.read(series, TimeMs::MIN, TimeMs::MAX, &mut read)?;
+        assert_eq!(read.times_ms.len(), read.values.len());
+        let of = read
+            .times_ms
+            .iter()
+            .copied()
+            .zip(read.values.iter().map(|value| value.to_bits()));
+        all.insert(block.labels(series)?, of.collect());
+    }
+    Ok(all)
+}
