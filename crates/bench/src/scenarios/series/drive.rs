@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 
 use super::churn::Churn;
 use super::components::Components;
@@ -160,11 +160,8 @@ pub(super) async fn preload(stage: &Stage, load: &Load, system: &System) -> Resu
 /// # Errors
 /// When it refuses what it must not.
 pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Result<Driven> {
-    let Loaded {
-        lanes,
-        frontier,
-        preload,
-    } = preload(stage, load, system).await?;
+    let loaded = preload(stage, load, system).await?;
+    let (preload, frontier) = (loaded.preload, loaded.frontier.clone());
     let fleet = load.sending.fleet;
     let catalog = Arc::new(Catalog::new(match load.readers {
         // Nobody asks.
@@ -173,33 +170,7 @@ pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Re
     }));
     let clock = Arc::new(Clock::new(WARMUP, load.window));
     let leash = Leash(clock.clone());
-    let load = *load;
-    let writers: Vec<JoinHandle<Result<Written>>> = lanes
-        .into_iter()
-        .map(|lane| {
-            let (clock, frontier) = (clock.clone(), frontier.clone());
-            std::thread::spawn(move || {
-                let done = lane.load(&load.sending, &frontier, &clock, load.rate, load.steps_max);
-                done.inspect_err(|_| clock.stop())
-            })
-        })
-        .collect();
-    let turns = Arc::new(Turns::new(load.read_rate, &clock, stage.seed));
-    let readers: Vec<JoinHandle<Result<Asked>>> = (0..load.readers)
-        .map(|_| {
-            let reader = Reader {
-                system: system.clone(),
-                catalog: catalog.clone(),
-                frontier: frontier.clone(),
-                clock: clock.clone(),
-                turns: turns.clone(),
-                readers: load.readers,
-            };
-            let clock = clock.clone();
-            std::thread::spawn(move || reader.run().inspect_err(|_| clock.stop()))
-        })
-        .collect();
-    let beside = beside(&load, system, &frontier, &clock);
+    let crew = Crew::start(load, system, loaded, &catalog, &clock, stage.seed);
     stage.progress.say("warming up");
     let mut watch = Watch::new(system.process);
     until(&clock, clock.origin, &mut watch).await;
@@ -210,69 +181,126 @@ pub(super) async fn drive(stage: &mut Stage, load: &Load, system: &System) -> Re
     until(&clock, clock.end, &mut watch).await;
     let components = components(system).await?.since(&before);
     let observed = window.close().await?;
-    let ended = tokio::task::spawn_blocking(move || {
-        Ok::<_, Error>((all(writers)?, all(readers)?, all(beside)?))
-    });
-    let (written, mut asked, beside) = ended.await??;
+    let done = tokio::task::spawn_blocking(move || crew.join()).await??;
     let length = clock.window();
     drop(leash);
-    let samples = written.iter().map(|written| written.samples).sum();
-    let writers = written.into_iter().map(|written| written.recorder);
-    let readers = asked
-        .iter_mut()
-        .map(|asked| std::mem::take(&mut asked.recorder));
-    let recorders = writers.chain(readers).chain(beside).collect();
     stage.progress.say("checking answers");
     let make = system.make;
     let verdict = match load.readers {
         0 => None,
-        _ => Some(tokio::task::spawn_blocking(move || judge(asked, &catalog, make)).await?),
+        _ => Some(tokio::task::spawn_blocking(move || judge(done.asked, &catalog, make)).await?),
     };
     Ok(Driven {
         observed,
-        recorders,
+        recorders: done.recorders,
         components,
         verdict,
-        samples,
-        samples_of_all: frontier.acknowledged() * u64::from(load.sending.fleet.series),
+        samples: done.samples,
+        samples_of_all: frontier.acknowledged() * u64::from(fleet.series),
         window: length,
         preload,
         rss_bytes: watch.most,
     })
 }
 
-/// What runs beside writers and readers.
-fn beside(
-    load: &Load,
-    system: &System,
-    frontier: &Arc<Frontier>,
-    clock: &Arc<Clock>,
-) -> Vec<JoinHandle<Result<Recorder>>> {
-    let mut threads = Vec::new();
-    let probe = Probe {
-        system: system.clone(),
-        sending: load.sending,
-        frontier: frontier.clone(),
-        clock: clock.clone(),
-    };
-    let ends = clock.clone();
-    threads.push(std::thread::spawn(move || {
-        probe.run().inspect_err(|_| ends.stop())
-    }));
-    if let Some(rate) = load.churn {
-        let churn = Churn {
+/// All threads of a load.
+struct Crew {
+    writers: Vec<JoinHandle<Result<Written>>>,
+    readers: Vec<JoinHandle<Result<Asked>>>,
+    /// What runs beside them.
+    others: Vec<JoinHandle<Result<Recorder>>>,
+}
+
+/// What they have done.
+struct Done {
+    recorders: Vec<Recorder>,
+    /// Without their recorders.
+    asked: Vec<Asked>,
+    /// Acknowledged in the window.
+    samples: u64,
+}
+
+impl Crew {
+    fn start(
+        load: &Load,
+        system: &System,
+        loaded: Loaded,
+        catalog: &Arc<Catalog>,
+        clock: &Arc<Clock>,
+        seed: u64,
+    ) -> Self {
+        let Loaded {
+            lanes, frontier, ..
+        } = loaded;
+        let turns = Arc::new(Turns::new(load.read_rate, clock, seed));
+        let readers = (0..load.readers).map(|_| Reader {
+            system: system.clone(),
+            catalog: catalog.clone(),
+            frontier: frontier.clone(),
+            clock: clock.clone(),
+            turns: turns.clone(),
+            readers: load.readers,
+        });
+        let readers = readers
+            .map(|reader| spawn(clock, move || reader.run()))
+            .collect();
+        let probe = Probe {
             system: system.clone(),
             sending: load.sending,
             frontier: frontier.clone(),
             clock: clock.clone(),
-            rate,
         };
-        let ends = clock.clone();
-        threads.push(std::thread::spawn(move || {
-            churn.run().inspect_err(|_| ends.stop())
-        }));
+        let mut others = vec![spawn(clock, move || probe.run())];
+        if let Some(rate) = load.churn {
+            let churn = Churn {
+                system: system.clone(),
+                sending: load.sending,
+                frontier: frontier.clone(),
+                clock: clock.clone(),
+                rate,
+            };
+            others.push(spawn(clock, move || churn.run()));
+        }
+        let writers = lanes.into_iter().map(|lane| {
+            let (clock, frontier, load) = (clock.clone(), frontier.clone(), *load);
+            let ends = clock.clone();
+            spawn(&ends, move || {
+                lane.load(&load.sending, &frontier, &clock, load.rate, load.steps_max)
+            })
+        });
+        Self {
+            writers: writers.collect(),
+            readers,
+            others,
+        }
     }
-    threads
+
+    fn join(self) -> Result<Done> {
+        let written = all(self.writers)?;
+        let mut asked = all(self.readers)?;
+        let mut recorders = all(self.others)?;
+        let samples = written.iter().map(|written| written.samples).sum();
+        recorders.extend(written.into_iter().map(|written| written.recorder));
+        recorders.extend(
+            asked
+                .iter_mut()
+                .map(|asked| std::mem::take(&mut asked.recorder)),
+        );
+        Ok(Done {
+            recorders,
+            asked,
+            samples,
+        })
+    }
+}
+
+/// A thread whose failure ends the load.
+fn spawn<T: Send + 'static>(
+    clock: &Arc<Clock>,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> JoinHandle<Result<T>> {
+    let clock = clock.clone();
+    std::thread::spawn(move || work().inspect_err(|_| clock.stop()))
 }
 
 async fn components(system: &System) -> Result<Components> {

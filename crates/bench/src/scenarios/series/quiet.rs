@@ -52,18 +52,27 @@ pub(super) async fn queries(
     })
     .await??;
     let observed = window.close().await?;
-    let (mut asked, geometric_mean_ms) = asked;
+    let (mut asked, medians_ms) = asked;
     let recorder = std::mem::take(&mut asked.recorder);
     let make = system.make;
     stage.progress.say("checking answers");
     let verdict =
         tokio::task::spawn_blocking(move || judge(vec![asked], &asker.catalog, make)).await?;
     let mut measurement = Measurement::new(observed, Recording::merge([recorder]));
-    let kinds = KINDS.len() as u64;
-    let mean = scalar("ms", Better::Lower, geometric_mean_ms, kinds);
+    let logarithms = medians_ms.iter().map(|median| median.ln()).sum::<f64>();
+    let kinds = medians_ms.len();
+    let mean = (logarithms / kinds.max(1) as f64).exp();
+    let mean = scalar("ms", Better::Lower, mean, kinds as u64);
     measurement
         .metrics
         .insert("read_geometric_mean".to_owned(), mean);
+    if kinds < KINDS.len() {
+        measurement.warnings.push(format!(
+            "{} of {} kinds of query were not asked, as they reach further back than the samples do: give more --preload",
+            KINDS.len() - kinds,
+            KINDS.len()
+        ));
+    }
     figures::add_verdict(&mut measurement, verdict);
     Ok(measurement)
 }
@@ -161,8 +170,8 @@ impl Asker {
         }
     }
 
-    /// All kinds in turns, and the geometric mean of their medians in milliseconds.
-    fn rounds(&self, origin: Instant) -> Result<(Asked, f64)> {
+    /// All kinds in turns, and the medians of those that could be asked, in milliseconds.
+    fn rounds(&self, origin: Instant) -> Result<(Asked, Vec<f64>)> {
         let mut connection = Connection::open(&self.system.address.host)?;
         let mut asked = Asked::default();
         let mut took: Vec<Vec<Duration>> = vec![Vec::new(); KINDS.len()];
@@ -185,9 +194,7 @@ impl Asker {
                 asked.keep(Kept { query, body });
             }
         }
-        let medians: Vec<f64> = took.into_iter().filter_map(median_ms).collect();
-        let logarithms = medians.iter().map(|median| median.ln()).sum::<f64>();
-        Ok((asked, (logarithms / medians.len().max(1) as f64).exp()))
+        Ok((asked, took.into_iter().filter_map(median_ms).collect()))
     }
 
     /// So many queries of all kinds.
