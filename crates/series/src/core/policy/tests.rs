@@ -63,5 +63,9 @@ fn what_is_wrong_is_told() {
             "series.coarsen: `every 5m` is not of the form `{selector} after duration every duration`"
         ],
     );
-    check(r#"{job=~"("} 1d"#, "", expect!["series.keep: 1:2: parse error: error parsing regexp: unclosed group: `(`"]);
+    check(
+        r#"{job=~"("} 1d"#,
+        "",
+        expect!["series.keep: 1:2: parse error: error parsing regexp: unclosed group: `(`"],
+    );
 }
