@@ -108,6 +108,7 @@ pub(crate) struct Status {
     pub(crate) proxy: Option<Proxy>,
     pub(crate) branches: Option<Section<Branches>>,
     pub(crate) queue: Option<Section<Queue>>,
+    pub(crate) series: Option<Section<Series>>,
 }
 
 /// What a part says of itself, or why it cannot: while it starts, for one.
@@ -163,6 +164,14 @@ pub(crate) struct Queue {
     pub(crate) oldest_ready_ms: u64,
     pub(crate) partitions: u64,
     pub(crate) partitions_stopped: u64,
+    pub(crate) durability: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Series {
+    pub(crate) series: u64,
+    pub(crate) shards: u64,
+    pub(crate) shards_failed: u64,
     pub(crate) durability: String,
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bytes::Bytes;
 use futures_util::{Stream, TryStreamExt};
-use reqwest::{Method, Response, Url, header};
+use reqwest::{Method, RequestBuilder, Response, Url, header};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
@@ -57,7 +57,17 @@ struct Problem {
     code: Option<String>,
     detail: Option<String>,
     request_id: Option<String>,
+    /// Prometheus's own form has these two.
+    error: Option<String>,
+    #[serde(rename = "errorType")]
+    error_type: Option<String>,
 }
+
+/// The API of Egret's own.
+const OWN: &[&str] = &["v1"];
+
+/// That of Prometheus.
+const PROMETHEUS: &[&str] = &["prometheus", "api", "v1"];
 
 impl Api {
     /// A client for the server at `address`.
@@ -167,6 +177,59 @@ impl Api {
         Ok(bytes.map_err(|error| self.unreachable(&error)))
     }
 
+    /// GET from Prometheus's API, with query parameters.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn get_prometheus(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<Json, Failure> {
+        let url = self.address_of(PROMETHEUS, path, query)?;
+        let response = self.sent(self.http.get(url)).await?;
+        self.json(&self.whole(response).await?)
+    }
+
+    /// Asks Prometheus's API with parameters that may be long: they go as a form.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn ask_prometheus(
+        &self,
+        path: &[&str],
+        form: &[(&str, &str)],
+    ) -> Result<Json, Failure> {
+        let url = self.address_of(PROMETHEUS, path, &[])?;
+        // A form is encoded as a query is.
+        let encoded = self.address_of(PROMETHEUS, path, form)?;
+        let body = encoded.query().unwrap_or_default().to_owned();
+        let kind = "application/x-www-form-urlencoded";
+        let request = self.http.post(url).header(header::CONTENT_TYPE, kind);
+        let response = self.sent(request.body(body)).await?;
+        self.json(&self.whole(response).await?)
+    }
+
+    /// POST with a body that is sent bit by bit, in gzip perhaps.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn upload(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+        is_gzip: bool,
+        body: impl Stream<Item = std::io::Result<Bytes>> + Send + 'static,
+    ) -> Result<Json, Failure> {
+        let mut request = self.http.post(self.address_of(OWN, path, query)?);
+        if is_gzip {
+            request = request.header(header::CONTENT_ENCODING, "gzip");
+        }
+        let request = request.body(reqwest::Body::wrap_stream(body));
+        let response = self.sent(request).await?;
+        self.json(&self.whole(response).await?)
+    }
+
     async fn call(
         &self,
         method: Method,
@@ -186,14 +249,19 @@ impl Api {
         query: &[(&str, &str)],
         body: Option<Bytes>,
     ) -> Result<Response, Failure> {
-        let mut request = self.http.request(method, self.address_of(path, query)?);
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token);
-        }
+        let url = self.address_of(OWN, path, query)?;
+        let mut request = self.http.request(method, url);
         if let Some(body) = body {
             request = request
                 .header(header::CONTENT_TYPE, "application/json")
                 .body(body);
+        }
+        self.sent(request).await
+    }
+
+    async fn sent(&self, mut request: RequestBuilder) -> Result<Response, Failure> {
+        if let Some(token) = &self.token {
+            request = request.bearer_auth(token);
         }
         let response = request
             .send()
@@ -218,12 +286,17 @@ impl Api {
     }
 
     /// Each segment is escaped: a name with a slash stays one segment.
-    fn address_of(&self, path: &[&str], query: &[(&str, &str)]) -> Result<Url, Failure> {
+    fn address_of(
+        &self,
+        api: &[&str],
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<Url, Failure> {
         let mut url = self.base.clone();
         url.path_segments_mut()
             .map_err(|()| Failure::usage(format!("`{}` is not an http address", self.base)))?
             .pop_if_empty()
-            .push("v1")
+            .extend(api)
             .extend(path);
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
@@ -272,8 +345,10 @@ impl Api {
             Ok(problem) => problem,
             Err(_) => return self.stranger(),
         };
+        let code = problem.code.or(problem.error_type);
         let message = problem
             .detail
+            .or(problem.error)
             .or(problem.title)
             .unwrap_or_else(|| format!("the server answered {status}"));
         let hint = match status.as_u16() {
@@ -290,7 +365,7 @@ impl Api {
             hint,
             retryable: matches!(status.as_u16(), 429 | 502..=504),
             request_id: problem.request_id,
-            ..Failure::failed(problem.code.as_deref().unwrap_or("failed"), message)
+            ..Failure::failed(code.as_deref().unwrap_or("failed"), message)
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The command line as a tree of types: what a user may type, and the help that says so.
 
 mod queue;
+mod series;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,6 +14,7 @@ pub use self::queue::{
     Backoff, Create as CreateQueue, Cron, Dead, Enqueue, Jitter, Listing, Missed, Outbox, Produced,
     Put, Queue, Retry, Work,
 };
+pub use self::series::{Export, ExportFormat, ImportFormat, Range, Series};
 
 /// The command tree, for completions and for the test that checks the documentation.
 pub fn command() -> clap::Command {
@@ -112,7 +114,7 @@ pub enum Command {
     Serve,
     /// Run the server with the flights database and a branch of it to try
     Demo,
-    /// Show what runs: services, PostgreSQL, volume, branches, queue
+    /// Show what runs: services, PostgreSQL, volume, branches, queue, series
     Status,
     /// Show every setting with its value and where it came from
     Config {
@@ -126,6 +128,9 @@ pub enum Command {
     /// Tasks that are not lost
     #[command(subcommand)]
     Queue(Queue),
+    /// Metrics, kept and asked with PromQL
+    #[command(subcommand)]
+    Series(Series),
     /// Tokens that open the doors
     #[command(subcommand)]
     Token(Token),
@@ -375,7 +380,7 @@ pub enum Token {
     Create {
         /// What it is for, e.g. ci
         name: String,
-        /// What it may do: admin, metrics:read, status:read, or branches or queue with `:read`, `:write`
+        /// What it may do: admin, metrics:read, status:read, or branches, queue or series with `:read`, `:write`
         /// or `:*`; may be repeated
         #[arg(long = "scope", value_name = "SCOPE", required = true)]
         scopes: Vec<String>,

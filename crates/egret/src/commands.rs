@@ -9,6 +9,7 @@ mod external;
 mod pool;
 mod query;
 mod queue;
+mod series;
 mod status;
 mod token;
 mod volume;
@@ -20,7 +21,7 @@ use clap::CommandFactory;
 use reqwest::Url;
 
 use crate::api::{Address, Api, read_token};
-use crate::cli::{Cli, Command, Global};
+use crate::cli::{self, Cli, Command, Global};
 use crate::configuration::Configuration;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -38,6 +39,10 @@ pub(crate) fn run(cli: Cli, output: Output) -> Result<ExitCode, Failure> {
     }
     if let Command::Config { reference: true } = cli.command {
         output.text(&crate::configuration::reference())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Command::Series(cli::Series::Promqltest { paths }) = cli.command {
+        series::promqltest(&paths, output)?;
         return Ok(ExitCode::SUCCESS);
     }
     let configuration = load(&cli.global)?;
@@ -87,6 +92,7 @@ async fn dispatch(
             .await
             .map_err(without_branches),
         Command::Queue(command) => queue::run(command, &connect()?, output).await,
+        Command::Series(command) => series::run(command, &connect()?, output).await,
         Command::Token(command) => token::run(command, &connect()?, output).await,
         Command::Config { .. } => configuration::show(configuration, output),
         Command::Completions { .. } | Command::Bench(_) => Ok(()),

@@ -13,6 +13,7 @@ use egret_base::settings::{
 use egret_branches::BranchesConfig;
 use egret_postgres::PostgresConfig;
 use egret_queue::QueueConfig;
+use egret_series::SeriesConfig;
 use egret_server::ServerConfig;
 use egret_server::proxy::ProxyConfig;
 
@@ -86,6 +87,7 @@ fn parts() -> Vec<Part> {
         Part::of::<PostgresConfig>(),
         Part::of::<BranchesConfig>(),
         Part::of::<QueueConfig>(),
+        Part::of::<SeriesConfig>(),
         Part::of::<ServerConfig>(),
         Part::of::<ProxyConfig>(),
     ]
@@ -144,6 +146,15 @@ impl Configuration {
         }
         check(&layers, &declared)?;
         Ok(Self { layers })
+    }
+
+    /// The same with another value for a setting that nobody has set, for the reason given.
+    pub fn or(&self, key: &str, value: &str, reason: &str) -> Self {
+        let mut layers = self.layers.clone();
+        if layers.origin(key) == Origin::Default {
+            layers.put(key, value, Origin::Flag(reason.to_owned()));
+        }
+        Self { layers }
     }
 
     /// One section's settings.

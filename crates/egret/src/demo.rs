@@ -6,6 +6,7 @@
 
 mod csv_stream;
 mod delays;
+mod metrics;
 mod story;
 
 use std::time::{Duration, Instant};

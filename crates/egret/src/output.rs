@@ -85,6 +85,15 @@ impl Output {
         written_out(written)
     }
 
+    /// Prints a part of what comes part by part, as it is.
+    ///
+    /// # Errors
+    /// When standard output fails.
+    pub fn part(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        written_out(stdout.write_all(bytes).and_then(|()| stdout.flush()))
+    }
+
     /// Prints bytes as they are; text gets a newline at its end where it has none.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use egret_postgres::{EmbeddedServer, PostgresConfig};
 use egret_server::ServerConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use self::parts::Engines;
 use crate::configuration::Configuration;
 use crate::output::Output;
 
@@ -76,6 +77,8 @@ impl Egret {
         let mut stack = Stack::default();
         let queues = parts.queues(&home, configuration.section()?);
         stack.push_eager(Arc::new(queues.clone()));
+        let series = parts.series(&home, configuration.section()?);
+        stack.push_eager(Arc::new(series.clone()));
         let (embedded, external, underneath) = match &postgres.url {
             Some(url) => {
                 let (server, found) = parts::examine_external(url).await?;
@@ -97,8 +100,11 @@ impl Egret {
         let doors = parts.doors(
             &home,
             &mut stack,
-            queues,
-            outbox,
+            Engines {
+                queues,
+                outbox,
+                series,
+            },
             embedded.clone(),
             external,
         );

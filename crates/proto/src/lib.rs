@@ -22,6 +22,21 @@ pub mod queue {
     }
 }
 
+/// Series.
+pub mod series {
+    /// Version 1.
+    #[allow(missing_docs, clippy::pedantic, clippy::doc_lazy_continuation)]
+    pub mod v1 {
+        tonic::include_proto!("egret.series.v1");
+
+        /// The server's side.
+        pub mod server {
+            include!(concat!(env!("OUT_DIR"), "/server/egret.series.v1.rs"));
+            pub use series_server::{Series, SeriesServer};
+        }
+    }
+}
+
 /// A message that its sender has encoded: its fields in the wire format of Protocol Buffers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Encoded(pub Bytes);

@@ -1,6 +1,22 @@
 //! The series engine: a metrics store that speaks Prometheus's protocols. See the crate's `README.md` for the map.
 
+pub mod api;
+pub mod config;
 pub mod core;
+pub mod error;
+mod metrics;
 pub mod model;
 pub mod store;
 pub mod wire;
+pub mod worker;
+
+pub use api::export::SampleVisitor;
+pub use api::gather::Rejected;
+pub use api::import::{Import, ImportFormat};
+pub use api::look::{Cardinality, Counted, Scope};
+pub use api::query::{QueryOptions, When};
+pub use api::summary::Summary;
+pub use api::write::{Value, Written};
+pub use api::{Options, Series};
+pub use config::SeriesConfig;
+pub use error::SeriesError;

@@ -8,14 +8,17 @@ pub mod error;
 pub mod exposition;
 pub mod histogram;
 pub mod influx;
+pub mod json_lines;
 pub mod labels;
 pub mod otlp;
+pub mod parquet;
 mod protobuf;
 pub mod remote_read;
 pub mod remote_write_v1;
 pub mod remote_write_v2;
 mod samples;
 pub mod snappy;
+pub mod table;
 
 pub use error::{LabelError, LineError, WireError};
 pub use histogram::{WireCount, WireHistogram, WireSpan};

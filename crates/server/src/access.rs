@@ -4,11 +4,13 @@
 //! entry), so what `/docs` says is what is enforced. A route without documentation takes an admin
 //! token; nothing is public unless it says so.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use http::request::Parts;
 use http::{HeaderMap, Method, header};
 
@@ -178,20 +180,32 @@ fn check(
     headers: &HeaderMap,
     scopes: &[String],
 ) -> Result<(Caller, Result<(), TokenError>), TokenError> {
-    let text = bearer(headers)?;
-    let caller = Caller(tokens.authenticate(text)?);
+    let text = presented(headers)?;
+    let caller = Caller(tokens.authenticate(&text)?);
     let allowed = scopes.iter().try_for_each(|scope| caller.require(scope));
     Ok((caller, allowed))
 }
 
-/// The token in the `Authorization` header (RFC 6750).
-fn bearer(headers: &HeaderMap) -> Result<&str, TokenError> {
+/// The token in the `Authorization` header: as a bearer (RFC 6750), as Influx's clients send it, or as the password of
+/// a user of any name (RFC 7617), which is all that some senders of metrics can do.
+fn presented(headers: &HeaderMap) -> Result<Cow<'_, str>, TokenError> {
     let value = headers
         .get(header::AUTHORIZATION)
         .ok_or(TokenError::Missing)?;
     let text = value.to_str().map_err(|_| TokenError::Invalid)?;
-    match text.split_once(' ') {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => Ok(token.trim()),
-        _ => Err(TokenError::Invalid),
+    let (scheme, rest) = text.split_once(' ').ok_or(TokenError::Invalid)?;
+    let is = |name| scheme.eq_ignore_ascii_case(name);
+    if is("bearer") || is("token") {
+        return Ok(rest.trim().into());
+    }
+    let password = || {
+        let pair = BASE64_STANDARD.decode(rest.trim()).ok()?;
+        let pair = String::from_utf8(pair).ok()?;
+        let (_, password) = pair.split_once(':')?;
+        Some(password.to_owned().into())
+    };
+    match is("basic") {
+        true => password().ok_or(TokenError::Invalid),
+        false => Err(TokenError::Invalid),
     }
 }

@@ -17,10 +17,12 @@ use crate::observe::RequestContext;
 use crate::problem::Problem;
 
 /// Answered however busy the server is: whoever watches over it must not take load for death.
-const ALWAYS_ADMITTED: [&str; 5] = [
+const ALWAYS_ADMITTED: [&str; 7] = [
     "/healthz",
     "/readyz",
     "/metrics",
+    "/prometheus/-/healthy",
+    "/prometheus/-/ready",
     "/grpc.health.v1.Health/Check",
     "/grpc.health.v1.Health/Watch",
 ];

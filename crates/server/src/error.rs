@@ -137,6 +137,24 @@ pub enum RequestError {
         /// What was sent.
         found: String,
     },
+    /// The body is not what this route reads.
+    #[error(
+        "the body is {found}, but this route reads {expected}: set the headers Content-Type and Content-Encoding"
+    )]
+    MediaType {
+        /// What was sent, in the words of its headers.
+        found: String,
+        /// What is read.
+        expected: &'static str,
+    },
+    /// Only the default tenant has series.
+    #[error(
+        "the token is of tenant `{tenant}`, which has no series: use one of the default tenant"
+    )]
+    TenantWithoutSeries {
+        /// The token's tenant.
+        tenant: String,
+    },
     /// The body is no JSON.
     #[error("the body is not JSON: {message}")]
     JsonMalformed {
@@ -183,7 +201,10 @@ impl Coded for RequestError {
             RequestError::TimedOut { .. } => "request_timed_out",
             RequestError::RouteNotFound { .. } => "route_not_found",
             RequestError::MethodNotAllowed { .. } => "method_not_allowed",
-            RequestError::ContentType { .. } => "content_type_unsupported",
+            RequestError::ContentType { .. } | RequestError::MediaType { .. } => {
+                "content_type_unsupported"
+            }
+            RequestError::TenantWithoutSeries { .. } => "tenant_without_series",
             RequestError::JsonMalformed { .. } => "json_malformed",
             RequestError::JsonInvalid { .. } => "json_invalid",
             RequestError::BodyBroken { .. } => "body_broken",
@@ -197,8 +218,10 @@ impl Coded for RequestError {
             RequestError::Busy { .. } => Kind::Unavailable,
             RequestError::TimedOut { .. } => Kind::TimedOut,
             RequestError::RouteNotFound { .. } => Kind::NotFound,
+            RequestError::TenantWithoutSeries { .. } => Kind::Denied,
             RequestError::MethodNotAllowed { .. }
             | RequestError::ContentType { .. }
+            | RequestError::MediaType { .. }
             | RequestError::JsonMalformed { .. }
             | RequestError::JsonInvalid { .. }
             | RequestError::BodyBroken { .. }

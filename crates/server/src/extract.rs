@@ -1,10 +1,14 @@
 //! What handlers take from a request; whatever cannot be read becomes a [`Problem`] that says where.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use egret_base::Limit;
+use egret_series::wire::WireError;
 use http::request::Parts;
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError};
@@ -15,6 +19,9 @@ use utoipa::ToSchema;
 use crate::error::RequestError;
 use crate::observe::RequestContext;
 use crate::problem::Problem;
+
+/// How long a body that is refused is read away at most.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A JSON body, read or written.
 #[derive(Clone, Copy, Debug)]
@@ -152,7 +159,7 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), RequestError> {
     })
 }
 
-async fn read_body(request: Request) -> Result<Bytes, RequestError> {
+pub(crate) async fn read_body(request: Request) -> Result<Bytes, RequestError> {
     // The body is bounded by the limits already; its error does not say how much they allow.
     let context = request.extensions().get::<Arc<RequestContext>>();
     let max = context.map_or(0, |context| context.body_bytes_max());
@@ -163,6 +170,61 @@ async fn read_body(request: Request) -> Result<Bytes, RequestError> {
             message: egret_base::error::chain(&error),
         }),
     }
+}
+
+/// Reads a body that has a limit of its own. One that comes in one piece is not copied.
+pub(crate) async fn read_bounded(mut body: Body, limit: Limit) -> Result<Bytes, Problem> {
+    let size = body.size_hint();
+    if let Err(error) = limit.check(size.lower()) {
+        drain(body, limit.max).await;
+        return Err(WireError::from(error).into());
+    }
+    let mut first = Bytes::new();
+    let mut whole = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| RequestError::BodyBroken {
+            message: egret_base::error::chain(&error),
+        })?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if first.is_empty() && body.is_end_stream() {
+            return Ok(data);
+        }
+        if first.is_empty() {
+            first = data;
+            continue;
+        }
+        if whole.is_empty() {
+            whole.reserve(size.exact().unwrap_or_default() as usize);
+            whole.extend_from_slice(&first);
+        }
+        if let Err(error) = limit.check((whole.len() + data.len()) as u64) {
+            drain(body, limit.max).await;
+            return Err(WireError::from(error).into());
+        }
+        whole.extend_from_slice(&data);
+    }
+    Ok(match whole.is_empty() {
+        true => first,
+        false => whole.into(),
+    })
+}
+
+/// Reads away the rest of a body that is refused, up to the size a legal one may have: a connection closed
+/// on unread bytes is reset, and the answer lost with it.
+pub(crate) async fn drain(mut body: Body, bytes_max: u64) {
+    let reading = async {
+        let mut read = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            read += frame.data_ref().map_or(0, |bytes| bytes.len() as u64);
+            if read > bytes_max {
+                return;
+            }
+        }
+    };
+    // However it ends, the answer is the same.
+    let _ = tokio::time::timeout(DRAIN_TIMEOUT, reading).await;
 }
 
 /// An object without members, for operations that take nothing: a misplaced member is an error.

@@ -3,6 +3,7 @@
 //! The service named "" is the whole program; every service of the stack can be asked by name.
 
 pub(crate) mod queue;
+pub(crate) mod series;
 mod unread;
 
 use std::pin::Pin;

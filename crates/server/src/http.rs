@@ -4,6 +4,7 @@ pub(crate) mod branches;
 mod docs;
 pub(crate) mod outboxes;
 pub(crate) mod queues;
+pub(crate) mod series;
 mod system;
 mod tokens;
 

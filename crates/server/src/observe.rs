@@ -24,6 +24,7 @@ use tracing::Instrument;
 use crate::access::Caller;
 use crate::error::RequestError;
 use crate::grpc::speaks_grpc;
+use crate::http::series;
 use crate::metrics::{Counted, Metrics};
 use crate::problem::Problem;
 
@@ -252,7 +253,10 @@ impl Asked {
         if self.grpc {
             return problem.to_grpc_status().into_http::<Body>();
         }
-        let mut rendered = problem.render();
+        let mut rendered = match series::is_prometheus(&self.path) {
+            true => series::render(problem),
+            false => problem.render(),
+        };
         for (name, value) in &parts.headers {
             if ![header::CONTENT_TYPE, header::CONTENT_LENGTH].contains(name) {
                 rendered.headers_mut().insert(name, value.clone());

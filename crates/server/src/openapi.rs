@@ -35,6 +35,9 @@ const LASTING: &str = "x-egret-lasting";
 /// Marks an operation that reads its body piece by piece.
 const PIECEMEAL: &str = "x-egret-piecemeal";
 
+/// Marks an operation whose parameters may come as a form as well.
+const BY_FORM: &str = "x-egret-form";
+
 impl Document {
     /// Completes what the routes have collected.
     ///
@@ -59,6 +62,7 @@ impl Document {
                 };
                 let requirement = requirement_of(operation);
                 add_error_responses(operation, &requirement);
+                name_apart(operation, &method);
                 check_scopes(&requirement, &method, path, tokens)?;
                 requirements.insert(path, method, requirement);
                 if operation[LASTING] == true {
@@ -163,6 +167,14 @@ fn requirement_of(operation: &Value) -> Requirement {
             Requirement::Scopes(scopes.collect())
         }
         _ => Requirement::Scopes(vec![crate::tokens::ADMIN.to_owned()]),
+    }
+}
+
+/// What may be asked with GET or by a form is one handler with one name; the operations need two.
+fn name_apart(operation: &mut Value, method: &Method) {
+    let name = operation["operationId"].as_str().unwrap_or_default();
+    if operation[BY_FORM] == true && *method == Method::POST {
+        operation["operationId"] = format!("{name}ByForm").into();
     }
 }
 

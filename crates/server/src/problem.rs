@@ -196,7 +196,9 @@ impl<E: Coded> From<E> for Problem {
         let status = match any.downcast_ref::<RequestError>() {
             Some(RequestError::HeadTooLarge { .. }) => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
             Some(RequestError::MethodNotAllowed { .. }) => StatusCode::METHOD_NOT_ALLOWED,
-            Some(RequestError::ContentType { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Some(RequestError::ContentType { .. } | RequestError::MediaType { .. }) => {
+                StatusCode::UNSUPPORTED_MEDIA_TYPE
+            }
             Some(RequestError::RouteNotFound { .. }) => {
                 problem.grpc_code = Some(tonic::Code::Unimplemented);
                 StatusCode::NOT_FOUND

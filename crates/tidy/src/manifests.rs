@@ -23,7 +23,10 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "egret-queue",
         &["egret-base", "egret-log", "egret-postgres"],
     ),
-    ("egret-series", &["egret-base", "egret-log"]),
+    (
+        "egret-series",
+        &["egret-base", "egret-log", "egret-postgres"],
+    ),
     (
         "egret-server",
         &[
@@ -33,6 +36,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-branches",
             "egret-proto",
             "egret-queue",
+            "egret-series",
         ],
     ),
     // Only its tests start a server themselves.
@@ -47,6 +51,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-linux",
             "egret-log",
             "egret-queue",
+            "egret-series",
             "egret-state",
             "egret-postgres",
             "egret-branches",

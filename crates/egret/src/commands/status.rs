@@ -1,6 +1,6 @@
 //! `egret status`: what runs and what does not.
 
-use crate::answers::{Branches, Postgres, Queue, Status, Volume};
+use crate::answers::{Branches, Postgres, Queue, Series, Status, Volume};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::output::{Output, bytes, duration, facts, listing};
@@ -41,6 +41,12 @@ fn text(status: Status) -> String {
             status
                 .queue
                 .map_or_else(String::new, |part| part.line(queue)),
+        ),
+        (
+            "series",
+            status
+                .series
+                .map_or_else(String::new, |part| part.line(series)),
         ),
     ]);
     let services = status.services.into_iter().map(|service| {
@@ -113,6 +119,17 @@ fn queue(queue: Queue) -> String {
     ));
     if queue.partitions_stopped > 0 {
         text.push_str(&format!("; {} HAVE STOPPED", queue.partitions_stopped));
+    }
+    text
+}
+
+fn series(series: Series) -> String {
+    let mut text = format!(
+        "{} series; {} shards, durability {}",
+        series.series, series.shards, series.durability
+    );
+    if series.shards_failed > 0 {
+        text.push_str(&format!("; {} HAVE STOPPED", series.shards_failed));
     }
     text
 }

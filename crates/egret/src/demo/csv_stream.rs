@@ -109,7 +109,9 @@ impl CsvStream {
     }
 }
 
-fn decoder(csv_zst: &'static [u8]) -> anyhow::Result<zstd::Decoder<'static, &'static [u8]>> {
+pub(super) fn decoder(
+    csv_zst: &'static [u8],
+) -> anyhow::Result<zstd::Decoder<'static, &'static [u8]>> {
     zstd::Decoder::with_buffer(csv_zst).context("the demo's data cannot be decompressed")
 }
 

@@ -170,7 +170,9 @@ fn ask(answer: Result<Json, Failure>) -> anyhow::Result<Json> {
     answer.map_err(|failure| anyhow::anyhow!("the demo's own server refused: {}", failure.message))
 }
 
-fn read<T: for<'de> Deserialize<'de>>(answer: Result<Json, Failure>) -> anyhow::Result<T> {
+pub(super) fn read<T: for<'de> Deserialize<'de>>(
+    answer: Result<Json, Failure>,
+) -> anyhow::Result<T> {
     Ok(serde_json::from_value(ask(answer)?)?)
 }
 

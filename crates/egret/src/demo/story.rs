@@ -7,7 +7,7 @@ use egret_branches::model::{Branch, BranchName, DEFAULT_TENANT, NewBranch};
 use egret_branches::{Branches, Created};
 use egret_postgres::pool;
 
-use super::{Outcome, delays, load};
+use super::{Outcome, delays, load, metrics};
 use crate::api::Api;
 use crate::configuration::Configuration;
 use crate::output::{Output, loading_bar};
@@ -25,6 +25,8 @@ const LATE: &str = "SELECT a.name, count(*), round(avg(arr_delay)::numeric, 1) A
 
 /// Runs the server with the demo in it until a signal asks for a stop.
 pub(crate) async fn run(configuration: &Configuration, output: Output) -> anyhow::Result<()> {
+    // What is measured in the demo is of 2013: unless somebody says otherwise, it is kept.
+    let configuration = &configuration.or("series.retention", "0", "egret demo");
     let Some((egret, mut signals)) = crate::serve::start(configuration, output).await? else {
         return Ok(());
     };
@@ -72,7 +74,9 @@ async fn tell(egret: &Egret, configuration: &Configuration, output: Output) -> a
         ))?;
     }
     try_something(embedded, output).await?;
-    let sample = work_on_delays(embedded, egret, configuration, output).await?;
+    let api = own_api(egret, configuration)?;
+    let sample = work_on_delays(embedded, &api, output).await?;
+    import_series(&api, output).await?;
     invite(branches, egret, &sample, output)
 }
 
@@ -166,16 +170,34 @@ async fn try_something(embedded: &Embedded, output: Output) -> anyhow::Result<()
     Ok(output.story(&text)?)
 }
 
-/// Lets the queue have something to do. Returns the id of a task that was completed.
-async fn work_on_delays(
-    embedded: &Embedded,
-    egret: &Egret,
-    configuration: &Configuration,
-    output: Output,
-) -> anyhow::Result<String> {
+/// The demo's own server, as any program would reach it.
+fn own_api(egret: &Egret, configuration: &Configuration) -> anyhow::Result<Api> {
     let token = std::fs::read_to_string(egret.home.admin_token())?;
-    let api = Api::new(configuration.address()?, Some(token.trim().to_owned()))?;
-    let worked = delays::work(&api, &in_public(embedded), DATABASE).await?;
+    Api::new(configuration.address()?, Some(token.trim().to_owned()))
+}
+
+/// Gives the series engine something to tell.
+async fn import_series(api: &Api, output: Output) -> anyhow::Result<()> {
+    let imported = metrics::import(api).await?;
+    let mut text = match imported.samples {
+        Some((samples, ms)) => format!(
+            "weather and departures of 2013 as series: {samples} samples imported in {:.1} s\n",
+            ms / 1e3
+        ),
+        None => "weather and departures of 2013 are there as series already\n".to_owned(),
+    };
+    text.push_str(&format!("  {}\n", metrics::WORST));
+    for (carrier, percentage) in imported.worst {
+        text.push_str(&format!(
+            "  {carrier:<28} {percentage:>6.1} % of departures delayed\n"
+        ));
+    }
+    Ok(output.story(&text)?)
+}
+
+/// Lets the queue have something to do. Returns the id of a task that was completed.
+async fn work_on_delays(embedded: &Embedded, api: &Api, output: Output) -> anyhow::Result<String> {
+    let worked = delays::work(api, &in_public(embedded), DATABASE).await?;
     let mut text = match worked.enqueue_ms {
         Some(ms) => format!(
             "{}  -- in PostgreSQL, {ms:.0} ms\n",
@@ -210,12 +232,17 @@ fn invite(branches: &Branches, egret: &Egret, task: &str, output: Output) -> any
          \x20 {program} branch list\n\
          \x20 {program} branch destroy mine\n\
          \x20 {program} queue outbox status\n\
+         \x20 {program} series range 'weather_temperature_fahrenheit' --end {end} --last 7d --step 3h\n\
+         \x20 {program} series query 'sum by (origin) (increase(flights_delayed_departures_total[1d]))' --at {end}\n\
+         \x20 {program} series cardinality\n\
          \x20 curl -sH \"authorization: Bearer $(cat '{}')\" '{url}v1/tasks/{task}'\n\
+         make {url}prometheus a Prometheus data source of Grafana (the token is the password),\n\
          and look at {url}docs. Ctrl-C stops everything.",
         credentials.user,
         credentials.password,
         proxy,
         egret.home.admin_token().display(),
+        end = metrics::YEAR_END,
     ))?)
 }
 

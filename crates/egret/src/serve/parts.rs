@@ -19,10 +19,11 @@ use egret_postgres::tokio_postgres::config::Host;
 use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
 use egret_queue::model::TaskState;
 use egret_queue::{Options as QueueOptions, Outbox, OutboxDatabases, QueueConfig, Queues};
+use egret_series::{Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
     Build, Deps, Metrics, ProxyAddress, Server, ServerConfig, StatusSection, Tokens,
-    branches_routes, outbox_routes, queue_routes, queue_service,
+    branches_routes, outbox_routes, queue_routes, queue_service, series_routes, series_service,
 };
 use serde_json::{Value, json};
 
@@ -34,6 +35,13 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// How long the status waits for a server to say its version.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+/// The engines that need no PostgreSQL to answer.
+pub(super) struct Engines {
+    pub(super) queues: Queues,
+    pub(super) outbox: Outbox,
+    pub(super) series: Series,
+}
 
 /// Makes the parts.
 pub(super) struct Parts {
@@ -125,6 +133,20 @@ impl Parts {
         engine.expect("registering runs its closure")
     }
 
+    /// The series engine.
+    pub(super) fn series(&self, home: &Home, config: SeriesConfig) -> Series {
+        let options = SeriesOptions {
+            config,
+            directory: home.data_dir().join("series"),
+            clock: self.clock.clone(),
+            entropy: self.entropy.clone(),
+        };
+        let mut engine = None;
+        self.metrics
+            .register(|registry| engine = Some(Series::new(options, registry)));
+        engine.expect("registering runs its closure")
+    }
+
     /// The outboxes of the source, or of the one database that a connection string names.
     pub(super) fn outbox(
         &self,
@@ -156,14 +178,18 @@ impl Parts {
         &self,
         home: &Home,
         stack: &mut Stack,
-        queues: Queues,
-        outbox: Outbox,
+        engines: Engines,
         embedded: Option<Embedded>,
         external: Option<Arc<ManagedServer>>,
     ) -> anyhow::Result<Option<String>> {
+        let Engines {
+            queues,
+            outbox,
+            series,
+        } = engines;
         let tokens = Arc::new(Tokens::open(
             &home.state_db(),
-            &["branches", "queue"],
+            &["branches", "queue", "series"],
             self.clock.clone(),
             self.entropy.clone(),
         )?);
@@ -176,14 +202,16 @@ impl Parts {
             stack.push(proxy.clone());
         }
         let under = stack.clone();
+        let build = Build {
+            version: VERSION,
+            commit: egret_bench::COMMIT,
+            profile: egret_bench::BUILD_PROFILE,
+        };
+        let series_door = series_routes(series.clone(), build, self.clock.now());
         let mut server = Server::builder(
             self.server.clone(),
             Deps {
-                build: Build {
-                    version: VERSION,
-                    commit: egret_bench::COMMIT,
-                    profile: egret_bench::BUILD_PROFILE,
-                },
+                build,
                 clock: self.clock.clone(),
                 entropy: self.entropy.clone(),
                 tokens,
@@ -195,8 +223,11 @@ impl Parts {
         server = server
             .route(queue_routes(queues.clone(), stopping.clone()))
             .route(outbox_routes(outbox))
+            .route(series_door)
+            .status("series", series_section(series.clone()))
             .status("queue", queue_section(queues.clone()))
-            .grpc(queue_service(queues, stopping));
+            .grpc(queue_service(queues, stopping.clone()))
+            .grpc(series_service(series, stopping));
         if let (Some(embedded), Some(proxy)) = (embedded, proxy) {
             let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
             server = server
@@ -392,6 +423,24 @@ fn queue_section(queues: Queues) -> StatusSection {
                         "durability": queues.config().durability,
                     })
                 }
+                Err(error) => json!({ "error": error.to_string() }),
+            }
+        })
+    })
+}
+
+fn series_section(series: Series) -> StatusSection {
+    Arc::new(move || {
+        let summary = series.summary();
+        let durability = series.config().durability.clone();
+        Box::pin(async move {
+            match summary {
+                Ok(summary) => json!({
+                    "series": summary.series,
+                    "shards": summary.shards,
+                    "shards_failed": summary.shards_failed,
+                    "durability": durability,
+                }),
                 Err(error) => json!({ "error": error.to_string() }),
             }
         })

@@ -15,5 +15,7 @@ mod place;
 mod pools;
 mod queue;
 mod queue_clients;
+mod series;
+mod series_senders;
 mod serve;
 mod server;

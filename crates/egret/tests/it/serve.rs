@@ -142,6 +142,9 @@ fn the_demo_tells_its_story_twice() {
         "the flights are there already",
         "tasks worked on through the HTTP door     211 (",
         "the tasks of queue `delays` are there already",
+        "weather and departures of 2013 as series: ",
+        "weather and departures of 2013 are there as series already",
+        "% of departures delayed",
     ] {
         assert!(told.contains(line), "{told}");
     }

@@ -4,74 +4,44 @@
 //! Any number read: they take the chunks of a series, each of which can be read while it grows, and hold nothing
 //! while they do.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+mod parts;
 
-use super::chunk::{Appender, Chunk};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use parts::Parts;
+
+use super::chunk::Appender;
 use super::record::SampleBatch;
-use crate::model::TimeMs;
+use crate::model::{Histogram, Labels, TimeMs};
 
-/// Samples out of order that a series gathers before it makes a chunk of them.
-const LATE_MAX: usize = 256;
-
-/// The samples of one series, for readers.
-#[derive(Debug, Default)]
-pub struct Samples {
+/// A series with its samples, for readers.
+#[derive(Debug)]
+pub struct HeadSeries {
+    /// Its number in its shard.
+    pub number: u64,
+    /// What it is called.
+    pub labels: Labels,
     parts: Mutex<Parts>,
 }
 
-/// What a series has: chunks in the order of time, and apart from them what came late.
-#[derive(Clone, Debug, Default)]
-pub struct Parts {
-    /// Full chunks, then the open one.
-    pub chunks: Vec<Chunk>,
-    /// Chunks of samples that came late, each ascending in itself, in the order of their making.
-    pub late_chunks: Vec<Chunk>,
-    /// The others that came late, ascending.
-    pub late: Vec<(TimeMs, f64)>,
-}
-
-impl Samples {
-    fn parts(&self) -> MutexGuard<'_, Parts> {
-        self.parts.lock().expect("no holder of this lock can panic")
+impl HeadSeries {
+    /// A series without samples.
+    pub fn new(number: u64, labels: Labels) -> Self {
+        Self {
+            number,
+            labels,
+            parts: Mutex::default(),
+        }
     }
 
-    /// What there is now.
+    fn parts(&self) -> MutexGuard<'_, Parts> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The samples there are now.
     pub fn now(&self) -> Parts {
         self.parts().clone()
-    }
-}
-
-impl Parts {
-    /// Adds all samples from `start` to `end`, both included, ascending. Of several at one time the one that came
-    /// last counts.
-    pub fn read(&self, start: TimeMs, end: TimeMs, into: &mut Vec<(TimeMs, f64)>) {
-        let from = into.len();
-        let within = |time_ms: TimeMs| (start..=end).contains(&time_ms);
-        for (at, chunk) in self.chunks.iter().enumerate() {
-            let next = self.chunks.get(at + 1);
-            if chunk.first_ms() > end || next.is_some_and(|next| next.first_ms() <= start) {
-                continue;
-            }
-            into.extend(chunk.samples().filter(|(time_ms, _)| within(*time_ms)));
-        }
-        let in_order = into.len();
-        let chunks = self.late_chunks.iter().flat_map(Chunk::samples);
-        let late = chunks.chain(self.late.iter().copied());
-        into.extend(late.filter(|(time_ms, _)| within(*time_ms)));
-        if into.len() == in_order {
-            return;
-        }
-        // Stable: those that came later stay behind, and are kept.
-        into[from..].sort_by_key(|(time_ms, _)| *time_ms);
-        let mut kept = from;
-        for at in from..into.len() {
-            if kept > from && into[kept - 1].0 == into[at].0 {
-                kept -= 1;
-            }
-            into[kept] = into[at];
-            kept += 1;
-        }
-        into.truncate(kept);
     }
 }
 
@@ -86,63 +56,232 @@ pub enum Taken {
     Same,
     /// Its series has another value at that time, which stays.
     Conflict,
+    /// There is no such series.
+    Nowhere,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Head {
-    series: Vec<Option<Slot>>,
+    /// By number, from `first` on. Few series live much longer than those that came with them, so that numbers
+    /// below `first` can be let go when a head is tidied.
+    series: Vec<Option<Box<Slot>>>,
+    first: u64,
+    /// Those that lived longer.
+    old: HashMap<u64, Box<Slot>>,
+    /// Memory of all chunks, in bytes.
+    chunk_bytes: usize,
 }
 
 #[derive(Debug)]
 struct Slot {
-    samples: Arc<Samples>,
+    series: Arc<HeadSeries>,
     appender: Option<Appender>,
 }
 
 impl Head {
-    /// Makes room for a series, which has no samples yet.
-    pub fn add(&mut self, number: u32) -> Arc<Samples> {
-        let place = number as usize;
-        if self.series.len() <= place {
-            self.series.resize_with(place + 1, || None);
+    /// The number that the next new series gets: one that no series of this shard has had.
+    pub fn next_number(&self) -> u64 {
+        self.first + self.series.len() as u64
+    }
+
+    /// Numbers below this one are taken.
+    pub fn skip_numbers(&mut self, next: u64) {
+        while self.next_number() < next {
+            match self.series.is_empty() {
+                true => self.first = next,
+                false => self.series.push(None),
+            }
         }
-        let samples = Arc::new(Samples::default());
-        self.series[place] = Some(Slot {
-            samples: samples.clone(),
+    }
+
+    /// Adds a series, which has no samples yet.
+    ///
+    /// # Panics
+    /// When there is a series with its number or a higher one.
+    pub fn add(&mut self, series: Arc<HeadSeries>) {
+        assert!(
+            series.number >= self.next_number(),
+            "numbers of series ascend"
+        );
+        self.skip_numbers(series.number);
+        self.series.push(Some(Box::new(Slot {
+            series,
             appender: None,
-        });
-        samples
+        })));
+    }
+
+    #[inline]
+    fn slot(&mut self, number: u64) -> Option<&mut Slot> {
+        match number.checked_sub(self.first) {
+            Some(at) => self.series.get_mut(at as usize)?.as_deref_mut(),
+            None => self.old.get_mut(&number).map(|slot| &mut **slot),
+        }
+    }
+
+    /// The series with a number.
+    pub fn series(&self, number: u64) -> Option<&Arc<HeadSeries>> {
+        let slot = match number.checked_sub(self.first) {
+            Some(at) => self.series.get(at as usize)?.as_deref(),
+            None => self.old.get(&number).map(|slot| &**slot),
+        };
+        slot.map(|slot| &slot.series)
+    }
+
+    /// Every series, by ascending numbers from `first` of the recent ones on; the old ones before, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<HeadSeries>> {
+        let recent = self.series.iter().flatten();
+        self.old.values().chain(recent).map(|slot| &slot.series)
+    }
+
+    /// Memory of all chunks, in bytes.
+    pub fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
     }
 
     /// Takes samples in, and tells what became of those that were not [`Taken::InOrder`], by their place in the
-    /// columns. Samples of series that are not there are passed over: they were deleted.
+    /// batch.
     pub fn take(&mut self, samples: &SampleBatch, mut tell: impl FnMut(usize, Taken)) {
         for (at, (series, time_ms, value)) in samples.iter().enumerate() {
-            let Some(Some(slot)) = self.series.get_mut(series as usize) else {
-                continue;
-            };
-            let taken = slot.take(time_ms, value);
+            let taken = self.take_one(series, time_ms, value);
             if taken != Taken::InOrder {
                 tell(at, taken);
             }
         }
     }
+
+    #[inline]
+    fn take_one(&mut self, series: u64, time_ms: TimeMs, value: f64) -> Taken {
+        let mut grown = 0;
+        let Some(slot) = self.slot(series) else {
+            return Taken::Nowhere;
+        };
+        let taken = slot.take(time_ms, value, &mut grown);
+        self.chunk_bytes += grown;
+        taken
+    }
+
+    /// Takes a native histogram in.
+    pub fn take_histogram(
+        &mut self,
+        series: u64,
+        time_ms: TimeMs,
+        histogram: Arc<Histogram>,
+    ) -> Taken {
+        match self.slot(series) {
+            Some(slot) => slot.series.parts().take_histogram(time_ms, histogram),
+            None => Taken::Nowhere,
+        }
+    }
+
+    /// Takes out the samples of a series that are in a block now.
+    pub fn release(&mut self, number: u64, flushed: &Flushed) {
+        let Some(slot) = self.slot(number) else {
+            return;
+        };
+        let mut parts = slot.series.parts();
+        let freed = parts.release(flushed);
+        let is_closed = parts.chunks.is_empty();
+        drop(parts);
+        if is_closed {
+            slot.appender = None;
+        }
+        self.chunk_bytes -= freed;
+    }
+
+    /// The samples of a series as they are, those that came late in chunks, so that they can be written to a block
+    /// and released.
+    pub fn capture(&mut self, number: u64) -> Option<Parts> {
+        let slot = self.slot(number)?;
+        let mut parts = slot.series.parts();
+        let grown = parts.pack_late();
+        let captured = parts.clone();
+        drop(parts);
+        self.chunk_bytes += grown;
+        Some(captured)
+    }
+
+    /// Takes the samples of a series from first to last time out for good. Nothing of it may be captured.
+    pub fn delete(&mut self, number: u64, start: TimeMs, end: TimeMs) {
+        let Some(slot) = self.slot(number) else {
+            return;
+        };
+        let mut parts = slot.series.parts();
+        let before = parts.chunk_bytes();
+        let appender = parts.delete(start, end);
+        let after = parts.chunk_bytes();
+        drop(parts);
+        slot.appender = appender;
+        self.chunk_bytes = self.chunk_bytes - before + after;
+    }
+
+    /// Takes out a series.
+    pub fn remove(&mut self, number: u64) -> Option<Arc<HeadSeries>> {
+        let slot = match number.checked_sub(self.first) {
+            Some(at) => self.series.get_mut(at as usize)?.take(),
+            None => self.old.remove(&number),
+        }?;
+        self.chunk_bytes -= slot.series.parts().chunk_bytes();
+        Some(slot.series)
+    }
+
+    /// Gives back the memory of numbers that few series have, after many were removed.
+    pub fn tidy(&mut self) {
+        let mut sparse = 0;
+        for (at, page) in self.series.chunks(TIDY_PAGE).enumerate() {
+            let alive = page.iter().flatten().count();
+            if page.len() < TIDY_PAGE || alive > TIDY_PAGE / 4 {
+                break;
+            }
+            sparse = (at + 1) * TIDY_PAGE;
+        }
+        for slot in self.series.drain(..sparse).flatten() {
+            self.old.insert(slot.series.number, slot);
+        }
+        self.first += sparse as u64;
+        self.series.shrink_to(self.series.len() * 2);
+    }
+}
+
+/// Numbers that are looked at together when a head is tidied.
+const TIDY_PAGE: usize = 1_024;
+
+/// What of a series' samples was written to blocks: so many chunks and so many samples of the one after them, and
+/// so many of the chunks that came late.
+#[derive(Clone, Debug, Default)]
+pub struct Flushed {
+    /// Whole chunks, from the first on.
+    pub chunks: usize,
+    /// Samples of the next one.
+    pub samples: usize,
+    /// Chunks that came late, from the first on.
+    pub late_chunks: usize,
+    /// Native histograms.
+    pub histograms: Vec<(TimeMs, Arc<Histogram>)>,
+}
+
+impl Flushed {
+    /// Whether nothing was written.
+    pub fn is_empty(&self) -> bool {
+        self.chunks == 0 && self.samples == 0 && self.late_chunks == 0 && self.histograms.is_empty()
+    }
 }
 
 impl Slot {
     #[inline]
-    fn take(&mut self, time_ms: TimeMs, value: f64) -> Taken {
+    fn take(&mut self, time_ms: TimeMs, value: f64, grown: &mut usize) -> Taken {
         let Some(appender) = &mut self.appender else {
             let appender = Appender::new(time_ms, value);
-            self.samples.parts().chunks.push(appender.chunk().clone());
+            *grown += appender.chunk().size_bytes();
+            self.series.parts().chunks.push(appender.chunk().clone());
             self.appender = Some(appender);
             return Taken::InOrder;
         };
         if time_ms > appender.last_ms() {
             if appender.push(time_ms, value).is_err() {
                 appender.begin_next(time_ms, value);
-                self.samples.parts().chunks.push(appender.chunk().clone());
+                *grown += appender.chunk().size_bytes();
+                self.series.parts().chunks.push(appender.chunk().clone());
             }
             return Taken::InOrder;
         }
@@ -152,40 +291,8 @@ impl Slot {
                 false => Taken::Conflict,
             };
         }
-        self.take_late(time_ms, value)
+        self.series.parts().take_late(time_ms, value, grown)
     }
-
-    #[cold]
-    fn take_late(&mut self, time_ms: TimeMs, value: f64) -> Taken {
-        let mut parts = self.samples.parts();
-        match parts
-            .late
-            .binary_search_by_key(&time_ms, |(other, _)| *other)
-        {
-            Ok(at) if parts.late[at].1.to_bits() == value.to_bits() => return Taken::Same,
-            Ok(_) => return Taken::Conflict,
-            Err(at) => parts.late.insert(at, (time_ms, value)),
-        }
-        if parts.late.len() >= LATE_MAX {
-            let late = std::mem::take(&mut parts.late);
-            pack(&late, &mut parts.late_chunks);
-        }
-        Taken::Late
-    }
-}
-
-/// Makes chunks of ascending samples.
-fn pack(samples: &[(TimeMs, f64)], chunks: &mut Vec<Chunk>) {
-    let Some(((time_ms, value), rest)) = samples.split_first() else {
-        return;
-    };
-    let mut appender = Appender::new(*time_ms, *value);
-    for (time_ms, value) in rest {
-        if appender.push(*time_ms, *value).is_err() {
-            chunks.push(appender.begin_next(*time_ms, *value));
-        }
-    }
-    chunks.push(appender.chunk().clone());
 }
 
 #[cfg(test)]

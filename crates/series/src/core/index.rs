@@ -1,161 +1,200 @@
-//! Which series there are in a shard, and which have a label: series by the bytes of their labels, and for each
-//! value of each label the numbers of the series that have it.
+//! Which series of a shard have a label.
 //!
-//! Numbers are given in order, so a list of them only grows at its end and is always sorted.
+//! New series are put in a list, which is searched from its first to its last. When it is long, its series become a
+//! *segment*: their numbers by label and value, never changed again. Segments of like size are merged, so that
+//! there are few. Readers take the list and the segments as they are at one moment and hold nothing while they
+//! search; building and merging is done beside the shard's thread. Whoever changes the index does so in
+//! three steps, of which only the first and the last hold it up: take, build, put.
 
-use std::collections::BTreeMap;
+mod segment;
 
-use hashbrown::HashTable;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The numbers of series, ascending.
-type Postings = Vec<u32>;
+pub use segment::Segment;
 
-/// See the module.
+use super::head::HeadSeries;
+use super::promql::LabelMatcher;
+
+/// New series that are gathered before they are worth a segment.
+pub const FRESH_MAX: usize = 1_024;
+
+/// So many segments of like size are merged.
+const FAN: usize = 4;
+
+/// The index of a shard.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// The labels of each series as they are kept; `None` when it is gone.
-    labels: Vec<Option<Box<[u8]>>>,
-    by_labels: HashTable<u32>,
-    names: BTreeMap<Box<str>, BTreeMap<Box<str>, Postings>>,
+    state: Mutex<View>,
+}
+
+/// An index at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// The larger and older ones first.
+    segments: Arc<[Arc<Segment>]>,
+    fresh: Vec<Arc<HeadSeries>>,
+}
+
+/// What is to be merged or built.
+#[derive(Debug)]
+pub enum Work {
+    /// The first of the new series are to be a segment.
+    Build(Vec<Arc<HeadSeries>>),
+    /// These segments, which follow one another, are to be one.
+    Merge(Vec<Arc<Segment>>),
 }
 
 impl Index {
-    /// The number of the series with these labels, `hash` being that of their bytes.
-    pub fn find(&self, hash: u64, labels: &[u8]) -> Option<u32> {
-        let same = |number: &u32| self.labels[*number as usize].as_deref() == Some(labels);
-        self.by_labels.find(hash, same).copied()
+    fn state(&self) -> MutexGuard<'_, View> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number that the next new series gets.
-    pub fn next(&self) -> u32 {
-        self.labels.len() as u32
+    /// Adds new series.
+    pub fn add(&self, series: impl Iterator<Item = Arc<HeadSeries>>) {
+        self.state().fresh.extend(series);
     }
 
-    /// Adds a series that is not there, with its next number or a later one; `pairs` are its labels, `hash` tells
-    /// that of any labels' bytes.
-    pub fn insert<'a>(
-        &mut self,
-        number: u32,
-        labels: &[u8],
-        pairs: impl Iterator<Item = (&'a str, &'a str)>,
-        hash: impl Fn(&[u8]) -> u64,
-    ) {
-        let place = number as usize;
-        assert!(place >= self.labels.len(), "numbers of series ascend");
-        self.labels.resize_with(place, || None);
-        self.labels.push(Some(labels.into()));
-        let all = &self.labels;
-        let rehash = |number: &u32| all[*number as usize].as_deref().map_or(0, &hash);
-        self.by_labels.insert_unique(hash(labels), number, rehash);
-        for (name, value) in pairs {
-            let values = match self.names.get_mut(name) {
-                Some(values) => values,
-                None => self.names.entry(name.into()).or_default(),
-            };
-            match values.get_mut(value) {
-                Some(postings) => postings.push(number),
-                None => drop(values.insert(value.into(), vec![number])),
+    /// What there is now.
+    pub fn view(&self) -> View {
+        self.state().clone()
+    }
+
+    /// New series that are in no segment.
+    pub fn fresh(&self) -> usize {
+        self.state().fresh.len()
+    }
+
+    /// What ought to be done now, if anything. New series are built into a segment when there are at least so many.
+    pub fn work(&self, fresh_min: usize) -> Option<Work> {
+        let state = self.state();
+        if !state.fresh.is_empty() && state.fresh.len() >= fresh_min {
+            return Some(Work::Build(state.fresh.clone()));
+        }
+        let at = mergeable(&state.segments)?;
+        Some(Work::Merge(state.segments[at..].to_vec()))
+    }
+
+    /// Does work and puts what came of it in the place of what it was made of. One does this at a time.
+    pub fn carry_out(&self, work: Work) {
+        match work {
+            Work::Build(fresh) => {
+                let count = fresh.len();
+                let segment = Arc::new(Segment::new(fresh));
+                let mut state = self.state();
+                state.fresh.drain(..count);
+                let segments = state.segments.iter().cloned();
+                state.segments = segments.chain([segment]).collect();
+            }
+            Work::Merge(segments) => {
+                let merged = Arc::new(Segment::merge(&segments, |_| true));
+                self.replace_last(segments.len(), merged);
             }
         }
     }
 
-    /// Takes a series out.
-    pub fn remove<'a>(
-        &mut self,
-        number: u32,
-        pairs: impl Iterator<Item = (&'a str, &'a str)>,
-        hash: impl Fn(&[u8]) -> u64,
-    ) {
-        let Some(labels) = self.labels.get_mut(number as usize).and_then(Option::take) else {
-            return;
-        };
-        let found = self
-            .by_labels
-            .find_entry(hash(&labels), |other| *other == number);
-        found.expect("a series that is there is found").remove();
-        for (name, value) in pairs {
-            let Some(values) = self.names.get_mut(name) else {
-                continue;
+    /// Leaves out series that are not wanted any more. One does this or [`Index::carry_out`] at a time.
+    pub fn retain(&self, wanted: impl Fn(&HeadSeries) -> bool) {
+        let view = self.view();
+        let kept =
+            |segment: &Arc<Segment>| match segment.series().iter().all(|series| wanted(series)) {
+                true => segment.clone(),
+                false => Arc::new(Segment::merge(std::slice::from_ref(segment), &wanted)),
             };
-            if let Some(postings) = values.get_mut(value) {
-                postings.retain(|other| *other != number);
-                if postings.is_empty() {
-                    values.remove(value);
-                }
-            }
-            if values.is_empty() {
-                self.names.remove(name);
-            }
+        let segments: Vec<_> = view.segments.iter().map(kept).collect();
+        let segments = segments
+            .into_iter()
+            .filter(|segment| !segment.series().is_empty());
+        let segments: Arc<[_]> = segments.collect();
+        let mut state = self.state();
+        state.segments = segments;
+        state.fresh.retain(|series| wanted(series));
+    }
+
+    fn replace_last(&self, count: usize, by: Arc<Segment>) {
+        let mut state = self.state();
+        let kept = state.segments.len() - count;
+        let kept = state.segments[..kept].iter().cloned();
+        state.segments = kept.chain([by]).collect();
+    }
+}
+
+/// Where the last segments begin that are to be merged: each is at most [`FAN`] times as large as those after it
+/// together, and there are at least [`FAN`] of them.
+fn mergeable(segments: &[Arc<Segment>]) -> Option<usize> {
+    let mut from = segments.len();
+    let mut after = 0;
+    while from > 0 {
+        let size = segments[from - 1].series().len();
+        if after > 0 && size > after * FAN {
+            break;
         }
+        after += size;
+        from -= 1;
     }
+    (segments.len() - from >= FAN).then_some(from)
+}
 
-    /// The labels of a series as they are kept.
-    pub fn labels(&self, number: u32) -> Option<&[u8]> {
-        self.labels.get(number as usize)?.as_deref()
-    }
-
-    /// Every series, ascending.
-    pub fn all(&self) -> impl Iterator<Item = (u32, &[u8])> {
-        let labels = self.labels.iter().enumerate();
-        labels.filter_map(|(number, labels)| Some((number as u32, labels.as_deref()?)))
+impl View {
+    /// Adds the series that match.
+    pub fn select(&self, matchers: &[LabelMatcher], into: &mut Vec<Arc<HeadSeries>>) {
+        for segment in &*self.segments {
+            let numbers = segment.select(matchers);
+            into.extend(
+                numbers
+                    .iter()
+                    .map(|at| segment.series()[at as usize].clone()),
+            );
+        }
+        let fresh = self.fresh.iter().filter(|series| {
+            let matches = |matcher: &LabelMatcher| {
+                matcher.matches(series.labels.get(&matcher.matcher().name))
+            };
+            matchers.iter().all(matches)
+        });
+        into.extend(fresh.cloned());
     }
 
     /// How many series there are.
     pub fn len(&self) -> usize {
-        self.by_labels.len()
+        let segments = self.segments.iter().map(|segment| segment.series().len());
+        segments.sum::<usize>() + self.fresh.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.by_labels.is_empty()
+        self.len() == 0
     }
 
-    /// The names of labels, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.names.keys().map(|name| &**name)
+    /// Every series.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<HeadSeries>> {
+        let segments = self.segments.iter().flat_map(|segment| segment.series());
+        segments.chain(&self.fresh)
     }
 
-    /// The values of a label, sorted, with the series that have each.
-    pub fn values(&self, name: &str) -> impl Iterator<Item = (&str, &[u32])> {
-        let values = self.names.get(name).into_iter().flatten();
-        values.map(|(value, postings)| (&**value, &**postings))
-    }
-
-    /// The series in which a label has a value.
-    pub fn with(&self, name: &str, value: &str) -> &[u32] {
-        let postings = self.names.get(name).and_then(|values| values.get(value));
-        postings.map_or(&[], Vec::as_slice)
-    }
-}
-
-/// Numbers that are in both of two ascending lists. Steps through the shorter one and leaps through the longer.
-pub fn intersect(one: &[u32], other: &[u32]) -> Vec<u32> {
-    let (short, mut long) = match one.len() <= other.len() {
-        true => (one, other),
-        false => (other, one),
-    };
-    let mut both = Vec::with_capacity(short.len());
-    for number in short {
-        let mut step = 1;
-        while long.get(step).is_some_and(|there| there < number) {
-            step *= 2;
+    /// Tells every name of a label, some more than once.
+    pub fn names(&self, mut tell: impl FnMut(&str)) {
+        for segment in &*self.segments {
+            segment.names().for_each(&mut tell);
         }
-        let near = &long[..long.len().min(step + 1)];
-        let at = near.partition_point(|there| there < number);
-        long = &long[at..];
-        if long.first() == Some(number) {
-            both.push(*number);
+        for series in &self.fresh {
+            series.labels.iter().for_each(|(name, _)| tell(name));
         }
     }
-    both
-}
 
-/// Numbers that are in any of several ascending lists.
-pub fn union<'a>(lists: impl Iterator<Item = &'a [u32]>) -> Vec<u32> {
-    let mut all: Vec<u32> = lists.flatten().copied().collect();
-    all.sort_unstable();
-    all.dedup();
-    all
+    /// Tells every value of a label and how many series have it; some values more than once.
+    pub fn values(&self, name: &str, mut tell: impl FnMut(&str, usize)) {
+        for segment in &*self.segments {
+            for (value, count) in segment.values(name) {
+                tell(value, count);
+            }
+        }
+        for series in &self.fresh {
+            match series.labels.get(name) {
+                "" => {}
+                value => tell(value, 1),
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,23 +6,30 @@
 //! |---|---|
 //! | 1 | series: for each its number (varint, the difference from the one before) and its labels (length, bytes) |
 //! | 2 | samples: how many; then the numbers of their series (zigzag of the difference from the one before), their times (likewise), their values (8 bytes each) |
+//! | 3 | native histograms: how many; the numbers of their series and their times as of samples; then all of them as in a block ([`histograms`]) |
+//! | 4 | a deletion: its id (varint), first and last time (zigzag), then its matchers: for each a byte for how it compares, name and value (length, bytes) |
 //!
 //! Varints are LEB128; what is 8 bytes is little endian. A reader refuses what it does not know.
 
+use std::sync::Arc;
+
 use egret_base::codec::{Malformed, Reader, put_bytes, put_varint, unzigzag, zigzag};
 
-use crate::model::TimeMs;
+use super::block::histograms;
+use crate::model::{Histogram, MatchOp, Matcher, TimeMs};
 
 const WHAT: &str = "a record of the series log";
 
 const SERIES: u8 = 1;
 const SAMPLES: u8 = 2;
+const HISTOGRAMS: u8 = 3;
+const DELETION: u8 = 4;
 
 /// Samples as columns of equal length: the `n`-th of each belong together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SampleBatch {
     /// Numbers of series in their shard.
-    pub series: Vec<u32>,
+    pub series: Vec<u64>,
     /// When.
     pub times_ms: Vec<TimeMs>,
     /// The bits of the values.
@@ -31,7 +38,7 @@ pub struct SampleBatch {
 
 impl SampleBatch {
     /// Adds a sample.
-    pub fn push(&mut self, series: u32, time_ms: TimeMs, value: f64) {
+    pub fn push(&mut self, series: u64, time_ms: TimeMs, value: f64) {
         self.series.push(series);
         self.times_ms.push(time_ms);
         self.values.push(value.to_bits());
@@ -54,19 +61,44 @@ impl SampleBatch {
         self.values.clear();
     }
 
+    /// Takes the samples from `at` on out.
+    pub fn split_off(&mut self, at: usize) -> Self {
+        Self {
+            series: self.series.split_off(at),
+            times_ms: self.times_ms.split_off(at),
+            values: self.values.split_off(at),
+        }
+    }
+
+    /// Leaves out samples whose times are not wanted.
+    pub fn retain(&mut self, wanted: impl Fn(TimeMs) -> bool) {
+        let mut kept = 0;
+        for at in 0..self.len() {
+            if wanted(self.times_ms[at]) {
+                self.series[kept] = self.series[at];
+                self.times_ms[kept] = self.times_ms[at];
+                self.values[kept] = self.values[at];
+                kept += 1;
+            }
+        }
+        self.series.truncate(kept);
+        self.times_ms.truncate(kept);
+        self.values.truncate(kept);
+    }
+
     /// Every sample.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, TimeMs, f64)> {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, TimeMs, f64)> {
         let samples = self.series.iter().zip(&self.times_ms).zip(&self.values);
         samples.map(|((series, time_ms), value)| (*series, *time_ms, f64::from_bits(*value)))
     }
 }
 
 /// Appends the record of new series, in order of their numbers, with their labels as they are kept.
-pub fn put_series<'a>(record: &mut Vec<u8>, series: impl Iterator<Item = (u32, &'a [u8])>) {
+pub fn put_series<'a>(record: &mut Vec<u8>, series: impl Iterator<Item = (u64, &'a [u8])>) {
     record.push(SERIES);
     let mut last = 0;
     for (number, labels) in series {
-        put_varint(record, u64::from(number - last));
+        put_varint(record, number - last);
         put_bytes(record, labels);
         last = number;
     }
@@ -76,29 +108,142 @@ pub fn put_series<'a>(record: &mut Vec<u8>, series: impl Iterator<Item = (u32, &
 pub fn put_samples(record: &mut Vec<u8>, samples: &SampleBatch) {
     record.push(SAMPLES);
     put_varint(record, samples.len() as u64);
-    let mut last = 0;
-    for number in &samples.series {
-        let number = i64::from(*number);
-        put_varint(record, zigzag(number - last));
-        last = number;
-    }
-    let mut last = 0_i64;
-    for time_ms in &samples.times_ms {
-        put_varint(record, zigzag(time_ms.wrapping_sub(last)));
-        last = *time_ms;
-    }
+    put_columns(record, &samples.series, &samples.times_ms);
     for value in &samples.values {
         record.extend_from_slice(&value.to_le_bytes());
     }
+}
+
+fn put_columns(record: &mut Vec<u8>, series: &[u64], times_ms: &[TimeMs]) {
+    let mut last = 0;
+    for number in series {
+        put_varint(record, zigzag(number.wrapping_sub(last) as i64));
+        last = *number;
+    }
+    let mut last = 0_i64;
+    for time_ms in times_ms {
+        put_varint(record, zigzag(time_ms.wrapping_sub(last)));
+        last = *time_ms;
+    }
+}
+
+/// Native histograms as columns of equal length.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct HistogramBatch {
+    /// Numbers of series in their shard.
+    pub series: Vec<u64>,
+    /// When.
+    pub times_ms: Vec<TimeMs>,
+    /// What.
+    pub histograms: Vec<Arc<Histogram>>,
+}
+
+impl HistogramBatch {
+    /// Adds a histogram.
+    pub fn push(&mut self, series: u64, time_ms: TimeMs, histogram: Arc<Histogram>) {
+        self.series.push(series);
+        self.times_ms.push(time_ms);
+        self.histograms.push(histogram);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+
+    /// Leaves out histograms whose times are not wanted.
+    pub fn retain(&mut self, wanted: impl Fn(TimeMs) -> bool) {
+        let all = std::mem::take(self);
+        for (series, time_ms, histogram) in all.iter().filter(|(_, time_ms, _)| wanted(*time_ms)) {
+            self.push(series, time_ms, histogram.clone());
+        }
+    }
+
+    /// Every histogram.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, TimeMs, &Arc<Histogram>)> {
+        let all = self.series.iter().zip(&self.times_ms).zip(&self.histograms);
+        all.map(|((series, time_ms), histogram)| (*series, *time_ms, histogram))
+    }
+}
+
+/// Appends the record of native histograms.
+pub fn put_histograms(record: &mut Vec<u8>, batch: &HistogramBatch) {
+    record.push(HISTOGRAMS);
+    put_varint(record, batch.len() as u64);
+    put_columns(record, &batch.series, &batch.times_ms);
+    histograms::encode(&batch.histograms, record);
+}
+
+/// Samples to be taken out: those of the series for which all matchers hold, from first to last time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deletion {
+    /// What tells it from others: it is done once.
+    pub id: u64,
+    /// Which series.
+    pub matchers: Vec<Matcher>,
+    /// The first time.
+    pub start: TimeMs,
+    /// The last time, which is included.
+    pub end: TimeMs,
+}
+
+const OPS: [MatchOp; 4] = [
+    MatchOp::Equal,
+    MatchOp::NotEqual,
+    MatchOp::Matches,
+    MatchOp::NotMatches,
+];
+
+/// Appends the record of a deletion.
+pub fn put_deletion(record: &mut Vec<u8>, deletion: &Deletion) {
+    record.push(DELETION);
+    put_varint(record, deletion.id);
+    put_varint(record, zigzag(deletion.start));
+    put_varint(record, zigzag(deletion.end));
+    for matcher in &deletion.matchers {
+        let op = OPS.iter().position(|op| *op == matcher.op);
+        record.push(op.expect("every operator is listed") as u8);
+        put_bytes(record, matcher.name.as_bytes());
+        put_bytes(record, matcher.value.as_bytes());
+    }
+}
+
+fn take_deletion(mut reader: Reader<'_>) -> Result<Deletion, Malformed> {
+    let id = reader.varint()?;
+    let (start, end) = (unzigzag(reader.varint()?), unzigzag(reader.varint()?));
+    let mut matchers = Vec::new();
+    while !reader.rest().is_empty() {
+        let op = OPS.get(usize::from(reader.u8()?));
+        matchers.push(Matcher {
+            op: *op.ok_or(reader.malformed())?,
+            name: reader.text()?.into(),
+            value: reader.text()?.into(),
+        });
+    }
+    Ok(Deletion {
+        id,
+        matchers,
+        start,
+        end,
+    })
 }
 
 /// A record, read.
 #[derive(Debug, PartialEq)]
 pub enum Record<'a> {
     /// Series that are new, with their labels.
-    Series(Vec<(u32, &'a [u8])>),
+    Series(Vec<(u64, &'a [u8])>),
     /// Samples, in the buffer that was given.
     Samples,
+    /// Native histograms.
+    Histograms(HistogramBatch),
+    /// Samples that are there are to be taken out.
+    Deletion(Deletion),
 }
 
 /// Reads a record; samples come into `columns`, which is emptied before.
@@ -110,15 +255,17 @@ pub fn take<'a>(record: &'a [u8], columns: &mut SampleBatch) -> Result<Record<'a
     match reader.u8()? {
         SERIES => take_series(reader).map(Record::Series),
         SAMPLES => take_samples(reader, columns).map(|()| Record::Samples),
+        HISTOGRAMS => take_histograms(reader).map(Record::Histograms),
+        DELETION => take_deletion(reader).map(Record::Deletion),
         _ => Err(reader.malformed()),
     }
 }
 
-fn take_series<'a>(mut reader: Reader<'a>) -> Result<Vec<(u32, &'a [u8])>, Malformed> {
+fn take_series<'a>(mut reader: Reader<'a>) -> Result<Vec<(u64, &'a [u8])>, Malformed> {
     let mut series = Vec::new();
-    let mut last = 0_u32;
+    let mut last = 0_u64;
     while !reader.rest().is_empty() {
-        let step = reader.small()?;
+        let step = reader.varint()?;
         last = last.checked_add(step).ok_or(reader.malformed())?;
         series.push((last, reader.bytes()?));
     }
@@ -132,17 +279,12 @@ fn take_samples(mut reader: Reader<'_>, columns: &mut SampleBatch) -> Result<(),
     if count > reader.rest().len() / 10 {
         return Err(reader.malformed());
     }
-    let mut last = 0_i64;
-    for _ in 0..count {
-        last = last.wrapping_add(unzigzag(reader.varint()?));
-        let number = u32::try_from(last).map_err(|_| reader.malformed())?;
-        columns.series.push(number);
-    }
-    let mut last = 0_i64;
-    for _ in 0..count {
-        last = last.wrapping_add(unzigzag(reader.varint()?));
-        columns.times_ms.push(last);
-    }
+    take_columns(
+        &mut reader,
+        count,
+        &mut columns.series,
+        &mut columns.times_ms,
+    )?;
     for _ in 0..count {
         columns.values.push(reader.u64()?);
     }
@@ -150,6 +292,36 @@ fn take_samples(mut reader: Reader<'_>, columns: &mut SampleBatch) -> Result<(),
         [] => Ok(()),
         _ => Err(reader.malformed()),
     }
+}
+
+fn take_columns(
+    reader: &mut Reader<'_>,
+    count: usize,
+    series: &mut Vec<u64>,
+    times_ms: &mut Vec<TimeMs>,
+) -> Result<(), Malformed> {
+    let mut last = 0_u64;
+    for _ in 0..count {
+        last = last.wrapping_add(unzigzag(reader.varint()?) as u64);
+        series.push(last);
+    }
+    let mut last = 0_i64;
+    for _ in 0..count {
+        last = last.wrapping_add(unzigzag(reader.varint()?));
+        times_ms.push(last);
+    }
+    Ok(())
+}
+
+fn take_histograms(mut reader: Reader<'_>) -> Result<HistogramBatch, Malformed> {
+    let count: usize = reader.small()?;
+    if count > reader.rest().len() / 2 {
+        return Err(reader.malformed());
+    }
+    let mut batch = HistogramBatch::default();
+    take_columns(&mut reader, count, &mut batch.series, &mut batch.times_ms)?;
+    histograms::decode(reader.rest(), count, &mut batch.histograms)?;
+    Ok(batch)
 }
 
 #[cfg(test)]

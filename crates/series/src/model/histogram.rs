@@ -68,3 +68,17 @@ pub struct Histogram {
     /// See [`CounterReset`].
     pub counter_reset: CounterReset,
 }
+
+impl Histogram {
+    /// What it takes in a log or a block at most, roughly, in bytes.
+    pub fn encoded_bytes_max(&self) -> usize {
+        let of = |buckets: &Buckets| {
+            let counts = match &buckets.counts {
+                Counts::Integer(counts) => counts.len(),
+                Counts::Float(counts) => counts.len(),
+            };
+            buckets.spans.len() * 16 + counts * 10
+        };
+        80 + of(&self.positive) + of(&self.negative) + self.custom_bounds.len() * 8
+    }
+}

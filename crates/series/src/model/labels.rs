@@ -1,8 +1,10 @@
 //! The labels of a series.
 //!
-//! One string holds all of them: for each label the length of its name, the name, the length of its value, the
-//! value. A length is written with six bits a byte, the lowest first, and a seventh that says whether another
-//! byte follows, so that all of it is UTF-8 and nothing need be checked when it is read.
+//! One string holds all of them, each as remote write 1.0 has it (`Label` as field 1 of its series: `0a length 0a
+//! length name 12 length value`), so that a series is compared with what comes over the wire by comparing bytes,
+//! and need not be kept twice. A label that is too long for lengths of one byte would not be UTF-8 like that;
+//! it is `0b`, the length of its name, the name, the length of its value, the value, where a length has six bits a
+//! byte, the lowest first, and a seventh that says whether another byte follows.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,6 +12,18 @@ use std::sync::Arc;
 
 /// The label that holds a metric's name.
 pub const METRIC_NAME: &str = "__name__";
+
+/// Before a label of one-byte lengths: field 1, bytes.
+const SHORT: u8 = 0x0a;
+/// Before a longer one.
+const LONG: u8 = 0x0b;
+const NAME: u8 = 0x0a;
+const VALUE: u8 = 0x12;
+
+/// Keys and lengths of name and value.
+const SHORT_EXTRA_BYTES: usize = 4;
+/// What a length of one byte can be.
+const SHORT_BYTES_MAX: usize = 0x7f;
 
 const DIGIT_BITS: u32 = 6;
 const MORE: u8 = 1 << DIGIT_BITS;
@@ -24,22 +38,56 @@ impl Default for Labels {
     }
 }
 
-fn put(text: &mut String, part: &str) {
-    let mut length = part.len();
-    loop {
-        let digit = length as u8 & (MORE - 1);
-        length >>= DIGIT_BITS;
-        let more = if length > 0 { MORE } else { 0 };
-        text.push(char::from(digit | more));
-        if length == 0 {
-            break;
-        }
+fn put(text: &mut String, name: &str, value: &str) {
+    let bytes = SHORT_EXTRA_BYTES + name.len() + value.len();
+    if bytes > SHORT_BYTES_MAX {
+        return put_long(text, name, value);
     }
-    text.push_str(part);
+    let mut put = |byte: u8| text.push(char::from(byte));
+    put(SHORT);
+    put(bytes as u8);
+    put(NAME);
+    put(name.len() as u8);
+    text.push_str(name);
+    text.push(char::from(VALUE));
+    text.push(char::from(value.len() as u8));
+    text.push_str(value);
 }
 
-/// Splits the first part off.
-fn take(text: &str) -> (&str, &str) {
+fn put_long(text: &mut String, name: &str, value: &str) {
+    text.push(char::from(LONG));
+    for part in [name, value] {
+        let mut length = part.len();
+        loop {
+            let digit = length as u8 & (MORE - 1);
+            length >>= DIGIT_BITS;
+            let more = if length > 0 { MORE } else { 0 };
+            text.push(char::from(digit | more));
+            if length == 0 {
+                break;
+            }
+        }
+        text.push_str(part);
+    }
+}
+
+/// Splits the first label off: name, value, the rest.
+#[inline]
+fn take(text: &str) -> (&str, &str, &str) {
+    let bytes = text.as_bytes();
+    if bytes[0] == LONG {
+        let (name, rest) = take_long(&text[1..]);
+        let (value, rest) = take_long(rest);
+        return (name, value, rest);
+    }
+    let name_end = SHORT_EXTRA_BYTES + usize::from(bytes[3]);
+    let value_at = name_end + 2;
+    let value_end = 2 + usize::from(bytes[1]);
+    let name = &text[SHORT_EXTRA_BYTES..name_end];
+    (name, &text[value_at..value_end], &text[value_end..])
+}
+
+fn take_long(text: &str) -> (&str, &str) {
     let (mut length, mut shift) = (0, 0);
     for (at, digit) in text.bytes().enumerate() {
         length |= usize::from(digit & (MORE - 1)) << shift;
@@ -48,7 +96,44 @@ fn take(text: &str) -> (&str, &str) {
             return text[at + 1..].split_at(length);
         }
     }
-    ("", "")
+    unreachable!("a length ends, and so does what is that long")
+}
+
+/// As [`take`], of what need not be a label in the one form that it has.
+fn checked(text: &str) -> Option<(&str, &str, &str)> {
+    let at = |index: usize| text.as_bytes().get(index).copied();
+    let (name, value, rest) = match at(0)? {
+        SHORT => {
+            let name_end = SHORT_EXTRA_BYTES + usize::from(at(3)?);
+            let value_end = name_end + 2 + usize::from(at(name_end + 1)?);
+            (
+                text.get(SHORT_EXTRA_BYTES..name_end)?,
+                text.get(name_end + 2..value_end)?,
+                text.get(value_end..)?,
+            )
+        }
+        LONG => {
+            let (name, rest) = checked_long(text.get(1..)?)?;
+            let (value, rest) = checked_long(rest)?;
+            (name, value, rest)
+        }
+        _ => return None,
+    };
+    let mut same = String::new();
+    put(&mut same, name, value);
+    text.starts_with(&same).then_some((name, value, rest))
+}
+
+fn checked_long(text: &str) -> Option<(&str, &str)> {
+    let (mut length, mut shift) = (0_usize, 0);
+    for (at, digit) in text.bytes().enumerate().take(5) {
+        length |= usize::from(digit & (MORE - 1)) << shift;
+        shift += DIGIT_BITS;
+        if digit & MORE == 0 {
+            return text.get(at + 1..)?.split_at_checked(length);
+        }
+    }
+    None
 }
 
 impl Labels {
@@ -66,8 +151,7 @@ impl Labels {
             );
             last = Some(name);
             if !value.is_empty() {
-                put(&mut text, name);
-                put(&mut text, value);
+                put(&mut text, name, value);
             }
         }
         Self(text.into())
@@ -89,8 +173,7 @@ impl Labels {
             if rest.is_empty() {
                 return None;
             }
-            let (name, after) = take(rest);
-            let (value, after) = take(after);
+            let (name, value, after) = take(rest);
             rest = after;
             Some((name, value))
         })
@@ -114,9 +197,24 @@ impl Labels {
         self.0.is_empty()
     }
 
-    /// What identifies them: equal if and only if the labels are.
+    /// What identifies them: equal if and only if the labels are. Unless one of them is long, these are the
+    /// bytes in which remote write 1.0 has them.
     pub fn as_key(&self) -> &str {
         &self.0
+    }
+
+    /// The labels with this key.
+    pub fn from_key(key: &str) -> Option<Self> {
+        let mut rest = key;
+        let mut last = None;
+        while !rest.is_empty() {
+            let (name, value, after) = checked(rest)?;
+            if last >= Some(name) || value.is_empty() {
+                return None;
+            }
+            (last, rest) = (Some(name), after);
+        }
+        Some(Self(key.into()))
     }
 }
 
@@ -203,6 +301,14 @@ impl LabelsBuilder {
             Err(at) => self.pairs.insert(at, (name.into(), value.into())),
         }
         self
+    }
+
+    /// The value of a label; empty when it is not there.
+    pub fn get(&self, name: &str) -> &str {
+        let found = self
+            .pairs
+            .binary_search_by(|(other, _)| (**other).cmp(name));
+        found.map_or("", |at| &self.pairs[at].1)
     }
 
     /// Takes a label away.

@@ -2,7 +2,7 @@
 
 use super::error::WireError;
 use super::protobuf::Message;
-use crate::model::TimeMs;
+use crate::model::{Buckets, CounterReset, Counts, Histogram, Span, TimeMs};
 use egret_base::codec::unzigzag;
 
 const MESSAGE: &str = "Histogram";
@@ -17,6 +17,15 @@ pub enum WireCount {
     Integer(u64),
     /// Of a float histogram.
     Float(f64),
+}
+
+impl WireCount {
+    fn as_float(self) -> f64 {
+        match self {
+            Self::Integer(count) => count as f64,
+            Self::Float(count) => count,
+        }
+    }
 }
 
 impl Default for WireCount {
@@ -83,6 +92,25 @@ fn read_span(mut message: Message<'_>) -> Result<WireSpan, WireError> {
 }
 
 impl WireBuckets {
+    fn to_buckets(&self, is_float: bool) -> Buckets {
+        let span = |span: &WireSpan| Span {
+            offset: span.offset,
+            length: span.length,
+        };
+        let mut count = 0_i64;
+        let mut absolute = |delta: &i64| {
+            count = count.wrapping_add(*delta);
+            count as u64
+        };
+        Buckets {
+            spans: self.spans.iter().map(span).collect(),
+            counts: match is_float {
+                true => Counts::Float(self.counts.clone()),
+                false => Counts::Integer(self.deltas.iter().map(&mut absolute).collect()),
+            },
+        }
+    }
+
     fn clear(&mut self) {
         self.spans.clear();
         self.deltas.clear();
@@ -181,6 +209,32 @@ impl WireHistogram {
         match self.problem() {
             Some(problem) => Err(WireError::Histogram { problem, at }),
             None => Ok(()),
+        }
+    }
+
+    /// The same as it is kept. Nothing may contradict itself in it: see [`WireHistogram::problem`].
+    pub fn to_histogram(&self) -> Histogram {
+        let (count, zero_count) = (self.count.as_float(), self.zero_count.as_float());
+        let integer = match (self.count, self.zero_count) {
+            (WireCount::Integer(count), WireCount::Integer(zero)) => Some((zero, count)),
+            _ => None,
+        };
+        Histogram {
+            schema: self.schema as i8,
+            zero_threshold: self.zero_threshold,
+            zero_count,
+            count,
+            integer,
+            sum: self.sum,
+            positive: self.positive.to_buckets(self.is_float()),
+            negative: self.negative.to_buckets(self.is_float()),
+            custom_bounds: self.custom_values.as_slice().into(),
+            counter_reset: match self.reset_hint {
+                1 => CounterReset::Reset,
+                2 => CounterReset::NotReset,
+                3 => CounterReset::Gauge,
+                _ => CounterReset::Unknown,
+            },
         }
     }
 

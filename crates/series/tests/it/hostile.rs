@@ -4,9 +4,11 @@ use egret_log::simulated::Chance;
 use egret_series::wire::encode::{RequestV2, SeriesToWrite, append_metadata_v1, append_series_v1};
 use egret_series::wire::exposition::{TextFormat, TextReader};
 use egret_series::wire::influx::{LineReader, Precision};
+use egret_series::wire::json_lines::JsonLine;
 use egret_series::wire::otlp::{self, OtlpEncoding, OtlpOptions};
 use egret_series::wire::remote_write_v1::{Entry, WriteRequest};
 use egret_series::wire::remote_write_v2::{KeyMemory, Request, SymbolMemory};
+use egret_series::wire::table::TableColumns;
 use egret_series::wire::{
     LabelLimits, MetricKind, Sample, WireCount, WireError, WireHistogram, WireSpan, labels,
     remote_read, snappy,
@@ -166,6 +168,24 @@ fn influx_lines() {
             }
         }
         assert!(lines <= text.lines().count());
+    });
+}
+
+#[test]
+fn json_lines_and_tables() {
+    let line =
+        r#"{"metric":{"__name__":"up","a":"\u00e9"},"values":[1,null,"NaN"],"timestamps":[1,2,3]}"#;
+    try_all(10, line.as_bytes(), |body| {
+        let text = String::from_utf8_lossy(body);
+        if let Ok(line) = JsonLine::read(&text) {
+            assert!(line.samples().count() <= body.len());
+        }
+    });
+    let columns = TableColumns::read("time,metric,value,a".split(',')).unwrap();
+    try_all(11, b"2013-01-01T00:00:00.5+01:00,up,1e-7,x", |body| {
+        let text = String::from_utf8_lossy(body);
+        let cells: Vec<&str> = text.split(',').collect();
+        let _ = columns.row(|at| cells.get(at).copied());
     });
 }
 

@@ -1,5 +1,9 @@
 //! The series engine as its users meet it.
 
 mod blocks;
+mod engine;
 mod hostile;
 mod promql;
+mod rules;
+mod scraping;
+mod web;

@@ -14,6 +14,7 @@ fn parts_that_are_not_ready_say_why() {
             "queues": 2, "tasks": {"ready": 3, "delayed": 1, "leased": 4, "dead": 5, "completed": 6},
             "oldest_ready_ms": 61_000, "partitions": 2, "partitions_stopped": 1, "durability": "fsync",
         },
+        "series": {"series": 7, "shards": 2, "shards_failed": 1, "durability": "fsync"},
     });
     let said = text(crate::output::decode(&answer).unwrap());
     let said = anstream::adapter::strip_str(&said).to_string();
@@ -21,4 +22,6 @@ fn parts_that_are_not_ready_say_why() {
     let queue = "2 queues; 4 tasks pending, 4 leased, 5 dead; oldest ready for 1min 1s; 2 partitions, \
                  durability fsync; 1 HAVE STOPPED";
     assert!(said.contains(queue), "{said}");
+    let series = "7 series; 2 shards, durability fsync; 1 HAVE STOPPED";
+    assert!(said.contains(series), "{said}");
 }

@@ -38,6 +38,7 @@ pub mod postings;
 pub mod terms;
 pub mod tombstones;
 pub mod values;
+pub mod window;
 
 pub use meta::{BlockId, BlockMeta};
 

@@ -5,11 +5,22 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::SeriesSamples;
 
-fn read(samples: &Samples, start: TimeMs, end: TimeMs) -> Vec<(TimeMs, f64)> {
-    let mut read = Vec::new();
-    samples.now().read(start, end, &mut read);
-    read
+fn pairs(samples: SeriesSamples) -> Vec<(TimeMs, f64)> {
+    samples.times_ms.into_iter().zip(samples.values).collect()
+}
+
+fn read(series: &HeadSeries, start: TimeMs, end: TimeMs) -> Vec<(TimeMs, f64)> {
+    let mut read = SeriesSamples::default();
+    series.now().read(start, end, &mut read);
+    pairs(read)
+}
+
+fn added(head: &mut Head, number: u64) -> Arc<HeadSeries> {
+    let series = Arc::new(HeadSeries::new(number, Labels::new([("__name__", "m")])));
+    head.add(series.clone());
+    series
 }
 
 proptest! {
@@ -20,7 +31,7 @@ proptest! {
         length in 0_i64..3_000,
     ) {
         let mut head = Head::default();
-        let samples = head.add(3);
+        let samples = added(&mut head, 3);
         let mut model: BTreeMap<TimeMs, f64> = BTreeMap::new();
         let mut newest = 0;
         for (step, (time_ms, how)) in times.into_iter().enumerate() {
@@ -36,7 +47,9 @@ proptest! {
             let is_late = model.last_key_value().is_some_and(|(last, _)| *last > time_ms);
             let mut told = Vec::new();
             head.take(&columns, |at, taken| told.push((at, taken)));
-            prop_assert_eq!(told, if is_late { vec![(0, Taken::Late)] } else { Vec::new() });
+            let late = is_late.then_some((0, Taken::Late));
+            let nowhere = Some((1, Taken::Nowhere));
+            prop_assert_eq!(told, late.into_iter().chain(nowhere).collect::<Vec<_>>());
             model.insert(time_ms, step as f64);
         }
         let end = start + length;
@@ -50,7 +63,7 @@ proptest! {
 #[test]
 fn a_sample_that_was_there_is_no_error_and_another_value_is() {
     let mut head = Head::default();
-    let samples = head.add(0);
+    let samples = added(&mut head, 0);
     let mut take = |time_ms: TimeMs, value: f64| {
         let mut columns = SampleBatch::default();
         columns.push(0, time_ms, value);
@@ -65,4 +78,84 @@ fn a_sample_that_was_there_is_no_error_and_another_value_is() {
     assert_eq!(take(5, 2.0), Taken::Same);
     assert_eq!(take(5, 3.0), Taken::Conflict);
     assert_eq!(read(&samples, 0, 100), [(5, 2.0), (10, 1.0)]);
+}
+
+proptest! {
+    /// Samples come, are flushed up to some time and released, and more come: what blocks and head have together is
+    /// always what came.
+    #[test]
+    fn nothing_is_lost_or_doubled_between_head_and_blocks(
+        steps in prop::collection::vec((0_u8..13, 0_i64..2_000), 0..800),
+    ) {
+        let mut head = Head::default();
+        let series = added(&mut head, 0);
+        let mut model: BTreeMap<TimeMs, f64> = BTreeMap::new();
+        let mut blocks: BTreeMap<TimeMs, f64> = BTreeMap::new();
+        let mut captured: Option<Flushed> = None;
+        let mut newest = 0;
+        for (step, (what, time_ms)) in steps.into_iter().enumerate() {
+            match (what, captured.take()) {
+                (0, None) => {
+                    let parts = head.capture(0).expect("it is there");
+                    let flushed = parts.to_flush(time_ms);
+                    let mut samples = SeriesSamples::default();
+                    parts.flushed(&flushed, &mut samples);
+                    for (time_ms, value) in pairs(samples) {
+                        let doubled = blocks.insert(time_ms, value);
+                        prop_assert!(doubled.is_none(), "{time_ms} is flushed twice");
+                    }
+                    captured = Some(flushed);
+                }
+                (1, Some(flushed)) => head.release(0, &flushed),
+                (12, None) => {
+                    let gone = time_ms..=time_ms + 50;
+                    head.delete(0, *gone.start(), *gone.end());
+                    model.retain(|time_ms, _| !gone.contains(time_ms));
+                    blocks.retain(|time_ms, _| !gone.contains(time_ms));
+                }
+                (_, kept) => {
+                    captured = kept;
+                    let time_ms = if what < 9 { newest + 1 } else { time_ms };
+                    newest = newest.max(time_ms);
+                    if model.contains_key(&time_ms) {
+                        continue;
+                    }
+                    let mut batch = SampleBatch::default();
+                    batch.push(0, time_ms, step as f64);
+                    head.take(&batch, |_, _| {});
+                    model.insert(time_ms, step as f64);
+                }
+            }
+            let mut all = blocks.clone();
+            all.extend(read(&series, TimeMs::MIN, TimeMs::MAX));
+            prop_assert_eq!(&all, &model);
+        }
+        if let Some(flushed) = captured {
+            head.release(0, &flushed);
+        }
+        let left = head.remove(0).expect("it is there");
+        prop_assert_eq!(head.chunk_bytes(), 0);
+        for (time_ms, _) in read(&left, TimeMs::MIN, TimeMs::MAX) {
+            prop_assert!(!blocks.contains_key(&time_ms), "{time_ms} was released");
+        }
+    }
+
+    #[test]
+    fn series_are_found_by_number_after_any_were_removed(
+        removed in prop::collection::vec(0_u64..3_000, 0..60),
+        every in 1_u64..40,
+    ) {
+        let mut head = Head::default();
+        (0..3_000).for_each(|number| drop(added(&mut head, number)));
+        let goes = |number: u64| number % every != 0 || removed.contains(&number);
+        for number in (0..3_000).filter(|number| goes(*number)) {
+            prop_assert!(head.remove(number).is_some());
+        }
+        head.tidy();
+        prop_assert_eq!(head.next_number(), 3_000);
+        for number in 0..3_000 {
+            let found = head.series(number).map(|series| series.number);
+            prop_assert_eq!(found, (!goes(number)).then_some(number));
+        }
+    }
 }

@@ -1,97 +1,110 @@
-//! Against plain sets.
+//! Against looking at every series.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::{Labels, MatchOp, Matcher};
 
-type Pairs = BTreeMap<String, String>;
-
-fn bytes(pairs: &Pairs) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (name, value) in pairs {
-        bytes.extend_from_slice(format!("{name}={value};").as_bytes());
-    }
-    bytes
+fn matcher(name: &str, op: MatchOp, value: &str) -> LabelMatcher {
+    let (name, value) = (name.into(), value.into());
+    LabelMatcher::new(Matcher { name, op, value }).expect("a valid matcher")
 }
 
-fn each(pairs: &Pairs) -> impl Iterator<Item = (&str, &str)> {
-    pairs.iter().map(|(name, value)| (&**name, &**value))
+fn any_matcher() -> impl Strategy<Value = LabelMatcher> {
+    let op = prop_oneof![
+        Just(MatchOp::Equal),
+        Just(MatchOp::NotEqual),
+        Just(MatchOp::Matches),
+        Just(MatchOp::NotMatches)
+    ];
+    let value = prop::sample::select(vec!["", "1", "2", "3", "1|2", "[12]?", ".*", ".+", "9"]);
+    let name = prop::sample::select(vec!["a", "b", "c", "zz"]);
+    (name, op, value).prop_map(|(name, op, value)| matcher(name, op, value))
 }
 
-fn check(index: &Index, model: &BTreeMap<u32, Pairs>, hash: &impl Fn(&[u8]) -> u64) {
-    assert_eq!(index.len(), model.len());
-    let mut names: BTreeMap<&str, BTreeMap<&str, Vec<u32>>> = BTreeMap::new();
-    for (number, pairs) in model {
-        let labels = bytes(pairs);
-        assert_eq!(index.find(hash(&labels), &labels), Some(*number));
-        for (name, value) in each(pairs) {
-            names
-                .entry(name)
-                .or_default()
-                .entry(value)
-                .or_default()
-                .push(*number);
-        }
-    }
-    assert!(index.names().eq(names.keys().copied()));
-    for (name, values) in &names {
-        let expected = values
-            .iter()
-            .map(|(value, numbers)| (*value, numbers.as_slice()));
-        assert!(index.values(name).eq(expected));
-        for (value, numbers) in values {
-            assert_eq!(index.with(name, value), numbers);
-        }
-    }
-    let all = model.iter().map(|(number, pairs)| (*number, bytes(pairs)));
-    assert!(
-        index
-            .all()
-            .map(|(number, labels)| (number, labels.to_vec()))
-            .eq(all)
-    );
+fn labels_of(n: u16) -> Labels {
+    let value = |shift: u32| ((n >> shift) & 3).to_string();
+    let pair = |name, shift| {
+        (
+            name,
+            if value(shift) == "0" {
+                String::new()
+            } else {
+                value(shift)
+            },
+        )
+    };
+    let pairs = [
+        pair("a", 0),
+        pair("b", 2),
+        pair("c", 4),
+        ("n", n.to_string()),
+    ];
+    Labels::new(pairs.iter().map(|(name, value)| (*name, &**value)))
 }
 
 proptest! {
     #[test]
-    fn it_knows_every_series_by_every_label(
-        series in prop::collection::vec(prop::collection::btree_map("[ab]", "[xyz]", 1..3), 1..60),
-        gone in prop::collection::vec(any::<prop::sample::Index>(), 0..30),
+    fn what_is_found_is_what_matches(
+        numbers in prop::collection::btree_set(0_u16..4_000, 0..60),
+        steps in prop::collection::vec(0_u8..4, 0..30),
+        matchers in prop::collection::vec(any_matcher(), 0..4),
+        gone in 0_u16..5,
     ) {
-        let state = RandomState::new();
-        let hash = |labels: &[u8]| state.hash_one(labels);
-        let (mut index, mut model) = (Index::default(), BTreeMap::new());
-        for pairs in series {
-            let labels = bytes(&pairs);
-            if index.find(hash(&labels), &labels).is_none() {
-                let number = index.next();
-                index.insert(number, &labels, each(&pairs), hash);
-                model.insert(number, pairs);
+        let index = Index::default();
+        let mut all: BTreeSet<Labels> = BTreeSet::new();
+        let mut numbers = numbers.into_iter();
+        for step in steps {
+            match step {
+                0 => while let Some(work) = index.work(1) {
+                    index.carry_out(work);
+                },
+                1 if gone > 1 => {
+                    let goes = |labels: &Labels| labels.as_key().len() % gone as usize == 0;
+                    index.retain(|series| !goes(&series.labels));
+                    all.retain(|labels| !goes(labels));
+                }
+                _ => for number in numbers.by_ref().take(3) {
+                    let labels = labels_of(number);
+                    index.add([Arc::new(HeadSeries::new(0, labels.clone()))].into_iter());
+                    all.insert(labels);
+                },
             }
         }
-        check(&index, &model, &hash);
-        for one in gone {
-            let number = one.index(index.next() as usize) as u32;
-            if let Some(pairs) = model.remove(&number) {
-                index.remove(number, each(&pairs), hash);
-            }
-        }
-        check(&index, &model, &hash);
+        let view = index.view();
+        prop_assert_eq!(view.len(), all.len());
+        let mut found = Vec::new();
+        view.select(&matchers, &mut found);
+        let found: Vec<_> = found.iter().map(|series| series.labels.clone()).collect();
+        let matches = |labels: &&Labels| {
+            matchers.iter().all(|matcher| matcher.matches(labels.get(&matcher.matcher().name)))
+        };
+        let mut expected: Vec<_> = all.iter().filter(matches).cloned().collect();
+        expected.sort_by_key(|labels| labels.get("n").parse::<u16>().expect("a number"));
+        prop_assert_eq!(found, expected);
+        let mut names = BTreeSet::new();
+        view.names(|name| {
+            names.insert(name.to_owned());
+        });
+        let expected = all.iter().flat_map(|labels| labels.iter().map(|(name, _)| name.to_owned()));
+        prop_assert_eq!(names, expected.collect::<BTreeSet<_>>());
+        let mut ones = 0;
+        view.values("a", |value, count| if value == "1" { ones += count });
+        prop_assert_eq!(ones, all.iter().filter(|labels| labels.get("a") == "1").count());
     }
+}
 
-    #[test]
-    fn lists_meet_as_sets_do(
-        one in prop::collection::btree_set(0_u32..500, 0..200),
-        other in prop::collection::btree_set(0_u32..500, 0..20),
-    ) {
-        let (first, second): (Vec<_>, Vec<_>) = (one.iter().copied().collect(), other.iter().copied().collect());
-        let both: Vec<u32> = one.intersection(&other).copied().collect();
-        prop_assert_eq!(intersect(&first, &second), both.clone());
-        prop_assert_eq!(intersect(&second, &first), both);
-        let any: BTreeSet<u32> = one.union(&other).copied().collect();
-        prop_assert!(union([&first[..], &second[..]].into_iter()).into_iter().eq(any));
+#[test]
+fn there_are_few_segments_however_many_series_come() {
+    let index = Index::default();
+    for round in 0..2_000 {
+        index.add([Arc::new(HeadSeries::new(round, labels_of(round as u16)))].into_iter());
+        while let Some(work) = index.work(1) {
+            index.carry_out(work);
+        }
     }
+    let segments = index.view().segments.len();
+    assert!(segments < 24, "{segments} segments");
 }

@@ -1,5 +1,6 @@
 //! From rows to an answer: names that are no longer true go, series that are the same become one.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -7,11 +8,12 @@ use super::annotations::Gravity;
 use super::error::QueryError;
 use super::eval::Env;
 use super::histogram::FloatHistogram;
-use super::row::{Grid, Point, Row, Series, Value};
+use super::quick_hash::QuickHash;
+use super::row::{Grid, Point, Row, Series, Value, is_metadata};
 use super::source::Source;
-use super::syntax::{Kind, Part};
+use super::syntax::{Kind, Node, Part, Span};
 use super::{Options, Query};
-use crate::model::{Labels, LabelsBuilder, METRIC_NAME, TimeMs};
+use crate::model::{Labels, TimeMs, is_stale};
 
 /// The answer to a query.
 #[derive(Clone, Debug)]
@@ -74,11 +76,12 @@ pub(super) fn instant(
     grid: Grid,
     options: &Options<'_>,
 ) -> std::result::Result<Answer, QueryError> {
+    let root = &*resolved(query, grid)?;
     let env = Env::new(source, options, grid);
     let time = grid.start;
-    let result = match &query.root.bare().part {
-        Part::Range(selector, range_ms) => {
-            let found = env.raw_range(selector, *range_ms, grid)?.into_iter();
+    let result = match &root.bare().part {
+        Part::Range(selector, range) => {
+            let found = env.raw_range(selector, range.ms, grid)?.into_iter();
             let series = found.map(|(labels, columns)| SeriesPoints {
                 labels,
                 floats: columns.times.into_iter().zip(columns.values).collect(),
@@ -94,7 +97,7 @@ pub(super) fn instant(
             let (inner, series) = env.subquery(subquery, grid)?;
             matrix(finished(series)?, inner)
         }
-        _ => match env.eval(&query.root, grid)? {
+        _ => match env.eval(root, grid)? {
             Value::Scalar(values) => Result::Scalar(time, values[0]),
             Value::Text(bytes) => Result::Text(time, String::from_utf8_lossy(&bytes).into_owned()),
             Value::Vector(series) => {
@@ -135,8 +138,9 @@ pub(super) fn range(
             ),
         });
     }
+    let root = &*resolved(query, grid)?;
     let env = Env::new(source, options, grid);
-    let series = match env.eval(&query.root, grid)? {
+    let series = match env.eval(root, grid)? {
         Value::Vector(series) => series,
         Value::Scalar(values) => vec![Series {
             labels: Labels::default(),
@@ -150,6 +154,19 @@ pub(super) fn range(
     };
     let result = matrix(finished(series)?, grid);
     Ok(with_notes(result, env, query))
+}
+
+/// The tree with the lengths of time that only a query's step and range tell.
+fn resolved(query: &Query, grid: Grid) -> std::result::Result<Cow<'_, Node>, QueryError> {
+    if !query.root.has_sums() {
+        return Ok(Cow::Borrowed(&query.root));
+    }
+    let mut root = query.root.clone();
+    root.resolve(Span {
+        step_ms: grid.step_ms,
+        range_ms: grid.last() - grid.start,
+    })?;
+    Ok(Cow::Owned(root))
 }
 
 fn with_notes(result: Result, env: Env<'_>, query: &Query) -> Answer {
@@ -168,16 +185,19 @@ fn sorted(mut series: Vec<SeriesPoints>) -> Result {
 
 fn matrix(series: Vec<Series>, grid: Grid) -> Result {
     let points = series.into_iter().map(|one| {
-        let steps = 0..one.row.values.len();
-        let floats = steps
-            .clone()
-            .filter_map(|step| Some((grid.time(step), one.row.float(step)?)));
-        let histograms =
-            steps.filter_map(|step| Some((grid.time(step), one.row.histogram(step)?.clone())));
+        let present = one.row.values.iter().filter(|value| !is_stale(**value));
+        let mut floats = Vec::with_capacity(present.count());
+        for (step, value) in one.row.values.iter().enumerate() {
+            if !is_stale(*value) {
+                floats.push((grid.time(step), *value));
+            }
+        }
+        let histograms = one.row.histograms.into_iter().enumerate();
+        let histograms = histograms.filter_map(|(step, one)| Some((grid.time(step), one?)));
         SeriesPoints {
-            floats: floats.collect(),
+            floats,
             histograms: histograms.collect(),
-            labels: one.labels.clone(),
+            labels: one.labels,
         }
     });
     let has_points = |one: &SeriesPoints| !one.floats.is_empty() || !one.histograms.is_empty();
@@ -187,9 +207,9 @@ fn matrix(series: Vec<Series>, grid: Grid) -> Result {
 /// Takes away names that are no longer true.
 fn finished(mut series: Vec<Series>) -> std::result::Result<Vec<Series>, QueryError> {
     for one in &mut series {
-        if one.drop_name && !one.labels.metric().is_empty() {
-            let mut labels = LabelsBuilder::from_labels(&one.labels);
-            one.labels = labels.remove(METRIC_NAME).build();
+        if one.drop_name && one.labels.iter().any(|(name, _)| is_metadata(name)) {
+            let kept = one.labels.iter().filter(|(name, _)| !is_metadata(name));
+            one.labels = Labels::from_sorted(kept);
         }
     }
     merged(series)
@@ -200,7 +220,8 @@ fn finished(mut series: Vec<Series>) -> std::result::Result<Vec<Series>, QueryEr
 /// # Errors
 /// When two of them have samples at the same step.
 pub(crate) fn merged(series: Vec<Series>) -> std::result::Result<Vec<Series>, QueryError> {
-    let mut by_labels: HashMap<Labels, usize> = HashMap::with_capacity(series.len());
+    let mut by_labels: HashMap<Labels, usize, QuickHash> =
+        HashMap::with_capacity_and_hasher(series.len(), QuickHash::default());
     let mut result: Vec<Series> = Vec::with_capacity(series.len());
     for one in series {
         let at = *by_labels.entry(one.labels.clone()).or_insert(result.len());

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::annotations::Notes;
 use super::error::QueryError;
+use super::range::Workspace;
 use super::row::{Grid, Point, Row, Series, Value};
 use super::source::{Columns, Source};
 use super::syntax::{Kind, Node, Part};
@@ -31,6 +32,7 @@ pub(crate) struct Scratch {
     pub columns: Columns,
     pub row: Row,
     pub notes: Notes,
+    pub work: Workspace,
 }
 
 /// A query under way.
@@ -115,7 +117,7 @@ impl<'a> Env<'a> {
         each: impl Fn(usize, &mut Scratch, &mut C) -> Result<(), QueryError> + Sync,
     ) -> Result<Vec<C>, QueryError> {
         let executor = self.options.executor;
-        let parts = executor.parts(count).clamp(1, count.max(1));
+        let parts = parts_of(count);
         let slots: Vec<Mutex<Option<Result<C, QueryError>>>> =
             (0..parts).map(|_| Mutex::new(None)).collect();
         executor.run(parts, &|part| {
@@ -151,10 +153,11 @@ impl<'a> Env<'a> {
             };
         }
         match &node.part {
-            Part::Number(number) => Ok(Value::Scalar(vec![*number; grid.count])),
+            Part::Number(number, _) => Ok(Value::Scalar(vec![*number; grid.count])),
             Part::Text(text) => Ok(Value::Text(text.clone())),
             Part::Paren(inner) => self.eval(inner, grid),
-            Part::Negation(inner) => Ok(negated(self.eval(inner, grid)?)),
+            Part::Sign(inner, false) => self.eval(inner, grid),
+            Part::Sign(inner, true) => Ok(negated(self.eval(inner, grid)?)),
             Part::Binary(binary) => self.binary(node, binary, grid),
             Part::Aggregate(aggregate) => Ok(Value::Vector(self.aggregate(aggregate, grid)?)),
             Part::Call(call) => self.call(node, call, grid),
@@ -228,6 +231,14 @@ impl<'a> Env<'a> {
             None => Err(QueryError::execution("expected series")),
         }
     }
+}
+
+/// Into how many parts the work on so many series is divided. What a part costs besides its series, above all in an
+/// aggregation, is paid for each of them.
+fn parts_of(series: usize) -> usize {
+    const SERIES_MIN: usize = 256;
+    const PARTS_MAX: usize = 16;
+    (series / SERIES_MIN).clamp(1, PARTS_MAX)
 }
 
 /// Keeps rows.

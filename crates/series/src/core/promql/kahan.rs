@@ -1,86 +1,141 @@
 //! Summation that keeps what rounding takes away, in Neumaier's variant, as Prometheus adds.
 
-/// Adds to a sum and to what rounding has taken from it.
-pub(crate) fn add(increment: f64, sum: &mut f64, compensation: &mut f64) {
-    let total = *sum + increment;
-    if total.is_infinite() {
-        *compensation = 0.0;
-    } else if sum.abs() >= increment.abs() {
-        *compensation += (*sum - total) + increment;
-    } else {
-        *compensation += (increment - total) + *sum;
-    }
-    *sum = total;
+/// A sum and what rounding has taken from it. Once a sum has overflowed the rest means nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sum {
+    pub sum: f64,
+    pub rest: f64,
 }
 
-/// The sum of numbers.
-pub(crate) fn sum(values: impl Iterator<Item = f64>) -> f64 {
-    let (mut sum, mut compensation) = (0.0, 0.0);
-    for value in values {
-        add(value, &mut sum, &mut compensation);
-    }
-    if f64::is_infinite(sum) {
+impl Sum {
+    /// Of nothing. Negative zero: adding to it changes nothing, not even the sign of a zero.
+    pub(crate) const EMPTY: Self = Self {
+        sum: -0.0,
+        rest: 0.0,
+    };
+
+    pub(crate) fn of(values: &[f64]) -> Self {
+        let [sum] = Self::of_each(values, |value| [value]);
         sum
-    } else {
-        sum + compensation
+    }
+
+    /// Sums of what each item comes to. Of more than a few items several sums are kept and joined in the end: an
+    /// addition need not wait for the one before it.
+    pub(crate) fn of_each<T: Copy, const N: usize>(
+        items: &[T],
+        come_to: impl Fn(T) -> [f64; N],
+    ) -> [Self; N] {
+        const LANES: usize = 4;
+        const ITEMS_MIN: usize = 16;
+        let add = |sums: &mut [Self; N], item: T| {
+            for (sum, value) in sums.iter_mut().zip(come_to(item)) {
+                *sum = sum.plus(value);
+            }
+        };
+        let mut sums = [Self::EMPTY; N];
+        if items.len() < ITEMS_MIN {
+            items.iter().for_each(|item| add(&mut sums, *item));
+            return sums;
+        }
+        let mut lanes = [sums; LANES];
+        let chunks = items.chunks_exact(LANES);
+        let rest = chunks.remainder();
+        for chunk in chunks {
+            for (lane, item) in lanes.iter_mut().zip(chunk) {
+                add(lane, *item);
+            }
+        }
+        for lane in lanes {
+            for (sum, other) in sums.iter_mut().zip(lane) {
+                *sum = sum.join(other);
+            }
+        }
+        rest.iter().for_each(|item| add(&mut sums, *item));
+        sums
+    }
+
+    /// One more value. The rest is the exact error of the addition, found without asking which of the two is larger,
+    /// so that several sums can be kept at once.
+    #[inline]
+    pub(crate) fn plus(self, value: f64) -> Self {
+        let sum = self.sum + value;
+        let added = sum - self.sum;
+        let error = (self.sum - (sum - added)) + (value - added);
+        Self {
+            sum,
+            rest: self.rest + error,
+        }
+    }
+
+    pub(crate) fn join(self, other: Self) -> Self {
+        let mut joined = self.plus(other.sum);
+        joined.rest += other.rest;
+        joined
+    }
+
+    pub(crate) fn value(self) -> f64 {
+        match self.sum.is_finite() {
+            true => self.sum + self.rest,
+            false => self.sum,
+        }
     }
 }
 
 /// The mean of numbers; one by one where their sum would be too large.
 pub(crate) fn mean(values: &[f64]) -> f64 {
-    let (mut sum, mut compensation) = (values[0], 0.0);
-    for (at, value) in values.iter().enumerate().skip(1) {
-        let (mut next, mut next_compensation) = (sum, compensation);
-        add(*value, &mut next, &mut next_compensation);
-        if next.is_infinite() {
-            let mut mean = Mean::after(sum, compensation, at as f64);
+    let sum = Sum::of(values);
+    if sum.sum.is_finite() {
+        return sum.value() / values.len() as f64;
+    }
+    let mut sum = Sum::EMPTY;
+    for (at, value) in values.iter().enumerate() {
+        let next = sum.plus(*value);
+        if next.sum.is_infinite() && at > 0 {
+            let mut mean = Mean::after(sum, at as f64);
             values[at..].iter().for_each(|value| mean.add(*value));
             return mean.value();
         }
-        (sum, compensation) = (next, next_compensation);
+        sum = next;
     }
-    (sum + compensation) / values.len() as f64
+    sum.value() / values.len() as f64
 }
 
 /// A mean that is kept up value by value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mean {
-    pub mean: f64,
-    pub compensation: f64,
+    pub mean: Sum,
     pub count: f64,
 }
 
 impl Mean {
     /// Goes on from a sum of so many values.
-    pub(crate) fn after(sum: f64, compensation: f64, count: f64) -> Self {
-        Self {
-            mean: sum / count,
-            compensation: compensation / count,
-            count,
-        }
+    pub(crate) fn after(sum: Sum, count: f64) -> Self {
+        let rest = if sum.sum.is_finite() { sum.rest } else { 0.0 };
+        let mean = Sum {
+            sum: sum.sum / count,
+            rest: rest / count,
+        };
+        Self { mean, count }
     }
 
     pub(crate) fn add(&mut self, value: f64) {
         self.count += 1.0;
-        if self.mean.is_infinite() {
+        if self.mean.sum.is_infinite() {
             // An infinite mean stays what it is unless the other infinity or NaN comes.
-            let same = value.is_infinite() && (self.mean > 0.0) == (value > 0.0);
+            let same = value.is_infinite() && (self.mean.sum > 0.0) == (value > 0.0);
             if same || value.is_finite() {
                 return;
             }
         }
         let share = (self.count - 1.0) / self.count;
-        let (mut mean, mut compensation) = (self.mean * share, self.compensation * share);
-        add(value / self.count, &mut mean, &mut compensation);
-        self.mean = mean;
-        self.compensation = compensation;
+        let scaled = Sum {
+            sum: self.mean.sum * share,
+            rest: self.mean.rest * share,
+        };
+        self.mean = scaled.plus(value / self.count);
     }
 
     pub(crate) fn value(&self) -> f64 {
-        if self.mean.is_infinite() {
-            self.mean
-        } else {
-            self.mean + self.compensation
-        }
+        self.mean.value()
     }
 }

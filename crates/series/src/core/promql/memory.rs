@@ -6,32 +6,109 @@ use std::sync::Arc;
 use super::error::QueryError;
 use super::histogram::FloatHistogram;
 use super::source::{Columns, Selection, SeriesSet, Source};
-use crate::model::{Labels, TimeMs};
+use crate::model::{CounterReset, Labels, TimeMs, is_stale};
 
 /// Series in memory, each with samples in any order of arrival.
 #[derive(Clone, Debug, Default)]
 pub struct MemorySource {
-    series: BTreeMap<Labels, BTreeMap<TimeMs, Stored>>,
+    series: BTreeMap<Labels, Columns>,
 }
 
-/// A sample.
-#[derive(Clone, Debug)]
-enum Stored {
-    Float(f64),
-    Histogram(Arc<FloatHistogram>),
+/// Where a time is, or belongs. Most samples come in order.
+fn place(times: &[TimeMs], time: TimeMs) -> Result<usize, usize> {
+    match times.last() {
+        Some(last) if *last >= time => times.binary_search(&time),
+        _ => Err(times.len()),
+    }
 }
 
 impl MemorySource {
-    /// Adds a number; one that has the same time is replaced.
+    fn columns(&mut self, labels: &Labels) -> &mut Columns {
+        self.series.entry(labels.clone()).or_default()
+    }
+
+    /// Adds a number; a sample that has the same time is replaced.
     pub fn add(&mut self, labels: &Labels, time: TimeMs, value: f64) {
-        let series = self.series.entry(labels.clone()).or_default();
-        series.insert(time, Stored::Float(value));
+        self.add_started(labels, time, value, 0);
+    }
+
+    /// Adds a number of which it is known when counting towards it began; 0 where it is not known.
+    pub fn add_started(&mut self, labels: &Labels, time: TimeMs, value: f64, start: TimeMs) {
+        let columns = self.columns(labels);
+        if let Ok(at) = place(&columns.histogram_times, time) {
+            columns.histogram_times.remove(at);
+            columns.histograms.remove(at);
+        }
+        if start != 0 && columns.starts.is_empty() {
+            columns.starts.resize(columns.times.len(), 0);
+        }
+        let has_starts = start != 0 || !columns.starts.is_empty();
+        match place(&columns.times, time) {
+            Ok(at) => {
+                columns.values[at] = value;
+                if has_starts {
+                    columns.starts[at] = start;
+                }
+            }
+            Err(at) => {
+                columns.times.insert(at, time);
+                columns.values.insert(at, value);
+                if has_starts {
+                    columns.starts.insert(at, start);
+                }
+            }
+        }
     }
 
     /// Adds a histogram; a sample that has the same time is replaced.
     pub fn add_histogram(&mut self, labels: &Labels, time: TimeMs, value: Arc<FloatHistogram>) {
-        let series = self.series.entry(labels.clone()).or_default();
-        series.insert(time, Stored::Histogram(value));
+        if is_stale(value.sum) {
+            return self.add(labels, time, value.sum);
+        }
+        let columns = self.columns(labels);
+        if let Ok(at) = place(&columns.times, time) {
+            columns.times.remove(at);
+            columns.values.remove(at);
+            if !columns.starts.is_empty() {
+                columns.starts.remove(at);
+            }
+        }
+        match place(&columns.histogram_times, time) {
+            Ok(at) => columns.histograms[at] = value,
+            Err(at) => {
+                columns.histogram_times.insert(at, time);
+                columns.histograms.insert(at, value);
+            }
+        }
+    }
+
+    /// Lets histograms say of resets what Prometheus's storage lets them say: that counts did not begin anew since the
+    /// sample before, or nothing where they did, where that is not known, and where another kind of sample lies
+    /// between.
+    pub(crate) fn mark_resets(&mut self) {
+        for columns in self.series.values_mut() {
+            for at in 0..columns.histograms.len() {
+                let time = columns.histogram_times[at];
+                let (before, rest) = columns.histograms.split_at_mut(at);
+                let histogram = &mut rest[0];
+                if histogram.counter_reset == CounterReset::Gauge {
+                    continue;
+                }
+                let continues = before.last().is_some_and(|before| {
+                    let between = columns.histogram_times[at - 1]..time;
+                    let is_adjacent = !columns.times.iter().any(|time| between.contains(time));
+                    let is_alike = histogram.schema == before.schema
+                        && histogram.zero_threshold == before.zero_threshold
+                        && histogram.custom_bounds == before.custom_bounds
+                        && before.counter_reset != CounterReset::Gauge;
+                    is_adjacent && is_alike && !histogram.is_reset_since(before)
+                });
+                Arc::make_mut(histogram).counter_reset = match continues {
+                    true => CounterReset::NotReset,
+                    false => CounterReset::Unknown,
+                };
+            }
+        }
     }
 
     /// Forgets everything.
@@ -42,7 +119,7 @@ impl MemorySource {
 
 /// What was selected.
 struct Selected<'a> {
-    series: Vec<(&'a Labels, &'a BTreeMap<TimeMs, Stored>)>,
+    series: Vec<(&'a Labels, &'a Columns)>,
     start: TimeMs,
     end: TimeMs,
 }
@@ -62,6 +139,14 @@ impl Source for MemorySource {
     }
 }
 
+impl Selected<'_> {
+    fn within(&self, times: &[TimeMs]) -> std::ops::Range<usize> {
+        let from = times.partition_point(|time| *time < self.start);
+        let to = times.partition_point(|time| *time <= self.end);
+        from..to.max(from)
+    }
+}
+
 impl SeriesSet for Selected<'_> {
     fn len(&self) -> usize {
         self.series.len()
@@ -73,15 +158,20 @@ impl SeriesSet for Selected<'_> {
 
     fn read(&self, index: usize, into: &mut Columns) -> Result<(), QueryError> {
         into.clear();
-        if self.start > self.end {
-            return Ok(());
+        let columns = self.series[index].1;
+        let numbers = self.within(&columns.times);
+        into.times
+            .extend_from_slice(&columns.times[numbers.clone()]);
+        into.values
+            .extend_from_slice(&columns.values[numbers.clone()]);
+        if let Some(starts) = columns.starts.get(numbers) {
+            into.starts.extend_from_slice(starts);
         }
-        for (time, stored) in self.series[index].1.range(self.start..=self.end) {
-            match stored {
-                Stored::Float(value) => into.push(*time, *value),
-                Stored::Histogram(value) => into.push_histogram(*time, Arc::clone(value)),
-            }
-        }
+        let histograms = self.within(&columns.histogram_times);
+        let (times, values) = (&columns.histogram_times, &columns.histograms);
+        into.histogram_times
+            .extend_from_slice(&times[histograms.clone()]);
+        into.histograms.extend_from_slice(&values[histograms]);
         Ok(())
     }
 }

@@ -12,9 +12,12 @@ mod error;
 mod eval;
 mod histogram;
 mod kahan;
+mod keys;
+mod matcher;
 mod memory;
 mod number;
 pub mod promqltest;
+mod quick_hash;
 mod range;
 mod row;
 mod select;
@@ -24,13 +27,16 @@ mod syntax;
 pub use answer::{Answer, Result as QueryResult, Sample, SampleValue, SeriesPoints};
 pub use error::QueryError;
 pub use histogram::{FloatHistogram, Incompatible, Reconciled, Side, spans};
+pub use matcher::LabelMatcher;
+pub(crate) use matcher::anchored;
 pub use memory::MemorySource;
+pub(crate) use number::short as short_number;
 pub use number::{duration_ms, parse as parse_number, plain as format_number};
-pub use source::{Columns, Hints, LabelMatcher, Selection, SeriesSet, Source};
+pub use source::{Columns, Hints, Selection, SeriesSet, Source};
 
 use self::row::Grid;
 use self::syntax::Node;
-use crate::model::{Matcher, TimeMs};
+use crate::model::TimeMs;
 
 /// A range query has at most so many steps, as in Prometheus.
 pub const STEPS_MAX: i64 = 11_000;
@@ -42,11 +48,10 @@ pub struct Query {
     root: Node,
 }
 
-/// Runs the parts of a query.
+/// Runs the parts of a query. Into which parts a query is divided depends on how many series it has and on nothing
+/// else, and what the parts have found is put together in their order: an answer has the same bits whatever runs them,
+/// on however many threads.
 pub trait Executor: Sync {
-    /// Into how many parts the work on so many series is to be divided.
-    fn parts(&self, series: usize) -> usize;
-
     /// Calls `work` once for each of `0..parts`, on whichever threads, and returns when all are done.
     fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync));
 }
@@ -56,10 +61,6 @@ pub trait Executor: Sync {
 pub struct Serial;
 
 impl Executor for Serial {
-    fn parts(&self, _series: usize) -> usize {
-        1
-    }
-
     fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
         (0..parts).for_each(work);
     }
@@ -135,6 +136,16 @@ impl Query {
         &self.text
     }
 
+    /// As people lay it out: long expressions over several lines. This is what Prometheus's `format_query` answers.
+    pub fn format(&self) -> String {
+        syntax::pretty(&self.root)
+    }
+
+    /// Its tree, in the form in which Prometheus's `parse_query` answers it.
+    pub fn tree(&self) -> serde_json::Value {
+        syntax::tree(&self.root)
+    }
+
     /// Evaluates it at one time.
     ///
     /// # Errors
@@ -196,26 +207,8 @@ impl Query {
 ///
 /// # Errors
 /// [`QueryError::Parse`] when the text is no selector.
-pub fn parse_selector(text: &str) -> Result<Vec<Matcher>, QueryError> {
-    let root = syntax::parse(text)?;
-    match &root.bare().part {
-        syntax::Part::Selector(selector) => Ok(selector
-            .matchers
-            .iter()
-            .map(|matcher| matcher.matcher().clone())
-            .collect()),
-        _ => Err(QueryError::Parse {
-            message: format!("{text:?} is not a series selector"),
-        }),
-    }
-}
-
-/// A query as people lay it out: long ones over several lines.
-///
-/// # Errors
-/// [`QueryError::Parse`] when the text is not PromQL.
-pub fn format_query(text: &str) -> Result<String, QueryError> {
-    syntax::formatted(text)
+pub fn parse_selector(text: &str) -> Result<Vec<LabelMatcher>, QueryError> {
+    Ok(syntax::parse_selector(text)?.matchers)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::histogram::FloatHistogram;
-use crate::model::{Labels, STALE_NAN_BITS, TimeMs, is_stale};
+use crate::model::{Labels, METRIC_NAME, STALE_NAN_BITS, TimeMs, is_stale};
 
 /// The steps of an evaluation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +36,12 @@ impl Grid {
 pub(crate) enum Point {
     Float(f64),
     Histogram(Arc<FloatHistogram>),
+}
+
+/// Whether a label says what a metric is: its name, or its type or unit where those are labels. They go when a result
+/// is another quantity, and matching does not look at them unless it is told to.
+pub(crate) fn is_metadata(label: &str) -> bool {
+    matches!(label, METRIC_NAME | "__type__" | "__unit__")
 }
 
 pub(crate) fn absent() -> f64 {

@@ -4,19 +4,19 @@ use super::error::QueryError;
 use super::eval::{Consumer, Env, Incoming, Scratch};
 use super::row::{Grid, Point, Row, Series};
 use super::source::{Columns, Hints, Selection, SeriesSet};
-use super::syntax::{At, Call, Node, Part, Reach, Selector, Subquery};
+use super::syntax::{At, Call, Extension, Node, Part, Reach, Selector, Subquery};
 use crate::model::{TimeMs, is_stale};
 
 impl<'a> Env<'a> {
     /// The time that a step's selector looks at.
-    pub(crate) fn target(&self, reach: Reach, time: TimeMs) -> TimeMs {
+    pub(crate) fn target(&self, reach: &Reach, time: TimeMs) -> TimeMs {
         let time = match reach.at {
             None => time,
             Some(At::Time(at)) => at,
             Some(At::Start) => self.query.start,
             Some(At::End) => self.query.last(),
         };
-        time.saturating_sub(reach.offset_ms)
+        time.saturating_sub(reach.offset.ms)
     }
 
     pub(crate) fn select(
@@ -24,14 +24,17 @@ impl<'a> Env<'a> {
         selector: &Selector,
         grid: Grid,
         range_ms: i64,
+        ahead_ms: i64,
         function: Option<&'static str>,
     ) -> Result<Box<dyn SeriesSet + 'a>, QueryError> {
-        let first = self.target(selector.reach, grid.start);
+        let first = self.target(&selector.reach, grid.start);
         let selection = Selection {
             matchers: selector.matchers.clone(),
             // Windows are open on the left.
             start: first.saturating_sub(range_ms).saturating_add(1),
-            end: self.target(selector.reach, grid.last()),
+            end: self
+                .target(&selector.reach, grid.last())
+                .saturating_add(ahead_ms),
             hints: Hints {
                 step_ms: if grid.count > 1 { grid.step_ms } else { 0 },
                 range_ms,
@@ -51,20 +54,27 @@ impl<'a> Env<'a> {
         consumer: &(impl Fn() -> C + Sync),
     ) -> Result<Vec<C>, QueryError> {
         let lookback_ms = self.options.lookback_ms;
-        let set = self.select(selector, grid, lookback_ms, None)?;
+        let is_smoothed = selector.extension == Extension::Smoothed && !wants_time;
+        let ahead_ms = if is_smoothed { lookback_ms } else { 0 };
+        let set = self.select(selector, grid, lookback_ms, ahead_ms, None)?;
         let set = &*set;
-        let targets = |step| self.target(selector.reach, grid.time(step));
+        let targets = |step| self.target(&selector.reach, grid.time(step));
         self.for_each_series(set.len(), consumer, |at, scratch, consumer| {
             let Scratch {
                 columns,
                 row,
                 notes,
+                ..
             } = scratch;
             set.read(at, columns)?;
             self.charge_samples(columns.len())?;
+            if selector.compares_resets {
+                columns.compare_resets();
+            }
             row.reset(grid.count);
             let seen = match columns.histograms.is_empty() {
-                true if !wants_time => newest_floats(columns, row, targets, lookback_ms),
+                _ if is_smoothed => smoothed(columns, row, targets, lookback_ms),
+                true => newest_floats(columns, row, targets, lookback_ms, wants_time),
                 _ => newest(columns, row, targets, lookback_ms, wants_time),
             };
             if !seen {
@@ -87,8 +97,8 @@ impl<'a> Env<'a> {
         range_ms: i64,
         grid: Grid,
     ) -> Result<Vec<(crate::model::Labels, Columns)>, QueryError> {
-        let set = self.select(selector, grid, range_ms, None)?;
-        let end = self.target(selector.reach, grid.start);
+        let set = self.select(selector, grid, range_ms, 0, None)?;
+        let end = self.target(&selector.reach, grid.start);
         let mut found = Vec::new();
         for at in 0..set.len() {
             let mut columns = Columns::default();
@@ -106,9 +116,13 @@ impl<'a> Env<'a> {
     /// The steps of a subquery that the windows of all outer steps need, aligned to its own step.
     pub(crate) fn subquery_grid(&self, subquery: &Subquery, grid: Grid) -> Grid {
         let default = self.options.subquery_step_ms;
-        let step_ms = subquery.step_ms.unwrap_or(default).max(1);
-        let first = self.target(subquery.reach, grid.start) - subquery.range_ms;
-        let end = self.target(subquery.reach, grid.last());
+        let step_ms = subquery
+            .step
+            .as_ref()
+            .map_or(default, |step| step.ms)
+            .max(1);
+        let first = self.target(&subquery.reach, grid.start) - subquery.range.ms;
+        let end = self.target(&subquery.reach, grid.last());
         let mut start = first / step_ms * step_ms;
         if start <= first {
             start += step_ms;
@@ -156,12 +170,13 @@ impl Columns {
     }
 }
 
-/// The newest number for each step; false when no step has one.
+/// The newest number for each step, or its time; false when no step has one.
 fn newest_floats(
     columns: &Columns,
     row: &mut Row,
     target: impl Fn(usize) -> TimeMs,
     lookback_ms: i64,
+    wants_time: bool,
 ) -> bool {
     let (mut next, mut seen) = (0, false);
     for (step, value) in row.values.iter_mut().enumerate() {
@@ -171,8 +186,43 @@ fn newest_floats(
         }
         if next > 0 && columns.times[next - 1] > time - lookback_ms {
             *value = columns.values[next - 1];
-            seen |= !is_stale(*value);
+            if !is_stale(*value) {
+                seen = true;
+                if wants_time {
+                    *value = columns.times[next - 1] as f64 / 1000.0;
+                }
+            }
         }
+    }
+    seen
+}
+
+/// What lies on the line between the numbers around each step; after the last one, that.
+fn smoothed(
+    columns: &mut Columns,
+    row: &mut Row,
+    target: impl Fn(usize) -> TimeMs,
+    lookback_ms: i64,
+) -> bool {
+    columns.drop_stale();
+    let (mut next, mut seen) = (0, false);
+    for (step, value) in row.values.iter_mut().enumerate() {
+        let time = target(step);
+        while columns.times.get(next).is_some_and(|at| *at <= time) {
+            next += 1;
+        }
+        if next == 0 || columns.times[next - 1] <= time - lookback_ms {
+            continue;
+        }
+        let (before_at, before) = (columns.times[next - 1], columns.values[next - 1]);
+        *value = match columns.times.get(next) {
+            Some(after_at) if before_at < time && *after_at <= time + lookback_ms => {
+                let share = (time - before_at) as f64 / (after_at - before_at) as f64;
+                before + (columns.values[next] - before) * share
+            }
+            _ => before,
+        };
+        seen = true;
     }
     seen
 }

@@ -2,93 +2,10 @@
 
 use std::sync::Arc;
 
-use regex::{Regex, RegexBuilder};
-
 use super::error::QueryError;
 use super::histogram::FloatHistogram;
-use crate::model::{Labels, MatchOp, Matcher, TimeMs, is_stale};
-
-/// Compiled, a regular expression of a query takes at most so much memory.
-const REGEX_BYTES_MAX: usize = 16 << 20;
-
-/// A matcher whose regular expression is compiled.
-#[derive(Clone, Debug)]
-pub struct LabelMatcher {
-    matcher: Matcher,
-    regex: Option<Regex>,
-}
-
-impl LabelMatcher {
-    /// Compiles the matcher's regular expression, if it has one.
-    ///
-    /// # Errors
-    /// [`QueryError::Parse`] when the expression is malformed or too large.
-    pub fn new(matcher: Matcher) -> Result<Self, QueryError> {
-        let regex = match matcher.op {
-            MatchOp::Equal | MatchOp::NotEqual => None,
-            MatchOp::Matches | MatchOp::NotMatches => Some(anchored(&matcher.value)?),
-        };
-        Ok(Self { matcher, regex })
-    }
-
-    /// What it was made of.
-    pub fn matcher(&self) -> &Matcher {
-        &self.matcher
-    }
-
-    /// Whether it takes this value; of a label that is missing, the empty one.
-    pub fn matches(&self, value: &str) -> bool {
-        let by_regex = || {
-            self.regex
-                .as_ref()
-                .is_some_and(|regex| regex.is_match(value))
-        };
-        match self.matcher.op {
-            MatchOp::Equal => *self.matcher.value == *value,
-            MatchOp::NotEqual => *self.matcher.value != *value,
-            MatchOp::Matches => by_regex(),
-            MatchOp::NotMatches => !by_regex(),
-        }
-    }
-}
-
-/// A regular expression that must match all of a value, as Prometheus anchors it.
-pub(crate) fn anchored(pattern: &str) -> Result<Regex, QueryError> {
-    let build = |pattern: &str| {
-        RegexBuilder::new(&format!("^(?s:{pattern})$"))
-            .size_limit(REGEX_BYTES_MAX)
-            .build()
-    };
-    // RE2 takes a brace that begins no repetition for itself; `regex` wants it escaped.
-    let escaped = || build(&escape_braces(pattern));
-    build(pattern)
-        .or_else(|error| escaped().map_err(|_| error))
-        .map_err(|error| {
-            let message = format!("error parsing regexp `{pattern}`: {error}");
-            QueryError::Parse { message }
-        })
-}
-
-fn escape_braces(pattern: &str) -> String {
-    let mut escaped = String::with_capacity(pattern.len() + 2);
-    let mut rest = pattern.chars();
-    while let Some(next) = rest.next() {
-        let ahead = rest.as_str();
-        if next == '{' {
-            let inside = ahead.split_once('}').map_or("", |(inside, _)| inside);
-            let is_repetition = inside.starts_with(|first: char| first.is_ascii_digit())
-                && inside.chars().all(|c| c.is_ascii_digit() || c == ',');
-            if !is_repetition {
-                escaped.push('\\');
-            }
-        }
-        escaped.push(next);
-        if next == '\\' {
-            escaped.extend(rest.next());
-        }
-    }
-    escaped
-}
+use super::matcher::LabelMatcher;
+use crate::model::{CounterReset, Labels, TimeMs, is_stale};
 
 /// Which series a query wants, and how much of them.
 #[derive(Clone, Debug)]
@@ -151,6 +68,8 @@ pub struct Columns {
     pub times: Vec<TimeMs>,
     /// As many as there are times; staleness markers among them, also those that end histograms.
     pub values: Vec<f64>,
+    /// When counting towards each number began, 0 where that is not known; empty where it is known of none.
+    pub starts: Vec<TimeMs>,
     /// Of the native histograms.
     pub histogram_times: Vec<TimeMs>,
     /// As many as there are times.
@@ -162,6 +81,7 @@ impl Columns {
     pub fn clear(&mut self) {
         self.times.clear();
         self.values.clear();
+        self.starts.clear();
         self.histogram_times.clear();
         self.histograms.clear();
     }
@@ -180,6 +100,28 @@ impl Columns {
     pub fn push(&mut self, time: TimeMs, value: f64) {
         self.times.push(time);
         self.values.push(value);
+        if !self.starts.is_empty() {
+            self.starts.push(0);
+        }
+    }
+
+    /// Whether counting began anew between the number before and this one: either says so when it began, or the value
+    /// fell.
+    pub(crate) fn begins_anew(&self, at: usize) -> bool {
+        self.values[at] < self.values[at - 1] || self.is_started_after(at)
+    }
+
+    /// Whether counting towards a number began after the one before it, as far as is known.
+    pub(crate) fn is_started_after(&self, at: usize) -> bool {
+        // A start that is not before its sample says nothing.
+        let known = |at: usize| {
+            let start = self.starts.get(at).copied();
+            start.filter(|start| *start != 0 && *start < self.times[at])
+        };
+        let previous = self.times[at - 1];
+        // One at the sample before is a delta's, unless nothing was known of that either.
+        known(at)
+            .is_some_and(|start| start > previous || start == previous && known(at - 1).is_some())
     }
 
     /// Adds a histogram at the end. One that is a staleness marker becomes a marker among the numbers.
@@ -189,6 +131,21 @@ impl Columns {
         }
         self.histogram_times.push(time);
         self.histograms.push(histogram);
+    }
+
+    /// Finds out of each histogram that does not say so whether counts began anew since the one before.
+    pub(crate) fn compare_resets(&mut self) {
+        for at in 1..self.histograms.len() {
+            let (before, now) = self.histograms.split_at_mut(at);
+            let (before, now) = (&before[at - 1], &mut now[0]);
+            if now.counter_reset == CounterReset::Unknown {
+                let is_reset = now.is_reset_since(before);
+                Arc::make_mut(now).counter_reset = match is_reset {
+                    true => CounterReset::Reset,
+                    false => CounterReset::NotReset,
+                };
+            }
+        }
     }
 
     /// Takes staleness markers out: ranges do not see them.
@@ -201,11 +158,15 @@ impl Columns {
             if !is_stale(self.values[at]) {
                 self.times[kept] = self.times[at];
                 self.values[kept] = self.values[at];
+                if let Some(start) = self.starts.get(at).copied() {
+                    self.starts[kept] = start;
+                }
                 kept += 1;
             }
         }
         self.times.truncate(kept);
         self.values.truncate(kept);
+        self.starts.truncate(kept);
     }
 }
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn columns(samples: &[(u32, TimeMs, u64)]) -> SampleBatch {
+fn columns(samples: &[(u64, TimeMs, u64)]) -> SampleBatch {
     let mut columns = SampleBatch::default();
     for (series, time_ms, value) in samples {
         columns.push(*series, *time_ms, f64::from_bits(*value));
@@ -14,7 +14,7 @@ fn columns(samples: &[(u32, TimeMs, u64)]) -> SampleBatch {
 
 proptest! {
     #[test]
-    fn samples_come_back(samples in prop::collection::vec(any::<(u32, i64, u64)>(), 0..20)) {
+    fn samples_come_back(samples in prop::collection::vec(any::<(u64, i64, u64)>(), 0..20)) {
         let samples = columns(&samples);
         let (mut record, mut read) = (Vec::new(), columns(&[(1, 2, 3)]));
         put_samples(&mut record, &samples);
@@ -26,7 +26,7 @@ proptest! {
     }
 
     #[test]
-    fn series_come_back(mut numbers in prop::collection::btree_map(any::<u32>(), ".{0,30}", 0..20)) {
+    fn series_come_back(mut numbers in prop::collection::btree_map(any::<u64>(), ".{0,30}", 0..20)) {
         numbers.remove(&0);
         let series = numbers.iter().map(|(number, labels)| (*number, labels.as_bytes()));
         let mut record = Vec::new();
@@ -36,7 +36,26 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_at_all_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0_u8..4) {
+    fn deletions_come_back(
+        id in any::<u64>(),
+        start in any::<i64>(),
+        end in any::<i64>(),
+        matchers in prop::collection::vec((0_usize..4, ".{0,9}", ".{0,9}"), 0..4),
+    ) {
+        let matchers = matchers.into_iter().map(|(op, name, value)| Matcher {
+            name: name.into(),
+            op: OPS[op],
+            value: value.into(),
+        });
+        let deletion = Deletion { id, matchers: matchers.collect(), start, end };
+        let mut record = Vec::new();
+        put_deletion(&mut record, &deletion);
+        let read = take(&record, &mut SampleBatch::default());
+        prop_assert_eq!(read, Ok(Record::Deletion(deletion)));
+    }
+
+    #[test]
+    fn any_bytes_at_all_are_no_reason_to_panic(bytes in prop::collection::vec(any::<u8>(), 0..100), kind in 0_u8..6) {
         let record: Vec<u8> = std::iter::once(kind).chain(bytes).collect();
         // Whether it can be read does not matter here.
         let _ = take(&record, &mut SampleBatch::default());

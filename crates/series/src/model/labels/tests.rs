@@ -24,6 +24,36 @@ fn labels_are_shown_as_promql_writes_them() {
     check(&[("b", "2"), ("a", "1"), ("c", "")], r#"{a="1", b="2"}"#);
 }
 
+#[test]
+fn short_ones_are_kept_as_remote_write_has_them() {
+    let longest = "v".repeat(SHORT_BYTES_MAX - SHORT_EXTRA_BYTES - 1);
+    let pairs = [("__name__", "up"), ("a", &longest), ("job", "é")];
+    let mut wire = Vec::new();
+    for (name, value) in pairs {
+        crate::wire::labels::append_label_field(name, value, &mut wire);
+    }
+    assert_eq!(Labels::new(pairs).as_key().as_bytes(), wire);
+}
+
+#[test]
+fn what_is_no_key_is_told() {
+    let key = Labels::new([("a", "1"), ("b", &"x".repeat(200))]);
+    let key = key.as_key();
+    for cut in 1..key.len() {
+        let is_whole_label = cut == 8;
+        assert_eq!(
+            Labels::from_key(&key[..cut]).is_some(),
+            is_whole_label,
+            "{cut}"
+        );
+    }
+    let no = |key: &str| assert_eq!(Labels::from_key(key), None, "{key:?}");
+    no("\n\u{6}\n\u{1}b\u{12}\u{1}1\n\u{6}\n\u{1}a\u{12}\u{1}1");
+    no("\n\u{5}\n\u{1}b\u{12}\0");
+    no("\u{b}\u{1}a\u{1}1");
+    no("\n\u{7}\n\u{1}b\u{12}\u{1}1");
+}
+
 proptest! {
     #[test]
     fn they_are_a_sorted_map(pairs in prop::collection::vec((".{0,70}", ".{0,5000}"), 0..8)) {
@@ -37,5 +67,6 @@ proptest! {
         }
         prop_assert_eq!(labels.get("not there, surely"), "");
         prop_assert_eq!(&LabelsBuilder::from_labels(&labels).build(), &labels);
+        prop_assert_eq!(Labels::from_key(labels.as_key()), Some(labels));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -19,7 +18,7 @@ use utoipa::ToSchema;
 
 use crate::access::Caller;
 use crate::error::RequestError;
-use crate::extract::{Json, Path};
+use crate::extract::{Json, Path, drain};
 use crate::problem::Problem;
 use crate::queue::{self, invalid};
 
@@ -31,9 +30,6 @@ const BYTES: &str = "application/octet-stream";
 
 /// What is read of a file at once, in bytes.
 const CHUNK_BYTES: usize = 256 << 10;
-
-/// How long the rest of a body is read that is refused.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An attachment of a result, without its bytes.
 #[derive(Serialize, ToSchema)]
@@ -152,22 +148,6 @@ async fn take(
         }
     }
     Ok(upload.finish().await?)
-}
-
-/// Reads away the rest of a body that is refused, up to the size a legal one may have: a connection closed
-/// on unread bytes is reset, and the answer lost with it.
-async fn drain(mut body: Body, bytes_max: u64) {
-    let reading = async {
-        let mut read = 0;
-        while let Some(Ok(frame)) = body.frame().await {
-            read += frame.data_ref().map_or(0, |bytes| bytes.len() as u64);
-            if read > bytes_max {
-                return;
-            }
-        }
-    };
-    // However it ends, the answer is the same.
-    let _ = tokio::time::timeout(DRAIN_TIMEOUT, reading).await;
 }
 
 /// List a task's attachments

@@ -1,30 +1,28 @@
 //! Aggregations that need all rows at once: some of the series themselves, counts of values, quantiles.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
 
 use super::super::annotations::{self, Notes};
 use super::super::error::QueryError;
 use super::super::eval::Env;
+use super::super::keys::Keys;
 use super::super::number;
 use super::super::range::quantile_of;
 use super::super::row::{Grid, Point, Row, Series, Value};
 use super::super::syntax::{Aggregate, Aggregator, Node};
-use super::group_of;
 use crate::model::{Labels, LabelsBuilder};
 
 mod hash;
 
 /// The series of each group, groups in the order of their first series.
 fn groups(series: &[Series], aggregate: &Aggregate) -> Vec<(Labels, Vec<usize>)> {
-    let mut by_labels: HashMap<Labels, usize> = HashMap::new();
+    let mut keys = Keys::new(&aggregate.grouping);
     let mut groups: Vec<(Labels, Vec<usize>)> = Vec::new();
     for (at, one) in series.iter().enumerate() {
-        let key = group_of(&one.labels, &aggregate.grouping);
-        let group = *by_labels.entry(key.clone()).or_insert_with(|| {
-            groups.push((key, Vec::new()));
-            groups.len() - 1
-        });
+        let group = keys.group_of(&one.labels);
+        if group == groups.len() {
+            groups.push((keys.labels_of(&one.labels), Vec::new()));
+        }
         groups[group].1.push(at);
     }
     groups
@@ -46,32 +44,17 @@ impl Env<'_> {
         let mut series = self.vector(&aggregate.inner, grid)?;
         let mut first_step = Vec::new();
         let mut ignored = false;
+        let mut choice = Choice::default();
         for (_, members) in groups(&series, aggregate) {
             self.check_stop()?;
             for (step, wanted) in wanted.iter().enumerate() {
-                let present = members
-                    .iter()
-                    .copied()
-                    .filter(|at| series[*at].row.has(step));
-                let present: Vec<usize> = present.collect();
-                let kept = keep(
-                    aggregate.aggregator,
-                    &series,
-                    step,
-                    present.clone(),
-                    *wanted,
-                    &mut ignored,
-                );
-                let mut sorted = kept.clone();
-                sorted.sort_unstable();
-                for at in present
-                    .iter()
-                    .filter(|at| sorted.binary_search(at).is_err())
-                {
+                ignored |= choice.make(aggregate.aggregator, &series, &members, step, *wanted);
+                for at in &choice.dropped {
                     series[*at].row.set(step, None);
                 }
-                if step == 0 {
-                    first_step.extend(kept);
+                if step == 0 && grid.count == 1 {
+                    choice.rank(aggregate.aggregator);
+                    first_step.extend(choice.kept.iter().map(|(_, at)| *at));
                 }
             }
         }
@@ -197,7 +180,7 @@ impl Env<'_> {
             grouping.labels.push(name.as_str().into());
             grouping.labels.sort();
         }
-        let mut counts: HashMap<Labels, usize> = HashMap::new();
+        let mut keys = Keys::new(&grouping);
         let mut result: Vec<Series> = Vec::new();
         for one in self.vector(&aggregate.inner, grid)? {
             self.check_stop()?;
@@ -208,9 +191,10 @@ impl Env<'_> {
                     None => continue,
                 };
                 let mut labels = LabelsBuilder::from_labels(&one.labels);
-                let labels = group_of(&labels.set(&name, &value).build(), &grouping);
-                let at = *counts.entry(labels.clone()).or_insert(result.len());
+                let labels = labels.set(&name, &value).build();
+                let at = keys.group_of(&labels);
                 if at == result.len() {
+                    let labels = keys.labels_of(&labels);
                     let row = Row::absent(grid.count);
                     self.charge_bytes(row.size_bytes())?;
                     result.push(Series {
@@ -229,46 +213,89 @@ impl Env<'_> {
     }
 }
 
-/// Which of the series that have a sample at this step stay, best first.
-fn keep(
-    aggregator: Aggregator,
-    series: &[Series],
-    step: usize,
-    mut present: Vec<usize>,
-    wanted: f64,
-    ignored: &mut bool,
-) -> Vec<usize> {
-    if aggregator == Aggregator::LimitRatio {
-        present.retain(|at| {
-            let place = hash::label_hash(&series[*at].labels) as f64 / u64::MAX as f64;
-            match wanted >= 0.0 {
-                true => place < wanted,
-                false => place >= 1.0 + wanted,
+/// Which series of a group stay at a step. Used again for each step.
+#[derive(Default)]
+struct Choice {
+    /// With their values.
+    kept: Vec<(f64, usize)>,
+    dropped: Vec<usize>,
+}
+
+/// Which of two is better; of equals, the one that came first. NaN is worse than any number.
+fn compare(aggregator: Aggregator, left: (f64, usize), right: (f64, usize)) -> Ordering {
+    let (a, b) = match aggregator {
+        Aggregator::TopK => (right.0, left.0),
+        _ => (left.0, right.0),
+    };
+    let by_value = a.partial_cmp(&b).unwrap_or(Ordering::Equal);
+    let by_nan = left.0.is_nan().cmp(&right.0.is_nan());
+    by_nan.then(by_value).then(left.1.cmp(&right.1))
+}
+
+impl Choice {
+    /// Chooses; true when histograms had to be left out.
+    fn make(
+        &mut self,
+        aggregator: Aggregator,
+        series: &[Series],
+        members: &[usize],
+        step: usize,
+        wanted: f64,
+    ) -> bool {
+        self.kept.clear();
+        self.dropped.clear();
+        let mut ignored = false;
+        let is_ranked = matches!(aggregator, Aggregator::TopK | Aggregator::BottomK);
+        for at in members.iter().copied() {
+            let row = &series[at].row;
+            match row.float(step) {
+                Some(value) => self.kept.push((value, at)),
+                None if row.histogram(step).is_none() => {}
+                None if is_ranked => {
+                    ignored = true;
+                    self.dropped.push(at);
+                }
+                None => self.kept.push((f64::NAN, at)),
             }
+        }
+        if aggregator == Aggregator::LimitRatio {
+            self.keep_if(|at| {
+                let place = hash::label_hash(&series[at].labels) as f64 / u64::MAX as f64;
+                match wanted >= 0.0 {
+                    true => place < wanted,
+                    false => place >= 1.0 + wanted,
+                }
+            });
+            return ignored;
+        }
+        let count = usize::try_from(wanted as i64).unwrap_or(0);
+        if count >= self.kept.len() {
+            return ignored && count > 0;
+        }
+        if is_ranked && count > 0 {
+            let by_rank = |a: &(f64, usize), b: &(f64, usize)| compare(aggregator, *a, *b);
+            self.kept.select_nth_unstable_by(count - 1, by_rank);
+        }
+        let dropped = self.kept.drain(count..).map(|(_, at)| at);
+        self.dropped.extend(dropped);
+        ignored && count > 0
+    }
+
+    fn keep_if(&mut self, keeps: impl Fn(usize) -> bool) {
+        let dropped = &mut self.dropped;
+        self.kept.retain(|(_, at)| {
+            let stays = keeps(*at);
+            if !stays {
+                dropped.push(*at);
+            }
+            stays
         });
-        return present;
     }
-    let count = wanted as i64;
-    if count < 1 {
-        return Vec::new();
+
+    /// Puts what is kept in the order of rank, where there are ranks.
+    fn rank(&mut self, aggregator: Aggregator) {
+        if matches!(aggregator, Aggregator::TopK | Aggregator::BottomK) {
+            self.kept.sort_by(|a, b| compare(aggregator, *a, *b));
+        }
     }
-    if aggregator != Aggregator::LimitK {
-        *ignored |= present
-            .iter()
-            .any(|at| series[*at].row.histogram(step).is_some());
-        present.retain(|at| series[*at].row.float(step).is_some());
-        let value = |at: &usize| series[*at].row.values[step];
-        present.sort_by(|a, b| {
-            let (a, b) = (value(a), value(b));
-            let order = a.partial_cmp(&b).unwrap_or(Ordering::Equal);
-            let order = if aggregator == Aggregator::TopK {
-                order.reverse()
-            } else {
-                order
-            };
-            a.is_nan().cmp(&b.is_nan()).then(order)
-        });
-    }
-    present.truncate(usize::try_from(count).unwrap_or(usize::MAX));
-    present
 }

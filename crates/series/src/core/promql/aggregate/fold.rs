@@ -1,49 +1,47 @@
 //! Sums, means, extremes, counts and variances, folded row after row.
 
-use std::collections::HashMap;
-
 use super::super::annotations::{self, Notes};
 use super::super::error::QueryError;
 use super::super::eval::{Consumer, Env, Incoming};
 use super::super::histogram::{FloatHistogram, SaidOfResets};
-use super::super::kahan::{self, Mean};
+use super::super::kahan::{Mean, Sum};
+use super::super::keys::Keys;
 use super::super::row::{Grid, Point, Row, Series};
-use super::super::syntax::{Aggregate, Aggregator, Grouping, Position};
-use super::group_of;
-use crate::model::Labels;
+use super::super::syntax::{Aggregate, Aggregator, Position};
+use crate::model::{Labels, is_stale};
 
-/// What a group has come to at one step.
-#[derive(Clone, Copy, Default)]
-struct Cell {
-    /// Sum, mean, extreme, or sum of squared differences.
-    value: f64,
-    /// What rounding took from it; of a variance, the mean.
-    rest: f64,
-    count: f64,
-    floats: bool,
-    histograms: bool,
-    /// Histograms of two kinds met.
-    failed: bool,
-    /// The sum would have been infinite, so that `value` is a mean.
-    is_mean: bool,
-    said: SaidOfResets,
-}
-
+/// What a group has come to: a place for every step.
 struct Group {
     labels: Labels,
     drop_name: bool,
-    cells: Vec<Cell>,
-    /// Sums of histograms; empty as long as there are none.
-    sums: Vec<Option<Box<FloatHistogram>>>,
+    /// Sums, means, extremes, or sums of squared differences.
+    values: Vec<f64>,
+    /// What rounding took from them; of a variance, the mean. Empty where an aggregation has no use for it.
+    rests: Vec<f64>,
+    /// How many numbers there were.
+    counts: Vec<f64>,
+    /// Where the sum would have been infinite, so that the value is a mean. Empty as long as there is no such step.
+    means: Vec<bool>,
+    /// Empty as long as there are no histograms.
+    histograms: Vec<Histograms>,
+}
+
+/// The histograms of a group at one step.
+#[derive(Clone, Default)]
+struct Histograms {
+    sum: Option<Box<FloatHistogram>>,
+    count: f64,
+    /// Some have listed bounds and others have not: there is no sum.
+    failed: bool,
+    said: SaidOfResets,
 }
 
 /// Groups under way.
 struct Groups<'a> {
     aggregator: Aggregator,
-    grouping: &'a Grouping,
     position: Position,
     steps: usize,
-    by_labels: HashMap<Labels, usize>,
+    keys: Keys<'a>,
     groups: Vec<Group>,
 }
 
@@ -54,10 +52,9 @@ pub(super) fn folded(
 ) -> Result<Vec<Series>, QueryError> {
     let new = || Groups {
         aggregator: aggregate.aggregator,
-        grouping: &aggregate.grouping,
         position: aggregate.inner.position,
         steps: grid.count,
-        by_labels: HashMap::new(),
+        keys: Keys::new(&aggregate.grouping),
         groups: Vec::new(),
     };
     let mut notes = Notes::default();
@@ -75,33 +72,23 @@ pub(super) fn folded(
 
 impl Consumer for Groups<'_> {
     fn take(&mut self, env: &Env<'_>, incoming: Incoming<'_>) -> Result<(), QueryError> {
-        let at = self.group(env, incoming.labels)?;
-        let (aggregator, position) = (self.aggregator, self.position);
+        let at = self.keys.group_of(incoming.labels);
+        if at == self.groups.len() {
+            let labels = self.keys.labels_of(incoming.labels);
+            let group = Group::new(labels, self.aggregator, self.steps);
+            env.charge_bytes(group.size_bytes())?;
+            self.groups.push(group);
+        }
         let group = &mut self.groups[at];
         group.drop_name |= incoming.drop_name;
-        let row = &*incoming.row;
-        if row.histograms.is_empty() {
-            for (cell, value) in group.cells.iter_mut().zip(&row.values) {
-                if !crate::model::is_stale(*value) {
-                    cell.take(aggregator, *value);
-                }
-            }
-            return Ok(());
-        }
-        for step in 0..self.steps {
-            match row.get(step) {
-                Some(Point::Float(value)) => group.cells[step].take(aggregator, value),
-                Some(Point::Histogram(histogram)) => {
-                    group.histogram(
-                        aggregator,
-                        step,
-                        &histogram,
-                        incoming.labels.metric(),
-                        position,
-                        incoming.notes,
-                    );
-                }
-                None => {}
+        group.numbers(self.aggregator, &incoming.row.values);
+        for (step, histogram) in incoming.row.histograms.iter().enumerate() {
+            if let Some(histogram) = histogram {
+                let place = Place {
+                    metric: incoming.labels.metric(),
+                    position: self.position,
+                };
+                group.histogram(self.aggregator, step, histogram, &place, incoming.notes);
             }
         }
         Ok(())
@@ -109,269 +96,321 @@ impl Consumer for Groups<'_> {
 }
 
 impl Groups<'_> {
-    fn group(&mut self, env: &Env<'_>, labels: &Labels) -> Result<usize, QueryError> {
-        let key = group_of(labels, self.grouping);
-        if let Some(at) = self.by_labels.get(&key) {
-            return Ok(*at);
-        }
-        env.charge_bytes((self.steps * size_of::<Cell>()) as u64)?;
-        let at = self.groups.len();
-        self.by_labels.insert(key.clone(), at);
-        self.groups.push(Group {
-            labels: key,
-            drop_name: false,
-            cells: vec![Cell::default(); self.steps],
-            sums: Vec::new(),
-        });
-        Ok(at)
-    }
-
     /// Takes over what another thread has folded.
     fn merge(&mut self, other: Self, notes: &mut Notes) {
         for group in other.groups {
-            let Some(at) = self.by_labels.get(&group.labels).copied() else {
-                self.by_labels
-                    .insert(group.labels.clone(), self.groups.len());
-                self.groups.push(group);
-                continue;
-            };
-            let mine = &mut self.groups[at];
-            mine.drop_name |= group.drop_name;
-            for (cell, other) in mine.cells.iter_mut().zip(&group.cells) {
-                cell.merge(self.aggregator, other);
-            }
-            for (step, sum) in group.sums.into_iter().enumerate() {
-                if let Some(sum) = sum {
-                    mine.add(step, &sum, "", self.position, notes);
-                }
+            let at = self.keys.group_of(&group.labels);
+            match self.groups.get_mut(at) {
+                Some(mine) => mine.merge(group, self.aggregator, self.position, notes),
+                None => self.groups.push(group),
             }
         }
     }
 
     fn finish(self, notes: &mut Notes) -> Vec<Series> {
         let (aggregator, position) = (self.aggregator, self.position);
-        let series = self.groups.into_iter().map(|mut group| {
-            let mut row = Row::absent(group.cells.len());
-            for step in 0..group.cells.len() {
-                let point = group.finish(aggregator, step, position, notes);
-                row.set(step, point);
-            }
+        let series = self.groups.into_iter().map(|group| {
+            let (labels, drop_name) = (group.labels.clone(), group.drop_name);
             Series {
-                labels: group.labels,
-                drop_name: group.drop_name,
-                row,
+                labels,
+                drop_name,
+                row: group.finish(aggregator, position, notes),
             }
         });
         series.filter(|series| !series.row.is_empty()).collect()
     }
 }
 
-impl Cell {
-    fn take(&mut self, aggregator: Aggregator, value: f64) {
-        let is_first = !self.floats;
-        self.floats = true;
-        self.count += 1.0;
-        match aggregator {
-            Aggregator::Sum if is_first => self.value = value,
-            Aggregator::Sum => kahan::add(value, &mut self.value, &mut self.rest),
-            Aggregator::Avg => self.average(value, is_first),
-            Aggregator::Min if is_first || value < self.value || self.value.is_nan() => {
-                self.value = value
-            }
-            Aggregator::Max if is_first || value > self.value || self.value.is_nan() => {
-                self.value = value
-            }
-            Aggregator::Stddev | Aggregator::Stdvar => {
-                if is_first {
-                    self.rest = value;
-                    self.value = if value.is_finite() { 0.0 } else { f64::NAN };
-                } else {
-                    let delta = value - self.rest;
-                    self.rest += delta / self.count;
-                    self.value += delta * (value - self.rest);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn average(&mut self, value: f64, is_first: bool) {
-        if is_first {
-            self.value = value;
-            return;
-        }
-        if !self.is_mean {
-            let (mut sum, mut rest) = (self.value, self.rest);
-            kahan::add(value, &mut sum, &mut rest);
-            if !sum.is_infinite() {
-                (self.value, self.rest) = (sum, rest);
-                return;
-            }
-        }
-        let mut mean = self.as_mean(self.count - 1.0);
-        mean.add(value);
-        (self.value, self.rest, self.is_mean) = (mean.mean, mean.compensation, true);
-    }
-
-    fn as_mean(&self, count: f64) -> Mean {
-        match self.is_mean {
-            true => Mean {
-                mean: self.value,
-                compensation: self.rest,
-                count,
-            },
-            false => Mean::after(self.value, self.rest, count),
-        }
-    }
-
-    fn merge(&mut self, aggregator: Aggregator, other: &Self) {
-        self.histograms |= other.histograms;
-        self.failed |= other.failed;
-        self.said.merge(other.said);
-        if !other.floats {
-            self.count += other.count;
-            return;
-        }
-        if !self.floats {
-            let count = self.count;
-            let (histograms, failed, said) = (self.histograms, self.failed, self.said);
-            *self = Self {
-                histograms,
-                failed,
-                said,
-                count: count + other.count,
-                ..*other
-            };
-            return;
-        }
-        let all = self.count + other.count;
-        match aggregator {
-            Aggregator::Sum => {
-                kahan::add(other.value, &mut self.value, &mut self.rest);
-                kahan::add(other.rest, &mut self.value, &mut self.rest);
-            }
-            Aggregator::Avg => {
-                let sum = self.value + other.value;
-                if self.is_mean || other.is_mean || sum.is_infinite() {
-                    let (mine, theirs) = (self.as_mean(self.count), other.as_mean(other.count));
-                    self.value = mine.mean * (self.count / all) + theirs.mean * (other.count / all);
-                    self.rest = mine.compensation * (self.count / all)
-                        + theirs.compensation * (other.count / all);
-                    self.is_mean = true;
-                } else {
-                    kahan::add(other.value, &mut self.value, &mut self.rest);
-                    self.rest += other.rest;
-                }
-            }
-            Aggregator::Min if other.value < self.value || self.value.is_nan() => {
-                self.value = other.value
-            }
-            Aggregator::Max if other.value > self.value || self.value.is_nan() => {
-                self.value = other.value
-            }
-            Aggregator::Stddev | Aggregator::Stdvar => {
-                let delta = other.rest - self.rest;
-                self.value += other.value + delta * delta * self.count * other.count / all;
-                self.rest += delta * other.count / all;
-            }
-            _ => {}
-        }
-        self.count = all;
-    }
-
-    fn finish(&self, aggregator: Aggregator) -> f64 {
-        match aggregator {
-            Aggregator::Sum => self.value + self.rest,
-            Aggregator::Avg => self.as_mean(self.count).value(),
-            Aggregator::Count => self.count,
-            Aggregator::Group => 1.0,
-            Aggregator::Stdvar => self.value / self.count,
-            Aggregator::Stddev => (self.value / self.count).sqrt(),
-            _ => self.value,
-        }
-    }
+/// What annotations about histograms need.
+struct Place<'a> {
+    metric: &'a str,
+    position: Position,
 }
 
 impl Group {
+    fn new(labels: Labels, aggregator: Aggregator, steps: usize) -> Self {
+        let (first, has_rests) = match aggregator {
+            Aggregator::Sum | Aggregator::Avg => (Sum::EMPTY.sum, true),
+            Aggregator::Stddev | Aggregator::Stdvar => (0.0, true),
+            _ => (f64::NAN, false),
+        };
+        Self {
+            labels,
+            drop_name: false,
+            values: vec![first; steps],
+            rests: vec![0.0; if has_rests { steps } else { 0 }],
+            counts: vec![0.0; steps],
+            means: Vec::new(),
+            histograms: Vec::new(),
+        }
+    }
+
+    fn size_bytes(&self) -> u64 {
+        (8 * (self.values.len() + self.rests.len() + self.counts.len())) as u64
+    }
+
+    fn sum(&self, step: usize) -> Sum {
+        Sum {
+            sum: self.values[step],
+            rest: self.rests[step],
+        }
+    }
+
+    fn set_sum(&mut self, step: usize, sum: Sum) {
+        (self.values[step], self.rests[step]) = (sum.sum, sum.rest);
+    }
+
+    /// Takes the numbers of a row. Each aggregation has a loop of its own, without a branch where there need be none.
+    fn numbers(&mut self, aggregator: Aggregator, row: &[f64]) {
+        for (count, value) in self.counts.iter_mut().zip(row) {
+            *count += f64::from(u8::from(!is_stale(*value)));
+        }
+        let values = self.values.iter_mut();
+        match aggregator {
+            Aggregator::Sum => {
+                let sums = values.zip(&mut self.rests).zip(row);
+                for ((sum, rest), value) in sums {
+                    let next = Sum {
+                        sum: *sum,
+                        rest: *rest,
+                    };
+                    let next = next.plus(*value);
+                    let is_absent = is_stale(*value);
+                    *sum = if is_absent { *sum } else { next.sum };
+                    *rest = if is_absent { *rest } else { next.rest };
+                }
+            }
+            Aggregator::Min => {
+                for (best, value) in values.zip(row) {
+                    let is_better = !is_stale(*value) && (*value < *best || best.is_nan());
+                    *best = if is_better { *value } else { *best };
+                }
+            }
+            Aggregator::Max => {
+                for (best, value) in values.zip(row) {
+                    let is_better = !is_stale(*value) && (*value > *best || best.is_nan());
+                    *best = if is_better { *value } else { *best };
+                }
+            }
+            Aggregator::Avg => self.averages(row),
+            Aggregator::Stddev | Aggregator::Stdvar => {
+                let cells = values.zip(&mut self.rests).zip(&self.counts).zip(row);
+                for (((squares, mean), count), value) in cells {
+                    if is_stale(*value) {
+                        continue;
+                    }
+                    if *count == 1.0 {
+                        *mean = *value;
+                        *squares = if value.is_finite() { 0.0 } else { f64::NAN };
+                        continue;
+                    }
+                    let delta = value - *mean;
+                    *mean += delta / count;
+                    *squares += delta * (value - *mean);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn averages(&mut self, row: &[f64]) {
+        for (step, value) in row.iter().enumerate() {
+            if is_stale(*value) {
+                continue;
+            }
+            let next = self.sum(step).plus(*value);
+            let before = self.counts[step] - 1.0;
+            let is_mean = self.means.get(step).is_some_and(|is_mean| *is_mean);
+            if before == 0.0 || next.sum.is_finite() && !is_mean {
+                self.set_sum(step, next);
+                continue;
+            }
+            let mut mean = self.mean(step, before);
+            mean.add(*value);
+            self.set_mean(step, mean);
+        }
+    }
+
+    fn mean(&self, step: usize, count: f64) -> Mean {
+        let mean = self.sum(step);
+        match self.means.get(step) {
+            Some(true) => Mean { mean, count },
+            _ => Mean::after(mean, count),
+        }
+    }
+
+    fn set_mean(&mut self, step: usize, mean: Mean) {
+        self.set_sum(step, mean.mean);
+        self.means.resize(self.values.len(), false);
+        self.means[step] = true;
+    }
+
+    fn merge(
+        &mut self,
+        other: Self,
+        aggregator: Aggregator,
+        position: Position,
+        notes: &mut Notes,
+    ) {
+        self.drop_name |= other.drop_name;
+        for step in 0..self.values.len() {
+            self.merge_step(step, &other, aggregator);
+        }
+        for (step, histograms) in other.histograms.into_iter().enumerate() {
+            let Some(sum) = histograms.sum else {
+                continue;
+            };
+            let mine = self.histograms_at(step);
+            mine.said.merge(histograms.said);
+            mine.failed |= histograms.failed;
+            mine.count += histograms.count;
+            let metric = "";
+            mine.add(&sum, &Place { metric, position }, notes);
+        }
+    }
+
+    fn merge_step(&mut self, step: usize, other: &Self, aggregator: Aggregator) {
+        let (mine, theirs) = (self.counts[step], other.counts[step]);
+        if theirs == 0.0 {
+            return;
+        }
+        let all = mine + theirs;
+        let value = other.values[step];
+        match aggregator {
+            _ if mine == 0.0 => {
+                self.values[step] = value;
+                if let Some(rest) = other.rests.get(step) {
+                    self.rests[step] = *rest;
+                }
+                if other.means.get(step) == Some(&true) {
+                    self.means.resize(self.values.len(), false);
+                    self.means[step] = true;
+                }
+            }
+            Aggregator::Sum => self.set_sum(step, self.sum(step).join(other.sum(step))),
+            Aggregator::Avg => {
+                let joined = self.sum(step).join(other.sum(step));
+                let has_mean = |group: &Self| group.means.get(step) == Some(&true);
+                if joined.sum.is_finite() && !has_mean(self) && !has_mean(other) {
+                    self.set_sum(step, joined);
+                } else {
+                    let weigh = |mean: Mean| Sum {
+                        sum: mean.mean.sum * (mean.count / all),
+                        rest: mean.mean.rest * (mean.count / all),
+                    };
+                    let (left, right) = (self.mean(step, mine), other.mean(step, theirs));
+                    let mean = weigh(left).join(weigh(right));
+                    self.set_mean(step, Mean { mean, count: all });
+                }
+            }
+            Aggregator::Min if value < self.values[step] || self.values[step].is_nan() => {
+                self.values[step] = value;
+            }
+            Aggregator::Max if value > self.values[step] || self.values[step].is_nan() => {
+                self.values[step] = value;
+            }
+            Aggregator::Stddev | Aggregator::Stdvar => {
+                let delta = other.rests[step] - self.rests[step];
+                self.values[step] += value + delta * delta * mine * theirs / all;
+                self.rests[step] += delta * theirs / all;
+            }
+            _ => {}
+        }
+        self.counts[step] = all;
+    }
+
+    fn histograms_at(&mut self, step: usize) -> &mut Histograms {
+        let steps = self.values.len();
+        self.histograms.resize_with(steps, Histograms::default);
+        &mut self.histograms[step]
+    }
+
     fn histogram(
         &mut self,
         aggregator: Aggregator,
         step: usize,
         histogram: &FloatHistogram,
-        metric: &str,
-        position: Position,
+        place: &Place<'_>,
         notes: &mut Notes,
     ) {
-        let cell = &mut self.cells[step];
         match aggregator {
-            Aggregator::Count | Aggregator::Group => {
-                cell.floats = true;
-                cell.count += 1.0;
-            }
+            Aggregator::Count | Aggregator::Group => self.counts[step] += 1.0,
             Aggregator::Sum | Aggregator::Avg => {
-                cell.histograms = true;
-                cell.count += 1.0;
-                cell.said.take(histogram.counter_reset);
-                self.add(step, histogram, metric, position, notes);
+                let mine = self.histograms_at(step);
+                mine.count += 1.0;
+                mine.said.take(histogram.counter_reset);
+                mine.add(histogram, place, notes);
             }
             _ => {
                 let text = annotations::histogram_ignored_in_aggregation(aggregator.name());
-                notes.info(position, text);
+                notes.info(place.position, text);
             }
         }
     }
 
-    fn add(
-        &mut self,
-        step: usize,
-        histogram: &FloatHistogram,
-        metric: &str,
-        position: Position,
-        notes: &mut Notes,
-    ) {
-        self.sums.resize(self.cells.len(), None);
-        let Some(sum) = &mut self.sums[step] else {
-            self.sums[step] = Some(Box::new(histogram.clone()));
+    fn number(&self, aggregator: Aggregator, step: usize) -> f64 {
+        let (value, count) = (self.values[step], self.counts[step]);
+        match aggregator {
+            Aggregator::Sum => self.sum(step).value(),
+            Aggregator::Avg if self.means.get(step) == Some(&true) => self.sum(step).value(),
+            Aggregator::Avg => self.sum(step).value() / count,
+            Aggregator::Count => count,
+            Aggregator::Group => 1.0,
+            Aggregator::Stdvar => value / count,
+            Aggregator::Stddev => (value / count).sqrt(),
+            _ => value,
+        }
+    }
+
+    fn finish(mut self, aggregator: Aggregator, position: Position, notes: &mut Notes) -> Row {
+        let mut row = Row::absent(self.values.len());
+        for step in 0..self.values.len() {
+            if self.counts[step] > 0.0 {
+                row.values[step] = self.number(aggregator, step);
+            }
+        }
+        let histograms = std::mem::take(&mut self.histograms);
+        for (step, histograms) in histograms.into_iter().enumerate() {
+            let Some(mut sum) = histograms.sum else {
+                continue;
+            };
+            if self.counts[step] > 0.0 {
+                notes.warn(position, annotations::mixed_in_aggregation());
+                row.set(step, None);
+                continue;
+            }
+            if histograms.failed {
+                continue;
+            }
+            if histograms.said.contradict() {
+                notes.warn(position, annotations::reset_collision("aggregation"));
+            }
+            if aggregator == Aggregator::Avg {
+                sum.divide(histograms.count);
+            }
+            row.set(step, Some(Point::Histogram((*sum).into())));
+        }
+        row
+    }
+}
+
+impl Histograms {
+    fn add(&mut self, histogram: &FloatHistogram, place: &Place<'_>, notes: &mut Notes) {
+        let Some(sum) = &mut self.sum else {
+            self.sum = Some(Box::new(histogram.clone()));
             return;
         };
         match sum.add(histogram) {
             Ok(reconciled) => {
                 if reconciled.bounds {
-                    notes.info(position, annotations::bounds_reconciled("aggregation"));
+                    let text = annotations::bounds_reconciled("aggregation");
+                    notes.info(place.position, text);
                 }
             }
             Err(_) => {
-                self.cells[step].failed = true;
-                notes.warn(position, annotations::mixed_schemas(metric));
+                self.failed = true;
+                notes.warn(place.position, annotations::mixed_schemas(place.metric));
             }
         }
-    }
-
-    fn finish(
-        &mut self,
-        aggregator: Aggregator,
-        step: usize,
-        position: Position,
-        notes: &mut Notes,
-    ) -> Option<Point> {
-        let cell = self.cells[step];
-        if cell.floats && cell.histograms {
-            notes.warn(position, annotations::mixed_in_aggregation());
-            return None;
-        }
-        if cell.floats {
-            return Some(Point::Float(cell.finish(aggregator)));
-        }
-        if cell.failed {
-            return None;
-        }
-        let mut sum = self.sums.get_mut(step)?.take()?;
-        if cell.said.contradict() {
-            notes.warn(position, annotations::reset_collision("aggregation"));
-        }
-        if aggregator == Aggregator::Avg {
-            sum.divide(cell.count);
-        }
-        Some(Point::Histogram((*sum).into()))
     }
 }

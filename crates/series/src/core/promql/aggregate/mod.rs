@@ -6,13 +6,11 @@ mod fold;
 use super::error::QueryError;
 use super::eval::Env;
 use super::row::{Grid, Series};
-use super::syntax::{Aggregate, Aggregator, Grouping};
-use crate::model::{Labels, METRIC_NAME};
+use super::syntax::{Aggregate, Aggregator};
 
 impl Env<'_> {
     pub(crate) fn aggregate(
         &self,
-
         aggregate: &Aggregate,
         grid: Grid,
     ) -> Result<Vec<Series>, QueryError> {
@@ -24,20 +22,6 @@ impl Env<'_> {
             _ => fold::folded(self, aggregate, grid),
         }
     }
-}
-
-/// The labels by which series are put together.
-pub(crate) fn group_of(labels: &Labels, grouping: &Grouping) -> Labels {
-    let is_listed = |name: &str| {
-        grouping
-            .labels
-            .binary_search_by(|other| (**other).cmp(name))
-            .is_ok()
-    };
-    Labels::from_sorted(labels.iter().filter(|(name, _)| match grouping.only {
-        true => is_listed(name),
-        false => *name != METRIC_NAME && !is_listed(name),
-    }))
 }
 
 #[cfg(test)]

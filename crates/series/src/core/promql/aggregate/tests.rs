@@ -1,19 +1,16 @@
 //! How series are put together.
 
+use super::super::keys::Keys;
 use super::super::syntax::Grouping;
-use super::group_of;
 use crate::model::Labels;
 
 #[test]
 fn a_group_has_the_labels_it_is_told_by() {
     let labels = Labels::new([("__name__", "x"), ("a", "1"), ("b", "2")]);
     let of = |only, listed: &[&str]| {
-        let labels_listed = listed.iter().map(|name| (*name).into()).collect();
-        let grouping = Grouping {
-            only,
-            labels: labels_listed,
-        };
-        group_of(&labels, &grouping).to_string()
+        let listed = listed.iter().map(|name| (*name).into()).collect();
+        let grouping = Grouping::new(only, listed);
+        Keys::new(&grouping).labels_of(&labels).to_string()
     };
     assert_eq!(of(true, &[]), "{}");
     assert_eq!(of(true, &["__name__", "b", "c"]), "x{b=\"2\"}");

@@ -5,14 +5,18 @@ use std::collections::HashMap;
 use super::super::annotations::Notes;
 use super::super::error::QueryError;
 use super::super::eval::Env;
-use super::super::row::{Grid, Point, Row, Series};
-use super::super::syntax::{Binary, Cardinality, Grouping};
+use super::super::keys::Keys;
+use super::super::quick_hash::QuickHash;
+use super::super::row::{Grid, Point, Row, Series, is_metadata};
+use super::super::syntax::{Binary, Cardinality};
 use super::operate::Operation;
-use super::{by_signature, signature};
-use crate::model::{Labels, LabelsBuilder, METRIC_NAME};
+use crate::model::{Labels, LabelsBuilder, is_stale};
 
 const MUST_BE_EXPLICIT: &str =
     "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)";
+
+const MUST_BE_UNIQUE: &str =
+    "multiple matches for labels: grouping labels must ensure unique matches";
 
 /// Results as they are found.
 struct Results<'a> {
@@ -23,8 +27,8 @@ struct Results<'a> {
     one: &'a [Series],
     steps: usize,
     /// Which result a pair of series belongs to. A series that is filled in has no index.
-    by_pair: HashMap<(Option<usize>, Option<usize>), usize>,
-    by_labels: HashMap<(Labels, bool), usize>,
+    by_pair: HashMap<(Option<usize>, Option<usize>), usize, QuickHash>,
+    by_labels: HashMap<(Labels, bool), usize, QuickHash>,
     series: Vec<Series>,
 }
 
@@ -50,31 +54,38 @@ pub(super) fn matched(
         many,
         one,
         steps: grid.count,
-        by_pair: HashMap::new(),
-        by_labels: HashMap::new(),
+        by_pair: HashMap::default(),
+        by_labels: HashMap::default(),
         series: Vec::new(),
     };
-    let ones = by_signature(one, &binary.matching);
-    let manys = by_signature(many, &binary.matching);
-    for (key, members) in &ones {
-        check_unique(one, members, key, is_swapped, grid)?;
-    }
+    let mut keys = Keys::new(&binary.matching);
     // In the order of the many, so that the answer's order does not depend on hashing.
-    let mut done = std::collections::HashSet::new();
-    for series in many {
-        let key = signature(&series.labels, &binary.matching);
-        if let Some((key, members)) = manys.get_key_value(&key)
-            && done.insert(key)
-        {
-            let ones = ones.get(key).map_or(&[][..], |members| members);
-            results.group(key, members, ones, notes)?;
-        }
+    let mut groups: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
+    for (at, series) in many.iter().enumerate() {
+        let group = keys.group_of(&series.labels);
+        groups.resize_with(keys.len(), Default::default);
+        groups[group].0.push(at);
     }
-    if binary.fill.0.is_some() || binary.fill.1.is_some() {
-        for (key, members) in &ones {
-            if !manys.contains_key(key) {
-                results.group(key, &[], members, notes)?;
-            }
+    for (at, series) in one.iter().enumerate() {
+        let group = keys.group_of(&series.labels);
+        groups.resize_with(keys.len(), Default::default);
+        groups[group].1.push(at);
+    }
+    for (_, ones) in &groups {
+        check_unique(one, ones, &keys, is_swapped, grid)?;
+    }
+    let fills = binary.fill.0.is_some() || binary.fill.1.is_some();
+    for (manys, ones) in &groups {
+        let is_matched = !manys.is_empty() && !ones.is_empty();
+        if is_matched && results.quick_group(&keys, manys, ones)? {
+            continue;
+        }
+        if is_matched || fills {
+            let member = manys.first().map(|at| &many[*at]);
+            let member = member.or_else(|| ones.first().map(|at| &one[*at]));
+            let member = member.expect("a group has a series");
+            let key = keys.labels_of(&member.labels);
+            results.group(&key, manys, ones, notes)?;
         }
     }
     results.series.retain(|series| !series.row.is_empty());
@@ -85,7 +96,7 @@ pub(super) fn matched(
 fn check_unique(
     one: &[Series],
     members: &[usize],
-    key: &Labels,
+    keys: &Keys<'_>,
     is_left: bool,
     grid: Grid,
 ) -> Result<(), QueryError> {
@@ -97,7 +108,7 @@ fn check_unique(
         if let (Some(first), Some(second)) = (present.next(), present.next()) {
             let side = if is_left { "left" } else { "right" };
             let (first, second) = (braced(&one[*second].labels), braced(&one[*first].labels));
-            let key = braced(key);
+            let key = braced(&keys.labels_of(&one[members[0]].labels));
             return Err(QueryError::execution(format!(
                 "found duplicate series for the match group {key} on the {side} hand-side of the operation: [{first}, {second}];many-to-many matching not allowed: matching labels must be unique on one side"
             )));
@@ -116,6 +127,55 @@ fn braced(labels: &Labels) -> String {
 }
 
 impl Results<'_> {
+    /// All steps of a group that has one series on the side of the one, where there are numbers only; false when it is
+    /// not so simple.
+    fn quick_group(
+        &mut self,
+        keys: &Keys<'_>,
+        many: &[usize],
+        one: &[usize],
+    ) -> Result<bool, QueryError> {
+        let is_one_to_one = self.binary.cardinality == Cardinality::OneToOne;
+        let [single] = one else {
+            return Ok(false);
+        };
+        let has_histograms = |series: &Series| !series.row.histograms.is_empty();
+        if self.binary.fill != (None, None)
+            || is_one_to_one && many.len() > 1
+            || has_histograms(&self.one[*single])
+            || many.iter().any(|at| has_histograms(&self.many[*at]))
+        {
+            return Ok(false);
+        }
+        self.env.check_stop()?;
+        let key = keys.labels_of(&self.one[*single].labels);
+        let is_swapped = self.binary.cardinality == Cardinality::OneToMany;
+        let of_floats = self.operation.of_floats();
+        let (manys, ones) = (self.many, self.one);
+        for at in many {
+            let result = self.result(&key, (Some(*at), Some(*single)))?;
+            let values = self.series[result].row.values.iter_mut();
+            let pairs = manys[*at].row.values.iter().zip(&ones[*single].row.values);
+            for (value, (point, other)) in values.zip(pairs) {
+                if is_stale(*point) || is_stale(*other) {
+                    continue;
+                }
+                let found = match is_swapped {
+                    true => of_floats(*other, *point),
+                    false => of_floats(*point, *other),
+                };
+                if is_stale(found) {
+                    continue;
+                }
+                if !is_stale(*value) {
+                    return Err(QueryError::execution(MUST_BE_UNIQUE));
+                }
+                *value = found;
+            }
+        }
+        Ok(true)
+    }
+
     /// All steps of the series that have a signature.
     fn group(
         &mut self,
@@ -184,7 +244,7 @@ impl Results<'_> {
         if row.has(step) {
             return Err(QueryError::execution(match self.binary.cardinality {
                 Cardinality::OneToOne => MUST_BE_EXPLICIT,
-                _ => "multiple matches for labels: grouping labels must ensure unique matches",
+                _ => MUST_BE_UNIQUE,
             }));
         }
         row.set(step, Some(result));
@@ -223,17 +283,18 @@ impl Results<'_> {
     }
 
     fn labels(&self, many: &Labels, one: &Labels) -> Labels {
-        let mut labels = LabelsBuilder::from_labels(many);
-        if self.operation.drops_name() {
-            labels.remove(METRIC_NAME);
+        let drops_name = self.operation.drops_name();
+        let matching = &self.binary.matching;
+        let is_one_to_one = self.binary.cardinality == Cardinality::OneToOne;
+        let kept = many.iter().filter(|(name, _)| {
+            let is_true = !(drops_name && is_metadata(name));
+            is_true && (!is_one_to_one || matching.lists(name) == matching.only)
+        });
+        let kept = Labels::from_sorted(kept);
+        if self.binary.include.is_empty() {
+            return kept;
         }
-        let Grouping {
-            only,
-            labels: listed,
-        } = &self.binary.matching;
-        if self.binary.cardinality == Cardinality::OneToOne {
-            labels.retain(|name| listed.iter().any(|other| **other == *name) == *only);
-        }
+        let mut labels = LabelsBuilder::from_labels(&kept);
         for name in &self.binary.include {
             match one.get(name) {
                 "" => labels.remove(name),

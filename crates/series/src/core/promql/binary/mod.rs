@@ -4,15 +4,12 @@ mod matching;
 mod operate;
 mod sets;
 
-use std::collections::HashMap;
-
 use self::operate::{Operation, scalar_operation};
 use super::annotations::Notes;
 use super::error::QueryError;
 use super::eval::Env;
-use super::row::{Grid, Series, Value};
-use super::syntax::{Binary, Grouping, Node, Operator};
-use crate::model::{Labels, METRIC_NAME};
+use super::row::{Grid, Value};
+use super::syntax::{Binary, Node, Operator};
 
 impl Env<'_> {
     pub(crate) fn binary(
@@ -55,32 +52,6 @@ impl Env<'_> {
         self.note(notes);
         Ok(value)
     }
-}
-
-/// The labels that two series must have in common to match.
-fn signature(labels: &Labels, matching: &Grouping) -> Labels {
-    let is_listed = |name: &str| {
-        matching
-            .labels
-            .binary_search_by(|other| (**other).cmp(name))
-            .is_ok()
-    };
-    Labels::from_sorted(labels.iter().filter(|(name, _)| match matching.only {
-        true => is_listed(name),
-        false => *name != METRIC_NAME && !is_listed(name),
-    }))
-}
-
-/// Series by signature.
-fn by_signature(series: &[Series], matching: &Grouping) -> HashMap<Labels, Vec<usize>> {
-    let mut groups: HashMap<Labels, Vec<usize>> = HashMap::new();
-    for (at, one) in series.iter().enumerate() {
-        groups
-            .entry(signature(&one.labels, matching))
-            .or_default()
-            .push(at);
-    }
-    groups
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use super::super::annotations::{self, Notes};
 use super::super::histogram::{FloatHistogram, Incompatible, Reconciled};
-use super::super::row::{Point, Series};
+use super::super::row::{Point, Series, absent};
 use super::super::syntax::{Operator, Position};
+use crate::model::is_stale;
 
 /// An operator where it stands.
 #[derive(Clone, Copy)]
@@ -39,7 +40,44 @@ pub(super) fn scalar_operation(operator: Operator, left: f64, right: f64) -> f64
     }
 }
 
+/// A number of two; absent where a comparison does not hold.
+pub(super) type OfTwo = fn(f64, f64) -> f64;
+
 impl Operation {
+    /// What becomes of two numbers.
+    pub(super) fn of_floats(&self) -> OfTwo {
+        fn kept(holds: bool, left: f64) -> f64 {
+            if holds { left } else { absent() }
+        }
+        fn told(holds: bool) -> f64 {
+            if holds { 1.0 } else { 0.0 }
+        }
+        match (self.operator, self.returns_bool) {
+            (Operator::Add, _) => |l, r| l + r,
+            (Operator::Sub, _) => |l, r| l - r,
+            (Operator::Mul, _) => |l, r| l * r,
+            (Operator::Div, _) => |l, r| l / r,
+            (Operator::Mod, _) => |l, r| l % r,
+            (Operator::Pow, _) => f64::powf,
+            (Operator::Atan2, _) => f64::atan2,
+            (Operator::Equal, false) => |l, r| kept(l == r, l),
+            (Operator::NotEqual, false) => |l, r| kept(l != r, l),
+            (Operator::Greater, false) => |l, r| kept(l > r, l),
+            (Operator::Less, false) => |l, r| kept(l < r, l),
+            (Operator::GreaterOrEqual, false) => |l, r| kept(l >= r, l),
+            (Operator::LessOrEqual, false) => |l, r| kept(l <= r, l),
+            (Operator::Equal, true) => |l, r| told(l == r),
+            (Operator::NotEqual, true) => |l, r| told(l != r),
+            (Operator::Greater, true) => |l, r| told(l > r),
+            (Operator::Less, true) => |l, r| told(l < r),
+            (Operator::GreaterOrEqual, true) => |l, r| told(l >= r),
+            (Operator::LessOrEqual, true) => |l, r| told(l <= r),
+            (Operator::And | Operator::Or | Operator::Unless, _) => {
+                unreachable!("sets are not computed with")
+            }
+        }
+    }
+
     /// Whether the result is another quantity than that the name is of.
     pub(super) fn drops_name(&self) -> bool {
         !self.operator.is_comparison()
@@ -130,20 +168,37 @@ impl Operation {
         swapped: bool,
         notes: &mut Notes,
     ) -> Vec<Series> {
+        let of_floats = self.of_floats();
+        let keeps_sample = self.operator.is_comparison() && !self.returns_bool;
         for one in &mut series {
+            one.drop_name |= self.drops_name() || self.returns_bool;
+            if one.row.histograms.is_empty() {
+                for (value, scalar) in one.row.values.iter_mut().zip(scalars) {
+                    if is_stale(*value) {
+                        continue;
+                    }
+                    let result = match swapped {
+                        true => of_floats(*scalar, *value),
+                        false => of_floats(*value, *scalar),
+                    };
+                    // A comparison that holds keeps the series' sample, on whichever side it stands.
+                    if !keeps_sample || is_stale(result) {
+                        *value = result;
+                    }
+                }
+                continue;
+            }
             one.row.map(|step, point| {
                 let scalar = Point::Float(scalars[step]);
                 let result = match swapped {
                     true => self.points(&scalar, &point, notes),
                     false => self.points(&point, &scalar, notes),
                 };
-                // A comparison that holds keeps the series' sample, on whichever side it stands.
-                match self.operator.is_comparison() && !self.returns_bool {
+                match keeps_sample {
                     true => result.map(|_| point),
                     false => result,
                 }
             });
-            one.drop_name |= self.drops_name() || self.returns_bool;
         }
         series.retain(|one| !one.row.is_empty());
         series

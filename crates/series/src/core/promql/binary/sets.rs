@@ -1,13 +1,42 @@
 //! `and`, `or`, `unless`.
 
-use super::super::row::{Grid, Series};
+use super::super::keys::Keys;
+use super::super::row::{Grid, Row, Series, absent};
 use super::super::syntax::Grouping;
-use super::{by_signature, signature};
 
-/// For each step, whether one of these series has a sample.
-fn presence(series: &[Series], members: &[usize], grid: Grid) -> Vec<bool> {
-    let present = |step| members.iter().any(|at| series[*at].row.has(step));
-    (0..grid.count).map(present).collect()
+/// For each group of series, at which steps one of them has a sample.
+struct Presence<'a> {
+    keys: Keys<'a>,
+    steps: Vec<Vec<bool>>,
+}
+
+impl<'a> Presence<'a> {
+    fn of(series: &[Series], matching: &'a Grouping, grid: Grid) -> Self {
+        let mut keys = Keys::new(matching);
+        let mut steps: Vec<Vec<bool>> = Vec::new();
+        for one in series {
+            let group = keys.group_of(&one.labels);
+            if group == steps.len() {
+                steps.push(vec![false; grid.count]);
+            }
+            for (step, present) in steps[group].iter_mut().enumerate() {
+                *present |= one.row.has(step);
+            }
+        }
+        Self { keys, steps }
+    }
+}
+
+/// Takes samples out of a row.
+fn keep(row: &mut Row, keeps: impl Fn(usize) -> bool) {
+    for (step, value) in row.values.iter_mut().enumerate() {
+        *value = if keeps(step) { *value } else { absent() };
+    }
+    for (step, histogram) in row.histograms.iter_mut().enumerate() {
+        if !keeps(step) {
+            *histogram = None;
+        }
+    }
 }
 
 /// Keeps the samples of the left that the right has a match for, or those it has none for.
@@ -18,18 +47,13 @@ pub(super) fn and(
     grid: Grid,
     wants_match: bool,
 ) -> Vec<Series> {
-    let groups = by_signature(right, matching);
-    let presence = groups
-        .into_iter()
-        .map(|(key, members)| (key, presence(right, &members, grid)));
-    let presence: std::collections::HashMap<_, _> = presence.collect();
-    let none = vec![false; grid.count];
+    let mut presence = Presence::of(right, matching, grid);
     for one in &mut left {
-        let present = presence
-            .get(&signature(&one.labels, matching))
-            .unwrap_or(&none);
-        one.row
-            .map(|step, point| (present[step] == wants_match).then_some(point));
+        let group = presence.keys.group_of(&one.labels);
+        match presence.steps.get(group) {
+            Some(present) => keep(&mut one.row, |step| present[step] == wants_match),
+            None => keep(&mut one.row, |_| !wants_match),
+        }
     }
     left.retain(|one| !one.row.is_empty());
     left

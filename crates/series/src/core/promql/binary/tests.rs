@@ -1,20 +1,16 @@
 //! Signatures, and numbers with numbers.
 
+use super::super::keys::Keys;
 use super::super::syntax::{Grouping, Operator};
 use super::operate::scalar_operation;
-use super::signature;
 use crate::model::Labels;
 
 #[test]
 fn a_signature_leaves_the_name_out_unless_asked_for_it() {
     let labels = Labels::new([("__name__", "x"), ("a", "1"), ("b", "2")]);
     let of = |only, name: &str| {
-        let labels_listed = vec![name.into()];
-        let matching = Grouping {
-            only,
-            labels: labels_listed,
-        };
-        signature(&labels, &matching).to_string()
+        let matching = Grouping::new(only, vec![name.into()]);
+        Keys::new(&matching).labels_of(&labels).to_string()
     };
     assert_eq!(of(false, "a"), "{b=\"2\"}");
     assert_eq!(of(true, "a"), "{a=\"1\"}");

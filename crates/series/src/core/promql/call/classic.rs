@@ -10,20 +10,11 @@ pub(super) struct ClassicBucket {
 /// What is below is rounding, not a count that fell.
 const PRECISION: f64 = 1e-12;
 
-/// Sorts buckets and adds those of the same bound; nothing unless the last one is +Inf.
-fn prepared(mut buckets: Vec<ClassicBucket>) -> Option<Vec<ClassicBucket>> {
-    buckets.sort_by(|a, b| a.upper.total_cmp(&b.upper));
-    if buckets.last()?.upper != f64::INFINITY {
-        return None;
-    }
-    let mut merged: Vec<ClassicBucket> = Vec::with_capacity(buckets.len());
-    for bucket in buckets {
-        match merged.last_mut() {
-            Some(last) if last.upper == bucket.upper => last.count += bucket.count,
-            _ => merged.push(bucket),
-        }
-    }
-    Some(merged)
+/// Whether the last bucket has all observations.
+fn is_complete(buckets: &[ClassicBucket]) -> bool {
+    buckets
+        .last()
+        .is_some_and(|last| last.upper == f64::INFINITY)
 }
 
 /// Makes counts ascend; true when more than rounding had to be mended.
@@ -48,8 +39,9 @@ fn mend(buckets: &mut [ClassicBucket]) -> bool {
     forced
 }
 
-/// The value below which a share of the observations lies, and whether counts had to be made to ascend.
-pub(super) fn quantile(q: f64, buckets: Vec<ClassicBucket>) -> (f64, bool) {
+/// The value below which a share of the observations lies, and whether counts had to be made to ascend. Buckets are
+/// sorted, each bound is there once.
+pub(super) fn quantile(q: f64, buckets: &mut [ClassicBucket]) -> (f64, bool) {
     if q.is_nan() {
         return (f64::NAN, false);
     }
@@ -59,10 +51,10 @@ pub(super) fn quantile(q: f64, buckets: Vec<ClassicBucket>) -> (f64, bool) {
     if q > 1.0 {
         return (f64::INFINITY, false);
     }
-    let Some(mut buckets) = prepared(buckets) else {
+    if !is_complete(buckets) {
         return (f64::NAN, false);
-    };
-    let forced = mend(&mut buckets);
+    }
+    let forced = mend(buckets);
     let observations = buckets[buckets.len() - 1].count;
     if buckets.len() < 2 || observations == 0.0 || observations.is_nan() {
         return (f64::NAN, false);
@@ -86,10 +78,10 @@ pub(super) fn quantile(q: f64, buckets: Vec<ClassicBucket>) -> (f64, bool) {
 }
 
 /// The share of the observations that lies between two values.
-pub(super) fn fraction(lower: f64, upper: f64, buckets: Vec<ClassicBucket>) -> f64 {
-    let Some(buckets) = prepared(buckets) else {
+pub(super) fn fraction(lower: f64, upper: f64, buckets: &[ClassicBucket]) -> f64 {
+    if !is_complete(buckets) {
         return f64::NAN;
-    };
+    }
     let all = buckets[buckets.len() - 1].count;
     if all == 0.0 || lower.is_nan() || upper.is_nan() {
         return f64::NAN;

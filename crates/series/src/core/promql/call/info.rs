@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::super::error::QueryError;
 use super::super::eval::{Collected, Env};
+use super::super::matcher::LabelMatcher;
 use super::super::row::{Grid, Row, Series};
-use super::super::source::LabelMatcher;
-use super::super::syntax::{Call, Part, Reach, Selector};
+use super::super::syntax::{Call, Extension, Part, Reach, Selector};
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher};
 
 /// Where a target's description is, unless the call says otherwise.
@@ -32,17 +32,27 @@ impl Env<'_> {
                 None => Vec::new(),
             };
         let is_name = |matcher: &LabelMatcher| *matcher.matcher().name == *METRIC_NAME;
-        if !matchers.iter().any(is_name) {
-            let (name, op, value) = (METRIC_NAME.into(), MatchOp::Equal, TARGET_INFO.into());
+        let says_which = |matcher: &LabelMatcher| {
+            let op = matcher.matcher().op;
+            is_name(matcher) && matches!(op, MatchOp::Equal | MatchOp::Matches)
+        };
+        if !matchers.iter().any(says_which) {
+            // Names that are not meant leave all the others that describe something.
+            let (op, value) = match matchers.iter().any(is_name) {
+                true => (MatchOp::Matches, ".+_info"),
+                false => (MatchOp::Equal, TARGET_INFO),
+            };
+            let (name, value) = (METRIC_NAME.into(), value.into());
             matchers.push(LabelMatcher::new(Matcher { name, op, value })?);
         }
         let selector = Selector {
             matchers,
             reach: Reach::default(),
+            name: None,
+            extension: Extension::None,
+            compares_resets: false,
         };
-        // Their times are wanted, not their values: of several descriptions the newest is true.
-        let parts = self.stream_selector(&selector, grid, true, &Collected::default)?;
-        let infos: Vec<Series> = parts.into_iter().flat_map(|part| part.series).collect();
+        let infos = self.infos(&selector, grid)?;
         let mut by_identity: HashMap<Labels, Vec<&Series>> = HashMap::new();
         for info in &infos {
             by_identity
@@ -66,9 +76,10 @@ impl Env<'_> {
                 .iter()
                 .all(|matcher| matcher.matches(one.labels.metric()));
             let none = Vec::new();
-            let infos = match is_info {
+            let identity = identity(&one.labels);
+            let infos = match is_info || identity.is_empty() {
                 true => &none,
-                false => by_identity.get(&identity(&one.labels)).unwrap_or(&none),
+                false => by_identity.get(&identity).unwrap_or(&none),
             };
             for step in (0..grid.count).filter(|step| one.row.has(*step)) {
                 let labels = match is_info {
@@ -81,6 +92,20 @@ impl Env<'_> {
             }
         }
         Ok(enriched.series)
+    }
+
+    /// The descriptions. Their times are wanted, not their values: of several the newest is true.
+    fn infos(&self, selector: &Selector, grid: Grid) -> Result<Vec<Series>, QueryError> {
+        let collected = |wants_time| {
+            let parts = self.stream_selector(selector, grid, wants_time, &Collected::default)?;
+            let series = parts.into_iter().flat_map(|part| part.series);
+            Ok::<Vec<Series>, QueryError>(series.collect())
+        };
+        let is_histogram = |one: &Series| one.row.histograms.iter().any(Option::is_some);
+        match collected(false)?.iter().any(is_histogram) {
+            true => Err(QueryError::execution("info sample should be float")),
+            false => collected(true),
+        }
     }
 }
 

@@ -3,8 +3,8 @@
 use super::super::answer::merged;
 use super::super::error::QueryError;
 use super::super::eval::Env;
+use super::super::matcher::anchored;
 use super::super::row::{Grid, Series, Value};
-use super::super::source::anchored;
 use super::super::syntax::Node;
 use crate::model::{LabelsBuilder, METRIC_NAME};
 

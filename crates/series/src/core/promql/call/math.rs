@@ -13,7 +13,7 @@ type OfHistogram = fn(&FloatHistogram) -> f64;
 
 impl Env<'_> {
     pub(super) fn sample_call(&self, call: &Call, grid: Grid) -> Result<Vec<Series>, QueryError> {
-        let name = call.function;
+        let name = call.name();
         if let Some(function) = of_histogram(name) {
             return self.each(call, grid, |_, point| match point {
                 Point::Histogram(histogram) => Some(function(&histogram)),

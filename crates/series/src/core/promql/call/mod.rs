@@ -10,8 +10,8 @@ mod time;
 
 use super::error::QueryError;
 use super::eval::{Collected, Consumer, Env, Incoming};
+use super::matcher::LabelMatcher;
 use super::row::{Grid, Point, Row, Series, Value};
-use super::source::LabelMatcher;
 use super::syntax::{Call, Kind, Node, Part};
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp};
 
@@ -22,7 +22,7 @@ impl Env<'_> {
             .iter()
             .any(|argument| argument.kind() == Kind::Matrix)
         {
-            return match call.function {
+            return match call.name() {
                 "absent_over_time" => self.absent(call, node, grid).map(Value::Vector),
                 _ => self.collected(node, grid).map(Value::Vector),
             };
@@ -30,7 +30,7 @@ impl Env<'_> {
         if node.kind() == Kind::Scalar {
             return self.scalar_call(call, grid).map(Value::Scalar);
         }
-        Ok(Value::Vector(match call.function {
+        Ok(Value::Vector(match call.name() {
             "absent" => self.absent(call, &arguments[0], grid)?,
             "vector" => vec![Series {
                 labels: Labels::default(),
@@ -60,7 +60,7 @@ impl Env<'_> {
     fn scalar_call(&self, call: &Call, grid: Grid) -> Result<Vec<f64>, QueryError> {
         let constant = |value: f64| Ok(vec![value; grid.count]);
         let query = self.query;
-        match call.function {
+        match call.name() {
             "pi" => constant(std::f64::consts::PI),
             "time" => Ok((0..grid.count)
                 .map(|step| grid.time(step) as f64 / 1000.0)
@@ -75,7 +75,7 @@ impl Env<'_> {
                 let pick = |(left, right): (f64, f64)| {
                     if left.is_nan() || right.is_nan() {
                         f64::NAN
-                    } else if call.function == "max_of" {
+                    } else if call.name() == "max_of" {
                         left.max(right)
                     } else {
                         left.min(right)
@@ -115,10 +115,10 @@ impl Env<'_> {
 
     /// 1 at the steps where no series has a sample.
     fn absent(&self, call: &Call, rows: &Node, grid: Grid) -> Result<Vec<Series>, QueryError> {
-        let seen = match call.function {
+        let seen = match call.name() {
             "absent_over_time" => {
                 let parts = self.stream_range(call, grid, &|| Seen::new(grid));
-                parts.ok_or_else(|| unknown(call.function))??
+                parts.ok_or_else(|| unknown(call.name()))??
             }
             _ => self.stream(rows, grid, || Seen::new(grid))?,
         };

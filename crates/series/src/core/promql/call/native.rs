@@ -1,14 +1,15 @@
 //! Quantiles and fractions of histograms, native or classic.
 
-use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use super::super::annotations::{self, Notes, for_metric};
 use super::super::error::QueryError;
 use super::super::eval::Env;
 use super::super::histogram::{FloatHistogram, NotNumbers};
+use super::super::keys::Keys;
 use super::super::number;
 use super::super::row::{Grid, Point, Row, Series};
-use super::super::syntax::{Node, Position};
+use super::super::syntax::{Grouping, Node, Position};
 use super::classic::{self, ClassicBucket};
 use crate::model::{Labels, LabelsBuilder};
 
@@ -34,7 +35,7 @@ trait Question {
     fn classic(
         &self,
         step: usize,
-        buckets: Vec<ClassicBucket>,
+        buckets: &mut [ClassicBucket],
         metric: &str,
         notes: &mut Notes,
     ) -> f64;
@@ -77,7 +78,7 @@ impl Question for Quantile<'_> {
     fn classic(
         &self,
         step: usize,
-        buckets: Vec<ClassicBucket>,
+        buckets: &mut [ClassicBucket],
         metric: &str,
         notes: &mut Notes,
     ) -> f64 {
@@ -105,7 +106,7 @@ impl Question for Fraction {
         histogram.fraction(self.lower[step], self.upper[step])
     }
 
-    fn classic(&self, step: usize, buckets: Vec<ClassicBucket>, _: &str, _: &mut Notes) -> f64 {
+    fn classic(&self, step: usize, buckets: &mut [ClassicBucket], _: &str, _: &mut Notes) -> f64 {
         classic::fraction(self.lower[step], self.upper[step], buckets)
     }
 }
@@ -174,11 +175,17 @@ impl Env<'_> {
         let series = self.vector(argument, grid)?;
         let mut notes = Notes::default();
         let mut result = Vec::new();
+        let mut buckets = Vec::new();
         for group in groups(&series, argument, &mut notes) {
             self.check_stop()?;
             let mut row = Row::absent(grid.count);
             for step in 0..grid.count {
-                let value = answer(&group, &series, step, argument, question, &mut notes);
+                let asked = Asked {
+                    group: &group,
+                    series: &series,
+                    step,
+                };
+                let value = asked.answer(argument, question, &mut buckets, &mut notes);
                 row.set(step, value.map(Point::Float));
             }
             if !row.is_empty() {
@@ -195,78 +202,93 @@ impl Env<'_> {
     }
 }
 
-fn answer(
-    group: &Group,
-    series: &[Series],
+/// A group at a step.
+struct Asked<'a> {
+    group: &'a Group,
+    series: &'a [Series],
     step: usize,
-    argument: &Node,
-    question: &dyn Question,
-    notes: &mut Notes,
-) -> Option<f64> {
-    let metric = group.labels.metric();
-    let mut natives = group
-        .natives
-        .iter()
-        .filter_map(|at| series[*at].row.histogram(step));
-    let native = natives.next();
-    let buckets = group.buckets.iter().filter_map(|(upper, at)| {
-        let count = series[*at].row.float(step)?;
-        Some(ClassicBucket {
-            upper: *upper,
-            count,
-        })
-    });
-    let buckets: Vec<ClassicBucket> = buckets.collect();
-    match (native, buckets.is_empty()) {
-        (Some(_), false) => {
-            let text = "vector contains a mix of classic and native histograms";
-            notes.warn(argument.position, for_metric(text, metric));
-            None
+}
+
+impl Asked<'_> {
+    /// `buckets` is memory that is used again.
+    fn answer(
+        &self,
+        argument: &Node,
+        question: &dyn Question,
+        buckets: &mut Vec<ClassicBucket>,
+        notes: &mut Notes,
+    ) -> Option<f64> {
+        let (group, step) = (self.group, self.step);
+        let metric = group.labels.metric();
+        let mut natives = group.natives.iter();
+        let native = natives.find_map(|at| self.series[*at].row.histogram(step));
+        buckets.clear();
+        for (upper, at) in &group.buckets {
+            let Some(count) = self.series[*at].row.float(step) else {
+                continue;
+            };
+            match buckets.last_mut() {
+                Some(last) if last.upper == *upper => last.count += count,
+                _ => buckets.push(ClassicBucket {
+                    upper: *upper,
+                    count,
+                }),
+            }
         }
-        (Some(histogram), true) => Some(question.native(step, histogram, metric, notes)),
-        (None, false) => Some(question.classic(step, buckets, metric, notes)),
-        (None, true) => None,
+        match (native, buckets.is_empty()) {
+            (Some(_), false) => {
+                let text = "vector contains a mix of classic and native histograms";
+                notes.warn(argument.position, for_metric(text, metric));
+                None
+            }
+            (Some(histogram), true) => Some(question.native(step, histogram, metric, notes)),
+            (None, false) => Some(question.classic(step, buckets, metric, notes)),
+            (None, true) => None,
+        }
     }
 }
 
-/// Groups under way.
-#[derive(Default)]
-struct Groups {
-    by_labels: HashMap<Labels, usize>,
-    groups: Vec<Group>,
-}
+/// All labels but that of the bound.
+static WITHOUT_BOUND: LazyLock<Grouping> =
+    LazyLock::new(|| Grouping::new(false, vec![BUCKET.into()]));
 
-impl Groups {
-    fn of(&mut self, labels: Labels) -> &mut Group {
-        let next = self.groups.len();
-        let at = *self.by_labels.entry(labels.clone()).or_insert(next);
-        if at == next {
-            self.groups.push(Group {
-                labels,
+/// Series by their labels without `le`, the buckets of each by their bounds.
+fn groups(series: &[Series], argument: &Node, notes: &mut Notes) -> Vec<Group> {
+    let mut keys = Keys::with_names(&WITHOUT_BOUND);
+    // Native histograms may have the label, too, as any other.
+    let mut odd = Vec::new();
+    let mut groups: Vec<Group> = Vec::new();
+    let mut find = |labels: &Labels, groups: &mut Vec<Group>| {
+        let at = keys.group_of(labels);
+        if at == groups.len() {
+            groups.push(Group {
+                labels: keys.labels_of(labels),
                 ..Group::default()
             });
         }
-        &mut self.groups[at]
-    }
-}
-
-/// Series by their labels without `le`.
-fn groups(series: &[Series], argument: &Node, notes: &mut Notes) -> Vec<Group> {
-    let mut groups = Groups::default();
+        at
+    };
     for (at, one) in series.iter().enumerate() {
         let has_floats = (0..one.row.values.len()).any(|step| one.row.float(step).is_some());
+        let bound = one.labels.get(BUCKET);
         if one.row.histograms.iter().any(Option::is_some) {
-            groups.of(one.labels.clone()).natives.push(at);
+            if bound.is_empty() {
+                let group = find(&one.labels, &mut groups);
+                groups[group].natives.push(at);
+            } else {
+                odd.push(Group {
+                    labels: one.labels.clone(),
+                    natives: vec![at],
+                    buckets: Vec::new(),
+                });
+            }
         }
         if !has_floats {
             continue;
         }
-        let bound = one.labels.get(BUCKET);
         if let Some(upper) = number::parse(bound) {
-            let labels = LabelsBuilder::from_labels(&one.labels)
-                .remove(BUCKET)
-                .build();
-            groups.of(labels).buckets.push((upper, at));
+            let group = find(&one.labels, &mut groups);
+            groups[group].buckets.push((upper, at));
         } else {
             let metric = one.labels.metric();
             let text =
@@ -274,5 +296,9 @@ fn groups(series: &[Series], argument: &Node, notes: &mut Notes) -> Vec<Group> {
             notes.warn(argument.position, for_metric(&text, metric));
         }
     }
-    groups.groups
+    for group in &mut groups {
+        group.buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    groups.append(&mut odd);
+    groups
 }

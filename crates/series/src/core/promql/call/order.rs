@@ -10,10 +10,16 @@ use super::super::syntax::Call;
 impl Env<'_> {
     pub(super) fn sorted(&self, call: &Call, grid: Grid) -> Result<Vec<Series>, QueryError> {
         let mut series = self.vector(&call.arguments[0], grid)?;
+        let is_by_label = call.name().starts_with("sort_by_label");
+        if !is_by_label {
+            // What has no order among numbers is left out.
+            series.iter_mut().for_each(|one| one.row.histograms.clear());
+            series.retain(|one| !one.row.is_empty());
+        }
         if grid.count != 1 {
             return Ok(series);
         }
-        let is_descending = call.function.ends_with("_desc");
+        let is_descending = call.name().ends_with("_desc");
         let turned = |order: Ordering| {
             if is_descending {
                 order.reverse()
@@ -21,7 +27,7 @@ impl Env<'_> {
                 order
             }
         };
-        if call.function.starts_with("sort_by_label") {
+        if is_by_label {
             let names = call.arguments[1..].iter().map(|node| self.text(node, grid));
             let names: Vec<String> = names.collect::<Result<_, _>>()?;
             series.sort_by(|a, b| {
@@ -33,7 +39,6 @@ impl Env<'_> {
             });
             return Ok(series);
         }
-        series.retain(|one| one.row.float(0).is_some());
         series.sort_by(|a, b| {
             let (a, b) = (a.row.values[0], b.row.values[0]);
             let order = turned(a.partial_cmp(&b).unwrap_or(Ordering::Equal));

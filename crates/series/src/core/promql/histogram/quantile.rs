@@ -1,5 +1,6 @@
 //! Estimates from buckets: quantiles, fractions, variance.
 
+use super::super::kahan::Sum;
 use super::{Bucket, FloatHistogram};
 
 /// What a quantile says about its histogram.
@@ -165,7 +166,7 @@ impl FloatHistogram {
     /// no end.
     pub(crate) fn variance(&self) -> f64 {
         let mean = self.sum / self.count;
-        let (mut variance, mut compensation) = (0.0, 0.0);
+        let mut variance = Sum::EMPTY;
         for bucket in self.buckets() {
             let middle = if bucket.lower <= 0.0 && bucket.upper >= 0.0 && !self.is_custom() {
                 0.0
@@ -176,12 +177,8 @@ impl FloatHistogram {
                 if bucket.upper < 0.0 { -middle } else { middle }
             };
             let delta = middle - mean;
-            super::super::kahan::add(
-                bucket.count * delta * delta,
-                &mut variance,
-                &mut compensation,
-            );
+            variance = variance.plus(bucket.count * delta * delta);
         }
-        (variance + compensation) / self.count
+        variance.value() / self.count
     }
 }

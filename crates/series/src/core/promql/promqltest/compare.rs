@@ -9,7 +9,7 @@ use super::super::number::plain;
 use super::super::{Answer, FloatHistogram, SampleValue, SeriesPoints};
 use super::notation::Item;
 use super::script::{Eval, Moments};
-use crate::model::{CounterReset, Labels, TimeMs, is_stale};
+use crate::model::{Labels, TimeMs, is_stale};
 
 /// How far two values may be apart, in relation to them.
 const TOLERANCE: f64 = 1e-6;
@@ -54,6 +54,12 @@ fn says(message: &Message, text: &str) -> Result<bool, String> {
             Ok(regex.is_match(text))
         }
     }
+}
+
+/// Whether an annotation is the expected one, with its place in the query or without it.
+fn notes(message: &Message, text: &str) -> Result<bool, String> {
+    let without_place = text.rsplit_once(" (").map_or(text, |(text, _)| text);
+    Ok(says(message, text)? || says(message, without_place)?)
 }
 
 pub(super) fn check_failure(eval: &Eval, error: &str) -> Result<(), String> {
@@ -109,7 +115,7 @@ fn check_texts(what: &str, wanted: &[&Message], texts: &[String]) -> Result<(), 
     }
     for message in wanted {
         let found: Result<Vec<bool>, String> =
-            texts.iter().map(|text| says(message, text)).collect();
+            texts.iter().map(|text| notes(message, text)).collect();
         if !found?.contains(&true) {
             let wanted = message.as_ref().map_or("any", |(_, text)| text);
             return Err(format!("expected the {what} {wanted:?}, got {texts:?}"));
@@ -117,7 +123,7 @@ fn check_texts(what: &str, wanted: &[&Message], texts: &[String]) -> Result<(), 
     }
     for text in texts {
         let found: Result<Vec<bool>, String> =
-            wanted.iter().map(|message| says(message, text)).collect();
+            wanted.iter().map(|message| notes(message, text)).collect();
         if !found?.contains(&true) {
             return Err(format!("unexpected {what} {text:?}"));
         }
@@ -153,15 +159,13 @@ fn is_near_histogram(wanted: &FloatHistogram, got: &FloatHistogram) -> bool {
         && wanted.custom_bounds == got.custom_bounds
         && sides(&wanted.positive, &got.positive)
         && sides(&wanted.negative, &got.negative)
-        && (wanted.counter_reset == CounterReset::Unknown
-            || wanted.counter_reset == got.counter_reset)
 }
 
 fn shown(item: &Item) -> String {
     match item {
         Item::Missing => "_".to_owned(),
         Item::Float(value) => plain(*value),
-        Item::Histogram(histogram) => format!(
+        Item::Histogram(histogram, _) => format!(
             "{histogram} (schema {}, {:?})",
             histogram.schema, histogram.counter_reset
         ),
@@ -172,7 +176,10 @@ fn check_item(labels: &Labels, wanted: &Item, got: &Item, at: TimeMs) -> Result<
     let same = match (wanted, got) {
         (Item::Missing, Item::Missing) => true,
         (Item::Float(wanted), Item::Float(got)) => is_near(*wanted, *got),
-        (Item::Histogram(wanted), Item::Histogram(got)) => is_near_histogram(wanted, got),
+        (Item::Histogram(wanted, says_reset), Item::Histogram(got, _)) => {
+            let same_reset = wanted.counter_reset == got.counter_reset;
+            is_near_histogram(wanted, got) && (same_reset || !says_reset)
+        }
         _ => false,
     };
     match same {
@@ -193,7 +200,7 @@ fn by_labels(answer: &Answer) -> Result<HashMap<&Labels, HashMap<TimeMs, Item>>,
             for sample in samples {
                 let item = match &sample.value {
                     SampleValue::Float(value) => Item::Float(*value),
-                    SampleValue::Histogram(histogram) => Item::Histogram(histogram.clone()),
+                    SampleValue::Histogram(histogram) => Item::Histogram(histogram.clone(), false),
                 };
                 all.entry(&sample.labels)
                     .or_default()
@@ -216,7 +223,7 @@ fn by_labels(answer: &Answer) -> Result<HashMap<&Labels, HashMap<TimeMs, Item>>,
                 items.extend(
                     histograms
                         .iter()
-                        .map(|(time, value)| (*time, Item::Histogram(value.clone()))),
+                        .map(|(time, value)| (*time, Item::Histogram(value.clone(), false))),
                 );
             }
         }

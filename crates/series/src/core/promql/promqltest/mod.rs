@@ -4,6 +4,7 @@ mod compare;
 mod nhcb;
 mod notation;
 mod script;
+mod starts;
 
 use self::compare::{Expectation, check_annotations, check_failure, check_result};
 use self::notation::{Item, Line};
@@ -80,6 +81,7 @@ fn execute(
             if *with_nhcb {
                 nhcb::load(source, *step_ms, lines);
             }
+            source.mark_resets();
         }
         Command::Eval(eval) => {
             evaluate(eval, source, options)?;
@@ -95,8 +97,12 @@ fn load(source: &mut MemorySource, step_ms: i64, lines: &[Line]) {
             let time = at as i64 * step_ms;
             match item {
                 Item::Missing => {}
-                Item::Float(value) => source.add(&line.labels, time, *value),
-                Item::Histogram(histogram) => {
+                Item::Float(value) => {
+                    let start = line.starts.get(at).copied().flatten();
+                    let start = start.map_or(0, |offset| time + offset);
+                    source.add_started(&line.labels, time, *value, start);
+                }
+                Item::Histogram(histogram, _) => {
                     source.add_histogram(&line.labels, time, histogram.clone());
                 }
             }

@@ -11,15 +11,20 @@ use crate::model::{CounterReset, Labels, LabelsBuilder, METRIC_NAME, STALE_NAN_B
 pub(super) struct Line {
     pub labels: Labels,
     pub items: Vec<Item>,
+    /// How far from each item counting towards it began, in milliseconds; empty where nothing is said.
+    pub starts: Vec<Option<i64>>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) enum Item {
     Missing,
     Float(f64),
-    Histogram(Arc<FloatHistogram>),
+    /// A histogram, and whether it was written what it says of resets.
+    Histogram(Arc<FloatHistogram>, bool),
 }
 
+/// What a histogram says of resets.
+const HINT: &str = "counter_reset_hint";
 /// Repetitions are bounded, as a file may come from anywhere.
 const ITEMS_MAX: usize = 1_000_000;
 
@@ -39,7 +44,12 @@ pub(super) fn parse(line: &str) -> Result<Line, String> {
         rest = value(rest, &mut items)?.trim_start();
     }
     let labels = labels.build();
-    Ok(Line { labels, items })
+    let starts = Vec::new();
+    Ok(Line {
+        labels,
+        items,
+        starts,
+    })
 }
 
 /// Where a quoted string that begins a text ends.
@@ -148,7 +158,7 @@ fn extend(items: &mut Vec<Item>, more: impl ExactSizeIterator<Item = Item>) -> R
 }
 
 /// `x10`.
-fn repetitions(text: &str) -> Result<usize, String> {
+pub(super) fn repetitions(text: &str) -> Result<usize, String> {
     let count = text.strip_prefix('x').and_then(|count| count.parse().ok());
     let count = count.filter(|count: &usize| *count < ITEMS_MAX);
     count.ok_or_else(|| format!("{text:?} is no repetition, expected for example \"x10\""))
@@ -172,9 +182,15 @@ fn leading_number(text: &str) -> Option<(f64, &str)> {
 
 /// `{{…}}`, `{{…}}x3`, `{{…}}+{{…}}x3`, `{{…}}-{{…}}x3`.
 fn histograms<'a>(text: &'a str, items: &mut Vec<Item>) -> Result<&'a str, String> {
+    let mut says_reset = text
+        .split_once("}}")
+        .is_some_and(|(inside, _)| inside.contains(HINT));
     let (first, mut rest) = histogram(text)?;
     let mut step = None;
     if let Some(sign) = rest.chars().next().filter(|c| matches!(c, '+' | '-')) {
+        says_reset = rest
+            .split_once("}}")
+            .is_some_and(|(inside, _)| inside.contains(HINT));
         let (increment, after) = histogram(&rest[1..])?;
         step = Some((sign, increment));
         rest = after;
@@ -190,19 +206,17 @@ fn histograms<'a>(text: &'a str, items: &mut Vec<Item>) -> Result<&'a str, Strin
     for at in 0..=count {
         extend(
             items,
-            std::iter::once(Item::Histogram(Arc::new(next.clone()))),
+            std::iter::once(Item::Histogram(Arc::new(next.clone()), says_reset)),
         )?;
         if at < count
             && let Some((sign, increment)) = &step
         {
-            let hint = next.counter_reset;
             let added = if *sign == '+' {
                 next.add(increment)
             } else {
                 next.subtract(increment)
             };
             added.map_err(|_| "histograms of different kinds cannot be added".to_owned())?;
-            next.counter_reset = hint;
         }
     }
     Ok(rest)
@@ -248,7 +262,7 @@ fn histogram(text: &str) -> Result<(FloatHistogram, &str), String> {
             "n_buckets" => buckets[1] = list()?,
             "offset" => offsets[0] = value.parse().map_err(|_| wrong())?,
             "n_offset" => offsets[1] = value.parse().map_err(|_| wrong())?,
-            "counter_reset_hint" => {
+            HINT => {
                 histogram.counter_reset = match value {
                     "unknown" => CounterReset::Unknown,
                     "reset" => CounterReset::Reset,

@@ -6,6 +6,7 @@ use super::super::number::{self, duration_ms};
 use super::super::syntax::unquote_literal;
 use super::compare::Expectation;
 use super::notation::{self, Line};
+use super::starts;
 use crate::model::TimeMs;
 
 pub(super) enum Command {
@@ -75,14 +76,11 @@ fn command(head: &str, body: &[&str]) -> Result<Command, String> {
     let (word, rest) = head.split_once(char::is_whitespace).unwrap_or((head, ""));
     match word {
         "clear" => Ok(Command::Clear),
-        "load" | "load_with_nhcb" => {
-            let lines: Result<_, _> = body.iter().map(|line| notation::parse(line)).collect();
-            Ok(Command::Load {
-                step_ms: duration(rest)?,
-                lines: lines?,
-                with_nhcb: word == "load_with_nhcb",
-            })
-        }
+        "load" | "load_with_nhcb" => Ok(Command::Load {
+            step_ms: duration(rest)?,
+            lines: starts::lines(body)?,
+            with_nhcb: word == "load_with_nhcb",
+        }),
         _ if word == "eval" || word.starts_with("eval_") => eval(word, rest.trim(), body),
         _ => Err(format!("unknown command {word:?}")),
     }

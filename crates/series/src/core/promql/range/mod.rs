@@ -1,11 +1,15 @@
 //! Functions of ranges: two indices advance over a series' samples, so that every step gets its window as slices.
 
+mod blocks;
+mod extended;
+mod floats;
 mod over_time;
 mod rates;
 mod regression;
 
 use std::sync::Arc;
 
+use self::floats::OfFloats;
 use super::annotations::{self, Notes};
 use super::error::QueryError;
 use super::eval::{Consumer, Env, Incoming, Scratch};
@@ -13,8 +17,8 @@ use super::histogram::FloatHistogram;
 use super::row::{Grid, Point, Row};
 use super::select::range_argument;
 use super::source::Columns;
-use super::syntax::{Call, Kind, Node, Part, Position, Reach};
-use crate::model::{Labels, TimeMs};
+use super::syntax::{Call, Extension, Kind, Node, Part, Position, Reach};
+use crate::model::{CounterReset, Labels, TimeMs};
 
 /// The samples a function is given, and what it is given besides. There is at least one sample.
 pub(crate) struct Window<'a> {
@@ -22,10 +26,6 @@ pub(crate) struct Window<'a> {
     pub values: &'a [f64],
     pub histogram_times: &'a [TimeMs],
     pub histograms: &'a [Arc<FloatHistogram>],
-    /// Of those values that are below the one before, the indices.
-    pub drops: &'a [usize],
-    /// Index of the first value among all those of the series, from which `drops` count.
-    pub base: usize,
     /// The window is open here…
     pub start: TimeMs,
     /// …and closed here.
@@ -76,22 +76,21 @@ type Outcome = Result<Option<Point>, QueryError>;
 #[derive(Clone, Copy)]
 struct RangeFunction {
     apply: fn(&Window<'_>, &mut Notes) -> Outcome,
+    /// How it is computed of numbers alone, if there is a quicker way.
+    of_floats: Option<OfFloats>,
     /// Its result is a sample of the series, so that the name stays.
     keeps_name: bool,
-    /// It looks at drops.
-    wants_drops: bool,
 }
 
 fn lookup(name: &str) -> Option<RangeFunction> {
-    let wants_drops = matches!(name, "rate" | "increase" | "resets");
     let keeps_name = matches!(name, "last_over_time" | "first_over_time");
     let apply = rates::lookup(name)
         .or_else(|| over_time::lookup(name))
         .or_else(|| regression::lookup(name))?;
     Some(RangeFunction {
         apply,
+        of_floats: floats::lookup(name),
         keeps_name,
-        wants_drops,
     })
 }
 
@@ -101,7 +100,8 @@ struct Prepared<'a> {
     name: &'static str,
     function: RangeFunction,
     grid: Grid,
-    reach: Reach,
+    reach: &'a Reach,
+    extension: Extension,
     range_ms: i64,
     arguments: Vec<Vec<f64>>,
     range: Position,
@@ -116,7 +116,7 @@ impl Env<'_> {
         grid: Grid,
         consumer: &(impl Fn() -> C + Sync),
     ) -> Option<Result<Vec<C>, QueryError>> {
-        let function = lookup(call.function)?;
+        let function = lookup(call.name())?;
         let (_, range) = range_argument(call)?;
         Some(self.stream_windows(call, function, range, grid, consumer))
     }
@@ -133,30 +133,38 @@ impl Env<'_> {
             .arguments
             .iter()
             .filter(|node| node.kind() == Kind::Scalar);
-        let arguments: Result<_, _> = scalars.map(|node| self.scalar(node, grid)).collect();
-        let (reach, range_ms) = match &range.part {
-            Part::Range(selector, range_ms) => (selector.reach, *range_ms),
-            Part::Subquery(subquery) => (subquery.reach, subquery.range_ms),
+        let arguments = scalars.map(|node| self.scalar(node, grid));
+        let arguments: Vec<Vec<f64>> = arguments.collect::<Result<_, _>>()?;
+        let (reach, range_ms, extension) = match &range.part {
+            Part::Range(selector, range) => (&selector.reach, range.ms, selector.extension),
+            Part::Subquery(subquery) => (&subquery.reach, subquery.range.ms, Extension::None),
             _ => unreachable!("a range argument is a range or a subquery"),
         };
         let prepared = Prepared {
             env: self,
-            name: call.function,
+            name: call.name(),
             function,
             grid,
             reach,
+            extension,
             range_ms,
-            arguments: arguments?,
+            arguments,
             range: range.position,
             first: call.arguments[0].position,
         };
         match &range.part {
             Part::Range(selector, _) => {
-                let set = self.select(selector, grid, range_ms, Some(call.function))?;
+                let (back_ms, ahead_ms) =
+                    extended::beyond(call.name(), extension, self.options.lookback_ms)?;
+                let before = range_ms.saturating_add(back_ms);
+                let set = self.select(selector, grid, before, ahead_ms, Some(call.name()))?;
                 let set = &*set;
                 self.for_each_series(set.len(), consumer, |at, scratch, consumer| {
                     set.read(at, &mut scratch.columns)?;
                     self.charge_samples(scratch.columns.len())?;
+                    if selector.compares_resets {
+                        scratch.columns.compare_resets();
+                    }
                     prepared.one(set.labels(at), false, scratch, consumer)
                 })
             }
@@ -180,7 +188,11 @@ fn into_columns(row: &Row, grid: Grid, columns: &mut Columns) {
     for step in 0..row.values.len() {
         match row.get(step) {
             Some(Point::Float(value)) => columns.push(grid.time(step), value),
-            Some(Point::Histogram(histogram)) => {
+            Some(Point::Histogram(mut histogram)) => {
+                // Samples between two steps were left out: what one says of the one before it is not true here.
+                if histogram.counter_reset != CounterReset::Gauge {
+                    Arc::make_mut(&mut histogram).counter_reset = CounterReset::Unknown;
+                }
                 columns.push_histogram(grid.time(step), histogram);
             }
             None => {}
@@ -201,6 +213,7 @@ impl Prepared<'_> {
             columns,
             row,
             notes,
+            work,
         } = scratch;
         columns.drop_stale();
         row.reset(self.grid.count);
@@ -209,8 +222,21 @@ impl Prepared<'_> {
             range: self.range,
             first: self.first,
         };
-        if !self.windows(columns, row, &context, notes)? {
+        let quick = self.function.of_floats;
+        let quick = quick.filter(|_| columns.histograms.is_empty());
+        let seen = match (self.extension, quick) {
+            (Extension::None, Some(function)) => self.float_windows(function, columns, row, work),
+            (Extension::None, None) => self.windows(columns, row, &context, notes)?,
+            _ => self.extended_windows(columns, row),
+        };
+        if !seen {
             return Ok(());
+        }
+        if quick == Some(OfFloats::Quantile) {
+            let shares = self.arguments[0].iter();
+            for share in shares.filter(|share| !(0.0..=1.0).contains(*share)) {
+                notes.warn(self.first, annotations::invalid_quantile(*share));
+            }
         }
         let is_rate = matches!(self.name, "rate" | "increase");
         if is_rate && !context.metric.is_empty() && !is_counter_name(context.metric) {
@@ -239,11 +265,7 @@ impl Prepared<'_> {
         series: &Context<'_>,
         notes: &mut Notes,
     ) -> Result<bool, QueryError> {
-        let drops = match self.function.wants_drops {
-            true => drops_of(&columns.values),
-            false => Vec::new(),
-        };
-        let (mut floats, mut histograms, mut dropped) = (0..0, 0..0, 0..0);
+        let (mut floats, mut histograms) = (0..0, 0..0);
         let mut seen = false;
         for step in 0..self.grid.count {
             let now = self.grid.time(step);
@@ -253,15 +275,6 @@ impl Prepared<'_> {
             advance(&columns.histogram_times, &mut histograms, start, end);
             if floats.is_empty() && histograms.is_empty() {
                 continue;
-            }
-            while drops
-                .get(dropped.start)
-                .is_some_and(|at| *at <= floats.start)
-            {
-                dropped.start += 1;
-            }
-            while drops.get(dropped.end).is_some_and(|at| *at < floats.end) {
-                dropped.end += 1;
             }
             let argument = |at: usize| {
                 self.arguments
@@ -273,8 +286,6 @@ impl Prepared<'_> {
                 values: &columns.values[floats.clone()],
                 histogram_times: &columns.histogram_times[histograms.clone()],
                 histograms: &columns.histograms[histograms.clone()],
-                drops: drops.get(dropped.clone()).unwrap_or_default(),
-                base: floats.start,
                 start,
                 end,
                 now,
@@ -303,17 +314,12 @@ fn advance(times: &[TimeMs], window: &mut std::ops::Range<usize>, start: TimeMs,
     }
 }
 
-fn drops_of(values: &[f64]) -> Vec<usize> {
-    let pairs = values.windows(2).enumerate();
-    let drops = pairs.filter(|(_, pair)| pair[1] < pair[0]);
-    drops.map(|(at, _)| at + 1).collect()
-}
-
 fn is_counter_name(metric: &str) -> bool {
     let mut endings = ["_total", "_sum", "_count", "_bucket"].iter();
     endings.any(|ending| metric.ends_with(ending))
 }
 
+pub(crate) use floats::Workspace;
 pub(crate) use over_time::quantile_of;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What the samples of a window come to: sum, mean, extremes, counts.
 
 use super::super::annotations::{self, Notes};
-use super::super::kahan;
+use super::super::kahan::{self, Sum};
 use super::{Outcome, Window};
 use crate::core::promql::histogram::{FloatHistogram, SaidOfResets};
 use crate::core::promql::row::Point;
@@ -81,7 +81,7 @@ fn sum(window: &Window<'_>, notes: &mut Notes) -> Outcome {
     if window.values.is_empty() {
         return Ok(add_up(window, notes).map(|total| Point::Histogram(total.into())));
     }
-    float(kahan::sum(window.values.iter().copied()))
+    float(Sum::of(window.values).value())
 }
 
 fn average(window: &Window<'_>, notes: &mut Notes) -> Outcome {
@@ -146,17 +146,25 @@ fn first(window: &Window<'_>) -> Option<(TimeMs, Point)> {
 }
 
 fn variance(window: &Window<'_>, notes: &mut Notes, finish: fn(f64) -> f64) -> Outcome {
-    let Some(values) = window.floats(notes) else {
-        return Ok(None);
-    };
-    let (mut mean, mut mean_rest, mut squares, mut squares_rest) = (0.0, 0.0, 0.0, 0.0);
-    for (at, value) in values.iter().enumerate() {
-        let delta = value - (mean + mean_rest);
-        kahan::add(delta / (at + 1) as f64, &mut mean, &mut mean_rest);
-        let square = delta * (value - (mean + mean_rest));
-        kahan::add(square, &mut squares, &mut squares_rest);
+    match window.floats(notes) {
+        Some(values) => float(finish(variance_of(values))),
+        None => Ok(None),
     }
-    float(finish((squares + squares_rest) / values.len() as f64))
+}
+
+/// The mean of the squared differences from the mean. What rounding the mean has left is taken out afterwards; values
+/// that are all the same have no variance at all.
+pub(super) fn variance_of(values: &[f64]) -> f64 {
+    let (first, count) = (values[0], values.len() as f64);
+    let [from_first] = Sum::of_each(values, |value| [value - first]);
+    let mean = first + from_first.value() / count;
+    let [differences, squares] = Sum::of_each(values, |value| {
+        let difference = value - mean;
+        [difference, difference * difference]
+    });
+    let rest = differences.value();
+    let variance = (squares.value() - rest * rest / count) / count;
+    if variance < 0.0 { 0.0 } else { variance }
 }
 
 fn quantile(window: &Window<'_>, notes: &mut Notes) -> Outcome {
@@ -179,7 +187,8 @@ fn median_deviation(window: &Window<'_>, notes: &mut Notes) -> Outcome {
     float(quantile_of(0.5, &mut deviations))
 }
 
-/// The value below which a share of the values lies, interpolated between two of them. NaN is below all others.
+/// The value below which a share of the values lies, interpolated between two of them. NaN is below all others. The
+/// values are put in another order.
 pub(crate) fn quantile_of(q: f64, values: &mut [f64]) -> f64 {
     if values.is_empty() || q.is_nan() {
         return f64::NAN;
@@ -190,14 +199,29 @@ pub(crate) fn quantile_of(q: f64, values: &mut [f64]) -> f64 {
     if q > 1.0 {
         return f64::INFINITY;
     }
-    values.sort_by(|a, b| {
-        b.is_nan()
-            .cmp(&a.is_nan())
-            .then(a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal))
-    });
+    let mut nans = 0;
+    for at in 0..values.len() {
+        if values[at].is_nan() {
+            values.swap(nans, at);
+            nans += 1;
+        }
+    }
     let rank = q * (values.len() - 1) as f64;
     let lower = rank.floor() as usize;
-    let upper = (lower + 1).min(values.len() - 1);
     let weight = rank - rank.floor();
-    values[lower] * (1.0 - weight) + values[upper] * weight
+    let last = values.len() - 1;
+    let (below, above) = if lower < nans {
+        let numbers = values[nans..].iter().copied();
+        let next = match lower + 1 < nans || nans > last {
+            true => f64::NAN,
+            false => numbers.fold(f64::INFINITY, f64::min),
+        };
+        (f64::NAN, next)
+    } else {
+        let numbers = &mut values[nans..];
+        let (_, below, rest) = numbers.select_nth_unstable_by(lower - nans, f64::total_cmp);
+        let above = rest.iter().copied().min_by(f64::total_cmp);
+        (*below, above.unwrap_or(*below))
+    };
+    below * (1.0 - weight) + above * weight
 }

@@ -21,8 +21,8 @@ pub(super) fn lookup(name: &str) -> Option<fn(&Window<'_>, &mut Notes) -> Outcom
     })
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Change {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
     Rate,
     Increase,
     Delta,
@@ -44,18 +44,23 @@ fn extrapolated(window: &Window<'_>, notes: &mut Notes, change: Change) -> Optio
         let first = window.values[0];
         let mut difference = window.values[window.values.len() - 1] - first;
         if is_counter {
-            let before = window
-                .drops
-                .iter()
-                .map(|at| window.values[at - window.base - 1]);
-            difference = before.fold(difference, |sum, value| sum + value);
+            let pairs = window.values.windows(2);
+            let drops = pairs.filter(|pair| pair[1] < pair[0]);
+            difference = drops.fold(difference, |sum, pair| sum + pair[0]);
         }
         (window.times, Point::Float(difference), (difference, first))
     } else {
         return None;
     };
-    let counter = is_counter.then_some(first);
-    let mut factor = extension(times, window, counter);
+    let bounds = Bounds {
+        start: window.start,
+        began: None,
+        first: times[0],
+        last: times[times.len() - 1],
+        end: window.end,
+        samples: times.len(),
+    };
+    let mut factor = extension(&bounds, is_counter.then_some(first));
     if change == Change::Rate {
         factor /= (window.end - window.start) as f64 / 1000.0;
     }
@@ -66,15 +71,28 @@ fn extrapolated(window: &Window<'_>, notes: &mut Notes, change: Change) -> Optio
     Some(difference)
 }
 
+/// A window's bounds and its first and last sample.
+pub(super) struct Bounds {
+    pub start: TimeMs,
+    /// When counting began, where that is within the window.
+    pub began: Option<TimeMs>,
+    pub first: TimeMs,
+    pub last: TimeMs,
+    pub end: TimeMs,
+    pub samples: usize,
+}
+
 /// By how much the difference of the samples is extended. Of a counter, the difference and the first value are
 /// given: it is not extended to where it would have been below zero.
-fn extension(times: &[TimeMs], window: &Window<'_>, counter: Option<(f64, f64)>) -> f64 {
-    let (first, last) = (times[0], times[times.len() - 1]);
+pub(super) fn extension(bounds: &Bounds, counter: Option<(f64, f64)>) -> f64 {
     let seconds = |from: TimeMs, to: TimeMs| (to - from) as f64 / 1000.0;
-    let mut to_start = seconds(window.start, first);
-    let mut to_end = seconds(last, window.end);
-    let sampled = seconds(first, last);
-    let apart = sampled / (times.len() - 1) as f64;
+    let mut to_start = seconds(bounds.start, bounds.first);
+    let mut to_end = seconds(bounds.last, bounds.end);
+    let mut sampled = seconds(bounds.first, bounds.last);
+    let apart = match bounds.samples {
+        1 => 0.0,
+        samples => sampled / (samples - 1) as f64,
+    };
     let near = apart * 1.1;
     if to_start >= near {
         to_start = apart / 2.0;
@@ -85,6 +103,11 @@ fn extension(times: &[TimeMs], window: &Window<'_>, counter: Option<(f64, f64)>)
     {
         let to_zero = sampled * (first / difference);
         to_start = to_start.min(to_zero);
+    }
+    if let Some(began) = bounds.began {
+        // There is nothing before, and what came then was counted.
+        sampled = seconds(began, bounds.last);
+        to_start = 0.0;
     }
     if to_end >= near {
         to_end = apart / 2.0;
@@ -254,7 +277,8 @@ fn changes(window: &Window<'_>) -> f64 {
 
 fn resets(window: &Window<'_>) -> f64 {
     if window.histograms.is_empty() {
-        return window.drops.len() as f64;
+        let pairs = window.values.windows(2);
+        return pairs.filter(|pair| pair[1] < pair[0]).count() as f64;
     }
     let points = in_order(window);
     let reset = |pair: &&[Point]| match (&pair[0], &pair[1]) {

@@ -2,7 +2,7 @@
 
 use super::super::annotations::{self, Notes};
 use super::super::error::QueryError;
-use super::super::kahan;
+use super::super::kahan::Sum;
 use super::super::row::Point;
 use super::{Outcome, Window};
 use crate::model::TimeMs;
@@ -42,12 +42,16 @@ fn line(window: &Window<'_>, at: TimeMs) -> (f64, f64) {
         };
     }
     let count = window.values.len() as f64;
-    let seconds = || window.times.iter().map(|time| (time - at) as f64 / 1e3);
-    let pairs = || seconds().zip(window.values.iter().copied());
-    let sum_x = kahan::sum(seconds());
-    let sum_y = kahan::sum(window.values.iter().copied());
-    let sum_xy = kahan::sum(pairs().map(|(x, y)| x * y));
-    let sum_xx = kahan::sum(seconds().map(|x| x * x));
+    let mut sums = [Sum::EMPTY; 4];
+    for (time, y) in window.times.iter().zip(window.values) {
+        let x = (time - at) as f64 / 1e3;
+        for (sum, value) in sums.iter_mut().zip([x, *y, x * y, x * x]) {
+            *sum = sum.plus(value);
+        }
+    }
+    let [sum_x, sum_y, sum_xy, sum_xx] = sums;
+    let (sum_x, sum_y) = (sum_x.value(), sum_y.value());
+    let (sum_xy, sum_xx) = (sum_xy.value(), sum_xx.value());
     let covariance = sum_xy - sum_x * sum_y / count;
     let variance = sum_xx - sum_x * sum_x / count;
     let slope = covariance / variance;

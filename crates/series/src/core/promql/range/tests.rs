@@ -1,9 +1,10 @@
 //! Windows that advance hold what windows looked up one by one would.
 
+use egret_log::simulated::Chance;
 use proptest::prelude::*;
 
 use super::super::{MemorySource, Options, Query, QueryResult};
-use super::{drops_of, quantile_of};
+use super::quantile_of;
 use crate::model::Labels;
 
 #[test]
@@ -21,8 +22,45 @@ fn quantiles_are_interpolated_and_nan_is_below_all() {
 }
 
 #[test]
-fn drops_are_where_values_fall() {
-    assert_eq!(drops_of(&[1.0, 2.0, 1.0, f64::NAN, 0.0, 0.0]), [2]);
+fn blocks_of_a_long_window_come_to_what_its_samples_do() {
+    let mut source = MemorySource::default();
+    let labels = Labels::new([("__name__", "x")]);
+    let mut chance = Chance::new(7);
+    for sample in 0..2000 {
+        let value = match chance.below(200) {
+            0 => f64::NAN,
+            1 => -1e17,
+            2 => 1e17,
+            _ => chance.below(1_000_000) as f64 / 1e3,
+        };
+        source.add(&labels, sample * 1000 + chance.below(900) as i64, value);
+    }
+    for function in [
+        "sum_over_time",
+        "avg_over_time",
+        "min_over_time",
+        "max_over_time",
+    ] {
+        let query = Query::parse(&format!("{function}((x == x)[10m:1s])")).expect("PromQL");
+        let (start, end, options) = (0, 2_000_000, Options::default());
+        let answer = query.range(&source, (start, end), 60_000, &options);
+        let QueryResult::Matrix(series) = answer.expect("an answer").result else {
+            panic!("a range query yields a matrix");
+        };
+        for (at, value) in &series[0].floats {
+            let answer = query.instant(&source, *at, &options).expect("an answer");
+            let QueryResult::Vector(samples) = answer.result else {
+                panic!("an instant query yields a vector");
+            };
+            let super::super::SampleValue::Float(wanted) = samples[0].value else {
+                panic!("the samples are numbers");
+            };
+            assert!(
+                (value - wanted).abs() <= 1e-15 * wanted.abs(),
+                "{function} at {at}: {value}, {wanted}"
+            );
+        }
+    }
 }
 
 proptest! {

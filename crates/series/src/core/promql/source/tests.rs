@@ -1,39 +1,7 @@
-//! What matchers take, and what ranges do not see.
+//! What ranges do not see.
 
 use super::*;
 use crate::model::STALE_NAN_BITS;
-
-fn takes(op: MatchOp, value: &str, label: &str) -> bool {
-    let matcher = Matcher {
-        name: "a".into(),
-        op,
-        value: value.into(),
-    };
-    LabelMatcher::new(matcher)
-        .expect("it compiles")
-        .matches(label)
-}
-
-#[test]
-fn expressions_match_all_of_a_value() {
-    assert!(takes(MatchOp::Matches, "b|c.*", "cd\ne"));
-    assert!(!takes(MatchOp::Matches, "b|c", "bc"));
-    assert!(takes(MatchOp::NotMatches, ".+", ""));
-    assert!(takes(MatchOp::Equal, "", ""));
-    assert!(takes(MatchOp::NotEqual, "b", ""));
-}
-
-#[test]
-fn a_brace_that_repeats_nothing_is_itself() {
-    assert!(takes(MatchOp::Matches, "a{b}\\{c{2}", "a{b}{cc"));
-    assert!(takes(MatchOp::Matches, "{x}", "{x}"));
-}
-
-#[test]
-fn an_expression_has_a_size() {
-    let error = anchored("((a{1000}){1000}){1000}").expect_err("it is too large");
-    assert!(matches!(error, QueryError::Parse { .. }), "{error}");
-}
 
 #[test]
 fn markers_are_taken_out() {

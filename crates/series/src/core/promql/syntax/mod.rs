@@ -1,17 +1,25 @@
-//! The text of a query as a tree that knows where each part stood.
-//!
-//! The grammar and its type rules are `promql-parser`'s. Its tree has no positions, which annotations need, so the
-//! tokens are walked along the tree once more and both become a tree of our own. The layer also refuses what the
-//! parser would stumble over, and takes from the tokens what it reads differently from Prometheus: string
-//! literals that are no UTF-8, `or` between matchers, durations too long to represent.
+//! The text of a query as a tree that knows where each part stood, and the tree as text again.
 
+mod calls;
+mod check;
+mod duration;
+mod functions;
+mod json;
+mod lex;
+mod modifiers;
 mod parse;
-mod tokens;
+mod print;
+mod selector;
 
-pub(crate) use parse::{formatted, parse};
-pub(crate) use tokens::unquote as unquote_literal;
+pub(crate) use duration::{Length, Span};
+pub(crate) use functions::Function;
+pub(crate) use json::tree;
+pub(crate) use lex::unquote as unquote_literal;
+pub(crate) use parse::{parse, parse_selector};
+pub(crate) use print::pretty;
 
-use super::source::LabelMatcher;
+use super::error::QueryError;
+use super::matcher::LabelMatcher;
 use crate::model::TimeMs;
 
 /// Where a part of a query stands: bytes from its beginning.
@@ -41,7 +49,7 @@ pub(crate) enum Kind {
 }
 
 /// An expression.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub part: Part,
     pub position: Position,
@@ -49,24 +57,26 @@ pub(crate) struct Node {
     pub constant: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Part {
-    Number(f64),
+    /// A number, and whether it was written as a duration.
+    Number(f64, bool),
     Text(Vec<u8>),
     Paren(Box<Node>),
-    Negation(Box<Node>),
+    /// A sign before what is no number, and whether it is a minus.
+    Sign(Box<Node>, bool),
     Binary(Box<Binary>),
     Aggregate(Box<Aggregate>),
     Call(Box<Call>),
     Selector(Box<Selector>),
-    Range(Box<Selector>, i64),
+    Range(Box<Selector>, Length),
     Subquery(Box<Subquery>),
 }
 
 /// Which time a selector looks at instead of that of the step.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Reach {
-    pub offset_ms: i64,
+    pub offset: Length,
     pub at: Option<At>,
 }
 
@@ -77,24 +87,47 @@ pub(crate) enum At {
     End,
 }
 
-#[derive(Debug)]
+/// Whether samples beyond a window's bounds count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Extension {
+    #[default]
+    None,
+    /// The newest sample before the window stands for its beginning.
+    Anchored,
+    /// Values at both bounds are interpolated.
+    Smoothed,
+}
+
+#[derive(Clone, Debug)]
 pub(crate) struct Selector {
+    /// The metric's name, where it stands before the braces; it is among the matchers, too.
+    pub name: Option<Box<str>>,
     pub matchers: Vec<LabelMatcher>,
     pub reach: Reach,
+    pub extension: Extension,
+    /// Only counts and sums of histograms are asked for: that counts began anew is then found out by comparing
+    /// with the sample before, as Prometheus does where it does not decode buckets.
+    pub compares_resets: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Subquery {
     pub inner: Node,
-    pub range_ms: i64,
-    pub step_ms: Option<i64>,
+    pub range: Length,
+    pub step: Option<Length>,
     pub reach: Reach,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Call {
-    pub function: &'static str,
+    pub function: &'static Function,
     pub arguments: Vec<Node>,
+}
+
+impl Call {
+    pub(crate) fn name(&self) -> &'static str {
+        self.function.name
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +149,7 @@ pub(crate) enum Aggregator {
 }
 
 impl Aggregator {
-    pub(crate) const NAMES: [(&'static str, Self); 14] = [
+    const NAMES: [(&'static str, Self); 14] = [
         ("sum", Self::Sum),
         ("avg", Self::Avg),
         ("count", Self::Count),
@@ -138,6 +171,19 @@ impl Aggregator {
         let found = names.find(|(_, aggregator)| *aggregator == self);
         found.expect("every aggregator has a name").0
     }
+
+    fn named(name: &str) -> Option<Self> {
+        let mut names = Self::NAMES.iter();
+        names.find(|(other, _)| *other == name).map(|found| found.1)
+    }
+
+    fn has_parameter(self) -> bool {
+        use Aggregator::{BottomK, CountValues, LimitK, LimitRatio, Quantile, TopK};
+        matches!(
+            self,
+            TopK | BottomK | LimitK | LimitRatio | CountValues | Quantile
+        )
+    }
 }
 
 /// `by` or `without`, `on` or `ignoring`.
@@ -145,11 +191,31 @@ impl Aggregator {
 pub(crate) struct Grouping {
     /// `by`, `on`: these labels only. Otherwise: all but these.
     pub only: bool,
-    /// Sorted.
+    /// As they were written.
+    pub written: Vec<Box<str>>,
+    /// The same, sorted.
     pub labels: Vec<Box<str>>,
 }
 
-#[derive(Debug)]
+impl Grouping {
+    pub(crate) fn new(only: bool, written: Vec<Box<str>>) -> Self {
+        let mut labels = written.clone();
+        labels.sort();
+        labels.dedup();
+        Self {
+            only,
+            written,
+            labels,
+        }
+    }
+
+    pub(crate) fn lists(&self, name: &str) -> bool {
+        let found = self.labels.binary_search_by(|listed| (**listed).cmp(name));
+        found.is_ok()
+    }
+}
+
+#[derive(Clone, Debug)]
 pub(crate) struct Aggregate {
     pub aggregator: Aggregator,
     pub parameter: Option<Node>,
@@ -178,7 +244,7 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    pub(crate) const NAMES: [(&'static str, Self); 16] = [
+    const NAMES: [(&'static str, Self); 16] = [
         ("+", Self::Add),
         ("-", Self::Sub),
         ("*", Self::Mul),
@@ -203,12 +269,37 @@ impl Operator {
         found.expect("every operator has a name").0
     }
 
+    fn named(name: &str) -> Option<Self> {
+        let mut names = Self::NAMES.iter();
+        names.find(|(other, _)| *other == name).map(|found| found.1)
+    }
+
+    /// What binds tighter is higher.
+    fn precedence(self) -> u8 {
+        match self {
+            Self::Or => 1,
+            Self::And | Self::Unless => 2,
+            Self::Add | Self::Sub => 4,
+            Self::Mul | Self::Div | Self::Mod | Self::Atan2 => 5,
+            Self::Pow => 6,
+            _ => 3,
+        }
+    }
+
+    /// How tightly operators to its right must bind to belong to its right side: powers associate to the right.
+    fn right_precedence(self) -> u8 {
+        match self {
+            Self::Pow => self.precedence(),
+            _ => self.precedence() + 1,
+        }
+    }
+
     pub(crate) fn is_comparison(self) -> bool {
-        use Operator::{Equal, Greater, GreaterOrEqual, Less, LessOrEqual, NotEqual};
-        matches!(
-            self,
-            Equal | NotEqual | Greater | Less | GreaterOrEqual | LessOrEqual
-        )
+        self.precedence() == 3
+    }
+
+    fn is_set(self) -> bool {
+        matches!(self, Self::And | Self::Or | Self::Unless)
     }
 }
 
@@ -222,9 +313,10 @@ pub(crate) enum Cardinality {
     OneToMany,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Binary {
     pub operator: Operator,
+    pub operator_position: Position,
     pub left: Node,
     pub right: Node,
     pub returns_bool: bool,
@@ -247,21 +339,106 @@ impl Node {
 
     pub(crate) fn kind(&self) -> Kind {
         match &self.part {
-            Part::Number(_) => Kind::Scalar,
+            Part::Number(..) => Kind::Scalar,
             Part::Text(_) => Kind::Text,
-            Part::Paren(inner) | Part::Negation(inner) => inner.kind(),
+            Part::Paren(inner) | Part::Sign(inner, _) => inner.kind(),
             Part::Binary(binary) => match (binary.left.kind(), binary.right.kind()) {
                 (Kind::Scalar, Kind::Scalar) => Kind::Scalar,
                 _ => Kind::Vector,
             },
             Part::Aggregate(_) | Part::Selector(_) => Kind::Vector,
             Part::Range(..) | Part::Subquery(_) => Kind::Matrix,
-            Part::Call(call) => match call.function {
-                "scalar" | "time" | "pi" | "start" | "end" | "range" | "step" | "max_of"
-                | "min_of" => Kind::Scalar,
-                _ => Kind::Vector,
-            },
+            Part::Call(call) => call.function.yields,
         }
+    }
+
+    /// Does something to each expression within this one.
+    fn each_child(
+        &mut self,
+        act: &mut dyn FnMut(&mut Self) -> Result<(), QueryError>,
+    ) -> Result<(), QueryError> {
+        match &mut self.part {
+            Part::Number(..) | Part::Text(_) | Part::Selector(_) | Part::Range(..) => Ok(()),
+            Part::Paren(inner) | Part::Sign(inner, _) => act(inner),
+            Part::Binary(binary) => {
+                act(&mut binary.left)?;
+                act(&mut binary.right)
+            }
+            Part::Aggregate(aggregate) => {
+                aggregate.parameter.iter_mut().try_for_each(&mut *act)?;
+                act(&mut aggregate.inner)
+            }
+            Part::Call(call) => call.arguments.iter_mut().try_for_each(act),
+            Part::Subquery(subquery) => act(&mut subquery.inner),
+        }
+    }
+
+    /// Whether it has lengths of time that are yet to be computed.
+    pub(crate) fn has_sums(&self) -> bool {
+        let is_sum = |length: &Length| length.sum.is_some();
+        match &self.part {
+            Part::Number(..) | Part::Text(_) => false,
+            Part::Paren(inner) | Part::Sign(inner, _) => inner.has_sums(),
+            Part::Binary(binary) => binary.left.has_sums() || binary.right.has_sums(),
+            Part::Aggregate(aggregate) => {
+                let parameter = aggregate.parameter.as_ref();
+                parameter.is_some_and(Self::has_sums) || aggregate.inner.has_sums()
+            }
+            Part::Call(call) => call.arguments.iter().any(Self::has_sums),
+            Part::Selector(selector) => is_sum(&selector.reach.offset),
+            Part::Range(selector, range) => is_sum(range) || is_sum(&selector.reach.offset),
+            Part::Subquery(subquery) => {
+                let own = [&subquery.range, &subquery.reach.offset];
+                let mut lengths = own.into_iter().chain(&subquery.step);
+                lengths.any(is_sum) || subquery.inner.has_sums()
+            }
+        }
+    }
+
+    /// Computes the lengths of time that depend on the query's step and range.
+    ///
+    /// # Errors
+    /// When one is of no use.
+    pub(crate) fn resolve(&mut self, span: Span) -> Result<(), QueryError> {
+        match &mut self.part {
+            Part::Selector(selector) => selector.reach.offset.resolve(span, true)?,
+            Part::Range(selector, range) => {
+                selector.reach.offset.resolve(span, true)?;
+                range.resolve(span, false)?;
+            }
+            Part::Subquery(subquery) => {
+                subquery.reach.offset.resolve(span, true)?;
+                subquery.range.resolve(span, false)?;
+                if let Some(step) = &mut subquery.step {
+                    step.resolve(span, false)?;
+                }
+            }
+            _ => {}
+        }
+        self.each_child(&mut |child| child.resolve(span))
+    }
+
+    /// Marks the selectors of which only counts and sums of histograms are asked for.
+    fn mark_comparing(&mut self, asked: bool) {
+        let asked = match &mut self.part {
+            Part::Selector(selector) | Part::Range(selector, _) => {
+                selector.compares_resets = asked;
+                return;
+            }
+            // Their sides may be asked for more than the whole is.
+            Part::Binary(_) | Part::Subquery(_) => false,
+            Part::Call(call) => match call.name() {
+                "histogram_count" | "histogram_sum" | "histogram_avg" => true,
+                "histogram_quantile" | "histogram_quantiles" | "histogram_fraction" => false,
+                _ => asked,
+            },
+            _ => asked,
+        };
+        let marked = self.each_child(&mut |child| {
+            child.mark_comparing(asked);
+            Ok(())
+        });
+        marked.expect("marking does not fail");
     }
 }
 

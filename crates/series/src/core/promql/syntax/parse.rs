@@ -1,432 +1,408 @@
-//! Walks the tokens of a query along the tree that `promql-parser` made of it.
+//! Parses expressions: operators by precedence, the rest by descent. What is reported is the first thing that is
+//! wrong, worded and placed as Prometheus does.
 
-use std::time::{Duration, SystemTime};
-
-use promql_parser::label as foreign_label;
-use promql_parser::parser as foreign;
-
-use super::tokens::{Shape, Token, split, unquote};
+use super::lex::{Keyword, Shape, Token, split, unquote};
 use super::{
-    Aggregate, Aggregator, At, Binary, Call, Cardinality, Grouping, Node, Operator, Part, Position,
-    Reach, Selector, Subquery,
+    Binary, Cardinality, Grouping, Node, Operator, Part, Position, Selector, check, print,
 };
 use crate::core::promql::error::QueryError;
-use crate::core::promql::source::LabelMatcher;
-use crate::model::{METRIC_NAME, MatchOp, Matcher};
+use crate::core::promql::number;
 
 /// Nodes above each other. Evaluation is recursive.
 const DEPTH_MAX: usize = 250;
-
-/// Times and durations are cut here, in milliseconds, so that sums of a few of them can be represented.
-const TIME_MAX: i64 = i64::MAX / 16;
-
-/// Functions whose result depends on the time of the step even where their arguments do not.
-const TIME_DEPENDENT: [&str; 12] = [
-    "days_in_month",
-    "day_of_month",
-    "day_of_week",
-    "day_of_year",
-    "hour",
-    "minute",
-    "month",
-    "year",
-    "predict_linear",
-    "time",
-    "timestamp",
-    "info",
-];
 
 /// Makes a tree of a query.
 ///
 /// # Errors
 /// [`QueryError::Parse`] when it is not PromQL, or larger than can be evaluated.
 pub(crate) fn parse(query: &str) -> Result<Node, QueryError> {
-    let tokens = split(query)?;
-    if tokens.is_empty() {
-        return Err(refuse("no expression found in input"));
-    }
-    let tree = foreign::parse(query).map_err(|message| refuse(&message))?;
-    let mut walk = Walk {
-        tokens: &tokens,
-        at: 0,
-        depth: 0,
-    };
-    let node = walk.node(&tree)?;
-    match walk.peek() {
-        None => Ok(node),
-        Some(token) => Err(refuse(&format!("unexpected {:?}", token.text))),
-    }
+    let mut parser = Parser::new(query);
+    let parsed = parser.whole_expression().and_then(|mut node| {
+        check::check(&node)?;
+        node.mark_comparing(false);
+        Ok(node)
+    });
+    parsed.map_err(|refusal| refusal.placed(query))
 }
 
-/// A query as people lay it out: long ones over several lines.
+/// Reads a series selector without modifiers, as `match[]` has it.
 ///
 /// # Errors
-/// As of [`parse`].
-pub(crate) fn formatted(query: &str) -> Result<String, QueryError> {
-    parse(query)?;
-    let tree = foreign::parse(query).map_err(|message| refuse(&message))?;
-    Ok(tree.prettify())
+/// [`QueryError::Parse`] when it is none.
+pub(crate) fn parse_selector(text: &str) -> Result<Selector, QueryError> {
+    let mut parser = Parser::new(text);
+    let parsed = parser.vector_selector().and_then(|node| {
+        parser.expect_end()?;
+        match node.part {
+            Part::Selector(selector) => Ok(*selector),
+            _ => unreachable!("a selector was parsed"),
+        }
+    });
+    parsed.map_err(|refusal| refusal.placed(text))
 }
 
-fn refuse(message: &str) -> QueryError {
-    let message = format!("parse error: {message}");
-    QueryError::Parse { message }
+/// What is wrong, and where.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub position: Position,
+    pub message: String,
 }
 
-struct Walk<'a> {
-    tokens: &'a [Token<'a>],
+impl Refusal {
+    pub(super) fn new(position: Position, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self { position, message }
+    }
+
+    fn placed(self, query: &str) -> QueryError {
+        let (line, column) = self.position.line_and_column(query);
+        let place = match query.is_empty() {
+            true => "unknown position".to_owned(),
+            false => format!("{line}:{column}"),
+        };
+        QueryError::Parse {
+            message: format!("{place}: parse error: {}", self.message),
+        }
+    }
+}
+
+pub(super) type Parsed<T> = Result<T, Refusal>;
+
+pub(super) struct Parser<'a> {
+    tokens: Vec<Token<'a>>,
     at: usize,
     depth: usize,
+    /// Within how many aggregations the parser is.
+    pub(super) aggregations: usize,
 }
 
-impl<'a> Walk<'a> {
-    fn peek(&self) -> Option<Token<'a>> {
-        self.tokens.get(self.at).copied()
+impl<'a> Parser<'a> {
+    fn new(query: &'a str) -> Self {
+        Self {
+            tokens: split(query),
+            at: 0,
+            depth: 0,
+            aggregations: 0,
+        }
     }
 
-    fn next(&mut self) -> Result<Token<'a>, QueryError> {
-        let token = self
-            .peek()
-            .ok_or_else(|| refuse("unexpected end of input"))?;
-        self.at += 1;
-        Ok(token)
+    pub(super) fn peek(&self) -> &Token<'a> {
+        &self.tokens[self.at]
     }
 
-    fn is_next(&self, text: &str) -> bool {
-        let next = self.peek();
-        next.is_some_and(|token| {
-            token.shape != Shape::Text && token.text.eq_ignore_ascii_case(text)
-        })
+    fn peek_after(&self) -> &Token<'a> {
+        &self.tokens[(self.at + 1).min(self.tokens.len() - 1)]
     }
 
-    /// Takes the token if it is this one.
-    fn takes(&mut self, text: &str) -> bool {
-        let found = self.is_next(text);
-        self.at += usize::from(found);
+    /// Takes the next token; the last one, which is none, stays.
+    pub(super) fn next(&mut self) -> Token<'a> {
+        let token = self.tokens[self.at].clone();
+        self.at = (self.at + 1).min(self.tokens.len() - 1);
+        token
+    }
+
+    pub(super) fn is_mark(&self, mark: &str) -> bool {
+        let token = self.peek();
+        token.shape == Shape::Mark && token.text == mark
+    }
+
+    pub(super) fn takes_mark(&mut self, mark: &str) -> bool {
+        let found = self.is_mark(mark);
+        if found {
+            self.next();
+        }
         found
     }
 
-    fn expect(&mut self, text: &str) -> Result<(), QueryError> {
-        if self.takes(text) {
-            return Ok(());
+    fn takes_keyword(&mut self, keyword: Keyword) -> bool {
+        let found = self.peek().shape == Shape::Keyword(keyword);
+        if found {
+            self.next();
         }
-        let got = self.peek().map_or("end of input", |token| token.text);
-        Err(refuse(&format!("unexpected {got:?}, expected {text:?}")))
+        found
     }
 
-    /// Goes behind the end of a group that begins here, if one does.
-    fn skip_group(&mut self, open: &str, close: &str) {
-        if self.takes(open) {
-            while self.peek().is_some() && !self.takes(close) {
-                self.at += 1;
-            }
-        }
-    }
-
+    /// Where the token before ended.
     fn end(&self) -> usize {
         self.tokens[self.at.saturating_sub(1)].position.end
     }
 
-    fn node(&mut self, tree: &foreign::Expr) -> Result<Node, QueryError> {
+    pub(super) fn since(&self, start: usize) -> Position {
+        Position {
+            start,
+            end: self.end(),
+        }
+    }
+
+    /// The next token is not what can stand there: in what, and what could.
+    pub(super) fn unexpected_in(&self, context: &str, expected: &str) -> Refusal {
+        let token = self.peek();
+        if let Shape::Wrong(message) = &token.shape {
+            return Refusal::new(token.position, message);
+        }
+        let mut message = format!("unexpected {}", token.described());
+        if !context.is_empty() {
+            message = format!("{message} in {context}");
+        }
+        if !expected.is_empty() {
+            message = format!("{message}, expected {expected}");
+        }
+        Refusal::new(token.position, message)
+    }
+
+    pub(super) fn unexpected(&self) -> Refusal {
+        let context = if self.aggregations > 0 {
+            "aggregation"
+        } else {
+            ""
+        };
+        self.unexpected_in(context, "")
+    }
+
+    pub(super) fn expect_mark(&mut self, mark: &str) -> Parsed<()> {
+        match self.takes_mark(mark) {
+            true => Ok(()),
+            false => Err(self.unexpected()),
+        }
+    }
+
+    fn expect_end(&self) -> Parsed<()> {
+        match self.peek().shape {
+            Shape::End => Ok(()),
+            _ => Err(self.unexpected()),
+        }
+    }
+
+    fn whole_expression(&mut self) -> Parsed<Node> {
+        if self.peek().shape == Shape::End {
+            let message = "no expression found in input";
+            return Err(Refusal::new(Position::default(), message));
+        }
+        let node = self.expression(0)?;
+        self.expect_end()?;
+        Ok(node)
+    }
+
+    /// One more level of recursion, here and in the evaluation.
+    pub(super) fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
-            return Err(refuse(&format!(
-                "a query has at most {DEPTH_MAX} expressions within each other"
-            )));
+            let message = format!("a query has at most {DEPTH_MAX} expressions within each other");
+            return Err(Refusal::new(self.peek().position, message));
         }
-        // A unary plus is not in the tree, and the sign of a number is in its value.
-        let is_number = matches!(tree, foreign::Expr::NumberLiteral(_));
-        let start = self.peek().map_or(0, |token| token.position.start);
-        while self.takes("+") || is_number && self.takes("-") {}
-        let (part, constant) = self.part(tree)?;
+        let parsed = parse(self);
         self.depth -= 1;
-        let from = match &part {
-            Part::Binary(binary) => binary.left.position.start,
-            _ => start,
-        };
+        parsed
+    }
+
+    /// An expression whose operators bind at least so tightly.
+    pub(super) fn expression(&mut self, precedence: u8) -> Parsed<Node> {
+        self.deeper(|parser| {
+            let mut left = parser.operand()?;
+            let mut chained = 0;
+            while let Shape::Operator(operator) = parser.peek().shape {
+                let binds = operator.precedence();
+                if binds < precedence {
+                    break;
+                }
+                // Each makes the tree deeper on its left.
+                chained += 1;
+                parser.depth += 1;
+                if parser.depth > DEPTH_MAX {
+                    let message =
+                        format!("a query has at most {DEPTH_MAX} expressions within each other");
+                    return Err(Refusal::new(parser.peek().position, message));
+                }
+                left = parser.binary(operator, left)?;
+            }
+            parser.depth -= chained;
+            Ok(left)
+        })
+    }
+
+    fn binary(&mut self, operator: Operator, left: Node) -> Parsed<Node> {
+        let operator_position = self.next().position;
+        let precedence = operator.right_precedence();
+        let returns_bool = self.takes_keyword(Keyword::Bool);
+        let mut matching = Grouping::default();
+        let mut cardinality = Cardinality::OneToOne;
+        let mut include = Vec::new();
+        if let Shape::Keyword(only @ (Keyword::On | Keyword::Ignoring)) = self.peek().shape {
+            self.next();
+            matching = Grouping::new(only == Keyword::On, self.grouping_labels()?);
+            if let Shape::Keyword(group @ (Keyword::GroupLeft | Keyword::GroupRight)) =
+                self.peek().shape
+            {
+                self.next();
+                cardinality = match group {
+                    Keyword::GroupLeft => Cardinality::ManyToOne,
+                    _ => Cardinality::OneToMany,
+                };
+                if self.is_mark("(") {
+                    include = self.grouping_labels()?;
+                }
+            }
+        }
+        let fill = self.fill()?;
+        let right = self.expression(precedence)?;
         let position = Position {
-            start: from,
-            end: self.end(),
+            start: left.position.start,
+            end: right.position.end,
+        };
+        let constant = left.constant && right.constant;
+        let binary = Binary {
+            operator,
+            operator_position,
+            left,
+            right,
+            returns_bool,
+            matching,
+            cardinality,
+            include,
+            fill,
         };
         Ok(Node {
-            part,
+            part: Part::Binary(Box::new(binary)),
             position,
             constant,
         })
     }
 
-    fn part(&mut self, tree: &foreign::Expr) -> Result<(Part, bool), QueryError> {
-        match tree {
-            foreign::Expr::NumberLiteral(number) => {
-                self.next()?;
-                Ok((Part::Number(number.val), true))
+    fn fill(&mut self) -> Parsed<(Option<f64>, Option<f64>)> {
+        let mut fill = (None, None);
+        while let Shape::Keyword(side @ (Keyword::Fill | Keyword::FillLeft | Keyword::FillRight)) =
+            self.peek().shape
+        {
+            self.next();
+            self.expect_mark("(")?;
+            let value = Some(self.signed_number()?);
+            self.expect_mark(")")?;
+            if side != Keyword::FillRight {
+                fill.0 = value;
             }
-            foreign::Expr::StringLiteral(_) => {
-                let literal = self.next()?.text;
-                let text = unquote(literal);
-                let text = text.ok_or_else(|| refuse(&format!("invalid string {literal}")))?;
-                Ok((Part::Text(text), true))
+            if side != Keyword::FillLeft {
+                fill.1 = value;
             }
-            foreign::Expr::Paren(paren) => {
-                self.expect("(")?;
-                let inner = self.node(&paren.expr)?;
-                self.expect(")")?;
-                let constant = inner.constant;
-                Ok((Part::Paren(Box::new(inner)), constant))
-            }
-            foreign::Expr::Unary(unary) => {
-                self.expect("-")?;
-                let inner = self.node(&unary.expr)?;
-                let constant = inner.constant;
-                Ok((Part::Negation(Box::new(inner)), constant))
-            }
-            foreign::Expr::Binary(binary) => self.binary(binary),
-            foreign::Expr::Aggregate(aggregate) => self.aggregate(aggregate),
-            foreign::Expr::Call(call) => self.call(call),
-            foreign::Expr::VectorSelector(selector) => {
-                let selector = self.selector(selector)?;
-                let constant = selector.reach.at.is_some();
-                Ok((Part::Selector(Box::new(selector)), constant))
-            }
-            foreign::Expr::MatrixSelector(matrix) => {
-                let selector = self.selector(&matrix.vs)?;
-                let constant = selector.reach.at.is_some();
-                let range_ms = positive(matrix.range)?;
-                Ok((Part::Range(Box::new(selector), range_ms), constant))
-            }
-            foreign::Expr::Subquery(subquery) => self.subquery(subquery),
-            foreign::Expr::Extension(_) => Err(refuse("an extension of the parser")),
         }
+        Ok(fill)
     }
 
-    fn binary(&mut self, tree: &foreign::BinaryExpr) -> Result<(Part, bool), QueryError> {
-        let left = self.node(&tree.lhs)?;
-        let name = self.next()?.text.to_ascii_lowercase();
-        let mut names = Operator::NAMES.iter();
-        let operator = names.find(|(other, _)| **other == *name);
-        let operator = operator
-            .ok_or_else(|| refuse(&format!("unexpected {name:?}")))?
-            .1;
-        self.takes("bool");
-        if self.takes("on") || self.takes("ignoring") {
-            self.skip_group("(", ")");
+    /// A sign and what it applies to, or an expression with what stands behind it.
+    fn operand(&mut self) -> Parsed<Node> {
+        let Shape::Operator(sign @ (Operator::Add | Operator::Sub)) = self.peek().shape else {
+            let primary = self.primary()?;
+            return self.modified(primary);
+        };
+        let start = self.next().position.start;
+        let is_minus = sign == Operator::Sub;
+        // A power binds tighter than a sign.
+        let mut inner = self.expression(Operator::Pow.precedence())?;
+        if let Part::Number(value, _) = &mut inner.part {
+            *value = if is_minus { -*value } else { *value };
+            inner.position.start = start;
+            return Ok(inner);
         }
-        if self.takes("group_left") || self.takes("group_right") {
-            self.skip_group("(", ")");
-        }
-        while self.is_next("fill") || self.is_next("fill_left") || self.is_next("fill_right") {
-            if self
-                .tokens
-                .get(self.at + 1)
-                .is_none_or(|token| token.text != "(")
+        let constant = inner.constant;
+        let position = Position {
+            start,
+            end: inner.position.end,
+        };
+        Ok(Node {
+            part: Part::Sign(Box::new(inner), is_minus),
+            position,
+            constant,
+        })
+    }
+
+    fn primary(&mut self) -> Parsed<Node> {
+        let token = self.peek().clone();
+        let start = token.position.start;
+        let is_called = {
+            let after = self.peek_after();
+            after.shape == Shape::Mark && after.text == "("
+        };
+        match token.shape {
+            Shape::Number | Shape::Duration => {
+                let value = self.number()?;
+                let part = Part::Number(value, token.shape == Shape::Duration);
+                Ok(self.leaf(part, start))
+            }
+            Shape::Text => {
+                let text = self.unquoted()?;
+                Ok(self.leaf(Part::Text(text), start))
+            }
+            Shape::Mark if token.text == "(" => {
+                self.next();
+                let inner = self.expression(0)?;
+                self.expect_mark(")")?;
+                let constant = inner.constant;
+                Ok(Node {
+                    part: Part::Paren(Box::new(inner)),
+                    position: self.since(start),
+                    constant,
+                })
+            }
+            Shape::Aggregator(aggregator) => {
+                let has_modifier = matches!(
+                    self.peek_after().shape,
+                    Shape::Keyword(Keyword::By | Keyword::Without)
+                );
+                match is_called || has_modifier {
+                    true => self.aggregate(aggregator),
+                    false => self.vector_selector(),
+                }
+            }
+            Shape::Name if is_called => self.call(),
+            Shape::Keyword(Keyword::Start | Keyword::End | Keyword::Step | Keyword::Range)
+                if is_called =>
             {
-                break;
+                self.call()
             }
-            self.at += 1;
-            self.skip_group("(", ")");
+            _ => self.vector_selector(),
         }
-        let right = self.node(&tree.rhs)?;
-        let modifier = tree.modifier.clone().unwrap_or_default();
-        let (cardinality, include) = match &modifier.card {
-            foreign::VectorMatchCardinality::ManyToOne(labels) => {
-                (Cardinality::ManyToOne, names_of(labels))
-            }
-            foreign::VectorMatchCardinality::OneToMany(labels) => {
-                (Cardinality::OneToMany, names_of(labels))
-            }
-            _ => (Cardinality::OneToOne, Vec::new()),
+    }
+
+    fn leaf(&self, part: Part, start: usize) -> Node {
+        Node {
+            part,
+            position: self.since(start),
+            constant: true,
+        }
+    }
+
+    pub(super) fn number(&mut self) -> Parsed<f64> {
+        let token = self.next();
+        let value = match token.shape {
+            Shape::Duration => number::duration_ms(token.text).map(|ms| ms as f64 / 1000.0),
+            _ => number::parse_literal(token.text),
         };
-        let constant = left.constant && right.constant;
-        let binary = Binary {
-            operator,
-            left,
-            right,
-            returns_bool: modifier.return_bool,
-            matching: grouping(modifier.matching.as_ref()),
-            cardinality,
-            include,
-            fill: (modifier.fill_values.lhs, modifier.fill_values.rhs),
-        };
-        Ok((Part::Binary(Box::new(binary)), constant))
+        value.ok_or_else(|| {
+            let shown = print::quoted(token.text);
+            Refusal::new(
+                token.position,
+                format!("not a valid duration string: {shown}"),
+            )
+        })
     }
 
-    fn aggregate(&mut self, tree: &foreign::AggregateExpr) -> Result<(Part, bool), QueryError> {
-        let name = self.next()?.text.to_ascii_lowercase();
-        let mut names = Aggregator::NAMES.iter();
-        let aggregator = names.find(|(other, _)| **other == *name);
-        let aggregator = aggregator
-            .ok_or_else(|| refuse(&format!("unexpected {name:?}")))?
-            .1;
-        if self.takes("by") || self.takes("without") {
-            self.skip_group("(", ")");
+    pub(super) fn signed_number(&mut self) -> Parsed<f64> {
+        let mut sign = 1.0;
+        if let Shape::Operator(operator @ (Operator::Add | Operator::Sub)) = self.peek().shape {
+            self.next();
+            sign = if operator == Operator::Sub { -1.0 } else { 1.0 };
         }
-        self.expect("(")?;
-        let parameter = match &tree.param {
-            Some(parameter) => {
-                let node = self.node(parameter)?;
-                self.expect(",")?;
-                Some(node)
-            }
-            None => None,
-        };
-        let inner = self.node(&tree.expr)?;
-        self.expect(")")?;
-        if self.takes("by") || self.takes("without") {
-            self.skip_group("(", ")");
-        }
-        let grouping = match &tree.modifier {
-            None => Grouping {
-                only: true,
-                labels: Vec::new(),
-            },
-            modifier => grouping(modifier.as_ref()),
-        };
-        let constant = inner.constant && parameter.as_ref().is_none_or(|node| node.constant);
-        let aggregate = Aggregate {
-            aggregator,
-            parameter,
-            inner,
-            grouping,
-        };
-        Ok((Part::Aggregate(Box::new(aggregate)), constant))
-    }
-
-    fn call(&mut self, tree: &foreign::Call) -> Result<(Part, bool), QueryError> {
-        self.next()?;
-        self.expect("(")?;
-        let mut arguments = Vec::new();
-        for (at, argument) in tree.args.args.iter().enumerate() {
-            if at > 0 {
-                self.expect(",")?;
-            }
-            arguments.push(self.node(argument)?);
-        }
-        self.expect(")")?;
-        let function = tree.func.name;
-        let constant =
-            !TIME_DEPENDENT.contains(&function) && arguments.iter().all(|node| node.constant);
-        let call = Call {
-            function,
-            arguments,
-        };
-        Ok((Part::Call(Box::new(call)), constant))
-    }
-
-    fn subquery(&mut self, tree: &foreign::SubqueryExpr) -> Result<(Part, bool), QueryError> {
-        let inner = self.node(&tree.expr)?;
-        self.skip_group("[", "]");
-        self.skip_modifiers();
-        let reach = reach(tree.offset.as_ref(), tree.at.as_ref())?;
-        let constant = reach.at.is_some();
-        let subquery = Subquery {
-            inner,
-            range_ms: positive(tree.range)?,
-            step_ms: tree.step.map(positive).transpose()?,
-            reach,
-        };
-        Ok((Part::Subquery(Box::new(subquery)), constant))
-    }
-
-    fn selector(&mut self, tree: &foreign::VectorSelector) -> Result<Selector, QueryError> {
-        if tree.name.is_some() {
-            self.next()?;
-        }
-        self.skip_group("{", "}");
-        self.skip_group("[", "]");
-        self.skip_modifiers();
-        let mut matchers = Vec::new();
-        if let Some(name) = &tree.name {
-            let (name, op, value) = (METRIC_NAME.into(), MatchOp::Equal, name.as_str().into());
-            matchers.push(LabelMatcher::new(Matcher { name, op, value })?);
-        }
-        for matcher in &tree.matchers.matchers {
-            let op = match matcher.op {
-                foreign_label::MatchOp::Equal => MatchOp::Equal,
-                foreign_label::MatchOp::NotEqual => MatchOp::NotEqual,
-                foreign_label::MatchOp::Re(_) => MatchOp::Matches,
-                foreign_label::MatchOp::NotRe(_) => MatchOp::NotMatches,
-            };
-            let (name, value) = (matcher.name.as_str().into(), matcher.value.as_str().into());
-            matchers.push(LabelMatcher::new(Matcher { name, op, value })?);
-        }
-        let reach = reach(tree.offset.as_ref(), tree.at.as_ref())?;
-        Ok(Selector { matchers, reach })
-    }
-
-    /// Goes behind `offset …` and `@ …`, in any order.
-    fn skip_modifiers(&mut self) {
-        while self.is_next("offset") || self.is_next("@") {
-            self.at += 1;
-            while self.takes("-") || self.takes("+") {}
-            self.at += 1;
-            self.skip_group("(", ")");
+        match self.peek().shape {
+            Shape::Number | Shape::Duration => Ok(sign * self.number()?),
+            _ => Err(self.unexpected()),
         }
     }
-}
 
-fn names_of(labels: &foreign_label::Labels) -> Vec<Box<str>> {
-    let mut names: Vec<Box<str>> = labels
-        .labels
-        .iter()
-        .map(|name| name.as_str().into())
-        .collect();
-    names.sort();
-    names.dedup();
-    names
-}
-
-fn grouping(modifier: Option<&foreign::LabelModifier>) -> Grouping {
-    match modifier {
-        Some(foreign::LabelModifier::Include(labels)) => Grouping {
-            only: true,
-            labels: names_of(labels),
-        },
-        Some(foreign::LabelModifier::Exclude(labels)) => Grouping {
-            only: false,
-            labels: names_of(labels),
-        },
-        None => Grouping::default(),
-    }
-}
-
-fn millis(duration: Duration) -> i64 {
-    // Rounded up from half, as a number of seconds may carry a rest.
-    i64::try_from((duration.as_nanos() + 500_000) / 1_000_000)
-        .unwrap_or(TIME_MAX)
-        .min(TIME_MAX)
-}
-
-fn reach(
-    offset: Option<&foreign::Offset>,
-    at: Option<&foreign::AtModifier>,
-) -> Result<Reach, QueryError> {
-    let offset_ms = match offset {
-        Some(foreign::Offset::Pos(duration)) => millis(*duration),
-        Some(foreign::Offset::Neg(duration)) => -millis(*duration),
-        None => 0,
-    };
-    let at = at.map(|at| match at {
-        foreign::AtModifier::Start => At::Start,
-        foreign::AtModifier::End => At::End,
-        foreign::AtModifier::At(time) => {
-            At::Time(match time.duration_since(SystemTime::UNIX_EPOCH) {
-                Ok(after) => millis(after),
-                Err(before) => -millis(before.duration()),
-            })
-        }
-    });
-    match at {
-        Some(At::Time(time)) if time.abs() >= TIME_MAX => {
-            Err(refuse("timestamp out of bounds for @ modifier"))
-        }
-        at => Ok(Reach { offset_ms, at }),
-    }
-}
-
-/// How long a window is; the parser lets zero pass where it is written without a unit.
-fn positive(duration: Duration) -> Result<i64, QueryError> {
-    match millis(duration) {
-        0 => Err(refuse("duration must be greater than 0")),
-        length => Ok(length),
+    pub(super) fn unquoted(&mut self) -> Parsed<Vec<u8>> {
+        let token = self.next();
+        unquote(token.text).ok_or_else(|| {
+            let shown = print::quoted(token.text);
+            let message = format!("error unquoting string {shown}: invalid syntax");
+            Refusal::new(token.position, message)
+        })
     }
 }

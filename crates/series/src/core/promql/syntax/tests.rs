@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Node, Part, parse};
+use super::{Node, Part, parse, parse_selector, pretty, tree};
 
 fn refusal(query: &str) -> String {
     parse(query).expect_err("the query is refused").to_string()
@@ -36,6 +36,226 @@ fn parts_know_where_they_stand() {
         arguments("SUM(max_over_time(a[1h:5m] @ 10)) by (b)"),
         ["max_over_time(a[1h:5m] @ 10)"]
     );
+}
+
+#[test]
+fn refusals_say_what_is_wrong_and_where() {
+    for (query, message) in [
+        (
+            "",
+            "unknown position: parse error: no expression found in input",
+        ),
+        (" ", "1:1: parse error: no expression found in input"),
+        ("a b", "1:3: parse error: unexpected identifier \"b\""),
+        ("*a", "1:1: parse error: unexpected <op:*>"),
+        ("1 +", "1:4: parse error: unexpected end of input"),
+        ("sum(", "1:5: parse error: unclosed left parenthesis"),
+        (
+            "sum(a))",
+            "1:8: parse error: unexpected right parenthesis ')'",
+        ),
+        (
+            "sum(a b)",
+            "1:7: parse error: unexpected identifier \"b\" in aggregation",
+        ),
+        (
+            "sum by (1) (a)",
+            "1:9: parse error: unexpected number \"1\" in grouping opts, expected label",
+        ),
+        (
+            "sum by a",
+            "1:8: parse error: unexpected identifier \"a\" in grouping opts, expected \"(\"",
+        ),
+        (
+            "a{",
+            "1:3: parse error: unexpected end of input inside braces",
+        ),
+        (
+            "a{b}",
+            "1:4: parse error: unexpected \"}\" in label matching, expected label matching operator",
+        ),
+        (
+            "a{b=c}",
+            "1:5: parse error: unexpected identifier \"c\" in label matching, expected string",
+        ),
+        (
+            "a{b=\"c\" d}",
+            "1:9: parse error: unexpected identifier \"d\" in label matching, expected \",\" or \"}\"",
+        ),
+        (
+            "a{b=~\"(\"}",
+            "1:3: parse error: error parsing regexp: unclosed group: `(`",
+        ),
+        ("a[5m", "1:5: parse error: unclosed left bracket"),
+        ("a[5m]b", "1:6: parse error: unexpected identifier \"b\""),
+        ("a[0]", "1:3: parse error: duration must be greater than 0"),
+        (
+            "a[5x]",
+            "1:3: parse error: bad number or duration syntax: \"5x\"",
+        ),
+        (
+            "a offset b",
+            "1:10: parse error: unexpected identifier \"b\" in offset, expected number, duration, step(), or range()",
+        ),
+        (
+            "a @ b",
+            "1:5: parse error: unexpected identifier \"b\" in @, expected timestamp",
+        ),
+        (
+            "1 offset 5m",
+            "1:1: parse error: offset modifier must be preceded by an instant vector selector or range vector selector or a subquery",
+        ),
+        ("\"a", "1:1: parse error: unterminated quoted string"),
+        ("f(a)", "1:1: parse error: unknown function with name \"f\""),
+        (
+            "rate(a[5m],)",
+            "1:11: parse error: trailing commas not allowed in function call args",
+        ),
+        (
+            "topk(a)",
+            "1:1: parse error: wrong number of arguments for aggregate expression provided, expected 2, got 1",
+        ),
+        (
+            "rate(a)",
+            "1:6: parse error: expected type range vector in call to function \"rate\", got instant vector",
+        ),
+        (
+            "rate()",
+            "1:1: parse error: expected 1 argument(s) in call to \"rate\", got 0",
+        ),
+        (
+            "a +\n (1 < 2)",
+            "2:5: parse error: comparisons between scalars must use BOOL modifier",
+        ),
+        (
+            "1 + bool 2",
+            "1:3: parse error: bool modifier can only be used on comparison operators",
+        ),
+        (
+            "1 and a",
+            "1:1: parse error: set operator \"and\" not allowed in binary scalar expression",
+        ),
+        (
+            "a[5m] + 1",
+            "1:1: parse error: binary expression must contain only scalar and instant vector types",
+        ),
+        (
+            "-a[5m]",
+            "1:1: parse error: unary expression only allowed on expressions of type scalar or instant vector, got \"range vector\"",
+        ),
+        (
+            "{}",
+            "1:1: parse error: vector selector must contain at least one non-empty matcher",
+        ),
+        (
+            "a{__name__=\"b\"}",
+            "1:1: parse error: metric name must not be set twice: \"a\" or \"b\"",
+        ),
+        (
+            "a[5m] smoothed anchored",
+            "1:1: parse error: anchored and smoothed modifiers cannot be used together",
+        ),
+    ] {
+        assert_eq!(refusal(query), message, "{query}");
+    }
+}
+
+#[test]
+fn a_tree_is_written_as_it_was_meant() {
+    for (query, wanted) in [
+        ("-10^3 * - a ^ -1", "-10 ^ 3 * -a ^ -1"),
+        ("a{b=~'e',c=\"d\"}", "a{b=~\"e\",c=\"d\"}"),
+        ("{\"c d\"='x', 'a.b'}", "{\"c d\"=\"x\",__name__=\"a.b\"}"),
+        ("SUM(a) BY (b, \"c.d\")", "sum by (b, \"c.d\") (a)"),
+        ("sum without () (a)", "sum without () (a)"),
+        ("topk by () (1, a)", "topk(1, a)"),
+        ("a + ON(b) GROUP_LEFT c", "a + on (b) group_left () c"),
+        (
+            "a == bool fill_left(1) fill_right(-Inf) b",
+            "a == bool fill_left (1) fill_right (-Inf) b",
+        ),
+        ("a[90m] offset -5m @ end()", "a[1h30m] @ end() offset -5m"),
+        ("a[5m] anchored", "a[5m] anchored"),
+        (
+            "a @ 1.5 smoothed offset 1w1d",
+            "a @ 1.500 smoothed offset 8d",
+        ),
+        ("rate(a[300:60])[1h:] ", "rate(a[5m:1m])[1h:]"),
+        ("a[-5m+35m*2]", "a[-5m + 35m * 2]"),
+        (
+            "a offset -(min(step(), 2s)-5) + 0x10",
+            "a offset -(min(step(), 2s) - 5) + 16",
+        ),
+        (
+            "label_replace(a,'b',`$1`,\"c\",'(.*)\\n')",
+            "label_replace(a, \"b\", \"$1\", \"c\", \"(.*)\\n\")",
+        ),
+        ("2*(5m)", "2 * (5m)"),
+        ("+a", "+a"),
+        ("sum + by + offset", "sum + by + offset"),
+        ("1_000 + 017 + .5e1", "1000 + 15 + 5"),
+    ] {
+        let node = parse(query).unwrap_or_else(|error| panic!("{query}: {error}"));
+        assert_eq!(pretty(&node), wanted, "{query}");
+        let again = parse(wanted).unwrap_or_else(|error| panic!("{wanted}: {error}"));
+        assert_eq!(tree(&again), tree(&node), "{query}");
+    }
+}
+
+#[test]
+fn long_expressions_take_several_lines() {
+    let query = "histogram_quantile(0.99, sum by (le, service) (rate(http_request_duration_seconds_bucket{job=\"api-server\",cluster=\"eu-1\"}[5m]))) / on (service) group_left (team) -service_objective_seconds{environment=\"production\"}";
+    expect_test::expect![[r#"
+          histogram_quantile(
+            0.99,
+            sum by (le, service) (
+              rate(http_request_duration_seconds_bucket{cluster="eu-1",job="api-server"}[5m])
+            )
+          )
+        / on (service) group_left (team)
+          -service_objective_seconds{environment="production"}"#]]
+    .assert_eq(&pretty(&parse(query).expect("PromQL")));
+}
+
+#[test]
+fn a_tree_is_shown_as_the_api_shows_it() {
+    let shown = tree(
+        &parse("topk(2, rate(a{b!=\"c\"}[5m] offset 1m)) + on (d) e @ start()").expect("PromQL"),
+    );
+    let wanted = serde_json::json!({
+        "type": "binaryExpr", "op": "+", "bool": false,
+        "matching": {"card": "one-to-one", "labels": ["d"], "on": true, "include": [], "fillValues": {"lhs": null, "rhs": null}},
+        "lhs": {
+            "type": "aggregation", "op": "topk", "grouping": [], "without": false,
+            "param": {"type": "numberLiteral", "val": "2"},
+            "expr": {
+                "type": "call",
+                "func": {"name": "rate", "argTypes": ["matrix"], "variadic": 0, "returnType": "vector"},
+                "args": [{
+                    "type": "matrixSelector", "name": "a", "range": 300_000, "offset": 60_000, "timestamp": null,
+                    "startOrEnd": null, "anchored": false, "smoothed": false,
+                    "matchers": [
+                        {"name": "b", "type": "!=", "value": "c"},
+                        {"name": "__name__", "type": "=", "value": "a"},
+                    ],
+                }],
+            },
+        },
+        "rhs": {
+            "type": "vectorSelector", "name": "e", "offset": 0, "timestamp": null, "startOrEnd": "start",
+            "anchored": false, "smoothed": false,
+            "matchers": [{"name": "__name__", "type": "=", "value": "e"}],
+        },
+    });
+    assert_eq!(shown, wanted);
+}
+
+#[test]
+fn a_selector_has_no_modifiers() {
+    assert!(parse_selector("{a=~\"b.*\"}").is_ok_and(|selector| selector.matchers.len() == 1));
+    for text in ["a[5m]", "a offset 5m", "sum(a)", "a b", ""] {
+        assert!(parse_selector(text).is_err(), "{text}");
+    }
 }
 
 #[test]
@@ -81,9 +301,14 @@ fn what_cannot_be_evaluated_is_refused() {
     ] {
         assert!(parse(query).is_err(), "{query}");
     }
-    assert!(refusal(&"(".repeat(5000)).contains("parentheses"));
-    assert!(refusal(&"-".repeat(5000)).contains("operators"));
-    assert!(refusal(&format!("1{}", "+1".repeat(1000))).contains("within each other"));
+    for deep in [
+        "(".repeat(5000),
+        "-".repeat(5000),
+        format!("1{}", "+1".repeat(1000)),
+    ] {
+        assert!(refusal(&deep).contains("within each other"));
+    }
+    assert!(refusal(&format!("a{{{}}}", "b=\"\",".repeat(10_000))).contains("tokens"));
     assert!(refusal(&format!("a{{b=~\"{}\"}}", "(a{1000}){1000}")).contains("regex"));
 }
 
@@ -92,7 +317,7 @@ proptest! {
     fn no_text_makes_it_panic(words in prop::collection::vec(prop::sample::select(vec![
         "a", "sum", "by", "(", ")", "{", "}", "[", "]", "5m", ":", "1", "inf", "offset", "@", "-", "+", "*", "on",
         "\"x\"", "'\\xff'", ",", "=", "=~", "start", "rate", "bool", "and", "group_left", "é", "\\", "#", "\n", ".5", "1e",
-        "0x", "fill", "`",
+        "0x", "fill", "`", "anchored", "smoothed", "step", "range", "min", "max", "^", "offset -", "{a=\"b\"}", "[5m:1m]",
     ]), 0..12), spaced: bool) {
         let _ = parse(&words.join(if spaced { " " } else { "" }));
     }

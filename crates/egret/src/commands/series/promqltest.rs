@@ -1,0 +1,83 @@
+//! Runs files of Prometheus's tests of PromQL against the evaluator itself.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use egret_series::core::promql::{Options, promqltest};
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::output::{Output, listing, printable};
+
+/// Runs every file, tells how each did, and fails when one did not pass.
+pub(crate) fn run(paths: &[PathBuf], output: Output) -> Result<(), Failure> {
+    let mut reports = Vec::new();
+    for path in files(paths)? {
+        let name = path.display().to_string();
+        let text = std::fs::read(&path).with_context(|| name.clone())?;
+        let text = String::from_utf8_lossy(&text);
+        let report = promqltest::run(&name, &text, &Options::default());
+        reports.push((name, report));
+    }
+    let passed: usize = reports.iter().map(|(_, report)| report.passed).sum();
+    let failed: usize = reports
+        .iter()
+        .map(|(_, report)| report.failures.len())
+        .sum();
+    if output.is_json() {
+        let files: Vec<_> = reports
+            .iter()
+            .map(|(name, report)| {
+                let failures: Vec<String> = report.failures.iter().map(ToString::to_string).collect();
+                json!({"file": name, "passed": report.passed, "failed": failures.len(), "failures": failures})
+            })
+            .collect();
+        output.json(&json!({"passed": passed, "failed": failed, "files": files}))?;
+    } else {
+        for failure in reports.iter().flat_map(|(_, report)| &report.failures) {
+            output.remark(&printable(&failure.to_string()));
+        }
+        let rows = reports.iter().map(|(name, report)| {
+            let counts = [report.passed, report.failures.len()].map(|count| count.to_string());
+            let [passed, failed] = counts;
+            vec![name.clone(), passed, failed]
+        });
+        output.text(&listing(&["file", "passed", "failed"], rows))?;
+    }
+    match (passed, failed) {
+        (0, 0) => Err(Failure::failed(
+            "promqltest_empty",
+            "the files hold no query",
+        )),
+        (_, 0) => Ok(()),
+        _ => Err(Failure::failed(
+            "promqltest_failed",
+            format!(
+                "{failed} of {} queries did not answer as expected",
+                passed + failed
+            ),
+        )),
+    }
+}
+
+/// The files that paths stand for: themselves, or what ends in `.test` in a directory.
+fn files(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension() == Some("test".as_ref()) {
+                found.push(path);
+            }
+        }
+        found.sort();
+        files.extend(found);
+    }
+    Ok(files)
+}

@@ -1,0 +1,235 @@
+//! Queries, as tables and small pictures.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use egret_base::Timestamp;
+use serde::Deserialize;
+
+use super::Success;
+use crate::api::Api;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::{Output, decode, listing, printable};
+
+/// Values in a range whose step nobody has named.
+const STEPS: u64 = 60;
+
+/// The widest picture.
+const WIDTH_MAX: usize = 60;
+
+const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// A time in seconds, and a value as text.
+type Point = (f64, String);
+
+#[derive(Deserialize)]
+#[serde(tag = "resultType", content = "result", rename_all = "lowercase")]
+enum Found {
+    Scalar(Point),
+    String(Point),
+    Vector(Vec<Sample>),
+    Matrix(Vec<Points>),
+}
+
+#[derive(Deserialize)]
+struct Sample {
+    metric: BTreeMap<String, String>,
+    value: Option<Point>,
+    histogram: Option<(f64, Histogram)>,
+}
+
+#[derive(Deserialize)]
+struct Histogram {
+    count: String,
+    sum: String,
+}
+
+#[derive(Deserialize)]
+struct Points {
+    metric: BTreeMap<String, String>,
+    #[serde(default)]
+    values: Vec<Point>,
+    #[serde(default)]
+    histograms: Vec<(f64, Histogram)>,
+}
+
+pub(super) async fn instant(
+    query: &str,
+    at: Option<&str>,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    let mut form = vec![("query", query)];
+    form.extend(at.map(|at| ("time", at)));
+    let answer = api.ask_prometheus(&["query"], &form).await?;
+    output.answer(&answer, |found: Success<Found>| {
+        found.tell_notes(output);
+        shown(found.data)
+    })
+}
+
+fn shown(found: Found) -> String {
+    match found {
+        Found::Scalar((_, text)) | Found::String((_, text)) => printable(&text),
+        Found::Vector(samples) if samples.is_empty() => NOTHING.to_owned(),
+        Found::Vector(samples) => {
+            let rows = samples.into_iter().map(|sample| {
+                let value = match (sample.value, sample.histogram) {
+                    (Some((_, value)), _) => value,
+                    (None, Some((_, histogram))) => histogram.text(),
+                    (None, None) => String::new(),
+                };
+                vec![name(&sample.metric), value]
+            });
+            listing(&["series", "value"], rows)
+        }
+        Found::Matrix(series) if series.is_empty() => NOTHING.to_owned(),
+        Found::Matrix(series) => {
+            let rows = series.into_iter().flat_map(|one| {
+                let name = name(&one.metric);
+                let numbers = one.values.into_iter();
+                let histograms = one.histograms.into_iter();
+                let histograms = histograms.map(|(at, histogram)| (at, histogram.text()));
+                numbers
+                    .chain(histograms)
+                    .map(move |(at, value)| vec![name.clone(), time(at), value])
+            });
+            listing(&["series", "time", "value"], rows)
+        }
+    }
+}
+
+/// Said when no series has a value.
+const NOTHING: &str =
+    "no series has a value there: `egret series labels __name__` lists the metrics";
+
+pub(super) async fn range(range: &cli::Range, api: &Api, output: Output) -> Result<(), Failure> {
+    let end = match &range.end {
+        Some(end) => seconds(end)?,
+        None => now(),
+    };
+    let start = match &range.start {
+        Some(start) => seconds(start)?,
+        None => end - range.last.0 as f64 / 1e3,
+    };
+    let step = match range.step {
+        Some(step) => step.0 as f64 / 1e3,
+        None => ((end - start) / STEPS as f64).max(0.001),
+    };
+    let [start, end, step] = [start, end, step].map(|seconds| format!("{seconds:.3}"));
+    let form = [
+        ("query", range.query.as_str()),
+        ("start", &start),
+        ("end", &end),
+        ("step", &step),
+    ];
+    let answer = api.ask_prometheus(&["query_range"], &form).await?;
+    if output.is_json() {
+        return output.json(&answer);
+    }
+    let found: Success<Found> = decode(&answer)?;
+    found.tell_notes(output);
+    let Found::Matrix(series) = found.data else {
+        return output.text(&shown(found.data));
+    };
+    if series.is_empty() {
+        return output.text(NOTHING);
+    }
+    let rows = series.iter().map(|one| {
+        let numbers: Vec<f64> = one
+            .values
+            .iter()
+            .filter_map(|(_, value)| value.parse().ok())
+            .collect();
+        let finite = || numbers.iter().copied().filter(|number| number.is_finite());
+        let last = one.values.last().map(|(_, value)| value.clone());
+        let histogram = one.histograms.last().map(|(_, histogram)| histogram.text());
+        vec![
+            name(&one.metric),
+            picture(&numbers),
+            short(finite().fold(f64::NAN, f64::min)),
+            short(finite().fold(f64::NAN, f64::max)),
+            last.or(histogram).unwrap_or_default(),
+        ]
+    });
+    output.text(&listing(&["series", "values", "min", "max", "last"], rows))
+}
+
+/// A bar for each value, or for the mean of several where there are many.
+fn picture(numbers: &[f64]) -> String {
+    let finite: Vec<f64> = numbers
+        .iter()
+        .copied()
+        .filter(|number| number.is_finite())
+        .collect();
+    let low = finite.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let group = finite.len().div_ceil(WIDTH_MAX).max(1);
+    let means = finite
+        .chunks(group)
+        .map(|some| some.iter().sum::<f64>() / some.len() as f64);
+    means
+        .map(|mean| {
+            let share = if high > low {
+                (mean - low) / (high - low)
+            } else {
+                0.0
+            };
+            BARS[(share * (BARS.len() - 1) as f64).round() as usize]
+        })
+        .collect()
+}
+
+/// A number in a few digits; nothing when there is none.
+fn short(number: f64) -> String {
+    if number.is_nan() {
+        return String::new();
+    }
+    let text = format!("{number:.4}");
+    match text.contains('.') && number.abs() < 1e15 {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => format!("{number:e}"),
+    }
+}
+
+impl Histogram {
+    fn text(&self) -> String {
+        format!("count {}, sum {}", self.count, self.sum)
+    }
+}
+
+/// A series as PromQL writes it.
+fn name(metric: &BTreeMap<String, String>) -> String {
+    let labels: Vec<String> = metric
+        .iter()
+        .filter(|(name, _)| *name != "__name__")
+        .map(|(name, value)| format!("{name}={value:?}"))
+        .collect();
+    let metric = metric.get("__name__").map_or("", String::as_str);
+    match labels.is_empty() && !metric.is_empty() {
+        true => printable(metric),
+        false => printable(&format!("{metric}{{{}}}", labels.join(", "))),
+    }
+}
+
+fn time(seconds: f64) -> String {
+    Timestamp::from_micros((seconds * 1e6).round() as i64).to_string()
+}
+
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// A time as the server reads it.
+fn seconds(text: &str) -> Result<f64, Failure> {
+    if let Ok(seconds) = text.parse::<f64>() {
+        return Ok(seconds);
+    }
+    let time: Timestamp = text.parse().map_err(|why: String| Failure::usage(why))?;
+    Ok(time.as_micros() as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+//! A request's samples, sorted by the shards that they go to.
+
+use std::fmt;
+use std::sync::Arc;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::core::known::{Known, Place};
+use crate::core::record::{HistogramBatch, SampleBatch};
+use crate::model::{Histogram, Labels, TimeMs};
+use crate::wire::labels::parse;
+use crate::wire::{LabelError, LabelLimits, WireError};
+use crate::worker::shard::NewSeries;
+
+/// Reasons that are told; of what is more, only the number is.
+const REASONS_MAX: usize = 5;
+
+/// What of a request was refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rejected {
+    /// Samples, native histograms among them.
+    pub samples: u64,
+    /// Why, in the order of the request; not all of them.
+    pub reasons: Vec<String>,
+}
+
+impl Rejected {
+    /// Notes that so many samples are refused.
+    pub fn add(&mut self, samples: u64, reason: impl fmt::Display) {
+        self.samples += samples;
+        if self.reasons.len() < REASONS_MAX {
+            self.reasons.push(reason.to_string());
+        }
+    }
+}
+
+impl fmt::Display for Rejected {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} samples were refused: ", self.samples)?;
+        formatter.write_str(&self.reasons.join("; "))?;
+        match self.reasons.len() {
+            REASONS_MAX => formatter.write_str("; and so on"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What of a request goes to one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub samples: SampleBatch,
+    pub histograms: HistogramBatch,
+    pub new: Vec<NewSeries>,
+}
+
+impl Part {
+    /// Whether there is nothing to be written.
+    pub fn is_empty(&self) -> bool {
+        self.samples.is_empty() && self.histograms.is_empty() && self.new.is_empty()
+    }
+}
+
+/// Which times are taken in, both included.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub oldest_ms: TimeMs,
+    pub newest_ms: TimeMs,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    pub parts: Vec<Part>,
+    pub rejected: Rejected,
+    /// Keys that are other ways to write the labels of series that are known.
+    pub aliases: Vec<(Labels, Box<[u8]>)>,
+    /// Samples that were gathered.
+    pub samples: u64,
+    bounds: Bounds,
+    limits: LabelLimits,
+}
+
+/// Where samples of a series go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// To a series that is known.
+    Known(Place),
+    /// To a new one of a shard, by its place among them.
+    New(usize, usize),
+    /// Nowhere: something is wrong with the series.
+    Refused,
+}
+
+/// Which of so many shards has the series with these labels.
+pub(crate) fn shard_of(labels: &Labels, shards: usize) -> usize {
+    // For ever: it says in which log a series is.
+    (xxh3_64(labels.as_key().as_bytes()) % shards as u64) as usize
+}
+
+impl Gather {
+    pub fn new(shards: usize, bounds: Bounds, limits: LabelLimits) -> Self {
+        Self {
+            parts: (0..shards).map(|_| Part::default()).collect(),
+            rejected: Rejected::default(),
+            aliases: Vec::new(),
+            samples: 0,
+            bounds,
+            limits,
+        }
+    }
+
+    /// Adds a sample.
+    #[inline]
+    pub fn put(&mut self, target: Target, time_ms: TimeMs, value: f64) {
+        if !self.admits(target, time_ms) {
+            return;
+        }
+        match target {
+            Target::Known(place) => {
+                let part = &mut self.parts[usize::from(place.shard)];
+                part.samples.push(place.number, time_ms, value);
+            }
+            Target::New(shard, at) => {
+                let new = &mut self.parts[shard].new[at];
+                new.samples.push((time_ms, value));
+            }
+            Target::Refused => unreachable!("what is refused is not admitted"),
+        }
+    }
+
+    /// Adds a native histogram.
+    pub fn put_histogram(&mut self, target: Target, time_ms: TimeMs, histogram: Arc<Histogram>) {
+        if !self.admits(target, time_ms) {
+            return;
+        }
+        match target {
+            Target::Known(place) => {
+                let part = &mut self.parts[usize::from(place.shard)];
+                part.histograms.push(place.number, time_ms, histogram);
+            }
+            Target::New(shard, at) => {
+                let new = &mut self.parts[shard].new[at];
+                new.histograms.push((time_ms, histogram));
+            }
+            Target::Refused => unreachable!("what is refused is not admitted"),
+        }
+    }
+
+    #[inline]
+    fn admits(&mut self, target: Target, time_ms: TimeMs) -> bool {
+        let Bounds {
+            oldest_ms,
+            newest_ms,
+        } = self.bounds;
+        let is_within = time_ms >= oldest_ms && time_ms <= newest_ms;
+        if is_within && !matches!(target, Target::Refused) {
+            self.samples += 1;
+            return true;
+        }
+        self.reject(target, time_ms);
+        false
+    }
+
+    #[cold]
+    fn reject(&mut self, target: Target, time_ms: TimeMs) {
+        if matches!(target, Target::Refused) {
+            // Why was said when the series was.
+            self.rejected.samples += 1;
+            return;
+        }
+        let side = match time_ms < self.bounds.oldest_ms {
+            true => "too old: series.retention is over",
+            false => "too far in the future: see series.future_max",
+        };
+        self.rejected
+            .add(1, format_args!("the time {time_ms} is {side}"));
+    }
+
+    /// Where samples of a series go whose key is not known.
+    ///
+    /// # Errors
+    /// Those of a key that is not made of labels.
+    #[cold]
+    pub fn unknown(&mut self, known: &Known, key: &[u8]) -> Result<Target, WireError> {
+        let mut pairs = Vec::new();
+        match parse(key, &self.limits, &mut pairs) {
+            Ok(()) => {}
+            Err(LabelError::Wire(error)) => return Err(error),
+            Err(error) => {
+                self.rejected.add(0, error);
+                return Ok(Target::Refused);
+            }
+        }
+        let labels = Labels::from_sorted(pairs.into_iter());
+        let alias = (labels.as_key().as_bytes() != key).then(|| Box::from(key));
+        Ok(self.labelled(known, labels, alias))
+    }
+
+    /// Where samples of a series go of which the labels are known, and perhaps another way to write them.
+    pub fn labelled(&mut self, known: &Known, labels: Labels, alias: Option<Box<[u8]>>) -> Target {
+        if let Some(place) = known.series(&labels) {
+            self.aliases.extend(alias.map(|alias| (labels, alias)));
+            return Target::Known(place);
+        }
+        let shard = shard_of(&labels, self.parts.len());
+        let new = &mut self.parts[shard].new;
+        new.push(NewSeries {
+            labels,
+            alias,
+            samples: Vec::new(),
+            histograms: Vec::new(),
+        });
+        Target::New(shard, new.len() - 1)
+    }
+
+    /// What goes to each shard.
+    pub fn take_parts(&mut self) -> Vec<Part> {
+        let mut parts = std::mem::take(&mut self.parts);
+        for part in &mut parts {
+            let has_any = |new: &NewSeries| !new.samples.is_empty() || !new.histograms.is_empty();
+            part.new.retain(has_any);
+        }
+        parts
+    }
+}

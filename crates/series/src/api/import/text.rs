@@ -1,0 +1,255 @@
+//! Texts that are read while they come.
+
+use super::{Batch, LINE_BYTES_MAX, text_of};
+use crate::api::Series;
+use crate::api::write::Written;
+use crate::error::SeriesError;
+use crate::model::TimeMs;
+use crate::wire::WireError;
+use crate::wire::exposition::{TextFormat, TextItem, TextReader};
+use crate::wire::json_lines::JsonLine;
+use crate::wire::table::TableColumns;
+
+/// So much of a text is read together, if there is so much.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// The forms that a text may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImportFormat {
+    /// Prometheus's text format.
+    Prometheus,
+    /// OpenMetrics.
+    OpenMetrics,
+    /// See [`crate::wire::table`].
+    Csv,
+    /// See [`crate::wire::json_lines`].
+    JsonLines,
+}
+
+/// A text that is being taken in.
+pub struct Import {
+    series: Series,
+    format: ImportFormat,
+    now_ms: TimeMs,
+    /// What is not read yet.
+    rest: Vec<u8>,
+    /// Lines that were read.
+    lines: u64,
+    columns: Option<TableColumns>,
+    /// Whether OpenMetrics has said that it is whole.
+    has_ended: bool,
+    written: Written,
+}
+
+impl ImportFormat {
+    /// The name of each.
+    pub const NAMES: [(&'static str, Self); 4] = [
+        ("prometheus", Self::Prometheus),
+        ("openmetrics", Self::OpenMetrics),
+        ("csv", Self::Csv),
+        ("jsonl", Self::JsonLines),
+    ];
+
+    /// The format with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let mut names = Self::NAMES.iter();
+        let found = names.find(|(known, _)| *known == name);
+        found.map(|(_, format)| *format)
+    }
+
+    /// Where the last whole line ends.
+    fn whole(self, text: &[u8]) -> Option<usize> {
+        if self != Self::Csv {
+            return text
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map(|at| at + 1);
+        }
+        // Between quotes, a newline ends no row.
+        let (mut is_quoted, mut end) = (false, None);
+        for (at, byte) in text.iter().enumerate() {
+            match byte {
+                b'"' => is_quoted = !is_quoted,
+                b'\n' if !is_quoted => end = Some(at + 1),
+                _ => {}
+            }
+        }
+        end
+    }
+}
+
+impl Import {
+    /// Begins to take a text in. Samples without a time are of now.
+    pub fn new(series: Series, format: ImportFormat) -> Self {
+        Self {
+            now_ms: series.now_ms(),
+            series,
+            format,
+            rest: Vec::new(),
+            lines: 0,
+            columns: None,
+            has_ended: false,
+            written: Written::default(),
+        }
+    }
+
+    /// Takes in what came next.
+    ///
+    /// # Errors
+    /// [`SeriesError::Wire`] for what is no such text or has a line that is too long, and those of writing. What was
+    /// taken in before stays. Lines that cannot be read are counted.
+    pub async fn push(&mut self, bytes: &[u8]) -> Result<(), SeriesError> {
+        self.rest.extend_from_slice(bytes);
+        if self.rest.len() < PIECE_BYTES {
+            return Ok(());
+        }
+        let Some(end) = self.format.whole(&self.rest) else {
+            let checked = LINE_BYTES_MAX.check(self.rest.len() as u64);
+            return Ok(checked.map_err(WireError::from)?);
+        };
+        let rest = self.rest.split_off(end);
+        let piece = std::mem::replace(&mut self.rest, rest);
+        self.read(&piece).await
+    }
+
+    /// Takes in the last of it, and tells what became of the samples.
+    ///
+    /// # Errors
+    /// As [`Import::push`].
+    pub async fn finish(mut self) -> Result<Written, SeriesError> {
+        let piece = std::mem::take(&mut self.rest);
+        self.read(&piece).await?;
+        if self.format == ImportFormat::OpenMetrics && !self.has_ended {
+            let reason = "the text does not end with # EOF: it is cut off";
+            self.written.rejected.add(0, reason);
+        }
+        Ok(self.written)
+    }
+
+    async fn read(&mut self, piece: &[u8]) -> Result<(), SeriesError> {
+        let series = self.series.clone();
+        let mut batch = Batch::new(&series);
+        match self.format {
+            ImportFormat::Prometheus => {
+                self.read_text(piece, TextFormat::Prometheus, &mut batch)
+                    .await?;
+            }
+            ImportFormat::OpenMetrics => {
+                self.read_text(piece, TextFormat::OpenMetrics, &mut batch)
+                    .await?;
+            }
+            ImportFormat::Csv => self.read_rows(piece, &mut batch).await?,
+            ImportFormat::JsonLines => self.read_lines(piece, &mut batch).await?,
+        }
+        let written = batch.finish().await?;
+        self.written.samples += written.samples;
+        self.written.late += written.late;
+        self.written.rejected.merge(written.rejected);
+        Ok(())
+    }
+
+    async fn read_text(
+        &mut self,
+        piece: &[u8],
+        format: TextFormat,
+        batch: &mut Batch<'_>,
+    ) -> Result<(), SeriesError> {
+        let mut reader = TextReader::new(text_of(piece, "text")?, format);
+        while let Some(item) = reader.next() {
+            match item {
+                Ok(TextItem::Sample {
+                    labels,
+                    value,
+                    time_ms,
+                }) => {
+                    let pairs = labels.iter().map(|(name, value)| (&**name, &**value));
+                    if let Some(labels) = batch.check(pairs.collect(), 1) {
+                        batch
+                            .add(labels, time_ms.unwrap_or(self.now_ms), value)
+                            .await?;
+                    }
+                }
+                // What metrics are is not kept.
+                Ok(_) => {}
+                Err(mut error) => {
+                    error.line += self.lines;
+                    batch.written.rejected.add(1, error);
+                }
+            }
+        }
+        self.has_ended |= reader.has_ended();
+        self.lines += reader.line();
+        Ok(())
+    }
+
+    async fn read_rows(&mut self, piece: &[u8], batch: &mut Batch<'_>) -> Result<(), SeriesError> {
+        let mut rows = csv::ReaderBuilder::new();
+        let mut rows = rows.has_headers(false).flexible(true).from_reader(piece);
+        let mut row = csv::StringRecord::new();
+        loop {
+            let line = self.lines + rows.position().line();
+            match rows.read_record(&mut row) {
+                Ok(false) => break,
+                Ok(true) => {}
+                Err(error) => {
+                    batch
+                        .written
+                        .rejected
+                        .add(1, format_args!("line {line}: {error}"));
+                    continue;
+                }
+            }
+            let Some(columns) = &self.columns else {
+                let columns = TableColumns::read(row.iter());
+                self.columns = Some(columns.map_err(|problem| WireError::Message {
+                    message: "csv",
+                    problem,
+                })?);
+                continue;
+            };
+            match columns.row(|at| row.get(at)) {
+                Ok(read) => {
+                    if let Some(labels) = batch.check(read.labels, 1) {
+                        let time_ms = read.time_ms.unwrap_or(self.now_ms);
+                        batch.add(labels, time_ms, read.value).await?;
+                    }
+                }
+                Err(problem) => {
+                    batch
+                        .written
+                        .rejected
+                        .add(1, format_args!("line {line}: {problem}"));
+                }
+            }
+        }
+        self.lines += rows.position().line() - 1;
+        Ok(())
+    }
+
+    async fn read_lines(&mut self, piece: &[u8], batch: &mut Batch<'_>) -> Result<(), SeriesError> {
+        for line in text_of(piece, "json lines")?.lines() {
+            self.lines += 1;
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            let read = match JsonLine::read(line) {
+                Ok(read) => read,
+                Err(problem) => {
+                    let reason = format_args!("line {}: {problem}", self.lines).to_string();
+                    batch.written.rejected.add(1, reason);
+                    continue;
+                }
+            };
+            let pairs = read.labels.0.iter();
+            let pairs = pairs.map(|(name, value)| (&**name, &**value));
+            let count = read.samples().count() as u64;
+            let Some(labels) = batch.check(pairs.collect(), count) else {
+                continue;
+            };
+            for (time_ms, value) in read.samples() {
+                batch.add(labels.clone(), time_ms, value).await?;
+            }
+        }
+        Ok(())
+    }
+}

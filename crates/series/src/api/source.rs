@@ -1,0 +1,241 @@
+//! What a query reads: the heads of all shards and the blocks, as they are at one moment.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use hashbrown::HashTable;
+
+use super::Inner;
+use crate::core::block::page::hash_of;
+use crate::core::head::HeadSeries;
+use crate::core::promql::{Columns, LabelMatcher, QueryError, Selection, SeriesSet, Source};
+use crate::error::SeriesError;
+use crate::metrics::Component;
+use crate::model::{Labels, SeriesSamples, TimeMs};
+use crate::store::block::{Block, BlockError};
+use crate::store::catalog::Snapshot;
+use crate::worker::shard::Shared;
+
+/// Samples at one moment.
+pub(crate) struct Samples<'a> {
+    pub inner: &'a Inner,
+}
+
+/// A series and where it has samples.
+pub(crate) struct Found {
+    pub labels: Labels,
+    /// More than one when it was let go and came again.
+    pub heads: Vec<Arc<HeadSeries>>,
+    /// By place in the list of blocks, with its number there.
+    pub blocks: Vec<(u32, u32)>,
+}
+
+impl Found {
+    fn of_head(head: Arc<HeadSeries>) -> Self {
+        Self {
+            labels: head.labels.clone(),
+            heads: vec![head],
+            blocks: Vec::new(),
+        }
+    }
+}
+
+/// Series that match, with samples perhaps.
+pub(crate) struct Selected {
+    pub series: Vec<Found>,
+    blocks: Vec<Block>,
+    start: TimeMs,
+    end: TimeMs,
+    /// Samples are released from heads only when nobody has an earlier list of blocks.
+    _snapshot: Arc<Snapshot>,
+}
+
+fn unreadable(error: impl std::fmt::Display) -> QueryError {
+    QueryError::Source {
+        message: error.to_string(),
+    }
+}
+
+impl Source for Samples<'_> {
+    fn select(&self, selection: &Selection) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
+        let began = Instant::now();
+        let span = (selection.start, selection.end);
+        let selected = self
+            .inner
+            .select(&selection.matchers, span)
+            .map_err(unreadable)?;
+        self.inner.metrics.took(Component::Search, began.elapsed());
+        Ok(Box::new(selected))
+    }
+}
+
+impl Inner {
+    /// The series that match, in heads and in blocks that may have samples in the time from first to last.
+    ///
+    /// # Errors
+    /// [`SeriesError::Stopping`] and [`SeriesError::Block`].
+    pub fn select(
+        &self,
+        matchers: &[LabelMatcher],
+        (start, end): (TimeMs, TimeMs),
+    ) -> Result<Selected, SeriesError> {
+        // Before the heads are looked at: what they release later is in these blocks.
+        let snapshot = self.catalog()?.snapshot();
+        Ok(select(self.shards()?, snapshot, matchers, (start, end))?)
+    }
+}
+
+/// The series that match in the heads of shards and in blocks.
+///
+/// # Errors
+/// Those of blocks.
+pub(crate) fn select(
+    shards: &[Arc<Shared>],
+    snapshot: Arc<Snapshot>,
+    matchers: &[LabelMatcher],
+    (start, end): (TimeMs, TimeMs),
+) -> Result<Selected, BlockError> {
+    let mut heads = Vec::new();
+    for shard in shards {
+        shard.index.view().select(matchers, &mut heads);
+    }
+    let blocks: Vec<Block> = snapshot.within(start, end).cloned().collect();
+    let mut by_labels = ByLabels::default();
+    by_labels.series.reserve(heads.len());
+    let twins = |shard: &Arc<Shared>| shard.has_twins.load(Ordering::Relaxed);
+    let looks_up = !blocks.is_empty() || shards.iter().any(twins);
+    for head in heads {
+        match looks_up {
+            true => by_labels.add_head(head),
+            false => by_labels.series.push(Found::of_head(head)),
+        }
+    }
+    for (at, block) in blocks.iter().enumerate() {
+        for series in block.select(matchers)? {
+            by_labels.add_of_block(at as u32, block, series)?;
+        }
+    }
+    Ok(Selected {
+        series: by_labels.series,
+        blocks,
+        start,
+        end,
+        _snapshot: snapshot,
+    })
+}
+
+/// Series by their labels, while they are gathered.
+#[derive(Default)]
+struct ByLabels {
+    series: Vec<Found>,
+    /// Hash and place in `series`.
+    table: HashTable<(u64, u32)>,
+}
+
+impl ByLabels {
+    fn add_head(&mut self, head: Arc<HeadSeries>) {
+        let labels = &head.labels;
+        let hash = hash_of(labels);
+        let series = &self.series;
+        let same =
+            |(other, at): &(u64, u32)| *other == hash && series[*at as usize].labels == *labels;
+        if let Some((_, at)) = self.table.find(hash, same) {
+            self.series[*at as usize].heads.push(head);
+            return;
+        }
+        let at = self.series.len() as u32;
+        self.table
+            .insert_unique(hash, (hash, at), |(hash, _)| *hash);
+        self.series.push(Found::of_head(head));
+    }
+
+    fn add_of_block(&mut self, at: u32, block: &Block, number: u32) -> Result<(), BlockError> {
+        let hash = block.labels_hash(number)?;
+        let labels = block.labels(number)?;
+        let series = &self.series;
+        let same =
+            |(other, at): &(u64, u32)| *other == hash && series[*at as usize].labels == labels;
+        match self.table.find(hash, same) {
+            Some((_, place)) => self.series[*place as usize].blocks.push((at, number)),
+            None => {
+                let place = self.series.len() as u32;
+                self.table
+                    .insert_unique(hash, (hash, place), |(hash, _)| *hash);
+                self.series.push(Found {
+                    labels,
+                    heads: Vec::new(),
+                    blocks: vec![(at, number)],
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Selected {
+    /// Replaces `into` with the samples of a series from first to last time.
+    ///
+    /// # Errors
+    /// Those of blocks.
+    pub fn samples(&self, index: usize, into: &mut SeriesSamples) -> Result<(), BlockError> {
+        into.clear();
+        let found = &self.series[index];
+        for (at, number) in &found.blocks {
+            let block = &self.blocks[*at as usize];
+            block.read(*number, self.start, self.end, into)?;
+        }
+        if found.blocks.len() > 1 {
+            self.settle(found, into)?;
+        }
+        for head in &found.heads {
+            head.now().read(self.start, self.end, into);
+        }
+        Ok(())
+    }
+
+    /// Brings samples of several blocks into order, where the blocks were not: of two at one time that of the block
+    /// that was made later counts.
+    fn settle(&self, found: &Found, into: &mut SeriesSamples) -> Result<(), BlockError> {
+        let ascend = |times_ms: &[TimeMs]| times_ms.is_sorted_by(|one, other| one < other);
+        if ascend(&into.times_ms) && ascend(&into.histogram_times_ms) {
+            return Ok(());
+        }
+        into.clear();
+        let mut blocks = found.blocks.clone();
+        blocks.sort_by_key(|(at, _)| self.blocks[*at as usize].id());
+        for (at, number) in blocks {
+            let block = &self.blocks[at as usize];
+            block.read(number, self.start, self.end, into)?;
+        }
+        into.sort_numbers();
+        into.sort_histograms();
+        Ok(())
+    }
+}
+
+impl SeriesSet for Selected {
+    fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    fn labels(&self, index: usize) -> &Labels {
+        &self.series[index].labels
+    }
+
+    fn read(&self, index: usize, into: &mut Columns) -> Result<(), QueryError> {
+        into.clear();
+        let mut samples = SeriesSamples {
+            times_ms: std::mem::take(&mut into.times),
+            values: std::mem::take(&mut into.values),
+            ..SeriesSamples::default()
+        };
+        let read = self.samples(index, &mut samples);
+        (into.times, into.values) = (samples.times_ms, samples.values);
+        read.map_err(unreadable)?;
+        for (time_ms, histogram) in samples.histogram_times_ms.iter().zip(&samples.histograms) {
+            into.push_histogram(*time_ms, Arc::new(histogram.as_ref().into()));
+        }
+        Ok(())
+    }
+}

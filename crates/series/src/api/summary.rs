@@ -1,0 +1,35 @@
+//! How the engine is, in a few numbers that cost nothing.
+
+use std::sync::PoisonError;
+
+use super::Series;
+use crate::error::SeriesError;
+
+/// How the engine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Series that are known.
+    pub series: u64,
+    /// Shards.
+    pub shards: usize,
+    /// Of these, those that take nothing in since an error.
+    pub shards_failed: usize,
+}
+
+impl Series {
+    /// How the engine is.
+    ///
+    /// # Errors
+    /// [`SeriesError::Stopping`] while there are no shards.
+    pub fn summary(&self) -> Result<Summary, SeriesError> {
+        let shards = self.inner.shards()?;
+        let known = self.inner.known.read();
+        let known = known.unwrap_or_else(PoisonError::into_inner);
+        let has_failed = shards.iter().filter(|shard| shard.failure.get().is_some());
+        Ok(Summary {
+            series: known.len() as u64,
+            shards: shards.len(),
+            shards_failed: has_failed.count(),
+        })
+    }
+}

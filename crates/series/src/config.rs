@@ -1,0 +1,62 @@
+//! The settings of the series engine.
+
+use egret_base::settings::{Size, Span};
+
+egret_base::settings! {
+    /// Settings of the series engine.
+    pub struct SeriesConfig in "series" {
+        /// Parts that series are spread over, each with a log and a thread of its own; fixed when the data
+        /// directory is made. 0: as many as cores, at most 8.
+        shards: u32 = 0,
+        /// When samples are acknowledged: `fsync` (they are on disk), `interval` (they are written, and on disk
+        /// after at most `sync_interval`) or `none` (they are written; a crash of the machine may lose them, one
+        /// of Egret does not).
+        durability: String = "fsync".to_owned(),
+        /// With durability `interval`: the longest time until what is written is on disk.
+        sync_interval: Span = Span::ms(100),
+        /// Series that are written to, or were in the last hours.
+        series_max: u64 = 10_000_000,
+        /// Labels of a series, its name being one.
+        labels_per_series_max: u64 = 128,
+        /// Largest name of a label.
+        label_name_bytes_max: Size = Size(1 << 10),
+        /// Largest value of a label.
+        label_value_bytes_max: Size = Size(64 << 10),
+        /// Samples further in the future than this are refused.
+        future_max: Span = Span::secs(600),
+        /// Samples older than this are refused, and deleted. 0: they are kept for ever.
+        retention: Span = Span::secs(365 * 86_400),
+        /// Series that are kept for another time than `retention`: `{selector} duration`, separated by semicolons. The
+        /// first that takes a series counts. Example: `{job="debug"} 1d; {__name__=~"tmp_.*"} 6h`.
+        keep: String = String::new(),
+        /// Series of which old samples are thinned out: `{selector} after duration every duration`, separated by
+        /// semicolons. The last sample of each interval stays. Example: `{job="node"} after 30d every 5m`.
+        coarsen: String = String::new(),
+        /// Space that blocks may take; over it the oldest are deleted. 0: as much as there is.
+        size_max: Size = Size(0),
+        /// Bytes of samples that merging blocks may read in a second, before compression.
+        merge_rate: Size = Size::mib(64),
+        /// Largest request as it comes in.
+        request_bytes_max: Size = Size::mib(32),
+        /// Largest request after decompression.
+        decoded_bytes_max: Size = Size::mib(256),
+        /// Requests that may wait for one shard; over it senders are told to come again.
+        waiting_max: u32 = 16_384,
+        /// Bytes of samples that may wait for all shards together.
+        waiting_bytes_max: Size = Size::mib(256),
+        /// Size of a segment of the log.
+        segment_size: Size = Size::mib(64),
+        /// Memory for what was read of blocks: their indexes, and times that series share.
+        block_cache: Size = Size::mib(256),
+        /// How old the newest sample of a series may be for a query to see it.
+        lookback: Span = Span::secs(300),
+        /// How long a query may take.
+        query_timeout: Span = Span::secs(120),
+        /// Queries that are answered at a time; others wait.
+        queries_max: u32 = 20,
+        /// Samples that one query may read.
+        query_samples_max: u64 = 500_000_000,
+        /// Memory that the intermediate results of one query may take.
+        query_memory_max: Size = Size::gib(2),
+    }
+}

@@ -1,0 +1,282 @@
+//! Matchers of labels, and what their regular expressions come down to.
+//!
+//! Prometheus's regular expressions are RE2's: `\d`, `\w`, `\s` and `\b` know ASCII only, `.` takes line breaks,
+//! both ends are anchored. They are rewritten for `regex`. Most of them are a list of values or begin with the same
+//! characters; an index can look those up, and they are compared without an automaton.
+
+use regex::{Regex, RegexBuilder};
+use regex_syntax::ParserBuilder;
+use regex_syntax::hir::literal::{ExtractKind, Extractor, Seq};
+use regex_syntax::hir::{Hir, HirKind, Look};
+
+use super::error::QueryError;
+use crate::model::{MatchOp, Matcher};
+
+mod rewrite;
+
+/// Compiled, a regular expression of a query takes at most so much memory.
+const REGEX_BYTES_MAX: usize = 8 << 20;
+/// Groups within groups.
+const NESTING_MAX: u32 = 200;
+/// An expression stands for a list of values only when there are at most so many, unless it is nothing but a list.
+const LITERALS_MAX: usize = 1000;
+
+/// A matcher whose regular expression is compiled.
+#[derive(Clone, Debug)]
+pub struct LabelMatcher {
+    matcher: Matcher,
+    pattern: Option<Pattern>,
+}
+
+/// A regular expression that must match all of a value.
+#[derive(Clone, Debug)]
+struct Pattern {
+    test: Test,
+    prefix: Box<str>,
+}
+
+/// How a value is compared.
+#[derive(Clone, Debug)]
+enum Test {
+    /// `.*`
+    Anything,
+    /// `.+`
+    NotEmpty,
+    /// Nothing but these; sorted.
+    OneOf(Box<[Box<str>]>),
+    /// `prefix.*`
+    Prefix,
+    /// `.*text.*`
+    Contains(Box<str>),
+    /// `.*text`
+    Suffix(Box<str>),
+    Automaton(Regex),
+}
+
+impl LabelMatcher {
+    /// Compiles the matcher's regular expression, if it has one.
+    ///
+    /// # Errors
+    /// [`QueryError::Parse`] when the expression is malformed or too large.
+    pub fn new(matcher: Matcher) -> Result<Self, QueryError> {
+        let pattern = match matcher.op {
+            MatchOp::Equal | MatchOp::NotEqual => None,
+            MatchOp::Matches | MatchOp::NotMatches => {
+                let pattern = Pattern::new(&matcher.value);
+                Some(pattern.map_err(|message| QueryError::Parse { message })?)
+            }
+        };
+        Ok(Self { matcher, pattern })
+    }
+
+    /// What it was made of.
+    pub fn matcher(&self) -> &Matcher {
+        &self.matcher
+    }
+
+    /// Whether it takes this value; of a label that is missing, the empty one.
+    pub fn matches(&self, value: &str) -> bool {
+        let by_pattern = || {
+            let pattern = self.pattern.as_ref();
+            pattern.is_some_and(|pattern| pattern.matches(value))
+        };
+        match self.matcher.op {
+            MatchOp::Equal => *self.matcher.value == *value,
+            MatchOp::NotEqual => *self.matcher.value != *value,
+            MatchOp::Matches => by_pattern(),
+            MatchOp::NotMatches => !by_pattern(),
+        }
+    }
+
+    /// The only values that the regular expression matches, sorted, where it comes down to a list. Of `!~` these are
+    /// the values that are not taken.
+    pub fn literals(&self) -> Option<&[Box<str>]> {
+        match &self.pattern.as_ref()?.test {
+            Test::OneOf(values) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// What every value begins with that the regular expression matches; often nothing.
+    pub fn prefix(&self) -> &str {
+        self.pattern.as_ref().map_or("", |pattern| &pattern.prefix)
+    }
+
+    /// Whether the regular expression matches whatever there is.
+    pub fn matches_anything(&self) -> bool {
+        let pattern = self.pattern.as_ref();
+        pattern.is_some_and(|pattern| matches!(pattern.test, Test::Anything))
+    }
+}
+
+/// A regular expression that must match all of a text, with its groups.
+///
+/// # Errors
+/// Says that and why it is malformed or too large.
+pub(crate) fn anchored(pattern: &str) -> Result<Regex, String> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        let error = error.to_string();
+        // The last line is what is wrong, those before show where.
+        let reason = error.lines().last().unwrap_or_default();
+        let reason = reason.trim().trim_start_matches("error: ");
+        format!("error parsing regexp: {reason}: `{}`", shortened(pattern))
+    };
+    let rewritten = rewrite::for_regex(pattern).map_err(|reason| wrong(&reason))?;
+    RegexBuilder::new(&format!("^(?s:{rewritten})$"))
+        .size_limit(REGEX_BYTES_MAX)
+        .nest_limit(NESTING_MAX)
+        .build()
+        .map_err(|error| wrong(&error))
+}
+
+fn shortened(pattern: &str) -> String {
+    const SHOWN_MAX: usize = 200;
+    match pattern.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", &pattern[..end]),
+        None => pattern.to_owned(),
+    }
+}
+
+impl Pattern {
+    fn new(pattern: &str) -> Result<Self, String> {
+        let simple = |test: Test, prefix: &str| {
+            let prefix = prefix.into();
+            Ok(Self { test, prefix })
+        };
+        match pattern {
+            ".*" => return simple(Test::Anything, ""),
+            ".+" => return simple(Test::NotEmpty, ""),
+            _ => {}
+        }
+        let is_plain = |text: &str| !text.contains(rewrite::is_special);
+        if pattern.split('|').all(is_plain) {
+            return Ok(Self::one_of(pattern.split('|').map(Into::into).collect()));
+        }
+        let inner = pattern.strip_prefix(".*").unwrap_or(pattern);
+        let text = inner.strip_suffix(".*").unwrap_or(inner);
+        if is_plain(text) && !text.contains('|') {
+            let (open_start, open_end) = (inner.len() < pattern.len(), text.len() < inner.len());
+            match (open_start, open_end) {
+                (false, true) => return simple(Test::Prefix, text),
+                (true, true) => return simple(Test::Contains(text.into()), ""),
+                (true, false) => return simple(Test::Suffix(text.into()), ""),
+                (false, false) => {}
+            }
+        }
+        let regex = anchored(pattern)?;
+        let (literals, prefix) = analysed(pattern);
+        match literals {
+            Some(values) => Ok(Self::one_of(values)),
+            None => simple(Test::Automaton(regex), &prefix),
+        }
+    }
+
+    fn one_of(mut values: Vec<Box<str>>) -> Self {
+        values.sort_unstable();
+        values.dedup();
+        let (first, last) = (&values[0], &values[values.len() - 1]);
+        let prefix = common_prefix(first, last).into();
+        Self {
+            test: Test::OneOf(values.into()),
+            prefix,
+        }
+    }
+
+    fn matches(&self, value: &str) -> bool {
+        match &self.test {
+            Test::Anything => true,
+            Test::NotEmpty => !value.is_empty(),
+            Test::OneOf(values) => values.binary_search_by(|one| (**one).cmp(value)).is_ok(),
+            Test::Prefix => value.starts_with(&*self.prefix),
+            Test::Contains(text) => value.contains(&**text),
+            Test::Suffix(text) => value.ends_with(&**text),
+            Test::Automaton(regex) => value.starts_with(&*self.prefix) && regex.is_match(value),
+        }
+    }
+}
+
+fn common_prefix<'a>(left: &'a str, right: &str) -> &'a str {
+    let same = left.bytes().zip(right.bytes());
+    let mut length = same.take_while(|(a, b)| a == b).count();
+    while !left.is_char_boundary(length) {
+        length -= 1;
+    }
+    &left[..length]
+}
+
+/// The values that an expression stands for, if it is a list of them, and what all that match begin with.
+fn analysed(pattern: &str) -> (Option<Vec<Box<str>>>, String) {
+    let nothing = (None, String::new());
+    let Ok(rewritten) = rewrite::for_regex(pattern) else {
+        return nothing;
+    };
+    let mut parser = ParserBuilder::new()
+        .nest_limit(NESTING_MAX)
+        .dot_matches_new_line(true)
+        .build();
+    let Ok(hir) = parser.parse(&rewritten) else {
+        return nothing;
+    };
+    // The ends are anchored as it is; other conditions are more than a list can say.
+    let hir = without_anchors(hir);
+    if !hir.properties().look_set().is_empty() {
+        return nothing;
+    }
+    let seq = literals(&hir);
+    let prefix = seq.longest_common_prefix().unwrap_or_default();
+    let valid = match std::str::from_utf8(prefix) {
+        Ok(prefix) => prefix,
+        Err(error) => {
+            std::str::from_utf8(&prefix[..error.valid_up_to()]).expect("it is valid up to there")
+        }
+    };
+    let values = || {
+        let literals = seq.literals().filter(|found| !found.is_empty())?;
+        let texts = literals.iter().map(|literal| {
+            let text = std::str::from_utf8(literal.as_bytes()).ok()?;
+            literal.is_exact().then(|| text.into())
+        });
+        texts.collect()
+    };
+    (values(), valid.to_owned())
+}
+
+fn literals(hir: &Hir) -> Seq {
+    let mut extractor = Extractor::new();
+    extractor
+        .kind(ExtractKind::Prefix)
+        .limit_class(32)
+        .limit_repeat(32)
+        .limit_literal_len(1024)
+        .limit_total(LITERALS_MAX);
+    extractor.extract(hir)
+}
+
+/// An expression without `^` before and `$` behind it.
+fn without_anchors(hir: Hir) -> Hir {
+    match hir.into_kind() {
+        HirKind::Concat(mut parts) => {
+            if matches!(
+                parts.first().map(Hir::kind),
+                Some(HirKind::Look(Look::Start))
+            ) {
+                parts.remove(0);
+            }
+            if matches!(parts.last().map(Hir::kind), Some(HirKind::Look(Look::End))) {
+                parts.pop();
+            }
+            Hir::concat(parts)
+        }
+        HirKind::Look(Look::Start | Look::End) => Hir::empty(),
+        HirKind::Empty => Hir::empty(),
+        HirKind::Literal(literal) => Hir::literal(literal.0),
+        HirKind::Class(class) => Hir::class(class),
+        HirKind::Look(look) => Hir::look(look),
+        HirKind::Repetition(repetition) => Hir::repetition(repetition),
+        HirKind::Capture(capture) => Hir::capture(capture),
+        HirKind::Alternation(parts) => Hir::alternation(parts),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! A tree as JSON, as Prometheus's API shows it.
+
+use serde_json::{Value, json};
+
+use super::print::operator;
+use super::{At, Cardinality, Extension, Node, Part, Reach, Selector};
+use crate::core::promql::number;
+
+/// The tree of an expression.
+pub(crate) fn tree(node: &Node) -> Value {
+    match &node.part {
+        Part::Number(value, _) => json!({"type": "numberLiteral", "val": number::plain(*value)}),
+        Part::Text(bytes) => {
+            json!({"type": "stringLiteral", "val": String::from_utf8_lossy(bytes)})
+        }
+        Part::Paren(inner) => json!({"type": "parenExpr", "expr": tree(inner)}),
+        Part::Sign(inner, is_minus) => {
+            let sign = if *is_minus { "-" } else { "+" };
+            json!({"type": "unaryExpr", "op": sign, "expr": tree(inner)})
+        }
+        Part::Binary(binary) => json!({
+            "type": "binaryExpr",
+            "op": binary.operator.name(),
+            "lhs": tree(&binary.left),
+            "rhs": tree(&binary.right),
+            "matching": matching(binary),
+            "bool": binary.returns_bool,
+        }),
+        Part::Aggregate(aggregate) => json!({
+            "type": "aggregation",
+            "op": aggregate.aggregator.name(),
+            "expr": tree(&aggregate.inner),
+            "param": aggregate.parameter.as_ref().map(tree),
+            "grouping": aggregate.grouping.written,
+            "without": !aggregate.grouping.only,
+        }),
+        Part::Call(call) => {
+            let kinds = call.function.arguments.iter().map(|kind| kind.name());
+            json!({
+                "type": "call",
+                "func": {
+                    "name": call.name(),
+                    "argTypes": kinds.collect::<Vec<_>>(),
+                    "variadic": call.function.variadic,
+                    "returnType": call.function.yields.name(),
+                },
+                "args": call.arguments.iter().map(tree).collect::<Vec<_>>(),
+            })
+        }
+        Part::Selector(selector) => selected("vectorSelector", selector),
+        Part::Range(selector, range) => {
+            let mut shown = selected("matrixSelector", selector);
+            shown["range"] = json!(range.ms);
+            shown
+        }
+        Part::Subquery(subquery) => {
+            let mut shown = json!({
+                "type": "subquery",
+                "expr": tree(&subquery.inner),
+                "range": subquery.range.ms,
+                "step": subquery.step.as_ref().map_or(0, |step| step.ms),
+            });
+            reach(&subquery.reach, &mut shown);
+            shown
+        }
+    }
+}
+
+fn matching(binary: &super::Binary) -> Value {
+    use super::Kind::Vector;
+    if binary.left.kind() != Vector || binary.right.kind() != Vector {
+        return Value::Null;
+    }
+    let cardinality = match binary.cardinality {
+        Cardinality::OneToOne if binary.operator.is_set() => "many-to-many",
+        Cardinality::OneToOne => "one-to-one",
+        Cardinality::ManyToOne => "many-to-one",
+        Cardinality::OneToMany => "one-to-many",
+    };
+    json!({
+        "card": cardinality,
+        "labels": binary.matching.written,
+        "on": binary.matching.only,
+        "include": binary.include,
+        "fillValues": {"lhs": binary.fill.0, "rhs": binary.fill.1},
+    })
+}
+
+fn selected(kind: &str, selector: &Selector) -> Value {
+    let matchers = selector.matchers.iter().map(|one| {
+        let matcher = one.matcher();
+        json!({"name": matcher.name, "value": matcher.value, "type": operator(matcher.op)})
+    });
+    let mut shown = json!({
+        "type": kind,
+        "name": selector.name.as_deref().unwrap_or(""),
+        "matchers": matchers.collect::<Vec<_>>(),
+        "anchored": selector.extension == Extension::Anchored,
+        "smoothed": selector.extension == Extension::Smoothed,
+    });
+    reach(&selector.reach, &mut shown);
+    shown
+}
+
+fn reach(reach: &Reach, shown: &mut Value) {
+    shown["offset"] = json!(reach.offset.ms);
+    shown["timestamp"] = match reach.at {
+        Some(At::Time(time)) => json!(time),
+        _ => Value::Null,
+    };
+    shown["startOrEnd"] = match reach.at {
+        Some(At::Start) => json!("start"),
+        Some(At::End) => json!("end"),
+        _ => Value::Null,
+    };
+}

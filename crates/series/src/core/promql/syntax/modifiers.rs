@@ -1,0 +1,298 @@
+//! Parses what stands behind an expression: ranges, which time is meant, and the lengths of time in both.
+
+use super::duration::{Duration, Length, TIME_MAX, millis};
+use super::lex::{Keyword, Shape};
+use super::parse::{Parsed, Parser, Refusal};
+use super::{Aggregator, At, Extension, Node, Operator, Part, Position, Reach, Subquery};
+use crate::core::promql::number;
+
+const NO_SELECTOR: &str = "modifier must be preceded by an instant vector selector or range vector selector or a subquery";
+
+impl Parser<'_> {
+    /// What stands behind an expression: ranges, and which time is meant.
+    pub(super) fn modified(&mut self, mut node: Node) -> Parsed<Node> {
+        loop {
+            let token = self.peek();
+            node = match &token.shape {
+                Shape::Mark if token.text == "[" => self.deeper(|parser| parser.range(node))?,
+                Shape::Keyword(Keyword::Offset) => self.offset(node)?,
+                Shape::Keyword(Keyword::Anchored | Keyword::Smoothed) => self.extended(node)?,
+                Shape::At => self.at_time(node)?,
+                _ => return Ok(node),
+            };
+        }
+    }
+
+    /// `[5m]`, `[1h:5m]`.
+    fn range(&mut self, node: Node) -> Parsed<Node> {
+        let start = node.position.start;
+        let bracket = self.next().position;
+        let range = self.bracketed(
+            "subquery or range selector",
+            "number, duration, step(), or range()",
+        )?;
+        if self.takes_mark("]") {
+            return self.matrix(node, range, bracket);
+        }
+        if !self.takes_mark(":") {
+            return Err(self.unexpected_in("subquery or range selector", "\":\" or \"]\""));
+        }
+        let mut step = None;
+        if !self.takes_mark("]") {
+            let expected = "number, duration, step(), range(), or \"]\"";
+            step = Some(self.bracketed("subquery selector", expected)?);
+            if !self.takes_mark("]") {
+                return Err(self.unexpected_in("subquery selector", "\"]\""));
+            }
+        }
+        let subquery = Subquery {
+            inner: node,
+            range,
+            step,
+            reach: Reach::default(),
+        };
+        Ok(Node {
+            part: Part::Subquery(Box::new(subquery)),
+            position: self.since(start),
+            constant: false,
+        })
+    }
+
+    fn matrix(&mut self, node: Node, range: Length, bracket: Position) -> Parsed<Node> {
+        let position = self.since(node.position.start);
+        let refuse = |message: &str| Err(Refusal::new(bracket, message));
+        match node.part {
+            Part::Selector(selector) => {
+                let offset = &selector.reach.offset;
+                if offset.ms != 0 || offset.sum.is_some() {
+                    return refuse("no offset modifiers allowed before range");
+                }
+                if selector.reach.at.is_some() {
+                    return refuse("no @ modifiers allowed before range");
+                }
+                Ok(Node {
+                    part: Part::Range(selector, range),
+                    position,
+                    constant: false,
+                })
+            }
+            _ => refuse("ranges only allowed for vector selectors"),
+        }
+    }
+
+    /// A length of time within brackets.
+    fn bracketed(&mut self, context: &str, expected: &str) -> Parsed<Length> {
+        let start = self.peek().position;
+        let sum = self
+            .duration(0)
+            .map_err(|refusal| match refusal.message.is_empty() {
+                true => self.unexpected_in(context, expected),
+                false => refusal,
+            })?;
+        if let Duration::Literal { seconds, .. } = sum {
+            if seconds <= 0.0 {
+                return Err(Refusal::new(start, "duration must be greater than 0"));
+            }
+            if millis(seconds) == TIME_MAX || seconds.is_nan() {
+                return Err(Refusal::new(start, "duration out of range"));
+            }
+        }
+        Ok(Length::of(sum))
+    }
+
+    /// A sum of lengths of time. Where there is none the refusal is empty: the caller knows what could stand there.
+    fn duration(&mut self, precedence: u8) -> Parsed<Duration> {
+        self.deeper(|parser| {
+            let mut left = parser.duration_operand()?;
+            loop {
+                let Shape::Operator(operator) = parser.peek().shape else {
+                    return Ok(left);
+                };
+                let binds = operator.precedence();
+                if binds < precedence || binds < 4 || operator == Operator::Atan2 {
+                    return Ok(left);
+                }
+                parser.next();
+                let right = parser.duration(operator.right_precedence())?;
+                left = Duration::Binary(operator, Box::new(left), Box::new(right));
+            }
+        })
+    }
+
+    fn duration_operand(&mut self) -> Parsed<Duration> {
+        let sign = match self.peek().shape {
+            Shape::Operator(sign @ (Operator::Add | Operator::Sub)) => sign,
+            _ => return self.duration_primary(),
+        };
+        self.next();
+        let inner = self.duration(Operator::Pow.precedence())?;
+        Ok(signed_duration(sign, inner))
+    }
+
+    /// A length of time without operators.
+    fn duration_primary(&mut self) -> Parsed<Duration> {
+        let token = self.peek().clone();
+        match token.shape {
+            Shape::Number | Shape::Duration => Ok(Duration::Literal {
+                seconds: self.number()?,
+                has_unit: token.shape == Shape::Duration,
+            }),
+            Shape::Keyword(word @ (Keyword::Step | Keyword::Range)) => {
+                self.next();
+                self.expect_mark("(")?;
+                self.expect_mark(")")?;
+                Ok(match word {
+                    Keyword::Step => Duration::Step,
+                    _ => Duration::Range,
+                })
+            }
+            Shape::Aggregator(which @ (Aggregator::Min | Aggregator::Max)) => {
+                self.next();
+                self.expect_mark("(")?;
+                let left = Box::new(self.duration(0)?);
+                self.expect_mark(",")?;
+                let right = Box::new(self.duration(0)?);
+                self.expect_mark(")")?;
+                Ok(match which {
+                    Aggregator::Min => Duration::Least(left, right),
+                    _ => Duration::Most(left, right),
+                })
+            }
+            Shape::Mark if token.text == "(" => {
+                self.next();
+                let inner = self.duration(0)?;
+                self.expect_mark(")")?;
+                Ok(Duration::Paren(Box::new(inner)))
+            }
+            _ => Err(Refusal::new(token.position, "")),
+        }
+    }
+
+    /// The length of an offset: operators after it belong to the expression, unless there are parentheses.
+    fn offset_length(&mut self) -> Parsed<Length> {
+        let sign = match self.peek().shape {
+            Shape::Operator(sign @ (Operator::Add | Operator::Sub)) => {
+                self.next();
+                Some(sign)
+            }
+            _ => None,
+        };
+        let start = self.peek().position;
+        let length = self.duration_primary();
+        let length = length.map_err(|refusal| match refusal.message.is_empty() {
+            true => self.unexpected_in("offset", "number, duration, step(), or range()"),
+            false => refusal,
+        })?;
+        if let Duration::Literal { seconds, .. } = length
+            && (seconds.is_nan() || millis(seconds).abs() == TIME_MAX)
+        {
+            return Err(Refusal::new(start, "duration out of range"));
+        }
+        Ok(Length::of(match sign {
+            Some(sign) => signed_duration(sign, length),
+            None => length,
+        }))
+    }
+
+    fn offset(&mut self, mut node: Node) -> Parsed<Node> {
+        self.next();
+        let length = self.offset_length()?;
+        let position = node.position;
+        let Some(reach) = reach(&mut node) else {
+            return Err(Refusal::new(position, format!("offset {NO_SELECTOR}")));
+        };
+        if reach.offset.ms != 0 || reach.offset.sum.is_some() {
+            let message = "offset may not be set multiple times";
+            return Err(Refusal::new(position, message));
+        }
+        reach.offset = length;
+        node.position = self.since(position.start);
+        Ok(node)
+    }
+
+    fn at_time(&mut self, mut node: Node) -> Parsed<Node> {
+        self.next();
+        let position = node.position;
+        let at = match self.peek().shape {
+            Shape::Keyword(bound @ (Keyword::Start | Keyword::End)) => {
+                self.next();
+                if !self.takes_mark("(") || !self.takes_mark(")") {
+                    return Err(self.unexpected_in("@", "timestamp"));
+                }
+                match bound {
+                    Keyword::Start => At::Start,
+                    _ => At::End,
+                }
+            }
+            _ => {
+                let expected = |parser: &Self| parser.unexpected_in("@", "timestamp");
+                let seconds = self.signed_number();
+                let seconds = seconds.map_err(|refusal| match self.peek().shape {
+                    Shape::Number | Shape::Duration => refusal,
+                    _ => expected(self),
+                })?;
+                let ms = (seconds * 1000.0).round();
+                if ms.is_nan() || ms.abs() >= TIME_MAX as f64 {
+                    let shown = number::fixed(seconds, 6);
+                    let message = format!("timestamp out of bounds for @ modifier: {shown}");
+                    return Err(Refusal::new(position, message));
+                }
+                At::Time(ms as i64)
+            }
+        };
+        let Some(reach) = reach(&mut node) else {
+            return Err(Refusal::new(position, format!("@ {NO_SELECTOR}")));
+        };
+        if reach.at.is_some() {
+            let message = "@ <timestamp> may not be set multiple times";
+            return Err(Refusal::new(position, message));
+        }
+        reach.at = Some(at);
+        node.constant = true;
+        node.position = self.since(position.start);
+        Ok(node)
+    }
+
+    fn extended(&mut self, mut node: Node) -> Parsed<Node> {
+        let keyword = self.next();
+        let extension = match keyword.shape {
+            Shape::Keyword(Keyword::Anchored) => Extension::Anchored,
+            _ => Extension::Smoothed,
+        };
+        let word = keyword.text.to_ascii_lowercase();
+        let refuse = |message: String| Err(Refusal::new(node.position, message));
+        let selector = match &mut node.part {
+            Part::Selector(selector) | Part::Range(selector, _) => selector,
+            Part::Subquery(_) => {
+                return refuse(format!("{word} modifier is not supported for subqueries"));
+            }
+            _ => return refuse(format!("{word} modifier not implemented")),
+        };
+        if selector.extension != Extension::None && selector.extension != extension {
+            let message = "anchored and smoothed modifiers cannot be used together";
+            return refuse(message.to_owned());
+        }
+        selector.extension = extension;
+        node.position = self.since(node.position.start);
+        Ok(node)
+    }
+}
+
+fn signed_duration(sign: Operator, inner: Duration) -> Duration {
+    match (sign, inner) {
+        (Operator::Sub, Duration::Literal { seconds, has_unit }) => Duration::Literal {
+            seconds: -seconds,
+            has_unit,
+        },
+        (Operator::Sub, inner) => Duration::Negation(Box::new(inner)),
+        (_, inner) => inner,
+    }
+}
+
+fn reach(node: &mut Node) -> Option<&mut Reach> {
+    match &mut node.part {
+        Part::Selector(selector) | Part::Range(selector, _) => Some(&mut selector.reach),
+        Part::Subquery(subquery) => Some(&mut subquery.reach),
+        _ => None,
+    }
+}

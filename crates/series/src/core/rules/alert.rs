@@ -1,0 +1,241 @@
+//! The alerts of one rule: pending, firing, resolved.
+
+use std::collections::BTreeMap;
+
+use super::NewSample;
+use super::rule::{ALERT_NAME, AlertSpec, Candidate};
+use crate::model::{Labels, LabelsBuilder, METRIC_NAME, TimeMs, is_stale};
+
+/// For how long a resolved alert is remembered and told again, in milliseconds, so that no receiver misses it.
+pub const RESOLVED_KEPT_MS: i64 = 15 * 60_000;
+/// After a restart, what was active longer ago than this is not remembered, in milliseconds.
+pub const OUTAGE_TOLERANCE_MS: i64 = 60 * 60_000;
+/// After a restart, an alert that was pending waits at least so long until it fires, in milliseconds, so that a
+/// short outage of what is scraped does not fire it.
+pub const FOR_GRACE_MS: i64 = 10 * 60_000;
+
+/// The series that say which alerts are active.
+const ACTIVE: &str = "ALERTS";
+/// The series that say since when.
+pub(super) const ACTIVE_SINCE: &str = "ALERTS_FOR_STATE";
+
+/// Where an alert is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AlertState {
+    /// Its condition does not hold, or no more.
+    Inactive,
+    /// Its condition holds, for less long than the rule wants.
+    Pending,
+    /// It fires.
+    Firing,
+}
+
+impl AlertState {
+    /// As the HTTP API and the label `alertstate` have it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Inactive => "inactive",
+            Self::Pending => "pending",
+            Self::Firing => "firing",
+        }
+    }
+}
+
+/// An alert.
+#[derive(Clone, Debug)]
+pub(super) struct Alert {
+    pub annotations: Labels,
+    pub value: f64,
+    pub state: AlertState,
+    pub active_at: TimeMs,
+    pub fired_at: Option<TimeMs>,
+    pub resolved_at: Option<TimeMs>,
+    /// Since when its condition does not hold while it fires on.
+    pub kept_since: Option<TimeMs>,
+    pub told_at: Option<TimeMs>,
+}
+
+/// The alerts of a rule, by their labels.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Alerts {
+    active: BTreeMap<Labels, Alert>,
+    /// Whether what was known before a restart has been looked for. Before, nothing is written or told.
+    pub is_restored: bool,
+}
+
+impl Alerts {
+    /// None yet.
+    pub fn new(is_restored: bool) -> Self {
+        Self {
+            active: BTreeMap::new(),
+            is_restored,
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Labels, &Alert)> {
+        self.active.iter()
+    }
+
+    pub fn get_mut(&mut self, labels: &Labels) -> Option<&mut Alert> {
+        self.active.get_mut(labels)
+    }
+
+    /// The state of the rule: that of the alert that is farthest.
+    pub fn state(&self) -> AlertState {
+        let states = self.active.values().map(|alert| alert.state);
+        states.max().unwrap_or(AlertState::Inactive)
+    }
+
+    /// Takes the alerts whose condition holds at a time: raises, fires, resolves, forgets.
+    ///
+    /// # Errors
+    /// When more are active than the limit allows; then none is.
+    pub fn step(
+        &mut self,
+        spec: &AlertSpec,
+        candidates: Vec<Candidate>,
+        at: TimeMs,
+        limit: u64,
+    ) -> Result<(), String> {
+        let mut holding = std::collections::BTreeSet::new();
+        for candidate in candidates {
+            holding.insert(candidate.labels.clone());
+            let known = self.active.get_mut(&candidate.labels);
+            match known.filter(|alert| alert.state != AlertState::Inactive) {
+                Some(alert) => {
+                    alert.value = candidate.value;
+                    alert.annotations = candidate.annotations;
+                }
+                None => {
+                    let alert = Alert {
+                        annotations: candidate.annotations,
+                        value: candidate.value,
+                        state: AlertState::Pending,
+                        active_at: at,
+                        fired_at: None,
+                        resolved_at: None,
+                        kept_since: None,
+                        told_at: None,
+                    };
+                    self.active.insert(candidate.labels, alert);
+                }
+            }
+        }
+        self.active
+            .retain(|labels, alert| match holding.contains(labels) {
+                true => {
+                    alert.kept_since = None;
+                    true
+                }
+                false => alert.ends(spec, at),
+            });
+        let mut active = 0;
+        for alert in self.active.values_mut() {
+            active += u64::from(alert.state != AlertState::Inactive);
+            if alert.state == AlertState::Pending && at - alert.active_at >= spec.hold_ms {
+                alert.state = AlertState::Firing;
+                alert.fired_at = Some(at);
+            }
+        }
+        if limit > 0 && active > limit {
+            self.active.clear();
+            return Err(format!("exceeded limit of {limit} with {active} alerts"));
+        }
+        Ok(())
+    }
+
+    /// The series of the alerts that are active.
+    pub fn samples(&self, time_ms: TimeMs) -> Vec<NewSample> {
+        if !self.is_restored {
+            return Vec::new();
+        }
+        let active = self
+            .active
+            .iter()
+            .filter(|(_, alert)| alert.state != AlertState::Inactive);
+        let both = active.flat_map(|(labels, alert)| {
+            let mut series = LabelsBuilder::from_labels(labels);
+            series.set(METRIC_NAME, ACTIVE_SINCE);
+            let since = NewSample {
+                labels: series.build(),
+                time_ms,
+                value: alert.active_at.div_euclid(1_000) as f64,
+            };
+            series.set(METRIC_NAME, ACTIVE);
+            series.set("alertstate", alert.state.as_str());
+            let active = NewSample {
+                labels: series.build(),
+                time_ms,
+                value: 1.0,
+            };
+            [active, since]
+        });
+        both.collect()
+    }
+
+    /// Takes what was written before a restart: the last sample of each series that says since when an alert is
+    /// active. As in Prometheus; but an alert that fired fires on, however short the rule's `for`, so that nobody is
+    /// told that it ended and began anew.
+    pub fn restore(&mut self, spec: &AlertSpec, written: &[(Labels, TimeMs, f64)], at: TimeMs) {
+        self.is_restored = true;
+        for (labels, down_at, since) in written {
+            if is_stale(*since) || !since.is_finite() {
+                continue;
+            }
+            let mut own = LabelsBuilder::from_labels(labels);
+            own.remove(METRIC_NAME);
+            let Some(alert) = self.active.get_mut(&own.build()) else {
+                continue;
+            };
+            let active_at = *since as i64 * 1_000;
+            let down_at = down_at.div_euclid(1_000) * 1_000;
+            let remaining = spec.hold_ms - (down_at - active_at);
+            if remaining <= 0 {
+                alert.active_at = active_at;
+            } else if spec.hold_ms < FOR_GRACE_MS {
+                // It waits its `for` again, which is shorter than the grace would be.
+            } else if remaining < FOR_GRACE_MS {
+                alert.active_at = at + FOR_GRACE_MS - spec.hold_ms;
+            } else {
+                alert.active_at = active_at + (at - down_at);
+            }
+        }
+    }
+
+    /// Which series to read for [`Alerts::restore`].
+    pub fn written_as(name: &str) -> [(&'static str, &str); 2] {
+        [(METRIC_NAME, ACTIVE_SINCE), (ALERT_NAME, name)]
+    }
+}
+
+impl Alert {
+    /// Its condition does not hold at this time. Whether it is still to be remembered.
+    fn ends(&mut self, spec: &AlertSpec, at: TimeMs) -> bool {
+        match self.state {
+            AlertState::Pending => false,
+            AlertState::Inactive => self
+                .resolved_at
+                .is_some_and(|resolved| at - resolved <= RESOLVED_KEPT_MS),
+            AlertState::Firing => {
+                let since = *self.kept_since.get_or_insert(at);
+                if at - since >= spec.keep_firing_for_ms {
+                    self.state = AlertState::Inactive;
+                    self.resolved_at = Some(at);
+                }
+                true
+            }
+        }
+    }
+
+    /// Whether those who wait for alerts are to be told, now or again.
+    pub fn is_due(&self, at: TimeMs, resend_ms: i64) -> bool {
+        if self.state == AlertState::Pending {
+            return false;
+        }
+        match (self.told_at, self.resolved_at) {
+            (None, _) => true,
+            (Some(told), Some(resolved)) if resolved > told => true,
+            (Some(told), _) => told + resend_ms < at,
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! A group of rules over time: what its rules have written, which alerts are active, how it went the last time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_base::Timestamp;
+
+use super::NewSample;
+use super::alert::OUTAGE_TOLERANCE_MS;
+use super::alert::{Alert, AlertState, Alerts};
+use super::notice::{Fingerprint, Notice};
+use super::rule::{Found, GroupSpec, RuleKind, RuleSpec};
+use super::status::{AlertStatus, GroupStatus, Health, RuleStatus};
+use crate::core::promql::format_number;
+use crate::core::schedule::Schedule;
+use crate::core::template::table_link;
+use crate::model::{Labels, LabelsBuilder, MatchOp, Matcher, STALE_NAN_BITS, TimeMs};
+
+/// What a group knows when it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// Egret was started: what its alerts were before is in the series they wrote.
+    AfterStart,
+    /// It came with a reload: there was nothing before.
+    Anew,
+}
+
+/// A group of rules.
+#[derive(Debug)]
+pub struct Group {
+    spec: GroupSpec,
+    schedule: Schedule,
+    rules: Vec<Running>,
+    /// Series that rules wrote which are no more.
+    leftover: BTreeSet<Labels>,
+    passes: u64,
+    missed: u64,
+    evaluated_at: Option<TimeMs>,
+    took: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    alerts: Alerts,
+    /// What it wrote the last time.
+    written: BTreeSet<Labels>,
+    /// What it is about to have written.
+    writing: BTreeSet<Labels>,
+    health: Health,
+    last_error: String,
+    evaluated_at: Option<TimeMs>,
+    took: Duration,
+}
+
+/// What follows from an evaluation.
+#[derive(Debug, Default, PartialEq)]
+pub struct Settled {
+    /// To be appended; then [`Group::appended`] is told how it went.
+    pub samples: Vec<NewSample>,
+    /// To be told; what was, goes to [`Group::told`]. What was not is due again the next time.
+    pub notices: Vec<Notice>,
+    /// For the log: what failed.
+    pub problems: Vec<String>,
+}
+
+/// How notices are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Telling<'a> {
+    /// Added to the labels of alerts that do not have them.
+    pub external_labels: &'a Labels,
+    /// Before the path of the page that shows an expression.
+    pub external_url: &'a str,
+    /// After how long an alert is told again, in milliseconds.
+    pub resend_ms: i64,
+}
+
+fn marker(labels: Labels, time_ms: TimeMs) -> NewSample {
+    NewSample {
+        labels,
+        time_ms,
+        value: f64::from_bits(STALE_NAN_BITS),
+    }
+}
+
+impl Group {
+    /// Begins with a group that was read.
+    pub fn new(spec: GroupSpec, default_interval_ms: i64, begin: Begin) -> Self {
+        let interval_ms = spec.interval_ms.unwrap_or(default_interval_ms).max(1);
+        let key = format!("{};{}", spec.file, spec.name);
+        let rules = spec.rules.iter().map(|_| Running {
+            alerts: Alerts::new(begin == Begin::Anew),
+            ..Running::default()
+        });
+        Self {
+            schedule: Schedule::new(&key, interval_ms),
+            rules: rules.collect(),
+            leftover: BTreeSet::new(),
+            passes: 0,
+            missed: 0,
+            evaluated_at: None,
+            took: Duration::ZERO,
+            spec,
+        }
+    }
+
+    /// What it was made of.
+    pub fn spec(&self) -> &GroupSpec {
+        &self.spec
+    }
+
+    /// When it is evaluated.
+    pub fn schedule(&self) -> Schedule {
+        self.schedule
+    }
+
+    /// Takes what a rule yielded at a time.
+    pub fn settle(
+        &mut self,
+        rule: usize,
+        at: TimeMs,
+        found: Result<Found, String>,
+        took: Duration,
+        telling: Telling<'_>,
+    ) -> Settled {
+        let time_ms = at - self.spec.query_offset_ms;
+        let limit = self.spec.limit;
+        let (spec, running) = (&self.spec.rules[rule], &mut self.rules[rule]);
+        running.evaluated_at = Some(at);
+        running.took = took;
+        let mut settled = Settled::default();
+        let fresh = match (found, &spec.kind) {
+            (Err(problem), _) => Err(problem),
+            (Ok(Found::Series(series)), _) => Ok(series
+                .into_iter()
+                .map(|(labels, value)| NewSample {
+                    labels,
+                    time_ms,
+                    value,
+                })
+                .collect()),
+            (
+                Ok(Found::Alerts {
+                    candidates,
+                    problems,
+                }),
+                RuleKind::Alerting(alert),
+            ) => {
+                settled.problems = problems;
+                running
+                    .alerts
+                    .step(alert, candidates, at, limit)
+                    .map(|()| running.alerts.samples(time_ms))
+            }
+            (Ok(Found::Alerts { .. }), RuleKind::Recording { .. }) => {
+                unreachable!("a recording rule yields series")
+            }
+        };
+        match fresh {
+            Ok(samples) => {
+                running.health = Health::Ok;
+                running.last_error.clear();
+                settled.samples = running.with_markers(samples, time_ms);
+                settled.notices = self.due(rule, at, telling);
+            }
+            Err(problem) => {
+                running.health = Health::Err;
+                running.last_error.clone_from(&problem);
+                settled.problems.push(problem);
+            }
+        }
+        settled
+    }
+
+    /// How it went with the samples of a rule.
+    pub fn appended(&mut self, rule: usize, outcome: Result<(), String>) {
+        let running = &mut self.rules[rule];
+        match outcome {
+            Ok(()) => running.written = std::mem::take(&mut running.writing),
+            Err(problem) => {
+                running.health = Health::Err;
+                running.last_error = problem;
+            }
+        }
+    }
+
+    /// Alerts of a rule that those who wait for them have been told of.
+    pub fn told(&mut self, rule: usize, notices: &[Notice]) {
+        for notice in notices {
+            if let Some(alert) = self.rules[rule].alerts.get_mut(&notice.own_labels) {
+                alert.told_at = Some(notice.at);
+            }
+        }
+    }
+
+    /// All rules have been evaluated. The markers that end series of rules which are no more.
+    pub fn finish(&mut self, at: TimeMs, took: Duration, missed: u64) -> Vec<NewSample> {
+        self.passes += 1;
+        self.missed += missed;
+        self.evaluated_at = Some(at);
+        self.took = took;
+        let time_ms = at - self.spec.query_offset_ms;
+        let leftover = std::mem::take(&mut self.leftover);
+        leftover
+            .into_iter()
+            .map(|labels| marker(labels, time_ms))
+            .collect()
+    }
+
+    /// The rules whose alerts are to be restored now, each with the series to read and the time to read them from.
+    ///
+    /// That is after the second evaluation: at the first, what is scraped or recorded may not be there yet.
+    pub fn to_restore(&self, at: TimeMs) -> Vec<(usize, Vec<Matcher>, (TimeMs, TimeMs))> {
+        if self.passes < 2 {
+            return Vec::new();
+        }
+        let rules = self.rules.iter().zip(&self.spec.rules).enumerate();
+        let waiting = rules.filter(|(_, (running, spec))| {
+            matches!(spec.kind, RuleKind::Alerting(_)) && !running.alerts.is_restored
+        });
+        let wanted = waiting.map(|(index, (_, spec))| {
+            let matchers = Alerts::written_as(&spec.name).map(|(name, value)| Matcher {
+                name: name.into(),
+                op: MatchOp::Equal,
+                value: value.into(),
+            });
+            (index, matchers.to_vec(), (at - OUTAGE_TOLERANCE_MS, at))
+        });
+        wanted.collect()
+    }
+
+    /// Takes the last samples of the series that [`Group::to_restore`] asked for. Where they could not be read,
+    /// there are none: nothing would be better later.
+    pub fn restore(&mut self, rule: usize, written: &[(Labels, TimeMs, f64)], at: TimeMs) {
+        if let RuleKind::Alerting(spec) = &self.spec.rules[rule].kind {
+            self.rules[rule].alerts.restore(spec, written, at);
+        }
+    }
+
+    /// Goes on where the group of the same name was that this one takes the place of.
+    pub fn adopt(&mut self, mut old: Group) {
+        self.evaluated_at = old.evaluated_at;
+        self.passes = old.passes;
+        self.missed = old.missed;
+        self.leftover.append(&mut old.leftover);
+        let mut before: Vec<(RuleSpec, Running)> =
+            old.spec.rules.into_iter().zip(old.rules).collect();
+        for (spec, running) in self.spec.rules.iter().zip(&mut self.rules) {
+            let same = |(other, _): &(RuleSpec, Running)| spec.has_identity_of(other);
+            if let Some(at) = before.iter().position(same) {
+                *running = before.remove(at).1;
+            }
+        }
+        for (_, running) in before {
+            self.leftover.extend(running.written);
+        }
+    }
+
+    /// The markers that end everything it wrote, because it is no more.
+    pub fn retire(self, at: TimeMs) -> Vec<NewSample> {
+        let time_ms = at - self.spec.query_offset_ms;
+        let written = self.rules.into_iter().flat_map(|running| running.written);
+        let all = written.chain(self.leftover);
+        all.map(|labels| marker(labels, time_ms)).collect()
+    }
+
+    fn due(&self, rule: usize, at: TimeMs, telling: Telling<'_>) -> Vec<Notice> {
+        let running = &self.rules[rule];
+        if !running.alerts.is_restored {
+            return Vec::new();
+        }
+        let link = table_link(self.spec.rules[rule].query.text());
+        let url: Arc<str> = format!("{}{link}", telling.external_url).into();
+        // Two evaluations or attempts may fail before a receiver takes it for resolved.
+        let valid_ms = 4 * telling.resend_ms.max(self.schedule.interval_ms());
+        let due = running
+            .alerts
+            .iter()
+            .filter(|(_, alert)| alert.is_due(at, telling.resend_ms));
+        let notices = due.map(|(own, alert)| {
+            let mut labels = LabelsBuilder::from_labels(own);
+            for (name, value) in telling.external_labels.iter() {
+                if labels.get(name).is_empty() {
+                    labels.set(name, value);
+                }
+            }
+            let labels = labels.build();
+            Notice {
+                fingerprint: Fingerprint::of(&labels),
+                own_labels: own.clone(),
+                labels,
+                annotations: alert.annotations.clone(),
+                active_at: alert.active_at,
+                starts_at: alert.fired_at.unwrap_or(alert.active_at),
+                ends_at: alert.resolved_at.unwrap_or(at + valid_ms),
+                is_resolved: alert.state == AlertState::Inactive,
+                at,
+                generator_url: url.clone(),
+            }
+        });
+        notices.collect()
+    }
+
+    /// What the HTTP API says of it.
+    pub fn status(&self) -> GroupStatus {
+        let rules = self.spec.rules.iter().zip(&self.rules);
+        GroupStatus {
+            name: self.spec.name.to_string(),
+            file: self.spec.file.to_string(),
+            rules: rules.map(|(spec, running)| running.status(spec)).collect(),
+            interval: self.schedule.interval_ms() as f64 / 1e3,
+            limit: self.spec.limit,
+            evaluation_time: self.took.as_secs_f64(),
+            last_evaluation: self.evaluated_at.map(moment),
+            missed_evaluations: self.missed,
+        }
+    }
+}
+
+fn moment(time: TimeMs) -> Timestamp {
+    Timestamp::from_micros(time.saturating_mul(1_000))
+}
+
+impl RuleSpec {
+    /// Whether it is the other one, changed or not: of the same kind, name and labels.
+    fn has_identity_of(&self, other: &Self) -> bool {
+        let same_labels = match (&self.kind, &other.kind) {
+            (RuleKind::Recording { labels: a }, RuleKind::Recording { labels: b }) => a == b,
+            (RuleKind::Alerting(a), RuleKind::Alerting(b)) => a.labels == b.labels,
+            _ => false,
+        };
+        self.name == other.name && same_labels
+    }
+}
+
+impl Running {
+    /// Adds the markers that end series which are not there any more.
+    fn with_markers(&mut self, mut samples: Vec<NewSample>, time_ms: TimeMs) -> Vec<NewSample> {
+        self.writing = samples.iter().map(|sample| sample.labels.clone()).collect();
+        let gone = self.written.difference(&self.writing);
+        samples.extend(gone.map(|labels| marker(labels.clone(), time_ms)));
+        samples
+    }
+
+    fn status(&self, spec: &RuleSpec) -> RuleStatus {
+        let (health, last_error) = (self.health, self.last_error.clone());
+        let (name, query) = (spec.name.to_string(), spec.query.text().to_owned());
+        let evaluation_time = self.took.as_secs_f64();
+        let last_evaluation = self.evaluated_at.map(moment);
+        match &spec.kind {
+            RuleKind::Recording { labels } => RuleStatus::Recording {
+                name,
+                query,
+                labels: Labels::new(labels.iter().map(|(name, value)| (&**name, &**value))),
+                health,
+                last_error,
+                evaluation_time,
+                last_evaluation,
+            },
+            RuleKind::Alerting(alert) => {
+                let written = |texts: &[(Box<str>, super::Text)]| {
+                    Labels::new(texts.iter().map(|(name, text)| (&**name, &*text.source)))
+                };
+                let active = self
+                    .alerts
+                    .iter()
+                    .filter(|(_, it)| it.state != AlertState::Inactive);
+                RuleStatus::Alerting {
+                    state: self.alerts.state().as_str(),
+                    name,
+                    query,
+                    duration: alert.hold_ms as f64 / 1e3,
+                    keep_firing_for: alert.keep_firing_for_ms as f64 / 1e3,
+                    labels: written(&alert.labels),
+                    annotations: written(&alert.annotations),
+                    alerts: active.map(|(labels, alert)| alert.status(labels)).collect(),
+                    health,
+                    last_error,
+                    evaluation_time,
+                    last_evaluation,
+                }
+            }
+        }
+    }
+}
+
+impl Alert {
+    fn status(&self, labels: &Labels) -> AlertStatus {
+        AlertStatus {
+            labels: labels.clone(),
+            annotations: self.annotations.clone(),
+            state: self.state.as_str(),
+            active_at: moment(self.active_at),
+            keep_firing_since: self.kept_since.map(moment),
+            value: exponential(self.value),
+        }
+    }
+}
+
+/// As few digits as tell a number from its neighbours, with an exponent of at least two digits: `1.5e+00`.
+fn exponential(value: f64) -> String {
+    if !value.is_finite() {
+        return format_number(value);
+    }
+    let text = format!("{value:e}");
+    let (mantissa, exponent) = text.split_once('e').expect("`e` is what `:e` writes");
+    let exponent: i32 = exponent.parse().expect("an exponent is a whole number");
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{:02}", exponent.abs())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! What is around a group in its tests: a clock, series in memory, those who are told.
+
+use std::collections::BTreeMap;
+
+use super::super::super::{Evaluate, Ledger, Surroundings, parse};
+use super::*;
+use crate::core::promql::{MemorySource, Query, QueryResult, SampleValue};
+
+/// A group, the series it reads and writes, and those who are told.
+pub(super) struct World {
+    pub source: MemorySource,
+    pub group: Group,
+    pub text: String,
+    pub now: TimeMs,
+    /// What was told, by key.
+    pub told: BTreeMap<String, u32>,
+    pub ledger: Ledger,
+    /// What happens in the next pass.
+    pub fails: Fails,
+}
+
+#[derive(Clone, Copy, Default)]
+pub(super) struct Fails {
+    pub append: bool,
+    pub tell: bool,
+}
+
+pub(super) fn read(text: &str) -> GroupSpec {
+    let mut groups = parse("f.yml", text).unwrap_or_else(|errors| panic!("{errors:?}"));
+    groups.remove(0)
+}
+
+impl World {
+    pub fn new(text: &str) -> Self {
+        Self {
+            source: MemorySource::default(),
+            group: Group::new(read(text), MINUTE, Begin::Anew),
+            text: text.to_owned(),
+            now: 0,
+            told: BTreeMap::new(),
+            ledger: Ledger::new(None),
+            fails: Fails::default(),
+        }
+    }
+
+    pub fn set(&mut self, series: &[(&str, &str)], value: f64) {
+        self.source
+            .add(&Labels::new(series.iter().copied()), self.now, value);
+    }
+
+    /// Everything in memory is lost.
+    pub fn restart(&mut self) {
+        self.group = Group::new(read(&self.text), MINUTE, Begin::AfterStart);
+        self.ledger = Ledger::new(None);
+    }
+
+    pub fn pass(&mut self) -> Vec<Notice> {
+        let (labels, url) = (Labels::new([("cluster", "eu")]), "http://egret".into());
+        let telling = Telling {
+            external_labels: &labels,
+            external_url: "http://egret",
+            resend_ms: MINUTE,
+        };
+        let mut all = Vec::new();
+        for rule in 0..self.group.spec().rules.len() {
+            let spec = self.group.spec();
+            let around = Surroundings {
+                evaluate: &self.source,
+                external_labels: &labels,
+                external_url: &url,
+            };
+            let found =
+                spec.rules[rule].evaluate(self.now, spec.query_offset_ms, spec.limit, around);
+            let settled =
+                self.group
+                    .settle(rule, self.now, found, Duration::from_millis(5), telling);
+            match self.fails.append {
+                true => self.group.appended(rule, Err("disk full".to_owned())),
+                false => {
+                    self.write(&settled.samples);
+                    self.group.appended(rule, Ok(()));
+                }
+            }
+            if !self.fails.tell {
+                for notice in &settled.notices {
+                    if let Some(occasion) = self.ledger.occasion(notice) {
+                        *self.told.entry(occasion.key.clone()).or_default() += 1;
+                        self.ledger.told(notice, occasion);
+                    }
+                }
+                self.group.told(rule, &settled.notices);
+            }
+            all.extend(settled.notices);
+        }
+        let markers = self.group.finish(self.now, Duration::from_millis(5), 0);
+        self.write(&markers);
+        for (rule, matchers, range) in self.group.to_restore(self.now) {
+            let written = self.source.last(matchers, range).expect("memory is read");
+            self.group.restore(rule, &written, self.now);
+        }
+        all
+    }
+
+    pub fn write(&mut self, samples: &[NewSample]) {
+        for sample in samples {
+            self.source
+                .add(&sample.labels, sample.time_ms, sample.value);
+        }
+    }
+
+    pub fn query(&self, text: &str) -> Vec<(String, f64)> {
+        let query = Query::parse(text).expect("PromQL");
+        let answer = Evaluate::instant(&self.source, &query, self.now).expect("an answer");
+        let QueryResult::Vector(samples) = answer.result else {
+            panic!("a vector is expected");
+        };
+        let shown = samples.into_iter().map(|sample| match sample.value {
+            SampleValue::Float(value) => (sample.labels.to_string(), value),
+            _ => panic!("a number is expected"),
+        });
+        shown.collect()
+    }
+
+    /// What can be seen after a pass: states, series, notices.
+    pub fn show(&mut self) -> String {
+        let notices = self.pass();
+        let status = self.group.status();
+        let states = status.rules.iter().map(|rule| match rule {
+            RuleStatus::Alerting { state, alerts, .. } => format!("{state}({})", alerts.len()),
+            RuleStatus::Recording { health, .. } => format!("{health:?}"),
+        });
+        let mut out = format!(
+            "{}m {}",
+            self.now / MINUTE,
+            states.collect::<Vec<_>>().join(" ")
+        );
+        for (labels, value) in self.query("{__name__=~\"ALERTS.*|job:.*\"}") {
+            out += &format!(" | {labels} {value}");
+        }
+        for notice in &notices {
+            let status = if notice.is_resolved {
+                "resolved"
+            } else {
+                "firing"
+            };
+            out += &format!(
+                " ! {status} {} {}..{}",
+                notice.labels.get("i"),
+                notice.starts_at / MINUTE,
+                notice.ends_at / MINUTE
+            );
+        }
+        out + "\n"
+    }
+}

@@ -1,0 +1,222 @@
+//! What is told about an alert, to whom it is due, and in which form each receiver wants it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use egret_base::Timestamp;
+use serde::Serialize;
+use serde_json::json;
+
+use super::status::{NEVER, labels_as_map};
+use crate::model::{Labels, TimeMs};
+
+/// What tells alerts apart: as Alertmanager has it, FNV-1a of 64 bits of their labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint(pub u64);
+
+impl Fingerprint {
+    /// That of an alert with these labels.
+    pub fn of(labels: &Labels) -> Self {
+        let parts = labels.iter().flat_map(|(name, value)| [name, value]);
+        let bytes = parts.flat_map(|part| part.bytes().chain([0xff]));
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self(hash)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:016x}", self.0)
+    }
+}
+
+/// That an alert fires, or that it does no more.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notice {
+    /// Which alert.
+    pub fingerprint: Fingerprint,
+    /// Its labels as the rule made them: the key under which its group knows it.
+    pub own_labels: Labels,
+    /// Its labels with the external ones.
+    pub labels: Labels,
+    /// What is said with it.
+    pub annotations: Labels,
+    /// Since when its condition has held, whatever `for` says; the same after a restart.
+    pub active_at: TimeMs,
+    /// Since when it fires.
+    pub starts_at: TimeMs,
+    /// When it was resolved; while it fires, when it may be taken for resolved unless it is told again.
+    pub ends_at: TimeMs,
+    /// Whether it fires no more.
+    pub is_resolved: bool,
+    /// When this was decided.
+    pub at: TimeMs,
+    /// The page that shows the rule's expression.
+    pub generator_url: Arc<str>,
+}
+
+impl Notice {
+    fn status(&self) -> &'static str {
+        if self.is_resolved {
+            "resolved"
+        } else {
+            "firing"
+        }
+    }
+}
+
+/// That a receiver is to be told, and the which-th time it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Occasion {
+    /// The same for the same alert in the same state, whenever Egret was restarted in between.
+    pub key: String,
+}
+
+/// What one receiver has been told.
+#[derive(Debug)]
+pub struct Ledger {
+    /// After how long it is told again of an alert that still fires, in milliseconds; `None`: never.
+    repeat_ms: Option<i64>,
+    /// The last key of each alert, and when it was told.
+    told: BTreeMap<Fingerprint, (String, TimeMs)>,
+}
+
+/// A ledger forgets alerts of which nothing was due for so long, in milliseconds.
+const FORGOTTEN_AFTER_MS: i64 = 24 * 3_600_000;
+
+impl Ledger {
+    /// Of a receiver that has been told nothing.
+    pub fn new(repeat_ms: Option<i64>) -> Self {
+        let told = BTreeMap::new();
+        Self { repeat_ms, told }
+    }
+
+    /// Whether the receiver is to be told of it.
+    pub fn occasion(&self, notice: &Notice) -> Option<Occasion> {
+        let repeats = match self.repeat_ms {
+            Some(repeat_ms) if repeat_ms > 0 && !notice.is_resolved => {
+                (notice.at - notice.active_at) / repeat_ms
+            }
+            _ => 0,
+        };
+        let active_s = notice.active_at.div_euclid(1_000);
+        let (print, status) = (notice.fingerprint, notice.status());
+        let key = format!("series/alert/{print}/{active_s}/{status}/{repeats}");
+        let before = self.told.get(&notice.fingerprint);
+        match before.is_some_and(|(before, _)| *before == key) {
+            true => None,
+            false => Some(Occasion { key }),
+        }
+    }
+
+    /// The receiver has been told.
+    pub fn told(&mut self, notice: &Notice, occasion: Occasion) {
+        let entry = (occasion.key, notice.at);
+        self.told.insert(notice.fingerprint, entry);
+        let oldest = notice.at - FORGOTTEN_AFTER_MS.max(self.repeat_ms.unwrap_or(0) * 2);
+        self.told.retain(|_, (_, at)| *at >= oldest);
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AlertBody<'a> {
+    status: &'a str,
+    #[serde(serialize_with = "labels_as_map")]
+    labels: &'a Labels,
+    #[serde(serialize_with = "labels_as_map")]
+    annotations: &'a Labels,
+    starts_at: String,
+    ends_at: String,
+    #[serde(rename = "generatorURL")]
+    generator_url: &'a str,
+    fingerprint: String,
+}
+
+fn moment(time: TimeMs) -> String {
+    Timestamp::from_micros(time.saturating_mul(1_000)).to_string()
+}
+
+impl<'a> AlertBody<'a> {
+    fn new(notice: &'a Notice) -> Self {
+        Self {
+            status: notice.status(),
+            labels: &notice.labels,
+            annotations: &notice.annotations,
+            starts_at: moment(notice.starts_at),
+            ends_at: match notice.is_resolved {
+                true => moment(notice.ends_at),
+                false => NEVER.to_owned(),
+            },
+            generator_url: &notice.generator_url,
+            fingerprint: notice.fingerprint.to_string(),
+        }
+    }
+}
+
+/// The payload of a task: the alert as Alertmanager has it in a webhook.
+pub fn task_body(notice: &Notice) -> String {
+    serde_json::to_string(&AlertBody::new(notice)).expect("strings are written without fail")
+}
+
+/// What `/api/v2/alerts` of Alertmanager takes.
+pub fn alertmanager_body(notices: &[&Notice]) -> String {
+    let alerts = notices.iter().map(|notice| {
+        json!({
+            "labels": as_json(&notice.labels),
+            "annotations": as_json(&notice.annotations),
+            "startsAt": moment(notice.starts_at),
+            "endsAt": moment(notice.ends_at),
+            "generatorURL": &*notice.generator_url,
+        })
+    });
+    serde_json::Value::Array(alerts.collect()).to_string()
+}
+
+/// Version 4 of the payload that Alertmanager sends to webhooks. The notices are of one rule, so that they are one
+/// group by `alertname`.
+pub fn webhook_body(receiver: &str, external_url: &str, notices: &[&Notice]) -> String {
+    let name = notices
+        .first()
+        .map_or("", |notice| notice.labels.get("alertname"));
+    let fires = notices.iter().any(|notice| !notice.is_resolved);
+    let alerts: Vec<AlertBody<'_>> = notices
+        .iter()
+        .map(|notice| AlertBody::new(notice))
+        .collect();
+    json!({
+        "version": "4",
+        "groupKey": format!("{{}}:{{alertname={name:?}}}"),
+        "truncatedAlerts": 0,
+        "status": if fires { "firing" } else { "resolved" },
+        "receiver": receiver,
+        "groupLabels": {"alertname": name},
+        "commonLabels": as_json(&common(notices.iter().map(|notice| &notice.labels))),
+        "commonAnnotations": as_json(&common(notices.iter().map(|notice| &notice.annotations))),
+        "externalURL": external_url,
+        "alerts": alerts,
+    })
+    .to_string()
+}
+
+fn as_json(labels: &Labels) -> serde_json::Value {
+    let pairs = labels
+        .iter()
+        .map(|(name, value)| (name.to_owned(), value.into()));
+    serde_json::Value::Object(pairs.collect())
+}
+
+/// What all of them have.
+fn common<'a>(mut all: impl Iterator<Item = &'a Labels>) -> Labels {
+    let Some(first) = all.next() else {
+        return Labels::default();
+    };
+    let mut shared: BTreeSet<(&str, &str)> = first.iter().collect();
+    for labels in all {
+        shared.retain(|(name, value)| labels.get(name) == *value);
+    }
+    Labels::from_sorted(shared.into_iter())
+}

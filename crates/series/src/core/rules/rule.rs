@@ -1,0 +1,329 @@
+//! Rules as they were loaded, and what their expressions yield at a time.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::core::promql::{
+    Answer, Columns, Hints, LabelMatcher, Options, Query, QueryError, QueryResult, SampleValue,
+    Selection, Source,
+};
+use crate::core::template::{Subject, Template};
+use crate::model::{Labels, LabelsBuilder, METRIC_NAME, Matcher, TimeMs};
+
+/// A group of rules, which are evaluated one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupSpec {
+    /// Where it was read.
+    pub file: Arc<str>,
+    /// Its name, unique in the file.
+    pub name: Arc<str>,
+    /// Between two evaluations, in milliseconds; `None`: as configured for all.
+    pub interval_ms: Option<i64>,
+    /// So much before the time of the evaluation is what is asked for, in milliseconds.
+    pub query_offset_ms: i64,
+    /// Series or alerts that one rule may yield; 0: any number.
+    pub limit: u64,
+    /// The rules, in their order.
+    pub rules: Vec<RuleSpec>,
+}
+
+/// A rule.
+#[derive(Clone, Debug)]
+pub struct RuleSpec {
+    /// The series that is recorded, or the alert.
+    pub name: Arc<str>,
+    /// What is evaluated.
+    pub query: Arc<Query>,
+    /// Which of the two it is.
+    pub kind: RuleKind,
+}
+
+/// What becomes of what a rule yields.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RuleKind {
+    /// It is recorded as a series.
+    Recording {
+        /// Set on every series; empty values take a label away.
+        labels: Vec<(String, String)>,
+    },
+    /// Each element is an alert.
+    Alerting(AlertSpec),
+}
+
+/// What an alerting rule says besides its name and expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AlertSpec {
+    /// Until it fires, in milliseconds.
+    pub hold_ms: i64,
+    /// For how long it fires after its condition ended, in milliseconds.
+    pub keep_firing_for_ms: i64,
+    /// Set on every alert.
+    pub labels: Vec<(Box<str>, Text)>,
+    /// Said with every alert.
+    pub annotations: Vec<(Box<str>, Text)>,
+}
+
+/// A template with its text.
+#[derive(Clone, Debug)]
+pub struct Text {
+    /// As written.
+    pub source: Box<str>,
+    /// As parsed.
+    pub template: Arc<Template>,
+}
+
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        self.source == other.source
+    }
+}
+
+impl PartialEq for RuleSpec {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+            && self.query.text() == other.query.text()
+            && self.kind == other.kind
+    }
+}
+
+/// Answers queries.
+pub trait Evaluate: Send + Sync {
+    /// The answer to a query at a time.
+    ///
+    /// # Errors
+    /// What evaluation says.
+    fn instant(&self, query: &Query, at: TimeMs) -> Result<Answer, QueryError>;
+
+    /// The last sample of each series that matches, of those within `from..=to`; staleness markers among them.
+    ///
+    /// # Errors
+    /// What the source says.
+    fn last(
+        &self,
+        matchers: Vec<Matcher>,
+        range: (TimeMs, TimeMs),
+    ) -> Result<Vec<(Labels, TimeMs, f64)>, QueryError>;
+}
+
+impl<S: Source + Send> Evaluate for S {
+    fn instant(&self, query: &Query, at: TimeMs) -> Result<Answer, QueryError> {
+        query.instant(self, at, &Options::default())
+    }
+
+    fn last(
+        &self,
+        matchers: Vec<Matcher>,
+        range: (TimeMs, TimeMs),
+    ) -> Result<Vec<(Labels, TimeMs, f64)>, QueryError> {
+        last_samples(self, matchers, range)
+    }
+}
+
+/// [`Evaluate::last`] of a source.
+///
+/// # Errors
+/// Of the source.
+pub fn last_samples(
+    source: &dyn Source,
+    matchers: Vec<Matcher>,
+    (start, end): (TimeMs, TimeMs),
+) -> Result<Vec<(Labels, TimeMs, f64)>, QueryError> {
+    let matchers = matchers.into_iter().map(LabelMatcher::new);
+    let found = source.select(&Selection {
+        matchers: matchers.collect::<Result<_, _>>()?,
+        start,
+        end,
+        hints: Hints::default(),
+    })?;
+    let (mut last, mut columns) = (Vec::new(), Columns::default());
+    for index in 0..found.len() {
+        found.read(index, &mut columns)?;
+        let within = columns.times.partition_point(|time| *time <= end);
+        if let Some(at) = within
+            .checked_sub(1)
+            .filter(|at| columns.times[*at] >= start)
+        {
+            last.push((
+                found.labels(index).clone(),
+                columns.times[at],
+                columns.values[at],
+            ));
+        }
+    }
+    Ok(last)
+}
+
+/// What rules are evaluated in.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// Answers their queries.
+    pub evaluate: &'a dyn Evaluate,
+    /// What templates know as `$externalLabels`.
+    pub external_labels: &'a Labels,
+    /// What templates know as `$externalURL`.
+    pub external_url: &'a Arc<str>,
+}
+
+/// What a rule yields at a time.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Found {
+    /// Samples to be recorded.
+    Series(Vec<(Labels, f64)>),
+    /// Alerts whose condition holds.
+    Alerts {
+        /// Each of labels of its own.
+        candidates: Vec<Candidate>,
+        /// Templates that could not be expanded, which the alerts say too.
+        problems: Vec<String>,
+    },
+}
+
+/// An alert whose condition holds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// What tells it from others.
+    pub labels: Labels,
+    /// What is said with it.
+    pub annotations: Labels,
+    /// The value of its expression.
+    pub value: f64,
+}
+
+/// One rule may raise so many alerts at a time; each has templates to expand.
+const ALERTS_MAX: usize = 50_000;
+
+/// The name of the label that names an alert.
+pub(super) const ALERT_NAME: &str = "alertname";
+
+impl RuleSpec {
+    /// What its expression yields at a time, less the query's offset. Changes nothing.
+    ///
+    /// # Errors
+    /// Why it has no result, for people.
+    pub fn evaluate(
+        &self,
+        at: TimeMs,
+        query_offset_ms: i64,
+        limit: u64,
+        around: Surroundings<'_>,
+    ) -> Result<Found, String> {
+        let answer = around.evaluate.instant(&self.query, at - query_offset_ms);
+        let vector = numbers(answer.map_err(|error| error.to_string())?)?;
+        match &self.kind {
+            RuleKind::Recording { labels } => self.record(vector, labels, limit),
+            RuleKind::Alerting(spec) => self.raise(vector, spec, at, around),
+        }
+    }
+
+    fn record(
+        &self,
+        vector: Vec<(Labels, f64)>,
+        labels: &[(String, String)],
+        limit: u64,
+    ) -> Result<Found, String> {
+        let mut seen = HashSet::with_capacity(vector.len());
+        let mut series = Vec::with_capacity(vector.len());
+        for (found, value) in vector {
+            let mut builder = LabelsBuilder::from_labels(&found);
+            builder.set(METRIC_NAME, &self.name);
+            for (name, value) in labels {
+                builder.set(name, value);
+            }
+            let labels = builder.build();
+            if !seen.insert(labels.clone()) {
+                return Err(
+                    "vector contains metrics with the same labelset after applying rule labels"
+                        .to_owned(),
+                );
+            }
+            series.push((labels, value));
+        }
+        let count = series.len() as u64;
+        match limit > 0 && count > limit {
+            true => Err(format!("exceeded limit of {limit} with {count} series")),
+            false => Ok(Found::Series(series)),
+        }
+    }
+
+    fn raise(
+        &self,
+        vector: Vec<(Labels, f64)>,
+        spec: &AlertSpec,
+        at: TimeMs,
+        around: Surroundings<'_>,
+    ) -> Result<Found, String> {
+        let count = vector.len();
+        if count > ALERTS_MAX {
+            return Err(format!(
+                "{count} alerts are more than {ALERTS_MAX}, the most that one rule may raise: aggregate them"
+            ));
+        }
+        let mut seen = HashSet::with_capacity(count);
+        let (mut candidates, mut problems) = (Vec::with_capacity(count), Vec::new());
+        let ask = |text: &str| {
+            let query = Query::parse(text).map_err(|error| error.to_string())?;
+            let answer = around.evaluate.instant(&query, at);
+            numbers(answer.map_err(|error| error.to_string())?)
+        };
+        for (found, value) in vector {
+            let subject = Subject {
+                labels: found.clone(),
+                external_labels: around.external_labels.clone(),
+                external_url: around.external_url.clone(),
+                value,
+            };
+            let mut expand =
+                |name: &str, text: &Text| match text.template.expand(&subject, at, &ask) {
+                    Ok(text) => text,
+                    Err(error) => {
+                        problems.push(format!("{name}: {error}"));
+                        format!("<error expanding template: {error}>")
+                    }
+                };
+            let mut labels = LabelsBuilder::from_labels(&found);
+            labels.remove(METRIC_NAME);
+            for (name, text) in &spec.labels {
+                labels.set(name, &expand(name, text));
+            }
+            labels.set(ALERT_NAME, &self.name);
+            let mut annotations = LabelsBuilder::default();
+            for (name, text) in &spec.annotations {
+                annotations.set(name, &expand(name, text));
+            }
+            let labels = labels.build();
+            if !seen.insert(labels.clone()) {
+                return Err(
+                    "vector contains metrics with the same labelset after applying alert labels"
+                        .to_owned(),
+                );
+            }
+            candidates.push(Candidate {
+                labels,
+                annotations: annotations.build(),
+                value,
+            });
+        }
+        Ok(Found::Alerts {
+            candidates,
+            problems,
+        })
+    }
+}
+
+/// The numbers of an answer, each with its labels.
+fn numbers(answer: Answer) -> Result<Vec<(Labels, f64)>, String> {
+    match answer.result {
+        QueryResult::Scalar(_, value) => Ok(vec![(Labels::default(), value)]),
+        QueryResult::Vector(samples) => samples
+            .into_iter()
+            .map(|sample| match sample.value {
+                SampleValue::Float(value) => Ok((sample.labels, value)),
+                SampleValue::Histogram(_) => Err(format!(
+                    "{} is a native histogram, which rules do not take: use histogram_quantile or another function of it",
+                    sample.labels
+                )),
+            })
+            .collect(),
+        _ => Err("rule result is not a vector or scalar".to_owned()),
+    }
+}

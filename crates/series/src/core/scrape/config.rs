@@ -1,0 +1,414 @@
+//! Reads a file of `scrape_configs`, and lists of targets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use egret_base::settings::{Size, Value};
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use crate::core::relabel::{RelabelConfig, Relabeling};
+use crate::core::yaml::{self, DurationMs, place};
+
+/// Scraped every so many milliseconds unless a file says otherwise.
+const INTERVAL_MS: i64 = 60_000;
+/// A scrape may take so many milliseconds unless a file says otherwise.
+const TIMEOUT_MS: i64 = 10_000;
+/// What a target shows is at most so long in bytes, unless a file says otherwise.
+const BODY_BYTES_MAX: u64 = 64 << 20;
+/// Lists of targets are read again after so many milliseconds, unless a file says otherwise.
+const REFRESH_MS: i64 = 300_000;
+
+/// A text that is not shown.
+#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Secret")
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    scrape_configs: Option<Vec<Spanned<Text>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Text {
+    job_name: String,
+    scrape_interval: Option<DurationMs>,
+    scrape_timeout: Option<DurationMs>,
+    metrics_path: Option<String>,
+    scheme: Option<String>,
+    params: Option<BTreeMap<String, Vec<String>>>,
+    #[serde(default)]
+    honor_labels: bool,
+    honor_timestamps: Option<bool>,
+    #[serde(default)]
+    sample_limit: u64,
+    #[serde(default)]
+    label_limit: u64,
+    #[serde(default)]
+    label_name_length_limit: u64,
+    #[serde(default)]
+    label_value_length_limit: u64,
+    #[serde(default)]
+    target_limit: u64,
+    body_size_limit: Option<String>,
+    enable_compression: Option<bool>,
+    follow_redirects: Option<bool>,
+    basic_auth: Option<BasicText>,
+    authorization: Option<AuthorizationText>,
+    tls_config: Option<TlsText>,
+    static_configs: Option<Vec<TargetGroup>>,
+    file_sd_configs: Option<Vec<FilesText>>,
+    relabel_configs: Option<Vec<RelabelConfig>>,
+    metric_relabel_configs: Option<Vec<RelabelConfig>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BasicText {
+    username: String,
+    password: Option<Secret>,
+    password_file: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AuthorizationText {
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    credentials: Option<Secret>,
+    credentials_file: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsText {
+    ca_file: Option<String>,
+    #[serde(default)]
+    insecure_skip_verify: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilesText {
+    files: Vec<String>,
+    refresh_interval: Option<DurationMs>,
+}
+
+/// Targets that have labels in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetGroup {
+    /// Host and port of each.
+    #[serde(default)]
+    pub targets: Vec<String>,
+    /// What all of them have.
+    pub labels: Option<BTreeMap<String, String>>,
+}
+
+/// Files with lists of targets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileDiscovery {
+    /// Paths, with `*` for any part of a name.
+    pub patterns: Vec<String>,
+    /// How often they are read again, in milliseconds.
+    pub refresh_ms: i64,
+}
+
+/// How Egret says who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    /// Not at all.
+    None,
+    /// By name and password.
+    Basic {
+        /// The name.
+        username: String,
+        /// The password, or the file that holds it and is read for each scrape.
+        password: Held,
+    },
+    /// By a header `authorization`.
+    Header {
+        /// What stands first, such as `Bearer`.
+        kind: String,
+        /// What follows.
+        credentials: Held,
+    },
+}
+
+/// Where a secret is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// In the configuration.
+    Here(Secret),
+    /// In a file.
+    File(String),
+}
+
+/// What one scrape may bring; 0: any number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrapeLimits {
+    /// Samples, after relabelling.
+    pub samples: u64,
+    /// Labels of a series, its name being one.
+    pub labels: u64,
+    /// Bytes of a label's name.
+    pub label_name_bytes: u64,
+    /// Bytes of a label's value.
+    pub label_value_bytes: u64,
+    /// Bytes of the body, as sent and unpacked; never 0.
+    pub body_bytes: u64,
+    /// Targets of the job.
+    pub targets: u64,
+}
+
+/// A job: targets that are scraped alike.
+#[derive(Clone, Debug)]
+pub struct ScrapeConfig {
+    text: Text,
+    /// Its name, and the label `job` of its targets.
+    pub job_name: String,
+    /// Between two scrapes, in milliseconds.
+    pub interval_ms: i64,
+    /// What a scrape may take, in milliseconds.
+    pub timeout_ms: i64,
+    /// Where the metrics are.
+    pub metrics_path: String,
+    /// `http` or `https`.
+    pub scheme: String,
+    /// Parameters of the address.
+    pub params: BTreeMap<String, Vec<String>>,
+    /// Whether a target's own labels win over those that Egret gives it.
+    pub honor_labels: bool,
+    /// Whether a target's own times count.
+    pub honor_timestamps: bool,
+    /// What one scrape may bring.
+    pub limits: ScrapeLimits,
+    /// Whether the body may be packed.
+    pub is_compressed: bool,
+    /// Whether a redirect is followed.
+    pub follows_redirects: bool,
+    /// How Egret says who it is.
+    pub credentials: Credentials,
+    /// The file with the certificates to trust, besides those of the system.
+    pub ca_file: Option<String>,
+    /// Whether any certificate will do.
+    pub trusts_anybody: bool,
+    /// Targets that the file itself lists.
+    pub statics: Vec<TargetGroup>,
+    /// Files that list targets.
+    pub files: Vec<FileDiscovery>,
+    /// What is done with the labels of targets.
+    pub relabeling: Relabeling,
+    /// What is done with the labels of samples.
+    pub metric_relabeling: Relabeling,
+}
+
+impl PartialEq for ScrapeConfig {
+    /// Whether they were written alike.
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+/// What is wrong with a file, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {line}:{column}: {problem}")]
+pub struct ScrapeFileError {
+    /// The file.
+    pub file: String,
+    /// From 1.
+    pub line: u64,
+    /// From 1.
+    pub column: u64,
+    /// What is wrong.
+    pub problem: String,
+}
+
+/// The jobs of a file.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn parse(file: &str, text: &str) -> Result<Vec<ScrapeConfig>, ScrapeFileError> {
+    let refuse = |(line, column), problem| ScrapeFileError {
+        file: file.to_owned(),
+        line,
+        column,
+        problem,
+    };
+    let read: File =
+        yaml::read(text).map_err(|error| refuse((error.line, error.column), error.problem))?;
+    let mut names = BTreeSet::new();
+    let mut configs = Vec::new();
+    for text in read.scrape_configs.unwrap_or_default() {
+        let at = place(&text);
+        let config = ScrapeConfig::new(text.value);
+        let config = config.map_err(|problem| refuse(at, problem))?;
+        if !names.insert(config.job_name.clone()) {
+            let problem = format!("job_name {:?} is used by another job too", config.job_name);
+            return Err(refuse(at, problem));
+        }
+        configs.push(config);
+    }
+    Ok(configs)
+}
+
+/// A list of targets, as JSON or YAML.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn parse_groups(file: &str, text: &str) -> Result<Vec<TargetGroup>, ScrapeFileError> {
+    yaml::read(text).map_err(|error| ScrapeFileError {
+        file: file.to_owned(),
+        line: error.line,
+        column: error.column,
+        problem: error.problem,
+    })
+}
+
+fn held(what: &str, here: &Option<Secret>, file: &Option<String>) -> Result<Held, String> {
+    match (here, file) {
+        (Some(secret), None) => Ok(Held::Here(secret.clone())),
+        (None, Some(file)) => Ok(Held::File(file.clone())),
+        (None, None) => Ok(Held::Here(Secret::default())),
+        (Some(_), Some(_)) => Err(format!(
+            "at most one of {what} & {what}_file must be configured"
+        )),
+    }
+}
+
+fn credentials(text: &Text) -> Result<Credentials, String> {
+    match (&text.basic_auth, &text.authorization) {
+        (None, None) => Ok(Credentials::None),
+        (Some(_), Some(_)) => {
+            Err("at most one of basic_auth & authorization must be configured".to_owned())
+        }
+        (Some(basic), None) => Ok(Credentials::Basic {
+            username: basic.username.clone(),
+            password: held("password", &basic.password, &basic.password_file)?,
+        }),
+        (None, Some(header)) => {
+            let kind = header.kind.as_deref().unwrap_or("Bearer").trim();
+            if kind.eq_ignore_ascii_case("basic") {
+                return Err("authorization type cannot be set to \"basic\": use basic_auth".into());
+            }
+            Ok(Credentials::Header {
+                kind: kind.to_owned(),
+                credentials: held("credentials", &header.credentials, &header.credentials_file)?,
+            })
+        }
+    }
+}
+
+impl ScrapeConfig {
+    fn new(text: Text) -> Result<Self, String> {
+        let job = &text.job_name;
+        let in_job = |problem: String| format!("job {job:?}: {problem}");
+        if job.is_empty() {
+            return Err("job_name is empty".to_owned());
+        }
+        let positive = |it: Option<DurationMs>| it.map(|it| it.0).filter(|ms| *ms > 0);
+        let interval_ms = positive(text.scrape_interval).unwrap_or(INTERVAL_MS);
+        let timeout_ms = positive(text.scrape_timeout).unwrap_or(TIMEOUT_MS.min(interval_ms));
+        if timeout_ms > interval_ms {
+            return Err(in_job("scrape timeout greater than scrape interval".into()));
+        }
+        let scheme = text.scheme.as_deref().unwrap_or("http");
+        if !matches!(scheme, "http" | "https") {
+            return Err(in_job(format!(
+                "scheme {scheme:?} is neither http nor https"
+            )));
+        }
+        let body = match text.body_size_limit.as_deref() {
+            None | Some("0") => BODY_BYTES_MAX,
+            Some(size) => {
+                let size = <Size as Value>::read(size);
+                size.map_err(|problem| in_job(format!("body_size_limit: {problem}")))?
+                    .0
+            }
+        };
+        let steps = |steps: &Option<Vec<RelabelConfig>>| {
+            Relabeling::new(steps.as_deref().unwrap_or_default()).map_err(in_job)
+        };
+        let files = text
+            .file_sd_configs
+            .iter()
+            .flatten()
+            .map(|files| FileDiscovery {
+                patterns: files.files.clone(),
+                refresh_ms: positive(files.refresh_interval).unwrap_or(REFRESH_MS),
+            });
+        let tls = text.tls_config.as_ref();
+        Ok(Self {
+            job_name: job.clone(),
+            interval_ms,
+            timeout_ms,
+            metrics_path: text
+                .metrics_path
+                .clone()
+                .unwrap_or_else(|| "/metrics".into()),
+            scheme: scheme.to_owned(),
+            params: text.params.clone().unwrap_or_default(),
+            honor_labels: text.honor_labels,
+            honor_timestamps: text.honor_timestamps.unwrap_or(true),
+            limits: ScrapeLimits {
+                samples: text.sample_limit,
+                labels: text.label_limit,
+                label_name_bytes: text.label_name_length_limit,
+                label_value_bytes: text.label_value_length_limit,
+                body_bytes: body,
+                targets: text.target_limit,
+            },
+            is_compressed: text.enable_compression.unwrap_or(true),
+            follows_redirects: text.follow_redirects.unwrap_or(true),
+            credentials: credentials(&text).map_err(in_job)?,
+            ca_file: tls.and_then(|tls| tls.ca_file.clone()),
+            trusts_anybody: tls.is_some_and(|tls| tls.insecure_skip_verify),
+            statics: text.static_configs.clone().unwrap_or_default(),
+            files: files.collect(),
+            relabeling: steps(&text.relabel_configs)?,
+            metric_relabeling: steps(&text.metric_relabel_configs)?,
+            text,
+        })
+    }
+
+    /// A job of this program's own: one target that is asked without HTTP.
+    pub fn within(job_name: &str, interval_ms: i64, timeout_ms: i64) -> Self {
+        let text = Text {
+            job_name: job_name.to_owned(),
+            scrape_interval: Some(DurationMs(interval_ms)),
+            scrape_timeout: Some(DurationMs(timeout_ms.min(interval_ms))),
+            metrics_path: None,
+            scheme: None,
+            params: None,
+            honor_labels: false,
+            honor_timestamps: None,
+            sample_limit: 0,
+            label_limit: 0,
+            label_name_length_limit: 0,
+            label_value_length_limit: 0,
+            target_limit: 0,
+            body_size_limit: None,
+            enable_compression: None,
+            follow_redirects: None,
+            basic_auth: None,
+            authorization: None,
+            tls_config: None,
+            static_configs: None,
+            file_sd_configs: None,
+            relabel_configs: None,
+            metric_relabel_configs: None,
+        };
+        Self::new(text).expect("a job with nothing but a name and times is well formed")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+//! From the text that a target showed to samples, scrape after scrape: labels, limits, the ends of series, and the
+//! series that say how it went.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::config::{ScrapeConfig, ScrapeLimits};
+use super::target::Target;
+use crate::core::rules::NewSample;
+use crate::model::{Labels, LabelsBuilder, METRIC_NAME, STALE_NAN_BITS, TimeMs};
+use crate::wire::exposition::{TextFormat, TextItem, TextLabels, TextReader};
+
+/// A sample whose time is so far ahead is left out, in milliseconds.
+const AHEAD_MAX_MS: i64 = 10 * 60_000;
+
+/// The series that say how a scrape went.
+const REPORT: [&str; 5] = [
+    "up",
+    "scrape_duration_seconds",
+    "scrape_samples_scraped",
+    "scrape_samples_post_metric_relabeling",
+    "scrape_series_added",
+];
+
+/// What a target showed.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// Its format.
+    pub format: TextFormat,
+}
+
+/// What becomes of a scrape.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Taken {
+    /// To be appended: the target's samples, markers that end series, the report.
+    pub samples: Vec<NewSample>,
+    /// Why it failed, if it did; then none of the target's samples is there.
+    pub error: Option<String>,
+}
+
+/// What the scrapes of one target have left.
+#[derive(Debug)]
+pub struct Intake {
+    target: Labels,
+    report: [Labels; REPORT.len()],
+    /// By the labels as the target writes them.
+    known: HashMap<Box<str>, Known>,
+    /// Counts scrapes.
+    round: u64,
+    has_reported: bool,
+}
+
+#[derive(Debug)]
+struct Known {
+    /// As they are kept; nothing when relabelling drops them.
+    labels: Option<Labels>,
+    seen_in: u64,
+    /// The last round in which it was there without a time of its own, so that its absence says that it ended.
+    tracked_in: u64,
+    /// The one before, in case the last one fails in its middle.
+    tracked_before: u64,
+}
+
+impl Known {
+    fn track(&mut self, round: u64) {
+        if self.tracked_in != round {
+            self.tracked_before = std::mem::replace(&mut self.tracked_in, round);
+        }
+    }
+
+    /// Whether it was tracked in the round before this one.
+    fn was_tracked(&self, round: u64) -> bool {
+        let last = match self.tracked_in == round {
+            true => self.tracked_before,
+            false => self.tracked_in,
+        };
+        last == round - 1
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    scraped: u64,
+    kept: u64,
+    added: u64,
+}
+
+fn marker(labels: &Labels, time_ms: TimeMs) -> NewSample {
+    NewSample {
+        labels: labels.clone(),
+        time_ms,
+        value: f64::from_bits(STALE_NAN_BITS),
+    }
+}
+
+impl Intake {
+    /// Before the first scrape.
+    pub fn new(target: &Target) -> Self {
+        let report = REPORT.map(|name| {
+            let mut labels = LabelsBuilder::from_labels(&target.labels);
+            labels.set(METRIC_NAME, name);
+            labels.build()
+        });
+        Self {
+            target: target.labels.clone(),
+            report,
+            known: HashMap::new(),
+            round: 1,
+            has_reported: false,
+        }
+    }
+
+    /// Takes what a target showed at a time, or why it showed nothing.
+    pub fn take(
+        &mut self,
+        config: &ScrapeConfig,
+        page: Result<Page<'_>, String>,
+        at: TimeMs,
+        took: Duration,
+    ) -> Taken {
+        self.round += 1;
+        let mut counts = Counts::default();
+        let mut samples = Vec::new();
+        let read = page.and_then(|page| self.read(config, page, at, &mut counts, &mut samples));
+        if read.is_err() {
+            samples.clear();
+        }
+        self.end_missing(read.is_ok(), at, &mut samples);
+        let values = [
+            if read.is_ok() { 1.0 } else { 0.0 },
+            took.as_secs_f64(),
+            counts.scraped as f64,
+            counts.kept as f64,
+            counts.added as f64,
+        ];
+        let report = self.report.iter().zip(values);
+        samples.extend(report.map(|(labels, value)| NewSample {
+            labels: labels.clone(),
+            time_ms: at,
+            value,
+        }));
+        self.has_reported = true;
+        Taken {
+            samples,
+            error: read.err(),
+        }
+    }
+
+    /// The target is no more: the markers that end its series and its report.
+    pub fn end(&mut self, at: TimeMs) -> Vec<NewSample> {
+        self.round += 1;
+        let mut samples = Vec::new();
+        self.end_missing(false, at, &mut samples);
+        if std::mem::take(&mut self.has_reported) {
+            samples.extend(self.report.iter().map(|labels| marker(labels, at)));
+        }
+        self.known.clear();
+        samples
+    }
+
+    /// Ends the series that were there in the round before and are not in this one; when this one failed, all.
+    fn end_missing(&mut self, is_read: bool, at: TimeMs, samples: &mut Vec<NewSample>) {
+        let round = self.round;
+        let before =
+            |known: &&Known| known.was_tracked(round) && (!is_read || known.seen_in != round);
+        let gone: Vec<&Labels> = self
+            .known
+            .values()
+            .filter(before)
+            .filter_map(|known| known.labels.as_ref())
+            .collect();
+        if !gone.is_empty() {
+            // What the target writes in two ways may still be there in the other.
+            let mut ended: HashSet<&Labels> = samples.iter().map(|sample| &sample.labels).collect();
+            let markers: Vec<NewSample> = gone
+                .into_iter()
+                .filter(|labels| ended.insert(labels))
+                .map(|labels| marker(labels, at))
+                .collect();
+            samples.extend(markers);
+        }
+        // What a failed scrape did not reach may be there in the next.
+        let oldest = if is_read { round } else { round - 1 };
+        self.known.retain(|_, known| known.seen_in >= oldest);
+        if !is_read {
+            for known in self.known.values_mut() {
+                (known.tracked_in, known.tracked_before) = (0, 0);
+            }
+        }
+    }
+
+    fn read(
+        &mut self,
+        config: &ScrapeConfig,
+        page: Page<'_>,
+        at: TimeMs,
+        counts: &mut Counts,
+        samples: &mut Vec<NewSample>,
+    ) -> Result<(), String> {
+        let round = self.round;
+        let mut reader = TextReader::new(page.text, page.format);
+        let mut key = String::new();
+        while let Some(item) = reader.next() {
+            let item = item.map_err(|error| error.to_string())?;
+            let TextItem::Sample {
+                labels,
+                value,
+                time_ms,
+            } = item
+            else {
+                continue;
+            };
+            counts.scraped += 1;
+            write_key(labels, &mut key);
+            if !self.known.contains_key(key.as_str()) {
+                let kept = kept(labels, &self.target, config)?;
+                counts.added += u64::from(kept.is_some());
+                let known = Known {
+                    labels: kept,
+                    seen_in: 0,
+                    tracked_in: 0,
+                    tracked_before: 0,
+                };
+                self.known.insert(key.as_str().into(), known);
+            }
+            let known = self.known.get_mut(key.as_str());
+            let known = known.expect("it is there or was just put there");
+            known.seen_in = round;
+            let Some(labels) = known.labels.clone() else {
+                continue;
+            };
+            counts.kept += 1;
+            let most = config.limits.samples;
+            if most > 0 && counts.kept > most {
+                return Err(format!("sample limit exceeded (limit: {most})"));
+            }
+            let own_time = time_ms.filter(|_| config.honor_timestamps);
+            if own_time.is_some_and(|time| time > at + AHEAD_MAX_MS) {
+                continue;
+            }
+            if own_time.is_none() {
+                known.track(round);
+            }
+            samples.push(NewSample {
+                labels,
+                time_ms: own_time.unwrap_or(at),
+                value,
+            });
+        }
+        match page.format == TextFormat::OpenMetrics && !reader.has_ended() {
+            true => Err("data does not end with # EOF".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What tells series apart as their target writes them.
+fn write_key(labels: &TextLabels<'_>, key: &mut String) {
+    key.clear();
+    for (name, value) in labels {
+        write!(key, "{}:{name}{}:{value}", name.len(), value.len())
+            .expect("a string takes whatever is written");
+    }
+}
+
+/// The labels under which a series is kept; nothing when it is dropped.
+fn kept(
+    shown: &TextLabels<'_>,
+    target: &Labels,
+    config: &ScrapeConfig,
+) -> Result<Option<Labels>, String> {
+    let mut labels = LabelsBuilder::default();
+    for (name, value) in shown {
+        if !value.is_empty() && !labels.get(name).is_empty() {
+            return Err(format!("label name {name:?} occurs twice"));
+        }
+        labels.set(name, value);
+    }
+    let mut conflicts: Vec<(&str, String)> = Vec::new();
+    for (name, value) in target.iter() {
+        let own = labels.get(name).to_owned();
+        if own.is_empty() {
+            labels.set(name, value);
+        } else if !config.honor_labels {
+            conflicts.push((name, own));
+            labels.set(name, value);
+        }
+    }
+    // Shorter names first, so that `exported_job` is not taken when `job` needs it.
+    conflicts.sort_by_key(|(name, _)| name.len());
+    for (name, value) in conflicts {
+        let mut exported = format!("exported_{name}");
+        while !labels.get(&exported).is_empty() {
+            exported.insert_str(0, "exported_");
+        }
+        labels.set(&exported, &value);
+    }
+    if !config.metric_relabeling.apply(&mut labels) {
+        return Ok(None);
+    }
+    let labels = labels.build();
+    if labels.is_empty() {
+        return Ok(None);
+    }
+    if labels.metric().is_empty() {
+        return Err("missing metric name (__name__ label)".to_owned());
+    }
+    check(&labels, config.limits)?;
+    Ok(Some(labels))
+}
+
+fn check(labels: &Labels, limits: ScrapeLimits) -> Result<(), String> {
+    let metric: String = labels.metric().chars().take(50).collect();
+    let is_over = |size: usize, limit: u64| limit > 0 && size as u64 > limit;
+    let count = labels.iter().count();
+    if is_over(count, limits.labels) {
+        let limit = limits.labels;
+        return Err(format!(
+            "label_limit exceeded (metric: {metric}, number of labels: {count}, limit: {limit})"
+        ));
+    }
+    for (name, value) in labels.iter() {
+        for (what, size, limit) in [
+            (
+                "label_name_length_limit",
+                name.len(),
+                limits.label_name_bytes,
+            ),
+            (
+                "label_value_length_limit",
+                value.len(),
+                limits.label_value_bytes,
+            ),
+        ] {
+            if is_over(size, limit) {
+                let name: String = name.chars().take(50).collect();
+                return Err(format!(
+                    "{what} exceeded (metric: {metric}, label name: {name}, length: {size}, limit: {limit})"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! What the HTTP API says of targets, in Prometheus's JSON: the `data` of `/api/v1/targets`.
+
+use std::collections::BTreeMap;
+
+use egret_base::Timestamp;
+use serde::Serialize;
+
+use super::target::Target;
+use crate::core::rules::{labels_as_map, moment_or_never};
+use crate::model::Labels;
+
+/// Whether a target could be scraped the last time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TargetHealth {
+    /// It was not tried yet.
+    #[default]
+    Unknown,
+    /// It could.
+    Up,
+    /// It could not.
+    Down,
+}
+
+/// `data` of `/api/v1/targets`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetsStatus {
+    /// By job, then by labels.
+    pub active_targets: Vec<TargetStatus>,
+    /// Some of those that relabelling dropped.
+    pub dropped_targets: Vec<DroppedStatus>,
+    /// How many it dropped, by job.
+    pub dropped_target_counts: BTreeMap<String, u64>,
+}
+
+/// A target that relabelling dropped.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DroppedStatus {
+    /// What it had before.
+    #[serde(serialize_with = "labels_as_map")]
+    pub discovered_labels: Labels,
+    /// Its job.
+    pub scrape_pool: String,
+}
+
+/// A target.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetStatus {
+    /// What it had before relabelling.
+    #[serde(serialize_with = "labels_as_map")]
+    pub discovered_labels: Labels,
+    /// The labels of its samples.
+    #[serde(serialize_with = "labels_as_map")]
+    pub labels: Labels,
+    /// Its job.
+    pub scrape_pool: String,
+    /// Where its metrics are.
+    pub scrape_url: String,
+    /// The same, as others reach it.
+    pub global_url: String,
+    /// Why the last scrape failed; empty when it did not.
+    pub last_error: String,
+    /// When that was.
+    #[serde(serialize_with = "moment_or_never")]
+    pub last_scrape: Option<Timestamp>,
+    /// How long it took, in seconds.
+    pub last_scrape_duration: f64,
+    /// How it went.
+    pub health: TargetHealth,
+    /// Between two scrapes, as a duration.
+    pub scrape_interval: String,
+    /// What a scrape may take, as a duration.
+    pub scrape_timeout: String,
+}
+
+impl TargetStatus {
+    /// Of a target that was not scraped yet.
+    pub fn new(job: &str, target: &Target) -> Self {
+        Self {
+            discovered_labels: target.discovered.clone(),
+            labels: target.labels.clone(),
+            scrape_pool: job.to_owned(),
+            scrape_url: target.url.clone(),
+            global_url: target.url.clone(),
+            last_error: String::new(),
+            last_scrape: None,
+            last_scrape_duration: 0.0,
+            health: TargetHealth::Unknown,
+            scrape_interval: shown(target.interval_ms),
+            scrape_timeout: shown(target.timeout_ms),
+        }
+    }
+}
+
+/// A duration in the largest unit that says it exactly.
+fn shown(ms: i64) -> String {
+    for (unit, name) in [(3_600_000, "h"), (60_000, "m"), (1_000, "s")] {
+        if ms % unit == 0 {
+            return format!("{}{name}", ms / unit);
+        }
+    }
+    format!("{ms}ms")
+}

@@ -1,0 +1,322 @@
+//! From tokens to a tree. Names of functions and variables are checked here, so that a rule with a slip of the pen
+//! is refused when it is loaded and not when it fires.
+
+use super::functions::Function;
+use super::lex::{Lexeme, Token};
+use super::tree::{Base, Binding, Branch, Command, Head, Node, Operand, Pipeline};
+use super::value::Value;
+use super::{DEPTH_MAX, Outcome, refuse};
+
+struct Parser {
+    tokens: Vec<Lexeme>,
+    /// The next of them.
+    at: usize,
+    line: u32,
+    depth: usize,
+    /// `range` blocks that this is in.
+    ranges: usize,
+    /// Variables that can be seen.
+    variables: Vec<Box<str>>,
+}
+
+/// Where a list of nodes ends.
+enum Until {
+    Text,
+    End,
+    Else,
+}
+
+/// The tree of a template.
+pub(super) fn nodes(tokens: Vec<Lexeme>, given: &[&str]) -> Outcome<Vec<Node>> {
+    let mut parser = Parser {
+        tokens,
+        at: 0,
+        line: 1,
+        depth: 0,
+        ranges: 0,
+        variables: given.iter().map(|name| (*name).into()).collect(),
+    };
+    match parser.list()? {
+        (nodes, Until::Text) => Ok(nodes),
+        (_, Until::End) => refuse(parser.line, "{{end}} closes nothing"),
+        (_, Until::Else) => refuse(parser.line, "{{else}} belongs to nothing"),
+    }
+}
+
+impl Parser {
+    fn next(&mut self) -> Option<Token> {
+        let lexeme = self.tokens.get_mut(self.at)?;
+        self.at += 1;
+        self.line = lexeme.line;
+        // Nobody looks back.
+        Some(std::mem::replace(&mut lexeme.token, Token::Close))
+    }
+
+    fn ahead(&self, by: usize) -> Option<&Token> {
+        self.tokens.get(self.at + by).map(|lexeme| &lexeme.token)
+    }
+
+    fn peek(&self) -> Option<&Token> {
+        self.ahead(0)
+    }
+
+    fn eat(&mut self, token: &Token) -> bool {
+        let found = self.peek() == Some(token);
+        if found {
+            self.next();
+        }
+        found
+    }
+
+    fn eat_word(&mut self, word: &str) -> bool {
+        let found = matches!(self.peek(), Some(Token::Word(found)) if found == word);
+        if found {
+            self.next();
+        }
+        found
+    }
+
+    fn close(&mut self) -> Outcome<()> {
+        match self.eat(&Token::Close) {
+            true => Ok(()),
+            false => refuse(self.line, "}} is expected"),
+        }
+    }
+
+    fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> Outcome<T>) -> Outcome<T> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return refuse(
+                self.line,
+                format!("more than {DEPTH_MAX} levels are too deep"),
+            );
+        }
+        let done = inner(self);
+        self.depth -= 1;
+        done
+    }
+
+    /// Nodes up to the end of the text, `{{end}}`, or `{{else`.
+    fn list(&mut self) -> Outcome<(Vec<Node>, Until)> {
+        let mut nodes = Vec::new();
+        loop {
+            match self.next() {
+                None => return Ok((nodes, Until::Text)),
+                Some(Token::Text(text)) => nodes.push(Node::Text(text.into())),
+                Some(_) => {
+                    if self.eat_word("end") {
+                        self.close()?;
+                        return Ok((nodes, Until::End));
+                    }
+                    if self.eat_word("else") {
+                        return Ok((nodes, Until::Else));
+                    }
+                    nodes.push(self.action()?);
+                }
+            }
+        }
+    }
+
+    fn action(&mut self) -> Outcome<Node> {
+        for (word, node) in [("break", Node::Break), ("continue", Node::Continue)] {
+            if self.eat_word(word) {
+                if self.ranges == 0 {
+                    return refuse(
+                        self.line,
+                        format!("{{{{{word}}}}} stands outside of a range"),
+                    );
+                }
+                self.close()?;
+                return Ok(node);
+            }
+        }
+        if self.eat_word("if") {
+            return self.branch("if", 1).map(Node::If);
+        }
+        if self.eat_word("with") {
+            return self.branch("with", 1).map(Node::With);
+        }
+        if self.eat_word("range") {
+            return self.branch("range", 2).map(Node::Range);
+        }
+        for word in ["define", "template", "block"] {
+            if self.eat_word(word) {
+                let message = format!("{word} is not supported: write it out where it is used");
+                return refuse(self.line, message);
+            }
+        }
+        let pipeline = self.pipeline(1)?;
+        self.close()?;
+        Ok(match pipeline.variables.is_empty() {
+            true => Node::Print(pipeline),
+            false => Node::Set(pipeline),
+        })
+    }
+
+    fn branch(&mut self, word: &'static str, variables_max: usize) -> Outcome<Branch> {
+        let line = self.line;
+        let visible = self.variables.len();
+        let branch = self.deeper(|parser| {
+            let pipeline = parser.pipeline(variables_max)?;
+            parser.close()?;
+            let is_range = word == "range";
+            parser.ranges += usize::from(is_range);
+            let inner = parser.variables.len();
+            let (body, end) = parser.list()?;
+            parser.variables.truncate(inner);
+            parser.ranges -= usize::from(is_range);
+            let otherwise = match end {
+                Until::Text => return refuse(line, format!("{{{{{word}}}}} has no {{{{end}}}}")),
+                Until::End => Vec::new(),
+                Until::Else => parser.otherwise(line, word)?,
+            };
+            Ok(Branch {
+                pipeline,
+                body,
+                otherwise,
+            })
+        });
+        self.variables.truncate(visible);
+        branch
+    }
+
+    /// After `{{else`.
+    fn otherwise(&mut self, line: u32, word: &'static str) -> Outcome<Vec<Node>> {
+        if word == "if" && self.eat_word("if") {
+            return Ok(vec![Node::If(self.branch("if", 1)?)]);
+        }
+        if word == "with" && self.eat_word("with") {
+            return Ok(vec![Node::With(self.branch("with", 1)?)]);
+        }
+        self.close()?;
+        match self.list()? {
+            (nodes, Until::End) => Ok(nodes),
+            (_, Until::Else) => refuse(self.line, "a second {{else}} is one too many"),
+            (_, Until::Text) => refuse(line, format!("{{{{{word}}}}} has no {{{{end}}}}")),
+        }
+    }
+
+    fn pipeline(&mut self, variables_max: usize) -> Outcome<Pipeline> {
+        let (variables, binding) = self.binding(variables_max)?;
+        let mut commands = vec![self.command()?];
+        let line = self.line;
+        while self.eat(&Token::Pipe) {
+            let command = self.command()?;
+            if !matches!(command.head, Head::Call(_)) {
+                return refuse(self.line, "what follows | must be a function");
+            }
+            commands.push(command);
+        }
+        if binding == Binding::Declare {
+            self.variables.extend(variables.iter().cloned());
+        } else if let Some(unknown) = variables.iter().find(|name| !self.is_visible(name)) {
+            return refuse(line, format!("undefined variable {unknown:?}"));
+        }
+        Ok(Pipeline {
+            line,
+            variables,
+            binding,
+            commands,
+        })
+    }
+
+    fn is_visible(&self, name: &str) -> bool {
+        self.variables.iter().any(|known| **known == *name)
+    }
+
+    /// `$x :=`, `$x =`, `$i, $x :=`, or nothing.
+    fn binding(&mut self, variables_max: usize) -> Outcome<(Vec<Box<str>>, Binding)> {
+        let none = (Vec::new(), Binding::Declare);
+        let Some(Token::Variable(first)) = self.ahead(0) else {
+            return Ok(none);
+        };
+        let mut variables: Vec<Box<str>> = vec![first.as_str().into()];
+        let mut read = 1;
+        if self.ahead(1) == Some(&Token::Comma) {
+            let Some(Token::Variable(second)) = self.ahead(2) else {
+                return refuse(self.line, "a variable is expected after ,");
+            };
+            variables.push(second.as_str().into());
+            read = 3;
+        }
+        let binding = match self.ahead(read) {
+            Some(Token::Declare) => Binding::Declare,
+            Some(Token::Assign) => Binding::Assign,
+            _ => return Ok(none),
+        };
+        if variables.len() > variables_max {
+            return refuse(self.line, "so many variables cannot be declared here");
+        }
+        self.at += read + 1;
+        Ok((variables, binding))
+    }
+
+    fn command(&mut self) -> Outcome<Command> {
+        let head = match self.operand()? {
+            None => return refuse(self.line, "a value is expected"),
+            Some(Operand {
+                base: Base::Call(function),
+                fields,
+            }) if fields.is_empty() => Head::Call(function),
+            Some(operand) => Head::Operand(operand),
+        };
+        let mut arguments = Vec::new();
+        while let Some(operand) = self.operand()? {
+            arguments.push(operand);
+        }
+        if !arguments.is_empty() && !matches!(head, Head::Call(_)) {
+            return refuse(self.line, "only functions take arguments");
+        }
+        Ok(Command { head, arguments })
+    }
+
+    /// The next value, if there is one.
+    fn operand(&mut self) -> Outcome<Option<Operand>> {
+        if matches!(
+            self.peek(),
+            None | Some(Token::Close | Token::Pipe | Token::Right)
+        ) {
+            return Ok(None);
+        }
+        let mut fields = Vec::new();
+        let base = match self.next() {
+            Some(Token::Dot) => Base::Dot,
+            Some(Token::Field(name)) => {
+                fields.push(name.into());
+                Base::Dot
+            }
+            Some(Token::Variable(name)) => match self.is_visible(&name) {
+                true => Base::Variable(name.into()),
+                false => return refuse(self.line, format!("undefined variable {name:?}")),
+            },
+            Some(Token::Int(number)) => Base::Constant(Value::Int(number)),
+            Some(Token::Float(number)) => Base::Constant(Value::Float(number)),
+            Some(Token::Quoted(text)) => Base::Constant(Value::Text(text.into())),
+            Some(Token::Word(word)) => match word.as_str() {
+                "true" => Base::Constant(Value::Bool(true)),
+                "false" => Base::Constant(Value::Bool(false)),
+                "nil" => Base::Constant(Value::Nil),
+                _ => match Function::named(&word) {
+                    Some(function) => Base::Call(function),
+                    None => return refuse(self.line, format!("function {word:?} is not defined")),
+                },
+            },
+            Some(Token::Left) => {
+                let pipeline = self.deeper(|parser| parser.pipeline(0))?;
+                if !self.eat(&Token::Right) {
+                    return refuse(self.line, ") is expected");
+                }
+                Base::Pipeline(Box::new(pipeline))
+            }
+            _ => return refuse(self.line, "a value is expected"),
+        };
+        while let Some(lexeme) = self.tokens.get(self.at)
+            && !lexeme.is_apart
+            && let Token::Field(name) = &lexeme.token
+        {
+            fields.push(name.as_str().into());
+            self.next();
+        }
+        Ok(Some(Operand { base, fields }))
+    }
+}

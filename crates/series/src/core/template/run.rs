@@ -1,0 +1,249 @@
+//! Walks a tree and writes what it says.
+
+use super::functions::{Around, Function, Work};
+use super::print::plain;
+use super::tree::{Base, Binding, Branch, Command, Head, Node, Operand, Pipeline};
+use super::value::Value;
+use super::{OUTPUT_BYTES_MAX, Outcome, refuse};
+
+struct Machine<'a> {
+    around: &'a Around<'a>,
+    /// The innermost last.
+    variables: Vec<(&'a str, Value)>,
+    out: String,
+    line: u32,
+}
+
+/// How a list of nodes ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    On,
+    Break,
+    Continue,
+}
+
+/// What the nodes write.
+pub(super) fn run<'a>(
+    nodes: &'a [Node],
+    root: Value,
+    variables: Vec<(&'a str, Value)>,
+    around: &'a Around<'a>,
+) -> Outcome<String> {
+    let mut machine = Machine {
+        around,
+        variables,
+        out: String::new(),
+        line: 1,
+    };
+    machine.list(nodes, &root)?;
+    Ok(machine.out)
+}
+
+impl<'a> Machine<'a> {
+    fn said<T>(&self, result: Result<T, String>) -> Outcome<T> {
+        result.or_else(|message| refuse(self.line, message))
+    }
+
+    fn write(&mut self, text: &str) -> Outcome<()> {
+        self.out.push_str(text);
+        match self.out.len() > OUTPUT_BYTES_MAX {
+            true => refuse(
+                self.line,
+                format!("more than {OUTPUT_BYTES_MAX} bytes of output"),
+            ),
+            false => Ok(()),
+        }
+    }
+
+    fn list(&mut self, nodes: &'a [Node], dot: &Value) -> Outcome<Flow> {
+        for node in nodes {
+            let spent = self.around.spend(1);
+            self.said(spent)?;
+            match node {
+                Node::Text(text) => self.write(text)?,
+                Node::Print(pipeline) => {
+                    let value = self.pipeline(pipeline, dot)?;
+                    self.write(&plain(&value))?;
+                }
+                Node::Set(pipeline) => {
+                    let value = self.pipeline(pipeline, dot)?;
+                    self.bind(pipeline, &[value]);
+                }
+                Node::Break => return Ok(Flow::Break),
+                Node::Continue => return Ok(Flow::Continue),
+                Node::If(branch) | Node::With(branch) => {
+                    let is_with = matches!(node, Node::With(_));
+                    match self.choice(branch, dot, is_with)? {
+                        Flow::On => {}
+                        other => return Ok(other),
+                    }
+                }
+                Node::Range(branch) => match self.range(branch, dot)? {
+                    Flow::On => {}
+                    other => return Ok(other),
+                },
+            }
+        }
+        Ok(Flow::On)
+    }
+
+    fn bind(&mut self, pipeline: &'a Pipeline, values: &[Value]) {
+        for (name, value) in pipeline.variables.iter().zip(values) {
+            match pipeline.binding {
+                Binding::Declare => self.variables.push((name, value.clone())),
+                Binding::Assign => {
+                    let mut known = self.variables.iter_mut().rev();
+                    if let Some(known) = known.find(|(known, _)| **known == **name) {
+                        known.1 = value.clone();
+                    }
+                }
+            }
+        }
+    }
+
+    fn choice(&mut self, branch: &'a Branch, dot: &Value, is_with: bool) -> Outcome<Flow> {
+        let visible = self.variables.len();
+        let value = self.pipeline(&branch.pipeline, dot)?;
+        self.bind(&branch.pipeline, std::slice::from_ref(&value));
+        let flow = match (value.is_true(), is_with) {
+            (true, true) => self.list(&branch.body, &value),
+            (true, false) => self.list(&branch.body, dot),
+            (false, _) => self.list(&branch.otherwise, dot),
+        };
+        self.variables.truncate(visible);
+        flow
+    }
+
+    fn range(&mut self, branch: &'a Branch, dot: &Value) -> Outcome<Flow> {
+        let visible = self.variables.len();
+        let over = self.pipeline(&branch.pipeline, dot)?;
+        let pairs: Vec<(Value, Value)> = match &over {
+            Value::List(list) => (0..).map(Value::Int).zip(list.iter().cloned()).collect(),
+            Value::Map(map) => map
+                .iter()
+                .map(|(key, value)| (Value::text(&**key), value.clone()))
+                .collect(),
+            Value::Labels(labels) => labels
+                .iter()
+                .map(|(name, value)| (Value::text(name), Value::text(value)))
+                .collect(),
+            Value::Int(count) => {
+                let spent = self.around.spend(usize::try_from(*count).unwrap_or(0));
+                self.said(spent)?;
+                (0..*count)
+                    .map(|at| (Value::Int(at), Value::Int(at)))
+                    .collect()
+            }
+            Value::Nil => Vec::new(),
+            other => {
+                let message = format!("range can't iterate over a {}", other.kind());
+                return refuse(branch.pipeline.line, message);
+            }
+        };
+        if pairs.is_empty() {
+            return self.list(&branch.otherwise, dot);
+        }
+        for (key, element) in pairs {
+            match branch.pipeline.variables.len() {
+                2 => self.bind(&branch.pipeline, &[key, element.clone()]),
+                _ => self.bind(&branch.pipeline, std::slice::from_ref(&element)),
+            }
+            let flow = self.list(&branch.body, &element)?;
+            self.variables.truncate(visible);
+            let spent = self.around.spend(1);
+            self.said(spent)?;
+            if flow == Flow::Break {
+                break;
+            }
+        }
+        Ok(Flow::On)
+    }
+
+    fn pipeline(&mut self, pipeline: &'a Pipeline, dot: &Value) -> Outcome<Value> {
+        self.line = pipeline.line;
+        let mut value = None;
+        for command in &pipeline.commands {
+            value = Some(self.command(command, dot, value)?);
+        }
+        Ok(value.expect("the parser makes no pipeline without a command"))
+    }
+
+    /// `last` is what the command before it yielded: one more argument.
+    fn command(
+        &mut self,
+        command: &'a Command,
+        dot: &Value,
+        last: Option<Value>,
+    ) -> Outcome<Value> {
+        match &command.head {
+            Head::Call(function) => self.call(*function, &command.arguments, dot, last),
+            Head::Operand(operand) => self.operand(operand, dot),
+        }
+    }
+
+    fn call(
+        &mut self,
+        function: Function,
+        operands: &'a [Operand],
+        dot: &Value,
+        last: Option<Value>,
+    ) -> Outcome<Value> {
+        let spent = self.around.spend(1);
+        self.said(spent)?;
+        let entry = function.0;
+        let count = operands.len() + usize::from(last.is_some());
+        if count < entry.least || count > entry.most {
+            let (name, least) = (entry.name, entry.least);
+            let message = format!("wrong number of args for {name}: want {least} got {count}");
+            return refuse(self.line, message);
+        }
+        let work = match entry.work {
+            Work::All(work) => work,
+            lazy => return self.first_that_decides(matches!(lazy, Work::Or), operands, dot, last),
+        };
+        let mut arguments = Vec::with_capacity(count);
+        for operand in operands {
+            arguments.push(self.operand(operand, dot)?);
+        }
+        arguments.extend(last);
+        let result = entry.call(work, self.around, &arguments);
+        self.said(result)
+    }
+
+    fn first_that_decides(
+        &mut self,
+        decides: bool,
+        operands: &'a [Operand],
+        dot: &Value,
+        last: Option<Value>,
+    ) -> Outcome<Value> {
+        let mut value = Value::Nil;
+        for operand in operands {
+            value = self.operand(operand, dot)?;
+            if value.is_true() == decides {
+                return Ok(value);
+            }
+        }
+        Ok(last.unwrap_or(value))
+    }
+
+    fn operand(&mut self, operand: &'a Operand, dot: &Value) -> Outcome<Value> {
+        let mut value = match &operand.base {
+            Base::Dot => dot.clone(),
+            Base::Constant(value) => value.clone(),
+            Base::Variable(name) => {
+                let mut known = self.variables.iter().rev();
+                let found = known.find(|(known, _)| **known == **name);
+                // The parser has seen its declaration.
+                found.map_or(Value::Nil, |(_, value)| value.clone())
+            }
+            Base::Call(function) => self.call(*function, &[], dot, None)?,
+            Base::Pipeline(pipeline) => self.pipeline(pipeline, dot)?,
+        };
+        for field in &operand.fields {
+            let found = value.field(field);
+            value = self.said(found)?;
+        }
+        Ok(value)
+    }
+}

@@ -1,0 +1,81 @@
+//! YAML as Prometheus's files have it, read strictly and within bounds: what nobody declared, what occurs twice and
+//! what unfolds without end is refused.
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
+use serde_saphyr::Spanned;
+
+use super::promql::duration_ms;
+
+/// A text is at most so long, in bytes.
+pub const TEXT_BYTES_MAX: usize = 8 << 20;
+
+/// Why a text cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{line}:{column}: {problem}")]
+pub struct YamlError {
+    /// Where, from 1; 0 when it concerns all of the text.
+    pub line: u64,
+    /// Where in the line, from 1.
+    pub column: u64,
+    /// What is wrong.
+    pub problem: String,
+}
+
+/// Reads a text. One without anything in it is what `T` is by default.
+///
+/// # Errors
+/// [`YamlError`] when it is no YAML, is not of the shape due, or is too large.
+pub fn read<T: DeserializeOwned + Default>(text: &str) -> Result<T, YamlError> {
+    if text.len() > TEXT_BYTES_MAX {
+        let size = text.len();
+        return Err(YamlError {
+            line: 0,
+            column: 0,
+            problem: format!("{size} bytes are more than {TEXT_BYTES_MAX}: divide the file"),
+        });
+    }
+    let options = serde_saphyr::options! { with_snippet: false };
+    let read: Result<Option<T>, _> = serde_saphyr::from_str_with_options(text, options);
+    match read {
+        Ok(found) => Ok(found.unwrap_or_default()),
+        Err(error) => {
+            let (line, column) = error
+                .location()
+                .map_or((0, 0), |at| (at.line(), at.column()));
+            let shown = error.to_string();
+            // The place is said before it.
+            let problem = shown.split(" at line ").next().unwrap_or(&shown);
+            Err(YamlError {
+                line,
+                column,
+                problem: problem.replace('\n', " "),
+            })
+        }
+    }
+}
+
+/// The line and column, from 1, where a value stands.
+pub fn place<T>(value: &Spanned<T>) -> (u64, u64) {
+    (value.referenced.line(), value.referenced.column())
+}
+
+/// A duration as Prometheus's files have it, `1h30m` or `0`, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DurationMs(pub i64);
+
+impl<'de> Deserialize<'de> for DurationMs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let has_unit = text == "0" || text.ends_with(|c: char| c.is_ascii_alphabetic());
+        let read = duration_ms(&text).filter(|ms| has_unit && *ms >= 0);
+        read.map(Self).ok_or_else(|| {
+            D::Error::custom(format!(
+                "not a valid duration string: {text:?}, write 1h30m"
+            ))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Metrics of the series engine: `egret_series_<noun>_<unit>`. The time spent in each component is a histogram of its
+//! own, so that a slow one is seen from outside.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// A part of the work of which the time is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Component {
+    /// Decompressing a request.
+    Decompress,
+    /// Reading a request, and finding its series.
+    Resolve,
+    /// Waiting for the shards that a request goes to.
+    Wait,
+    /// Laying samples out for the log.
+    Encode,
+    /// The log's write and its flush.
+    Log,
+    /// Adding samples to the head.
+    Append,
+    /// Adding new series.
+    Insert,
+    /// Finding the series of a query.
+    Search,
+    /// Evaluating a query, reading samples included.
+    Evaluate,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ComponentLabels {
+    component: &'static str,
+}
+
+/// What the engine counts.
+pub(crate) struct Metrics {
+    components: [Histogram; Component::ALL.len()],
+    /// Samples that were acknowledged.
+    pub samples: Counter,
+    /// Samples that came late.
+    pub late: Counter,
+    /// Samples that were refused.
+    pub rejected: Counter,
+    /// Series that are known.
+    pub series: Gauge,
+    /// Series that were added.
+    pub added: Counter,
+    /// Queries that were answered.
+    pub queries: Counter,
+    /// Requests in one append.
+    pub requests: Histogram,
+}
+
+impl Component {
+    const ALL: [Self; 9] = [
+        Self::Decompress,
+        Self::Resolve,
+        Self::Wait,
+        Self::Encode,
+        Self::Log,
+        Self::Append,
+        Self::Insert,
+        Self::Search,
+        Self::Evaluate,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Decompress => "decompress",
+            Self::Resolve => "resolve",
+            Self::Wait => "wait",
+            Self::Encode => "encode",
+            Self::Log => "log",
+            Self::Append => "append",
+            Self::Insert => "insert",
+            Self::Search => "search",
+            Self::Evaluate => "evaluate",
+        }
+    }
+}
+
+impl Metrics {
+    pub fn register(registry: &mut Registry) -> Self {
+        // From a microsecond to about half a minute.
+        let times = || Histogram::new(exponential_buckets(0.000_001, 2.0, 25));
+        let family = Family::<ComponentLabels, Histogram, _>::new_with_constructor(times);
+        let metrics = Self {
+            components: Component::ALL.map(|component| {
+                let component = component.as_str();
+                family.get_or_create(&ComponentLabels { component }).clone()
+            }),
+            samples: Counter::default(),
+            late: Counter::default(),
+            rejected: Counter::default(),
+            series: Gauge::default(),
+            added: Counter::default(),
+            queries: Counter::default(),
+            requests: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
+        };
+        let registry = registry.sub_registry_with_prefix("egret_series");
+        registry.register_with_unit(
+            "component",
+            "Time spent in each component of the series engine",
+            Unit::Seconds,
+            family,
+        );
+        let mut count = |name, help, counter: &Counter| {
+            registry.register(name, help, counter.clone());
+        };
+        count("samples", "Samples acknowledged", &metrics.samples);
+        count(
+            "late_samples",
+            "Samples older than the newest of their series",
+            &metrics.late,
+        );
+        count("rejected_samples", "Samples refused", &metrics.rejected);
+        count("added_series", "Series added", &metrics.added);
+        count("queries", "Queries answered", &metrics.queries);
+        registry.register("active", "Series that are known", metrics.series.clone());
+        registry.register(
+            "append_requests",
+            "Requests in one append to a log",
+            metrics.requests.clone(),
+        );
+        metrics
+    }
+
+    /// A component took so long.
+    pub fn took(&self, component: Component, time: Duration) {
+        self.components[component as usize].observe(time.as_secs_f64());
+    }
+}

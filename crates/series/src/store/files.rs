@@ -1,0 +1,118 @@
+//! Files that people write: rules, jobs, lists of targets, secrets. They are read, never written.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// One setting matches at most so many files.
+const FILES_MAX: usize = 10_000;
+/// A file with a secret is at most so long, in bytes.
+const SECRET_BYTES_MAX: u64 = 64 << 10;
+
+/// Why files cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The pattern is none.
+    #[error("{pattern:?} is no pattern of paths: {reason}")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// Why not.
+        reason: String,
+    },
+    /// It matches more than can be meant.
+    #[error("{pattern:?} matches more than {FILES_MAX} files: name them more exactly")]
+    TooMany {
+        /// The pattern.
+        pattern: String,
+    },
+    /// It is there and cannot be read.
+    #[error("{path} cannot be read: {source}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It is too long.
+    #[error("{path} is longer than {max} bytes: divide it")]
+    TooLong {
+        /// The file.
+        path: String,
+        /// The most it may have.
+        max: u64,
+    },
+}
+
+/// A file that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// Where it is.
+    pub path: String,
+    /// What is in it.
+    pub text: String,
+}
+
+/// The files that patterns match, each once, in the order of their paths. A pattern without `*`, `?` or `[` names a
+/// file that must be there.
+///
+/// # Errors
+/// [`FileError`] of the first pattern or file that something is wrong with.
+pub fn read_matching(patterns: &[String], bytes_max: u64) -> Result<Vec<Document>, FileError> {
+    let mut paths = std::collections::BTreeSet::new();
+    for pattern in patterns {
+        if !pattern.contains(['*', '?', '[']) {
+            paths.insert(pattern.into());
+            continue;
+        }
+        let refuse = |reason: String| FileError::Pattern {
+            pattern: pattern.clone(),
+            reason,
+        };
+        let found = glob::glob(pattern).map_err(|error| refuse(error.to_string()))?;
+        for path in found {
+            paths.insert(path.map_err(|error| refuse(error.to_string()))?);
+            if paths.len() > FILES_MAX {
+                let pattern = pattern.clone();
+                return Err(FileError::TooMany { pattern });
+            }
+        }
+    }
+    let read = paths.iter().map(|path| {
+        let text = read(path, bytes_max)?;
+        let path = path.display().to_string();
+        Ok(Document { path, text })
+    });
+    read.collect()
+}
+
+fn read(path: &Path, bytes_max: u64) -> Result<String, FileError> {
+    let shown = || path.display().to_string();
+    let unreadable = |source| FileError::Unreadable {
+        path: shown(),
+        source,
+    };
+    let mut text = String::new();
+    let file = File::open(path).map_err(unreadable)?;
+    // One byte more says that it is too long.
+    let mut limited = file.take(bytes_max + 1);
+    limited.read_to_string(&mut text).map_err(unreadable)?;
+    match text.len() as u64 > bytes_max {
+        true => Err(FileError::TooLong {
+            path: shown(),
+            max: bytes_max,
+        }),
+        false => Ok(text),
+    }
+}
+
+/// What a file holds, without the blanks around it.
+///
+/// # Errors
+/// When it cannot be read or is too long.
+pub fn read_secret(path: &str) -> Result<String, FileError> {
+    Ok(read(Path::new(path), SECRET_BYTES_MAX)?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests;

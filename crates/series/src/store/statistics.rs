@@ -1,0 +1,198 @@
+//! The statistics of a PostgreSQL server as metrics, named as postgres_exporter names them, so that its dashboards and
+//! alert rules fit. Versions 15 to 18.
+
+mod texts;
+
+use std::collections::BTreeSet;
+
+use egret_base::lifecycle::BoxFuture;
+use egret_postgres::pool;
+use egret_postgres::tokio_postgres::types::{ToSql, Type};
+use egret_postgres::tokio_postgres::{self, Client, Config, Row};
+use tokio::sync::Mutex;
+
+use self::texts::Family;
+use crate::core::scrape::Collect;
+use crate::model::METRIC_NAME;
+use crate::wire::MetricKind;
+use crate::wire::exposition::{TextFormat, append_metadata, append_sample};
+
+/// What of the statistics is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatisticsLimits {
+    /// Tables, those with the most rows.
+    pub tables_max: u32,
+    /// Statements, those that took the longest in all.
+    pub statements_max: u32,
+    /// Groups of sessions, the largest.
+    pub activities_max: u32,
+}
+
+impl Default for StatisticsLimits {
+    fn default() -> Self {
+        Self {
+            tables_max: 1_000,
+            statements_max: 100,
+            activities_max: 500,
+        }
+    }
+}
+
+/// Reads the statistics of one server, over one connection that is made again when it breaks.
+pub struct PostgresStatistics {
+    connection: Config,
+    limits: StatisticsLimits,
+    session: Mutex<Option<Session>>,
+}
+
+struct Session {
+    client: Client,
+    families: Vec<Family>,
+}
+
+impl PostgresStatistics {
+    /// Of the server and the database that a connection leads to. Its role needs `pg_monitor` to see everything.
+    pub fn new(mut connection: Config, limits: StatisticsLimits) -> Self {
+        connection.application_name("egret/series");
+        Self {
+            connection,
+            limits,
+            session: Mutex::default(),
+        }
+    }
+
+    async fn open(&self) -> Result<Session, String> {
+        let client = pool::connect(&self.connection).await;
+        let client = client.map_err(|error| error.to_string())?;
+        let opened = async {
+            client.batch_execute(texts::manners()).await?;
+            let version = client.query_one(texts::version(), &[]).await?.get(0);
+            let statements = client.query_opt(texts::statements_extension(), &[]).await?;
+            Ok((version, statements.map(|row| (row.get(0), row.get(1)))))
+        };
+        let opened: Result<(i32, Option<(String, bool)>), tokio_postgres::Error> = opened.await;
+        let (version, statements) = opened.map_err(|error| egret_base::error::chain(&error))?;
+        let families = texts::families(version, statements);
+        Ok(Session { client, families })
+    }
+
+    async fn exposition(&self) -> String {
+        let mut held = self.session.lock().await;
+        let mut text = String::new();
+        if held
+            .as_ref()
+            .is_none_or(|session| session.client.is_closed())
+        {
+            match self.open().await {
+                Ok(session) => *held = Some(session),
+                Err(error) => {
+                    tracing::debug!(error, "no connection for statistics");
+                    *held = None;
+                }
+            }
+        }
+        let Some(session) = held.as_ref() else {
+            append_gauge(
+                "pg_up",
+                "Whether the server could be reached.",
+                0.0,
+                &mut text,
+            );
+            return text;
+        };
+        append_gauge(
+            "pg_up",
+            "Whether the server could be reached.",
+            1.0,
+            &mut text,
+        );
+        let mut failed = 0;
+        for family in &session.families {
+            if let Err(error) = self.append(&session.client, family, &mut text).await {
+                failed += 1;
+                let error = egret_base::error::chain(&error);
+                tracing::debug!(
+                    family = family.prefix,
+                    error,
+                    "some statistics cannot be read"
+                );
+            }
+        }
+        let help = "Families of statistics that could not be read.";
+        append_gauge(
+            "pg_exporter_last_scrape_error",
+            help,
+            f64::from(failed),
+            &mut text,
+        );
+        text
+    }
+
+    async fn append(
+        &self,
+        client: &Client,
+        family: &Family,
+        text: &mut String,
+    ) -> Result<(), tokio_postgres::Error> {
+        let most = family.most.map(|most| i64::from(most(&self.limits)));
+        let parameters: Vec<&(dyn ToSql + Sync)> = most.iter().map(|most| most as _).collect();
+        let rows = client.query(&*family.text, &parameters).await?;
+        append_rows(family, &rows, text)
+    }
+}
+
+impl Collect for PostgresStatistics {
+    fn collect(&self) -> BoxFuture<'_, Result<String, String>> {
+        Box::pin(async { Ok(self.exposition().await) })
+    }
+}
+
+fn append_gauge(name: &str, help: &str, value: f64, text: &mut String) {
+    let format = TextFormat::Prometheus;
+    append_metadata(name, MetricKind::Gauge, help, "", format, text);
+    append_sample([(METRIC_NAME, name)].into_iter(), value, None, format, text);
+}
+
+/// Columns of text are labels, columns of numbers are metrics; one named `metric_name` names the metric of its row.
+fn append_rows(
+    family: &Family,
+    rows: &[Row],
+    text: &mut String,
+) -> Result<(), tokio_postgres::Error> {
+    let Some(first) = rows.first() else {
+        return Ok(());
+    };
+    let columns = first.columns().iter().enumerate();
+    let (labels, values): (Vec<_>, Vec<_>) = columns
+        .map(|(at, column)| (at, column.name().to_owned(), column.type_().clone()))
+        .partition(|(_, _, kind)| *kind == Type::TEXT);
+    let format = TextFormat::Prometheus;
+    let mut described = BTreeSet::new();
+    for (value_at, column, _) in &values {
+        for row in rows {
+            let Some(value) = row.try_get::<_, Option<f64>>(*value_at)? else {
+                continue;
+            };
+            let shown: Vec<(&str, &str)> = labels
+                .iter()
+                .map(|(at, name, _)| (name.as_str(), row.get::<_, Option<&str>>(*at).unwrap_or("")))
+                .collect();
+            let own_name = shown.iter().find(|(name, _)| *name == "metric_name");
+            let suffix = own_name.map_or(column.as_str(), |(_, name)| name);
+            let name = format!("{}_{suffix}", family.prefix);
+            if described.insert(name.clone()) {
+                append_metadata(&name, family.kind(suffix), family.help, "", format, text);
+            }
+            let series = shown
+                .iter()
+                .copied()
+                .filter(|(name, value)| *name != "metric_name" && !value.is_empty());
+            let series = std::iter::once((METRIC_NAME, name.as_str())).chain(series);
+            append_sample(series, value, None, format, text);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! What runs: a thread a shard. Start, ready and stop, like every other engine's.
+
+mod append;
+pub(crate) mod delete;
+mod fetch;
+pub(crate) mod flush;
+pub mod notify;
+pub(crate) mod recover;
+pub mod rules;
+pub mod scrape;
+pub(crate) mod shard;
+#[cfg(test)]
+mod simulator;
+pub(crate) mod ticket;
+pub(crate) mod upkeep;
+
+pub use append::{Append, AppendError, Appended};
+use append::{now_ms, timestamp, wait_until};
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use egret_base::durable;
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_log::{Directory, Durability, FileLog, Inbox, InboxLimits, LogConfig, Seq};
+
+use crate::api::{Inner, Series, lock};
+use crate::config::SeriesConfig;
+use crate::core::block::plan::Policy;
+use crate::core::index::Index;
+use crate::core::policy::policy;
+use crate::error::SeriesError;
+use crate::store::block::BlockCache;
+use crate::store::catalog::Catalog;
+use crate::store::checkpoint::{Checkpoint, InBlocks};
+use recover::{replay, restore};
+use shard::{Core, Shard, Shared};
+use upkeep::{Job, Kept, Upkeep};
+
+/// Shards that a data directory may have.
+const SHARDS_MAX: u32 = 64;
+
+impl Service for Series {
+    fn name(&self) -> &'static str {
+        "series"
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            let inner = self.inner.clone();
+            let opened = tokio::task::spawn_blocking(move || Inner::begin(&inner));
+            let begun = match opened.await {
+                Ok(begun) => begun,
+                Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                Err(_) => Err(SeriesError::Stopping),
+            };
+            begun.map_err(|error| StartError {
+                service: "series",
+                message: egret_base::error::chain(&error),
+            })
+        })
+    }
+
+    fn ready(&self) -> Readiness {
+        let no = |reason: String| Readiness::NotReady(reason);
+        let shards = match self.inner.shards() {
+            Ok(shards) => shards,
+            Err(error) => return no(error.to_string()),
+        };
+        let failed = shards.iter().find_map(|shard| shard.failure.get());
+        failed.map_or(Readiness::Ready, |error| no(error.to_string()))
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.inner.stopping.store(true, Ordering::Release);
+            lock(&self.inner.jobs).take();
+            for shard in self.inner.shards.get().into_iter().flatten() {
+                shard.inbox.close();
+            }
+            let threads = std::mem::take(&mut *lock(&self.inner.threads));
+            let joined = tokio::task::spawn_blocking(move || {
+                threads.into_iter().all(|thread| thread.join().is_ok())
+            });
+            if !joined.await.unwrap_or(false) {
+                tracing::error!("a shard of the series ended badly");
+            }
+        })
+    }
+}
+
+fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> SeriesError {
+    let path = path.to_owned();
+    move |error| SeriesError::Io {
+        action,
+        path,
+        source: Arc::new(error),
+    }
+}
+
+fn durability(config: &SeriesConfig) -> Result<Durability, SeriesError> {
+    match config.durability.as_str() {
+        "fsync" => Ok(Durability::Fsync),
+        "interval" => Ok(Durability::Interval(config.sync_interval.duration())),
+        "none" => Ok(Durability::None),
+        other => Err(SeriesError::Invalid {
+            what: "series.durability",
+            reason: format!("`{other}` is not fsync, interval or none"),
+        }),
+    }
+}
+
+impl Inner {
+    /// Opens every shard's log, replays it, and starts its thread.
+    fn begin(self: &Arc<Self>) -> Result<(), SeriesError> {
+        durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
+        let count = self.shard_count()?;
+        let policy = self.policy()?;
+        let catalog = Arc::new(self.open_catalog()?);
+        let opened: Result<Vec<(Shard<FileLog>, Kept)>, SeriesError> =
+            std::thread::scope(|scope| {
+                let opening: Vec<_> = (0..count)
+                    .map(|number| scope.spawn(move || self.open_shard(number, count)))
+                    .collect();
+                let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+                    let joined = thread.join();
+                    joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                };
+                opening.into_iter().map(join).collect()
+            });
+        let (opened, kept): (Vec<_>, Vec<_>) = opened?.into_iter().unzip();
+        let shared = opened
+            .iter()
+            .map(|shard| shard.core.shared.clone())
+            .collect();
+        for shard in opened {
+            let number = shard.core.shared.number;
+            let thread = std::thread::Builder::new()
+                .name(format!("series-{number}"))
+                .spawn(move || {
+                    if let Err(error) = shard.run() {
+                        tracing::error!(%error, shard = number, "a shard of the series cannot go on");
+                    }
+                })
+                .map_err(io("starting a thread for", &self.directory))?;
+            lock(&self.threads).push(thread);
+        }
+        let root = Directory::open(&self.directory).map_err(io("opening", &self.directory))?;
+        let (jobs, to_do) = std::sync::mpsc::channel::<Job>();
+        let upkeep = Upkeep::new(self.clone(), catalog.clone(), kept, root, policy);
+        let thread = std::thread::Builder::new()
+            .name("series-upkeep".to_owned())
+            .spawn(move || upkeep.run(to_do))
+            .map_err(io("starting a thread for", &self.directory))?;
+        lock(&self.threads).push(thread);
+        *lock(&self.jobs) = Some(jobs);
+        let is_first = self.catalog.set(catalog).is_ok() && self.shards.set(shared).is_ok();
+        is_first.then_some(()).ok_or(SeriesError::Stopping)
+    }
+
+    fn policy(&self) -> Result<Policy, SeriesError> {
+        let config = &self.config;
+        let keep_ms = config.retention.duration().as_millis() as i64;
+        let bytes_max = config.size_max.bytes();
+        policy(
+            &config.keep,
+            &config.coarsen,
+            (keep_ms > 0).then_some(keep_ms),
+            (bytes_max > 0).then_some(bytes_max),
+        )
+        .map_err(|(what, reason)| SeriesError::Invalid { what, reason })
+    }
+
+    fn open_catalog(&self) -> Result<Catalog<Directory>, SeriesError> {
+        let path = self.directory.join("blocks");
+        let disk = Directory::open(&path).map_err(io("opening", &path))?;
+        let cache = Arc::new(BlockCache::new(self.config.block_cache.bytes()));
+        let catalog = Catalog::open(disk, cache)?;
+        for set_aside in catalog.quarantined() {
+            tracing::error!(?set_aside, "a block of series is damaged and was set aside");
+        }
+        Ok(catalog)
+    }
+
+    /// How many shards there are: as many as when the data directory was made.
+    fn shard_count(&self) -> Result<usize, SeriesError> {
+        let path = self.directory.join("shards");
+        let invalid = |reason| SeriesError::Invalid {
+            what: "series.shards",
+            reason,
+        };
+        let asked = self.config.shards;
+        if asked > SHARDS_MAX {
+            return Err(invalid(format!("{asked} is more than {SHARDS_MAX}")));
+        }
+        match std::fs::read_to_string(&path) {
+            Ok(text) => {
+                let known: usize = text
+                    .trim()
+                    .parse()
+                    .map_err(|_| invalid(format!("{} does not hold a number", path.display())))?;
+                match asked != 0 && asked as usize != known {
+                    true => Err(invalid(format!(
+                        "it is {asked}, but {} was made with {known}: leave it at 0, or use another data directory",
+                        self.directory.display()
+                    ))),
+                    false => Ok(known),
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let cores = std::thread::available_parallelism();
+                let count = match asked {
+                    0 => cores.map_or(2, |cores| cores.get().min(8)),
+                    asked => asked as usize,
+                };
+                let text = format!("{count}\n");
+                durable::write_file(&path, text.as_bytes(), 0o600).map_err(io("writing", &path))?;
+                Ok(count)
+            }
+            Err(error) => Err(io("reading", &path)(error)),
+        }
+    }
+
+    fn open_shard(
+        &self,
+        number: usize,
+        count: usize,
+    ) -> Result<(Shard<FileLog>, Kept), SeriesError> {
+        let config = &self.config;
+        let log_config = LogConfig {
+            durability: durability(config)?,
+            segment_bytes: config.segment_size.bytes(),
+            ..LogConfig::default()
+        };
+        let directory: PathBuf = self.directory.join(format!("{number:03}"));
+        durable::make_directory(&directory).map_err(io("making", &directory))?;
+        let checkpoints = Directory::open(&directory).map_err(io("opening", &directory))?;
+        let checkpoint = Checkpoint::read(&checkpoints)?;
+        let log_directory = directory.join("log");
+        let disk = Directory::open(&log_directory).map_err(io("opening", &log_directory))?;
+        let (log, recovery) =
+            FileLog::open_with(disk, log_config, Seq::FIRST, self.entropy.clone())?;
+        if let Some(torn) = &recovery.torn {
+            tracing::warn!(
+                shard = number,
+                ?torn,
+                "the end of the log was not written whole and is cut"
+            );
+        }
+        let shared = Arc::new(Shared {
+            number: number as u16,
+            inbox: Inbox::new(InboxLimits {
+                items_name: "series.waiting_max",
+                items_max: config.waiting_max as usize,
+                bytes_name: "series.waiting_bytes_max",
+                bytes_max: config.waiting_bytes_max.bytes() as usize / count,
+            }),
+            index: Index::default(),
+            has_twins: AtomicBool::new(false),
+            failure: Default::default(),
+        });
+        let mut core = Core::new(shared, self.known.clone());
+        let in_blocks = checkpoint
+            .as_ref()
+            .map_or(InBlocks::NOTHING, |checkpoint| checkpoint.in_blocks);
+        if let Some(checkpoint) = checkpoint {
+            restore(checkpoint, &mut core);
+        }
+        replay(&log, in_blocks, &mut core)?;
+        let kept = Kept {
+            shared: core.shared.clone(),
+            disk: checkpoints,
+            in_blocks,
+        };
+        Ok((Shard::new(core, log, self.metrics.clone()), kept))
+    }
+}

@@ -1,0 +1,50 @@
+//! What the loops that bring samples need: somebody who keeps them, and the time.
+
+use egret_base::lifecycle::BoxFuture;
+use egret_base::{Clock, Timestamp};
+
+use crate::core::rules::NewSample;
+use crate::model::TimeMs;
+
+/// What became of samples that were appended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Appended {
+    /// Samples that were not kept: others of their time are there, or they are too old.
+    pub refused: u64,
+}
+
+/// Why samples were not appended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("samples cannot be appended: {message}")]
+pub struct AppendError {
+    /// What failed.
+    pub message: String,
+}
+
+/// Keeps samples.
+pub trait Append: Send + Sync {
+    /// Appends samples. The answer comes when they are kept as durably as the configuration promises.
+    fn append<'a>(
+        &'a self,
+        samples: &'a [NewSample],
+    ) -> BoxFuture<'a, Result<Appended, AppendError>>;
+}
+
+pub(super) fn now_ms(clock: &dyn Clock) -> TimeMs {
+    clock.now().as_micros().div_euclid(1_000)
+}
+
+pub(super) fn timestamp(time: TimeMs) -> Timestamp {
+    Timestamp::from_micros(time.saturating_mul(1_000))
+}
+
+/// Waits until a time of the clock; at most an hour, so that a clock that is set is noticed.
+pub(super) async fn wait_until(clock: &dyn Clock, at: TimeMs) {
+    loop {
+        let left = at - now_ms(clock);
+        let Ok(left @ 1..) = u64::try_from(left) else {
+            return;
+        };
+        tokio::time::sleep(std::time::Duration::from_millis(left.min(3_600_000))).await;
+    }
+}

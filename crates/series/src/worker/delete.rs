@@ -1,0 +1,75 @@
+//! Samples are taken out of heads and blocks, once, whatever happens on the way.
+
+use std::sync::Arc;
+
+use egret_log::Disk;
+
+use super::flush::Perform;
+use crate::core::promql::LabelMatcher;
+use crate::core::record::Deletion;
+use crate::error::SeriesError;
+use crate::store::catalog::Catalog;
+use crate::store::deletion::{self, UnderWay};
+
+/// A deletion in all shards and blocks. Nothing is written to blocks, and no blocks are merged, meanwhile.
+pub(crate) struct Delete<'a, D: Disk> {
+    /// For each shard: has something done by its thread.
+    pub performs: &'a [Perform<'a>],
+    /// For each shard: writes a deletion to its log and does it.
+    pub submit: &'a dyn Fn(usize, Arc<Deletion>) -> Result<(), SeriesError>,
+    pub catalog: &'a Catalog<D>,
+    /// Where it is remembered.
+    pub disk: &'a D,
+}
+
+impl<D: Disk> Delete<'_, D> {
+    /// Deletes samples.
+    ///
+    /// # Errors
+    /// [`SeriesError`]: what was not done is done by [`Delete::go_on`].
+    pub fn run(&self, deletion: Deletion) -> Result<(), SeriesError> {
+        let snapshot = self.catalog.snapshot();
+        let within = snapshot.within(deletion.start, deletion.end);
+        let under_way = UnderWay {
+            blocks: within.map(|block| block.id()).collect(),
+            deletion,
+        };
+        deletion::begin(self.disk, &under_way)?;
+        self.finish(under_way)
+    }
+
+    /// Finishes a deletion that was begun, if there is one.
+    ///
+    /// # Errors
+    /// As of [`Delete::run`].
+    pub fn go_on(&self) -> Result<(), SeriesError> {
+        match deletion::under_way(self.disk)? {
+            Some(under_way) => self.finish(under_way),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(&self, UnderWay { deletion, blocks }: UnderWay) -> Result<(), SeriesError> {
+        let deletion = Arc::new(deletion);
+        let id = deletion.id;
+        for (shard, perform) in self.performs.iter().enumerate() {
+            // Done twice, it would take out what came since.
+            let is_done = super::flush::ask(*perform, move |core| core.deletions.contains(&id))?;
+            if !is_done {
+                (self.submit)(shard, deletion.clone())?;
+            }
+        }
+        let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
+        let matchers = matchers.collect::<Result<Vec<_>, _>>()?;
+        let snapshot = self.catalog.snapshot();
+        for block in blocks.into_iter().filter_map(|id| snapshot.block(id)) {
+            let series = block.select(&matchers)?;
+            if !series.is_empty() {
+                let series = series.into_iter().collect();
+                self.catalog
+                    .delete(block.id(), series, deletion.start, deletion.end)?;
+            }
+        }
+        deletion::end(self.disk)
+    }
+}

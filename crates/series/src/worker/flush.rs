@@ -1,0 +1,220 @@
+//! From the head to blocks, beside the shard's thread: it is asked for little at a time, and never waits for a disk that
+//! blocks are written to.
+//!
+//! 1. The samples before some time are read from the head, series by series in the order of their labels, and
+//!    written to blocks, one for each window of time.
+//! 2. The blocks are published. Readers see samples in both places from here on.
+//! 3. When no reader is left who does not see the blocks, the samples are released from the head.
+//! 4. Series without samples are let go.
+//! 5. A checkpoint says which series there are and what blocks have; then the front of the log is cut off.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use egret_log::Disk;
+
+use super::shard::{Ask, Core, Shared};
+use crate::core::block::{Effort, window};
+use crate::core::head::{Flushed, HeadSeries};
+use crate::core::known::Place;
+use crate::error::SeriesError;
+use crate::model::{SeriesSamples, TimeMs};
+use crate::store::block::{BlockWriter, WriterOptions};
+use crate::store::catalog::{Catalog, Snapshot};
+use crate::store::checkpoint::{Checkpoint, InBlocks};
+
+/// Series that a shard's thread is asked for at a time.
+const AT_ONCE: usize = 128;
+
+/// How often it is looked whether readers are gone.
+const READERS_PAUSE: Duration = Duration::from_millis(5);
+
+/// Has something done by the thread of a shard.
+pub(crate) type Perform<'a> = &'a dyn Fn(Ask) -> Result<(), SeriesError>;
+
+/// Has something done by the thread of a shard, and returns what comes of it.
+///
+/// # Errors
+/// [`SeriesError::Stopping`], and why the shard has ended.
+pub(crate) fn ask<R: Send + 'static>(
+    perform: Perform<'_>,
+    question: impl FnOnce(&mut Core) -> R + Send + 'static,
+) -> Result<R, SeriesError> {
+    let (tell, told) = mpsc::sync_channel(1);
+    perform(Box::new(move |core: &mut Core| {
+        // Whoever asked waits below.
+        let _ = tell.send(question(core));
+    }))?;
+    told.recv().map_err(|_| SeriesError::Stopping)
+}
+
+/// A flush of one shard.
+pub(crate) struct Flush<'a, D: Disk> {
+    pub shared: &'a Shared,
+    pub perform: Perform<'a>,
+    pub catalog: &'a Catalog<D>,
+    /// Where the shard's checkpoint is.
+    pub disk: &'a D,
+    pub now_ms: TimeMs,
+    /// What blocks have of this shard before.
+    pub before: InBlocks,
+    /// Called between pieces: may take its time, so that others get theirs.
+    pub pause: &'a dyn Fn(Duration),
+    /// Tells what is done next; a test ends there.
+    pub step: &'a dyn Fn(&'static str) -> Result<(), SeriesError>,
+}
+
+/// Series by number with what of them was written.
+type Captured = Vec<(u64, Flushed)>;
+
+impl<D: Disk> Flush<'_, D> {
+    fn ask<R: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Core) -> R + Send + 'static,
+    ) -> Result<R, SeriesError> {
+        ask(self.perform, question)
+    }
+
+    /// Flushes all samples before `end`, and returns what blocks have of the log now.
+    ///
+    /// # Errors
+    /// [`SeriesError`]: whatever was done by then stays, and is no harm.
+    pub fn run(&self, end: TimeMs) -> Result<InBlocks, SeriesError> {
+        let end = end.max(self.before.end);
+        let seq = self.ask(|core| core.next)?;
+        let mut series: Vec<Arc<HeadSeries>> = self.shared.index.view().all().cloned().collect();
+        series.sort_unstable_by(|one, other| one.labels.cmp(&other.labels));
+        let captured = self.write(&series, end)?;
+        let released = captured.iter().any(|(_, flushed)| !flushed.is_empty());
+        if released {
+            (self.step)("release")?;
+            self.release(captured)?;
+        }
+        (self.step)("let go")?;
+        self.let_go(&series)?;
+        let in_blocks = InBlocks { seq, end };
+        (self.step)("checkpoint")?;
+        self.checkpoint(in_blocks)?;
+        self.ask(move |core| core.cut(seq, end))?;
+        Ok(in_blocks)
+    }
+
+    fn write(&self, series: &[Arc<HeadSeries>], end: TimeMs) -> Result<Captured, SeriesError> {
+        let mut writers: BTreeMap<TimeMs, BlockWriter<D>> = BTreeMap::new();
+        let mut all: Captured = Vec::with_capacity(series.len());
+        let mut samples = SeriesSamples::default();
+        for piece in series.chunks(AT_ONCE) {
+            let numbers: Vec<u64> = piece.iter().map(|series| series.number).collect();
+            let capture = |core: &mut Core| -> Vec<_> {
+                let each = numbers.into_iter();
+                each.map(|number| core.head.capture(number)).collect()
+            };
+            let captured = self.ask(capture)?;
+            let began = Instant::now();
+            for (series, parts) in piece.iter().zip(captured) {
+                let Some(parts) = parts else { continue };
+                let flushed = parts.to_flush(end);
+                parts.flushed(&flushed, &mut samples);
+                all.push((series.number, flushed));
+                for (from, piece) in window::split(&samples, self.now_ms) {
+                    let writer = match writers.entry(from) {
+                        std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+                        std::collections::btree_map::Entry::Vacant(entry) => {
+                            let options = WriterOptions {
+                                effort: Effort::Quick,
+                                ..WriterOptions::default()
+                            };
+                            entry.insert(self.catalog.writer(options)?)
+                        }
+                    };
+                    writer.push(&series.labels, &piece)?;
+                }
+            }
+            (self.pause)(began.elapsed());
+        }
+        let mut written = Vec::new();
+        for writer in writers.into_values() {
+            written.push(writer.finish()?);
+        }
+        let mut before: Vec<Arc<Snapshot>> = Vec::new();
+        for written in written {
+            (self.step)("publish")?;
+            before.push(self.catalog.snapshot());
+            self.catalog.publish(written)?;
+        }
+        // Who has an earlier snapshot looks for these samples in the head.
+        for snapshot in before {
+            while Arc::strong_count(&snapshot) > 1 {
+                (self.pause)(READERS_PAUSE);
+            }
+        }
+        Ok(all)
+    }
+
+    fn release(&self, captured: Captured) -> Result<(), SeriesError> {
+        let mut captured = captured.into_iter().peekable();
+        while captured.peek().is_some() {
+            let piece: Captured = captured.by_ref().take(AT_ONCE).collect();
+            self.ask(move |core| {
+                for (number, flushed) in &piece {
+                    core.head.release(*number, flushed);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Takes out series that have no samples any more. First nobody finds them by their keys, then they go, unless
+    /// somebody who had found them before has brought samples.
+    fn let_go(&self, series: &[Arc<HeadSeries>]) -> Result<(), SeriesError> {
+        let empty: HashSet<u64> = series
+            .iter()
+            .filter(|series| series.now().is_empty())
+            .map(|series| series.number)
+            .collect();
+        if empty.is_empty() {
+            return Ok(());
+        }
+        let known = self.ask(|core| core.known.clone())?;
+        let shard = self.shared.number;
+        let is_gone = |place: Place| place.shard == shard && empty.contains(&place.number);
+        let mut from = 0;
+        loop {
+            let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+            if from >= known.capacity() {
+                break;
+            }
+            from = known.remove_some(from, is_gone);
+        }
+        let mut gone: HashSet<u64> = HashSet::new();
+        let numbers: Vec<u64> = empty.iter().copied().collect();
+        for piece in numbers.chunks(AT_ONCE) {
+            let piece = piece.to_vec();
+            gone.extend(self.ask(move |core| core.remove_empty(&piece))?);
+        }
+        self.shared
+            .index
+            .retain(|series| !gone.contains(&series.number));
+        self.ask(|core| core.head.tidy())
+    }
+
+    fn checkpoint(&self, in_blocks: InBlocks) -> Result<(), SeriesError> {
+        let (at, next_number) = self.ask(|core| (core.next, core.head.next_number()))?;
+        // Those that came since then are in the log as well.
+        let view = self.shared.index.view();
+        let mut series: Vec<_> = view
+            .all()
+            .filter(|series| series.number < next_number)
+            .map(|series| (series.number, series.labels.clone()))
+            .collect();
+        series.sort_unstable_by_key(|(number, _)| *number);
+        let checkpoint = Checkpoint {
+            at,
+            in_blocks,
+            next_number,
+            series,
+        };
+        checkpoint.write(self.disk)
+    }
+}

@@ -1,0 +1,344 @@
+//! Telling those who wait for alerts: tasks for a queue, webhooks, an Alertmanager.
+//!
+//! A task is kept before an evaluation goes on, under a key that says which alert in which state: told again after a
+//! crash, it is the task of the first time. What goes by HTTP waits in a bounded line of its own, so that a slow
+//! receiver holds no rule up; what fails there is due again with the next resend.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use egret_base::{TaskRequest, TaskSink};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::core::rules::{Ledger, Notice, alertmanager_body, task_body, webhook_body};
+
+/// Batches that wait for one receiver; over it they are not taken and due again.
+const WAITING_MAX: usize = 256;
+/// Attempts at one request.
+const ATTEMPTS_MAX: u32 = 3;
+/// How long one attempt may take.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait after the first failure; doubled after each.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+/// Alerts of one request.
+const ALERTS_MAX: usize = 64;
+
+/// Someone who waits for alerts.
+pub struct ReceiverConfig {
+    /// The name, for the log and for webhooks.
+    pub name: String,
+    /// Where to.
+    pub destination: Destination,
+    /// After how long an alert that still fires is told again, in milliseconds; `None`: never. An Alertmanager is told
+    /// with every resend, as it expects.
+    pub repeat_ms: Option<i64>,
+}
+
+/// Where alerts go.
+pub enum Destination {
+    /// A queue.
+    Tasks {
+        /// Takes them.
+        sink: Arc<dyn TaskSink>,
+        /// Whose queue it is.
+        tenant: String,
+        /// Its name.
+        queue: String,
+    },
+    /// A POST of Alertmanager's webhook payload, version 4.
+    Webhook {
+        /// Where to.
+        url: String,
+    },
+    /// An Alertmanager.
+    Alertmanager {
+        /// Its address, without `/api/v2/alerts`.
+        url: String,
+    },
+}
+
+enum Receiver {
+    Tasks {
+        sink: Arc<dyn TaskSink>,
+        tenant: String,
+        queue: String,
+        ledger: Mutex<Ledger>,
+    },
+    Http {
+        name: String,
+        /// Nothing once it has been stopped.
+        sending: Mutex<Option<Sending>>,
+    },
+}
+
+/// The line of one receiver, and who works it off.
+struct Sending {
+    line: mpsc::Sender<Vec<Notice>>,
+    task: JoinHandle<()>,
+}
+
+/// All who wait for alerts.
+pub(super) struct Receivers {
+    receivers: Vec<Receiver>,
+}
+
+impl Receivers {
+    /// Begins to send.
+    ///
+    /// # Errors
+    /// When no HTTP client can be made.
+    pub fn start(configs: Vec<ReceiverConfig>, external_url: &str) -> Result<Self, String> {
+        let receivers = configs
+            .into_iter()
+            .map(|config| Receiver::start(config, external_url));
+        Ok(Self {
+            receivers: receivers.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Tells everybody. Those that were told, or are in line to be, by everybody.
+    pub async fn tell(&self, notices: Vec<Notice>) -> Vec<Notice> {
+        if notices.is_empty() {
+            return notices;
+        }
+        let mut taken = vec![true; notices.len()];
+        for receiver in &self.receivers {
+            match receiver {
+                Receiver::Tasks {
+                    sink,
+                    tenant,
+                    queue,
+                    ledger,
+                } => enqueue(&**sink, (tenant, queue), ledger, &notices, &mut taken).await,
+                Receiver::Http { name, sending } => {
+                    let sending = lock(sending);
+                    let line = sending.as_ref().map(|sending| &sending.line);
+                    let is_taken = line.is_some_and(|line| line.try_send(notices.clone()).is_ok());
+                    if !is_taken {
+                        tracing::warn!(
+                            receiver = name,
+                            "too many alerts wait; they are told later"
+                        );
+                        taken.fill(false);
+                    }
+                }
+            }
+        }
+        let told = notices.into_iter().zip(taken).filter(|(_, taken)| *taken);
+        told.map(|(notice, _)| notice).collect()
+    }
+
+    /// Ends; what waits is given the time of one attempt.
+    pub async fn stop(&self) {
+        for receiver in &self.receivers {
+            let Receiver::Http { sending, .. } = receiver else {
+                continue;
+            };
+            let Some(Sending { line, mut task }) = lock(sending).take() else {
+                continue;
+            };
+            drop(line);
+            let ended = tokio::time::timeout(ATTEMPT_TIMEOUT, &mut task).await;
+            if ended.is_err() {
+                task.abort();
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panics while holding it")
+}
+
+impl Receiver {
+    fn start(config: ReceiverConfig, external_url: &str) -> Result<Self, String> {
+        let ledger = Ledger::new(config.repeat_ms);
+        let (url, form) = match config.destination {
+            Destination::Tasks {
+                sink,
+                tenant,
+                queue,
+            } => {
+                return Ok(Self::Tasks {
+                    sink,
+                    tenant,
+                    queue,
+                    ledger: Mutex::new(ledger),
+                });
+            }
+            Destination::Webhook { url } => {
+                let external_url = external_url.to_owned();
+                (
+                    url,
+                    Form::Webhook {
+                        external_url,
+                        ledger,
+                    },
+                )
+            }
+            Destination::Alertmanager { url } => {
+                let url = format!("{}/api/v2/alerts", url.trim_end_matches('/'));
+                (url, Form::Alertmanager)
+            }
+        };
+        let client = super::fetch::client_builder()
+            .timeout(ATTEMPT_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| format!("receiver {:?}: {error}", config.name))?;
+        let (line, waiting) = mpsc::channel(WAITING_MAX);
+        let post = Post {
+            name: config.name.clone(),
+            client,
+            url,
+            form,
+        };
+        Ok(Self::Http {
+            name: config.name,
+            sending: Mutex::new(Some(Sending {
+                line,
+                task: tokio::spawn(post.send_all(waiting)),
+            })),
+        })
+    }
+}
+
+async fn enqueue(
+    sink: &dyn TaskSink,
+    (tenant, queue): (&str, &str),
+    ledger: &Mutex<Ledger>,
+    notices: &[Notice],
+    taken: &mut [bool],
+) {
+    let due: Vec<_> = {
+        let ledger = lock(ledger);
+        let due = notices.iter().enumerate();
+        due.filter_map(|(at, notice)| Some((at, notice, ledger.occasion(notice)?)))
+            .collect()
+    };
+    if due.is_empty() {
+        return;
+    }
+    let texts: Vec<(String, String)> = due
+        .iter()
+        .map(|(_, notice, _)| (task_body(notice), notice.fingerprint.to_string()))
+        .collect();
+    let tasks: Vec<TaskRequest<'_>> = due
+        .iter()
+        .zip(&texts)
+        .map(|((_, _, occasion), (payload, fingerprint))| TaskRequest {
+            tenant,
+            queue,
+            payload: payload.as_bytes(),
+            key: &occasion.key,
+            // That it fires and that it is resolved are worked on in this order.
+            ordering_key: fingerprint,
+            unique_key: "",
+        })
+        .collect();
+    let outcomes = sink.enqueue(&tasks).await;
+    let mut outcomes = outcomes.into_iter();
+    for (at, notice, occasion) in due {
+        match outcomes.next() {
+            Some(Ok(_)) => lock(ledger).told(notice, occasion),
+            refused => {
+                let error = refused.and_then(Result::err).map(|error| error.message);
+                let alert = &notice.labels;
+                tracing::warn!(error, queue, %alert, "an alert became no task; it is tried again");
+                taken[at] = false;
+            }
+        }
+    }
+}
+
+enum Form {
+    Webhook {
+        external_url: String,
+        ledger: Ledger,
+    },
+    Alertmanager,
+}
+
+/// Sends to one receiver.
+struct Post {
+    name: String,
+    client: reqwest::Client,
+    url: String,
+    form: Form,
+}
+
+impl Post {
+    async fn send_all(mut self, mut waiting: mpsc::Receiver<Vec<Notice>>) {
+        while let Some(notices) = waiting.recv().await {
+            for notices in notices.chunks(ALERTS_MAX) {
+                self.send(notices).await;
+            }
+        }
+    }
+
+    async fn send(&mut self, notices: &[Notice]) {
+        let due: Vec<_> = match &self.form {
+            Form::Alertmanager => notices.iter().map(|notice| (notice, None)).collect(),
+            Form::Webhook { ledger, .. } => notices
+                .iter()
+                .filter_map(|notice| Some((notice, Some(ledger.occasion(notice)?))))
+                .collect(),
+        };
+        if due.is_empty() {
+            return;
+        }
+        let alerts: Vec<&Notice> = due.iter().map(|(notice, _)| *notice).collect();
+        let body = match &self.form {
+            Form::Alertmanager => alertmanager_body(&alerts),
+            Form::Webhook { external_url, .. } => webhook_body(&self.name, external_url, &alerts),
+        };
+        match self.attempts(&body).await {
+            Err(problem) => {
+                let (receiver, count) = (&self.name, alerts.len());
+                tracing::warn!(
+                    receiver,
+                    count,
+                    problem,
+                    "alerts were not told; they are tried again"
+                );
+            }
+            Ok(()) => {
+                if let Form::Webhook { ledger, .. } = &mut self.form {
+                    for (notice, occasion) in due {
+                        if let Some(occasion) = occasion {
+                            ledger.told(notice, occasion);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    async fn attempts(&self, body: &str) -> Result<(), String> {
+        let mut pause = FIRST_PAUSE;
+        let mut attempt = 1;
+        loop {
+            let request = self
+                .client
+                .post(&self.url)
+                .header("content-type", "application/json")
+                .body(body.to_owned());
+            let (problem, is_final) = match request.send().await {
+                Ok(answer) if answer.status().is_success() => return Ok(()),
+                Ok(answer) => {
+                    let status = answer.status();
+                    let is_final = status.is_client_error() && status.as_u16() != 429;
+                    (format!("the receiver answered {status}"), is_final)
+                }
+                Err(error) => (error.without_url().to_string(), false),
+            };
+            if is_final || attempt == ATTEMPTS_MAX {
+                return Err(problem);
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+            attempt += 1;
+        }
+    }
+}

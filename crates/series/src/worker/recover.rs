@@ -1,0 +1,101 @@
+//! How a shard begins: with what its log holds.
+
+use std::sync::{Arc, PoisonError};
+
+use egret_log::{Log, Seq};
+
+use super::shard::Core;
+use crate::core::head::HeadSeries;
+use crate::core::index::FRESH_MAX;
+use crate::core::record::{self, Record, SampleBatch};
+use crate::error::SeriesError;
+use crate::model::Labels;
+use crate::store::checkpoint::{Checkpoint, InBlocks};
+
+/// Begins with the series of a checkpoint.
+pub(crate) fn restore(checkpoint: Checkpoint, core: &mut Core) {
+    for piece in checkpoint.series.chunks(FRESH_MAX) {
+        let add = |(number, labels): &(u64, Labels)| core.add(*number, labels.clone());
+        let added: Vec<_> = piece.iter().map(add).collect();
+        core.shared.index.add(added.into_iter());
+        build_index(core);
+    }
+    core.head.skip_numbers(checkpoint.next_number);
+}
+
+fn build_index(core: &Core) {
+    while let Some(work) = core.shared.index.work(FRESH_MAX) {
+        core.shared.index.carry_out(work);
+    }
+}
+
+/// Does again what the records of a log say. Samples that blocks have are passed over, and so are those of series
+/// that nobody knows any more: all of theirs are in blocks.
+///
+/// # Errors
+/// [`SeriesError::Log`] and [`SeriesError::Malformed`].
+pub(crate) fn replay<L: Log>(
+    log: &L,
+    in_blocks: InBlocks,
+    core: &mut Core,
+) -> Result<(), SeriesError> {
+    let mut batch = SampleBatch::default();
+    for entry in log.tail(log.first()) {
+        let (seq, bytes) = entry?;
+        let taken =
+            record::take(&bytes, &mut batch).map_err(|malformed| SeriesError::Malformed {
+                place: format!("record {seq} of shard {}", core.shared.number),
+                malformed,
+            })?;
+        match taken {
+            Record::Series(series) => add_series(core, seq, series)?,
+            Record::Samples => {
+                core.note(seq, &batch.times_ms);
+                if seq < in_blocks.seq {
+                    batch.retain(|time_ms| time_ms >= in_blocks.end);
+                }
+                // What became of them was told when they came.
+                let _ = core.take(&batch);
+            }
+            Record::Deletion(deletion) => core.delete(&deletion),
+            Record::Histograms(mut batch) => {
+                core.note(seq, &batch.times_ms);
+                if seq < in_blocks.seq {
+                    batch.retain(|time_ms| time_ms >= in_blocks.end);
+                }
+                let _ = core.take_histograms(&batch);
+            }
+        }
+        core.next = seq.plus(1);
+    }
+    Ok(())
+}
+
+fn add_series(core: &mut Core, seq: Seq, series: Vec<(u64, &[u8])>) -> Result<(), SeriesError> {
+    let mut added: Vec<Arc<HeadSeries>> = Vec::new();
+    for (number, key) in series {
+        if number < core.head.next_number() {
+            continue;
+        }
+        let key = std::str::from_utf8(key).ok();
+        let labels = key
+            .and_then(Labels::from_key)
+            .ok_or_else(|| SeriesError::Malformed {
+                place: format!("record {seq} of shard {}", core.shared.number),
+                malformed: egret_base::codec::Malformed {
+                    what: "a series of the series log",
+                },
+            })?;
+        let known = core.known.read().unwrap_or_else(PoisonError::into_inner);
+        let is_known = known.series(&labels).is_some();
+        drop(known);
+        added.push(match is_known {
+            // It was let go and came again: from here on it has this number.
+            true => core.add_again(number, labels),
+            false => core.add(number, labels),
+        });
+    }
+    core.shared.index.add(added.into_iter());
+    build_index(core);
+    Ok(())
+}

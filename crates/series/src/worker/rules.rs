@@ -1,0 +1,369 @@
+//! Evaluates rules: one loop for each group, each at its own moment of the interval, a bounded number at a time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use egret_base::{Clock, Coded, Kind};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+
+use super::notify::{ReceiverConfig, Receivers};
+use super::{Append, now_ms, wait_until};
+use crate::core::rules::{
+    AlertsStatus, Begin, Evaluate, Group, GroupSpec, NewSample, Notice, RulesStatus, Surroundings,
+    Telling, parse,
+};
+use crate::core::yaml::TEXT_BYTES_MAX;
+use crate::model::{Labels, TimeMs};
+use crate::store::files;
+
+/// How rules are evaluated.
+#[derive(Clone, Debug)]
+pub struct RulesOptions {
+    /// Files of rules: paths, with `*` for any part of a name.
+    pub files: Vec<String>,
+    /// Between two evaluations of a group that does not say so itself, in milliseconds.
+    pub interval_ms: i64,
+    /// After how long those who wait for alerts are told again, in milliseconds.
+    pub resend_ms: i64,
+    /// Added to alerts; `$externalLabels` in templates.
+    pub external_labels: Labels,
+    /// How others reach Egret; `$externalURL` in templates.
+    pub external_url: Arc<str>,
+    /// Groups evaluated at a time.
+    pub groups_at_once: usize,
+}
+
+impl Default for RulesOptions {
+    fn default() -> Self {
+        Self {
+            files: Vec::new(),
+            interval_ms: 60_000,
+            resend_ms: 60_000,
+            external_labels: Labels::default(),
+            external_url: "http://localhost:7070".into(),
+            groups_at_once: 2,
+        }
+    }
+}
+
+/// Why files were not taken. What was there before goes on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nothing was reloaded: {}", problems.join("; "))]
+pub struct ReloadError {
+    /// Everything that is wrong, each with its file and place.
+    pub problems: Vec<String>,
+}
+
+impl Coded for ReloadError {
+    fn code(&self) -> &'static str {
+        "bad_configuration_file"
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Invalid
+    }
+}
+
+/// Rules that are evaluated.
+pub struct Rules {
+    inner: Arc<Inner>,
+    /// Held while files are read and loops replaced.
+    reloading: tokio::sync::Mutex<Begin>,
+}
+
+struct Inner {
+    options: RulesOptions,
+    clock: Arc<dyn Clock>,
+    evaluate: Arc<dyn Evaluate>,
+    append: Arc<dyn Append>,
+    receivers: Receivers,
+    permits: Semaphore,
+    loops: Mutex<BTreeMap<Name, Loop>>,
+}
+
+/// File and name.
+type Name = (Arc<str>, Arc<str>);
+
+struct Loop {
+    group: Arc<Mutex<Group>>,
+    /// Dropped or changed, it ends the loop.
+    stop: watch::Sender<bool>,
+    running: JoinHandle<()>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panics while holding it")
+}
+
+impl Rules {
+    /// Rules of no file yet: [`Rules::reload`] reads them.
+    ///
+    /// # Errors
+    /// When a receiver cannot be told of anything.
+    pub fn new(
+        options: RulesOptions,
+        clock: Arc<dyn Clock>,
+        evaluate: Arc<dyn Evaluate>,
+        append: Arc<dyn Append>,
+        receivers: Vec<ReceiverConfig>,
+    ) -> Result<Self, String> {
+        let receivers = Receivers::start(receivers, &options.external_url)?;
+        let inner = Inner {
+            permits: Semaphore::new(options.groups_at_once.max(1)),
+            loops: Mutex::default(),
+            options,
+            clock,
+            evaluate,
+            append,
+            receivers,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+            reloading: tokio::sync::Mutex::new(Begin::AfterStart),
+        })
+    }
+
+    /// Reads the files again: groups that did not change go on, changed ones go on with what is still theirs, and
+    /// those that are no more end their series.
+    ///
+    /// # Errors
+    /// [`ReloadError`] with everything that is wrong; then nothing changes.
+    pub async fn reload(&self) -> Result<(), ReloadError> {
+        let mut begin = self.reloading.lock().await;
+        let patterns = self.inner.options.files.clone();
+        let read = tokio::task::spawn_blocking(move || read(&patterns)).await;
+        let specs = read.unwrap_or_else(|error| Err(vec![error.to_string()]));
+        let specs = specs.map_err(|problems| ReloadError { problems })?;
+        let mut wanted: BTreeMap<Name, GroupSpec> = specs
+            .into_iter()
+            .map(|spec| ((spec.file.clone(), spec.name.clone()), spec))
+            .collect();
+        let ended: Vec<(Name, Loop)> = lock(&self.inner.loops)
+            .extract_if(.., |name, one| {
+                let same = wanted
+                    .get(name)
+                    .is_some_and(|spec| spec == lock(&one.group).spec());
+                if same {
+                    wanted.remove(name);
+                }
+                !same
+            })
+            .collect();
+        for (_, one) in &ended {
+            one.stop();
+        }
+        for (name, one) in ended {
+            let old = one.end().await;
+            if let Some(spec) = wanted.remove(&name) {
+                self.start(name, spec, Begin::Anew, Some(old));
+                continue;
+            }
+            let markers = old.retire(now_ms(&*self.inner.clock));
+            if let Err(problem) = self.inner.write(&markers).await {
+                tracing::warn!(group = %name.1, problem, "series of a group that is no more were not ended");
+            }
+        }
+        for (name, spec) in wanted {
+            self.start(name, spec, *begin, None);
+        }
+        *begin = Begin::Anew;
+        Ok(())
+    }
+
+    fn start(&self, name: Name, spec: GroupSpec, begin: Begin, old: Option<Group>) {
+        let mut group = Group::new(spec, self.inner.options.interval_ms, begin);
+        if let Some(old) = old {
+            group.adopt(old);
+        }
+        let group = Arc::new(Mutex::new(group));
+        let (stop, stopped) = watch::channel(false);
+        let running = tokio::spawn(run(self.inner.clone(), group.clone(), stopped));
+        let one = Loop {
+            group,
+            stop,
+            running,
+        };
+        lock(&self.inner.loops).insert(name, one);
+    }
+
+    /// The `data` of `/api/v1/rules`.
+    pub fn status(&self) -> RulesStatus {
+        let loops = lock(&self.inner.loops);
+        let groups = loops.values().map(|one| lock(&one.group).status());
+        RulesStatus {
+            groups: groups.collect(),
+        }
+    }
+
+    /// The `data` of `/api/v1/alerts`.
+    pub fn alerts(&self) -> AlertsStatus {
+        self.status().alerts()
+    }
+
+    /// Ends all loops. Series are not ended: after a restart they go on.
+    pub async fn stop(&self) {
+        let _reloading = self.reloading.lock().await;
+        let loops = std::mem::take(&mut *lock(&self.inner.loops));
+        loops.values().for_each(Loop::stop);
+        for (_, one) in loops {
+            one.end().await;
+        }
+        self.inner.receivers.stop().await;
+    }
+}
+
+fn read(patterns: &[String]) -> Result<Vec<GroupSpec>, Vec<String>> {
+    let documents = files::read_matching(patterns, TEXT_BYTES_MAX as u64);
+    let documents = documents.map_err(|error| vec![error.to_string()])?;
+    let (mut groups, mut problems) = (Vec::new(), Vec::new());
+    for document in documents {
+        match parse(&document.path, &document.text) {
+            Ok(found) => groups.extend(found),
+            Err(errors) => problems.extend(errors.iter().map(ToString::to_string)),
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(groups),
+        false => Err(problems),
+    }
+}
+
+impl Loop {
+    /// Has it end after the rule that is evaluated.
+    fn stop(&self) {
+        // Without a receiver it has ended already.
+        let _ = self.stop.send(true);
+    }
+
+    /// Waits for its end, after [`Loop::stop`].
+    async fn end(self) -> Group {
+        let _ = self.running.await;
+        let group = Arc::into_inner(self.group).expect("its loop has ended and was alone with it");
+        group.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn run(inner: Arc<Inner>, group: Arc<Mutex<Group>>, mut stopped: watch::Receiver<bool>) {
+    let schedule = lock(&group).schedule();
+    let mut at = schedule.first(now_ms(&*inner.clock));
+    let mut missed = 0;
+    loop {
+        tokio::select! {
+            () = wait_until(&*inner.clock, at) => {}
+            _ = stopped.changed() => return,
+        }
+        let permit = inner.permits.acquire().await;
+        inner.pass(&group, at, missed, &stopped).await;
+        drop(permit);
+        if *stopped.borrow() {
+            return;
+        }
+        let next = schedule.after(at, now_ms(&*inner.clock));
+        (at, missed) = (next.at, next.missed);
+    }
+}
+
+impl Inner {
+    /// Evaluates the rules of a group, one after the other: each sees what those before it have recorded.
+    async fn pass(
+        self: &Arc<Self>,
+        group: &Mutex<Group>,
+        at: TimeMs,
+        missed: u64,
+        stopped: &watch::Receiver<bool>,
+    ) {
+        let begun = self.clock.running();
+        let rules = lock(group).spec().rules.len();
+        for rule in 0..rules {
+            if *stopped.borrow() {
+                return;
+            }
+            self.evaluate(group, rule, at).await;
+        }
+        let took = self.clock.running().saturating_sub(begun);
+        let markers = lock(group).finish(at, took, missed);
+        if let Err(problem) = self.write(&markers).await {
+            tracing::warn!(problem, "series of rules that are no more were not ended");
+        }
+        self.restore(group, at).await;
+    }
+
+    async fn evaluate(self: &Arc<Self>, group: &Mutex<Group>, rule: usize, at: TimeMs) {
+        let begun = self.clock.running();
+        let (spec, offset_ms, limit, file) = {
+            let group = lock(group);
+            let spec = group.spec();
+            let rule = spec.rules[rule].clone();
+            (rule, spec.query_offset_ms, spec.limit, spec.file.clone())
+        };
+        let name = spec.name.clone();
+        let inner = self.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            let around = Surroundings {
+                evaluate: &*inner.evaluate,
+                external_labels: &inner.options.external_labels,
+                external_url: &inner.options.external_url,
+            };
+            spec.evaluate(at, offset_ms, limit, around)
+        });
+        let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
+        let took = self.clock.running().saturating_sub(begun);
+        let telling = Telling {
+            external_labels: &self.options.external_labels,
+            external_url: &self.options.external_url,
+            resend_ms: self.options.resend_ms,
+        };
+        let settled = lock(group).settle(rule, at, found, took, telling);
+        for problem in &settled.problems {
+            tracing::warn!(rule = %name, file = %file, problem, "a rule failed");
+        }
+        // What ended is told before its series end, and what fires after it was written: whichever of the two a
+        // crash prevents, it is made up for after the restart, under the same key.
+        let (ended, firing): (Vec<Notice>, Vec<Notice>) = settled
+            .notices
+            .into_iter()
+            .partition(|notice| notice.is_resolved);
+        let told = self.receivers.tell(ended).await;
+        lock(group).told(rule, &told);
+        let written = self.write(&settled.samples).await;
+        if let Err(problem) = &written {
+            tracing::warn!(rule = %name, file = %file, problem, "what a rule yields was not kept");
+        }
+        lock(group).appended(rule, written);
+        let told = self.receivers.tell(firing).await;
+        lock(group).told(rule, &told);
+    }
+
+    async fn write(&self, samples: &[NewSample]) -> Result<(), String> {
+        if samples.is_empty() {
+            return Ok(());
+        }
+        let appended = self.append.append(samples).await;
+        let appended = appended.map_err(|error| error.to_string())?;
+        if appended.refused > 0 {
+            tracing::debug!(
+                refused = appended.refused,
+                "some samples of rules were not kept"
+            );
+        }
+        Ok(())
+    }
+
+    async fn restore(self: &Arc<Self>, group: &Mutex<Group>, at: TimeMs) {
+        let wanted = lock(group).to_restore(at);
+        for (rule, matchers, range) in wanted {
+            let inner = self.clone();
+            let read = tokio::task::spawn_blocking(move || {
+                let last = inner.evaluate.last(matchers, range);
+                last.map_err(|error| error.to_string())
+            });
+            let read = read.await.unwrap_or_else(|error| Err(error.to_string()));
+            let written = read.unwrap_or_else(|problem| {
+                tracing::warn!(problem, "what alerts were before the start cannot be read");
+                Vec::new()
+            });
+            lock(group).restore(rule, &written, at);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Scrapes targets: one loop for each, each at its own moment of the interval, a bounded number at a time.
+
+mod discover;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use egret_base::Clock;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+
+use self::discover::{Found, Jobs};
+use super::fetch::{self, Fetched};
+use super::rules::ReloadError;
+use super::{Append, now_ms, timestamp, wait_until};
+use crate::core::schedule::Schedule;
+use crate::core::scrape::{
+    Collect, DroppedStatus, Intake, Page, ScrapeConfig, Taken, Target, TargetHealth, TargetStatus,
+    TargetsStatus,
+};
+use crate::model::{Labels, TimeMs};
+use crate::wire::exposition::TextFormat;
+
+/// How late a scrape may begin and still have the time at which it was due: evenly spaced times take less room. No
+/// more than a hundredth of the interval.
+const LATE_MAX_MS: i64 = 20;
+
+/// How targets are scraped.
+#[derive(Clone, Debug)]
+pub struct ScraperOptions {
+    /// Files of jobs: paths, with `*` for any part of a name.
+    pub files: Vec<String>,
+    /// Targets of all jobs; over it nothing changes.
+    pub targets_max: usize,
+    /// Scrapes under way at a time.
+    pub scrapes_at_once: usize,
+}
+
+impl Default for ScraperOptions {
+    fn default() -> Self {
+        Self {
+            files: Vec::new(),
+            targets_max: 10_000,
+            scrapes_at_once: 64,
+        }
+    }
+}
+
+/// A target that is asked without HTTP.
+#[derive(Clone)]
+pub struct OwnTarget {
+    /// Its job.
+    pub job: String,
+    /// What tells it from others of its job.
+    pub instance: String,
+    /// Between two scrapes, in milliseconds.
+    pub interval_ms: i64,
+    /// What a scrape may take, in milliseconds.
+    pub timeout_ms: i64,
+    /// What is asked.
+    pub collect: Arc<dyn Collect>,
+}
+
+/// Targets that are scraped.
+pub struct Scraper {
+    inner: Arc<Inner>,
+    jobs: tokio::sync::Mutex<Jobs>,
+    /// Reads lists of targets again.
+    refreshing: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Inner {
+    options: ScraperOptions,
+    clock: Arc<dyn Clock>,
+    append: Arc<dyn Append>,
+    permits: Semaphore,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    loops: BTreeMap<(String, Target), Loop>,
+    dropped: Vec<DroppedStatus>,
+    dropped_counts: BTreeMap<String, u64>,
+}
+
+struct Loop {
+    job: Arc<Job>,
+    status: Arc<Mutex<TargetStatus>>,
+    stop: watch::Sender<bool>,
+    running: JoinHandle<Intake>,
+}
+
+/// A job with what it is asked by.
+struct Job {
+    config: ScrapeConfig,
+    ask: Ask,
+}
+
+enum Ask {
+    Http(reqwest::Client),
+    Own(Arc<dyn Collect>),
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("nobody panics while holding it")
+}
+
+impl Scraper {
+    /// Targets of no file yet: [`Scraper::reload`] reads them, and begins.
+    pub fn new(
+        options: ScraperOptions,
+        own: &[OwnTarget],
+        clock: Arc<dyn Clock>,
+        append: Arc<dyn Append>,
+    ) -> Self {
+        let jobs = Jobs::new(own, options.targets_max);
+        let inner = Inner {
+            permits: Semaphore::new(options.scrapes_at_once.max(1)),
+            state: Mutex::default(),
+            options,
+            clock,
+            append,
+        };
+        Self {
+            inner: Arc::new(inner),
+            jobs: tokio::sync::Mutex::new(jobs),
+            refreshing: Mutex::default(),
+        }
+    }
+
+    /// Reads the files again: targets that did not change go on, those that are no more end their series.
+    ///
+    /// # Errors
+    /// [`ReloadError`] with everything that is wrong; then nothing changes.
+    pub async fn reload(self: &Arc<Self>) -> Result<(), ReloadError> {
+        let mut jobs = self.jobs.lock().await;
+        let found = jobs.read(&self.inner.options.files).await?;
+        self.apply(found).await;
+        let refresh = jobs.refresh();
+        let refreshing = refresh.map(|every| tokio::spawn(refresh_forever(self.clone(), every)));
+        let before = std::mem::replace(&mut *lock(&self.refreshing), refreshing);
+        // It changes nothing at this moment: that is done by whoever holds the jobs.
+        if let Some(before) = before {
+            before.abort();
+        }
+        Ok(())
+    }
+
+    /// Reads lists of targets again. One that cannot be read is as it was.
+    async fn refresh(&self) {
+        let mut jobs = self.jobs.lock().await;
+        match jobs.find().await {
+            Ok(found) => self.apply(found).await,
+            Err(error) => tracing::warn!(%error, "lists of targets stay as they were"),
+        }
+    }
+
+    async fn apply(&self, found: Found) {
+        for problem in &found.problems {
+            tracing::warn!(problem, "a target is not scraped");
+        }
+        let mut wanted = found.targets;
+        let mut ended = Vec::new();
+        {
+            let mut state = lock(&self.inner.state);
+            state.dropped = found.dropped;
+            state.dropped_counts = found.dropped_counts;
+            let names: Vec<_> = state.loops.keys().cloned().collect();
+            for name in names {
+                let is_same = wanted
+                    .get(&name)
+                    .is_some_and(|job| Arc::ptr_eq(job, &state.loops[&name].job));
+                if is_same {
+                    wanted.remove(&name);
+                } else if let Some(one) = state.loops.remove(&name) {
+                    ended.push((name, one));
+                }
+            }
+        }
+        for (_, one) in &ended {
+            // Without a receiver it has ended already.
+            let _ = one.stop.send(true);
+        }
+        for (name, one) in ended {
+            let Ok(mut intake) = one.running.await else {
+                continue;
+            };
+            match wanted.remove(&name) {
+                Some(job) => self.start(name, job, Some(intake)),
+                None => {
+                    self.inner
+                        .write(&intake.end(now_ms(&*self.inner.clock)))
+                        .await
+                }
+            }
+        }
+        for (name, job) in wanted {
+            self.start(name, job, None);
+        }
+    }
+
+    fn start(&self, (name, target): (String, Target), job: Arc<Job>, intake: Option<Intake>) {
+        let status = Arc::new(Mutex::new(TargetStatus::new(&name, &target)));
+        let (stop, stopped) = watch::channel(false);
+        let one = Scraping {
+            inner: self.inner.clone(),
+            job: job.clone(),
+            intake: intake.unwrap_or_else(|| Intake::new(&target)),
+            target: target.clone(),
+            status: status.clone(),
+        };
+        let running = tokio::spawn(one.run(stopped));
+        let one = Loop {
+            job,
+            status,
+            stop,
+            running,
+        };
+        lock(&self.inner.state).loops.insert((name, target), one);
+    }
+
+    /// The `data` of `/api/v1/targets`.
+    pub fn status(&self) -> TargetsStatus {
+        let state = lock(&self.inner.state);
+        let active = state.loops.values().map(|one| lock(&one.status).clone());
+        TargetsStatus {
+            active_targets: active.collect(),
+            dropped_targets: state.dropped.clone(),
+            dropped_target_counts: state.dropped_counts.clone(),
+        }
+    }
+
+    /// Ends all loops. Series are not ended: after a restart they go on.
+    pub async fn stop(&self) {
+        let _jobs = self.jobs.lock().await;
+        if let Some(refreshing) = lock(&self.refreshing).take() {
+            refreshing.abort();
+        }
+        let loops = std::mem::take(&mut lock(&self.inner.state).loops);
+        // Nobody waits for an answer of a target any more.
+        loops.values().for_each(|one| one.running.abort());
+        for (_, one) in loops {
+            let _ = one.running.await;
+        }
+    }
+}
+
+async fn refresh_forever(scraper: Arc<Scraper>, every: Duration) {
+    loop {
+        tokio::time::sleep(every).await;
+        scraper.refresh().await;
+    }
+}
+
+impl Inner {
+    async fn write(&self, samples: &[crate::core::rules::NewSample]) {
+        if samples.is_empty() {
+            return;
+        }
+        match self.append.append(samples).await {
+            Ok(appended) if appended.refused > 0 => {
+                tracing::debug!(
+                    refused = appended.refused,
+                    "some scraped samples were not kept"
+                );
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "what was scraped is not kept"),
+        }
+    }
+}
+
+/// The loop of one target.
+struct Scraping {
+    inner: Arc<Inner>,
+    job: Arc<Job>,
+    intake: Intake,
+    target: Target,
+    status: Arc<Mutex<TargetStatus>>,
+}
+
+impl Scraping {
+    async fn run(mut self, mut stopped: watch::Receiver<bool>) -> Intake {
+        let key = format!("{}{}", self.target.labels, self.target.url);
+        let schedule = Schedule::new(&key, self.target.interval_ms);
+        let mut at = schedule.first(now_ms(&*self.inner.clock));
+        loop {
+            tokio::select! {
+                () = wait_until(&*self.inner.clock, at) => {}
+                _ = stopped.changed() => return self.intake,
+            }
+            self = self.scrape(at).await;
+            if *stopped.borrow() {
+                return self.intake;
+            }
+            at = schedule.after(at, now_ms(&*self.inner.clock)).at;
+        }
+    }
+
+    async fn scrape(mut self, due: TimeMs) -> Self {
+        let inner = self.inner.clone();
+        let permit = inner.permits.acquire().await;
+        let now = now_ms(&*inner.clock);
+        let late_max = LATE_MAX_MS.min(self.target.interval_ms / 100);
+        let at = if now - due <= late_max { due } else { now };
+        let begun = inner.clock.running();
+        let fetched = self.fetch().await;
+        let took = inner.clock.running().saturating_sub(begun);
+        drop(permit);
+        let read = tokio::task::spawn_blocking(move || {
+            let page = fetched.as_ref().map_err(Clone::clone).map(|fetched| Page {
+                text: &fetched.text,
+                format: fetched.format,
+            });
+            let taken = self.intake.take(&self.job.config, page, at, took);
+            (self, taken)
+        });
+        let (this, taken) = read.await.expect("reading a page panics never");
+        this.note(&taken, at, took);
+        inner.write(&taken.samples).await;
+        this
+    }
+
+    async fn fetch(&self) -> Result<Fetched, String> {
+        let timeout = Duration::from_millis(self.target.timeout_ms.unsigned_abs());
+        match &self.job.ask {
+            Ask::Http(client) => {
+                fetch::fetch(client, &self.job.config, &self.target.url, timeout).await
+            }
+            Ask::Own(collect) => {
+                let collected = tokio::time::timeout(timeout, collect.collect()).await;
+                let text = collected.map_err(|_| format!("no answer within {timeout:?}"))??;
+                Ok(Fetched {
+                    text,
+                    format: TextFormat::Prometheus,
+                })
+            }
+        }
+    }
+
+    fn note(&self, taken: &Taken, at: TimeMs, took: Duration) {
+        let mut status = lock(&self.status);
+        let error = taken.error.as_deref().unwrap_or("");
+        if status.last_error != error && !error.is_empty() {
+            tracing::debug!(target = %self.target.labels, error, "a scrape failed");
+        }
+        error.clone_into(&mut status.last_error);
+        status.health = match taken.error {
+            None => TargetHealth::Up,
+            Some(_) => TargetHealth::Down,
+        };
+        status.last_scrape = Some(timestamp(at));
+        status.last_scrape_duration = took.as_secs_f64();
+    }
+}
+
+impl OwnTarget {
+    fn target(&self) -> Target {
+        let labels = Labels::new([("instance", &*self.instance), ("job", &*self.job)]);
+        Target {
+            discovered: labels.clone(),
+            labels,
+            url: String::new(),
+            interval_ms: self.interval_ms,
+            timeout_ms: self.timeout_ms.min(self.interval_ms),
+        }
+    }
+}

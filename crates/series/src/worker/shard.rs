@@ -1,0 +1,544 @@
+//! A shard's thread: takes everything that waits, writes it with one append, adds it to the head, and tells everybody
+//! what became of it.
+//!
+//! New series get their numbers before the append; a record says so once. Samples are in the log before they
+//! are in the head, and in the head before they are acknowledged: what is acknowledged is seen at once. When the log
+//! fails, the shard ends.
+
+use std::collections::{HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken as Waiting};
+
+use super::ticket::{Outcome, Ticket};
+use crate::core::head::{Head, HeadSeries, Taken};
+use crate::core::index::Index;
+use crate::core::known::{Known, Place};
+use crate::core::promql::LabelMatcher;
+use crate::core::record::{self, Deletion, HistogramBatch, SampleBatch};
+use crate::error::SeriesError;
+use crate::metrics::{Component, Metrics};
+use crate::model::{Histogram, Labels, TimeMs};
+
+/// What others know of a shard.
+pub(crate) struct Shared {
+    pub number: u16,
+    pub inbox: Inbox<Submission>,
+    pub index: Index,
+    /// Whether a series may be there twice: it was let go, and came again before a restart.
+    pub has_twins: AtomicBool,
+    /// Why the shard has ended, where nobody stopped it.
+    pub failure: OnceLock<SeriesError>,
+}
+
+/// A series that was not known when a request was read.
+#[derive(Debug)]
+pub(crate) struct NewSeries {
+    pub labels: Labels,
+    /// The bytes by which it came, where they are not those of its labels.
+    pub alias: Option<Box<[u8]>>,
+    pub samples: Vec<(TimeMs, f64)>,
+    pub histograms: Vec<(TimeMs, Arc<Histogram>)>,
+}
+
+/// What of a request goes to one shard.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub samples: SampleBatch,
+    pub histograms: HistogramBatch,
+    pub new: Vec<NewSeries>,
+    pub ticket: Arc<Ticket>,
+}
+
+/// What a shard is asked to do between two appends.
+pub(crate) type Ask = Box<dyn FnOnce(&mut Core) + Send>;
+
+/// What waits for a shard.
+pub(crate) enum Submission {
+    Write(Write),
+    Delete(Arc<Deletion>, Arc<Ticket>),
+    Ask(Ask),
+}
+
+/// What a log needs for a sample, in bytes, at most: number and time as varints, value.
+const SAMPLE_BYTES_MAX: usize = 10 + 10 + 8;
+
+impl Write {
+    /// What it takes in the log, at most.
+    pub fn log_bytes(&self) -> usize {
+        let of_histograms = |all: &mut dyn Iterator<Item = &Arc<Histogram>>| -> usize {
+            all.map(|histogram| SAMPLE_BYTES_MAX + histogram.encoded_bytes_max())
+                .sum()
+        };
+        let new = self.new.iter().map(|new| {
+            let histograms = &mut new.histograms.iter().map(|(_, histogram)| histogram);
+            new.labels.as_key().len()
+                + 20
+                + new.samples.len() * SAMPLE_BYTES_MAX
+                + of_histograms(histograms)
+        });
+        128 + self.samples.len() * SAMPLE_BYTES_MAX
+            + of_histograms(&mut self.histograms.histograms.iter())
+            + new.sum::<usize>()
+    }
+}
+
+/// Records of a log up to some number, and the time of the latest sample in them.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    before: Seq,
+    newest_ms: TimeMs,
+}
+
+/// How many records have one mark.
+const MARK_RECORDS: u64 = 64;
+
+/// What of a shard only its thread changes.
+pub(crate) struct Core {
+    pub shared: Arc<Shared>,
+    pub head: Head,
+    pub known: Arc<RwLock<Known>>,
+    /// The number that the log's next record gets.
+    pub next: Seq,
+    /// The time of the latest sample.
+    pub newest_ms: TimeMs,
+    marks: VecDeque<Mark>,
+    /// Deletions that are in the log.
+    pub deletions: HashSet<u64>,
+    /// Where the log may be cut, because blocks have what is before.
+    cut: Option<Seq>,
+}
+
+impl Core {
+    pub fn new(shared: Arc<Shared>, known: Arc<RwLock<Known>>) -> Self {
+        Self {
+            shared,
+            head: Head::default(),
+            known,
+            next: Seq::FIRST,
+            newest_ms: TimeMs::MIN,
+            marks: VecDeque::new(),
+            deletions: HashSet::new(),
+            cut: None,
+        }
+    }
+
+    /// Adds a series under its number; the index is told by the caller.
+    pub fn add(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
+        let place = Place {
+            shard: self.shared.number,
+            number,
+        };
+        let series = Arc::new(HeadSeries::new(number, labels.clone()));
+        self.head.add(series.clone());
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.add(labels, place);
+        series
+    }
+
+    /// Adds a series under a new number that has an older one as well.
+    pub fn add_again(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
+        let place = Place {
+            shard: self.shared.number,
+            number,
+        };
+        let series = Arc::new(HeadSeries::new(number, labels.clone()));
+        self.head.add(series.clone());
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.renumber(&labels, place);
+        self.shared.has_twins.store(true, Ordering::Relaxed);
+        series
+    }
+
+    /// Takes samples out. Nothing is being written to blocks meanwhile.
+    pub fn delete(&mut self, deletion: &Deletion) {
+        self.deletions.insert(deletion.id);
+        let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
+        let Ok(matchers) = matchers.collect::<Result<Vec<_>, _>>() else {
+            // Such a deletion is refused when it is asked for.
+            return;
+        };
+        let mut series = Vec::new();
+        self.shared.index.view().select(&matchers, &mut series);
+        for series in series {
+            self.head
+                .delete(series.number, deletion.start, deletion.end);
+        }
+    }
+
+    /// Takes out those of some series that have no samples, and returns their numbers.
+    pub fn remove_empty(&mut self, numbers: &[u64]) -> Vec<u64> {
+        let is_empty = |number: &u64| {
+            let series = self.head.series(*number);
+            series.is_some_and(|series| series.now().is_empty())
+        };
+        let empty: Vec<u64> = numbers.iter().copied().filter(is_empty).collect();
+        for number in &empty {
+            self.head.remove(*number);
+        }
+        empty
+    }
+
+    /// Notes which samples are in a record.
+    pub fn note(&mut self, record: Seq, times_ms: &[TimeMs]) {
+        let newest_ms = times_ms.iter().copied().max();
+        let newest_ms = newest_ms.unwrap_or(TimeMs::MIN);
+        self.newest_ms = self.newest_ms.max(newest_ms);
+        let before = record.plus(1);
+        match self.marks.back_mut() {
+            Some(mark) if record.0 % MARK_RECORDS != 0 => {
+                mark.newest_ms = mark.newest_ms.max(newest_ms);
+                mark.before = before;
+            }
+            _ => self.marks.push_back(Mark { before, newest_ms }),
+        }
+    }
+
+    /// Blocks have all samples of records below `flushed` that are before `end`: what of the log nobody needs any
+    /// more is cut off.
+    pub fn cut(&mut self, flushed: Seq, end: TimeMs) {
+        while let Some(mark) = self.marks.front()
+            && mark.before <= flushed
+            && mark.newest_ms < end
+        {
+            self.cut = Some(mark.before);
+            self.marks.pop_front();
+        }
+    }
+
+    /// Adds samples to the head.
+    pub fn take(&mut self, samples: &SampleBatch) -> Outcome {
+        let mut outcome = Outcome::default();
+        let mut conflict = None;
+        self.head.take(samples, |at, taken| match taken {
+            Taken::InOrder => {}
+            Taken::Late => outcome.late += 1,
+            Taken::Same => outcome.same += 1,
+            Taken::Nowhere => outcome.nowhere += 1,
+            Taken::Conflict => {
+                outcome.conflicts += 1;
+                conflict.get_or_insert(at);
+            }
+        });
+        outcome.first_conflict = conflict.and_then(|at| {
+            let series = self.head.series(samples.series[at])?;
+            Some((series.labels.clone(), samples.times_ms[at]))
+        });
+        outcome
+    }
+
+    /// Adds native histograms to the head.
+    pub fn take_histograms(&mut self, batch: &HistogramBatch) -> Outcome {
+        let mut outcome = Outcome::default();
+        for (number, time_ms, histogram) in batch.iter() {
+            match self.head.take_histogram(number, time_ms, histogram.clone()) {
+                Taken::InOrder => {}
+                Taken::Late => outcome.late += 1,
+                Taken::Same => outcome.same += 1,
+                Taken::Nowhere => outcome.nowhere += 1,
+                Taken::Conflict => {
+                    outcome.conflicts += 1;
+                    let series = self.head.series(number);
+                    let labels = series.map(|series| (series.labels.clone(), time_ms));
+                    outcome.first_conflict = outcome.first_conflict.or(labels);
+                }
+            }
+        }
+        outcome
+    }
+}
+
+/// See the module.
+pub(crate) struct Shard<L: Log> {
+    pub core: Core,
+    pub log: L,
+    metrics: Arc<Metrics>,
+    batch: Batch,
+    /// New series that are not in the log yet: the append that had them was refused.
+    unlogged: Vec<Arc<HeadSeries>>,
+}
+
+/// How long a shard sleeps at most.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// How long to wait before a log is asked again what became of a batch.
+const RESOLVE_PAUSE: Duration = Duration::from_millis(20);
+
+impl<L: Log + 'static> Shard<L> {
+    pub fn new(mut core: Core, log: L, metrics: Arc<Metrics>) -> Self {
+        core.next = log.next();
+        Self {
+            core,
+            log,
+            metrics,
+            batch: Batch::new(),
+            unlogged: Vec::new(),
+        }
+    }
+
+    /// Works until the inbox is closed and empty, or the log fails. However it ends, everybody who waits is told,
+    /// and whoever comes later is refused.
+    ///
+    /// # Errors
+    /// Why the shard cannot go on.
+    pub fn run(mut self) -> Result<(), SeriesError> {
+        let shared = self.core.shared.clone();
+        let mut waiting = Vec::new();
+        // What a panic has left is not looked at any more.
+        let worked = catch_unwind(AssertUnwindSafe(|| self.work(&mut waiting)));
+        let failure = match worked {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(SeriesError::from(error)),
+            Err(_) => Some(SeriesError::ShardFailed {
+                shard: shared.number,
+            }),
+        };
+        if let Some(failure) = &failure {
+            // It is set once.
+            let _ = shared.failure.set(failure.clone());
+        }
+        shared.inbox.close();
+        shared.inbox.take_all(&mut waiting, None);
+        let error = failure.clone().unwrap_or(SeriesError::Stopping);
+        for submission in waiting {
+            match submission {
+                Submission::Write(Write { ticket, .. }) | Submission::Delete(_, ticket) => {
+                    ticket.done(Err(error.clone()));
+                }
+                Submission::Ask(_) => {}
+            }
+        }
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn work(&mut self, waiting: &mut Vec<Submission>) -> Result<(), LogError> {
+        loop {
+            let deadline = self.log.sync_deadline();
+            let until = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let pause = until.map_or(PAUSE_MAX, |until| until.min(PAUSE_MAX));
+            if self.core.shared.inbox.take_all(waiting, Some(pause)) == Waiting::Closed {
+                return self.log.sync();
+            }
+            self.turn(waiting)?;
+        }
+    }
+
+    /// Does all that waits.
+    ///
+    /// # Errors
+    /// [`LogError`] when the log takes nothing any more; what waits then has not been told.
+    pub fn turn(&mut self, waiting: &mut Vec<Submission>) -> Result<(), LogError> {
+        let mut writes = Vec::new();
+        let mut bytes = 0;
+        let room = self.log.batch_bytes_max() / 2;
+        let mut all = std::mem::take(waiting).into_iter();
+        while let Some(submission) = all.next() {
+            let done = match submission {
+                Submission::Write(write) => {
+                    let needed = write.log_bytes();
+                    let full = bytes + needed > room && !writes.is_empty();
+                    let done = if full {
+                        self.commit(&mut writes)
+                    } else {
+                        Ok(())
+                    };
+                    bytes = if full { needed } else { bytes + needed };
+                    writes.push(write);
+                    done
+                }
+                Submission::Delete(deletion, ticket) => {
+                    bytes = 0;
+                    let done = self.commit(&mut writes);
+                    match done.is_ok() {
+                        true => self.delete(&deletion, &ticket),
+                        false => done,
+                    }
+                }
+                Submission::Ask(ask) => {
+                    let done = self.commit(&mut writes);
+                    bytes = 0;
+                    if done.is_ok() {
+                        ask(&mut self.core);
+                    }
+                    done
+                }
+            };
+            if let Err(error) = done {
+                waiting.extend(writes.into_iter().map(Submission::Write));
+                waiting.extend(all);
+                return Err(error);
+            }
+        }
+        if let Err(error) = self.commit(&mut writes) {
+            waiting.extend(writes.into_iter().map(Submission::Write));
+            return Err(error);
+        }
+        if let Some(seq) = self.core.cut.take() {
+            self.log.truncate_below(seq)?;
+        }
+        if self
+            .log
+            .sync_deadline()
+            .is_some_and(|at| at <= Instant::now())
+        {
+            self.log.sync()?;
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, deletion: &Deletion, ticket: &Ticket) -> Result<(), LogError> {
+        self.batch
+            .push_with(|body| record::put_deletion(body, deletion));
+        match self.append() {
+            Ok(()) => {
+                self.core.next = self.log.next();
+                self.core.delete(deletion);
+                ticket.done(Ok(Outcome::default()));
+                Ok(())
+            }
+            Err(error @ LogError::Full { .. }) => {
+                self.batch.clear();
+                ticket.done(Err(error.into()));
+                Ok(())
+            }
+            Err(error) => {
+                ticket.done(Err(error.clone().into()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes requests with one append, adds them to the head, and tells who waits.
+    fn commit(&mut self, writes: &mut Vec<Write>) -> Result<(), LogError> {
+        if writes.is_empty() {
+            return Ok(());
+        }
+        self.metrics.requests.observe(writes.len() as f64);
+        let began = Instant::now();
+        self.number_new(writes);
+        let numbered = Instant::now();
+        self.metrics.took(Component::Insert, numbered - began);
+        let records = self.encode(writes);
+        let encoded = Instant::now();
+        self.metrics.took(Component::Encode, encoded - numbered);
+        if let Err(error) = self.append() {
+            self.batch.clear();
+            let LogError::Full { .. } = error else {
+                return Err(error);
+            };
+            let error = SeriesError::from(error);
+            writes
+                .drain(..)
+                .for_each(|write| write.ticket.done(Err(error.clone())));
+            return Ok(());
+        }
+        self.unlogged.clear();
+        let logged = Instant::now();
+        self.metrics.took(Component::Log, logged - encoded);
+        let last = self.core.next.plus(records - 1);
+        for write in writes.drain(..) {
+            self.core.note(last, &write.samples.times_ms);
+            let mut outcome = self.core.take(&write.samples);
+            if !write.histograms.is_empty() {
+                self.core.note(last, &write.histograms.times_ms);
+                outcome.add(self.core.take_histograms(&write.histograms));
+            }
+            let count = write.samples.len() + write.histograms.len();
+            let added = count as u64 - outcome.same - outcome.conflicts;
+            self.metrics.samples.inc_by(added);
+            self.metrics.late.inc_by(outcome.late);
+            write.ticket.done(Ok(outcome));
+        }
+        self.core.next = self.log.next();
+        self.metrics.took(Component::Append, logged.elapsed());
+        Ok(())
+    }
+
+    /// Gives new series their numbers, and puts their samples with the others.
+    fn number_new(&mut self, writes: &mut [Write]) {
+        let before = self.unlogged.len();
+        for write in writes {
+            for new in std::mem::take(&mut write.new) {
+                let known = self
+                    .core
+                    .known
+                    .read()
+                    .unwrap_or_else(PoisonError::into_inner);
+                let place = known.series(&new.labels);
+                drop(known);
+                let number = place.map_or_else(
+                    || {
+                        let number = self.core.head.next_number();
+                        self.unlogged
+                            .push(self.core.add(number, new.labels.clone()));
+                        number
+                    },
+                    |place| place.number,
+                );
+                if let Some(alias) = &new.alias {
+                    let known = &self.core.known;
+                    let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+                    known.add_alias(&new.labels, alias);
+                }
+                for (time_ms, value) in new.samples {
+                    write.samples.push(number, time_ms, value);
+                }
+                for (time_ms, histogram) in new.histograms {
+                    write.histograms.push(number, time_ms, histogram);
+                }
+            }
+        }
+        let added = &self.unlogged[before..];
+        if !added.is_empty() {
+            self.metrics.added.inc_by(added.len() as u64);
+            self.core.shared.index.add(added.iter().cloned());
+        }
+    }
+
+    /// Lays out the records of new series and of requests, and returns how many there are.
+    fn encode(&mut self, writes: &[Write]) -> u64 {
+        if !self.unlogged.is_empty() {
+            let series = &self.unlogged;
+            self.batch.push_with(|body| {
+                let pairs = series
+                    .iter()
+                    .map(|one| (one.number, one.labels.as_key().as_bytes()));
+                record::put_series(body, pairs);
+            });
+        }
+        for write in writes {
+            if !write.samples.is_empty() {
+                self.batch
+                    .push_with(|body| record::put_samples(body, &write.samples));
+            }
+            if !write.histograms.is_empty() {
+                self.batch
+                    .push_with(|body| record::put_histograms(body, &write.histograms));
+            }
+        }
+        self.batch.len() as u64
+    }
+
+    fn append(&mut self) -> Result<(), LogError> {
+        let expected = self.core.next;
+        let mut appended = self.log.append(&mut self.batch, expected)?;
+        loop {
+            match appended {
+                Appended::Committed(_) => return Ok(()),
+                Appended::Unknown => {
+                    std::thread::sleep(RESOLVE_PAUSE);
+                    appended = self.log.resolve(&mut self.batch, expected)?;
+                }
+                Appended::Fenced => {
+                    return Err(LogError::Stopped {
+                        place: format!("shard {}", self.core.shared.number),
+                        reason: "another writer has taken its log over".into(),
+                    });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! The thread that keeps the store in shape: builds the index of new series, writes blocks, and does what it is asked
+//! that must not happen at the same time.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use egret_log::Directory;
+
+use super::delete::Delete;
+use super::flush::{Flush, Perform};
+use super::shard::{Ask, Shared, Submission};
+use super::ticket::Ticket;
+use crate::api::Inner;
+use crate::core::block::plan::{self, Policy, plan};
+use crate::core::block::window::WINDOWS_MS;
+use crate::core::index::FRESH_MAX;
+use crate::core::record::Deletion;
+use crate::error::SeriesError;
+use crate::model::TimeMs;
+use crate::store::block::BlockError;
+use crate::store::catalog::{BlockLimits, Catalog};
+use crate::store::checkpoint::InBlocks;
+
+/// How long the thread sleeps at most.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long after the end of a window its samples are written to a block: some come late.
+const GRACE_MS: TimeMs = 30 * 60_000;
+
+/// How often it is looked whether something is to be done with blocks.
+const TEND_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long to wait after a failure.
+const RETRY_PAUSE: Duration = Duration::from_secs(30);
+
+/// What the thread is asked to do.
+pub(crate) type Job = Box<dyn FnOnce(&mut Upkeep) + Send>;
+
+/// A shard, seen from here.
+pub(crate) struct Kept {
+    pub shared: Arc<Shared>,
+    /// Where its checkpoint is.
+    pub disk: Directory,
+    /// What blocks have of it.
+    pub in_blocks: InBlocks,
+}
+
+/// See the module.
+pub(crate) struct Upkeep {
+    pub inner: Arc<Inner>,
+    pub catalog: Arc<Catalog<Directory>>,
+    pub shards: Vec<Kept>,
+    /// Where everything of the engine is.
+    pub root: Directory,
+    policy: Policy,
+    /// When there was last nothing to be done with blocks.
+    tended_at: Option<Instant>,
+    /// A deletion may have been begun and not finished: nothing else is done before it is.
+    is_deleting: bool,
+    /// When work is tried again that failed.
+    retry_at: Option<Instant>,
+}
+
+impl Kept {
+    fn perform<'a>(&'a self, inner: &'a Inner) -> impl Fn(Ask) -> Result<(), SeriesError> + 'a {
+        |ask| {
+            let pushed = self.shared.inbox.push_always(Submission::Ask(ask));
+            pushed.map_err(|_| inner.why_ended(&self.shared))
+        }
+    }
+}
+
+impl Upkeep {
+    pub fn new(
+        inner: Arc<Inner>,
+        catalog: Arc<Catalog<Directory>>,
+        shards: Vec<Kept>,
+        root: Directory,
+        policy: Policy,
+    ) -> Self {
+        Self {
+            policy,
+            tended_at: None,
+            inner,
+            catalog,
+            shards,
+            root,
+            is_deleting: true,
+            retry_at: None,
+        }
+    }
+
+    /// Works until nobody can ask for anything any more.
+    pub fn run(mut self, jobs: Receiver<Job>) {
+        loop {
+            match jobs.recv_timeout(PAUSE) {
+                Ok(job) => job(&mut self),
+                Err(RecvTimeoutError::Timeout) => self.step(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        for kept in &self.shards {
+            let index = &kept.shared.index;
+            // Whoever asks looks through new series one by one, so even few become a segment when there is time.
+            while let Some(work) = index.work(FRESH_MAX / 8) {
+                index.carry_out(work);
+            }
+        }
+        if self.retry_at.is_some_and(|at| Instant::now() < at) {
+            return;
+        }
+        self.retry_at = None;
+        if self.is_deleting
+            && let Err(error) = self.deleting(|delete| delete.go_on())
+        {
+            return self.note_failure("deleting samples", &error);
+        }
+        if let Err(error) = self.flush_due() {
+            return self.note_failure("writing blocks", &error);
+        }
+        if let Err(error) = self.tend_blocks() {
+            self.note_failure("merging blocks", &error);
+        }
+    }
+
+    fn note_failure(&mut self, what: &'static str, error: &SeriesError) {
+        if self.inner.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        self.retry_at = Some(Instant::now() + RETRY_PAUSE);
+        tracing::warn!(%error, what, "upkeep of the series failed and is tried again");
+    }
+
+    fn flush_due(&mut self) -> Result<(), SeriesError> {
+        let window_ms = WINDOWS_MS[0];
+        let ended_ms = self.inner.now_ms() - GRACE_MS;
+        let due = ended_ms - ended_ms.rem_euclid(window_ms);
+        for shard in 0..self.shards.len() {
+            if self.shards[shard].in_blocks.end < due {
+                self.flush(shard, due)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Does the most urgent of what is to be done with blocks: merging them, deleting what is over.
+    fn tend_blocks(&mut self) -> Result<(), SeriesError> {
+        if self.tended_at.is_some_and(|at| at.elapsed() < TEND_PAUSE) {
+            return Ok(());
+        }
+        let facts = self.catalog.facts(&self.policy)?;
+        let jobs = plan(&facts, &self.policy, self.inner.now_ms());
+        match jobs.first() {
+            // Whoever waits for something gets a turn before the next.
+            Some(job) => self.carry_out(job),
+            None => {
+                self.tended_at = Some(Instant::now());
+                Ok(())
+            }
+        }
+    }
+
+    fn carry_out(&self, job: &plan::Job) -> Result<(), SeriesError> {
+        let rate = self.inner.config.merge_rate.bytes().max(1);
+        let mut step = |bytes: u64| {
+            let pause = Duration::from_secs_f64(bytes as f64 / rate as f64);
+            std::thread::sleep(pause.min(PAUSE));
+            match self.inner.stopping.load(Ordering::Acquire) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let limits = BlockLimits::default();
+        match self.catalog.run(job, &self.policy, limits, &mut step) {
+            Ok(made) => {
+                let (why, sources, made) = (job.why, job.sources.len(), made.len());
+                tracing::debug!(?why, sources, made, "blocks were replaced");
+                Ok(())
+            }
+            Err(BlockError::Ended) => Err(SeriesError::Stopping),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives back the space of all that was deleted and is still in files.
+    ///
+    /// # Errors
+    /// Those of rewriting blocks.
+    pub fn clean(&mut self) -> Result<(), SeriesError> {
+        let facts = self.catalog.facts(&self.policy)?;
+        let with_tombstones = facts.iter().filter(|block| block.has_tombstones);
+        for block in with_tombstones.filter(|block| !block.is_damaged) {
+            self.carry_out(&plan::Job {
+                why: plan::Why::Clean,
+                sources: vec![block.meta.id],
+                by: plan::By::Rewritten {
+                    without: Vec::new(),
+                    coarsen: Vec::new(),
+                },
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Copies everything to a directory that is not there yet, so that an engine can begin with it.
+    ///
+    /// # Errors
+    /// [`SeriesError::Io`] and those of writing blocks.
+    pub fn snapshot(&mut self, to: &Path) -> Result<(), SeriesError> {
+        self.flush_all()?;
+        let failed = |error: std::io::Error| SeriesError::Io {
+            action: "writing a snapshot to",
+            path: to.to_owned(),
+            source: Arc::new(error),
+        };
+        let blocks = to.join("blocks");
+        std::fs::create_dir_all(&blocks).map_err(failed)?;
+        let from = self.inner.directory.join("blocks");
+        for name in self.catalog.file_names() {
+            let (from, to) = (from.join(&name), blocks.join(&name));
+            // A file of a block never changes: it can be in two directories.
+            let linked = std::fs::hard_link(&from, &to);
+            linked
+                .or_else(|_| std::fs::copy(&from, &to).map(drop))
+                .map_err(failed)?;
+        }
+        let synced = std::fs::File::open(&blocks).and_then(|directory| directory.sync_all());
+        synced.map_err(failed)
+    }
+
+    /// Writes all samples to blocks.
+    ///
+    /// # Errors
+    /// Those of [`Flush::run`].
+    pub fn flush_all(&mut self) -> Result<(), SeriesError> {
+        // Later than any that is taken in.
+        let end =
+            self.inner.now_ms() + 2 * self.inner.config.future_max.duration().as_millis() as TimeMs;
+        (0..self.shards.len()).try_for_each(|shard| self.flush(shard, end))
+    }
+
+    /// Deletes samples, in heads and in blocks, for good.
+    ///
+    /// # Errors
+    /// [`SeriesError`]: it is not sure what was deleted. The rest is tried again.
+    pub fn delete(&mut self, deletion: Deletion) -> Result<(), SeriesError> {
+        self.deleting(|delete| delete.go_on().and_then(|()| delete.run(deletion)))
+    }
+
+    fn deleting(
+        &mut self,
+        work: impl FnOnce(&Delete<'_, Directory>) -> Result<(), SeriesError>,
+    ) -> Result<(), SeriesError> {
+        let performs: Vec<_> = self
+            .shards
+            .iter()
+            .map(|kept| kept.perform(&self.inner))
+            .collect();
+        let performs: Vec<Perform<'_>> = performs.iter().map(|perform| perform as _).collect();
+        let submit = |shard: usize, deletion: Arc<Deletion>| {
+            let shared = &self.shards[shard].shared;
+            let (ticket, told) = Ticket::new(1);
+            let pushed = shared
+                .inbox
+                .push_always(Submission::Delete(deletion, ticket));
+            pushed.map_err(|_| self.inner.why_ended(shared))?;
+            let told = told.blocking_recv();
+            told.map_err(|_| SeriesError::Stopping)?.map(drop)
+        };
+        let delete = Delete {
+            performs: &performs,
+            submit: &submit,
+            catalog: &self.catalog,
+            disk: &self.root,
+        };
+        let done = work(&delete);
+        self.is_deleting = done.is_err();
+        done
+    }
+
+    /// Writes all samples of a shard before `end` to blocks.
+    ///
+    /// # Errors
+    /// Those of [`Flush::run`].
+    pub fn flush(&mut self, shard: usize, end: TimeMs) -> Result<(), SeriesError> {
+        if self.is_deleting {
+            self.deleting(|delete| delete.go_on())?;
+        }
+        let kept = &self.shards[shard];
+        let inner = &self.inner;
+        let perform = kept.perform(inner);
+        let flush = Flush {
+            shared: &kept.shared,
+            perform: &perform,
+            catalog: &self.catalog,
+            disk: &kept.disk,
+            now_ms: inner.now_ms(),
+            before: kept.in_blocks,
+            // As long as the work took: half of one core is left for others.
+            pause: &std::thread::sleep,
+            step: &|_| match inner.stopping.load(Ordering::Acquire) {
+                true => Err(SeriesError::Stopping),
+                false => Ok(()),
+            },
+        };
+        let began = Instant::now();
+        let flushed = flush.run(end);
+        drop(perform);
+        let in_blocks = flushed?;
+        self.shards[shard].in_blocks = in_blocks;
+        let took_ms = began.elapsed().as_millis() as u64;
+        tracing::debug!(shard, end, took_ms, "samples were written to blocks");
+        Ok(())
+    }
+}

@@ -1,0 +1,371 @@
+//! The engine as its users see it: what was acknowledged is there at once, and after a restart.
+
+use std::sync::Arc;
+
+use egret_base::lifecycle::Service;
+use egret_base::{ManualClock, SystemEntropy, Timestamp};
+use egret_series::core::promql::{QueryResult, SampleValue, parse_selector};
+use egret_series::model::Labels;
+use egret_series::wire::{Sample, encode, snappy};
+use egret_series::{Options, QueryOptions, Series, SeriesConfig, When};
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+
+const NOW_MS: i64 = 1_700_000_000_000;
+
+async fn started(directory: &TempDir, config: SeriesConfig) -> Series {
+    let options = Options {
+        config,
+        directory: directory.path().join("series"),
+        clock: Arc::new(ManualClock::starting_at(Timestamp::from_micros(
+            NOW_MS * 1_000,
+        ))),
+        entropy: Arc::new(SystemEntropy),
+    };
+    let series = Series::new(options, &mut Registry::default());
+    series.start().await.expect("it starts");
+    series
+}
+
+/// Labels and samples.
+type Written<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
+
+fn body(series: &[Written<'_>]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (labels, samples) in series {
+        let samples: Vec<Sample> = samples
+            .iter()
+            .map(|(time_ms, value)| Sample {
+                time_ms: *time_ms,
+                value: *value,
+            })
+            .collect();
+        let series = encode::SeriesToWrite {
+            labels: labels.to_vec(),
+            samples,
+            ..encode::SeriesToWrite::default()
+        };
+        encode::append_series_v1(&series, &mut body);
+    }
+    snappy::encode(&body)
+}
+
+async fn ask(series: &Series, query: &str, at_ms: i64) -> Vec<(String, f64)> {
+    let answer = series
+        .query(query, When::At(at_ms), QueryOptions::default())
+        .await
+        .expect("the query is answered");
+    let QueryResult::Vector(samples) = answer.result else {
+        panic!("not a vector: {:?}", answer.result);
+    };
+    let one = |sample: &egret_series::core::promql::Sample| match &sample.value {
+        SampleValue::Float(value) => (sample.labels.to_string(), *value),
+        other => panic!("not a number: {other:?}"),
+    };
+    let mut all: Vec<_> = samples.iter().map(one).collect();
+    all.sort_by(|one, other| one.0.cmp(&other.0));
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_acknowledged_is_there_at_once_and_after_a_restart() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig {
+        shards: 3,
+        ..SeriesConfig::default()
+    };
+    let series = started(&directory, config.clone()).await;
+    let names: Vec<String> = (0..100).map(|n| format!("host-{n}")).collect();
+    for step in 0..3 {
+        let at = NOW_MS - 30_000 + step * 10_000;
+        let labels: Vec<_> = names
+            .iter()
+            .map(|name| [("__name__", "load"), ("host", &**name)])
+            .collect();
+        let samples = [(at, step as f64)];
+        let all: Vec<_> = labels
+            .iter()
+            .map(|pairs| (&pairs[..], &samples[..]))
+            .collect();
+        let written = series
+            .remote_write_v1(&body(&all))
+            .await
+            .expect("it is written");
+        assert_eq!((written.samples, written.rejected.samples), (100, 0));
+        assert_eq!(
+            ask(&series, "sum(load)", at).await,
+            [("{}".to_owned(), step as f64 * 100.0)]
+        );
+    }
+    series.stop().await;
+    drop(series);
+    let series = started(&directory, config).await;
+    assert_eq!(
+        ask(&series, "sum(load)", NOW_MS).await,
+        [("{}".to_owned(), 200.0)]
+    );
+    let at = NOW_MS - 20_000;
+    assert_eq!(
+        ask(&series, "load{host=~\"host-7|host-8\"}", at).await,
+        [
+            ("load{host=\"host-7\"}".to_owned(), 1.0),
+            ("load{host=\"host-8\"}".to_owned(), 1.0),
+        ]
+    );
+    series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn good_samples_are_kept_and_bad_ones_told() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let series = started(&directory, SeriesConfig::default()).await;
+    let day = 86_400_000;
+    let labels: &[(&str, &str)] = &[("__name__", "a")];
+    let request = body(&[
+        (labels, &[(NOW_MS, 1.0), (NOW_MS, 2.0), (NOW_MS - 5, 3.0)]),
+        (labels, &[(NOW_MS + day, 1.0), (NOW_MS - 400 * day, 1.0)]),
+        (&[("b", "1")], &[(NOW_MS, 1.0)]),
+        (
+            &[("__name__", "a"), ("c", "1"), ("c", "2")],
+            &[(NOW_MS, 1.0)],
+        ),
+    ]);
+    let written = series.remote_write_v1(&request).await.expect("it is read");
+    assert_eq!(
+        (written.samples, written.late, written.rejected.samples),
+        (2, 1, 5)
+    );
+    let reasons = written.rejected.reasons.join("\n");
+    expect_test::expect![[r#"
+        the time 1700086400000 is too far in the future: see series.future_max
+        the time 1665440000000 is too old: series.retention is over
+        series has no metric name: set the label __name__
+        label name "c" occurs twice
+        a has another value at 1700000000000, which stays"#]]
+    .assert_eq(&reasons);
+    assert_eq!(ask(&series, "a", NOW_MS).await, [("a".to_owned(), 1.0)]);
+    assert_eq!(
+        ask(&series, "count_over_time(a[1m])", NOW_MS).await,
+        [("{}".to_owned(), 2.0)]
+    );
+    series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_in_any_order_are_one_series() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let series = started(&directory, SeriesConfig::default()).await;
+    let orders: [&[(&str, &str)]; 3] = [
+        &[("__name__", "a"), ("b", "1"), ("c", "2")],
+        &[("c", "2"), ("b", "1"), ("__name__", "a")],
+        &[("b", "1"), ("d", ""), ("__name__", "a"), ("c", "2")],
+    ];
+    for round in 0..3 {
+        for (at, labels) in orders.iter().enumerate() {
+            let time_ms = NOW_MS - 10_000 + round * 100 + at as i64;
+            let written = series
+                .remote_write_v1(&body(&[(labels, &[(time_ms, 1.0)])]))
+                .await;
+            assert_eq!(written.expect("it is written").samples, 1);
+        }
+    }
+    let counted = ask(&series, "count_over_time(a[1m])", NOW_MS).await;
+    assert_eq!(counted, [("{b=\"1\", c=\"2\"}".to_owned(), 9.0)]);
+    let labels = Labels::new(orders[0].iter().copied());
+    assert_eq!(ask(&series, "timestamp(a)", NOW_MS).await.len(), 1);
+    let same = series
+        .append([(labels, NOW_MS, 5.0)])
+        .await
+        .expect("it is written");
+    assert_eq!(same.samples, 1);
+    assert_eq!(
+        ask(&series, "count_over_time(a[1m])", NOW_MS).await[0].1,
+        10.0
+    );
+    series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn blocks_head_and_log_together_have_every_sample_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig {
+        shards: 2,
+        ..SeriesConfig::default()
+    };
+    let mut series = started(&directory, config.clone()).await;
+    let names: Vec<String> = (0..300).map(|n| format!("host-{n}")).collect();
+    // Ten hours, a sample a minute; blocks are written twice on the way, and after that some come late.
+    let minutes = 600;
+    let write = async |series: &Series, minute: i64, hosts: std::ops::Range<usize>| {
+        let at = NOW_MS - (minutes - minute) * 60_000;
+        let labels: Vec<_> = names[hosts]
+            .iter()
+            .map(|name| [("__name__", "load"), ("host", &**name)])
+            .collect();
+        let samples = [(at, minute as f64)];
+        let all: Vec<_> = labels
+            .iter()
+            .map(|pairs| (&pairs[..], &samples[..]))
+            .collect();
+        let written = series
+            .remote_write_v1(&body(&all))
+            .await
+            .expect("it is written");
+        assert_eq!(written.rejected.samples, 0, "{:?}", written.rejected);
+    };
+    for minute in 0..minutes {
+        write(&series, minute, 10..300).await;
+        if minute == 200 || minute == 400 {
+            series.flush().await.expect("it is flushed");
+            let counted = ask(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;
+            assert_eq!(counted[0].1, 290.0 * (minute + 1) as f64);
+        }
+        if minute == 300 {
+            series.stop().await;
+            series = started(&directory, config.clone()).await;
+        }
+    }
+    for minute in 0..minutes {
+        write(&series, minute, 0..10).await;
+    }
+    for round in 0..3 {
+        let counted = ask(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;
+        assert_eq!(counted[0].1, 300.0 * minutes as f64, "round {round}");
+        let sum = ask(
+            &series,
+            "sum(sum_over_time(load{host=\"host-3\"}[11h]))",
+            NOW_MS,
+        )
+        .await;
+        assert_eq!(
+            sum[0].1,
+            (minutes * (minutes - 1) / 2) as f64,
+            "round {round}"
+        );
+        let first = NOW_MS - minutes * 60_000;
+        assert_eq!(ask(&series, "count(load)", first).await[0].1, 300.0);
+        match round {
+            0 => series.flush().await.expect("it is flushed"),
+            _ => {
+                series.stop().await;
+                series = started(&directory, config.clone()).await;
+            }
+        }
+    }
+    // All of it is in blocks: a log of one empty segment is left, and series are known by blocks alone.
+    assert_eq!(
+        series.cardinality(1).await.expect("it is counted").series,
+        0
+    );
+    series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_deleted_stays_deleted_and_what_comes_later_is_kept() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig::default();
+    let mut series = started(&directory, config.clone()).await;
+    let minute = |minute: i64| NOW_MS - (300 - minute) * 60_000;
+    let write = async |series: &Series, minutes: &[i64]| {
+        for host in ["a", "b"] {
+            let labels = [("__name__", "load"), ("host", host)];
+            let samples: Vec<_> = minutes.iter().map(|at| (minute(*at), *at as f64)).collect();
+            let request = body(&[(&labels, &samples)]);
+            series
+                .remote_write_v1(&request)
+                .await
+                .expect("it is written");
+        }
+    };
+    // In a block, in order and late; then in the head, in order and late.
+    write(
+        &series,
+        &(0..100).filter(|at| at % 10 > 0).collect::<Vec<_>>(),
+    )
+    .await;
+    write(&series, &[0, 10, 20, 30, 40, 50]).await;
+    series.flush().await.expect("it is flushed");
+    write(
+        &series,
+        &(100..200).filter(|at| at % 10 > 0).collect::<Vec<_>>(),
+    )
+    .await;
+    write(&series, &[60, 100, 110, 190]).await;
+    let count = async |series: &Series, host: &str| {
+        let query = format!("count_over_time(load{{host=\"{host}\"}}[10h])");
+        ask(series, &query, NOW_MS)
+            .await
+            .first()
+            .map(|(_, count)| *count)
+    };
+    assert_eq!(count(&series, "a").await, Some(190.0));
+    let selector = parse_selector("load{host=\"a\"}").expect("it is one");
+    let span = (minute(15), minute(184));
+    series
+        .delete(vec![selector], span)
+        .await
+        .expect("it is deleted");
+    let left = 14.0 + 15.0 + 1.0;
+    assert_eq!(count(&series, "a").await, Some(left));
+    assert_eq!(count(&series, "b").await, Some(190.0));
+    // A time within the deleted span, after the deletion.
+    write(&series, &[20, 186]).await;
+    for round in 0..4 {
+        assert_eq!(count(&series, "a").await, Some(left + 1.0), "round {round}");
+        assert_eq!(count(&series, "b").await, Some(190.0), "round {round}");
+        if round == 1 {
+            series.flush().await.expect("it is flushed");
+            continue;
+        }
+        series.stop().await;
+        series = started(&directory, config.clone()).await;
+    }
+    let nothing = series.delete(Vec::new(), span).await;
+    assert!(matches!(
+        nothing,
+        Err(egret_series::SeriesError::Invalid { .. })
+    ));
+    series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_an_engine_of_its_own() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let series = started(&directory, SeriesConfig::default()).await;
+    let labels = [("__name__", "load")];
+    let samples: Vec<_> = (0..500)
+        .map(|at| (NOW_MS - at * 60_000, at as f64))
+        .rev()
+        .collect();
+    let request = body(&[(&labels, &samples)]);
+    series
+        .remote_write_v1(&request)
+        .await
+        .expect("it is written");
+    let selector = parse_selector("load").expect("it is one");
+    let gone = (NOW_MS - 100 * 60_000, NOW_MS - 91 * 60_000);
+    series.flush().await.expect("it is flushed");
+    series
+        .delete(vec![selector.clone()], gone)
+        .await
+        .expect("it is deleted");
+    let name = series.snapshot().await.expect("it is written");
+    // What comes later is not in it.
+    series
+        .delete(vec![selector], (0, NOW_MS))
+        .await
+        .expect("it is deleted");
+    assert_eq!(ask(&series, "count_over_time(load[10h])", NOW_MS).await, []);
+    series
+        .clean_tombstones()
+        .await
+        .expect("the space is given back");
+    series.stop().await;
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let from = directory.path().join("series/snapshots").join(name);
+    std::fs::rename(from, elsewhere.path().join("series")).expect("one file system");
+    let series = started(&elsewhere, SeriesConfig::default()).await;
+    let counted = ask(&series, "count_over_time(load[10h])", NOW_MS).await;
+    assert_eq!(counted[0].1, 490.0);
+    series.stop().await;
+}

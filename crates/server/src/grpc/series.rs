@@ -1,0 +1,221 @@
+//! `egret.series.v1.Series`: the series engine over gRPC.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use egret_base::Coded;
+use egret_proto::series::v1;
+use egret_proto::series::v1::server::series_server::SERVICE_NAME;
+use egret_proto::series::v1::server::{Series, SeriesServer};
+use egret_proto::series::v1::write_request::Samples;
+use egret_series::core::promql::{Answer, QueryResult, SampleValue};
+use egret_series::model::Labels;
+use egret_series::{QueryOptions, Series as Engine, SeriesError, When, Written};
+use futures_util::{Stream, StreamExt, stream};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+use tower::ServiceExt;
+
+use super::{GrpcService, unread};
+use crate::error::RequestError;
+use crate::observe::RequestContext;
+use crate::problem::grpc_status;
+use crate::tokens::{DEFAULT_TENANT, TokenError};
+
+/// The largest message that is read, in bytes.
+const MESSAGE_BYTES_MAX: usize = 32 << 20;
+
+/// Requests of one stream that are worked on at a time; more are not read before.
+const REQUESTS_MAX: usize = 64;
+
+/// Samples of a message of an answer, about: 256 KiB.
+const ANSWER_SAMPLES: usize = 16_384;
+
+/// The series engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when `stopping` is cancelled.
+pub fn service(series: Engine, stopping: CancellationToken) -> GrpcService {
+    let service = SeriesServer::new(Door { series, stopping })
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new))
+        .map_response(|response| unread::answered(response.map(axum::body::Body::new)));
+    let (write, query) = (
+        format!("/{SERVICE_NAME}/Write"),
+        format!("/{SERVICE_NAME}/Query"),
+    );
+    let router = Router::new().route_service(&write, service.clone());
+    GrpcService {
+        router: router.route_service(&query, service),
+        scopes: vec![
+            (write.clone(), vec!["series:write".to_owned()]),
+            (query, vec!["series:read".to_owned()]),
+        ],
+        lasting: vec![write],
+    }
+}
+
+#[derive(Clone)]
+struct Door {
+    series: Engine,
+    stopping: CancellationToken,
+}
+
+/// What a caller asks whose series these are.
+fn asked<T>(request: Request<T>) -> Result<T, Status> {
+    let context = request.extensions().get::<Arc<RequestContext>>();
+    let known = context.and_then(|context| context.caller());
+    let caller = known.ok_or_else(|| grpc_status(&TokenError::Missing))?;
+    match caller.tenant() {
+        DEFAULT_TENANT => Ok(request.into_inner()),
+        tenant => Err(grpc_status(&RequestError::TenantWithoutSeries {
+            tenant: tenant.to_owned(),
+        })),
+    }
+}
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Series for Door {
+    type WriteStream = Answers<v1::WriteResponse>;
+    type QueryStream = Answers<v1::QueryResponse>;
+
+    async fn write(
+        &self,
+        request: Request<Streaming<v1::WriteRequest>>,
+    ) -> Result<Response<Self::WriteStream>, Status> {
+        let inbound = asked(request)?;
+        let Self { series, stopping } = self.clone();
+        let stopped = stopping.clone();
+        let responses = inbound
+            .take_until(stopping.cancelled_owned())
+            .map(move |request| {
+                let series = series.clone();
+                async move {
+                    let request = request.map_err(unread::told)?;
+                    Ok::<_, Status>(written(
+                        request.number,
+                        write(&series, request.samples).await,
+                    ))
+                }
+            })
+            .buffer_unordered(REQUESTS_MAX);
+        let farewell = stream::once(async move { stopped.is_cancelled() });
+        let farewell = farewell.filter_map(|is_stopping| {
+            let error = is_stopping.then(|| Err(grpc_status(&SeriesError::Stopping)));
+            std::future::ready(error)
+        });
+        Ok(Response::new(Box::pin(responses.chain(farewell))))
+    }
+
+    async fn query(
+        &self,
+        request: Request<v1::QueryRequest>,
+    ) -> Result<Response<Self::QueryStream>, Status> {
+        let asked = asked(request)?;
+        let when = match (asked.end_ms, asked.step_ms) {
+            (0, 0) => When::At(asked.start_ms),
+            (end, step_ms) => When::Range {
+                start: asked.start_ms,
+                end,
+                step_ms,
+            },
+        };
+        let timeout = Duration::from_millis(asked.timeout_ms);
+        let options = QueryOptions {
+            timeout: (asked.timeout_ms > 0).then_some(timeout),
+            lookback: None,
+        };
+        let answer = self.series.query(&asked.query, when, options).await;
+        let answer = answer.map_err(|error| grpc_status(&error))?;
+        Ok(Response::new(Box::pin(stream::iter(pages(answer).map(Ok)))))
+    }
+}
+
+async fn write(series: &Engine, samples: Option<Samples>) -> Result<Written, SeriesError> {
+    match samples {
+        Some(Samples::RemoteWriteV1(body)) => series.remote_write_v1(&body).await,
+        Some(Samples::RemoteWriteV2(body)) => series.remote_write_v2(&body).await,
+        None => Err(SeriesError::Invalid {
+            what: "samples",
+            reason: "there are none: send remote_write_v1 or remote_write_v2".to_owned(),
+        }),
+    }
+}
+
+fn written(number: u64, outcome: Result<Written, SeriesError>) -> v1::WriteResponse {
+    let error = outcome.as_ref().err().map(|error| v1::Error {
+        code: error.code().to_owned(),
+        message: egret_base::error::chain(error),
+        retryable: error.retryable(),
+    });
+    let written = outcome.unwrap_or_default();
+    v1::WriteResponse {
+        number,
+        written: written.samples,
+        late: written.late,
+        rejected: written.rejected.samples,
+        reasons: written.rejected.reasons,
+        error,
+    }
+}
+
+fn one(labels: &Labels, samples: impl Iterator<Item = (i64, f64)>) -> v1::Values {
+    let (times_ms, values) = samples.unzip();
+    let label = |(name, value): (&str, &str)| v1::Label {
+        name: name.to_owned(),
+        value: value.to_owned(),
+    };
+    v1::Values {
+        labels: labels.iter().map(label).collect(),
+        times_ms,
+        values,
+    }
+}
+
+/// An answer as messages: at least one, which says what is noteworthy.
+fn pages(answer: Answer) -> impl Iterator<Item = v1::QueryResponse> {
+    let mut first = v1::QueryResponse {
+        warnings: answer.warnings,
+        infos: answer.infos,
+        ..v1::QueryResponse::default()
+    };
+    let series: Box<dyn Iterator<Item = v1::Values> + Send> = match answer.result {
+        QueryResult::Scalar(time_ms, value) => {
+            let sample = std::iter::once((time_ms, value));
+            Box::new(std::iter::once(one(&Labels::default(), sample)))
+        }
+        QueryResult::Text(_, text) => {
+            first.text = text;
+            Box::new(std::iter::empty())
+        }
+        QueryResult::Vector(samples) => Box::new(samples.into_iter().filter_map(|sample| {
+            let SampleValue::Float(value) = sample.value else {
+                return None;
+            };
+            Some(one(&sample.labels, std::iter::once((sample.time, value))))
+        })),
+        QueryResult::Matrix(all) => Box::new(
+            all.into_iter()
+                .map(|points| one(&points.labels, points.floats.into_iter())),
+        ),
+    };
+    let (mut series, mut next) = (series.peekable(), Some(first));
+    std::iter::from_fn(move || {
+        let mut page = match next.take() {
+            Some(first) => first,
+            None => {
+                series.peek()?;
+                v1::QueryResponse::default()
+            }
+        };
+        let mut samples = 0;
+        while samples < ANSWER_SAMPLES
+            && let Some(one) = series.next()
+        {
+            samples += 1 + one.values.len();
+            page.series.push(one);
+        }
+        Some(page)
+    })
+}

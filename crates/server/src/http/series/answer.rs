@@ -1,0 +1,194 @@
+//! The answer to a query as it goes out: written series by series while it is sent, so that a large one is never in
+//! memory twice.
+
+use std::convert::Infallible;
+use std::vec::IntoIter;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use egret_series::core::promql::{Answer, QueryResult, Sample, SampleValue, SeriesPoints};
+use futures_util::stream;
+use http::header;
+
+use super::json::{
+    append_end, append_histogram_point, append_labels, append_list, append_point, append_text,
+    append_time,
+};
+
+/// So many bytes are sent together, and what of a series is beyond them.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// What is said of an answer of which the caller wanted only a part.
+pub(super) const TRUNCATED: &str = "results truncated due to limit";
+
+/// Series that are not written yet.
+enum Rows {
+    Vector(IntoIter<Sample>),
+    Matrix(IntoIter<SeriesPoints>),
+    /// What is no series was written with the head.
+    None,
+}
+
+/// An answer that is being written.
+struct Written {
+    rows: Rows,
+    has_row: bool,
+    /// What comes next.
+    next: Vec<u8>,
+    /// What comes last; `None` once it was written.
+    end: Option<Vec<u8>>,
+}
+
+/// The response that is this answer, of at most `limit` series.
+pub(super) fn respond(answer: Answer, limit: usize) -> Response {
+    let mut written = Written::new(answer, limit);
+    let first = written.next().unwrap_or_default();
+    let body = match written.end {
+        None => Body::from(first),
+        Some(_) => {
+            let all = std::iter::once(first).chain(written);
+            Body::from_stream(stream::iter(all.map(Ok::<_, Infallible>)))
+        }
+    };
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+impl Written {
+    fn new(answer: Answer, limit: usize) -> Self {
+        let Answer {
+            result,
+            mut warnings,
+            infos,
+        } = answer;
+        let (kind, brackets) = match &result {
+            QueryResult::Scalar(..) => ("scalar", false),
+            QueryResult::Text(..) => ("string", false),
+            QueryResult::Vector(_) => ("vector", true),
+            QueryResult::Matrix(_) => ("matrix", true),
+        };
+        let mut next = Vec::with_capacity(4 << 10);
+        next.extend_from_slice(b"{\"status\":\"success\",\"data\":{\"resultType\":");
+        append_text(kind, &mut next);
+        next.extend_from_slice(b",\"result\":");
+        let mut is_truncated = false;
+        let rows = match result {
+            QueryResult::Scalar(time_ms, value) => {
+                append_point(time_ms, value, &mut next);
+                Rows::None
+            }
+            QueryResult::Text(time_ms, text) => {
+                next.push(b'[');
+                append_time(time_ms, &mut next);
+                next.push(b',');
+                append_text(&text, &mut next);
+                next.push(b']');
+                Rows::None
+            }
+            QueryResult::Vector(samples) => Rows::Vector(first(samples, limit, &mut is_truncated)),
+            QueryResult::Matrix(series) => Rows::Matrix(first(series, limit, &mut is_truncated)),
+        };
+        if is_truncated {
+            warnings.push(TRUNCATED.to_owned());
+        }
+        let mut end = Vec::new();
+        if brackets {
+            next.push(b'[');
+            end.push(b']');
+        }
+        end.push(b'}');
+        append_end(&warnings, &infos, &mut end);
+        Self {
+            rows,
+            has_row: false,
+            next,
+            end: Some(end),
+        }
+    }
+
+    /// Writes the next series; `false` when there is none.
+    fn write_row(&mut self) -> bool {
+        let out = &mut self.next;
+        match &mut self.rows {
+            Rows::Vector(samples) => {
+                let Some(sample) = samples.next() else {
+                    return false;
+                };
+                begin_row(&mut self.has_row, out);
+                append_sample(&sample, out);
+            }
+            Rows::Matrix(series) => {
+                let Some(points) = series.next() else {
+                    return false;
+                };
+                begin_row(&mut self.has_row, out);
+                append_series(&points, out);
+            }
+            Rows::None => return false,
+        }
+        true
+    }
+}
+
+impl Iterator for Written {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let end = self.end.as_ref()?.len();
+        while self.next.len() + end < CHUNK_BYTES {
+            if !self.write_row() {
+                self.next.extend(self.end.take().into_iter().flatten());
+                break;
+            }
+        }
+        Some(std::mem::take(&mut self.next).into())
+    }
+}
+
+fn first<T>(mut all: Vec<T>, limit: usize, is_truncated: &mut bool) -> IntoIter<T> {
+    *is_truncated = all.len() > limit;
+    all.truncate(limit);
+    all.into_iter()
+}
+
+fn begin_row(has_row: &mut bool, out: &mut Vec<u8>) {
+    if std::mem::replace(has_row, true) {
+        out.push(b',');
+    }
+    out.extend_from_slice(b"{\"metric\":");
+}
+
+fn append_sample(sample: &Sample, out: &mut Vec<u8>) {
+    append_labels(&sample.labels, out);
+    match &sample.value {
+        SampleValue::Float(value) => {
+            out.extend_from_slice(b",\"value\":");
+            append_point(sample.time, *value, out);
+        }
+        SampleValue::Histogram(histogram) => {
+            out.extend_from_slice(b",\"histogram\":");
+            append_histogram_point(sample.time, histogram, out);
+        }
+    }
+    out.push(b'}');
+}
+
+fn append_series(series: &SeriesPoints, out: &mut Vec<u8>) {
+    append_labels(&series.labels, out);
+    if !series.floats.is_empty() {
+        out.extend_from_slice(b",\"values\":");
+        append_list(&series.floats, out, |(time_ms, value), out| {
+            append_point(*time_ms, *value, out);
+        });
+    }
+    if !series.histograms.is_empty() {
+        out.extend_from_slice(b",\"histograms\":");
+        append_list(&series.histograms, out, |(time_ms, histogram), out| {
+            append_histogram_point(*time_ms, histogram, out);
+        });
+    }
+    out.push(b'}');
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,60 @@
+//! Errors as Prometheus answers them: `{"status":"error","errorType":"bad_data","error":"…"}`.
+
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::json;
+
+use crate::problem::Problem;
+
+/// The status that says that nobody waits for an answer any more; nginx's, and Prometheus's.
+const CANCELED: u16 = 499;
+
+/// Whether errors of this path are to be Prometheus's.
+pub(crate) fn is_prometheus(path: &str) -> bool {
+    path.starts_with("/prometheus/")
+}
+
+/// Renders a problem as Prometheus would.
+pub(crate) fn render(problem: Problem) -> Response {
+    let (status, error_type) = named(&problem);
+    let body = json!({"status": "error", "errorType": error_type, "error": problem.detail});
+    let mut response = (status, body.to_string()).into_response();
+    let headers = response.headers_mut();
+    let json = HeaderValue::from_static("application/json");
+    headers.insert(header::CONTENT_TYPE, json);
+    if let Some(seconds) = problem.retry_after_seconds {
+        headers.insert(header::RETRY_AFTER, seconds.into());
+    }
+    if status == StatusCode::UNAUTHORIZED {
+        let challenge = HeaderValue::from_static("Bearer realm=\"egret\"");
+        headers.insert(header::WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+/// Status and `errorType`. A query that has no answer has a status of its own at Prometheus.
+fn named(problem: &Problem) -> (StatusCode, &'static str) {
+    let number = match problem.code.as_str() {
+        "query_failed" | "query_over_budget" => 422,
+        "query_timed_out" | "request_timed_out" => 503,
+        "query_canceled" => CANCELED,
+        _ => problem.status,
+    };
+    let error_type = match number {
+        401 => "unauthorized",
+        403 => "forbidden",
+        404 => "not_found",
+        406 => "not_acceptable",
+        422 => "execution",
+        CANCELED => "canceled",
+        503 if problem.status == 504 => "timeout",
+        429 | 503 => "unavailable",
+        500.. => "internal",
+        _ => "bad_data",
+    };
+    let status = StatusCode::from_u16(number).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, error_type)
+}
+
+#[cfg(test)]
+mod tests;

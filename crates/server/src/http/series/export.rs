@@ -1,0 +1,176 @@
+//! Samples as they are, in a file of some form, written while they are sent: the whole is never in memory.
+
+use std::ops::ControlFlow;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use egret_series::core::promql::Columns;
+use egret_series::model::{Labels, METRIC_NAME, TimeMs, is_stale};
+use egret_series::wire::exposition::{TextFormat, append_sample};
+use egret_series::wire::parquet::ParquetWriter;
+use egret_series::wire::{json_lines, table};
+use egret_series::{SampleVisitor, Scope, Series};
+use futures_util::stream;
+use http::header;
+use tokio::sync::mpsc;
+
+use super::Member;
+use super::parameters::{Parameters, invalid};
+use crate::problem::Problem;
+
+/// So many bytes are sent together.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Chunks that may wait for a client that reads slowly; then reading samples waits as well.
+const CHUNKS_WAITING: usize = 4;
+
+/// How samples are written, and what is not sent yet.
+enum Format {
+    Prometheus(String),
+    JsonLines(String),
+    /// With these labels.
+    Csv(Vec<String>, String),
+    Parquet(Box<ParquetWriter>),
+}
+
+impl Format {
+    fn append(&mut self, labels: &Labels, columns: &Columns) {
+        if let Self::JsonLines(text) = self {
+            if !columns.times.is_empty() {
+                json_lines::append_line(labels, &columns.times, &columns.values, text);
+            }
+            return;
+        }
+        let samples = columns
+            .times
+            .iter()
+            .copied()
+            .zip(columns.values.iter().copied());
+        // None of the others has a way to say that a series has ended.
+        let samples = samples.filter(|(_, value)| !is_stale(*value));
+        match self {
+            Self::Parquet(writer) => writer.add(labels, samples),
+            Self::Csv(head, text) => samples.for_each(|(time_ms, value)| {
+                table::append_row(head, labels, time_ms, value, text);
+            }),
+            Self::Prometheus(text) | Self::JsonLines(text) => {
+                samples.for_each(|(time_ms, value)| {
+                    let format = TextFormat::Prometheus;
+                    append_sample(labels.iter(), value, Some(time_ms), format, text);
+                })
+            }
+        }
+    }
+
+    /// What may be sent, when it is enough.
+    fn chunk(&mut self) -> Option<Bytes> {
+        match self {
+            Self::Prometheus(text) | Self::JsonLines(text) | Self::Csv(_, text) => {
+                (text.len() >= CHUNK_BYTES).then(|| std::mem::take(text).into())
+            }
+            Self::Parquet(writer) => (writer.len() >= CHUNK_BYTES).then(|| writer.take().into()),
+        }
+    }
+
+    /// What is left at the end.
+    fn finish(self) -> Bytes {
+        match self {
+            Self::Prometheus(text) | Self::JsonLines(text) | Self::Csv(_, text) => text.into(),
+            Self::Parquet(writer) => writer.finish().into(),
+        }
+    }
+
+    fn content_type(&self) -> &'static str {
+        match self {
+            Self::Prometheus(_) => "text/plain; version=0.0.4; charset=utf-8",
+            Self::JsonLines(_) => "application/x-ndjson",
+            Self::Csv(..) => "text/csv; charset=utf-8",
+            Self::Parquet(_) => "application/vnd.apache.parquet",
+        }
+    }
+}
+
+/// Export samples
+///
+/// As JSON with a series a line, which loses nothing; as CSV; in Prometheus's text format; or as a table of
+/// Apache Parquet. `POST /v1/series/import` reads all but the last. An answer that breaks off must not be used.
+#[utoipa::path(get, path = "/v1/series/export", operation_id = "exportSeries", tag = "series",
+    extensions(("x-egret-lasting" = json!(true))), security(("token" = ["series:read"])),
+    params(
+        ("format" = Option<String>, Query, description = "`jsonl` (the default), `csv`, `prometheus` or \
+            `parquet`."),
+        ("match[]" = Option<Vec<String>>, Query, description = "A selector; may be repeated. All series \
+            without."),
+        ("start" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339."),
+        ("end" = Option<String>, Query, description = "Likewise."),
+    ),
+    responses((status = 200, description = "The samples.", body = String, content_type = "text/plain")))]
+pub(super) async fn export(
+    State(series): State<Series>,
+    _: Member,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let scope = Scope {
+        selectors: parameters.selectors()?,
+        start: parameters.time("start")?.unwrap_or(TimeMs::MIN),
+        end: parameters.time("end")?.unwrap_or(TimeMs::MAX),
+    };
+    let format = match parameters.text("format") {
+        "" | "jsonl" => Format::JsonLines(String::new()),
+        "prometheus" => Format::Prometheus(String::new()),
+        "parquet" => Format::Parquet(Box::default()),
+        "csv" => {
+            let (mut labels, _) = series.label_names(scope.clone(), usize::MAX).await?;
+            labels.retain(|name| name != METRIC_NAME);
+            let mut head = String::new();
+            table::append_head(&labels, &mut head);
+            Format::Csv(labels, head)
+        }
+        other => {
+            let why =
+                format_args!("{other:?} is none of jsonl, csv, prometheus, parquet").to_string();
+            return Err(invalid("format", why).into());
+        }
+    };
+    let kind = format.content_type();
+    let (chunks, mut written) = mpsc::channel(CHUNKS_WAITING);
+    let writer = Writer {
+        format,
+        chunks: chunks.clone(),
+    };
+    tokio::spawn(async move {
+        // Whoever exports may have gone away.
+        let _ = match series.visit_samples(scope, writer).await {
+            Ok(writer) => chunks.send(Ok(writer.format.finish())).await,
+            // The answer has begun: breaking it off is all that is left.
+            Err(error) => chunks.send(Err(std::io::Error::other(error))).await,
+        };
+    });
+    let body = Body::from_stream(stream::poll_fn(move |context| written.poll_recv(context)));
+    Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
+}
+
+type Chunks = mpsc::Sender<Result<Bytes, std::io::Error>>;
+
+/// Writes samples and sends them.
+struct Writer {
+    format: Format,
+    chunks: Chunks,
+}
+
+impl SampleVisitor for Writer {
+    fn visit(&mut self, labels: &Labels, columns: &Columns) -> ControlFlow<()> {
+        self.format.append(labels, columns);
+        let sent = match self.format.chunk() {
+            Some(chunk) => self.chunks.blocking_send(Ok(chunk)),
+            None => return ControlFlow::Continue(()),
+        };
+        match sent {
+            Ok(()) => ControlFlow::Continue(()),
+            // The client has left.
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Influx's line protocol, at the paths that its own clients and Telegraf use below `/v1/series/influx`.
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use egret_series::wire::influx::Precision;
+use egret_series::{Series, SeriesError};
+use http::StatusCode;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Member;
+use super::body::read_whole;
+use crate::error::RequestError;
+use crate::extract::Query;
+use crate::problem::Problem;
+
+/// What a writer says of its lines. What else Influx's clients say has no meaning here.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Written {
+    /// What times count: `ns` (the default), `us`, `ms`, `s`, `m` or `h`.
+    #[serde(default)]
+    precision: String,
+    /// The database; it becomes the label `db`.
+    #[serde(default)]
+    db: String,
+}
+
+/// Write lines of Influx's protocol
+///
+/// A field becomes the series `measurement_field`, tags its labels. Plain or in gzip. Good lines are kept when others
+/// are refused.
+#[utoipa::path(post, path = "/v1/series/influx", operation_id = "writeInflux", tag = "series",
+    extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:write"])), params(Written),
+    request_body(content = String, content_type = "text/plain", description = "The lines."),
+    responses((status = 204, description = "Everything was written.")))]
+pub(super) async fn write_influx(
+    State(series): State<Series>,
+    _: Member,
+    Query(written): Query<Written>,
+    request: Request,
+) -> Result<Response, Problem> {
+    write(&series, &written, request).await
+}
+
+/// Write lines of Influx's protocol, as its version 1 does
+#[utoipa::path(post, path = "/v1/series/influx/write", operation_id = "writeInfluxV1", tag = "series",
+    extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:write"])), params(Written),
+    request_body(content = String, content_type = "text/plain", description = "The lines."),
+    responses((status = 204, description = "Everything was written.")))]
+pub(super) async fn write_influx_v1(
+    State(series): State<Series>,
+    _: Member,
+    Query(written): Query<Written>,
+    request: Request,
+) -> Result<Response, Problem> {
+    write(&series, &written, request).await
+}
+
+/// Write lines of Influx's protocol, as its version 2 does
+#[utoipa::path(post, path = "/v1/series/influx/api/v2/write", operation_id = "writeInfluxV2", tag = "series",
+    extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:write"])), params(Written),
+    request_body(content = String, content_type = "text/plain", description = "The lines."),
+    responses((status = 204, description = "Everything was written.")))]
+pub(super) async fn write_influx_v2(
+    State(series): State<Series>,
+    _: Member,
+    Query(written): Query<Written>,
+    request: Request,
+) -> Result<Response, Problem> {
+    write(&series, &written, request).await
+}
+
+async fn write(series: &Series, said: &Written, request: Request) -> Result<Response, Problem> {
+    let precision = Precision::from_name(&said.precision);
+    let precision = precision.ok_or_else(|| RequestError::Parameter {
+        place: "query",
+        message: format!(
+            "precision: `{}` is none of ns, us, ms, s, m, h",
+            said.precision
+        ),
+    })?;
+    let body = read_whole(request, series.config()).await?;
+    let labels = [("db", said.db.as_str())];
+    let written = series.write_influx(&body, precision, &labels).await?;
+    match written.rejected.samples {
+        0 => Ok(StatusCode::NO_CONTENT.into_response()),
+        _ => Err(SeriesError::Invalid {
+            what: "lines",
+            reason: format!("{} samples written; {}", written.samples, written.rejected),
+        }
+        .into()),
+    }
+}

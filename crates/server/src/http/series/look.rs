@@ -1,0 +1,227 @@
+//! Which series there are, and what they are called.
+
+use axum::extract::State;
+use axum::response::Response;
+use egret_series::model::TimeMs;
+use egret_series::{Counted, Scope, Series};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::answer::TRUNCATED;
+use super::json::{append_end, append_labels, append_list, append_text};
+use super::parameters::{Parameters, invalid};
+use super::{Member, json};
+use crate::error::RequestError;
+use crate::extract::{Json, Path, Query};
+use crate::problem::Problem;
+
+/// The most entries of a list of what takes how much.
+pub(super) const LISTED_MAX: usize = 10_000;
+
+/// How the name of a label begins that is escaped because the address of a request could not hold it.
+const ESCAPED: &str = "U__";
+
+fn scope(parameters: &Parameters) -> Result<Scope, Problem> {
+    Ok(Scope {
+        selectors: parameters.selectors()?,
+        start: parameters.time("start")?.unwrap_or(TimeMs::MIN),
+        end: parameters.time("end")?.unwrap_or(TimeMs::MAX),
+    })
+}
+
+fn listed<T>((items, more): (Vec<T>, bool), append: impl Fn(T, &mut Vec<u8>)) -> Response {
+    let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
+    append_list(items, &mut body, append);
+    let truncated = [TRUNCATED.to_owned()];
+    append_end(if more { &truncated } else { &[] }, &[], &mut body);
+    json(body)
+}
+
+fn texts(found: (Vec<String>, bool)) -> Response {
+    listed(found, |text, out| append_text(&text, out))
+}
+
+/// List series
+///
+/// Those that one of the selectors takes, with samples in the span of time.
+#[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
+    path = "/prometheus/api/v1/series", operation_id = "listSeries", tag = "series",
+    security(("token" = ["series:read"])),
+    params(
+        ("match[]" = Vec<String>, Query, description = "A selector; may be repeated."),
+        ("start" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339."),
+        ("end" = Option<String>, Query, description = "Likewise."),
+        ("limit" = Option<u64>, Query, description = "Series wanted; 0 for all."),
+    ),
+    responses((status = 200, description = "The labels of each.", content_type = "application/json")))]
+pub(super) async fn series(
+    State(series): State<Series>,
+    _: Member,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let scope = scope(&parameters)?;
+    if scope.selectors.is_empty() {
+        return Err(invalid("match[]", "no match[] parameter provided").into());
+    }
+    let found = series.series(scope, parameters.limit()?).await?;
+    Ok(listed(found, |labels, out| append_labels(&labels, out)))
+}
+
+/// List the names of labels
+#[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
+    path = "/prometheus/api/v1/labels", operation_id = "listLabels", tag = "series",
+    security(("token" = ["series:read"])),
+    params(
+        ("match[]" = Option<Vec<String>>, Query, description = "A selector; may be repeated."),
+        ("start" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339."),
+        ("end" = Option<String>, Query, description = "Likewise."),
+        ("limit" = Option<u64>, Query, description = "Names wanted; 0 for all."),
+    ),
+    responses((status = 200, description = "The names.", content_type = "application/json")))]
+pub(super) async fn labels(
+    State(series): State<Series>,
+    _: Member,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let scope = scope(&parameters)?;
+    Ok(texts(series.label_names(scope, parameters.limit()?).await?))
+}
+
+/// List the values of a label
+#[utoipa::path(get, path = "/prometheus/api/v1/label/{name}/values", operation_id = "listLabelValues",
+    tag = "series", security(("token" = ["series:read"])),
+    params(
+        ("name" = String, Path, description = "The label; with `U__` in front, escaped as Prometheus does."),
+        ("match[]" = Option<Vec<String>>, Query, description = "A selector; may be repeated."),
+        ("start" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339."),
+        ("end" = Option<String>, Query, description = "Likewise."),
+        ("limit" = Option<u64>, Query, description = "Values wanted; 0 for all."),
+    ),
+    responses((status = 200, description = "The values.", content_type = "application/json")))]
+pub(super) async fn label_values(
+    State(series): State<Series>,
+    _: Member,
+    Path(name): Path<String>,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let scope = scope(&parameters)?;
+    let name = unescaped(&name).unwrap_or(name);
+    let found = series
+        .label_values(name, scope, parameters.limit()?)
+        .await?;
+    Ok(texts(found))
+}
+
+/// Undoes Prometheus's escaping of names: `__` is `_`, and `_2e_` the character with that number. `None` when the
+/// name is not escaped.
+fn unescaped(name: &str) -> Option<String> {
+    let mut rest = name.strip_prefix(ESCAPED)?;
+    let mut whole = String::new();
+    while let Some((before, after)) = rest.split_once('_') {
+        whole.push_str(before);
+        let (number, after) = after.split_once('_')?;
+        whole.push(match number {
+            "" => '_',
+            number => char::from_u32(u32::from_str_radix(number, 16).ok()?)?,
+        });
+        rest = after;
+    }
+    whole.push_str(rest);
+    Some(whole)
+}
+
+/// Look up what metrics are
+///
+/// There is nothing yet: what senders say of their metrics is not kept.
+#[utoipa::path(get, path = "/prometheus/api/v1/metadata", operation_id = "listMetadata", tag = "series",
+    security(("token" = ["series:read"])),
+    responses((status = 200, description = "An empty object.", content_type = "application/json")))]
+pub(super) async fn metadata(_: Member) -> Response {
+    json(b"{\"status\":\"success\",\"data\":{}}".to_vec())
+}
+
+/// Something and how many series have it.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Count {
+    /// A metric, a label's name, or `name=value`.
+    #[schema(example = "node_cpu_seconds_total")]
+    name: String,
+    /// How many.
+    #[schema(example = 64)]
+    count: u64,
+}
+
+/// What takes how much. Each list has the largest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct CardinalityReport {
+    /// Series.
+    #[schema(example = 1_218)]
+    series: u64,
+    /// Different `name=value`.
+    #[schema(example = 634)]
+    pairs: u64,
+    /// Different names of labels.
+    #[schema(example = 41)]
+    names: u64,
+    /// Series by metric.
+    series_by_metric: Vec<Count>,
+    /// Different values by label.
+    values_by_name: Vec<Count>,
+    /// Bytes of names and values by label, of all series together.
+    bytes_by_name: Vec<Count>,
+    /// Series by `name=value`.
+    series_by_pair: Vec<Count>,
+}
+
+/// How much of each is wanted.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    /// Entries of each list, at most 10,000.
+    #[serde(default = "ten")]
+    #[param(default = 10, minimum = 1, maximum = 10_000)]
+    top: usize,
+}
+
+fn ten() -> usize {
+    10
+}
+
+/// Explore cardinality
+///
+/// Which metrics, labels and values there are most series of.
+#[utoipa::path(get, path = "/v1/series/cardinality", operation_id = "getCardinality", tag = "series",
+    security(("token" = ["series:read"])), params(Wanted),
+    responses((status = 200, description = "The largest of each kind.", body = CardinalityReport)))]
+pub(super) async fn cardinality(
+    State(series): State<Series>,
+    _: Member,
+    Query(wanted): Query<Wanted>,
+) -> Result<Json<CardinalityReport>, Problem> {
+    if !(1..=LISTED_MAX).contains(&wanted.top) {
+        let message = format!("top: {} is not from 1 to {LISTED_MAX}", wanted.top);
+        return Err(RequestError::Parameter {
+            place: "query",
+            message,
+        }
+        .into());
+    }
+    let found = series.cardinality(wanted.top).await?;
+    let counts = |all: Vec<Counted>| {
+        let count = |Counted { name, count }| Count { name, count };
+        all.into_iter().map(count).collect()
+    };
+    Ok(Json(CardinalityReport {
+        series: found.series,
+        pairs: found.pairs,
+        names: found.names,
+        series_by_metric: counts(found.series_by_metric),
+        values_by_name: counts(found.values_by_name),
+        bytes_by_name: counts(found.bytes_by_name),
+        series_by_pair: counts(found.series_by_pair),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

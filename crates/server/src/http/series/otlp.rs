@@ -1,0 +1,50 @@
+//! OTLP: what OpenTelemetry's collectors and libraries send over HTTP.
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use egret_series::Series;
+use egret_series::wire::otlp::OtlpEncoding;
+use http::{HeaderValue, header};
+
+use super::Member;
+use super::body::read_whole;
+use crate::error::RequestError;
+use crate::problem::Problem;
+
+const PROTOBUF: &str = "application/x-protobuf";
+const JSON: &str = "application/json";
+
+/// Write metrics of OpenTelemetry
+///
+/// OTLP over HTTP: protobuf or JSON, plain or in gzip. Names become those of Prometheus.
+#[utoipa::path(post, path = "/prometheus/api/v1/otlp/v1/metrics", operation_id = "writeOtlp", tag = "series",
+    extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:write"])),
+    request_body(content = Vec<u8>, content_type = "application/x-protobuf",
+        description = "An `ExportMetricsServiceRequest`."),
+    responses((status = 200, description = "An `ExportMetricsServiceResponse`; it counts what was refused.")))]
+pub(super) async fn write_otlp(
+    State(series): State<Series>,
+    _: Member,
+    request: Request,
+) -> Result<Response, Problem> {
+    let named = request.headers().get(header::CONTENT_TYPE);
+    let named = named
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let essence = named.split(';').next().unwrap_or_default().trim();
+    let (encoding, kind) = match essence.to_ascii_lowercase().as_str() {
+        PROTOBUF => (OtlpEncoding::Protobuf, PROTOBUF),
+        JSON => (OtlpEncoding::Json, JSON),
+        _ => {
+            return Err(RequestError::MediaType {
+                found: format!("`{named}`"),
+                expected: "application/x-protobuf or application/json",
+            }
+            .into());
+        }
+    };
+    let body = read_whole(request, series.config()).await?;
+    let answer = series.write_otlp(&body, encoding).await?;
+    let kind = HeaderValue::from_static(kind);
+    Ok(([(header::CONTENT_TYPE, kind)], answer).into_response())
+}

@@ -1,0 +1,143 @@
+//! The parameters of Prometheus's API: those of the address and those of a form, read as Prometheus reads them.
+
+use std::time::Duration;
+
+use axum::extract::{FromRequest, Request};
+use egret_base::Timestamp;
+use egret_series::core::promql::{LabelMatcher, QueryError, duration_ms, parse_selector};
+use egret_series::model::TimeMs;
+use http::header;
+
+use crate::extract::read_body;
+use crate::problem::Problem;
+
+/// The times that stand for the first and the last there are.
+const ENDS_OF_TIME: [(&str, TimeMs); 2] = [
+    ("-292273086-05-16T16:47:06Z", TimeMs::MIN),
+    ("292277025-08-18T07:12:54.999999999Z", TimeMs::MAX),
+];
+
+/// The largest number of seconds that is a time or a duration.
+const SECONDS_MAX: f64 = 9.2e15;
+
+/// Names and values. What is in the form comes before what is in the address.
+pub(super) struct Parameters(Vec<(String, String)>);
+
+impl<S: Send + Sync> FromRequest<S> for Parameters {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let content_type = request.headers().get(header::CONTENT_TYPE);
+        let has_form = content_type.is_some_and(|value| {
+            let form = b"application/x-www-form-urlencoded";
+            let value = value.as_bytes();
+            value.len() >= form.len() && value[..form.len()].eq_ignore_ascii_case(form)
+        });
+        let mut pairs = Vec::new();
+        if has_form {
+            let body = read_body(request).await?;
+            pairs.extend(form_urlencoded::parse(&body).into_owned());
+        }
+        pairs.extend(form_urlencoded::parse(query.as_bytes()).into_owned());
+        Ok(Self(pairs))
+    }
+}
+
+/// A parameter cannot be used.
+pub(super) fn invalid(name: &str, why: impl std::fmt::Display) -> QueryError {
+    let message = format!("invalid parameter {name:?}: {why}");
+    QueryError::Invalid { message }
+}
+
+impl Parameters {
+    /// The value of a parameter; empty when it is missing.
+    pub(super) fn text(&self, name: &str) -> &str {
+        self.all(name).next().unwrap_or_default()
+    }
+
+    /// All values of a parameter that may be repeated.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        let named = self.0.iter().filter(move |(key, _)| key == name);
+        named.map(|(_, value)| value.as_str())
+    }
+
+    /// A time: seconds since 1970, or RFC 3339; `None` when it is missing.
+    pub(super) fn time(&self, name: &str) -> Result<Option<TimeMs>, QueryError> {
+        match self.text(name) {
+            "" => Ok(None),
+            _ => self.required_time(name).map(Some),
+        }
+    }
+
+    /// A time that may not be missing.
+    pub(super) fn required_time(&self, name: &str) -> Result<TimeMs, QueryError> {
+        let text = self.text(name);
+        read_time(text).ok_or_else(|| {
+            invalid(
+                name,
+                format_args!("cannot parse {text:?} to a valid timestamp"),
+            )
+        })
+    }
+
+    /// A duration in milliseconds: a number of seconds, or one with units such as `5m`; `None` when it is missing.
+    pub(super) fn duration_ms(&self, name: &str) -> Result<Option<i64>, QueryError> {
+        match self.text(name) {
+            "" => Ok(None),
+            text => read_duration(text).map(Some).ok_or_else(|| {
+                invalid(
+                    name,
+                    format_args!("cannot parse {text:?} to a valid duration"),
+                )
+            }),
+        }
+    }
+
+    /// A duration that is not negative.
+    pub(super) fn span(&self, name: &str) -> Result<Option<Duration>, QueryError> {
+        let Some(ms) = self.duration_ms(name)? else {
+            return Ok(None);
+        };
+        let ms = u64::try_from(ms).map_err(|_| invalid(name, "it is negative"))?;
+        Ok(Some(Duration::from_millis(ms)))
+    }
+
+    /// How many results are wanted at most; all of them when nobody said, or said 0.
+    pub(super) fn limit(&self) -> Result<usize, QueryError> {
+        match self.text("limit") {
+            "" | "0" => Ok(usize::MAX),
+            text => text
+                .parse()
+                .map_err(|_| invalid("limit", format_args!("{text:?} is no number of results"))),
+        }
+    }
+
+    /// The selectors of `match[]`.
+    pub(super) fn selectors(&self) -> Result<Vec<Vec<LabelMatcher>>, QueryError> {
+        let parse = |text| parse_selector(text).map_err(|error| invalid("match[]", error));
+        self.all("match[]").map(parse).collect()
+    }
+}
+
+fn read_time(text: &str) -> Option<TimeMs> {
+    let end = ENDS_OF_TIME.iter().find(|(name, _)| *name == text);
+    if let Some((_, time_ms)) = end {
+        return Some(*time_ms);
+    }
+    if let Ok(seconds) = text.parse::<f64>() {
+        return (seconds.abs() < SECONDS_MAX).then(|| (seconds * 1_000.0).round() as TimeMs);
+    }
+    let time: Timestamp = text.parse().ok()?;
+    Some(time.as_micros().div_euclid(1_000))
+}
+
+fn read_duration(text: &str) -> Option<i64> {
+    match text.parse::<f64>() {
+        Ok(seconds) => (seconds.abs() < SECONDS_MAX).then(|| (seconds * 1_000.0).round() as i64),
+        Err(_) => duration_ms(text),
+    }
+}
+
+#[cfg(test)]
+mod tests;

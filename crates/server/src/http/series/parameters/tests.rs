@@ -1,0 +1,69 @@
+//! Times and durations in all their ways.
+
+use super::{Parameters, read_duration, read_time};
+
+#[test]
+fn times() {
+    for (text, expected) in [
+        ("0", Some(0)),
+        ("1435781430.781", Some(1_435_781_430_781)),
+        ("1435781430.7815", Some(1_435_781_430_782)),
+        ("-1.5", Some(-1_500)),
+        ("1e3", Some(1_000_000)),
+        ("2015-07-01T20:10:51.781Z", Some(1_435_781_451_781)),
+        ("2015-07-01T22:10:51.781+02:00", Some(1_435_781_451_781)),
+        ("-292273086-05-16T16:47:06Z", Some(i64::MIN)),
+        ("292277025-08-18T07:12:54.999999999Z", Some(i64::MAX)),
+        ("", None),
+        ("nan", None),
+        ("inf", None),
+        ("1e16", None),
+        ("yesterday", None),
+    ] {
+        assert_eq!(read_time(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn durations() {
+    for (text, expected) in [
+        ("15", Some(15_000)),
+        ("0.5", Some(500)),
+        ("5m", Some(300_000)),
+        ("1h30m", Some(5_400_000)),
+        ("-1", Some(-1_000)),
+        ("5 m", None),
+        ("nan", None),
+        ("1e300", None),
+    ] {
+        assert_eq!(read_duration(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_parameter_that_cannot_be_used_is_named() {
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    let parameters = Parameters(vec![
+        pair("start", "x"),
+        pair("limit", "-1"),
+        pair("timeout", "-5s"),
+        pair("match[]", "up{"),
+    ]);
+    let said = [
+        parameters.time("start").unwrap_err().to_string(),
+        parameters.required_time("end").unwrap_err().to_string(),
+        parameters.limit().unwrap_err().to_string(),
+        parameters.span("timeout").unwrap_err().to_string(),
+    ];
+    expect_test::expect![[r#"
+        invalid parameter "start": cannot parse "x" to a valid timestamp
+        invalid parameter "end": cannot parse "" to a valid timestamp
+        invalid parameter "limit": "-1" is no number of results
+        invalid parameter "timeout": it is negative"#]]
+    .assert_eq(&said.join("\n"));
+    let error = parameters.selectors().unwrap_err().to_string();
+    assert!(
+        error.starts_with("invalid parameter \"match[]\": "),
+        "{error}"
+    );
+}

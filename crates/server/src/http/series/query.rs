@@ -1,0 +1,139 @@
+//! Queries.
+
+use axum::extract::State;
+use axum::response::Response;
+use egret_series::core::promql::{Query, QueryError};
+use egret_series::{QueryOptions, Series, SeriesError, When};
+
+use super::json::{append_end, append_text};
+use super::parameters::{Parameters, invalid};
+use super::{Member, answer, json};
+use crate::problem::Problem;
+
+/// Evaluate a query at one time
+///
+/// `query` is PromQL. `time` is when (now), `timeout` how long it may take, `limit` how many series are wanted, and
+/// `lookback_delta` how old a sample may be. They may be sent as a form.
+#[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
+    path = "/prometheus/api/v1/query", operation_id = "queryInstant", tag = "series",
+    security(("token" = ["series:read"])),
+    params(
+        ("query" = String, Query, description = "PromQL."),
+        ("time" = Option<String>, Query, description = "Seconds since 1970, or RFC 3339."),
+        ("timeout" = Option<String>, Query, description = "Seconds, or a duration such as `30s`."),
+        ("limit" = Option<u64>, Query, description = "Series wanted; 0 for all."),
+        ("lookback_delta" = Option<String>, Query, description = "Seconds, or a duration."),
+    ),
+    responses((status = 200, description = "The answer, as Prometheus gives it.",
+        content_type = "application/json")))]
+pub(super) async fn query(
+    State(series): State<Series>,
+    _: Member,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let at = parameters.time("time")?;
+    let when = When::At(at.unwrap_or_else(|| series.now_ms()));
+    evaluate(&series, &parameters, when).await
+}
+
+/// Evaluate a query over a range of time
+///
+/// As `query`, at `start` and every `step` after it until `end`; at most 11,000 steps.
+#[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
+    path = "/prometheus/api/v1/query_range", operation_id = "queryRange",
+    tag = "series", security(("token" = ["series:read"])),
+    params(
+        ("query" = String, Query, description = "PromQL."),
+        ("start" = String, Query, description = "Seconds since 1970, or RFC 3339."),
+        ("end" = String, Query, description = "Likewise."),
+        ("step" = String, Query, description = "Seconds, or a duration such as `5m`."),
+        ("timeout" = Option<String>, Query, description = "Seconds, or a duration."),
+        ("limit" = Option<u64>, Query, description = "Series wanted; 0 for all."),
+        ("lookback_delta" = Option<String>, Query, description = "Seconds, or a duration."),
+    ),
+    responses((status = 200, description = "The answer, as Prometheus gives it.",
+        content_type = "application/json")))]
+pub(super) async fn query_range(
+    State(series): State<Series>,
+    _: Member,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let start = parameters.required_time("start")?;
+    let end = parameters.required_time("end")?;
+    let step_ms = parameters.duration_ms("step")?;
+    let step_ms =
+        step_ms.ok_or_else(|| invalid("step", "cannot parse \"\" to a valid duration"))?;
+    let when = When::Range {
+        start,
+        end,
+        step_ms,
+    };
+    evaluate(&series, &parameters, when).await
+}
+
+async fn evaluate(
+    series: &Series,
+    parameters: &Parameters,
+    when: When,
+) -> Result<Response, Problem> {
+    let options = QueryOptions {
+        timeout: parameters.span("timeout")?,
+        lookback: parameters.span("lookback_delta")?,
+    };
+    let limit = parameters.limit()?;
+    let answered = series.query(parameters.text("query"), when, options).await;
+    Ok(answer::respond(answered.map_err(said)?, limit))
+}
+
+/// What is wrong with the text is wrong with the parameter `query`.
+fn said(error: SeriesError) -> SeriesError {
+    match error {
+        SeriesError::Query(QueryError::Parse { message }) => {
+            let message = invalid("query", message).to_string();
+            QueryError::Parse { message }.into()
+        }
+        error => error,
+    }
+}
+
+/// Lay a query out for people
+#[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
+    path = "/prometheus/api/v1/format_query", operation_id = "formatQuery",
+    tag = "series", security(("token" = ["series:read"])),
+    params(("query" = String, Query, description = "PromQL.")),
+    responses((status = 200, description = "The query.", content_type = "application/json")))]
+pub(super) async fn format_query(_: Member, parameters: Parameters) -> Result<Response, Problem> {
+    let query = Query::parse(parameters.text("query")).map_err(|error| said(error.into()))?;
+    let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
+    append_text(&query.format(), &mut body);
+    append_end(&[], &[], &mut body);
+    Ok(json(body))
+}
+
+/// Parse a query
+///
+/// The tree of its parts, as Prometheus gives it.
+#[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
+    path = "/prometheus/api/v1/parse_query", operation_id = "parseQuery",
+    tag = "series", security(("token" = ["series:read"])),
+    params(("query" = String, Query, description = "PromQL.")),
+    responses((status = 200, description = "The tree.", content_type = "application/json")))]
+pub(super) async fn parse_query(_: Member, parameters: Parameters) -> Result<Response, Problem> {
+    let query = Query::parse(parameters.text("query")).map_err(|error| said(error.into()))?;
+    let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
+    body.extend_from_slice(query.tree().to_string().as_bytes());
+    append_end(&[], &[], &mut body);
+    Ok(json(body))
+}
+
+/// List exemplars
+///
+/// There are none: they are read, checked, and not kept.
+#[utoipa::path(method(get, post), extensions(("x-egret-form" = json!(true))),
+    path = "/prometheus/api/v1/query_exemplars", operation_id = "queryExemplars",
+    tag = "series", security(("token" = ["series:read"])),
+    params(("query" = String, Query, description = "PromQL.")),
+    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
+pub(super) async fn query_exemplars(_: Member) -> Response {
+    json(b"{\"status\":\"success\",\"data\":[]}".to_vec())
+}

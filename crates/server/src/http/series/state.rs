@@ -1,0 +1,221 @@
+//! How the engine is, in Prometheus's words; and what Prometheus has that Egret has none of yet: lists that are empty.
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use egret_base::lifecycle::{Readiness, Service};
+use egret_base::settings::Span;
+use egret_series::{Counted, Series};
+use http::{StatusCode, header};
+use serde_json::{Value, json};
+
+use super::look::LISTED_MAX;
+use super::parameters::{Parameters, invalid};
+use super::{Door, Member};
+use crate::problem::Problem;
+
+/// The version of Prometheus whose API this is: clients choose by it what to ask for.
+const API_VERSION: &str = "3.5.0";
+
+/// Entries of each list of `status/tsdb`.
+const LISTED: usize = 10;
+
+fn success(data: &Value) -> Response {
+    super::json(
+        json!({"status": "success", "data": data})
+            .to_string()
+            .into_bytes(),
+    )
+}
+
+/// List rules
+///
+/// There are none yet.
+#[utoipa::path(get, path = "/prometheus/api/v1/rules", operation_id = "listRules", tag = "series",
+    security(("token" = ["series:read"])),
+    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
+pub(super) async fn rules(_: Member) -> Response {
+    success(&json!({"groups": []}))
+}
+
+/// List alerts
+///
+/// There are none yet.
+#[utoipa::path(get, path = "/prometheus/api/v1/alerts", operation_id = "listAlerts", tag = "series",
+    security(("token" = ["series:read"])),
+    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
+pub(super) async fn alerts(_: Member) -> Response {
+    success(&json!({"alerts": []}))
+}
+
+/// List the targets that are scraped
+///
+/// There are none: samples are sent to Egret.
+#[utoipa::path(get, path = "/prometheus/api/v1/targets", operation_id = "listTargets", tag = "series",
+    security(("token" = ["series:read"])),
+    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
+pub(super) async fn targets(_: Member) -> Response {
+    let none = json!({"activeTargets": [], "droppedTargets": [], "droppedTargetCounts": {}});
+    success(&none)
+}
+
+/// List the Alertmanagers that alerts are sent to
+///
+/// There are none.
+#[utoipa::path(get, path = "/prometheus/api/v1/alertmanagers", operation_id = "listAlertmanagers",
+    tag = "series", security(("token" = ["series:read"])),
+    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
+pub(super) async fn alertmanagers(_: Member) -> Response {
+    success(&json!({"activeAlertmanagers": [], "droppedAlertmanagers": []}))
+}
+
+/// What answers here
+///
+/// `version` is that of the Prometheus whose API this is, `egret` the program's own.
+#[utoipa::path(get, path = "/prometheus/api/v1/status/buildinfo", operation_id = "getBuildInfo", tag = "series",
+    security(("token" = ["series:read"])),
+    responses((status = 200, description = "The versions.", content_type = "application/json")))]
+pub(super) async fn buildinfo(State(door): State<Door>, _: Member) -> Response {
+    let build = door.0.build;
+    success(&json!({
+        "version": API_VERSION,
+        "revision": build.commit,
+        "branch": "",
+        "buildUser": "",
+        "buildDate": "",
+        "goVersion": "",
+        "application": "Egret",
+        "egret": build.version,
+    }))
+}
+
+/// How long it has run, and what it keeps
+#[utoipa::path(get, path = "/prometheus/api/v1/status/runtimeinfo", operation_id = "getRuntimeInfo",
+    tag = "series", security(("token" = ["series:read"])),
+    responses((status = 200, description = "The start, the time and the retention.",
+        content_type = "application/json")))]
+pub(super) async fn runtimeinfo(State(door): State<Door>, _: Member) -> Result<Response, Problem> {
+    let parts = &door.0;
+    let summary = parts.series.summary()?;
+    let now = egret_base::Timestamp::from_micros(parts.series.now_ms() * 1_000);
+    Ok(success(&json!({
+        "startTime": parts.started_at,
+        "serverTime": now,
+        "reloadConfigSuccess": true,
+        "lastConfigTime": parts.started_at,
+        "corruptionCount": 0,
+        "timeSeriesCount": summary.series,
+        "storageRetention": retention(parts.series.config().retention),
+    })))
+}
+
+fn retention(span: Span) -> String {
+    match span.0 {
+        0 => "for ever".to_owned(),
+        ms => duration(ms),
+    }
+}
+
+/// A duration as PromQL writes it: by the largest unit that it is whole in.
+fn duration(ms: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1_000, "s"),
+    ];
+    let whole = UNITS.iter().find(|(unit, _)| ms > 0 && ms % unit == 0);
+    let (unit, name) = whole.copied().unwrap_or((1, "ms"));
+    format!("{}{name}", ms / unit)
+}
+
+/// The settings by which queries are answered
+///
+/// Under the names that Prometheus's flags have.
+#[utoipa::path(get, path = "/prometheus/api/v1/status/flags", operation_id = "getFlags", tag = "series",
+    security(("token" = ["series:read"])),
+    responses((status = 200, description = "Name and value of each.", content_type = "application/json")))]
+pub(super) async fn flags(State(series): State<Series>, _: Member) -> Response {
+    let config = series.config();
+    success(&json!({
+        "query.lookback-delta": duration(config.lookback.0),
+        "query.max-concurrency": config.queries_max.to_string(),
+        "query.max-samples": config.query_samples_max.to_string(),
+        "query.timeout": duration(config.query_timeout.0),
+        "storage.tsdb.retention.time": retention(config.retention),
+    }))
+}
+
+/// The configuration file
+///
+/// It is empty: what Prometheus would configure there, targets and rules, there is none of.
+#[utoipa::path(get, path = "/prometheus/api/v1/status/config", operation_id = "getConfig", tag = "series",
+    security(("token" = ["series:read"])),
+    responses((status = 200, description = "An empty text.", content_type = "application/json")))]
+pub(super) async fn config(_: Member) -> Response {
+    success(&json!({"yaml": ""}))
+}
+
+/// What takes how much
+///
+/// The largest of each kind; `limit` says how many.
+#[utoipa::path(get, path = "/prometheus/api/v1/status/tsdb", operation_id = "getTsdb", tag = "series",
+    security(("token" = ["series:read"])),
+    params(("limit" = Option<u64>, Query, description = "Entries of each list; 10 unless said.")),
+    responses((status = 200, description = "Series by metric, label and value.",
+        content_type = "application/json")))]
+pub(super) async fn tsdb(
+    State(series): State<Series>,
+    _: Member,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let limit = match parameters.limit()? {
+        usize::MAX => LISTED,
+        limit if limit > LISTED_MAX => {
+            return Err(invalid("limit", format_args!("it is more than {LISTED_MAX}")).into());
+        }
+        limit => limit,
+    };
+    let found = series.cardinality(limit).await?;
+    let listed = |all: &[Counted]| -> Vec<Value> {
+        let entry = |one: &Counted| json!({"name": one.name, "value": one.count});
+        all.iter().map(entry).collect()
+    };
+    Ok(success(&json!({
+        "headStats": {"numSeries": found.series, "numLabelPairs": found.pairs},
+        "seriesCountByMetricName": listed(&found.series_by_metric),
+        "labelValueCountByLabelName": listed(&found.values_by_name),
+        "memoryInBytesByLabelName": listed(&found.bytes_by_name),
+        "seriesCountByLabelValuePair": listed(&found.series_by_pair),
+    })))
+}
+
+/// Whether the process is alive
+///
+/// Takes no token.
+#[utoipa::path(get, path = "/prometheus/-/healthy", operation_id = "getSeriesHealth", tag = "series", security(()),
+    responses((status = 200, description = "It is.", content_type = "text/plain")))]
+pub(super) async fn healthy() -> &'static str {
+    "Egret is healthy.\n"
+}
+
+/// Whether samples and queries are taken
+///
+/// Takes no token.
+#[utoipa::path(get, path = "/prometheus/-/ready", operation_id = "getSeriesReadiness", tag = "series",
+    security(()),
+    responses(
+        (status = 200, description = "They are.", content_type = "text/plain"),
+        (status = 503, description = "They are not.", body = Problem, content_type = "application/json"),
+    ))]
+pub(super) async fn ready(State(series): State<Series>) -> Response {
+    match series.ready() {
+        Readiness::Ready => {
+            let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+            (kind, "Egret is ready.\n").into_response()
+        }
+        Readiness::NotReady(reason) => {
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            Problem::new(status, "series_stopping", reason, true).into_response()
+        }
+    }
+}
