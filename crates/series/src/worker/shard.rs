@@ -189,7 +189,7 @@ impl Core {
         self.newest_ms = self.newest_ms.max(newest_ms);
         let before = record.plus(1);
         match self.marks.back_mut() {
-            Some(mark) if record.0 % MARK_RECORDS != 0 => {
+            Some(mark) if !record.0.is_multiple_of(MARK_RECORDS) => {
                 mark.newest_ms = mark.newest_ms.max(newest_ms);
                 mark.before = before;
             }
