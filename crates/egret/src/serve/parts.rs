@@ -230,8 +230,7 @@ impl Parts {
             .grpc(series_service(series, stopping));
         if let (Some(embedded), Some(proxy)) = (embedded, proxy) {
             let proxied = json!({ "address": self.proxy_address() });
-            server =
-                with_branches(server, embedded, &proxy).status("proxy", fixed_section(proxied));
+            server = with_branches(server, embedded, proxy).status("proxy", fixed_section(proxied));
         }
         if let Some(external) = external {
             server = server.status("postgres", external_section(external));
@@ -263,7 +262,7 @@ pub(super) enum Doors {
 }
 
 /// The doors of what only the embedded server has.
-fn with_branches(server: Builder, embedded: Embedded, proxy: &Arc<Proxy>) -> Builder {
+fn with_branches(server: Builder, embedded: Embedded, proxy: Arc<Proxy>) -> Builder {
     let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
     server
         .route(routes)
