@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 
 use super::system::{Make, System};
 
-/// What is counted of the engine.
-const PREFIX: &str = "egret_series_";
-
-/// How names of sums of seconds end.
-const SUFFIXES: [&str; 2] = ["_seconds_total", "_seconds_sum"];
+/// What counts them, up to the component's name.
+const PREFIX: &str = "egret_series_component_seconds_sum{component=\"";
 
 /// Seconds by component.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,15 +24,8 @@ impl Components {
     fn parse(text: &str) -> Self {
         let lines = text.lines().filter_map(|line| line.strip_prefix(PREFIX));
         let seconds = lines.filter_map(|line| {
-            let (series, value) = line.rsplit_once(' ')?;
-            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-            let name = SUFFIXES
-                .iter()
-                .find_map(|suffix| name.strip_suffix(suffix))?;
-            // Of labels only the values tell components apart.
-            let values = labels.split('"').skip(1).step_by(2);
-            let parts: Vec<&str> = std::iter::once(name).chain(values).collect();
-            Some((parts.join("_"), value.parse().ok()?))
+            let (name, value) = line.split_once("\"} ")?;
+            Some((name.to_owned(), value.parse().ok()?))
         });
         Self(seconds.collect())
     }
