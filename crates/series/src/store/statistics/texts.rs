@@ -55,7 +55,8 @@ fn limited(family: Family, most: fn(&StatisticsLimits) -> u32) -> Family {
 /// What there is to ask a server of this version, with the schema of `pg_stat_statements` where it is installed and
 /// whether it is of the form of version 17.
 pub(super) fn families(version: i32, statements: Option<(String, bool)>) -> Vec<Family> {
-    let mut all = in_every_version();
+    let mut all = of_the_server();
+    all.extend(of_databases());
     let (bgwriter, wal) = match version {
         180_000.. => (bgwriter(), wal()),
         170_000.. => (bgwriter(), wal_before_18()),
@@ -99,16 +100,9 @@ pub(super) fn families(version: i32, statements: Option<(String, bool)>) -> Vec<
     all
 }
 
-/// What all versions have.
-fn in_every_version() -> Vec<Family> {
+/// Of databases and tables, in every version.
+fn of_databases() -> Vec<Family> {
     vec![
-        family("pg", "The server.", server(), ALL),
-        family(
-            "pg_postmaster",
-            "When the server was started.",
-            start(),
-            ALL,
-        ),
         family(
             "pg_stat_database",
             "Statistics of a database.",
@@ -139,6 +133,19 @@ fn in_every_version() -> Vec<Family> {
                 &[],
             ),
             |limits| limits.tables_max,
+        ),
+    ]
+}
+
+/// Of the server as a whole, in every version.
+fn of_the_server() -> Vec<Family> {
+    vec![
+        family("pg", "The server.", server(), ALL),
+        family(
+            "pg_postmaster",
+            "When the server was started.",
+            start(),
+            ALL,
         ),
         family(
             "pg_replication",
