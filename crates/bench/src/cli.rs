@@ -6,11 +6,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 mod queue;
+mod series;
 
 use crate::compare::CompareArgs;
 use crate::report::ReportArgs;
 
 pub use queue::{Durability, LogArgs, Peer, QueueArgs, QueueScenario};
+pub use series::{Protocol, SeriesArgs, SeriesPeer, SeriesScenario};
 
 /// Printed at the end of `egret bench --help`.
 pub const EXIT_CODES: &str = "\
@@ -24,6 +26,8 @@ pub enum BenchCommand {
     Branches(BranchesArgs),
     /// Full cycles of the task queue: make a task, hand it out, complete it
     Queue(QueueArgs),
+    /// Metrics: samples in, PromQL out
+    Series(SeriesArgs),
     /// The log under every queue, beside the bare disk
     Log(LogArgs),
     /// Load any PostgreSQL with the transactions of a workload file
@@ -40,6 +44,7 @@ impl BenchCommand {
         match self {
             Self::Branches(args) => args.run.server.as_deref(),
             Self::Queue(args) => args.run.server.as_deref(),
+            Self::Series(args) => args.run.server.as_deref(),
             Self::Sql(args) => args.run.server.as_deref(),
             Self::Log(_) | Self::Compare(_) | Self::Report(_) => None,
         }
@@ -204,6 +209,14 @@ fn duration(text: &str) -> Result<Duration, String> {
     match number * seconds {
         seconds if seconds > 0.0 && seconds <= 86_400.0 => Ok(Duration::from_secs_f64(seconds)),
         _ => Err(format!("`{text}` is not between 1ms and 24h")),
+    }
+}
+
+/// Reads seconds, as a plain number or a duration.
+fn seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(_) => duration(&format!("{text}s")),
+        Err(_) => duration(text),
     }
 }
 

@@ -7,6 +7,8 @@ mod attach;
 pub mod cli;
 pub mod compare;
 pub mod environment;
+mod footprint;
+mod http1;
 pub mod load;
 pub mod postgres;
 pub mod private;
@@ -20,6 +22,7 @@ mod refusal;
 pub mod report;
 pub mod result;
 mod runner;
+mod running;
 #[cfg(test)]
 pub(crate) mod sample;
 pub mod scenario;
@@ -46,6 +49,7 @@ pub use server::Door;
 use cli::BenchCommand;
 use scenarios::branches::Branches;
 use scenarios::queue::Queue;
+use scenarios::series::Series;
 use scenarios::sql::Sql;
 
 /// The git commit that this program was built from, with `+dirty` behind it for a changed tree;
@@ -81,6 +85,11 @@ pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
         }
         BenchCommand::Queue(args) => {
             let scenario = Queue::new(&args)?;
+            runner::run(scenario, &args.run, global).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        BenchCommand::Series(args) => {
+            let scenario = Series::new(&args)?;
             runner::run(scenario, &args.run, global).await?;
             Ok(ExitCode::SUCCESS)
         }

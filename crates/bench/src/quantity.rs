@@ -42,7 +42,7 @@ fn scaled(value: f64, prefixes: &[(f64, &str)]) -> String {
     let (size, name) = prefix.unwrap_or(&(1.0, ""));
     match value / size {
         0.0 => format!("0{name}"),
-        bytes if *name == " B" => format!("{}{name}", grouped(bytes)),
+        bytes if *name == " B" => format!("{}{name}", digits(bytes)),
         number => format!("{}{name}", significant(number)),
     }
 }

@@ -2,4 +2,5 @@
 
 pub mod branches;
 pub mod queue;
+pub mod series;
 pub mod sql;

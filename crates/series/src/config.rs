@@ -26,6 +26,16 @@ egret_base::settings! {
         future_max: Span = Span::secs(600),
         /// Samples older than this are refused, and deleted. 0: they are kept for ever.
         retention: Span = Span::secs(365 * 86_400),
+        /// Series that are kept for another time than `retention`: `{selector} duration`, separated by semicolons. The
+        /// first that takes a series counts. Example: `{job="debug"} 1d; {__name__=~"tmp_.*"} 6h`.
+        keep: String = String::new(),
+        /// Series of which old samples are thinned out: `{selector} after duration every duration`, separated by
+        /// semicolons. The last sample of each interval stays. Example: `{job="node"} after 30d every 5m`.
+        coarsen: String = String::new(),
+        /// Space that blocks may take; over it the oldest are deleted. 0: as much as there is.
+        size_max: Size = Size(0),
+        /// Bytes of samples that merging blocks may read in a second, before compression.
+        merge_rate: Size = Size::mib(64),
         /// Largest request as it comes in.
         request_bytes_max: Size = Size::mib(32),
         /// Largest request after decompression.

@@ -27,7 +27,9 @@ use egret_log::{Directory, Durability, FileLog, Inbox, InboxLimits, LogConfig, S
 
 use crate::api::{Inner, Series, lock};
 use crate::config::SeriesConfig;
+use crate::core::block::plan::Policy;
 use crate::core::index::Index;
+use crate::core::policy::policy;
 use crate::error::SeriesError;
 use crate::store::block::BlockCache;
 use crate::store::catalog::Catalog;
@@ -114,6 +116,7 @@ impl Inner {
     fn begin(self: &Arc<Self>) -> Result<(), SeriesError> {
         durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
         let count = self.shard_count()?;
+        let policy = self.policy()?;
         let catalog = Arc::new(self.open_catalog()?);
         let opened: Result<Vec<(Shard<FileLog>, Kept)>, SeriesError> =
             std::thread::scope(|scope| {
@@ -145,7 +148,7 @@ impl Inner {
         }
         let root = Directory::open(&self.directory).map_err(io("opening", &self.directory))?;
         let (jobs, to_do) = std::sync::mpsc::channel::<Job>();
-        let upkeep = Upkeep::new(self.clone(), catalog.clone(), kept, root);
+        let upkeep = Upkeep::new(self.clone(), catalog.clone(), kept, root, policy);
         let thread = std::thread::Builder::new()
             .name("series-upkeep".to_owned())
             .spawn(move || upkeep.run(to_do))
@@ -154,6 +157,19 @@ impl Inner {
         *lock(&self.jobs) = Some(jobs);
         let is_first = self.catalog.set(catalog).is_ok() && self.shards.set(shared).is_ok();
         is_first.then_some(()).ok_or(SeriesError::Stopping)
+    }
+
+    fn policy(&self) -> Result<Policy, SeriesError> {
+        let config = &self.config;
+        let keep_ms = config.retention.duration().as_millis() as i64;
+        let bytes_max = config.size_max.bytes();
+        policy(
+            &config.keep,
+            &config.coarsen,
+            (keep_ms > 0).then_some(keep_ms),
+            (bytes_max > 0).then_some(bytes_max),
+        )
+        .map_err(|(what, reason)| SeriesError::Invalid { what, reason })
     }
 
     fn open_catalog(&self) -> Result<Catalog<Directory>, SeriesError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::{Arrivals, EXIT_CODES, RunArgs, duration, rate};
+use super::{Arrivals, EXIT_CODES, RunArgs, duration, rate, seconds};
 
 /// `egret bench queue …`
 #[derive(Clone, Debug, Args)]
@@ -159,12 +159,4 @@ pub struct LogArgs {
     /// How it is run.
     #[command(flatten)]
     pub run: RunArgs,
-}
-
-/// Reads seconds, as a plain number or a duration.
-fn seconds(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(_) => duration(&format!("{text}s")),
-        Err(_) => duration(text),
-    }
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::place::Place;
 use crate::series::{series, start};
+use tonic::transport::Channel;
 
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -56,7 +57,8 @@ fn a_stream_is_answered_request_by_request() {
 
 async fn stream_and_ask(place: &Place, token: &str) {
     let address = format!("http://127.0.0.1:{}", place.ports[0]);
-    let mut client = SeriesClient::connect(address).await.unwrap();
+    let channel = Channel::from_shared(address).unwrap().connect().await;
+    let mut client = SeriesClient::new(channel.unwrap());
     let now = now_ms();
     let bodies = [
         body(&[(now - 2_000, 1.0), (now - 1_000, 2.0)]),

@@ -144,6 +144,33 @@ impl Series {
         Ok(())
     }
 
+    /// Gives back the space of samples that were deleted.
+    ///
+    /// # Errors
+    /// [`SeriesError::Block`] and others of writing.
+    pub async fn clean_tombstones(&self) -> Result<(), SeriesError> {
+        self.inner.job(Upkeep::clean).await
+    }
+
+    /// Writes everything to a new directory below `snapshots` in that of the engine, and returns its name. An engine
+    /// that is given a copy of it as its directory begins with all that was acknowledged by now.
+    ///
+    /// # Errors
+    /// [`SeriesError::Io`] and others of writing.
+    pub async fn snapshot(&self) -> Result<String, SeriesError> {
+        let now_ms = self.now_ms();
+        let random = self.inner.entropy.ten();
+        let random: String = random[..4]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let name = format!("{now_ms}-{random}");
+        let to = self.inner.directory.join("snapshots").join(&name);
+        let write = move |upkeep: &mut Upkeep| upkeep.snapshot(&to);
+        self.inner.job(write).await?;
+        Ok(name)
+    }
+
     /// The present time, in milliseconds.
     pub fn now_ms(&self) -> TimeMs {
         self.inner.now_ms()

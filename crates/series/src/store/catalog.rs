@@ -103,6 +103,19 @@ impl<D: Disk> Catalog<D> {
             .clone()
     }
 
+    /// The files of all blocks, with what says what was deleted of them: what a copy needs.
+    pub fn file_names(&self) -> Vec<String> {
+        let snapshot = self.snapshot();
+        let mut all = Vec::new();
+        for block in snapshot.blocks() {
+            all.push(names::block(block.id()));
+            if !block.tombstones().is_empty() {
+                all.push(names::tombstones(block.id()));
+            }
+        }
+        all
+    }
+
     /// What the cache of its blocks has done.
     pub fn cache(&self) -> &BlockCache {
         &self.cache

@@ -238,11 +238,14 @@ async fn enqueue(
         })
         .collect();
     let outcomes = sink.enqueue(&tasks).await;
-    for ((at, notice, occasion), outcome) in due.into_iter().zip(outcomes) {
-        match outcome {
-            Ok(_) => lock(ledger).told(notice, occasion),
-            Err(error) => {
-                tracing::warn!(%error, queue, alert = %notice.labels, "an alert became no task; it is tried again");
+    let mut outcomes = outcomes.into_iter();
+    for (at, notice, occasion) in due {
+        match outcomes.next() {
+            Some(Ok(_)) => lock(ledger).told(notice, occasion),
+            refused => {
+                let error = refused.and_then(Result::err).map(|error| error.message);
+                let alert = &notice.labels;
+                tracing::warn!(error, queue, %alert, "an alert became no task; it is tried again");
                 taken[at] = false;
             }
         }

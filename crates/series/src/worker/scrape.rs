@@ -31,7 +31,7 @@ const LATE_MAX_MS: i64 = 20;
 pub struct ScraperOptions {
     /// Files of jobs: paths, with `*` for any part of a name.
     pub files: Vec<String>,
-    /// Targets of all jobs; over it no job is taken.
+    /// Targets of all jobs; over it nothing changes.
     pub targets_max: usize,
     /// Scrapes under way at a time.
     pub scrapes_at_once: usize,
@@ -65,7 +65,6 @@ pub struct OwnTarget {
 /// Targets that are scraped.
 pub struct Scraper {
     inner: Arc<Inner>,
-    own: Vec<OwnTarget>,
     jobs: tokio::sync::Mutex<Jobs>,
     /// Reads lists of targets again.
     refreshing: Mutex<Option<JoinHandle<()>>>,
@@ -112,10 +111,11 @@ impl Scraper {
     /// Targets of no file yet: [`Scraper::reload`] reads them, and begins.
     pub fn new(
         options: ScraperOptions,
-        own: Vec<OwnTarget>,
+        own: &[OwnTarget],
         clock: Arc<dyn Clock>,
         append: Arc<dyn Append>,
     ) -> Self {
+        let jobs = Jobs::new(own, options.targets_max);
         let inner = Inner {
             permits: Semaphore::new(options.scrapes_at_once.max(1)),
             state: Mutex::default(),
@@ -125,8 +125,7 @@ impl Scraper {
         };
         Self {
             inner: Arc::new(inner),
-            own,
-            jobs: tokio::sync::Mutex::default(),
+            jobs: tokio::sync::Mutex::new(jobs),
             refreshing: Mutex::default(),
         }
     }
@@ -137,7 +136,7 @@ impl Scraper {
     /// [`ReloadError`] with everything that is wrong; then nothing changes.
     pub async fn reload(self: &Arc<Self>) -> Result<(), ReloadError> {
         let mut jobs = self.jobs.lock().await;
-        let found = jobs.read(&self.inner.options.files, &self.own).await?;
+        let found = jobs.read(&self.inner.options.files).await?;
         self.apply(found).await;
         let refresh = jobs.refresh();
         let refreshing = refresh.map(|every| tokio::spawn(refresh_forever(self.clone(), every)));
@@ -161,15 +160,6 @@ impl Scraper {
     async fn apply(&self, found: Found) {
         for problem in &found.problems {
             tracing::warn!(problem, "a target is not scraped");
-        }
-        if found.targets.len() > self.inner.options.targets_max {
-            let (count, most) = (found.targets.len(), self.inner.options.targets_max);
-            tracing::warn!(
-                count,
-                most,
-                "more targets than targets_max: they stay as they were"
-            );
-            return;
         }
         let mut wanted = found.targets;
         let mut ended = Vec::new();

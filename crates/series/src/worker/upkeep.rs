@@ -1,6 +1,8 @@
 //! The thread that keeps the store in shape: builds the index of new series, writes blocks, and does what it is asked
 //! that must not happen at the same time.
 
+use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,12 +15,14 @@ use super::flush::{Flush, Perform};
 use super::shard::{Ask, Shared, Submission};
 use super::ticket::Ticket;
 use crate::api::Inner;
+use crate::core::block::plan::{self, Policy, plan};
 use crate::core::block::window::WINDOWS_MS;
 use crate::core::index::FRESH_MAX;
 use crate::core::record::Deletion;
 use crate::error::SeriesError;
 use crate::model::TimeMs;
-use crate::store::catalog::Catalog;
+use crate::store::block::BlockError;
+use crate::store::catalog::{BlockLimits, Catalog};
 use crate::store::checkpoint::InBlocks;
 
 /// How long the thread sleeps at most.
@@ -26,6 +30,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long after the end of a window its samples are written to a block: some come late.
 const GRACE_MS: TimeMs = 30 * 60_000;
+
+/// How often it is looked whether something is to be done with blocks.
+const TEND_PAUSE: Duration = Duration::from_secs(10);
 
 /// How long to wait after a failure.
 const RETRY_PAUSE: Duration = Duration::from_secs(30);
@@ -49,6 +56,9 @@ pub(crate) struct Upkeep {
     pub shards: Vec<Kept>,
     /// Where everything of the engine is.
     pub root: Directory,
+    policy: Policy,
+    /// When there was last nothing to be done with blocks.
+    tended_at: Option<Instant>,
     /// A deletion may have been begun and not finished: nothing else is done before it is.
     is_deleting: bool,
     /// When work is tried again that failed.
@@ -70,8 +80,11 @@ impl Upkeep {
         catalog: Arc<Catalog<Directory>>,
         shards: Vec<Kept>,
         root: Directory,
+        policy: Policy,
     ) -> Self {
         Self {
+            policy,
+            tended_at: None,
             inner,
             catalog,
             shards,
@@ -110,7 +123,10 @@ impl Upkeep {
             return self.note_failure("deleting samples", &error);
         }
         if let Err(error) = self.flush_due() {
-            self.note_failure("writing blocks", &error);
+            return self.note_failure("writing blocks", &error);
+        }
+        if let Err(error) = self.tend_blocks() {
+            self.note_failure("merging blocks", &error);
         }
     }
 
@@ -132,6 +148,91 @@ impl Upkeep {
             }
         }
         Ok(())
+    }
+
+    /// Does the most urgent of what is to be done with blocks: merging them, deleting what is over.
+    fn tend_blocks(&mut self) -> Result<(), SeriesError> {
+        if self.tended_at.is_some_and(|at| at.elapsed() < TEND_PAUSE) {
+            return Ok(());
+        }
+        let facts = self.catalog.facts(&self.policy)?;
+        let jobs = plan(&facts, &self.policy, self.inner.now_ms());
+        match jobs.first() {
+            // Whoever waits for something gets a turn before the next.
+            Some(job) => self.carry_out(job),
+            None => {
+                self.tended_at = Some(Instant::now());
+                Ok(())
+            }
+        }
+    }
+
+    fn carry_out(&self, job: &plan::Job) -> Result<(), SeriesError> {
+        let rate = self.inner.config.merge_rate.bytes().max(1);
+        let mut step = |bytes: u64| {
+            let pause = Duration::from_secs_f64(bytes as f64 / rate as f64);
+            std::thread::sleep(pause.min(PAUSE));
+            match self.inner.stopping.load(Ordering::Acquire) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        };
+        let limits = BlockLimits::default();
+        match self.catalog.run(job, &self.policy, limits, &mut step) {
+            Ok(made) => {
+                let (why, sources, made) = (job.why, job.sources.len(), made.len());
+                tracing::debug!(?why, sources, made, "blocks were replaced");
+                Ok(())
+            }
+            Err(BlockError::Ended) => Err(SeriesError::Stopping),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Gives back the space of all that was deleted and is still in files.
+    ///
+    /// # Errors
+    /// Those of rewriting blocks.
+    pub fn clean(&mut self) -> Result<(), SeriesError> {
+        let facts = self.catalog.facts(&self.policy)?;
+        let with_tombstones = facts.iter().filter(|block| block.has_tombstones);
+        for block in with_tombstones.filter(|block| !block.is_damaged) {
+            self.carry_out(&plan::Job {
+                why: plan::Why::Clean,
+                sources: vec![block.meta.id],
+                by: plan::By::Rewritten {
+                    without: Vec::new(),
+                    coarsen: Vec::new(),
+                },
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Copies everything to a directory that is not there yet, so that an engine can begin with it.
+    ///
+    /// # Errors
+    /// [`SeriesError::Io`] and those of writing blocks.
+    pub fn snapshot(&mut self, to: &Path) -> Result<(), SeriesError> {
+        self.flush_all()?;
+        let failed = |error: std::io::Error| SeriesError::Io {
+            action: "writing a snapshot to",
+            path: to.to_owned(),
+            source: Arc::new(error),
+        };
+        let blocks = to.join("blocks");
+        std::fs::create_dir_all(&blocks).map_err(failed)?;
+        let from = self.inner.directory.join("blocks");
+        for name in self.catalog.file_names() {
+            let (from, to) = (from.join(&name), blocks.join(&name));
+            // A file of a block never changes: it can be in two directories.
+            let linked = std::fs::hard_link(&from, &to);
+            linked
+                .or_else(|_| std::fs::copy(&from, &to).map(drop))
+                .map_err(failed)?;
+        }
+        let synced = std::fs::File::open(&blocks).and_then(|directory| directory.sync_all());
+        synced.map_err(failed)
     }
 
     /// Writes all samples to blocks.

@@ -327,3 +327,45 @@ async fn what_was_deleted_stays_deleted_and_what_comes_later_is_kept() {
     ));
     series.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_is_an_engine_of_its_own() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let series = started(&directory, SeriesConfig::default()).await;
+    let labels = [("__name__", "load")];
+    let samples: Vec<_> = (0..500)
+        .map(|at| (NOW_MS - at * 60_000, at as f64))
+        .rev()
+        .collect();
+    let request = body(&[(&labels, &samples)]);
+    series
+        .remote_write_v1(&request)
+        .await
+        .expect("it is written");
+    let selector = parse_selector("load").expect("it is one");
+    let gone = (NOW_MS - 100 * 60_000, NOW_MS - 91 * 60_000);
+    series.flush().await.expect("it is flushed");
+    series
+        .delete(vec![selector.clone()], gone)
+        .await
+        .expect("it is deleted");
+    let name = series.snapshot().await.expect("it is written");
+    // What comes later is not in it.
+    series
+        .delete(vec![selector], (0, NOW_MS))
+        .await
+        .expect("it is deleted");
+    assert_eq!(ask(&series, "count_over_time(load[10h])", NOW_MS).await, []);
+    series
+        .clean_tombstones()
+        .await
+        .expect("the space is given back");
+    series.stop().await;
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let from = directory.path().join("series/snapshots").join(name);
+    std::fs::rename(from, elsewhere.path().join("series")).expect("one file system");
+    let series = started(&elsewhere, SeriesConfig::default()).await;
+    let counted = ask(&series, "count_over_time(load[10h])", NOW_MS).await;
+    assert_eq!(counted[0].1, 490.0);
+    series.stop().await;
+}

@@ -15,7 +15,7 @@ use egret_series::worker::rules::{Rules, RulesOptions};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::web::{Answer, Memory, Request, first, serve};
+use crate::web::{Answer, Memory, Request, Web, first, serve};
 
 /// A queue: tasks of the same key are one.
 struct Queue {
@@ -118,78 +118,94 @@ fn body(request: &Request) -> Value {
     serde_json::from_str(&request.body).expect("JSON")
 }
 
-#[tokio::test]
-async fn alerts_are_told_once_whatever_happens() {
-    let mut hook = serve(|_: &Request| Some(Answer::text(""))).await;
-    let mut manager = serve(|_: &Request| Some(Answer::text(""))).await;
-    let directory = tempfile::tempdir().expect("a directory");
-    std::fs::write(directory.path().join("a.yml"), RULES).expect("a file");
-    let memory = Arc::new(Memory::default());
-    let (sender, mut tasks) = mpsc::unbounded_channel();
-    let queue = Arc::new(Queue {
-        tasks: Mutex::default(),
-        refuses: AtomicU32::new(2),
-        taken: sender,
-    });
-    let receivers = || {
+/// A queue, a webhook and an Alertmanager that wait for alerts.
+struct Waiting {
+    queue: Arc<Queue>,
+    tasks: mpsc::UnboundedReceiver<(String, Value)>,
+    hook: Web,
+    manager: Web,
+}
+
+impl Waiting {
+    async fn new() -> Self {
+        let (taken, tasks) = mpsc::unbounded_channel();
+        let queue = Queue {
+            tasks: Mutex::default(),
+            refuses: AtomicU32::new(2),
+            taken,
+        };
+        Self {
+            queue: Arc::new(queue),
+            tasks,
+            hook: serve(|_: &Request| Some(Answer::text(""))).await,
+            manager: serve(|_: &Request| Some(Answer::text(""))).await,
+        }
+    }
+
+    fn receivers(&self) -> Vec<ReceiverConfig> {
         vec![
             receiver(Destination::Tasks {
-                sink: queue.clone(),
+                sink: self.queue.clone(),
                 tenant: "t".to_owned(),
                 queue: "alerts".to_owned(),
             }),
             receiver(Destination::Webhook {
-                url: format!("http://{}/hook", hook.address),
+                url: format!("http://{}/hook", self.hook.address),
             }),
             receiver(Destination::Alertmanager {
-                url: format!("http://{}/", manager.address),
+                url: format!("http://{}/", self.manager.address),
             }),
         ]
-    };
-    up(&memory, 0.0);
-    let rules = start(directory.path(), &memory, receivers());
-    rules.reload().await.expect("the file is good");
+    }
 
-    let (queue_name, task) = first(&mut tasks, "a task", |_| true).await;
-    assert_eq!(queue_name, "alerts");
-    assert_eq!(task["status"], "firing");
-    assert_eq!(task["annotations"]["summary"], "a is at 10");
-    assert_eq!(task["labels"]["alertname"], "Down");
-    let told = first(&mut hook.requests, "a webhook", |_| true).await;
-    assert_eq!(told.line, "POST /hook");
-    assert_eq!(body(&told)["version"], "4");
-    assert_eq!(body(&told)["alerts"][0]["fingerprint"], task["fingerprint"]);
-    let told = first(&mut manager.requests, "an Alertmanager's", |_| true).await;
-    assert_eq!(told.line, "POST /api/v2/alerts");
-    assert_eq!(body(&told)[0]["labels"]["severity"], "page");
-    // With every resend, as it expects.
-    first(&mut manager.requests, "the alert again", |_| true).await;
+    /// All of them are told that it fires.
+    async fn are_told(&mut self) {
+        let (queue_name, task) = first(&mut self.tasks, "a task", |_| true).await;
+        assert_eq!(queue_name, "alerts");
+        assert_eq!(task["status"], "firing");
+        assert_eq!(task["annotations"]["summary"], "a is at 10");
+        assert_eq!(task["labels"]["alertname"], "Down");
+        let told = first(&mut self.hook.requests, "a webhook", |_| true).await;
+        assert_eq!(told.line, "POST /hook");
+        assert_eq!(body(&told)["version"], "4");
+        assert_eq!(body(&told)["alerts"][0]["fingerprint"], task["fingerprint"]);
+        let told = first(&mut self.manager.requests, "an Alertmanager's", |_| true).await;
+        assert_eq!(told.line, "POST /api/v2/alerts");
+        assert_eq!(body(&told)[0]["labels"]["severity"], "page");
+        // With every resend, as it expects.
+        first(&mut self.manager.requests, "the alert again", |_| true).await;
+    }
+}
+
+#[tokio::test]
+async fn alerts_are_told_once_whatever_happens() {
+    let mut waiting = Waiting::new().await;
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("a.yml"), RULES).expect("a file");
+    let memory = Arc::new(Memory::default());
+    up(&memory, 0.0);
+    let rules = start(directory.path(), &memory, waiting.receivers());
+    rules.reload().await.expect("the file is good");
+    waiting.are_told().await;
     let status = serde_json::to_value(rules.status()).expect("JSON");
     assert_eq!(status["groups"][0]["rules"][1]["state"], "firing");
-    assert_eq!(
-        serde_json::to_value(rules.alerts()).expect("JSON")["alerts"][0]["value"],
-        "1e+01"
-    );
+    let alerts = serde_json::to_value(rules.alerts()).expect("JSON");
+    assert_eq!(alerts["alerts"][0]["value"], "1e+01");
     rules.stop().await;
 
     // The alert fires on: the same task again, which the queue knows.
-    let rules = start(directory.path(), &memory, receivers());
+    let rules = start(directory.path(), &memory, waiting.receivers());
     rules.reload().await.expect("the file is good");
-    first(&mut tasks, "the task again", |(_, task)| {
-        task["status"] == "firing"
-    })
-    .await;
+    let is = |status: &'static str| move |(_, task): &(String, Value)| task["status"] == status;
+    first(&mut waiting.tasks, "the task again", is("firing")).await;
     up(&memory, 1.0);
-    first(&mut tasks, "its end", |(_, task)| {
-        task["status"] == "resolved"
-    })
-    .await;
-    first(&mut hook.requests, "its end by webhook", |told| {
+    first(&mut waiting.tasks, "its end", is("resolved")).await;
+    first(&mut waiting.hook.requests, "its end by webhook", |told| {
         body(told)["status"] == "resolved"
     })
     .await;
     rules.stop().await;
-    let made = queue.tasks.lock().expect("no panic").clone();
+    let made = waiting.queue.tasks.lock().expect("no panic").clone();
     let states: Vec<&str> = made
         .keys()
         .filter_map(|key| key.split('/').nth(4))

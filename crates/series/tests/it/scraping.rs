@@ -18,11 +18,12 @@ use crate::web::{Answer, Memory, Request, first, serve};
 fn scraper(directory: &Path, own: Vec<OwnTarget>, memory: &Arc<Memory>) -> Arc<Scraper> {
     let options = ScraperOptions {
         files: vec![directory.join("*.yml").display().to_string()],
+        targets_max: 2,
         ..ScraperOptions::default()
     };
     Arc::new(Scraper::new(
         options,
-        own,
+        &own,
         Arc::new(SystemClock),
         memory.clone(),
     ))
@@ -48,16 +49,38 @@ fn ends(metric: &'static str) -> impl Fn(&NewSample) -> bool {
     move |sample| sample.labels.metric() == metric && is_stale(sample.value)
 }
 
+/// A packed page of OpenMetrics, with an exemplar and a label that Egret sets itself.
+fn open_metrics() -> Answer {
+    Answer {
+        status: 200,
+        headers: "content-type: application/openmetrics-text; version=1.0.0\r\ncontent-encoding: gzip\r\n"
+            .to_owned(),
+        body: packed(b"# TYPE hits counter\nhits_total{job=\"own\"} 7 # {id=\"a\"} 1\n# EOF\n"),
+    }
+}
+
+fn check_request(request: &Request) {
+    assert_eq!(request.line, "GET /m?a=b+c");
+    for header in [
+        "authorization: bearer s3cret",
+        "accept-encoding: gzip",
+        "x-prometheus-scrape-timeout-seconds: 0.3",
+        "accept: application/openmetrics-text;version=1.0.0",
+    ] {
+        assert!(
+            request.head.contains(header),
+            "{header} in {}",
+            request.head
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_target_comes_fails_and_goes() {
     let state = Arc::new(AtomicU8::new(0));
     let answers = state.clone();
     let mut web = serve(move |_: &Request| match answers.load(Ordering::Relaxed) {
-        0 => Some(Answer {
-            status: 200,
-            headers: "content-type: application/openmetrics-text; version=1.0.0\r\ncontent-encoding: gzip\r\n".into(),
-            body: packed(b"# TYPE hits counter\nhits_total{job=\"own\"} 7 # {id=\"a\"} 1\n# EOF\n"),
-        }),
+        0 => Some(open_metrics()),
         _ => Some(Answer::status(500)),
     })
     .await;
@@ -82,20 +105,7 @@ async fn a_target_comes_fails_and_goes() {
     );
     assert_eq!(hits.labels.to_string(), wanted);
     first(&mut samples, "up", is("up", 1.0)).await;
-    let request = first(&mut web.requests, "a request", |_| true).await;
-    assert_eq!(request.line, "GET /m?a=b+c");
-    for header in [
-        "authorization: bearer s3cret",
-        "accept-encoding: gzip",
-        "x-prometheus-scrape-timeout-seconds: 0.3",
-        "accept: application/openmetrics-text;version=1.0.0",
-    ] {
-        assert!(
-            request.head.contains(header),
-            "{header} in {}",
-            request.head
-        );
-    }
+    check_request(&first(&mut web.requests, "a request", |_| true).await);
     let status = serde_json::to_value(scraper.status()).expect("JSON");
     assert_eq!(status["activeTargets"][0]["health"], "up");
     assert_eq!(status["activeTargets"][0]["scrapeInterval"], "300ms");
@@ -269,5 +279,25 @@ async fn this_program_is_scraped_without_http() {
     );
     scraper.reload().await.expect("there are no files");
     first(&mut samples, "more of them", is("own_renders_total", 4.0)).await;
+    scraper.stop().await;
+}
+
+#[tokio::test]
+async fn more_targets_than_allowed_change_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let memory = Arc::new(Memory::default());
+    let scraper = scraper(directory.path(), Vec::new(), &memory);
+    let job = |targets: &str| {
+        format!("scrape_configs: [{{job_name: a, static_configs: [{{targets: {targets}}}]}}]")
+    };
+    write(directory.path(), "a.yml", &job("['a:1', 'b:1']"));
+    scraper.reload().await.expect("two are allowed");
+    write(directory.path(), "a.yml", &job("['a:1', 'b:1', 'c:1']"));
+    let error = scraper.reload().await.expect_err("three are not");
+    assert!(
+        error.to_string().contains("targets_max, which is 2"),
+        "{error}"
+    );
+    assert_eq!(scraper.status().active_targets.len(), 2);
     scraper.stop().await;
 }

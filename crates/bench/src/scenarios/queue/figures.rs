@@ -1,21 +1,17 @@
 //! What a load adds up to besides latencies: memory and disk of the server, seen from outside.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::drive::Driven;
 use super::signals::Signals;
+use crate::footprint::{disk_bytes, rss_bytes};
 use crate::record::{Recording, scalar};
 use crate::result::{Better, Metric};
 use crate::scenario::Measurement;
 
 /// How often memory and disk are looked at.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// Bytes of a block as `stat` counts them.
-const BLOCK_BYTES: u64 = 512;
 
 /// Memory and disk of a task queue on this machine, looked at while a load runs.
 #[derive(Clone, Debug, Default)]
@@ -86,29 +82,6 @@ impl Watch {
         }
         metrics
     }
-}
-
-/// Memory of a process that is not shared out: its resident set.
-pub(super) fn rss_bytes(process: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes * 1_024)
-}
-
-/// Blocks of all files below a directory. Files that go away meanwhile do not count.
-pub(super) fn disk_bytes(directory: &Path) -> u64 {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let sizes = entries.filter_map(|entry| {
-        let metadata = entry.metadata().ok()?;
-        match metadata.is_dir() {
-            true => Some(disk_bytes(&entry.path())),
-            false => Some(metadata.blocks() * BLOCK_BYTES),
-        }
-    });
-    sizes.sum()
 }
 
 /// What one of many cycles takes.

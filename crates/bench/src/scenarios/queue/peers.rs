@@ -7,43 +7,17 @@ mod beanstalkd;
 mod nats;
 mod redis;
 
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-use anyhow::{Context, Result, bail};
-use tempfile::TempDir;
+use anyhow::{Context, Result};
 
 use super::cycle::{END_TO_END, Plan};
 use super::drive::{self, Driven, Lengths};
 use super::figures::{self, Watch};
-use super::pipe::Pipe;
 use crate::cli::{Durability, Peer};
 use crate::record::scalar;
-use crate::refusal;
 use crate::result::Better;
+use crate::running::{self, Running};
 use crate::scenario::Measurement;
 use crate::stage::Stage;
-
-/// How long a peer may take to answer on its port.
-const START_MAX: Duration = Duration::from_secs(10);
-
-const POLL: Duration = Duration::from_millis(10);
-
-/// A peer that runs. Dropped, it is ended and its files are removed.
-struct Running {
-    child: Child,
-    port: u16,
-    directory: TempDir,
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Fails only when it has ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 impl Peer {
     /// The program that has to be there, and the package that has it.
@@ -70,62 +44,27 @@ impl Peer {
     /// What is missing and how to get it.
     pub(super) fn check(self, durability: Durability) -> Result<()> {
         let (program, package) = self.program();
-        // Where it is there, it says its version and ends.
-        let found = Command::new(program)
-            .arg(if self == Self::Nats {
-                "--version"
-            } else {
-                "-v"
-            })
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output();
-        let Ok(output) = found else {
-            return Err(refusal::usage(format!(
-                "--peer {}: there is no {program} on the path: apt-get install {package}",
-                self.name()
-            )));
+        let flag = match self {
+            Self::Nats => "--version",
+            _ => "-v",
         };
-        if self == Self::Nats {
-            let version = String::from_utf8_lossy(&output.stdout).into_owned();
-            nats::check(durability, version.trim())?;
+        let version = running::version(self.name(), program, package, flag)?;
+        match self {
+            Self::Nats => nats::check(durability, &version),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     async fn start(self, durability: Durability) -> Result<Running> {
-        let directory = crate::private_directory(None)?;
-        // Free at this moment.
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let path = directory.path();
-        let mut command = Command::new(self.program().0);
-        match self {
-            Self::Beanstalkd => beanstalkd::arguments(&mut command, path, port, durability),
-            Self::Redis => redis::arguments(&mut command, path, port, durability),
-            Self::Nats => nats::arguments(&mut command, path, port, durability)?,
-        }
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("start {}", self.name()))?;
-        let mut running = Running {
-            child,
-            port,
-            directory,
-        };
-        let begun = Instant::now();
-        while Pipe::open(port).await.is_err() {
-            if let Some(status) = running.child.try_wait()? {
-                bail!("{} ended as soon as it was started ({status})", self.name());
+        Running::start(self.name(), self.program().0, |command, path, port| {
+            match self {
+                Self::Beanstalkd => beanstalkd::arguments(command, path, port, durability),
+                Self::Redis => redis::arguments(command, path, port, durability),
+                Self::Nats => nats::arguments(command, path, port, durability)?,
             }
-            if begun.elapsed() > START_MAX {
-                bail!("{} does not answer on its port", self.name());
-            }
-            tokio::time::sleep(POLL).await;
-        }
-        Ok(running)
+            Ok(())
+        })
+        .await
     }
 }
 
@@ -139,7 +78,7 @@ pub(super) async fn measure(
     measurement: &mut Measurement,
 ) -> Result<()> {
     let running = peer.start(durability).await?;
-    let (port, pid) = (running.port, running.child.id());
+    let (port, pid) = (running.port, running.pid());
     let watch = Watch::new(Some(pid), Some(running.directory.path().to_owned()));
     let before = std::mem::replace(&mut stage.subject.processes, vec![pid]);
     let driven = match peer {

@@ -4,15 +4,16 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
 use super::cycle::{CLAIM_TO_COMPLETE, END_TO_END, ENQUEUE};
 use super::figures::Each;
 use super::ledger::Ledger;
-use super::pipe::{Pipe, line, number};
+use super::pipe::{Pipe, number};
 use super::target::Target;
+use crate::http1::response;
 use crate::record::{Recorder, Recording, scalar};
 use crate::result::Better;
 use crate::scenario::Measurement;
@@ -250,16 +251,17 @@ impl User {
         self.request.extend_from_slice(head.as_bytes());
         self.request.extend_from_slice(body.as_bytes());
         let take = |bytes: &[u8]| {
-            let Some((status, body, used)) = response(bytes)? else {
+            let Some(response) = response(bytes)? else {
                 return Ok(None);
             };
             ensure!(
-                status == expected,
-                "POST {path} was answered {status}: {}",
-                String::from_utf8_lossy(body)
+                response.status == expected,
+                "POST {path} was answered {}: {}",
+                response.status,
+                String::from_utf8_lossy(&response.body)
             );
-            read(body)?;
-            Ok(Some(used))
+            read(&response.body)?;
+            Ok(Some(response.used()))
         };
         self.pipe.ask(&self.request, take).await
     }
@@ -278,36 +280,6 @@ fn field<'a>(json: &'a str, name: &str) -> Option<&'a str> {
     let begin = json.find(&key)? + key.len();
     let end = json[begin..].find('"')?;
     Some(&json[begin..begin + end])
-}
-
-/// Status, body and length of an HTTP/1.1 response; `None` while it is not whole.
-fn response(bytes: &[u8]) -> Result<Option<(u64, &[u8], usize)>> {
-    let Some((first, mut used)) = line(bytes) else {
-        return Ok(None);
-    };
-    let status = first.get(9..12).context("the server answered no HTTP")?;
-    let status = number(status)?;
-    let mut length = 0;
-    loop {
-        let Some((header, more)) = line(&bytes[used..]) else {
-            return Ok(None);
-        };
-        used += more;
-        if header.is_empty() {
-            break;
-        }
-        let Some(colon) = header.iter().position(|byte| *byte == b':') else {
-            bail!("a header has no colon");
-        };
-        let (name, value) = (&header[..colon], header[colon + 1..].trim_ascii());
-        if name.eq_ignore_ascii_case(b"content-length") {
-            length = number(value)? as usize;
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            bail!("the answer comes in chunks, which this client does not read");
-        }
-    }
-    let body = bytes.get(used..used + length);
-    Ok(body.map(|body| (status, body, used + length)))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::annotations::Gravity;
 use super::error::QueryError;
 use super::eval::Env;
 use super::histogram::FloatHistogram;
+use super::quick_hash::QuickHash;
 use super::row::{Grid, Point, Row, Series, Value, is_metadata};
 use super::source::Source;
 use super::syntax::{Kind, Node, Part, Span};
@@ -219,7 +220,8 @@ fn finished(mut series: Vec<Series>) -> std::result::Result<Vec<Series>, QueryEr
 /// # Errors
 /// When two of them have samples at the same step.
 pub(crate) fn merged(series: Vec<Series>) -> std::result::Result<Vec<Series>, QueryError> {
-    let mut by_labels: HashMap<Labels, usize> = HashMap::with_capacity(series.len());
+    let mut by_labels: HashMap<Labels, usize, QuickHash> =
+        HashMap::with_capacity_and_hasher(series.len(), QuickHash::default());
     let mut result: Vec<Series> = Vec::with_capacity(series.len());
     for one in series {
         let at = *by_labels.entry(one.labels.clone()).or_insert(result.len());

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use super::quick_hash::QuickHash;
 use super::row::is_metadata;
 use super::syntax::Grouping;
 use crate::model::Labels;
@@ -16,7 +17,7 @@ pub(crate) struct Keys<'a> {
     /// Names are labels like all others.
     with_names: bool,
     key: Vec<u8>,
-    groups: HashMap<Box<[u8]>, usize>,
+    groups: HashMap<Box<[u8]>, usize, QuickHash>,
 }
 
 impl<'a> Keys<'a> {
@@ -25,7 +26,7 @@ impl<'a> Keys<'a> {
             grouping,
             with_names: false,
             key: Vec::new(),
-            groups: HashMap::new(),
+            groups: HashMap::default(),
         }
     }
 
@@ -75,12 +76,23 @@ fn kept<'a>(
     with_names: bool,
 ) -> impl Iterator<Item = (&'a str, &'a str)> {
     let mut listed = grouping.labels.iter().map(|name| &**name).peekable();
-    labels.iter().filter(move |(name, _)| {
-        while listed.next_if(|other| other < name).is_some() {}
-        let is_listed = listed.peek() == Some(name);
-        match grouping.only {
-            true => is_listed,
-            false => !is_listed && (with_names || !is_metadata(name)),
+    let mut labels = labels.iter();
+    std::iter::from_fn(move || {
+        loop {
+            if grouping.only {
+                // What comes after the last that is listed is of no interest.
+                listed.peek()?;
+            }
+            let (name, value) = labels.next()?;
+            while listed.next_if(|other| *other < name).is_some() {}
+            let is_listed = listed.next_if(|other| *other == name).is_some();
+            let is_kept = match grouping.only {
+                true => is_listed,
+                false => !is_listed && (with_names || !is_metadata(name)),
+            };
+            if is_kept {
+                return Some((name, value));
+            }
         }
     })
 }

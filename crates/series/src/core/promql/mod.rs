@@ -17,6 +17,7 @@ mod matcher;
 mod memory;
 mod number;
 pub mod promqltest;
+mod quick_hash;
 mod range;
 mod row;
 mod select;

@@ -189,6 +189,9 @@ pub struct Candidate {
     pub value: f64,
 }
 
+/// One rule may raise so many alerts at a time; each has templates to expand.
+const ALERTS_MAX: usize = 50_000;
+
 /// The name of the label that names an alert.
 pub(super) const ALERT_NAME: &str = "alertname";
 
@@ -249,8 +252,14 @@ impl RuleSpec {
         at: TimeMs,
         around: Surroundings<'_>,
     ) -> Result<Found, String> {
-        let mut seen = HashSet::with_capacity(vector.len());
-        let (mut candidates, mut problems) = (Vec::with_capacity(vector.len()), Vec::new());
+        let count = vector.len();
+        if count > ALERTS_MAX {
+            return Err(format!(
+                "{count} alerts are more than {ALERTS_MAX}, the most that one rule may raise: aggregate them"
+            ));
+        }
+        let mut seen = HashSet::with_capacity(count);
+        let (mut candidates, mut problems) = (Vec::with_capacity(count), Vec::new());
         let ask = |text: &str| {
             let query = Query::parse(text).map_err(|error| error.to_string())?;
             let answer = around.evaluate.instant(&query, at);

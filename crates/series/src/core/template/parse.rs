@@ -19,8 +19,8 @@ struct Parser {
     variables: Vec<Box<str>>,
 }
 
-/// How a list of nodes ended.
-enum End {
+/// Where a list of nodes ends.
+enum Until {
     Text,
     End,
     Else,
@@ -37,9 +37,9 @@ pub(super) fn nodes(tokens: Vec<Lexeme>, given: &[&str]) -> Outcome<Vec<Node>> {
         variables: given.iter().map(|name| (*name).into()).collect(),
     };
     match parser.list()? {
-        (nodes, End::Text) => Ok(nodes),
-        (_, End::End) => refuse(parser.line, "{{end}} closes nothing"),
-        (_, End::Else) => refuse(parser.line, "{{else}} belongs to nothing"),
+        (nodes, Until::Text) => Ok(nodes),
+        (_, Until::End) => refuse(parser.line, "{{end}} closes nothing"),
+        (_, Until::Else) => refuse(parser.line, "{{else}} belongs to nothing"),
     }
 }
 
@@ -97,19 +97,19 @@ impl Parser {
     }
 
     /// Nodes up to the end of the text, `{{end}}`, or `{{else`.
-    fn list(&mut self) -> Outcome<(Vec<Node>, End)> {
+    fn list(&mut self) -> Outcome<(Vec<Node>, Until)> {
         let mut nodes = Vec::new();
         loop {
             match self.next() {
-                None => return Ok((nodes, End::Text)),
+                None => return Ok((nodes, Until::Text)),
                 Some(Token::Text(text)) => nodes.push(Node::Text(text.into())),
                 Some(_) => {
                     if self.eat_word("end") {
                         self.close()?;
-                        return Ok((nodes, End::End));
+                        return Ok((nodes, Until::End));
                     }
                     if self.eat_word("else") {
-                        return Ok((nodes, End::Else));
+                        return Ok((nodes, Until::Else));
                     }
                     nodes.push(self.action()?);
                 }
@@ -166,9 +166,9 @@ impl Parser {
             parser.variables.truncate(inner);
             parser.ranges -= usize::from(is_range);
             let otherwise = match end {
-                End::Text => return refuse(line, format!("{{{{{word}}}}} has no {{{{end}}}}")),
-                End::End => Vec::new(),
-                End::Else => parser.otherwise(line, word)?,
+                Until::Text => return refuse(line, format!("{{{{{word}}}}} has no {{{{end}}}}")),
+                Until::End => Vec::new(),
+                Until::Else => parser.otherwise(line, word)?,
             };
             Ok(Branch {
                 pipeline,
@@ -190,9 +190,9 @@ impl Parser {
         }
         self.close()?;
         match self.list()? {
-            (nodes, End::End) => Ok(nodes),
-            (_, End::Else) => refuse(self.line, "a second {{else}} is one too many"),
-            (_, End::Text) => refuse(line, format!("{{{{{word}}}}} has no {{{{end}}}}")),
+            (nodes, Until::End) => Ok(nodes),
+            (_, Until::Else) => refuse(self.line, "a second {{else}} is one too many"),
+            (_, Until::Text) => refuse(line, format!("{{{{{word}}}}} has no {{{{end}}}}")),
         }
     }
 

@@ -55,7 +55,53 @@ fn limited(family: Family, most: fn(&StatisticsLimits) -> u32) -> Family {
 /// What there is to ask a server of this version, with the schema of `pg_stat_statements` where it is installed and
 /// whether it is of the form of version 17.
 pub(super) fn families(version: i32, statements: Option<(String, bool)>) -> Vec<Family> {
-    let mut all = vec![
+    let mut all = in_every_version();
+    let (bgwriter, wal) = match version {
+        180_000.. => (bgwriter(), wal()),
+        170_000.. => (bgwriter(), wal_before_18()),
+        _ => (bgwriter_before_17(), wal_before_18()),
+    };
+    all.push(family(
+        "pg_stat_bgwriter",
+        "The background writer.",
+        bgwriter,
+        &[],
+    ));
+    all.push(family("pg_stat_wal", "Writing of the log.", wal, &[]));
+    if version >= 170_000 {
+        all.push(family(
+            "pg_stat_checkpointer",
+            "The checkpointer.",
+            checkpointer(),
+            &[],
+        ));
+    }
+    match version {
+        180_000.. => all.push(family("pg_stat_io", "Reading and writing.", io(), &[])),
+        160_000.. => all.push(family(
+            "pg_stat_io",
+            "Reading and writing.",
+            io_before_18(),
+            &[],
+        )),
+        _ => {}
+    }
+    if let Some((schema, has_form_of_17)) = statements {
+        let text = self::statements(&schema, has_form_of_17);
+        all.push(Family {
+            prefix: "pg_stat_statements",
+            help: "A statement.",
+            text: Cow::Owned(text),
+            gauges: &[],
+            most: Some(|limits| limits.statements_max),
+        });
+    }
+    all
+}
+
+/// What all versions have.
+fn in_every_version() -> Vec<Family> {
+    vec![
         family("pg", "The server.", server(), ALL),
         family(
             "pg_postmaster",
@@ -136,48 +182,7 @@ pub(super) fn families(version: i32, statements: Option<(String, bool)>) -> Vec<
             archiver(),
             &["last_archive_age"],
         ),
-    ];
-    let (bgwriter, wal) = match version {
-        180_000.. => (bgwriter(), wal()),
-        170_000.. => (bgwriter(), wal_before_18()),
-        _ => (bgwriter_before_17(), wal_before_18()),
-    };
-    all.push(family(
-        "pg_stat_bgwriter",
-        "The background writer.",
-        bgwriter,
-        &[],
-    ));
-    all.push(family("pg_stat_wal", "Writing of the log.", wal, &[]));
-    if version >= 170_000 {
-        all.push(family(
-            "pg_stat_checkpointer",
-            "The checkpointer.",
-            checkpointer(),
-            &[],
-        ));
-    }
-    match version {
-        180_000.. => all.push(family("pg_stat_io", "Reading and writing.", io(), &[])),
-        160_000.. => all.push(family(
-            "pg_stat_io",
-            "Reading and writing.",
-            io_before_18(),
-            &[],
-        )),
-        _ => {}
-    }
-    if let Some((schema, has_form_of_17)) = statements {
-        let text = self::statements(&schema, has_form_of_17);
-        all.push(Family {
-            prefix: "pg_stat_statements",
-            help: "A statement.",
-            text: Cow::Owned(text),
-            gauges: &[],
-            most: Some(|limits| limits.statements_max),
-        });
-    }
-    all
+    ]
 }
 
 /// Columns of tables that go up and down.

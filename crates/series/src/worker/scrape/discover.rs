@@ -17,11 +17,11 @@ use crate::worker::rules::ReloadError;
 const REFRESH_MIN: Duration = Duration::from_millis(100);
 
 /// The jobs of all files.
-#[derive(Default)]
 pub(super) struct Jobs {
     jobs: Vec<Arc<Job>>,
     /// Jobs of this program's own, which no file changes.
     own: Vec<(Target, Arc<Job>)>,
+    targets_max: usize,
 }
 
 /// The targets of all jobs.
@@ -40,12 +40,20 @@ fn reload_error(problem: impl ToString) -> ReloadError {
 }
 
 impl Jobs {
+    /// Those of this program; of files, none yet.
+    pub fn new(own: &[OwnTarget], targets_max: usize) -> Self {
+        Self {
+            jobs: Vec::new(),
+            own: own
+                .iter()
+                .map(|own| (own.target(), Job::own(own)))
+                .collect(),
+            targets_max,
+        }
+    }
+
     /// Reads jobs and their targets. When something is wrong, nothing changes.
-    pub async fn read(
-        &mut self,
-        patterns: &[String],
-        own: &[OwnTarget],
-    ) -> Result<Found, ReloadError> {
+    pub async fn read(&mut self, patterns: &[String]) -> Result<Found, ReloadError> {
         let patterns = patterns.to_vec();
         let configs = tokio::task::spawn_blocking(move || read_configs(&patterns)).await;
         let configs = configs.map_err(reload_error)??;
@@ -57,12 +65,6 @@ impl Jobs {
             }
         });
         let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
-        if self.own.is_empty() {
-            self.own = own
-                .iter()
-                .map(|own| (own.target(), Job::own(own)))
-                .collect();
-        }
         let before = std::mem::replace(&mut self.jobs, jobs);
         let found = self.find().await;
         if found.is_err() {
@@ -79,6 +81,13 @@ impl Jobs {
         for (target, job) in &self.own {
             let name = (job.config.job_name.clone(), target.clone());
             found.targets.insert(name, job.clone());
+        }
+        let count = found.targets.len();
+        if count > self.targets_max {
+            let most = self.targets_max;
+            return Err(reload_error(format!(
+                "{count} targets are more than targets_max, which is {most}: scrape fewer or raise it"
+            )));
         }
         Ok(found)
     }

@@ -333,3 +333,82 @@ fn every_change_is_found_made_or_not_made() {
         Simulation::new(seed).run();
     }
 }
+
+/// Two blocks are merged into two others, from one of which is deleted then, on a disk whose power goes after so many
+/// steps. What is found then, and whether the power went at all.
+fn merged(steps: u64, chance: &mut Chance) -> (Content, bool) {
+    let disk = SimulatedDisk::new(DISK_BYTES);
+    let catalog = open(&disk).expect("the disk works");
+    let content_of = |job: &str, from_ms: i64| -> Content {
+        let labels = Labels::new([("job", job)]);
+        [(
+            labels,
+            (from_ms..from_ms + 3).map(|time_ms| (time_ms, 7)).collect(),
+        )]
+        .into()
+    };
+    let sources = [("a", 0), ("b", 5)].map(|(job, from_ms)| {
+        publish(&catalog, &content_of(job, from_ms)).expect("the disk works")
+    });
+    disk.inject(Fault::PowerLoss(steps));
+    let job = Job {
+        why: Why::Merge,
+        sources: sources.to_vec(),
+        by: By::Rewritten {
+            without: Vec::new(),
+            coarsen: Vec::new(),
+        },
+    };
+    let limits = BlockLimits {
+        block_series_max: 1,
+        ..BlockLimits::default()
+    };
+    let done = catalog.run(&job, &Policy::default(), limits, &mut |_| {
+        ControlFlow::Continue(())
+    });
+    if let Ok(blocks) = done {
+        _ = catalog.delete(blocks[1].id(), [0].into_iter().collect(), 5, 5);
+    }
+    drop(catalog);
+    let is_dead = disk.is_dead();
+    disk.lose_power(chance);
+    let catalog = open(&disk).expect("the disk works");
+    assert_eq!(catalog.quarantined(), []);
+    let mut all = Content::new();
+    for block in catalog.snapshot().blocks() {
+        for (labels, samples) in content(block).expect("it is whole") {
+            all.entry(labels).or_default().extend(samples);
+        }
+    }
+    (all, is_dead)
+}
+
+#[test]
+fn a_loss_of_power_at_any_step_of_a_replacement_loses_nothing() {
+    let mut chance = Chance::new(1);
+    let survives = |steps: &u64| !merged(*steps, &mut Chance::new(0)).1;
+    let (mut dies, mut lives) = (0, 1 << 20);
+    while dies + 1 < lives {
+        let middle = (dies + lives) / 2;
+        match survives(&middle) {
+            true => lives = middle,
+            false => dies = middle,
+        }
+    }
+    let count = |content: &Content| -> Vec<usize> { content.values().map(BTreeMap::len).collect() };
+    let mut found = [0; 2];
+    // Near the end are the changes of names, before it the bytes of the blocks.
+    let names = (lives - 250..=lives).flat_map(|steps| std::iter::repeat_n(steps, 20));
+    for steps in (0..lives).step_by(17).chain(names) {
+        let (content, _) = merged(steps, &mut chance);
+        match *count(&content) {
+            [3, 3] => found[0] += 1,
+            [3, 2] => found[1] += 1,
+            _ => panic!("after {steps} steps: {content:?}"),
+        }
+    }
+    assert!(
+        found.iter().all(|times| *times > 0),
+        "before and after the deletion: {found:?}"
+    );
+}

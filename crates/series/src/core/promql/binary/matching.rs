@@ -6,6 +6,7 @@ use super::super::annotations::Notes;
 use super::super::error::QueryError;
 use super::super::eval::Env;
 use super::super::keys::Keys;
+use super::super::quick_hash::QuickHash;
 use super::super::row::{Grid, Point, Row, Series, is_metadata};
 use super::super::syntax::{Binary, Cardinality};
 use super::operate::Operation;
@@ -26,8 +27,8 @@ struct Results<'a> {
     one: &'a [Series],
     steps: usize,
     /// Which result a pair of series belongs to. A series that is filled in has no index.
-    by_pair: HashMap<(Option<usize>, Option<usize>), usize>,
-    by_labels: HashMap<(Labels, bool), usize>,
+    by_pair: HashMap<(Option<usize>, Option<usize>), usize, QuickHash>,
+    by_labels: HashMap<(Labels, bool), usize, QuickHash>,
     series: Vec<Series>,
 }
 
@@ -53,8 +54,8 @@ pub(super) fn matched(
         many,
         one,
         steps: grid.count,
-        by_pair: HashMap::new(),
-        by_labels: HashMap::new(),
+        by_pair: HashMap::default(),
+        by_labels: HashMap::default(),
         series: Vec::new(),
     };
     let mut keys = Keys::new(&binary.matching);

@@ -239,89 +239,53 @@ fn a_reload_goes_on_where_it_was() {
     "#]].assert_eq(&out);
 }
 
-#[test]
-fn what_the_api_says() {
-    let text = "groups: [{name: g, interval: 30s, rules: [{record: 'job:up', expr: up, labels: {a: b}}, \
-        {alert: Down, expr: 'up == 0', for: 0s, labels: {severity: page}, annotations: {summary: '{{ $labels.i }} {{ $value }}'}}]}]";
-    let mut world = World::new(text);
+const FULL: &str = "groups: [{name: g, interval: 30s, rules: [{record: 'job:up', expr: up, labels: {a: b}}, \
+    {alert: Down, expr: 'up == 0', for: 0s, labels: {severity: page}, annotations: {summary: '{{ $labels.i }} {{ $value }}'}}]}]";
+
+/// A rule that fires and one that records, evaluated once, with what is to be told.
+fn full() -> (super::super::RulesStatus, Vec<Notice>) {
+    let mut world = World::new(FULL);
     world.now = 1_000_000;
     world.set(&UP, 0.0);
     let notices = world.pass();
-    let status = super::super::RulesStatus {
-        groups: vec![world.group.status()],
-    };
-    let mut out = serde_json::to_string_pretty(&status).expect("JSON") + "\n";
-    out += &serde_json::to_string(&status.alerts()).expect("JSON");
-    let notices: Vec<&Notice> = notices.iter().collect();
-    out += "\n";
-    out += &task_body(notices[0]);
-    out += "\n";
-    out += &alertmanager_body(&notices);
-    out += "\n";
-    out += &webhook_body("hook", "http://egret", &notices);
+    let groups = vec![world.group.status()];
+    (super::super::RulesStatus { groups }, notices)
+}
+
+#[test]
+fn what_the_api_says_of_rules() {
+    let (status, _) = full();
+    let rules = serde_json::to_value(&status).expect("JSON")["groups"][0]["rules"].clone();
+    let mut out = format!("{}\n{}\n", rules[0], rules[1]);
+    let mut group = status.groups[0].clone();
+    group.rules.clear();
+    out += &serde_json::to_string(&group).expect("JSON");
     expect![[r#"
-        {
-          "groups": [
-            {
-              "name": "g",
-              "file": "f.yml",
-              "rules": [
-                {
-                  "type": "recording",
-                  "name": "job:up",
-                  "query": "up",
-                  "labels": {
-                    "a": "b"
-                  },
-                  "health": "ok",
-                  "evaluationTime": 0.005,
-                  "lastEvaluation": "1970-01-01T00:16:40.000000Z"
-                },
-                {
-                  "type": "alerting",
-                  "state": "firing",
-                  "name": "Down",
-                  "query": "up == 0",
-                  "duration": 0.0,
-                  "keepFiringFor": 0.0,
-                  "labels": {
-                    "severity": "page"
-                  },
-                  "annotations": {
-                    "summary": "{{ $labels.i }} {{ $value }}"
-                  },
-                  "alerts": [
-                    {
-                      "labels": {
-                        "alertname": "Down",
-                        "i": "a",
-                        "severity": "page"
-                      },
-                      "annotations": {
-                        "summary": "a 0"
-                      },
-                      "state": "firing",
-                      "activeAt": "1970-01-01T00:16:40.000000Z",
-                      "value": "0e+00"
-                    }
-                  ],
-                  "health": "ok",
-                  "evaluationTime": 0.005,
-                  "lastEvaluation": "1970-01-01T00:16:40.000000Z"
-                }
-              ],
-              "interval": 30.0,
-              "limit": 0,
-              "evaluationTime": 0.005,
-              "lastEvaluation": "1970-01-01T00:16:40.000000Z",
-              "missedEvaluations": 0
-            }
-          ]
-        }
-        {"alerts":[{"labels":{"alertname":"Down","i":"a","severity":"page"},"annotations":{"summary":"a 0"},"state":"firing","activeAt":"1970-01-01T00:16:40.000000Z","value":"0e+00"}]}
+        {"type":"recording","name":"job:up","query":"up","labels":{"a":"b"},"health":"ok","evaluationTime":0.005,"lastEvaluation":"1970-01-01T00:16:40.000000Z"}
+        {"type":"alerting","state":"firing","name":"Down","query":"up == 0","duration":0.0,"keepFiringFor":0.0,"labels":{"severity":"page"},"annotations":{"summary":"{{ $labels.i }} {{ $value }}"},"alerts":[{"labels":{"alertname":"Down","i":"a","severity":"page"},"annotations":{"summary":"a 0"},"state":"firing","activeAt":"1970-01-01T00:16:40.000000Z","value":"0e+00"}],"health":"ok","evaluationTime":0.005,"lastEvaluation":"1970-01-01T00:16:40.000000Z"}
+        {"name":"g","file":"f.yml","rules":[],"interval":30.0,"limit":0,"evaluationTime":0.005,"lastEvaluation":"1970-01-01T00:16:40.000000Z","missedEvaluations":0}"#]].assert_eq(&out);
+}
+
+#[test]
+fn what_the_api_says_of_alerts() {
+    let (status, _) = full();
+    expect![[r#"{"alerts":[{"labels":{"alertname":"Down","i":"a","severity":"page"},"annotations":{"summary":"a 0"},"state":"firing","activeAt":"1970-01-01T00:16:40.000000Z","value":"0e+00"}]}"#]]
+    .assert_eq(&serde_json::to_string(&status.alerts()).expect("JSON"));
+}
+
+#[test]
+fn what_receivers_are_sent() {
+    let (_, notices) = full();
+    let notices: Vec<&Notice> = notices.iter().collect();
+    let out = [
+        task_body(notices[0]),
+        alertmanager_body(&notices),
+        webhook_body("hook", "http://egret", &notices),
+    ];
+    expect![[r#"
         {"status":"firing","labels":{"alertname":"Down","cluster":"eu","i":"a","severity":"page"},"annotations":{"summary":"a 0"},"startsAt":"1970-01-01T00:16:40.000000Z","endsAt":"0001-01-01T00:00:00Z","generatorURL":"http://egret/graph?g0.expr=up+%3D%3D+0&g0.tab=1","fingerprint":"6b195f4aff9bd12a"}
         [{"labels":{"alertname":"Down","cluster":"eu","i":"a","severity":"page"},"annotations":{"summary":"a 0"},"startsAt":"1970-01-01T00:16:40.000000Z","endsAt":"1970-01-01T00:20:40.000000Z","generatorURL":"http://egret/graph?g0.expr=up+%3D%3D+0&g0.tab=1"}]
-        {"version":"4","groupKey":"{}:{alertname=\"Down\"}","truncatedAlerts":0,"status":"firing","receiver":"hook","groupLabels":{"alertname":"Down"},"commonLabels":{"alertname":"Down","cluster":"eu","i":"a","severity":"page"},"commonAnnotations":{"summary":"a 0"},"externalURL":"http://egret","alerts":[{"status":"firing","labels":{"alertname":"Down","cluster":"eu","i":"a","severity":"page"},"annotations":{"summary":"a 0"},"startsAt":"1970-01-01T00:16:40.000000Z","endsAt":"0001-01-01T00:00:00Z","generatorURL":"http://egret/graph?g0.expr=up+%3D%3D+0&g0.tab=1","fingerprint":"6b195f4aff9bd12a"}]}"#]].assert_eq(&out);
+        {"version":"4","groupKey":"{}:{alertname=\"Down\"}","truncatedAlerts":0,"status":"firing","receiver":"hook","groupLabels":{"alertname":"Down"},"commonLabels":{"alertname":"Down","cluster":"eu","i":"a","severity":"page"},"commonAnnotations":{"summary":"a 0"},"externalURL":"http://egret","alerts":[{"status":"firing","labels":{"alertname":"Down","cluster":"eu","i":"a","severity":"page"},"annotations":{"summary":"a 0"},"startsAt":"1970-01-01T00:16:40.000000Z","endsAt":"0001-01-01T00:00:00Z","generatorURL":"http://egret/graph?g0.expr=up+%3D%3D+0&g0.tab=1","fingerprint":"6b195f4aff9bd12a"}]}"#]].assert_eq(&out.join("\n"));
 }
 
 #[test]

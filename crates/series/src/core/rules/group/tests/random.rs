@@ -5,37 +5,61 @@ use egret_log::simulated::Chance;
 use super::*;
 
 /// An alert for which the condition holds or not at random, with restarts, failures and gaps.
-fn live(seed: u64) {
-    let mut chance = Chance::new(seed);
-    let hold = [0, 2, 15][chance.below(3) as usize];
-    let text = DOWN.replace("for: 2m", &format!("for: {hold}m"));
-    let mut world = World::new(&text);
-    let mut down = false;
-    let (mut held, mut certain) = (0, true);
-    // Passes until what was before a restart is known.
-    let mut unrestored = 0_u32;
-    // What was written before a restart is seen for as long as queries look back.
-    let mut alone_from = 0;
-    for _ in 0..200 {
-        if chance.below(8) == 0 {
-            down = !down;
+struct Life {
+    world: World,
+    chance: Chance,
+    /// Its `for`, in minutes.
+    hold: u32,
+    is_down: bool,
+    /// Passes for which the condition has held.
+    held: u32,
+    /// Whether the alert's state follows from `held`: after a restart it does not until it has begun anew.
+    is_certain: bool,
+    /// Passes until what was before a restart is known.
+    unrestored: u32,
+    /// What was written before a restart is seen for as long as queries look back: until then.
+    alone_from: TimeMs,
+}
+
+impl Life {
+    fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed);
+        let hold = [0, 2, 15][chance.below(3) as usize];
+        Self {
+            world: World::new(&DOWN.replace("for: 2m", &format!("for: {hold}m"))),
+            chance,
+            hold,
+            is_down: false,
+            held: 0,
+            is_certain: true,
+            unrestored: 0,
+            alone_from: 0,
         }
-        if chance.below(25) == 0 {
-            world.restart();
-            certain = false;
-            unrestored = 2;
-            alone_from = world.now + 6 * MINUTE;
+    }
+
+    fn minute(&mut self) {
+        self.is_down ^= self.chance.below(8) == 0;
+        if self.chance.below(25) == 0 {
+            self.world.restart();
+            self.is_certain = false;
+            self.unrestored = 2;
+            self.alone_from = self.world.now + 6 * MINUTE;
         }
-        world.fails = Fails {
-            append: chance.below(10) == 0,
-            tell: chance.below(10) == 0,
+        self.world.fails = Fails {
+            append: self.chance.below(10) == 0,
+            tell: self.chance.below(10) == 0,
         };
-        world.set(&UP, if down { 0.0 } else { 1.0 });
-        let notices = world.pass();
-        held = if down { held + 1 } else { 0 };
-        unrestored = unrestored.saturating_sub(1);
-        certain |= !down && unrestored == 0;
-        let status = world.group.status();
+        self.world.set(&UP, if self.is_down { 0.0 } else { 1.0 });
+        let notices = self.world.pass();
+        self.held = if self.is_down { self.held + 1 } else { 0 };
+        self.unrestored = self.unrestored.saturating_sub(1);
+        self.is_certain |= !self.is_down && self.unrestored == 0;
+        self.check(&notices);
+        self.world.now += MINUTE;
+    }
+
+    fn check(&self, notices: &[Notice]) {
+        let status = self.world.group.status();
         let RuleStatus::Alerting {
             state, ref alerts, ..
         } = status.rules[0]
@@ -43,48 +67,46 @@ fn live(seed: u64) {
             panic!("it is an alerting rule");
         };
         // A minute passes between two passes, so that after n of them the condition has held for n - 1 minutes.
-        let wanted = match held {
+        let wanted = match self.held {
             0 => "inactive",
-            held if held > hold => "firing",
+            held if held > self.hold => "firing",
             _ => "pending",
         };
+        let now = self.world.now;
         assert!(
-            !certain || state == wanted,
-            "seed {seed} at {}: {state}, not {wanted}",
-            world.now
+            !self.is_certain || state == wanted,
+            "at {now}: {state}, not {wanted}"
         );
         assert!(
-            state != "firing" || down,
-            "seed {seed}: it fires and its condition does not hold"
+            state != "firing" || self.is_down,
+            "at {now}: it fires though its condition does not hold"
         );
-        if !world.fails.append && world.now >= alone_from {
-            let series = world.query("ALERTS");
-            assert_eq!(
-                series.len(),
-                alerts.len(),
-                "seed {seed} at {}: {series:?}",
-                world.now
-            );
+        if !self.world.fails.append && now >= self.alone_from {
+            let series = self.world.query("ALERTS");
+            assert_eq!(series.len(), alerts.len(), "at {now}: {series:?}");
         }
-        for notice in &notices {
-            assert_eq!(notice.is_resolved, state == "inactive", "seed {seed}");
+        for notice in notices {
+            assert_eq!(notice.is_resolved, state == "inactive", "at {now}");
         }
-        world.now += MINUTE;
     }
-    // Who is told of a resolved alert was told that it fires, unless that failed.
-    let count = |state: &str| world.told.keys().filter(|key| key.contains(state)).count();
-    assert!(world.told.len() <= 40, "seed {seed}: {:?}", world.told);
-    assert!(
-        count("resolved") <= count("firing") + 8,
-        "seed {seed}: {:?}",
-        world.told
-    );
 }
 
 #[test]
 fn alerts_live_by_their_rules_whatever_happens() {
     for seed in 0..400 {
-        live(seed);
+        // Shown when an assertion fails.
+        println!("seed {seed}");
+        let mut life = Life::new(seed);
+        for _ in 0..200 {
+            life.minute();
+        }
+        // Who is told of a resolved alert was told that it fires, unless that failed.
+        let told = &life.world.told;
+        let count = |state: &str| told.keys().filter(|key| key.contains(state)).count();
+        assert!(
+            told.len() <= 40 && count("resolved") <= count("firing") + 8,
+            "{told:?}"
+        );
     }
 }
 

@@ -1,0 +1,263 @@
+//! `egret bench series`: metrics in by remote write, PromQL out.
+
+mod answer;
+mod body;
+mod churn;
+mod components;
+mod drive;
+mod evaluate;
+mod expression;
+mod figures;
+mod fleet;
+mod frontier;
+mod kinds;
+mod points;
+mod probe;
+mod query;
+mod quiet;
+mod read;
+mod shape;
+mod snappy;
+mod system;
+mod verdict;
+mod write;
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::cli::{Protocol, SeriesArgs, SeriesScenario};
+use crate::refusal;
+use crate::running::Running;
+use crate::scenario::{Measurement, Scenario};
+use crate::stage::Stage;
+use drive::Load;
+use fleet::{Fleet, INTERVAL_MS};
+use system::System;
+use write::Sending;
+
+/// In a closed loop nobody knows how far the generator's clock will run: at most as far as this many samples
+/// per second take it.
+const CLOSED_RATE_MAX: f64 = 8e6;
+
+/// All samples are of so many days: what every system keeps without being asked to.
+const DAYS_MAX: u64 = 14;
+
+/// Samples of each series, with `--scenario cardinality`.
+const CARDINALITY_STEPS: u64 = 4;
+
+const STEPS_MAX: u64 = DAYS_MAX * 86_400_000 / INTERVAL_MS as u64;
+
+/// The scenario.
+pub struct Series {
+    args: SeriesArgs,
+    /// The metric by which runs are ranked.
+    headline: String,
+}
+
+impl Series {
+    /// Checks the arguments.
+    ///
+    /// # Errors
+    /// When they contradict one another, or a peer is not there.
+    pub fn new(args: &SeriesArgs) -> Result<Self> {
+        let series = Self {
+            args: args.clone(),
+            headline: headline(args),
+        };
+        if !args.run.private && args.run.server.is_none() && args.peers.is_empty() {
+            return Err(refusal::usage(
+                "there is nothing to measure: give --private, --server URL or --peer PEER",
+            ));
+        }
+        if args.protocol == Protocol::Rw2 && !args.peers.is_empty() {
+            return Err(refusal::usage(
+                "--protocol rw2: the peers that are known here take remote write 1.0 only: leave --peer away",
+            ));
+        }
+        if args.read_rate.is_some() && args.readers == 0 {
+            return Err(refusal::usage("--read-rate: there are no --readers to ask"));
+        }
+        if args.writers > args.series {
+            return Err(refusal::usage(
+                "--writers: there are fewer --series than writers",
+            ));
+        }
+        if args.scenario == SeriesScenario::Restart && args.run.server.is_some() {
+            return Err(refusal::usage(
+                "--scenario restart kills what it measures: give --private instead of --server",
+            ));
+        }
+        for peer in &args.peers {
+            peer.check()?;
+        }
+        let steps = series.preloaded_steps() + series.live_steps();
+        if steps > STEPS_MAX {
+            return Err(refusal::usage(format!(
+                "these are samples of {:.1} days, 15 s apart; more than {DAYS_MAX} are not measured: give more --series, or fewer samples by --preload, --rate or --seconds",
+                steps as f64 / STEPS_MAX as f64 * DAYS_MAX as f64
+            )));
+        }
+        Ok(series)
+    }
+
+    /// Steps that are written beforehand, in whole requests.
+    fn preloaded_steps(&self) -> u64 {
+        let steps = match self.args.scenario {
+            SeriesScenario::Cardinality => CARDINALITY_STEPS,
+            _ => self.args.preload.div_ceil(self.args.series.into()),
+        };
+        steps.next_multiple_of(self.sending(0).steps_per_turn())
+    }
+
+    /// Steps that the load may take.
+    fn live_steps(&self) -> u64 {
+        if !matches!(
+            self.args.scenario,
+            SeriesScenario::Load | SeriesScenario::Churn
+        ) {
+            return 0;
+        }
+        let rate = self.args.rate.unwrap_or(CLOSED_RATE_MAX);
+        // The warm-up takes some, too.
+        let seconds = self.args.seconds.as_secs_f64() + 5.0;
+        let steps = (rate * seconds / f64::from(self.args.series)).ceil() as u64;
+        match self.args.rate {
+            Some(_) => steps,
+            // The load ends when they are used up.
+            None => steps.min(STEPS_MAX - self.preloaded_steps().min(STEPS_MAX)),
+        }
+    }
+
+    /// How samples are made, the first of them then.
+    fn sending(&self, begin_ms: i64) -> Sending {
+        Sending {
+            fleet: Fleet {
+                seed: self.args.run.seed,
+                series: self.args.series,
+                begin_ms,
+            },
+            writers: self.args.writers,
+            batch: self.args.batch,
+            protocol: self.args.protocol,
+        }
+    }
+
+    /// The load, whose last possible sample is of now.
+    fn load(&self) -> Result<Load> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now_ms = now.context("the clock is before 1970")?.as_millis() as i64;
+        let steps_max = self.preloaded_steps() + self.live_steps();
+        let begin_ms = now_ms - (steps_max as i64 + 1) * INTERVAL_MS;
+        Ok(Load {
+            sending: self.sending(begin_ms - begin_ms % 60_000),
+            preloaded: self.preloaded_steps(),
+            steps_max,
+            window: self.args.seconds,
+            rate: self.args.rate,
+            readers: self.args.readers,
+            read_rate: self.args.read_rate,
+            churn: (self.args.scenario == SeriesScenario::Churn).then_some(self.args.churn),
+        })
+    }
+
+    /// Measures one system.
+    async fn arm(
+        &self,
+        stage: &mut Stage,
+        load: &Load,
+        system: &System,
+        peer: Option<&mut Running>,
+    ) -> Result<Measurement> {
+        match self.args.scenario {
+            SeriesScenario::Queries => return quiet::queries(stage, load, system).await,
+            SeriesScenario::Restart => return quiet::restart(stage, load, system, peer).await,
+            SeriesScenario::Cardinality => return quiet::cardinality(stage, load, system).await,
+            SeriesScenario::Load | SeriesScenario::Churn => {}
+        }
+        let driven = drive::drive(stage, load, system).await?;
+        stage.progress.say("waiting for the disk");
+        let system = system.clone();
+        let disk = tokio::task::spawn_blocking(move || system.disk_bytes()).await??;
+        Ok(figures::measurement(driven, disk))
+    }
+
+    fn measures_egret(&self) -> bool {
+        self.args.run.private || self.args.run.server.is_some()
+    }
+}
+
+/// What the scenario is about, of Egret or of the first peer.
+fn headline(args: &SeriesArgs) -> String {
+    let name = match args.scenario {
+        SeriesScenario::Load => "samples_per_second",
+        SeriesScenario::Queries => "read_geometric_mean",
+        SeriesScenario::Restart => "restart",
+        SeriesScenario::Cardinality => "rss_bytes",
+        SeriesScenario::Churn => "write",
+    };
+    let of_egret = args.run.private || args.run.server.is_some();
+    let peer = args.peers.first().filter(|_| !of_egret);
+    let prefix = peer.map_or("", |peer| peer.make().prefix());
+    format!("{prefix}{name}")
+}
+
+impl Scenario for Series {
+    const NAME: &'static str = "series";
+
+    fn parameters(&self) -> BTreeMap<String, Value> {
+        let args = &self.args;
+        let peers: Vec<&str> = args.peers.iter().map(|peer| peer.name()).collect();
+        let churn = (args.scenario == SeriesScenario::Churn).then_some(args.churn);
+        let all: [(&str, Value); 12] = [
+            ("scenario", args.scenario.name().into()),
+            ("writers", args.writers.into()),
+            ("readers", args.readers.into()),
+            ("series", args.series.into()),
+            ("batch", args.batch.into()),
+            ("seconds", args.seconds.as_secs_f64().into()),
+            ("preload", args.preload.into()),
+            ("rate", args.rate.into()),
+            ("read_rate", args.read_rate.into()),
+            ("protocol", args.protocol.name().into()),
+            ("churn", churn.into()),
+            ("peers", (!peers.is_empty()).then_some(peers).into()),
+        ];
+        all.into_iter()
+            .filter(|(_, value)| !value.is_null())
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    fn headline(&self) -> &str {
+        &self.headline
+    }
+
+    async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
+        stage.subject.data_set = format!("{} series, 15 s apart", self.args.series);
+        Ok(())
+    }
+
+    async fn measure(&mut self, stage: &mut Stage) -> Result<Measurement> {
+        let load = self.load()?;
+        let mut whole = None;
+        if self.measures_egret() {
+            let system = System::egret(stage)?;
+            let arm = self.arm(stage, &load, &system, None).await?;
+            figures::join(&mut whole, arm, system.make);
+        }
+        for peer in &self.args.peers {
+            let mut running = peer.start().await?;
+            let before = std::mem::replace(&mut stage.subject.processes, vec![running.pid()]);
+            let system = System::peer(*peer, &running);
+            let arm = self.arm(stage, &load, &system, Some(&mut running)).await;
+            stage.subject.processes = before;
+            let mut arm = arm.with_context(|| format!("measure {}", peer.name()))?;
+            arm.warnings.push(peer.durability().to_owned());
+            figures::join(&mut whole, arm, system.make);
+        }
+        whole.context("nothing was measured")
+    }
+}

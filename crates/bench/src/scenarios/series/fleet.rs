@@ -1,0 +1,369 @@
+//! What is measured: the metrics of a fleet of nodes with pods, as exporters of containers, of services and of
+//! nodes show them. Every series is a function of its number.
+
+use super::shape::{Flow, Life, Shape, Swing, mix, unit};
+
+/// Between two samples of a series, in milliseconds.
+pub(super) const INTERVAL_MS: i64 = 15_000;
+
+/// Samples are so far from the whole multiples of [`INTERVAL_MS`] at least: whether a window is open or
+/// closed at its ends makes no difference to a query about such times.
+const MARGIN_MS: u64 = 500;
+
+const PODS_PER_NODE: u32 = 4;
+const SERIES_PER_POD: u32 = 39;
+const NODE_METRICS: [&str; 4] = [
+    LOAD1,
+    "node_load5",
+    "node_load15",
+    "node_memory_MemAvailable_bytes",
+];
+/// Series of a node and its pods.
+const SERIES_PER_NODE: u32 = PODS_PER_NODE * SERIES_PER_POD + NODE_METRICS.len() as u32;
+const PODS_PER_SERVICE: u32 = 12;
+const SERVICES_PER_NAMESPACE: u32 = 5;
+
+/// One in so many pods restarts every 2^[`LIFE_BITS`] steps, which is about two hours.
+const RESTARTING: u64 = 8;
+const LIFE_BITS: u32 = 9;
+
+pub(super) const CPU: &str = "container_cpu_usage_seconds_total";
+pub(super) const MEMORY: &str = "container_memory_working_set_bytes";
+pub(super) const REQUESTS: &str = "http_requests_total";
+pub(super) const BUCKET: &str = "http_request_duration_seconds_bucket";
+pub(super) const SUM: &str = "http_request_duration_seconds_sum";
+pub(super) const COUNT: &str = "http_request_duration_seconds_count";
+pub(super) const PHASE: &str = "kube_pod_status_phase";
+pub(super) const LOAD1: &str = "node_load1";
+
+const CONTAINERS: [&str; 2] = ["app", "proxy"];
+const METHODS: [&str; 2] = ["GET", "POST"];
+const CODES: [&str; 3] = ["200", "404", "500"];
+const PHASES: [&str; 3] = ["Running", "Pending", "Failed"];
+const BOUNDS: [(&str, f64); 11] = [
+    ("0.005", 0.005),
+    ("0.01", 0.01),
+    ("0.025", 0.025),
+    ("0.05", 0.05),
+    ("0.1", 0.1),
+    ("0.25", 0.25),
+    ("0.5", 0.5),
+    ("1", 1.0),
+    ("2.5", 2.5),
+    ("5", 5.0),
+    ("+Inf", f64::INFINITY),
+];
+const ZONES: [&str; 3] = ["eu-west-1a", "eu-west-1b", "eu-west-1c"];
+const SERVICES: [&str; 16] = [
+    "accounts",
+    "basket",
+    "billing",
+    "catalog",
+    "checkout",
+    "delivery",
+    "gateway",
+    "identity",
+    "inventory",
+    "mailer",
+    "orders",
+    "payments",
+    "pricing",
+    "reports",
+    "reviews",
+    "search",
+];
+
+/// So many series, and when their first samples are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fleet {
+    pub(super) seed: u64,
+    pub(super) series: u32,
+    /// Step 0, in milliseconds of Unix time; a multiple of a minute.
+    pub(super) begin_ms: i64,
+}
+
+/// Label names and values, ascending by name.
+pub(super) type LabelPairs = Vec<(&'static str, String)>;
+
+/// Which series of a pod a number stands for.
+#[derive(Clone, Copy)]
+enum Slot {
+    Cpu(usize),
+    Memory(usize),
+    Requests { method: usize, code: usize },
+    Bucket { method: usize, bound: usize },
+    Sum { method: usize },
+    Count { method: usize },
+    Phase(usize),
+}
+
+impl Slot {
+    fn of(number: u32) -> Self {
+        let number = number as usize;
+        let duration = BOUNDS.len() + 2;
+        match number {
+            0..2 => Self::Cpu(number),
+            2..4 => Self::Memory(number - 2),
+            4..10 => Self::Requests {
+                method: (number - 4) / CODES.len(),
+                code: (number - 4) % CODES.len(),
+            },
+            10..36 => {
+                let method = (number - 10) / duration;
+                match (number - 10) % duration {
+                    bound if bound < BOUNDS.len() => Self::Bucket { method, bound },
+                    place if place == BOUNDS.len() => Self::Sum { method },
+                    _ => Self::Count { method },
+                }
+            }
+            _ => Self::Phase(number - 36),
+        }
+    }
+}
+
+impl Fleet {
+    pub(super) fn nodes(&self) -> u32 {
+        self.series.div_ceil(SERIES_PER_NODE)
+    }
+
+    fn pods(&self) -> u32 {
+        self.nodes() * PODS_PER_NODE
+    }
+
+    pub(super) fn services(&self) -> u32 {
+        self.pods().div_ceil(PODS_PER_SERVICE)
+    }
+
+    pub(super) fn namespaces(&self) -> u32 {
+        self.services().div_ceil(SERVICES_PER_NAMESPACE)
+    }
+
+    /// When a step begins, in milliseconds; all its samples are before the next one begins.
+    pub(super) fn step_ms(&self, step: u64) -> i64 {
+        self.begin_ms + step as i64 * INTERVAL_MS
+    }
+
+    /// How long after a step's begin a series has its sample: series of one target have it together.
+    pub(super) fn shift_ms(&self, series: u32) -> i64 {
+        let target = match Self::place(series) {
+            (node, None) => u64::from(node) << 32,
+            (_, Some((pod, _))) => u64::from(pod),
+        };
+        let room = INTERVAL_MS as u64 - 2 * MARGIN_MS;
+        (MARGIN_MS + mix(self.seed ^ 0x7a12, target) % room) as i64
+    }
+
+    /// Node, and pod with slot or the number of a node's metric.
+    fn place(series: u32) -> (u32, Option<(u32, u32)>) {
+        let (node, rest) = (series / SERIES_PER_NODE, series % SERIES_PER_NODE);
+        let pod = (rest < PODS_PER_NODE * SERIES_PER_POD).then(|| {
+            let pod = node * PODS_PER_NODE + rest / SERIES_PER_POD;
+            (pod, rest % SERIES_PER_POD)
+        });
+        (node, pod)
+    }
+
+    pub(super) fn node(&self, node: u32) -> String {
+        format!("node-{node:04}")
+    }
+
+    /// The service that a pod belongs to.
+    fn service_of(&self, pod: u32) -> u32 {
+        pod % self.services()
+    }
+
+    pub(super) fn service(&self, service: u32) -> String {
+        let name = SERVICES[service as usize % SERVICES.len()];
+        match service as usize / SERVICES.len() {
+            0 => name.to_owned(),
+            generation => format!("{name}-{generation}"),
+        }
+    }
+
+    pub(super) fn namespace(&self, namespace: u32) -> String {
+        format!("team-{namespace:02}")
+    }
+
+    pub(super) fn zone(&self, number: u32) -> &'static str {
+        ZONES[number as usize % ZONES.len()]
+    }
+
+    pub(super) fn pod(&self, pod: u32) -> String {
+        let random = mix(self.seed ^ 0x90d, u64::from(pod));
+        let service = self.service(self.service_of(pod));
+        format!("{service}-{:08x}-{pod:05x}", random as u32)
+    }
+
+    /// The labels of a series.
+    pub(super) fn labels(&self, series: u32) -> LabelPairs {
+        let (node, pod) = Self::place(series);
+        let mut labels: LabelPairs = vec![
+            ("cluster", format!("eu-{}", node % 2)),
+            ("zone", self.zone(node).to_owned()),
+        ];
+        match pod {
+            Some((pod, slot)) => self.label_pod(node, pod, Slot::of(slot), &mut labels),
+            None => {
+                let metric = series % SERIES_PER_NODE - PODS_PER_NODE * SERIES_PER_POD;
+                labels.extend([
+                    ("__name__", NODE_METRICS[metric as usize].to_owned()),
+                    ("env", "production".to_owned()),
+                    ("instance", address(node, 9_100)),
+                    ("job", "node".to_owned()),
+                    ("node", self.node(node)),
+                ]);
+            }
+        }
+        labels.sort_unstable_by_key(|(name, _)| *name);
+        labels
+    }
+
+    fn label_pod(&self, node: u32, pod: u32, slot: Slot, labels: &mut LabelPairs) {
+        let service = self.service_of(pod);
+        let namespace = service % self.namespaces();
+        let (name, job, port) = match slot {
+            Slot::Cpu(_) => (CPU, "cadvisor", 10_250),
+            Slot::Memory(_) => (MEMORY, "cadvisor", 10_250),
+            Slot::Requests { .. } => (REQUESTS, "service", 8_080),
+            Slot::Bucket { .. } => (BUCKET, "service", 8_080),
+            Slot::Sum { .. } => (SUM, "service", 8_080),
+            Slot::Count { .. } => (COUNT, "service", 8_080),
+            Slot::Phase(_) => (PHASE, "kube-state-metrics", 8_443),
+        };
+        labels.extend([
+            ("__name__", name.to_owned()),
+            (
+                "env",
+                ["production", "staging"][namespace as usize % 2].to_owned(),
+            ),
+            ("instance", address(node, port)),
+            ("job", job.to_owned()),
+            ("namespace", self.namespace(namespace)),
+            ("pod", self.pod(pod)),
+            ("service", self.service(service)),
+        ]);
+        let mut add = |name, value: &str| labels.push((name, value.to_owned()));
+        match slot {
+            Slot::Cpu(container) | Slot::Memory(container) => {
+                add("container", CONTAINERS[container]);
+                add("node", &self.node(node));
+            }
+            Slot::Requests { method, code } => {
+                add("method", METHODS[method]);
+                add("code", CODES[code]);
+            }
+            Slot::Bucket { method, bound } => {
+                add("method", METHODS[method]);
+                add("le", BOUNDS[bound].0);
+            }
+            Slot::Sum { method } | Slot::Count { method } => add("method", METHODS[method]),
+            Slot::Phase(phase) => {
+                add("node", &self.node(node));
+                add("phase", PHASES[phase]);
+            }
+        }
+    }
+
+    /// What a series is worth.
+    pub(super) fn shape(&self, series: u32) -> Shape {
+        let salt = mix(self.seed, u64::from(series));
+        let (node, pod) = Self::place(series);
+        match pod {
+            Some((pod, slot)) => self.shape_of_pod(pod, Slot::of(slot), salt),
+            None if (series + 1).is_multiple_of(SERIES_PER_NODE) => gauge(
+                between(2e9, 60e9, mix(self.seed, node.into())),
+                salt,
+                1.0 / 4_096.0,
+                2,
+            ),
+            None => gauge(
+                between(0.4, 8.0, mix(self.seed, node.into())),
+                salt,
+                100.0,
+                0,
+            ),
+        }
+    }
+
+    fn shape_of_pod(&self, pod: u32, slot: Slot, salt: u64) -> Shape {
+        let of_pod = mix(self.seed ^ 0x51a7e, u64::from(pod));
+        let life = match of_pod % RESTARTING {
+            0 => Life::of(LIFE_BITS, of_pod >> 8),
+            _ => Life::ENDLESS,
+        };
+        let counter = |rate, per_unit| Shape::Counter {
+            flow: Flow::new(rate, salt),
+            life,
+            per_unit,
+        };
+        // Everything that is measured of one kind of request has the same flows.
+        let mixture = |method: usize, shares: fn(f64, f64, usize) -> f64, bound, per_unit| {
+            let salt = mix(of_pod, 100 + method as u64);
+            let rate = between(15.0, 1_500.0, salt);
+            let means = [
+                between(0.008, 0.08, mix(salt, 1)),
+                between(0.2, 2.0, mix(salt, 2)),
+            ];
+            let slow = rate * between(0.03, 0.2, mix(salt, 3));
+            Shape::Mixture {
+                flows: [Flow::new(rate, mix(salt, 4)), Flow::new(slow, mix(salt, 5))],
+                shares: [shares(means[0], 2.5, bound), shares(means[1], 2.0, bound)],
+                life,
+                per_unit,
+            }
+        };
+        match slot {
+            // Seconds of processor time in a step: from 2% of a core to two cores.
+            Slot::Cpu(_) => counter(between(0.3, 30.0, salt), 1_000.0),
+            Slot::Memory(_) => gauge(between(50e6, 2e9, salt), salt, 1.0 / 4_096.0, 2),
+            Slot::Requests { code, .. } => {
+                let share = [1.0, 0.05, 0.02][code];
+                counter(between(30.0, 1_500.0, salt) * share, 1.0)
+            }
+            Slot::Bucket { method, bound } => mixture(method, below, bound, 1.0),
+            Slot::Count { method } => mixture(method, |_, _, _| 1.0, 0, 1.0),
+            Slot::Sum { method } => mixture(method, |mean, _, _| 1.3 * mean, 0, 1_000.0),
+            Slot::Phase(phase) => Shape::Phase {
+                salt: mix(of_pod, 7),
+                phase: phase as u32,
+            },
+        }
+    }
+}
+
+/// Which share of values with this mean (a log-logistic distribution) is not above a bound.
+fn below(mean: f64, steepness: f64, bound: usize) -> f64 {
+    1.0 / (1.0 + (BOUNDS[bound].1 / mean).powf(-steepness))
+}
+
+/// A gauge about a level, with a swing of an hour and one of a day.
+fn gauge(level: f64, salt: u64, per_unit: f64, hold: u32) -> Shape {
+    Shape::Gauge {
+        level,
+        swings: [
+            Swing::new(level * 0.08, 240.0, mix(salt, 1)),
+            Swing::new(level * 0.2, 5_760.0, mix(salt, 2)),
+        ],
+        noise: level * 0.05,
+        hold,
+        salt: mix(salt, 3),
+        per_unit,
+    }
+}
+
+/// A number between two, every order of magnitude as likely as another.
+fn between(low: f64, high: f64, random: u64) -> f64 {
+    low * (high / low).powf(unit(mix(random, 11)))
+}
+
+fn address(node: u32, port: u32) -> String {
+    format!(
+        "10.{}.{}.{}:{port}",
+        node >> 16,
+        (node >> 8) & 255,
+        node & 255
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! What a series is worth at a step: a pure function, so that any answer of a server can be computed without
+//! having kept a sample.
+//!
+//! Counters rise by varying increments and some begin anew, as those of pods that restart do. Gauges sway
+//! with a few periods and some noise. All values have few digits, as measured ones do.
+
+/// What a series is worth at each step.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Shape {
+    /// What flows in, since the last begin.
+    Counter {
+        flow: Flow,
+        life: Life,
+        per_unit: f64,
+    },
+    /// Shares of two flows, since the last begin: one bucket of a histogram, its count or its sum. Buckets
+    /// of one histogram have the same flows and differ in the shares, so none is ever above the next one.
+    Mixture {
+        flows: [Flow; 2],
+        shares: [f64; 2],
+        life: Life,
+        per_unit: f64,
+    },
+    /// Sways about a level.
+    Gauge {
+        level: f64,
+        swings: [Swing; 2],
+        noise: f64,
+        /// Noise changes every 2^hold steps.
+        hold: u32,
+        salt: u64,
+        per_unit: f64,
+    },
+    /// One where a pod is in this phase, else zero.
+    Phase { salt: u64, phase: u32 },
+}
+
+/// Something that is counted: never less in a later step.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    /// On average, each step.
+    pub(super) rate: f64,
+    wave: Swing,
+    jitter: f64,
+    salt: u64,
+}
+
+/// A periodic motion.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Swing {
+    amplitude: f64,
+    per_step: f64,
+    phase: f64,
+}
+
+/// When a counter begins anew.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Life {
+    /// Steps of a life less one; 0 for one that never ends.
+    mask: u64,
+    shift: u64,
+}
+
+/// A pod's phase changes at most every so many steps, as a power of two.
+const PHASE_HOLD: u32 = 5;
+
+/// One in so many times a pod is pending, one in so many it has failed.
+const PHASE_RARITY: u64 = 64;
+
+/// Largest share of its rate by which a flow swings, and by which it jitters: together less than one, so
+/// that it never flows back.
+const SWING_SHARE: f64 = 0.5;
+const JITTER_SHARE: f64 = 0.4;
+
+impl Shape {
+    /// The value at a step.
+    pub(super) fn at(&self, step: u64) -> f64 {
+        match self {
+            Self::Counter {
+                flow,
+                life,
+                per_unit,
+            } => rounded(flow.since(life.begin(step), step), *per_unit),
+            Self::Mixture {
+                flows: [one, other],
+                shares,
+                life,
+                per_unit,
+            } => {
+                let begin = life.begin(step);
+                let sum = shares[0] * one.since(begin, step) + shares[1] * other.since(begin, step);
+                rounded(sum, *per_unit)
+            }
+            Self::Gauge {
+                level,
+                swings: [one, other],
+                noise,
+                hold,
+                salt,
+                per_unit,
+            } => {
+                let noise = noise * unit(mix(*salt, step >> hold));
+                rounded(level + one.at(step) + other.at(step) + noise, *per_unit)
+            }
+            Self::Phase { salt, phase } => {
+                let now = match mix(*salt, step >> PHASE_HOLD) % PHASE_RARITY {
+                    0 => 1,
+                    1 => 2,
+                    _ => 0,
+                };
+                f64::from(u8::from(now == *phase))
+            }
+        }
+    }
+}
+
+impl Flow {
+    /// A flow of this rate whose course is its own.
+    pub(super) fn new(rate: f64, salt: u64) -> Self {
+        // From a quarter of an hour to a day.
+        let period = 60.0 * 96.0_f64.powf(unit(mix(salt, 1)));
+        Self {
+            rate,
+            wave: Swing {
+                // The steepest part of the wave rises by 8 a period.
+                amplitude: SWING_SHARE * period / 8.0,
+                per_step: 1.0 / period,
+                phase: unit(mix(salt, 2)),
+            },
+            jitter: JITTER_SHARE,
+            salt: mix(salt, 3),
+        }
+    }
+
+    fn smooth(&self, step: u64) -> f64 {
+        step as f64 + self.wave.at(step)
+    }
+
+    fn since(&self, begin: u64, step: u64) -> f64 {
+        let jitter = self.jitter * unit(mix(self.salt, step));
+        self.rate * (self.smooth(step) - self.smooth(begin) + jitter)
+    }
+}
+
+impl Swing {
+    /// A swing of this many steps.
+    pub(super) fn new(amplitude: f64, period: f64, salt: u64) -> Self {
+        Self {
+            amplitude,
+            per_step: 1.0 / period,
+            phase: unit(salt),
+        }
+    }
+
+    /// Two parabolas that look like a sine and cost less.
+    fn at(&self, step: u64) -> f64 {
+        let turns = step as f64 * self.per_step + self.phase;
+        let place = 2.0 * (turns - (turns as u64) as f64) - 1.0;
+        self.amplitude * 4.0 * place * (1.0 - place.abs())
+    }
+}
+
+impl Life {
+    /// One that never ends.
+    pub(super) const ENDLESS: Self = Self { mask: 0, shift: 0 };
+
+    /// Lives of 2^`bits` steps, of which the first may be shorter.
+    pub(super) fn of(bits: u32, salt: u64) -> Self {
+        let mask = (1 << bits) - 1;
+        Self {
+            mask,
+            shift: salt & mask,
+        }
+    }
+
+    fn begin(&self, step: u64) -> u64 {
+        match self.mask {
+            0 => 0,
+            mask => ((step + self.shift) & !mask).saturating_sub(self.shift),
+        }
+    }
+}
+
+/// Cut off to whole parts of which `per_unit` make one.
+fn rounded(value: f64, per_unit: f64) -> f64 {
+    ((value * per_unit) as i64) as f64 / per_unit
+}
+
+/// Mixes two numbers into one that looks random: the finalizer of splitmix64.
+pub(super) fn mix(seed: u64, number: u64) -> u64 {
+    let mut mixed = seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// A number from 0 to less than 1.
+pub(super) fn unit(random: u64) -> f64 {
+    (random >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! What is measured: an Egret or a peer, as its doors and its process show it.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::body::Address;
+use crate::cli::SeriesPeer;
+use crate::footprint::disk_bytes;
+use crate::http1::Connection;
+use crate::running::{self, Running};
+use crate::stage::Stage;
+
+/// Disk has settled when it did not change for this long.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// After this time it counts as it is.
+const SETTLE_MAX: Duration = Duration::from_secs(120);
+
+const POLL: Duration = Duration::from_millis(200);
+
+/// Whose it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Make {
+    Egret,
+    Prometheus,
+    VictoriaMetrics,
+}
+
+/// A database of metrics that is measured.
+#[derive(Clone, Debug)]
+pub(super) struct System {
+    pub(super) make: Make,
+    pub(super) address: Address,
+    /// Before `query` and `query_range`.
+    pub(super) api: &'static str,
+    /// On this machine.
+    pub(super) process: Option<u32>,
+    pub(super) data: Option<PathBuf>,
+}
+
+impl Make {
+    /// As metrics have it before their name; nothing for Egret's.
+    pub(super) fn prefix(self) -> &'static str {
+        match self {
+            Self::Egret => "",
+            Self::Prometheus => "prometheus_",
+            Self::VictoriaMetrics => "victoria_metrics_",
+        }
+    }
+}
+
+impl System {
+    /// The stage's Egret.
+    ///
+    /// # Errors
+    /// When there is none, or it speaks TLS only.
+    pub(super) fn egret(stage: &Stage) -> Result<Self> {
+        let door = stage.server()?.door();
+        let url = door.url.trim_end_matches('/');
+        let Some(host) = url.strip_prefix("http://") else {
+            bail!("{url}: samples are sent by plain HTTP only");
+        };
+        let private = stage.private.as_ref().map(|private| private.pid());
+        Ok(Self {
+            make: Make::Egret,
+            address: Address {
+                host: host.to_owned(),
+                token: door.token.clone(),
+                path: "/prometheus/api/v1/write",
+            },
+            api: "/prometheus/api/v1",
+            process: private.or(stage.server()?.pid()),
+            data: door.data_dir.as_ref().map(|data| data.join("series")),
+        })
+    }
+
+    /// A peer that runs.
+    pub(super) fn peer(peer: SeriesPeer, running: &Running) -> Self {
+        Self {
+            make: peer.make(),
+            address: Address {
+                host: format!("127.0.0.1:{}", running.port),
+                token: None,
+                path: "/api/v1/write",
+            },
+            api: "/api/v1",
+            process: Some(running.pid()),
+            data: Some(running.directory.path().join("data")),
+        }
+    }
+
+    /// A request without a body.
+    pub(super) fn request(&self, method: &str, path: &str) -> Vec<u8> {
+        let token = self.address.token.as_ref();
+        let token = token.map_or_else(String::new, |token| {
+            format!("authorization: Bearer {token}\r\n")
+        });
+        let host = &self.address.host;
+        format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nuser-agent: egret-bench\r\n{token}content-length: 0\r\n\r\n")
+            .into_bytes()
+    }
+
+    /// Asks once, on a connection of its own.
+    ///
+    /// # Errors
+    /// When it does not answer, or refuses.
+    pub(super) fn ask(&self, method: &str, path: &str) -> Result<String> {
+        let mut connection = Connection::open(&self.address.host)?;
+        let request = self.request(method, path);
+        let (status, said) =
+            connection.exchange(&request, |body| String::from_utf8_lossy(body).into_owned())?;
+        ensure!(
+            status / 100 == 2,
+            "{method} {path} was answered {status}: {said}"
+        );
+        Ok(said)
+    }
+
+    /// Has everything that is acknowledged be seen by queries, where that takes more than waiting for nothing.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub(super) fn flush(&self) -> Result<()> {
+        match self.make {
+            Make::VictoriaMetrics => self.ask("GET", "/internal/force_flush").map(drop),
+            Make::Egret | Make::Prometheus => Ok(()),
+        }
+    }
+
+    /// Bytes on disk, after what the peer can be asked to do about them: VictoriaMetrics flushes and merges;
+    /// Prometheus writes everything as blocks, of which the log is no part. `None` where the disk is not here.
+    ///
+    /// # Errors
+    /// When it refuses.
+    pub(super) fn disk_bytes(&self) -> Result<Option<u64>> {
+        let Some(data) = &self.data else {
+            return Ok(None);
+        };
+        match self.make {
+            Make::Egret => Ok(Some(settled(|| disk_bytes(data)))),
+            Make::VictoriaMetrics => {
+                self.flush()?;
+                self.ask("GET", "/internal/force_merge")?;
+                Ok(Some(settled(|| disk_bytes(data))))
+            }
+            Make::Prometheus => {
+                let said = self.ask("POST", "/api/v1/admin/tsdb/snapshot")?;
+                let said: serde_json::Value = serde_json::from_str(&said)?;
+                let name = said["data"]["name"]
+                    .as_str()
+                    .context("a snapshot without a name")?;
+                Ok(Some(disk_bytes(&data.join("snapshots").join(name))))
+            }
+        }
+    }
+}
+
+/// A number once it stays as it is.
+fn settled(look: impl Fn() -> u64) -> u64 {
+    let begun = Instant::now();
+    let (mut last, mut since) = (look(), Instant::now());
+    while since.elapsed() < SETTLED && begun.elapsed() < SETTLE_MAX {
+        std::thread::sleep(POLL);
+        let now = look();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+    }
+    last
+}
+
+impl SeriesPeer {
+    /// As it is typed.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Prometheus => "prometheus",
+            Self::VictoriaMetrics => "victoria-metrics",
+        }
+    }
+
+    pub(super) fn make(self) -> Make {
+        match self {
+            Self::Prometheus => Make::Prometheus,
+            Self::VictoriaMetrics => Make::VictoriaMetrics,
+        }
+    }
+
+    /// When it acknowledges, which nobody has changed here.
+    pub(super) fn durability(self) -> &'static str {
+        match self {
+            Self::Prometheus => "acknowledges when its log is written, not when it is on disk",
+            Self::VictoriaMetrics => {
+                "has no log: acknowledges what is in memory, on disk some seconds later"
+            }
+        }
+    }
+
+    /// Refuses a peer that is not there.
+    ///
+    /// # Errors
+    /// What is missing and how to get it.
+    pub(super) fn check(self) -> Result<()> {
+        running::version(self.name(), self.name(), self.name(), "--version").map(drop)
+    }
+
+    /// Starts it as it comes, in a directory of its own.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub(super) async fn start(self) -> Result<Running> {
+        Running::start(self.name(), self.name(), |command, path, port| {
+            let data = path.join("data");
+            let address = format!("127.0.0.1:{port}");
+            match self {
+                Self::Prometheus => {
+                    let file = path.join("prometheus.yml");
+                    std::fs::write(&file, "global: {}\n")
+                        .context("write the configuration of prometheus")?;
+                    command
+                        .arg(format!("--config.file={}", file.display()))
+                        .arg(format!("--storage.tsdb.path={}", data.display()))
+                        .arg(format!("--web.listen-address={address}"))
+                        .args([
+                            "--web.enable-remote-write-receiver",
+                            "--web.enable-admin-api",
+                        ]);
+                }
+                Self::VictoriaMetrics => {
+                    command
+                        .arg(format!("-storageDataPath={}", data.display()))
+                        .arg(format!("-httpListenAddr={address}"));
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+}

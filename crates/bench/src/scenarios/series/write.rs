@@ -1,0 +1,331 @@
+//! Senders: each has a connection and a range of series of its own, and sends their samples in the order of
+//! time.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use super::body::{Address, Template};
+use super::fleet::Fleet;
+use super::frontier::Frontier;
+use super::shape::Shape;
+use crate::cli::Protocol;
+use crate::http1::Connection;
+use crate::record::Recorder;
+
+/// The name of a write in results.
+pub(super) const WRITE: &str = "write";
+
+/// A refused request is sent again after this time, as Prometheus does first.
+const RETRY: Duration = Duration::from_millis(30);
+
+/// A server that refuses for this long has failed.
+const RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// Status codes after which a sender tries again.
+const RETRIED: [u64; 4] = [429, 500, 502, 503];
+
+/// How samples are made and shared out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sending {
+    pub(super) fleet: Fleet,
+    pub(super) writers: u32,
+    /// Samples in a request at most.
+    pub(super) batch: u32,
+    pub(super) protocol: Protocol,
+}
+
+impl Sending {
+    /// The series of a writer.
+    fn range(&self, writer: u32) -> Range<u32> {
+        let bound = |number: u32| {
+            let part = u64::from(self.fleet.series) * u64::from(number) / u64::from(self.writers);
+            part as u32
+        };
+        bound(writer)..bound(writer + 1)
+    }
+
+    /// Steps that one request carries, where a writer has fewer series than a request has samples.
+    pub(super) fn steps_per_turn(&self) -> u64 {
+        let most = self.fleet.series.div_ceil(self.writers);
+        u64::from((self.batch / most).max(1))
+    }
+}
+
+/// When the load runs and what of it counts.
+#[derive(Debug)]
+pub(super) struct Clock {
+    /// Schedules count from here.
+    pub(super) begin: Instant,
+    /// The window: what was to begin in it is recorded.
+    pub(super) origin: Instant,
+    pub(super) end: Instant,
+    stopped: AtomicBool,
+    /// When somebody stopped it before its end.
+    cut: OnceLock<Instant>,
+}
+
+impl Clock {
+    /// Begins now, with a warm-up before the window.
+    pub(super) fn new(warmup: Duration, window: Duration) -> Self {
+        let begin = Instant::now();
+        Self {
+            begin,
+            origin: begin + warmup,
+            end: begin + warmup + window,
+            stopped: AtomicBool::new(false),
+            cut: OnceLock::new(),
+        }
+    }
+
+    /// Ends the load now.
+    pub(super) fn stop(&self) {
+        // The first one counts.
+        let _ = self.cut.set(Instant::now());
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was stopped before its end.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is to begin any more.
+    pub(super) fn has_ended(&self, now: Instant) -> bool {
+        now >= self.end || self.is_stopped()
+    }
+
+    /// How long the window was.
+    pub(super) fn window(&self) -> Duration {
+        let end = self.cut.get().map_or(self.end, |cut| self.end.min(*cut));
+        end.saturating_duration_since(self.origin)
+    }
+
+    /// From the window's begin.
+    pub(super) fn at(&self, moment: Instant) -> Duration {
+        moment.saturating_duration_since(self.origin)
+    }
+
+    /// Whether what was to begin then is in the window.
+    pub(super) fn counts(&self, intended: Instant) -> bool {
+        (self.origin..self.end).contains(&intended)
+    }
+}
+
+/// What one sender has done.
+#[derive(Default)]
+pub(super) struct Written {
+    pub(super) recorder: Recorder,
+    /// Acknowledged in the window.
+    pub(super) samples: u64,
+}
+
+/// One sender.
+pub(super) struct Lane {
+    number: u32,
+    groups: Vec<Group>,
+    steps_per_turn: u64,
+    /// The first step that is not sent.
+    step: u64,
+    connection: Connection,
+}
+
+/// Series whose samples travel together.
+struct Group {
+    template: Template,
+    /// Of each series what it is worth and how long after a step's begin.
+    series: Vec<(Shape, i64)>,
+}
+
+impl Group {
+    fn new(sending: &Sending, address: &Address, range: Range<u32>) -> Self {
+        let fleet = &sending.fleet;
+        let labels: Vec<_> = range.clone().map(|series| fleet.labels(series)).collect();
+        let steps = sending.steps_per_turn() as usize;
+        let labels: Vec<_> = std::iter::repeat_n(&labels, steps)
+            .flatten()
+            .cloned()
+            .collect();
+        Self {
+            template: Template::new(address, sending.protocol, &labels),
+            series: range
+                .map(|series| (fleet.shape(series), fleet.shift_ms(series)))
+                .collect(),
+        }
+    }
+
+    /// Puts in the samples of the steps from `first` on.
+    fn fill(&mut self, fleet: &Fleet, first: u64, steps: u64) {
+        let mut place = 0;
+        for step in first..first + steps {
+            let begin_ms = fleet.step_ms(step);
+            for (shape, shift_ms) in &self.series {
+                self.template
+                    .set(place, shape.at(step), begin_ms + shift_ms);
+                place += 1;
+            }
+        }
+    }
+}
+
+/// When requests are due: the first at `begin`, then one each `gap`; without it, when the last one ended.
+#[derive(Clone, Copy)]
+struct Pace {
+    begin: Instant,
+    gap: Option<Duration>,
+}
+
+impl Pace {
+    /// Waits until a request is due and returns when that was.
+    fn wait(&self, number: u32) -> Instant {
+        let Some(gap) = self.gap else {
+            return Instant::now();
+        };
+        // Multiplied, not summed: rounding errors must not add up.
+        let due = self.begin + gap.mul_f64(f64::from(number));
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        due
+    }
+}
+
+impl Lane {
+    /// Makes its requests and connects.
+    ///
+    /// # Errors
+    /// When nobody answers.
+    pub(super) fn new(sending: &Sending, address: &Address, number: u32) -> Result<Self> {
+        let range = sending.range(number);
+        let length = range.end - range.start;
+        let count = length.div_ceil(sending.batch).max(1);
+        let bound = |group: u32| {
+            range.start + (u64::from(length) * u64::from(group) / u64::from(count)) as u32
+        };
+        let groups = (0..count)
+            .map(|group| Group::new(sending, address, bound(group)..bound(group + 1)))
+            .collect();
+        Ok(Self {
+            number,
+            groups,
+            steps_per_turn: sending.steps_per_turn(),
+            step: 0,
+            connection: Connection::open(&address.host)?,
+        })
+    }
+
+    /// Sends everything before a step, as fast as it is acknowledged.
+    ///
+    /// # Errors
+    /// When the server refuses for good.
+    pub(super) fn preload(&mut self, fleet: &Fleet, frontier: &Frontier, until: u64) -> Result<()> {
+        while self.step < until && !frontier.is_abandoned() {
+            frontier.keep_together(self.step, || false);
+            for group in 0..self.groups.len() {
+                self.groups[group].fill(fleet, self.step, self.steps_per_turn);
+                self.send(group, |_| ())?;
+            }
+            self.turn(frontier);
+        }
+        Ok(())
+    }
+
+    /// Sends until the clock ends, or there is nothing left before `until`, which ends the load of all.
+    ///
+    /// # Errors
+    /// When the server refuses for good.
+    pub(super) fn load(
+        mut self,
+        sending: &Sending,
+        frontier: &Frontier,
+        clock: &Arc<Clock>,
+        rate: Option<f64>,
+        until: u64,
+    ) -> Result<Written> {
+        let mut written = Written::default();
+        let pace = self.pace(sending, clock, rate);
+        let place = written.recorder.operation(WRITE);
+        let mut number = 0;
+        loop {
+            frontier.keep_together(self.step, || clock.has_ended(Instant::now()));
+            if self.step + self.steps_per_turn > until {
+                clock.stop();
+                return Ok(written);
+            }
+            for group in 0..self.groups.len() {
+                self.groups[group].fill(&sending.fleet, self.step, self.steps_per_turn);
+                let due = pace.wait(number);
+                number += 1;
+                let begun = Instant::now();
+                if clock.has_ended(begun) {
+                    return Ok(written);
+                }
+                let recorder = &mut written.recorder;
+                let mut refused = 0;
+                self.send(group, |status| {
+                    refused += 1;
+                    let now = clock.at(Instant::now());
+                    recorder.failure(
+                        &format!("write {status}"),
+                        clock.at(due),
+                        clock.at(begun),
+                        now,
+                    );
+                })?;
+                let ended = Instant::now();
+                if clock.counts(due) {
+                    let (due, begun) = (clock.at(due), clock.at(begun));
+                    recorder.success_of(place, due, begun, clock.at(ended));
+                }
+                if clock.counts(ended) {
+                    written.samples += self.groups[group].template.samples() as u64;
+                }
+            }
+            self.turn(frontier);
+        }
+    }
+
+    fn pace(&self, sending: &Sending, clock: &Clock, rate: Option<f64>) -> Pace {
+        let samples: usize = self
+            .groups
+            .iter()
+            .map(|group| group.template.samples())
+            .sum();
+        let share = samples as f64 / self.steps_per_turn as f64 / f64::from(sending.fleet.series);
+        let each = samples as f64 / self.groups.len() as f64;
+        let gap = rate.map(|rate| Duration::from_secs_f64(each / (rate * share)));
+        // Writers take turns instead of all sending at the same moment.
+        let turn = f64::from(self.number) / f64::from(sending.writers);
+        Pace {
+            begin: clock.begin + gap.map_or(Duration::ZERO, |gap| gap.mul_f64(turn)),
+            gap,
+        }
+    }
+
+    fn turn(&mut self, frontier: &Frontier) {
+        self.step += self.steps_per_turn;
+        frontier.advance(self.number as usize, self.step);
+    }
+
+    /// Sends a request until it is acknowledged, and tells `refused` each time it is not.
+    fn send(&mut self, group: usize, mut refused: impl FnMut(u64)) -> Result<()> {
+        let begun = Instant::now();
+        let request = self.groups[group].template.request();
+        loop {
+            let (status, said) = self.connection.exchange(request, |body| body.to_vec())?;
+            if status / 100 == 2 {
+                return Ok(());
+            }
+            if !RETRIED.contains(&status) || begun.elapsed() > RETRY_MAX {
+                let said = String::from_utf8_lossy(&said);
+                bail!("samples were refused with {status}: {}", said.trim());
+            }
+            refused(status);
+            std::thread::sleep(RETRY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

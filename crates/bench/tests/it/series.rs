@@ -1,0 +1,132 @@
+//! `egret bench series` against a real Prometheus, where one is installed.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use clap::Parser;
+use egret_bench::cli::BenchCommand;
+use egret_bench::result::ResultFile;
+use egret_bench::{Global, Refusal};
+
+#[derive(Parser)]
+struct Line {
+    #[command(subcommand)]
+    command: BenchCommand,
+}
+
+async fn run(options: &str) -> anyhow::Result<()> {
+    let words = ["bench", "series"].into_iter();
+    let line = Line::parse_from(words.chain(options.split_whitespace()));
+    let global = Global {
+        json: false,
+        door: None,
+        settings: Vec::new(),
+        program: PathBuf::new(),
+    };
+    egret_bench::run(line.command, &global).await.map(drop)
+}
+
+/// What was measured of Prometheus; nothing where it is not installed.
+async fn measure(options: &str) -> Option<ResultFile> {
+    let mut program = Command::new("prometheus");
+    program
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    if program.status().is_err() {
+        eprintln!("skipped: prometheus is not installed");
+        return None;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("result.json");
+    let fixed = "--peer prometheus --series 1600 --writers 3 --seed 7";
+    let out_option = format!("--out {}", out.display());
+    run(&format!("{fixed} {options} {out_option}"))
+        .await
+        .unwrap();
+    Some(ResultFile::read(&out).unwrap())
+}
+
+fn value(result: &ResultFile, name: &str) -> f64 {
+    let name = format!("prometheus_{name}");
+    let metric = result.metrics.get(&name);
+    metric
+        .unwrap_or_else(|| panic!("no {name} in {:?}", result.metrics.keys()))
+        .value
+}
+
+#[tokio::test]
+async fn every_kind_of_query_is_answered_as_the_generator_says() {
+    let Some(result) = measure("--scenario queries --preload 400000").await else {
+        return;
+    };
+    assert_eq!(
+        value(&result, "wrong_answers"),
+        0.0,
+        "{:?}",
+        result.warnings
+    );
+    assert_eq!(value(&result, "empty_answers"), 0.0);
+    assert!(value(&result, "checked_answers") > 1_000.0);
+    assert!(value(&result, "read_geometric_mean") > 0.0);
+}
+
+#[tokio::test]
+async fn a_load_is_written_and_asked_about_at_the_rates_that_are_given() {
+    let options = "--preload 200000 --rate 20000 --read-rate 30 --readers 2 --seconds 2";
+    let Some(result) = measure(options).await else {
+        return;
+    };
+    assert_eq!(
+        value(&result, "wrong_answers"),
+        0.0,
+        "{:?}",
+        result.warnings
+    );
+    let rate = value(&result, "samples_per_second");
+    assert!((15_000.0..25_000.0).contains(&rate), "{rate}");
+    for name in [
+        "write",
+        "read",
+        "visibility",
+        "bytes_per_sample",
+        "rss_bytes",
+    ] {
+        assert!(value(&result, name) > 0.0, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn what_contradicts_itself_is_refused() {
+    for (options, expected) in [
+        ("", "there is nothing to measure"),
+        (
+            "--private --readers 0 --read-rate 5",
+            "there are no --readers",
+        ),
+        (
+            "--private --series 1000 --writers 1001",
+            "fewer --series than writers",
+        ),
+        (
+            "--private --series 1000 --rate 2e6",
+            "more than 14 are not measured",
+        ),
+        (
+            "--private --protocol rw2 --peer prometheus",
+            "remote write 1.0 only",
+        ),
+        (
+            "--scenario restart --server http://127.0.0.1:1",
+            "give --private",
+        ),
+    ] {
+        let error = run(options).await.unwrap_err();
+        let refusal = error.downcast_ref::<Refusal>();
+        assert!(
+            matches!(refusal, Some(Refusal::Usage(_))),
+            "{options}: {error:#}"
+        );
+        assert!(error.to_string().contains(expected), "{options}: {error:#}");
+    }
+}

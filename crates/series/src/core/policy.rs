@@ -1,0 +1,119 @@
+//! Which samples are kept for how long, and how finely, as settings say it.
+//!
+//! `series.keep` is a list of `{selector} duration`, `series.coarsen` one of `{selector} after duration every duration`,
+//! both separated by semicolons: `{job="debug"} 1d; {__name__=~"tmp_.*"} 6h`.
+
+use super::block::plan::{Coarsen, Keep, Policy};
+use super::block::window::WINDOWS_MS;
+use super::promql::{LabelMatcher, duration_ms, parse_selector};
+
+/// Selectors are read by PromQL, so that a semicolon or a blank within quotes belongs to them.
+fn split_selector(text: &str) -> Result<(Vec<LabelMatcher>, &str), String> {
+    let mut quote = None;
+    let mut escaped = false;
+    for (at, c) in text.char_indices() {
+        match quote {
+            Some(_) if escaped => escaped = false,
+            Some(_) if c == '\\' => escaped = true,
+            Some(open) if c == open => quote = None,
+            Some(_) => {}
+            None if c == '"' || c == '\'' => quote = Some(c),
+            None if c == '}' => {
+                let (selector, rest) = text.split_at(at + 1);
+                let selector = selector.trim_start();
+                let matchers = parse_selector(selector).map_err(|error| error.to_string())?;
+                return Ok((matchers, rest));
+            }
+            None => {}
+        }
+    }
+    Err(format!("`{text}` does not begin with a selector in braces"))
+}
+
+fn rule<'a>(rest: &'a str, form: &str, words: &[&str]) -> Result<(Vec<i64>, &'a str), String> {
+    let (said, after) = rest.split_once(';').unwrap_or((rest, ""));
+    let wrong = || format!("`{}` is not of the form `{form}`", said.trim());
+    let mut durations = Vec::new();
+    let mut parts = said.split_whitespace();
+    for word in words {
+        let part = parts.next().ok_or_else(wrong)?;
+        match *word {
+            "duration" => {
+                let duration = duration_ms(part).filter(|duration| *duration > 0);
+                durations.push(duration.ok_or_else(wrong)?);
+            }
+            word if word == part => {}
+            _ => return Err(wrong()),
+        }
+    }
+    match parts.next() {
+        None => Ok((durations, after)),
+        Some(_) => Err(wrong()),
+    }
+}
+
+/// The rules of `series.keep`.
+///
+/// # Errors
+/// What is wrong with the first rule that is.
+pub fn parse_keep(text: &str) -> Result<Vec<Keep>, String> {
+    let mut rules = Vec::new();
+    let mut rest = text;
+    while !rest.trim().is_empty() {
+        let (selector, after) = split_selector(rest)?;
+        let (durations, after) = rule(after, "{selector} duration", &["duration"])?;
+        rules.push(Keep {
+            selector,
+            keep_ms: durations[0],
+        });
+        rest = after;
+    }
+    Ok(rules)
+}
+
+/// The rules of `series.coarsen`. Blocks that one was applied to remember its text.
+///
+/// # Errors
+/// What is wrong with the first rule that is.
+pub fn parse_coarsen(text: &str) -> Result<Vec<Coarsen>, String> {
+    let mut rules = Vec::new();
+    let mut rest = text;
+    while !rest.trim().is_empty() {
+        let (selector, after) = split_selector(rest)?;
+        let form = "{selector} after duration every duration";
+        let (durations, after) = rule(after, form, &["after", "duration", "every", "duration"])?;
+        let said = &rest[..rest.len() - after.len()];
+        let name = said.trim().trim_end_matches(';').trim_end();
+        rules.push(Coarsen {
+            name: name.into(),
+            selector,
+            after_ms: durations[0],
+            interval_ms: durations[1],
+        });
+        rest = after;
+    }
+    Ok(rules)
+}
+
+/// What is wanted of blocks.
+///
+/// # Errors
+/// What is wrong with `keep` or `coarsen`, after the name of the setting.
+pub fn policy(
+    keep: &str,
+    coarsen: &str,
+    keep_ms: Option<i64>,
+    bytes_max: Option<u64>,
+) -> Result<Policy, (&'static str, String)> {
+    Ok(Policy {
+        windows_ms: WINDOWS_MS.to_vec(),
+        keep_ms: keep_ms.unwrap_or(i64::MAX),
+        keep: parse_keep(keep).map_err(|reason| ("series.keep", reason))?,
+        bytes_max: bytes_max.unwrap_or(u64::MAX),
+        coarsen: parse_coarsen(coarsen).map_err(|reason| ("series.coarsen", reason))?,
+        ..Policy::default()
+    })
+}
+
+#[cfg(test)]
+mod tests;

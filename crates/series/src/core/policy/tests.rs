@@ -1,0 +1,71 @@
+//! Rules as people write them.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+fn check(keep: &str, coarsen: &str, expected: Expect) {
+    let shown = match policy(keep, coarsen, None, None) {
+        Err((setting, reason)) => format!("{setting}: {reason}"),
+        Ok(policy) => {
+            let keep = policy.keep.iter();
+            let keep = keep.map(|rule| format!("{} {}", rule.selector.len(), rule.keep_ms));
+            let coarsen = policy
+                .coarsen
+                .iter()
+                .map(|rule| format!("[{}] {} {}", rule.name, rule.after_ms, rule.interval_ms));
+            keep.chain(coarsen).collect::<Vec<_>>().join("\n")
+        }
+    };
+    expected.assert_eq(&shown);
+}
+
+#[test]
+fn rules_are_read() {
+    check("", " ", expect![""]);
+    check(
+        r#"{job="debug"} 1d; {__name__=~"a;}b", x!="\"}"} 6h ;"#,
+        r#"{} after 30d every 5m;{job='a'} after 1h30m every 1m"#,
+        expect![[r#"
+            1 86400000
+            2 21600000
+            [{} after 30d every 5m] 2592000000 300000
+            [{job='a'} after 1h30m every 1m] 5400000 60000"#]],
+    );
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    check(
+        "1d",
+        "",
+        expect!["series.keep: `1d` does not begin with a selector in braces"],
+    );
+    check(
+        r#"{job="a"}"#,
+        "",
+        expect!["series.keep: `` is not of the form `{selector} duration`"],
+    );
+    check(
+        r#"{job="a"} 0s"#,
+        "",
+        expect!["series.keep: `0s` is not of the form `{selector} duration`"],
+    );
+    check(
+        r#"{job="a"} 1d 2d"#,
+        "",
+        expect!["series.keep: `1d 2d` is not of the form `{selector} duration`"],
+    );
+    check(
+        "",
+        r#"{job="a"} every 5m"#,
+        expect![
+            "series.coarsen: `every 5m` is not of the form `{selector} after duration every duration`"
+        ],
+    );
+    check(
+        r#"{job=~"("} 1d"#,
+        "",
+        expect!["series.keep: 1:2: parse error: error parsing regexp: unclosed group: `(`"],
+    );
+}
