@@ -97,17 +97,12 @@ impl Egret {
         };
         let outbox = parts.outbox(&queues, embedded.as_ref(), external.as_deref());
         stack.push(Arc::new(outbox.clone()));
-        let doors = parts.doors(
-            &home,
-            &mut stack,
-            Engines {
-                queues,
-                outbox,
-                series,
-            },
-            embedded.clone(),
-            external,
-        );
+        let engines = Engines {
+            queues,
+            outbox,
+            series,
+        };
+        let doors = parts.doors(&home, &mut stack, engines, embedded.clone(), external);
         let admin_token = match doors {
             Ok(token) => token,
             Err(error) => {
