@@ -103,18 +103,18 @@ impl Egret {
             series,
         };
         let doors = parts.doors(&home, &mut stack, engines, embedded.clone(), external);
-        let admin_token = match doors {
+        let started = match doors {
+            Ok(token) => stack.start().await.map(|()| token).map_err(Into::into),
+            Err(error) => Err(error),
+        };
+        let admin_token = match started {
             Ok(token) => token,
             Err(error) => {
+                // The volume was opened before the stack was started.
                 stack.stop().await;
                 return Err(error);
             }
         };
-        if let Err(error) = stack.start().await {
-            // The volume was opened before the stack was started.
-            stack.stop().await;
-            return Err(error.into());
-        }
         Ok(Self {
             greeting: Greeting {
                 url: configuration.address()?.url.to_string(),

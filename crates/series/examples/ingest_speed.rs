@@ -78,7 +78,7 @@ async fn main() {
     let options = Options {
         config: SeriesConfig::default(),
         directory: directory.path().to_owned(),
-        clock: Arc::new(SystemClock::default()),
+        clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
     };
     let mut registry = Registry::default();

@@ -175,7 +175,7 @@ fn source(series: usize, hours: i64) -> Store {
         for sample in 0..samples {
             let time = sample * STEP_MS + jitter;
             let more = (numbers.next() % 100) as f64;
-            total = if numbers.next() % 5000 == 0 {
+            total = if numbers.next().is_multiple_of(5000) {
                 more
             } else {
                 total + more

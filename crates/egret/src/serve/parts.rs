@@ -22,7 +22,7 @@ use egret_queue::{Options as QueueOptions, Outbox, OutboxDatabases, QueueConfig,
 use egret_series::{Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
-    Build, Deps, Metrics, ProxyAddress, Server, ServerConfig, StatusSection, Tokens,
+    Build, Builder, Deps, Metrics, ProxyAddress, Server, ServerConfig, StatusSection, Tokens,
     branches_routes, outbox_routes, queue_routes, queue_service, series_routes, series_service,
 };
 use serde_json::{Value, json};
@@ -231,16 +231,8 @@ impl Parts {
             .grpc(queue_service(queues, stopping.clone()))
             .grpc(series_service(series, stopping));
         if let (Some(embedded), Some(proxy)) = (embedded, proxy) {
-            let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
-            server = server
-                .route(routes)
-                .status("postgres", postgres_section(embedded.postgres))
-                .status("volume", volume_section(embedded.branches.clone()))
-                .status("branches", branches_section(embedded.branches))
-                .status(
-                    "proxy",
-                    fixed_section(json!({ "address": self.proxy_address() })),
-                );
+            let proxied = json!({ "address": self.proxy_address() });
+            server = with_branches(server, embedded, proxy).status("proxy", fixed_section(proxied));
         }
         if let Some(external) = external {
             server = server.status("postgres", external_section(external));
@@ -269,6 +261,16 @@ pub(super) enum Doors {
     ServerAndProxy,
     /// There are none.
     Server,
+}
+
+/// The doors of what only the embedded server has.
+fn with_branches(server: Builder, embedded: Embedded, proxy: Arc<Proxy>) -> Builder {
+    let routes = branches_routes(embedded.branches.clone(), ProxyAddress::of(proxy));
+    server
+        .route(routes)
+        .status("postgres", postgres_section(embedded.postgres))
+        .status("volume", volume_section(embedded.branches.clone()))
+        .status("branches", branches_section(embedded.branches))
 }
 
 fn check_free(address: SocketAddr, setting: &str) -> anyhow::Result<()> {

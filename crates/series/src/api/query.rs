@@ -1,4 +1,4 @@
-//! Queries.
+//! PromQL queries: how many at a time, how long, over what.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

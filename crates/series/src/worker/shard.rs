@@ -5,19 +5,19 @@
 //! are in the head, and in the head before they are acknowledged: what is acknowledged is seen at once. When the log
 //! fails, the shard ends.
 
-use std::collections::{HashSet, VecDeque};
+mod core;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use egret_log::{Appended, Batch, Inbox, Log, LogError, Seq, Taken as Waiting};
+use egret_log::{Appended, Batch, Inbox, Log, LogError, Taken as Waiting};
 
+pub(crate) use self::core::Core;
 use super::ticket::{Outcome, Ticket};
-use crate::core::head::{Head, HeadSeries, Taken};
+use crate::core::head::HeadSeries;
 use crate::core::index::Index;
-use crate::core::known::{Known, Place};
-use crate::core::promql::LabelMatcher;
 use crate::core::record::{self, Deletion, HistogramBatch, SampleBatch};
 use crate::error::SeriesError;
 use crate::metrics::{Component, Metrics};
@@ -83,171 +83,6 @@ impl Write {
         128 + self.samples.len() * SAMPLE_BYTES_MAX
             + of_histograms(&mut self.histograms.histograms.iter())
             + new.sum::<usize>()
-    }
-}
-
-/// Records of a log up to some number, and the time of the latest sample in them.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    before: Seq,
-    newest_ms: TimeMs,
-}
-
-/// How many records have one mark.
-const MARK_RECORDS: u64 = 64;
-
-/// What of a shard only its thread changes.
-pub(crate) struct Core {
-    pub shared: Arc<Shared>,
-    pub head: Head,
-    pub known: Arc<RwLock<Known>>,
-    /// The number that the log's next record gets.
-    pub next: Seq,
-    /// The time of the latest sample.
-    pub newest_ms: TimeMs,
-    marks: VecDeque<Mark>,
-    /// Deletions that are in the log.
-    pub deletions: HashSet<u64>,
-    /// Where the log may be cut, because blocks have what is before.
-    cut: Option<Seq>,
-}
-
-impl Core {
-    pub fn new(shared: Arc<Shared>, known: Arc<RwLock<Known>>) -> Self {
-        Self {
-            shared,
-            head: Head::default(),
-            known,
-            next: Seq::FIRST,
-            newest_ms: TimeMs::MIN,
-            marks: VecDeque::new(),
-            deletions: HashSet::new(),
-            cut: None,
-        }
-    }
-
-    /// Adds a series under its number; the index is told by the caller.
-    pub fn add(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
-        let place = Place {
-            shard: self.shared.number,
-            number,
-        };
-        let series = Arc::new(HeadSeries::new(number, labels.clone()));
-        self.head.add(series.clone());
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.add(labels, place);
-        series
-    }
-
-    /// Adds a series under a new number that has an older one as well.
-    pub fn add_again(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
-        let place = Place {
-            shard: self.shared.number,
-            number,
-        };
-        let series = Arc::new(HeadSeries::new(number, labels.clone()));
-        self.head.add(series.clone());
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.renumber(&labels, place);
-        self.shared.has_twins.store(true, Ordering::Relaxed);
-        series
-    }
-
-    /// Takes samples out. Nothing is being written to blocks meanwhile.
-    pub fn delete(&mut self, deletion: &Deletion) {
-        self.deletions.insert(deletion.id);
-        let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
-        let Ok(matchers) = matchers.collect::<Result<Vec<_>, _>>() else {
-            // Such a deletion is refused when it is asked for.
-            return;
-        };
-        let mut series = Vec::new();
-        self.shared.index.view().select(&matchers, &mut series);
-        for series in series {
-            self.head
-                .delete(series.number, deletion.start, deletion.end);
-        }
-    }
-
-    /// Takes out those of some series that have no samples, and returns their numbers.
-    pub fn remove_empty(&mut self, numbers: &[u64]) -> Vec<u64> {
-        let is_empty = |number: &u64| {
-            let series = self.head.series(*number);
-            series.is_some_and(|series| series.now().is_empty())
-        };
-        let empty: Vec<u64> = numbers.iter().copied().filter(is_empty).collect();
-        for number in &empty {
-            self.head.remove(*number);
-        }
-        empty
-    }
-
-    /// Notes which samples are in a record.
-    pub fn note(&mut self, record: Seq, times_ms: &[TimeMs]) {
-        let newest_ms = times_ms.iter().copied().max();
-        let newest_ms = newest_ms.unwrap_or(TimeMs::MIN);
-        self.newest_ms = self.newest_ms.max(newest_ms);
-        let before = record.plus(1);
-        match self.marks.back_mut() {
-            Some(mark) if record.0 % MARK_RECORDS != 0 => {
-                mark.newest_ms = mark.newest_ms.max(newest_ms);
-                mark.before = before;
-            }
-            _ => self.marks.push_back(Mark { before, newest_ms }),
-        }
-    }
-
-    /// Blocks have all samples of records below `flushed` that are before `end`: what of the log nobody needs any
-    /// more is cut off.
-    pub fn cut(&mut self, flushed: Seq, end: TimeMs) {
-        while let Some(mark) = self.marks.front()
-            && mark.before <= flushed
-            && mark.newest_ms < end
-        {
-            self.cut = Some(mark.before);
-            self.marks.pop_front();
-        }
-    }
-
-    /// Adds samples to the head.
-    pub fn take(&mut self, samples: &SampleBatch) -> Outcome {
-        let mut outcome = Outcome::default();
-        let mut conflict = None;
-        self.head.take(samples, |at, taken| match taken {
-            Taken::InOrder => {}
-            Taken::Late => outcome.late += 1,
-            Taken::Same => outcome.same += 1,
-            Taken::Nowhere => outcome.nowhere += 1,
-            Taken::Conflict => {
-                outcome.conflicts += 1;
-                conflict.get_or_insert(at);
-            }
-        });
-        outcome.first_conflict = conflict.and_then(|at| {
-            let series = self.head.series(samples.series[at])?;
-            Some((series.labels.clone(), samples.times_ms[at]))
-        });
-        outcome
-    }
-
-    /// Adds native histograms to the head.
-    pub fn take_histograms(&mut self, batch: &HistogramBatch) -> Outcome {
-        let mut outcome = Outcome::default();
-        for (number, time_ms, histogram) in batch.iter() {
-            match self.head.take_histogram(number, time_ms, histogram.clone()) {
-                Taken::InOrder => {}
-                Taken::Late => outcome.late += 1,
-                Taken::Same => outcome.same += 1,
-                Taken::Nowhere => outcome.nowhere += 1,
-                Taken::Conflict => {
-                    outcome.conflicts += 1;
-                    let series = self.head.series(number);
-                    let labels = series.map(|series| (series.labels.clone(), time_ms));
-                    outcome.first_conflict = outcome.first_conflict.or(labels);
-                }
-            }
-        }
-        outcome
     }
 }
 

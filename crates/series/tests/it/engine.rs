@@ -185,6 +185,25 @@ async fn labels_in_any_order_are_one_series() {
     series.stop().await;
 }
 
+/// A sample of each of these hosts.
+async fn write_hosts(series: &Series, at_ms: i64, value: f64, hosts: std::ops::Range<usize>) {
+    let names: Vec<String> = hosts.map(|n| format!("host-{n}")).collect();
+    let labels: Vec<_> = names
+        .iter()
+        .map(|name| [("__name__", "load"), ("host", &**name)])
+        .collect();
+    let samples = [(at_ms, value)];
+    let all: Vec<_> = labels
+        .iter()
+        .map(|pairs| (&pairs[..], &samples[..]))
+        .collect();
+    let written = series
+        .remote_write_v1(&body(&all))
+        .await
+        .expect("it is written");
+    assert_eq!(written.rejected.samples, 0, "{:?}", written.rejected);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn blocks_head_and_log_together_have_every_sample_once() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -193,28 +212,11 @@ async fn blocks_head_and_log_together_have_every_sample_once() {
         ..SeriesConfig::default()
     };
     let mut series = started(&directory, config.clone()).await;
-    let names: Vec<String> = (0..300).map(|n| format!("host-{n}")).collect();
     // Ten hours, a sample a minute; blocks are written twice on the way, and after that some come late.
     let minutes = 600;
-    let write = async |series: &Series, minute: i64, hosts: std::ops::Range<usize>| {
-        let at = NOW_MS - (minutes - minute) * 60_000;
-        let labels: Vec<_> = names[hosts]
-            .iter()
-            .map(|name| [("__name__", "load"), ("host", &**name)])
-            .collect();
-        let samples = [(at, minute as f64)];
-        let all: Vec<_> = labels
-            .iter()
-            .map(|pairs| (&pairs[..], &samples[..]))
-            .collect();
-        let written = series
-            .remote_write_v1(&body(&all))
-            .await
-            .expect("it is written");
-        assert_eq!(written.rejected.samples, 0, "{:?}", written.rejected);
-    };
+    let at = |minute: i64| NOW_MS - (minutes - minute) * 60_000;
     for minute in 0..minutes {
-        write(&series, minute, 10..300).await;
+        write_hosts(&series, at(minute), minute as f64, 10..300).await;
         if minute == 200 || minute == 400 {
             series.flush().await.expect("it is flushed");
             let counted = ask(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;
@@ -226,7 +228,7 @@ async fn blocks_head_and_log_together_have_every_sample_once() {
         }
     }
     for minute in 0..minutes {
-        write(&series, minute, 0..10).await;
+        write_hosts(&series, at(minute), minute as f64, 0..10).await;
     }
     for round in 0..3 {
         let counted = ask(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;

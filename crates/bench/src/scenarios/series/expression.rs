@@ -124,7 +124,7 @@ impl Selector {
         self
     }
 
-    pub(super) fn is_not(mut self, label: &'static str, value: impl Into<String>) -> Self {
+    pub(super) fn without(mut self, label: &'static str, value: impl Into<String>) -> Self {
         self.matchers.push(Matcher::IsNot(label, value.into()));
         self
     }

@@ -190,7 +190,7 @@ pub(super) const KINDS: &[Kind] = &[
         requests.over(Over::Rate, 5).sum_by(&["code"])
     }),
     differs("rate_not_ok", Form::Instant, |place| {
-        let failed = place.of_service(REQUESTS).is_not("code", "200");
+        let failed = place.of_service(REQUESTS).without("code", "200");
         failed.over(Over::Rate, 5).sum_by(&["code", "method"])
     }),
     differs("rate_three_labels", Form::Instant, |place| {

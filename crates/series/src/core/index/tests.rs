@@ -62,7 +62,7 @@ proptest! {
                     index.carry_out(work);
                 },
                 1 if gone > 1 => {
-                    let goes = |labels: &Labels| labels.as_key().len() % gone as usize == 0;
+                    let goes = |labels: &Labels| labels.as_key().len().is_multiple_of(gone as usize);
                     index.retain(|series| !goes(&series.labels));
                     all.retain(|labels| !goes(labels));
                 }

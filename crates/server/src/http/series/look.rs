@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use egret_series::core::promql::QueryError;
 use egret_series::model::TimeMs;
 use egret_series::{Counted, Scope, Series};
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ pub(super) const LISTED_MAX: usize = 10_000;
 /// How the name of a label begins that is escaped because the address of a request could not hold it.
 const ESCAPED: &str = "U__";
 
-fn scope(parameters: &Parameters) -> Result<Scope, Problem> {
+fn scope(parameters: &Parameters) -> Result<Scope, QueryError> {
     Ok(Scope {
         selectors: parameters.selectors()?,
         start: parameters.time("start")?.unwrap_or(TimeMs::MIN),

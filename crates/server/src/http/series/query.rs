@@ -1,4 +1,4 @@
-//! Queries.
+//! PromQL over HTTP, as Prometheus answers it.
 
 use axum::extract::State;
 use axum::response::Response;

@@ -123,7 +123,9 @@ fn duration(ms: u64) -> String {
         (60_000, "m"),
         (1_000, "s"),
     ];
-    let whole = UNITS.iter().find(|(unit, _)| ms > 0 && ms % unit == 0);
+    let whole = UNITS
+        .iter()
+        .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
     let (unit, name) = whole.copied().unwrap_or((1, "ms"));
     format!("{}{name}", ms / unit)
 }

@@ -135,7 +135,7 @@ fn subqueries_are_asked_at_whole_minutes() {
 fn what_is_not_there_is_absent() {
     let catalog = catalog();
     let at_ms = at_ms(&catalog);
-    let missing = Selector::of(LOAD1).is("node", "none").is_not("zone", "x");
+    let missing = Selector::of(LOAD1).is("node", "none").without("zone", "x");
     let labels = Labels::from([("node".to_owned(), "none".to_owned())]);
     assert_eq!(
         catalog.evaluate(&Expr::Absent(missing), at_ms),

@@ -8,7 +8,7 @@ use super::*;
 fn queries_are_written_as_promql() {
     let all = Selector::of("requests_total")
         .is("service", "search")
-        .is_not("code", "200");
+        .without("code", "200");
     let some = Selector::of("requests_total").one_of("service", vec!["a".into(), "b".into()]);
     let one = Selector::of("up").is("job", "node");
     let queries = [
