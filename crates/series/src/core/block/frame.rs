@@ -6,7 +6,7 @@ use egret_base::codec::{Malformed, Reader, put_varint};
 pub const CHECKSUM_BYTES: usize = 4;
 
 /// What a frame holds at most, uncompressed: nothing is allocated for more, whatever the bytes say.
-pub const FRAME_BYTES_MAX: usize = 64 << 20;
+pub const FRAME_BYTES_MAX: usize = 1 << 30;
 
 /// Frames below this are not worth compressing.
 const COMPRESSED_MIN: usize = 64;

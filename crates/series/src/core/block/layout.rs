@@ -1,5 +1,7 @@
 //! What frames a block's file: its header, its footer, and where things are.
 
+use std::ops::Range;
+
 use egret_base::codec::{Malformed, Reader, put_varint};
 
 use super::frame::{checked, put_checked};
@@ -148,35 +150,76 @@ impl Footer {
     }
 }
 
-/// Where the pages of series are, in order: for each how far after the one before it begins, and its length (varints).
-pub fn encode_page_directory(pages: &[Extent]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut end = 0;
-    for page in pages {
-        put_varint(&mut out, page.offset - end);
-        put_varint(&mut out, page.length.into());
-        end = page.offset + u64::from(page.length);
-    }
-    out
+/// Where the pages of series are, in order: for each how far after the one before it begins, its length, and how many
+/// series it has (varints).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageDirectory {
+    pages: Vec<Extent>,
+    /// For each page the first series that is not in it.
+    ends: Vec<u32>,
 }
 
-/// Reads a directory.
-///
-/// # Errors
-/// [`Malformed`] for anything else.
-pub fn decode_page_directory(bytes: &[u8]) -> Result<Vec<Extent>, Malformed> {
-    let mut reader = Reader::new(bytes, "the page directory of a block");
-    let mut pages = Vec::new();
-    let mut end = 0_u64;
-    while !reader.rest().is_empty() {
-        let offset = end
-            .checked_add(reader.varint()?)
-            .ok_or(reader.malformed())?;
-        let length = reader.small()?;
-        end = offset
-            .checked_add(u64::from(length))
-            .ok_or(reader.malformed())?;
-        pages.push(Extent { offset, length });
+impl PageDirectory {
+    /// Adds a page with the next so many series.
+    pub fn push(&mut self, page: Extent, series: usize) {
+        let end = self.ends.last().copied().unwrap_or(0);
+        self.pages.push(page);
+        self.ends.push(end + series as u32);
     }
-    Ok(pages)
+
+    /// The place of the page that has a series, where it is, and which of the block's series it has.
+    ///
+    /// # Panics
+    /// When no page has it.
+    pub fn find(&self, series: u32) -> (usize, Extent, Range<u32>) {
+        let place = self.ends.partition_point(|end| *end <= series);
+        let first = place.checked_sub(1).map_or(0, |before| self.ends[before]);
+        (place, self.pages[place], first..self.ends[place])
+    }
+
+    /// Memory that it takes, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        size_of_val(&*self.pages) + size_of_val(&*self.ends)
+    }
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let (mut end, mut first) = (0, 0);
+        for (page, series_end) in self.pages.iter().zip(&self.ends) {
+            put_varint(&mut out, page.offset - end);
+            put_varint(&mut out, page.length.into());
+            put_varint(&mut out, u64::from(series_end - first));
+            end = page.offset + u64::from(page.length);
+            first = *series_end;
+        }
+        out
+    }
+
+    /// Reads that of a block that has so many series.
+    ///
+    /// # Errors
+    /// [`Malformed`] for anything else.
+    pub fn decode(bytes: &[u8], series: u32) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes, "the page directory of a block");
+        let mut directory = Self::default();
+        let (mut end, mut first) = (0_u64, 0_u32);
+        while !reader.rest().is_empty() {
+            let offset = end.checked_add(reader.varint()?);
+            let offset = offset.ok_or(reader.malformed())?;
+            let length = reader.small()?;
+            end = offset
+                .checked_add(u64::from(length))
+                .ok_or(reader.malformed())?;
+            first = first
+                .checked_add(reader.small()?)
+                .ok_or(reader.malformed())?;
+            directory.pages.push(Extent { offset, length });
+            directory.ends.push(first);
+        }
+        match first == series {
+            true => Ok(directory),
+            false => Err(reader.malformed()),
+        }
+    }
 }

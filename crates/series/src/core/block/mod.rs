@@ -5,7 +5,7 @@
 //!
 //! Little endian; *varint* is LEB128, *signed* a varint in zigzag. *Checked* bytes have their CRC-32C before them, a
 //! *frame* is checked bytes that may be compressed ([`frame`]). Series are numbered from 0 in the order of their
-//! labels, and described in pages of [`PAGE_SERIES`].
+//! labels, and described in pages of at most [`PAGE_SERIES`].
 //!
 //! | part | what |
 //! |---|---|
@@ -45,8 +45,11 @@ pub use meta::{BlockId, BlockMeta};
 /// The most samples of a chunk: a day of one every ten seconds.
 pub const CHUNK_SAMPLES_MAX: usize = 8640;
 
-/// Series of a page; the last one may have fewer.
+/// The most series of a page…
 pub const PAGE_SERIES: usize = 128;
+
+/// …and the bytes with which it is full, however few it has: labels may be long.
+pub const PAGE_BYTES: usize = 256 << 10;
 
 /// How much a writer does for size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -96,6 +96,12 @@ impl PageBuilder {
         self.series_count == 0
     }
 
+    /// Whether it should be written before another series is added.
+    pub fn is_full(&self) -> bool {
+        let bytes = self.strings.len() + self.columns.len() + self.series.len();
+        self.series_count >= super::PAGE_SERIES || bytes >= super::PAGE_BYTES
+    }
+
     fn string(&mut self, text: &str) -> u32 {
         if let Some(place) = self.places.get(text) {
             return *place;

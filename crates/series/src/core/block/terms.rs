@@ -14,7 +14,7 @@ const WHAT: &str = "a page of label values";
 pub const PAGE_VALUES: usize = 256;
 
 /// A page is full when it has so many bytes, however few values.
-const PAGE_BYTES: usize = 64 << 10;
+const PAGE_BYTES: usize = 1 << 20;
 
 /// Longer lists are not in the page.
 pub const LIST_INLINE_MAX: usize = 64;

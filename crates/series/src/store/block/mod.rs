@@ -17,11 +17,11 @@ pub(crate) use self::error::io;
 pub use self::error::{BlockError, Damaged};
 use self::file::BlockFile;
 pub use self::writer::{BlockWriter, WriterOptions, Written};
-use crate::core::block::layout::{Extent, decode_page_directory};
+use crate::core::block::layout::PageDirectory;
 use crate::core::block::names::{self, Name};
 use crate::core::block::page::{Body, Chunk, Column, Kind, Page};
 use crate::core::block::tombstones::Tombstones;
-use crate::core::block::{BlockId, BlockMeta, PAGE_SERIES, histograms, ints, values};
+use crate::core::block::{BlockId, BlockMeta, histograms, ints, values};
 use crate::model::{Labels, SeriesSamples, TimeMs};
 
 /// A block that can be read, by any number of threads. A clone is the same block. Its file stays readable when the
@@ -116,7 +116,8 @@ impl Block {
     /// # Panics
     /// When there is no such series.
     pub fn labels(&self, series: u32) -> Result<Labels, BlockError> {
-        Ok(self.sealed.page(series)?.labels(place(series)))
+        let (page, place) = self.sealed.page(series)?;
+        Ok(page.labels(place))
     }
 
     /// A hash of the labels of a series: the same in every block. That of other labels can be the same.
@@ -127,7 +128,8 @@ impl Block {
     /// # Panics
     /// When there is no such series.
     pub fn labels_hash(&self, series: u32) -> Result<u64, BlockError> {
-        Ok(self.sealed.page(series)?.hash(place(series)))
+        let (page, place) = self.sealed.page(series)?;
+        Ok(page.hash(place))
     }
 
     /// Appends the samples of a series from `start_ms` to `end_ms`, both included.
@@ -144,9 +146,9 @@ impl Block {
         end_ms: TimeMs,
         into: &mut SeriesSamples,
     ) -> Result<(), BlockError> {
-        let page = self.sealed.page(series)?;
+        let (page, place) = self.sealed.page(series)?;
         let (numbers, histograms) = (into.times_ms.len(), into.histogram_times_ms.len());
-        for (chunk, column) in page.chunks(place(series)) {
+        for (chunk, column) in page.chunks(place) {
             if column.last_ms < start_ms || column.first_ms > end_ms {
                 continue;
             }
@@ -187,11 +189,6 @@ impl Block {
     }
 }
 
-/// The place of a series in its page.
-fn place(series: u32) -> usize {
-    series as usize % PAGE_SERIES
-}
-
 impl Sealed {
     fn key(&self, item: Item) -> Key {
         Key {
@@ -200,42 +197,33 @@ impl Sealed {
         }
     }
 
-    /// The page that a series is in.
-    fn page(&self, series: u32) -> Result<Arc<Page>, BlockError> {
+    /// The page that a series is in, and its place there.
+    fn page(&self, series: u32) -> Result<(Arc<Page>, usize), BlockError> {
         assert!(
             u64::from(series) < self.meta.series,
             "series {series} of block {}",
             self.meta.id
         );
-        let number = series / PAGE_SERIES as u32;
-        self.cache.get(self.key(Item::Page(number)), || {
-            let directory = self.page_directory()?;
-            let extent = directory[number as usize];
-            let page = self.file.frame(extent, "a page of series", Page::decode)?;
-            let first = u64::from(number) * PAGE_SERIES as u64;
-            let expected = (self.meta.series - first).min(PAGE_SERIES as u64);
-            if page.len() as u64 != expected {
-                return Err(self.file.malformed(
-                    extent.offset,
-                    Malformed {
-                        what: "a page of series",
-                    },
-                ));
+        let (number, extent, range) = self.page_directory()?.find(series);
+        let page = self.cache.get(self.key(Item::Page(number as u32)), || {
+            let what = "a page of series";
+            let page = self.file.frame(extent, what, Page::decode)?;
+            if page.len() != range.len() {
+                return Err(self.file.malformed(extent.offset, Malformed { what }));
             }
             let size_bytes = page.size_bytes();
             Ok((page, size_bytes))
-        })
+        })?;
+        Ok((page, (series - range.start) as usize))
     }
 
-    fn page_directory(&self) -> Result<Arc<Vec<Extent>>, BlockError> {
+    fn page_directory(&self) -> Result<Arc<PageDirectory>, BlockError> {
         self.cache.get(self.key(Item::PageDirectory), || {
-            let (extent, what) = (self.file.footer.pages, "the page directory of a block");
-            let pages = self.file.frame(extent, what, decode_page_directory)?;
-            if pages.len() as u64 != self.meta.series.div_ceil(PAGE_SERIES as u64) {
-                return Err(self.file.malformed(extent.offset, Malformed { what }));
-            }
-            let size_bytes = size_of_val(&*pages);
-            Ok((pages, size_bytes))
+            let what = "the page directory of a block";
+            let decode = |bytes: &[u8]| PageDirectory::decode(bytes, self.meta.series as u32);
+            let directory = self.file.frame(self.file.footer.pages, what, decode)?;
+            let size_bytes = directory.size_bytes();
+            Ok((directory, size_bytes))
         })
     }
 

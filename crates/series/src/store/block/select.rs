@@ -9,7 +9,7 @@ use roaring::RoaringBitmap;
 
 use super::cache::Item;
 use super::error::{BlockError, Damaged};
-use super::{Block, Sealed, place};
+use super::{Block, Sealed};
 use crate::core::block::names::{Name, ValuesPage, decode_pages};
 use crate::core::block::pattern::{Place, Places, places};
 use crate::core::block::postings;
@@ -76,8 +76,8 @@ impl Block {
         {
             let mut values = BTreeSet::new();
             for series in selected.iter() {
-                let page = self.sealed.page(series)?;
-                values.insert(Box::from(page.label(place(series), &name.name)));
+                let (page, place) = self.sealed.page(series)?;
+                values.insert(Box::from(page.label(place, &name.name)));
             }
             values.remove("");
             return Ok(values.into_iter().collect());
@@ -228,8 +228,8 @@ impl Sealed {
     ) -> Result<(), BlockError> {
         let mut taken = RoaringBitmap::new();
         for series in selected.iter() {
-            let page = self.page(series)?;
-            if matcher.matches(page.label(place(series), &matcher.matcher().name)) {
+            let (page, place) = self.page(series)?;
+            if matcher.matches(page.label(place, &matcher.matcher().name)) {
                 taken.insert(series);
             }
         }

@@ -11,11 +11,9 @@ use self::output::Output;
 use self::terms::LabelValues;
 use super::error::BlockError;
 use crate::core::block::cut::cut;
-use crate::core::block::layout::{Extent, FORMAT_VERSION, Footer, Header, encode_page_directory};
+use crate::core::block::layout::{FORMAT_VERSION, Footer, Header, PageDirectory};
 use crate::core::block::page::{BODY_INLINE_MAX, Body, Chunk, Column, Kind, PageBuilder};
-use crate::core::block::{
-    BlockId, BlockMeta, Effort, PAGE_SERIES, histograms, ints, names, values,
-};
+use crate::core::block::{BlockId, BlockMeta, Effort, histograms, ints, names, values};
 use crate::model::{Labels, SeriesSamples, TimeMs};
 
 /// What a block is besides its samples.
@@ -38,7 +36,7 @@ pub struct BlockWriter<D: Disk> {
     meta: BlockMeta,
     columns: Columns,
     page: PageBuilder,
-    pages: Vec<Extent>,
+    pages: PageDirectory,
     labels: LabelValues,
     last: Option<Labels>,
     scratch: Vec<u8>,
@@ -87,7 +85,7 @@ impl<D: Disk> BlockWriter<D> {
             meta,
             columns: Columns::default(),
             page: PageBuilder::default(),
-            pages: Vec::new(),
+            pages: PageDirectory::default(),
             labels: LabelValues::default(),
             last: None,
             scratch: Vec::new(),
@@ -144,7 +142,7 @@ impl<D: Disk> BlockWriter<D> {
         self.meta.series += 1;
         self.meta.samples += samples.times_ms.len() as u64;
         self.meta.histograms += samples.histogram_times_ms.len() as u64;
-        if self.page.len() == PAGE_SERIES {
+        if self.page.is_full() {
             self.close_page()?;
         }
         Ok(())
@@ -192,9 +190,10 @@ impl<D: Disk> BlockWriter<D> {
     }
 
     fn close_page(&mut self) -> Result<(), BlockError> {
+        let series = self.page.len();
         let page = self.page.take();
         let extent = self.output.put_frame(&page)?;
-        self.pages.push(extent);
+        self.pages.push(extent, series);
         Ok(())
     }
 
@@ -211,7 +210,7 @@ impl<D: Disk> BlockWriter<D> {
         }
         let label_names = self.labels.finish(&mut self.output)?;
         let names = self.output.put_frame(&names::encode(&label_names))?;
-        let pages = self.output.put_frame(&encode_page_directory(&self.pages))?;
+        let pages = self.output.put_frame(&self.pages.encode())?;
         let meta = self.output.put_frame(&self.meta.encode())?;
         let size_bytes = self.output.position() + Footer::BYTES as u64;
         let footer = Footer {

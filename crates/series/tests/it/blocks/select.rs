@@ -178,3 +178,23 @@ fn labels_and_their_hashes_come_back() {
         assert_eq!(block.labels_hash(series).expect("it is whole"), hash);
     }
 }
+
+#[test]
+fn labels_as_long_as_they_may_be_are_no_matter() {
+    let long = "x".repeat(64 << 10);
+    let mut all = Content::new();
+    for series in 0..300 {
+        let value = format!("{long}{series}");
+        let labels = Labels::new([("__name__", "long"), ("one", &*value), ("other", &*value)]);
+        all.insert(labels, [(series, 1)].into());
+    }
+    let catalog = open(&SimulatedDisk::new(64 << 20)).expect("the disk works");
+    publish(&catalog, &all).expect("the disk works");
+    let snapshot = catalog.snapshot();
+    let block = &snapshot.blocks()[0];
+    for (series, labels) in (0..).zip(all.keys()) {
+        assert_eq!(block.labels(series).expect("it is whole"), *labels);
+        let equal = [matcher("other", MatchOp::Equal, labels.get("other"))];
+        assert_eq!(block.select(&equal).expect("it is whole"), [series]);
+    }
+}

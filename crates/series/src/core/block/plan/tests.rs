@@ -118,7 +118,7 @@ fn what_is_over_is_removed() {
         ..Policy::default()
     };
     check(
-        &[hours(1, 28, 4), hours(2, 28, 2), hours(3, 4, 2)],
+        &[hours(1, 27, 4), hours(2, 28, 2), hours(3, 4, 2)],
         &policy,
         "Expired 2",
     );

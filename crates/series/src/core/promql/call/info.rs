@@ -18,33 +18,42 @@ fn identity(labels: &Labels) -> Labels {
     Labels::new(IDENTIFYING.map(|name| (name, labels.get(name))))
 }
 
+/// Which descriptions are meant, and which of their labels.
+fn matchers_of(call: &Call) -> Result<Vec<LabelMatcher>, QueryError> {
+    let mut matchers: Vec<LabelMatcher> = match call.arguments.get(1).map(|node| &node.bare().part)
+    {
+        Some(Part::Selector(selector)) => selector.matchers.clone(),
+        Some(_) => {
+            return Err(QueryError::execution(
+                "info wants label matchers as its second argument",
+            ));
+        }
+        None => Vec::new(),
+    };
+    let says_which = |matcher: &LabelMatcher| {
+        let op = matcher.matcher().op;
+        is_name(matcher) && matches!(op, MatchOp::Equal | MatchOp::Matches)
+    };
+    if !matchers.iter().any(says_which) {
+        // Names that are not meant leave all the others that describe something.
+        let (op, value) = match matchers.iter().any(is_name) {
+            true => (MatchOp::Matches, ".+_info"),
+            false => (MatchOp::Equal, TARGET_INFO),
+        };
+        let (name, value) = (METRIC_NAME.into(), value.into());
+        matchers.push(LabelMatcher::new(Matcher { name, op, value })?);
+    }
+    Ok(matchers)
+}
+
+fn is_name(matcher: &LabelMatcher) -> bool {
+    *matcher.matcher().name == *METRIC_NAME
+}
+
 impl Env<'_> {
     pub(super) fn info(&self, call: &Call, grid: Grid) -> Result<Vec<Series>, QueryError> {
         let base = self.vector(&call.arguments[0], grid)?;
-        let mut matchers: Vec<LabelMatcher> =
-            match call.arguments.get(1).map(|node| &node.bare().part) {
-                Some(Part::Selector(selector)) => selector.matchers.clone(),
-                Some(_) => {
-                    return Err(QueryError::execution(
-                        "info wants label matchers as its second argument",
-                    ));
-                }
-                None => Vec::new(),
-            };
-        let is_name = |matcher: &LabelMatcher| *matcher.matcher().name == *METRIC_NAME;
-        let says_which = |matcher: &LabelMatcher| {
-            let op = matcher.matcher().op;
-            is_name(matcher) && matches!(op, MatchOp::Equal | MatchOp::Matches)
-        };
-        if !matchers.iter().any(says_which) {
-            // Names that are not meant leave all the others that describe something.
-            let (op, value) = match matchers.iter().any(is_name) {
-                true => (MatchOp::Matches, ".+_info"),
-                false => (MatchOp::Equal, TARGET_INFO),
-            };
-            let (name, value) = (METRIC_NAME.into(), value.into());
-            matchers.push(LabelMatcher::new(Matcher { name, op, value })?);
-        }
+        let matchers = matchers_of(call)?;
         let selector = Selector {
             matchers,
             reach: Reach::default(),

@@ -169,21 +169,9 @@ impl Prepared<'_> {
             OfFloats::Count => {
                 self.each_window(times, |step, window, _| rows[step] = window.len() as f64)
             }
-            OfFloats::Least => {
-                let least = work.blocks.extremes(
-                    values,
-                    self.overlap(times),
-                    (f64::INFINITY, |now: f64, best: f64| now < best),
-                );
-                self.each_window(times, |step, window, _| rows[step] = least.of(window))
-            }
+            OfFloats::Least => self.extremes(columns, rows, work, (f64::INFINITY, |a, b| a < b)),
             OfFloats::Greatest => {
-                let greatest = work.blocks.extremes(
-                    values,
-                    self.overlap(times),
-                    (f64::NEG_INFINITY, |now: f64, best: f64| now > best),
-                );
-                self.each_window(times, |step, window, _| rows[step] = greatest.of(window))
+                self.extremes(columns, rows, work, (f64::NEG_INFINITY, |a, b| a > b))
             }
             OfFloats::Last => {
                 self.each_window(times, |step, window, _| rows[step] = values[window.end - 1])
@@ -207,6 +195,20 @@ impl Prepared<'_> {
                 })
             }
         }
+    }
+
+    /// The extreme values of windows: what there is to begin with, and whether a value is better than another.
+    fn extremes(
+        &self,
+        columns: &Columns,
+        rows: &mut [f64],
+        work: &mut Workspace,
+        (worst, is_better): (f64, impl Fn(f64, f64) -> bool + Copy),
+    ) -> bool {
+        let (times, values) = (&columns.times[..], &columns.values[..]);
+        let overlap = self.overlap(times);
+        let best = work.blocks.extremes(values, overlap, (worst, is_better));
+        self.each_window(times, |step, window, _| rows[step] = best.of(window))
     }
 
     /// How many samples the windows have, roughly, when each of them is in several: what is known of parts of windows is

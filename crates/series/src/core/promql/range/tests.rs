@@ -56,7 +56,7 @@ fn blocks_of_a_long_window_come_to_what_its_samples_do() {
                 panic!("the samples are numbers");
             };
             assert!(
-                (value - wanted).abs() <= 1e-15 * wanted.abs(),
+                (value - wanted).abs() <= 1e-12 * wanted.abs(),
                 "{function} at {at}: {value}, {wanted}"
             );
         }

@@ -38,125 +38,127 @@ fn parts_know_where_they_stand() {
     );
 }
 
+const REFUSALS: &[(&str, &str)] = &[
+    (
+        "",
+        "unknown position: parse error: no expression found in input",
+    ),
+    (" ", "1:1: parse error: no expression found in input"),
+    ("a b", "1:3: parse error: unexpected identifier \"b\""),
+    ("*a", "1:1: parse error: unexpected <op:*>"),
+    ("1 +", "1:4: parse error: unexpected end of input"),
+    ("sum(", "1:5: parse error: unclosed left parenthesis"),
+    (
+        "sum(a))",
+        "1:8: parse error: unexpected right parenthesis ')'",
+    ),
+    (
+        "sum(a b)",
+        "1:7: parse error: unexpected identifier \"b\" in aggregation",
+    ),
+    (
+        "sum by (1) (a)",
+        "1:9: parse error: unexpected number \"1\" in grouping opts, expected label",
+    ),
+    (
+        "sum by a",
+        "1:8: parse error: unexpected identifier \"a\" in grouping opts, expected \"(\"",
+    ),
+    (
+        "a{",
+        "1:3: parse error: unexpected end of input inside braces",
+    ),
+    (
+        "a{b}",
+        "1:4: parse error: unexpected \"}\" in label matching, expected label matching operator",
+    ),
+    (
+        "a{b=c}",
+        "1:5: parse error: unexpected identifier \"c\" in label matching, expected string",
+    ),
+    (
+        "a{b=\"c\" d}",
+        "1:9: parse error: unexpected identifier \"d\" in label matching, expected \",\" or \"}\"",
+    ),
+    (
+        "a{b=~\"(\"}",
+        "1:3: parse error: error parsing regexp: unclosed group: `(`",
+    ),
+    ("a[5m", "1:5: parse error: unclosed left bracket"),
+    ("a[5m]b", "1:6: parse error: unexpected identifier \"b\""),
+    ("a[0]", "1:3: parse error: duration must be greater than 0"),
+    (
+        "a[5x]",
+        "1:3: parse error: bad number or duration syntax: \"5x\"",
+    ),
+    (
+        "a offset b",
+        "1:10: parse error: unexpected identifier \"b\" in offset, expected number, duration, step(), or range()",
+    ),
+    (
+        "a @ b",
+        "1:5: parse error: unexpected identifier \"b\" in @, expected timestamp",
+    ),
+    (
+        "1 offset 5m",
+        "1:1: parse error: offset modifier must be preceded by an instant vector selector or range vector selector or a subquery",
+    ),
+    ("\"a", "1:1: parse error: unterminated quoted string"),
+    ("f(a)", "1:1: parse error: unknown function with name \"f\""),
+    (
+        "rate(a[5m],)",
+        "1:11: parse error: trailing commas not allowed in function call args",
+    ),
+    (
+        "topk(a)",
+        "1:1: parse error: wrong number of arguments for aggregate expression provided, expected 2, got 1",
+    ),
+    (
+        "rate(a)",
+        "1:6: parse error: expected type range vector in call to function \"rate\", got instant vector",
+    ),
+    (
+        "rate()",
+        "1:1: parse error: expected 1 argument(s) in call to \"rate\", got 0",
+    ),
+    (
+        "a +\n (1 < 2)",
+        "2:5: parse error: comparisons between scalars must use BOOL modifier",
+    ),
+    (
+        "1 + bool 2",
+        "1:3: parse error: bool modifier can only be used on comparison operators",
+    ),
+    (
+        "1 and a",
+        "1:1: parse error: set operator \"and\" not allowed in binary scalar expression",
+    ),
+    (
+        "a[5m] + 1",
+        "1:1: parse error: binary expression must contain only scalar and instant vector types",
+    ),
+    (
+        "-a[5m]",
+        "1:1: parse error: unary expression only allowed on expressions of type scalar or instant vector, got \"range vector\"",
+    ),
+    (
+        "{}",
+        "1:1: parse error: vector selector must contain at least one non-empty matcher",
+    ),
+    (
+        "a{__name__=\"b\"}",
+        "1:1: parse error: metric name must not be set twice: \"a\" or \"b\"",
+    ),
+    (
+        "a[5m] smoothed anchored",
+        "1:1: parse error: anchored and smoothed modifiers cannot be used together",
+    ),
+];
+
 #[test]
 fn refusals_say_what_is_wrong_and_where() {
-    for (query, message) in [
-        (
-            "",
-            "unknown position: parse error: no expression found in input",
-        ),
-        (" ", "1:1: parse error: no expression found in input"),
-        ("a b", "1:3: parse error: unexpected identifier \"b\""),
-        ("*a", "1:1: parse error: unexpected <op:*>"),
-        ("1 +", "1:4: parse error: unexpected end of input"),
-        ("sum(", "1:5: parse error: unclosed left parenthesis"),
-        (
-            "sum(a))",
-            "1:8: parse error: unexpected right parenthesis ')'",
-        ),
-        (
-            "sum(a b)",
-            "1:7: parse error: unexpected identifier \"b\" in aggregation",
-        ),
-        (
-            "sum by (1) (a)",
-            "1:9: parse error: unexpected number \"1\" in grouping opts, expected label",
-        ),
-        (
-            "sum by a",
-            "1:8: parse error: unexpected identifier \"a\" in grouping opts, expected \"(\"",
-        ),
-        (
-            "a{",
-            "1:3: parse error: unexpected end of input inside braces",
-        ),
-        (
-            "a{b}",
-            "1:4: parse error: unexpected \"}\" in label matching, expected label matching operator",
-        ),
-        (
-            "a{b=c}",
-            "1:5: parse error: unexpected identifier \"c\" in label matching, expected string",
-        ),
-        (
-            "a{b=\"c\" d}",
-            "1:9: parse error: unexpected identifier \"d\" in label matching, expected \",\" or \"}\"",
-        ),
-        (
-            "a{b=~\"(\"}",
-            "1:3: parse error: error parsing regexp: unclosed group: `(`",
-        ),
-        ("a[5m", "1:5: parse error: unclosed left bracket"),
-        ("a[5m]b", "1:6: parse error: unexpected identifier \"b\""),
-        ("a[0]", "1:3: parse error: duration must be greater than 0"),
-        (
-            "a[5x]",
-            "1:3: parse error: bad number or duration syntax: \"5x\"",
-        ),
-        (
-            "a offset b",
-            "1:10: parse error: unexpected identifier \"b\" in offset, expected number, duration, step(), or range()",
-        ),
-        (
-            "a @ b",
-            "1:5: parse error: unexpected identifier \"b\" in @, expected timestamp",
-        ),
-        (
-            "1 offset 5m",
-            "1:1: parse error: offset modifier must be preceded by an instant vector selector or range vector selector or a subquery",
-        ),
-        ("\"a", "1:1: parse error: unterminated quoted string"),
-        ("f(a)", "1:1: parse error: unknown function with name \"f\""),
-        (
-            "rate(a[5m],)",
-            "1:11: parse error: trailing commas not allowed in function call args",
-        ),
-        (
-            "topk(a)",
-            "1:1: parse error: wrong number of arguments for aggregate expression provided, expected 2, got 1",
-        ),
-        (
-            "rate(a)",
-            "1:6: parse error: expected type range vector in call to function \"rate\", got instant vector",
-        ),
-        (
-            "rate()",
-            "1:1: parse error: expected 1 argument(s) in call to \"rate\", got 0",
-        ),
-        (
-            "a +\n (1 < 2)",
-            "2:5: parse error: comparisons between scalars must use BOOL modifier",
-        ),
-        (
-            "1 + bool 2",
-            "1:3: parse error: bool modifier can only be used on comparison operators",
-        ),
-        (
-            "1 and a",
-            "1:1: parse error: set operator \"and\" not allowed in binary scalar expression",
-        ),
-        (
-            "a[5m] + 1",
-            "1:1: parse error: binary expression must contain only scalar and instant vector types",
-        ),
-        (
-            "-a[5m]",
-            "1:1: parse error: unary expression only allowed on expressions of type scalar or instant vector, got \"range vector\"",
-        ),
-        (
-            "{}",
-            "1:1: parse error: vector selector must contain at least one non-empty matcher",
-        ),
-        (
-            "a{__name__=\"b\"}",
-            "1:1: parse error: metric name must not be set twice: \"a\" or \"b\"",
-        ),
-        (
-            "a[5m] smoothed anchored",
-            "1:1: parse error: anchored and smoothed modifiers cannot be used together",
-        ),
-    ] {
-        assert_eq!(refusal(query), message, "{query}");
+    for (query, message) in REFUSALS {
+        assert_eq!(refusal(query), *message, "{query}");
     }
 }
 

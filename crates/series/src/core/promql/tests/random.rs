@@ -60,6 +60,29 @@ fn source(chance: &mut Chance) -> MemorySource {
     source
 }
 
+const OF_RANGES: &[&str] = &[
+    "rate",
+    "increase",
+    "delta",
+    "irate",
+    "idelta",
+    "resets",
+    "changes",
+    "deriv",
+    "avg_over_time",
+    "sum_over_time",
+    "min_over_time",
+    "max_over_time",
+    "count_over_time",
+    "last_over_time",
+    "first_over_time",
+    "stddev_over_time",
+    "mad_over_time",
+    "present_over_time",
+    "absent_over_time",
+    "ts_of_max_over_time",
+];
+
 /// Makes queries, simpler ones the deeper it is.
 struct Grammar {
     chance: Chance,
@@ -129,28 +152,7 @@ impl Grammar {
         match self.chance.below(9) {
             0 => format!("{}{}", self.selector(), self.reach()),
             1 | 2 => {
-                let function = self.pick(&[
-                    "rate",
-                    "increase",
-                    "delta",
-                    "irate",
-                    "idelta",
-                    "resets",
-                    "changes",
-                    "deriv",
-                    "avg_over_time",
-                    "sum_over_time",
-                    "min_over_time",
-                    "max_over_time",
-                    "count_over_time",
-                    "last_over_time",
-                    "first_over_time",
-                    "stddev_over_time",
-                    "mad_over_time",
-                    "present_over_time",
-                    "absent_over_time",
-                    "ts_of_max_over_time",
-                ]);
+                let function = self.pick(OF_RANGES);
                 format!("{function}({})", self.range(below))
             }
             3 => {
