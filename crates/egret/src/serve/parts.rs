@@ -33,6 +33,13 @@ use crate::configuration::Configuration;
 /// The version shown everywhere.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+/// What the program was built from.
+const BUILD: Build = Build {
+    version: VERSION,
+    commit: egret_bench::COMMIT,
+    profile: egret_bench::BUILD_PROFILE,
+};
+
 /// How long the status waits for a server to say its version.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 
@@ -202,16 +209,11 @@ impl Parts {
             stack.push(proxy.clone());
         }
         let under = stack.clone();
-        let build = Build {
-            version: VERSION,
-            commit: egret_bench::COMMIT,
-            profile: egret_bench::BUILD_PROFILE,
-        };
-        let series_door = series_routes(series.clone(), build, self.clock.now());
+        let series_door = series_routes(series.clone(), BUILD, self.clock.now());
         let mut server = Server::builder(
             self.server.clone(),
             Deps {
-                build,
+                build: BUILD,
                 clock: self.clock.clone(),
                 entropy: self.entropy.clone(),
                 tokens,

@@ -204,102 +204,72 @@ const TABLE: &str = "time,metric,value,host\n\
 #[test]
 fn samples_come_and_go_as_texts() {
     let mut place = Place::new("exchange");
-    place
-        .variables
-        .push(("EGRET_SERIES_RETENTION", "0".to_owned()));
+    let retention = ("EGRET_SERIES_RETENTION", "0".to_owned());
+    place.variables.push(retention);
     let (server, _) = start(&place);
-    let write = |name: &str, text: &str| std::fs::write(place.directory.join(name), text).unwrap();
-    write("load.csv", TABLE);
+    std::fs::write(place.directory.join("load.csv"), TABLE).unwrap();
     let imported = series(&place, &["import", "load.csv"]);
     let reason = "line 5: the value \"x\" is not a number";
     let expected = json!({"samples": 3, "late": 0, "rejected": 1, "reasons": [reason]});
     assert_eq!(imported, expected);
-    let csv = said(&place, &["export", "--format", "csv"]);
-    assert_eq!(
-        csv.lines().collect::<std::collections::BTreeSet<_>>(),
-        [
-            "time,metric,value,host",
-            "2013-07-01T00:00:00.000Z,load,1.5,a",
-            "2013-07-01T01:00:00.000Z,load,2.5,a",
-            "2013-07-01T01:00:00.000Z,load,-1e-7,\"b,c\"",
-        ]
-        .into()
-    );
-    let part = [
-        "export",
-        "--match",
-        "{host=\"a\"}",
-        "--end",
-        "2013-07-01T00:30:00Z",
-        "--format",
-        "prometheus",
-    ];
-    assert_eq!(said(&place, &part), "load{host=\"a\"} 1.5 1372636800000\n");
-    said(&place, &["export", "--out", "all.jsonl"]);
-    said(
-        &place,
-        &["export", "--out", "all.parquet", "--format", "parquet"],
-    );
-    let table = std::fs::read(place.directory.join("all.parquet")).unwrap();
-    assert!(
-        table.starts_with(b"PAR1") && table.ends_with(b"PAR1"),
-        "{} bytes",
-        table.len()
-    );
-    write(
-        "all.prom",
-        "up{job=\"x\"} 1 1372636800000\nup{job=\"y\"} NaN 1372636800000\n",
-    );
+    samples_go(&place);
+    let text = "up{job=\"x\"} 1 1372636800000\nup{job=\"y\"} NaN 1372636800000\n";
+    std::fs::write(place.directory.join("all.prom"), text).unwrap();
     assert_eq!(series(&place, &["import", "all.prom"])["samples"], 2);
-    assert_eq!(
-        series(&place, &["import", "all.jsonl"])["samples"],
-        3,
-        "again changes nothing"
-    );
-    let at = "2013-07-01T01:00:00Z";
-    let shown = said(&place, &["query", "load * 2", "--at", at]);
-    assert_eq!(
-        shown.split_whitespace().collect::<Vec<_>>(),
-        [
-            "SERIES",
-            "VALUE",
-            "{host=\"a\"}",
-            "5",
-            "{host=\"b,c\"}",
-            "-2e-07"
-        ]
-    );
-    let drawn = said(
-        &place,
-        &[
-            "range",
-            "load{host=\"a\"}",
-            "--end",
-            at,
-            "--last",
-            "1h",
-            "--step",
-            "1h",
-        ],
-    );
-    let row: Vec<&str> = drawn.lines().last().unwrap().split_whitespace().collect();
-    assert_eq!(row, ["load{host=\"a\"}", "▁█", "1.5", "2.5", "2.5"]);
+    let again = series(&place, &["import", "all.jsonl"]);
+    assert_eq!(again["samples"], 3, "again changes nothing");
+    samples_are_shown(&place);
     server.stop(Signal::TERM);
     let (server, _) = start(&place);
-    let count = series(
-        &place,
-        &[
-            "query",
-            "count(last_over_time({__name__=~\".+\"}[1d]))",
-            "--at",
-            at,
-        ],
-    );
-    assert_eq!(
-        count["data"]["result"][0]["value"][1], "4",
-        "it is there after a restart"
-    );
+    let query = "count(last_over_time({__name__=~\".+\"}[1d]))";
+    let count = series(&place, &["query", query, "--at", HOUR]);
+    let count = &count["data"]["result"][0]["value"][1];
+    assert_eq!(count, "4", "it is there after a restart");
     server.stop(Signal::TERM);
+}
+
+fn samples_go(place: &Place) {
+    let csv = said(place, &["export", "--format", "csv"]);
+    let mut lines: Vec<&str> = csv.lines().collect();
+    lines.sort_unstable();
+    let expected = [
+        "2013-07-01T00:00:00.000Z,load,1.5,a",
+        "2013-07-01T01:00:00.000Z,load,-1e-7,\"b,c\"",
+        "2013-07-01T01:00:00.000Z,load,2.5,a",
+        "time,metric,value,host",
+    ];
+    assert_eq!(lines, expected);
+    let part = "export --match {host=\"a\"} --end 2013-07-01T00:30:00Z --format prometheus";
+    let part: Vec<&str> = part.split(' ').collect();
+    let text = "load{host=\"a\"} 1.5 1372636800000\n";
+    assert_eq!(said(place, &part), text);
+    said(place, &["export", "--out", "all.jsonl"]);
+    let parquet = ["export", "--out", "all.parquet", "--format", "parquet"];
+    said(place, &parquet);
+    let table = std::fs::read(place.directory.join("all.parquet")).unwrap();
+    assert!(table.starts_with(b"PAR1") && table.ends_with(b"PAR1"));
+}
+
+/// A time of which both series have a sample.
+const HOUR: &str = "2013-07-01T01:00:00Z";
+
+fn samples_are_shown(place: &Place) {
+    let shown = said(place, &["query", "load * 2", "--at", HOUR]);
+    let shown: Vec<&str> = shown.split_whitespace().collect();
+    let expected = [
+        "SERIES",
+        "VALUE",
+        "{host=\"a\"}",
+        "5",
+        "{host=\"b,c\"}",
+        "-2e-07",
+    ];
+    assert_eq!(shown, expected);
+    let range = "range load{host=\"a\"} --last 1h --step 1h --end";
+    let range: Vec<&str> = range.split(' ').chain([HOUR]).collect();
+    let drawn = said(place, &range);
+    let row: Vec<&str> = drawn.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(row, ["load{host=\"a\"}", "▁█", "1.5", "2.5", "2.5"]);
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn rows_are_read_as_they_were_written() {
     expect_test::expect![[r#"
         {time: 1970-01-01 00:00:01.000 +00:00, metric: "up", labels: {"a" -> "1", "b" -> "née"}, value: 1.5}
         {time: 1969-12-31 23:59:59.999 +00:00, metric: "up", labels: {"a" -> "1", "b" -> "née"}, value: inf}
-        {time: 1970-01-01 00:00:00.000 +00:00, metric: "bare", labels: {}, value: -0.0}"#]]
+        {time: 1970-01-01 00:00:00.000 +00:00, metric: "bare", labels: {}, value: -0E0}"#]]
     .assert_eq(&rows(writer.finish()).join("\n"));
     assert!(rows(ParquetWriter::default().finish()).is_empty());
 }

@@ -45,7 +45,7 @@ pub(super) fn append_value(value: f64, out: &mut Vec<u8>) {
 fn append_digits(value: f64, out: &mut Vec<u8>) {
     let mut digits = zmij::Buffer::new();
     let digits = digits.format_finite(value);
-    match digits.contains('e') {
+    match digits.contains('e') || digits.ends_with(".0") {
         false => out.extend_from_slice(digits.as_bytes()),
         true => write!(out, "{value}").expect("memory takes whatever is written"),
     }
