@@ -166,6 +166,8 @@ fn senders_are_told_what_became_of_it() {
         .variables
         .push(("EGRET_SERIES_REQUEST_BYTES_MAX", "64kB".to_owned()));
     let (server, token) = start(&place);
+    // Another test of this process may have installed the same provider before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let sender = Sender {
         client: reqwest::Client::new(),
         base: format!("http://127.0.0.1:{}", place.ports[0]),
