@@ -20,45 +20,9 @@ pub struct Exception {
 pub const EXCEPTIONS: &[Exception] = &[
     Exception {
         rule: "long-function",
-        path: "crates/egret/tests/it/series.rs",
-        subject: "samples_come_and_go_as_texts",
-        reason: "every text format in and out, one after the other, over the same samples",
-    },
-    Exception {
-        rule: "long-function",
         path: "crates/series/examples/ingest_speed.rs",
         subject: "main",
         reason: "a measurement, read from top to bottom",
-    },
-    Exception {
-        rule: "long-function",
-        path: "crates/series/src/core/promql/call/info.rs",
-        subject: "info",
-        reason: "one join, whose steps share what was found before them",
-    },
-    Exception {
-        rule: "long-function",
-        path: "crates/series/src/core/promql/range/floats.rs",
-        subject: "float_windows",
-        reason: "a table of functions, one line or two each",
-    },
-    Exception {
-        rule: "long-function",
-        path: "crates/series/src/core/promql/syntax/tests.rs",
-        subject: "refusals_say_what_is_wrong_and_where",
-        reason: "a table of refusals, one row each, read from top to bottom",
-    },
-    Exception {
-        rule: "long-function",
-        path: "crates/series/src/core/promql/tests/random.rs",
-        subject: "vector",
-        reason: "a grammar, one rule each",
-    },
-    Exception {
-        rule: "long-function",
-        path: "crates/series/src/store/statistics/texts.rs",
-        subject: "in_every_version",
-        reason: "a table of metrics, one row each",
     },
     Exception {
         rule: "long-function",

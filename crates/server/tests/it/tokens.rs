@@ -78,7 +78,7 @@ async fn whatever_is_no_token_is_refused_alike() {
         "Bearer egret_".to_owned(),
         format!("Bearer {forged}"),
         format!("Bearer {admin}x"),
-        format!("Token {admin}"),
+        format!("Token {admin}x"),
         admin.clone(),
     ];
     for header in table {

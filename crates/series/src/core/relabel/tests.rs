@@ -139,17 +139,14 @@ fn what_is_refused() {
             [{source_labels: [a]}] -> error: relabel configuration for replace action requires 'target_label' value
             [{source_labels: [a], action: hashmod, target_label: b}] -> error: relabel configuration for hashmod requires non-zero modulus
             [{action: sing}] -> error: 1:11: unknown variant `sing`, expected one of replace, keep, drop, keepequal, dropequal, hashmod, labelmap, labeldrop, labelkeep, lowercase, uppercase
-            [{regex: '(', target_label: b}] -> error: error parsing regexp `(`: regex parse error:
-                ^(?s:()$
-                 ^
-            error: unclosed group
+            [{regex: '(', target_label: b}] -> error: error parsing regexp: unclosed group: `(`
             [{regx: 'a'}] -> error: 1:3: unknown field `regx`, expected one of source_labels, separator, regex, modulus, target_label, replacement, action
             [{action: labeldrop, regex: a, source_labels: [a]}] -> error: labeldrop action requires only 'regex', and no other fields
             [{action: keepequal, regex: a, target_label: a}] -> error: keepequal action requires only 'source_labels' and 'target_label', and no other fields
             [{action: lowercase, replacement: x, target_label: a}] -> error: 'replacement' can not be set for lowercase action
             [{action: uppercase, target_label: '$1'}] -> error: "$1" is invalid 'target_label' for uppercase action
             [{action: labelmap, replacement: ''}] -> error: "" is invalid 'replacement' for labelmap action
-            [{target_label: a, regex: '((a{1,1000}){1,1000}){1,1000}'}] -> error: error parsing regexp `((a{1,1000}){1,1000}){1,1000}`: Compiled regex exceeds size limit of 16777216 bytes.
+            [{target_label: a, regex: '((a{1,1000}){1,1000}){1,1000}'}] -> error: error parsing regexp: Compiled regex exceeds size limit of 8388608 bytes.: `((a{1,1000}){1,1000}){1,1000}`
             [{target_label: a, replacement: '$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0$0'}] -> error: relabel configuration refers to what was matched more than 64 times
         "#]],
     );

@@ -21,9 +21,9 @@ fn answers_of_every_kind() {
         {"metric": {}, "histogram": [1, {"count": "3", "sum": "2.5"}]},
     ]});
     expect_test::expect![[r#"
-        SERIES           VALUE
-        up{job="a\"b"}   1
-        {}               count 3, sum 2.5"#]]
+        SERIES          VALUE
+        up{job="a\"b"}  1
+        {}              count 3, sum 2.5"#]]
     .assert_eq(&text(vector));
     let matrix = json!({"resultType": "matrix", "result": [
         {"metric": {"__name__": "up"}, "values": [[1.5, "1"], [2, "0"]]},

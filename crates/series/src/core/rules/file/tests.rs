@@ -113,7 +113,7 @@ fn what_is_wrong_has_a_place() {
             rules.yml: 4:17: group "a", rule 1, "x": only one of 'record' and 'alert' must be set
             rules.yml: 7:9: group "a", rule 2, "": one of 'record' or 'alert' must be set
             rules.yml: 8:9: group "a", rule 3, "x": field 'expr' must be set in rule
-            rules.yml: 10:15: group "a", rule 4, "x": could not parse expression: parse error: unclosed left parenthesis
+            rules.yml: 10:15: group "a", rule 4, "x": could not parse expression: 1:5: parse error: unclosed left parenthesis
             rules.yml: 11:9: group "a", rule 5, "x{a=\"b\"}": invalid field 'annotations' in recording rule
             rules.yml: 11:9: group "a", rule 5, "x{a=\"b\"}": invalid field 'for' in recording rule
             rules.yml: 11:17: group "a", rule 5, "x{a=\"b\"}": braces present in the recording rule name; should it be in expr?: x{a="b"}
