@@ -114,3 +114,13 @@ pub(crate) fn incompatible_types(operator: &str, lhs: &str, rhs: &str) -> String
         "incompatible sample types encountered for binary operator {operator:?}: {lhs} {operator} {rhs}"
     )
 }
+
+pub(crate) fn start_overlaps(metric: &str) -> String {
+    format!(
+        "sample has start time that overlaps with previous sample timestamp for metric {metric:?}"
+    )
+}
+
+pub(crate) fn sort_in_range() -> &'static str {
+    "sort is ineffective for range queries since results are always ordered by labels"
+}

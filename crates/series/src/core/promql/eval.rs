@@ -7,6 +7,7 @@ use super::annotations::Notes;
 use super::error::QueryError;
 use super::range::Workspace;
 use super::row::{Grid, Point, Row, Series, Value};
+use super::select::Shown;
 use super::source::{Columns, Source};
 use super::syntax::{Kind, Node, Part};
 use super::{Options, Stop};
@@ -218,7 +219,9 @@ impl<'a> Env<'a> {
         consumer: &(impl Fn() -> C + Sync),
     ) -> Option<Result<Vec<C>, QueryError>> {
         match &node.part {
-            Part::Selector(selector) => Some(self.stream_selector(selector, grid, false, consumer)),
+            Part::Selector(selector) => {
+                Some(self.stream_selector(selector, grid, Shown::Value, consumer))
+            }
             Part::Call(call) => self.stream_range(call, grid, consumer),
             _ => None,
         }

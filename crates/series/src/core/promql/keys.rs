@@ -4,9 +4,8 @@
 use std::collections::HashMap;
 
 use super::quick_hash::QuickHash;
-use super::row::is_metadata;
 use super::syntax::Grouping;
-use crate::model::Labels;
+use crate::model::{Labels, METRIC_NAME};
 
 /// No label has this byte: it is in no UTF-8.
 const SEPARATOR: u8 = 0xff;
@@ -88,7 +87,7 @@ fn kept<'a>(
             let is_listed = listed.next_if(|other| *other == name).is_some();
             let is_kept = match grouping.only {
                 true => is_listed,
-                false => !is_listed && (with_names || !is_metadata(name)),
+                false => !is_listed && (with_names || name != METRIC_NAME),
             };
             if is_kept {
                 return Some((name, value));

@@ -38,6 +38,9 @@ impl MemorySource {
         if let Ok(at) = place(&columns.histogram_times, time) {
             columns.histogram_times.remove(at);
             columns.histograms.remove(at);
+            if !columns.histogram_starts.is_empty() {
+                columns.histogram_starts.remove(at);
+            }
         }
         if start != 0 && columns.starts.is_empty() {
             columns.starts.resize(columns.times.len(), 0);
@@ -62,6 +65,17 @@ impl MemorySource {
 
     /// Adds a histogram; a sample that has the same time is replaced.
     pub fn add_histogram(&mut self, labels: &Labels, time: TimeMs, value: Arc<FloatHistogram>) {
+        self.add_started_histogram(labels, time, value, 0);
+    }
+
+    /// Adds a histogram of which it is known when counting towards it began; 0 where it is not known.
+    pub fn add_started_histogram(
+        &mut self,
+        labels: &Labels,
+        time: TimeMs,
+        value: Arc<FloatHistogram>,
+        start: TimeMs,
+    ) {
         if is_stale(value.sum) {
             return self.add(labels, time, value.sum);
         }
@@ -73,11 +87,24 @@ impl MemorySource {
                 columns.starts.remove(at);
             }
         }
+        if start != 0 && columns.histogram_starts.is_empty() {
+            let known = columns.histograms.len();
+            columns.histogram_starts.resize(known, 0);
+        }
+        let has_starts = start != 0 || !columns.histogram_starts.is_empty();
         match place(&columns.histogram_times, time) {
-            Ok(at) => columns.histograms[at] = value,
+            Ok(at) => {
+                columns.histograms[at] = value;
+                if has_starts {
+                    columns.histogram_starts[at] = start;
+                }
+            }
             Err(at) => {
                 columns.histogram_times.insert(at, time);
                 columns.histograms.insert(at, value);
+                if has_starts {
+                    columns.histogram_starts.insert(at, start);
+                }
             }
         }
     }
@@ -171,7 +198,11 @@ impl SeriesSet for Selected<'_> {
         let (times, values) = (&columns.histogram_times, &columns.histograms);
         into.histogram_times
             .extend_from_slice(&times[histograms.clone()]);
-        into.histograms.extend_from_slice(&values[histograms]);
+        into.histograms
+            .extend_from_slice(&values[histograms.clone()]);
+        if let Some(starts) = columns.histogram_starts.get(histograms) {
+            into.histogram_starts.extend_from_slice(starts);
+        }
         Ok(())
     }
 }

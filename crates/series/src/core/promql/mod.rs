@@ -21,6 +21,7 @@ mod quick_hash;
 mod range;
 mod row;
 mod select;
+mod smooth;
 mod source;
 mod syntax;
 

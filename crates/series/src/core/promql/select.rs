@@ -2,10 +2,22 @@
 
 use super::error::QueryError;
 use super::eval::{Consumer, Env, Incoming, Scratch};
+use super::range::{beyond, extended_samples};
 use super::row::{Grid, Point, Row, Series};
+use super::smooth::{Remarks, smoothed_floats, smoothed_histograms};
 use super::source::{Columns, Hints, Selection, SeriesSet};
 use super::syntax::{At, Call, Extension, Node, Part, Reach, Selector, Subquery};
 use crate::model::{TimeMs, is_stale};
+
+/// What is wanted of the newest sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    Value,
+    /// Its time, in seconds.
+    Time,
+    /// When counting towards it began, in seconds.
+    Start,
+}
 
 impl<'a> Env<'a> {
     /// The time that a step's selector looks at.
@@ -45,16 +57,16 @@ impl<'a> Env<'a> {
         self.source.select(&selection)
     }
 
-    /// The newest sample within the look-back, or its time in seconds, at each step.
+    /// What is wanted of the newest sample within the look-back at each step.
     pub(crate) fn stream_selector<C: Consumer>(
         &self,
         selector: &Selector,
         grid: Grid,
-        wants_time: bool,
+        shown: Shown,
         consumer: &(impl Fn() -> C + Sync),
     ) -> Result<Vec<C>, QueryError> {
         let lookback_ms = self.options.lookback_ms;
-        let is_smoothed = selector.extension == Extension::Smoothed && !wants_time;
+        let is_smoothed = selector.extension == Extension::Smoothed && shown == Shown::Value;
         let ahead_ms = if is_smoothed { lookback_ms } else { 0 };
         let set = self.select(selector, grid, lookback_ms, ahead_ms, None)?;
         let set = &*set;
@@ -72,17 +84,29 @@ impl<'a> Env<'a> {
                 columns.compare_resets();
             }
             row.reset(grid.count);
-            let seen = match columns.histograms.is_empty() {
-                _ if is_smoothed => smoothed(columns, row, targets, lookback_ms),
-                true => newest_floats(columns, row, targets, lookback_ms, wants_time),
-                _ => newest(columns, row, targets, lookback_ms, wants_time),
+            let has_histograms = !columns.histograms.is_empty();
+            if is_smoothed {
+                columns.drop_stale();
+            }
+            let seen = match (is_smoothed, has_histograms) {
+                (true, false) => smoothed_floats(columns, row, targets, lookback_ms),
+                (true, true) => {
+                    let mut remarks = Remarks {
+                        metric: set.labels(at).metric(),
+                        position: selector.position,
+                        notes,
+                    };
+                    smoothed_histograms(columns, row, targets, lookback_ms, &mut remarks)
+                }
+                (_, false) => newest_floats(columns, row, targets, lookback_ms, shown),
+                _ => newest(columns, row, targets, lookback_ms, shown),
             };
             if !seen {
                 return Ok(());
             }
             let incoming = Incoming {
                 labels: set.labels(at),
-                drop_name: wants_time,
+                drop_name: shown != Shown::Value,
                 row,
                 notes,
             };
@@ -97,7 +121,10 @@ impl<'a> Env<'a> {
         range_ms: i64,
         grid: Grid,
     ) -> Result<Vec<(crate::model::Labels, Columns)>, QueryError> {
-        let set = self.select(selector, grid, range_ms, 0, None)?;
+        let extension = selector.extension;
+        let (back_ms, ahead_ms) = beyond(extension, self.options.lookback_ms);
+        let before = range_ms.saturating_add(back_ms);
+        let set = self.select(selector, grid, before, ahead_ms, None)?;
         let end = self.target(&selector.reach, grid.start);
         let mut found = Vec::new();
         for at in 0..set.len() {
@@ -105,7 +132,10 @@ impl<'a> Env<'a> {
             set.read(at, &mut columns)?;
             self.charge_samples(columns.len())?;
             columns.drop_stale();
-            columns.clip(end - range_ms, end);
+            columns.clip(end - before, end + ahead_ms);
+            if extension != Extension::None {
+                extended_samples(&mut columns, (end - range_ms, end), extension)?;
+            }
             if !columns.is_empty() {
                 found.push((set.labels(at).clone(), columns));
             }
@@ -164,10 +194,21 @@ impl Columns {
         };
         let (floats, histograms) = (keep(&self.times), keep(&self.histogram_times));
         self.values = self.values[floats.clone()].to_vec();
-        self.times = self.times[floats].to_vec();
+        self.times = self.times[floats.clone()].to_vec();
         self.histograms = self.histograms[histograms.clone()].to_vec();
-        self.histogram_times = self.histogram_times[histograms].to_vec();
+        self.histogram_times = self.histogram_times[histograms.clone()].to_vec();
+        for (starts, kept) in [
+            (&mut self.starts, floats),
+            (&mut self.histogram_starts, histograms),
+        ] {
+            *starts = starts.get(kept).unwrap_or_default().to_vec();
+        }
     }
+}
+
+/// When counting towards a sample began, in seconds; 0 where that is not known.
+fn start_seconds(starts: &[TimeMs], at: usize) -> f64 {
+    starts.get(at).copied().unwrap_or(0) as f64 / 1000.0
 }
 
 /// The newest number for each step, or its time; false when no step has one.
@@ -176,7 +217,7 @@ fn newest_floats(
     row: &mut Row,
     target: impl Fn(usize) -> TimeMs,
     lookback_ms: i64,
-    wants_time: bool,
+    shown: Shown,
 ) -> bool {
     let (mut next, mut seen) = (0, false);
     for (step, value) in row.values.iter_mut().enumerate() {
@@ -188,41 +229,13 @@ fn newest_floats(
             *value = columns.values[next - 1];
             if !is_stale(*value) {
                 seen = true;
-                if wants_time {
-                    *value = columns.times[next - 1] as f64 / 1000.0;
+                match shown {
+                    Shown::Value => {}
+                    Shown::Time => *value = columns.times[next - 1] as f64 / 1000.0,
+                    Shown::Start => *value = start_seconds(&columns.starts, next - 1),
                 }
             }
         }
-    }
-    seen
-}
-
-/// What lies on the line between the numbers around each step; after the last one, that.
-fn smoothed(
-    columns: &mut Columns,
-    row: &mut Row,
-    target: impl Fn(usize) -> TimeMs,
-    lookback_ms: i64,
-) -> bool {
-    columns.drop_stale();
-    let (mut next, mut seen) = (0, false);
-    for (step, value) in row.values.iter_mut().enumerate() {
-        let time = target(step);
-        while columns.times.get(next).is_some_and(|at| *at <= time) {
-            next += 1;
-        }
-        if next == 0 || columns.times[next - 1] <= time - lookback_ms {
-            continue;
-        }
-        let (before_at, before) = (columns.times[next - 1], columns.values[next - 1]);
-        *value = match columns.times.get(next) {
-            Some(after_at) if before_at < time && *after_at <= time + lookback_ms => {
-                let share = (time - before_at) as f64 / (after_at - before_at) as f64;
-                before + (columns.values[next] - before) * share
-            }
-            _ => before,
-        };
-        seen = true;
     }
     seen
 }
@@ -233,7 +246,7 @@ fn newest(
     row: &mut Row,
     target: impl Fn(usize) -> TimeMs,
     lookback_ms: i64,
-    wants_time: bool,
+    shown: Shown,
 ) -> bool {
     let (mut floats, mut histograms, mut seen) = (0, 0, false);
     for step in 0..row.values.len() {
@@ -263,10 +276,15 @@ fn newest(
         } else {
             Point::Float(columns.values[floats - 1])
         };
-        let point = if wants_time {
-            Point::Float(newest as f64 / 1000.0)
-        } else {
-            point
+        let point = match (shown, &point) {
+            (Shown::Value, _) => point,
+            (Shown::Time, _) => Point::Float(newest as f64 / 1000.0),
+            (Shown::Start, Point::Histogram(_)) => {
+                Point::Float(start_seconds(&columns.histogram_starts, histograms - 1))
+            }
+            (Shown::Start, Point::Float(_)) => {
+                Point::Float(start_seconds(&columns.starts, floats - 1))
+            }
         };
         row.set(step, Some(point));
         seen = true;

@@ -74,6 +74,8 @@ pub struct Columns {
     pub histogram_times: Vec<TimeMs>,
     /// As many as there are times.
     pub histograms: Vec<Arc<FloatHistogram>>,
+    /// When counting towards each histogram began, as of the numbers.
+    pub histogram_starts: Vec<TimeMs>,
 }
 
 impl Columns {
@@ -84,6 +86,7 @@ impl Columns {
         self.starts.clear();
         self.histogram_times.clear();
         self.histograms.clear();
+        self.histogram_starts.clear();
     }
 
     /// Samples in it.
@@ -113,15 +116,11 @@ impl Columns {
 
     /// Whether counting towards a number began after the one before it, as far as is known.
     pub(crate) fn is_started_after(&self, at: usize) -> bool {
-        // A start that is not before its sample says nothing.
-        let known = |at: usize| {
-            let start = self.starts.get(at).copied();
-            start.filter(|start| *start != 0 && *start < self.times[at])
-        };
-        let previous = self.times[at - 1];
-        // One at the sample before is a delta's, unless nothing was known of that either.
-        known(at)
-            .is_some_and(|start| start > previous || start == previous && known(at - 1).is_some())
+        !self.starts.is_empty()
+            && is_started_between(
+                (self.times[at - 1], self.starts[at - 1]),
+                (self.times[at], self.starts[at]),
+            )
     }
 
     /// Adds a histogram at the end. One that is a staleness marker becomes a marker among the numbers.
@@ -131,6 +130,9 @@ impl Columns {
         }
         self.histogram_times.push(time);
         self.histograms.push(histogram);
+        if !self.histogram_starts.is_empty() {
+            self.histogram_starts.push(0);
+        }
     }
 
     /// Finds out of each histogram that does not say so whether counts began anew since the one before.
@@ -168,6 +170,23 @@ impl Columns {
         self.values.truncate(kept);
         self.starts.truncate(kept);
     }
+}
+
+/// Whether counting towards a sample began after the one before it. Of each, its time and when counting began are given.
+pub(crate) fn is_started_between(before: (TimeMs, TimeMs), now: (TimeMs, TimeMs)) -> bool {
+    let ((before_at, before), (now_at, now)) = (before, now);
+    // A start that is not before its sample says nothing.
+    let is_known = now != 0 && now < now_at && now != before;
+    // One at the sample before is a delta's, unless nothing was known of that either.
+    let is_delta = now == before_at && before != 0 && before < before_at;
+    is_known && (now > before_at || is_delta)
+}
+
+/// Whether counting towards a sample is said to have begun before the one before it, which had another beginning: what
+/// was counted in between is counted twice. `starts` may be empty.
+pub(crate) fn overlaps(times: &[TimeMs], starts: &[TimeMs], at: usize) -> bool {
+    let start = |at: usize| starts.get(at).copied().unwrap_or(0);
+    start(at) != 0 && start(at) < times[at - 1] && start(at) != start(at - 1)
 }
 
 #[cfg(test)]

@@ -29,6 +29,23 @@ fn source(series: u32) -> MemorySource {
     source
 }
 
+/// Histograms of which some are so large that small ones are lost beside them.
+fn add_histograms(source: &mut MemorySource, series: u32) {
+    for at in 0..series {
+        let group = if at % 3 == 0 { "a" } else { "b" };
+        let labels = Labels::new([("__name__", "n"), ("g", group), ("i", &at.to_string())]);
+        let large = if at % 5 == 0 { 1e100 } else { 0.1 };
+        let sum = if at % 2 == 0 { large } else { -large };
+        let histogram = FloatHistogram {
+            sum,
+            count: f64::from(at) / 7.0,
+            positive: vec![(1, f64::from(at) / 7.0)],
+            ..FloatHistogram::default()
+        };
+        source.add_histogram(&labels, 0, histogram.into());
+    }
+}
+
 fn instant(text: &str, options: &Options<'_>) -> Result<Answer, QueryError> {
     Query::parse(text)?.instant(&source(4), 100_000, options)
 }
@@ -62,12 +79,15 @@ impl Executor for Threads {
 
 #[test]
 fn threads_find_what_one_finds() {
-    let source = source(1000);
+    let mut source = source(1000);
+    add_histograms(&mut source, 1000);
     let queries = [
         "sum by (g) (rate(x[1m]))",
         "avg(x)",
         "stddev by (g) (x)",
         "stdvar(x)",
+        "sum by (g) (n)",
+        "avg(n) </ 100",
         "min(x) + max(x) + count(x) + group(x)",
         "x * 2",
         "absent(x)",
@@ -92,6 +112,7 @@ fn threads_find_what_one_finds() {
         assert_eq!(one.len(), many.len(), "{text}");
         for (one, many) in one.iter().zip(&many) {
             assert_eq!(one.labels, many.labels, "{text}");
+            assert_eq!(one.histograms, many.histograms, "{text}");
             assert_eq!(one.floats.len(), many.floats.len(), "{text}");
             for ((_, a), (_, b)) in one.floats.iter().zip(&many.floats) {
                 assert_eq!(a.to_bits(), b.to_bits(), "{text}: {a} and {b}");

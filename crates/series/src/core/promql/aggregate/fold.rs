@@ -3,7 +3,7 @@
 use super::super::annotations::{self, Notes};
 use super::super::error::QueryError;
 use super::super::eval::{Consumer, Env, Incoming};
-use super::super::histogram::{FloatHistogram, SaidOfResets};
+use super::super::histogram::{FloatHistogram, Incompatible, Reconciled, SaidOfResets, Total};
 use super::super::kahan::{Mean, Sum};
 use super::super::keys::Keys;
 use super::super::row::{Grid, Point, Row, Series};
@@ -29,8 +29,7 @@ struct Group {
 /// The histograms of a group at one step.
 #[derive(Clone, Default)]
 struct Histograms {
-    sum: Option<Box<FloatHistogram>>,
-    count: f64,
+    total: Option<Box<Total>>,
     /// Some have listed bounds and others have not: there is no sum.
     failed: bool,
     said: SaidOfResets,
@@ -257,15 +256,21 @@ impl Group {
             self.merge_step(step, &other, aggregator);
         }
         for (step, histograms) in other.histograms.into_iter().enumerate() {
-            let Some(sum) = histograms.sum else {
+            let Some(total) = histograms.total else {
                 continue;
             };
             let mine = self.histograms_at(step);
             mine.said.merge(histograms.said);
             mine.failed |= histograms.failed;
-            mine.count += histograms.count;
             let metric = "";
-            mine.add(&sum, &Place { metric, position }, notes);
+            let place = Place { metric, position };
+            match &mut mine.total {
+                None => mine.total = Some(total),
+                Some(mine_total) => {
+                    let joined = mine_total.join(*total, aggregator == Aggregator::Avg);
+                    mine.failed |= is_incompatible(joined, &place, notes);
+                }
+            }
         }
     }
 
@@ -337,9 +342,16 @@ impl Group {
             Aggregator::Count | Aggregator::Group => self.counts[step] += 1.0,
             Aggregator::Sum | Aggregator::Avg => {
                 let mine = self.histograms_at(step);
-                mine.count += 1.0;
                 mine.said.take(histogram.counter_reset);
-                mine.add(histogram, place, notes);
+                let Some(total) = &mut mine.total else {
+                    mine.total = Some(Box::new(Total::of(histogram)));
+                    return;
+                };
+                let added = match aggregator {
+                    Aggregator::Avg => total.average(histogram),
+                    _ => total.add(histogram),
+                };
+                mine.failed |= is_incompatible(added, place, notes);
             }
             _ => {
                 let text = annotations::histogram_ignored_in_aggregation(aggregator.name());
@@ -371,7 +383,7 @@ impl Group {
         }
         let histograms = std::mem::take(&mut self.histograms);
         for (step, histograms) in histograms.into_iter().enumerate() {
-            let Some(mut sum) = histograms.sum else {
+            let Some(total) = histograms.total else {
                 continue;
             };
             if self.counts[step] > 0.0 {
@@ -385,32 +397,32 @@ impl Group {
             if histograms.said.contradict() {
                 notes.warn(position, annotations::reset_collision("aggregation"));
             }
-            if aggregator == Aggregator::Avg {
-                sum.divide(histograms.count);
-            }
-            row.set(step, Some(Point::Histogram((*sum).into())));
+            let histogram = match aggregator {
+                Aggregator::Avg => total.mean(),
+                _ => total.sum(),
+            };
+            row.set(step, Some(Point::Histogram(histogram.into())));
         }
         row
     }
 }
 
-impl Histograms {
-    fn add(&mut self, histogram: &FloatHistogram, place: &Place<'_>, notes: &mut Notes) {
-        let Some(sum) = &mut self.sum else {
-            self.sum = Some(Box::new(histogram.clone()));
-            return;
-        };
-        match sum.add(histogram) {
-            Ok(reconciled) => {
-                if reconciled.bounds {
-                    let text = annotations::bounds_reconciled("aggregation");
-                    notes.info(place.position, text);
-                }
-            }
-            Err(_) => {
-                self.failed = true;
-                notes.warn(place.position, annotations::mixed_schemas(place.metric));
+/// Whether there is no sum of two histograms, which is said; as is, when their bounds had to be reconciled.
+fn is_incompatible(
+    added: Result<Reconciled, Incompatible>,
+    place: &Place<'_>,
+    notes: &mut Notes,
+) -> bool {
+    match added {
+        Ok(reconciled) => {
+            if reconciled.bounds {
+                let text = annotations::bounds_reconciled("aggregation");
+                notes.info(place.position, text);
             }
         }
+        Err(Incompatible) => {
+            notes.warn(place.position, annotations::mixed_schemas(place.metric));
+        }
     }
+    added.is_err()
 }

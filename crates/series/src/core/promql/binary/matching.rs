@@ -30,6 +30,10 @@ struct Results<'a> {
     by_pair: HashMap<(Option<usize>, Option<usize>), usize, QuickHash>,
     by_labels: HashMap<(Labels, bool), usize, QuickHash>,
     series: Vec<Series>,
+    /// Which step of which group is under way: they are counted.
+    round: usize,
+    /// Of each result, in which of them it was found last.
+    taken: Vec<usize>,
 }
 
 /// An arithmetic operator or comparison between two vectors.
@@ -57,6 +61,8 @@ pub(super) fn matched(
         by_pair: HashMap::default(),
         by_labels: HashMap::default(),
         series: Vec::new(),
+        round: 0,
+        taken: Vec::new(),
     };
     let mut keys = Keys::new(&binary.matching);
     // In the order of the many, so that the answer's order does not depend on hashing.
@@ -107,7 +113,9 @@ fn check_unique(
         let mut present = members.iter().filter(|at| one[**at].row.has(step));
         if let (Some(first), Some(second)) = (present.next(), present.next()) {
             let side = if is_left { "left" } else { "right" };
-            let (first, second) = (braced(&one[*second].labels), braced(&one[*first].labels));
+            let mut pair = [first, second].map(|at| braced(&one[*at].labels));
+            pair.sort();
+            let [first, second] = pair;
             let key = braced(&keys.labels_of(&one[members[0]].labels));
             return Err(QueryError::execution(format!(
                 "found duplicate series for the match group {key} on the {side} hand-side of the operation: [{first}, {second}];many-to-many matching not allowed: matching labels must be unique on one side"
@@ -140,7 +148,12 @@ impl Results<'_> {
             return Ok(false);
         };
         let has_histograms = |series: &Series| !series.row.histograms.is_empty();
-        if self.binary.fill != (None, None)
+        // Names tell results of comparisons apart, unless labels are taken from the one.
+        let may_collide =
+            !(self.operation.drops_name() || self.binary.include.is_empty()) && many.len() > 1;
+        if may_collide
+            || self.binary.operator.is_trim()
+            || self.binary.fill != (None, None)
             || is_one_to_one && many.len() > 1
             || has_histograms(&self.one[*single])
             || many.iter().any(|at| has_histograms(&self.many[*at]))
@@ -185,12 +198,8 @@ impl Results<'_> {
         notes: &mut Notes,
     ) -> Result<(), QueryError> {
         self.env.check_stop()?;
-        let (fill_left, fill_right) = self.binary.fill;
-        let is_swapped = self.binary.cardinality == Cardinality::OneToMany;
-        let (fill_many, fill_one) = match is_swapped {
-            true => (fill_right, fill_left),
-            false => (fill_left, fill_right),
-        };
+        // As in Prometheus, the left is the side of the many here, also where `group_right` makes it the other one.
+        let (fill_many, fill_one) = self.binary.fill;
         for step in 0..self.steps {
             let single = one.iter().copied().find(|at| self.one[*at].row.has(step));
             let other = match single {
@@ -200,17 +209,18 @@ impl Results<'_> {
             let Some(other) = other else {
                 continue;
             };
-            let (mut matches, mut seen) = (0, false);
+            self.round += 1;
+            let mut seen = false;
             for at in many {
                 let Some(point) = self.many[*at].row.get(step) else {
                     continue;
                 };
-                seen = true;
-                let kept = self.pair(key, (Some(*at), single), (&point, &other), step, notes)?;
-                matches += usize::from(kept);
-                if matches > 1 && self.binary.cardinality == Cardinality::OneToOne {
+                let pair = (Some(*at), single);
+                let has_outcome = self.pair(key, pair, (&point, &other), step, notes)?;
+                if seen && has_outcome && self.binary.cardinality == Cardinality::OneToOne {
                     return Err(QueryError::execution(MUST_BE_EXPLICIT));
                 }
+                seen |= has_outcome;
             }
             if let (false, Some(_), Some(fill)) = (seen, single, fill_many) {
                 let point = Point::Float(fill);
@@ -220,7 +230,7 @@ impl Results<'_> {
         Ok(())
     }
 
-    /// One pair of samples; false when nothing comes of it.
+    /// One pair of samples; false when the operator has no outcome for them. Two pairs with one result at a step are an error, even where a comparison does not hold.
     fn pair(
         &mut self,
         key: &Labels,
@@ -229,25 +239,29 @@ impl Results<'_> {
         step: usize,
         notes: &mut Notes,
     ) -> Result<bool, QueryError> {
-        let result = match self.binary.cardinality {
-            Cardinality::OneToMany => self.operation.points(other, point, notes),
-            _ => self.operation.points(point, other, notes),
+        let (left, right) = match self.binary.cardinality {
+            Cardinality::OneToMany => (other, point),
+            _ => (point, other),
         };
-        let Some(result) = result else {
+        let result = self.operation.points(left, right, notes);
+        if !self.operation.has_outcome(left, right, result.as_ref()) {
             return Ok(false);
-        };
+        }
         let at = match self.by_pair.get(&pair) {
             Some(at) => *at,
             None => self.result(key, pair)?,
         };
         let row = &mut self.series[at].row;
-        if row.has(step) {
+        if self.taken[at] == self.round || result.is_some() && row.has(step) {
             return Err(QueryError::execution(match self.binary.cardinality {
                 Cardinality::OneToOne => MUST_BE_EXPLICIT,
                 _ => MUST_BE_UNIQUE,
             }));
         }
-        row.set(step, Some(result));
+        self.taken[at] = self.round;
+        if result.is_some() {
+            row.set(step, result);
+        }
         Ok(true)
     }
 
@@ -273,6 +287,7 @@ impl Results<'_> {
                     drop_name,
                     row,
                 });
+                self.taken.push(0);
                 self.by_labels
                     .insert((labels, drop_name), self.series.len() - 1);
                 self.series.len() - 1

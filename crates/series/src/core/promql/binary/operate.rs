@@ -1,7 +1,7 @@
 //! What an operator makes of two samples.
 
 use super::super::annotations::{self, Notes};
-use super::super::histogram::{FloatHistogram, Incompatible, Reconciled};
+use super::super::histogram::{FloatHistogram, Incompatible, Kept, Reconciled};
 use super::super::row::{Point, Series, absent};
 use super::super::syntax::{Operator, Position};
 use crate::model::is_stale;
@@ -72,6 +72,7 @@ impl Operation {
             (Operator::Less, true) => |l, r| told(l < r),
             (Operator::GreaterOrEqual, true) => |l, r| told(l >= r),
             (Operator::LessOrEqual, true) => |l, r| told(l <= r),
+            (Operator::TrimUpper | Operator::TrimLower, _) => |_, _| absent(),
             (Operator::And | Operator::Or | Operator::Unless, _) => {
                 unreachable!("sets are not computed with")
             }
@@ -80,12 +81,27 @@ impl Operation {
 
     /// Whether the result is another quantity than that the name is of.
     pub(super) fn drops_name(&self) -> bool {
-        !self.operator.is_comparison()
+        !(self.operator.is_comparison() || self.operator.is_trim())
+    }
+
+    /// Whether the operator has an outcome for two samples, be it that a comparison does not hold.
+    pub(super) fn has_outcome(&self, left: &Point, right: &Point, result: Option<&Point>) -> bool {
+        let is_compared = match (left, right) {
+            (Point::Float(_), Point::Float(_)) => self.operator.is_comparison(),
+            (Point::Histogram(_), Point::Histogram(_)) => {
+                matches!(self.operator, Operator::Equal | Operator::NotEqual)
+            }
+            _ => false,
+        };
+        is_compared || result.is_some()
     }
 
     /// What becomes of two samples; nothing when a comparison does not hold or there is no such operation.
     pub(super) fn points(&self, left: &Point, right: &Point, notes: &mut Notes) -> Option<Point> {
         let compared = match (left, right) {
+            (Point::Float(_), Point::Float(_)) if self.operator.is_trim() => {
+                return self.incompatible("float", "float", notes);
+            }
             (Point::Float(left), Point::Float(right)) => {
                 if !self.operator.is_comparison() {
                     return Some(Point::Float(scalar_operation(self.operator, *left, *right)));
@@ -102,6 +118,12 @@ impl Operation {
                 return match self.operator {
                     Operator::Mul => Some(changed(histogram, |copy| copy.multiply(*factor))),
                     Operator::Div => Some(changed(histogram, |copy| copy.divide(*factor))),
+                    Operator::TrimUpper => {
+                        Some(changed(histogram, |copy| copy.trim(*factor, Kept::Below)))
+                    }
+                    Operator::TrimLower => {
+                        Some(changed(histogram, |copy| copy.trim(*factor, Kept::Above)))
+                    }
                     _ => self.incompatible("histogram", "float", notes),
                 };
             }
@@ -172,7 +194,7 @@ impl Operation {
         let keeps_sample = self.operator.is_comparison() && !self.returns_bool;
         for one in &mut series {
             one.drop_name |= self.drops_name() || self.returns_bool;
-            if one.row.histograms.is_empty() {
+            if one.row.histograms.is_empty() && !self.operator.is_trim() {
                 for (value, scalar) in one.row.values.iter_mut().zip(scalars) {
                     if is_stale(*value) {
                         continue;

@@ -90,21 +90,22 @@ pub(super) fn fraction(lower: f64, upper: f64, buckets: &[ClassicBucket]) -> f64
         return 0.0;
     }
     let rank_of = |value: f64| {
-        let (mut rank, mut from) = (0.0, f64::NEG_INFINITY);
-        for (at, bucket) in buckets.iter().enumerate() {
+        let mut rank = 0.0;
+        // What is counted first lies above zero, unless its bound says otherwise.
+        let mut from = match buckets[0].upper > 0.0 {
+            true => 0.0,
+            false => f64::NEG_INFINITY,
+        };
+        for bucket in buckets {
             if from >= value {
                 return rank;
             }
             if bucket.upper > value {
-                let start = if at == 0 && bucket.upper > 0.0 {
-                    0.0
-                } else {
-                    from
-                };
-                let share = match bucket.upper.is_infinite() || start.is_infinite() {
-                    true => 0.0,
-                    false => (value - start) / (bucket.upper - start),
-                };
+                if from == f64::NEG_INFINITY {
+                    // It may lie anywhere: all of it counts as below.
+                    return bucket.count;
+                }
+                let share = (value - from) / (bucket.upper - from);
                 return rank + (bucket.count - rank) * share;
             }
             rank = bucket.count;

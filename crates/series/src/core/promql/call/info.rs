@@ -6,7 +6,8 @@ use super::super::error::QueryError;
 use super::super::eval::{Collected, Env};
 use super::super::matcher::LabelMatcher;
 use super::super::row::{Grid, Row, Series};
-use super::super::syntax::{Call, Extension, Part, Reach, Selector};
+use super::super::select::Shown;
+use super::super::syntax::{Call, Extension, Kind, Node, Part, Position, Reach, Selector};
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp, Matcher};
 
 /// Where a target's description is, unless the call says otherwise.
@@ -56,7 +57,8 @@ impl Env<'_> {
         let matchers = matchers_of(call)?;
         let selector = Selector {
             matchers,
-            reach: Reach::default(),
+            position: Position::default(),
+            reach: self.reference(&call.arguments[0]),
             name: None,
             extension: Extension::None,
             compares_resets: false,
@@ -103,19 +105,98 @@ impl Env<'_> {
         Ok(enriched.series)
     }
 
+    /// Which time the descriptions are looked for at: that of the series they are for, where these are all of one.
+    fn reference(&self, node: &Node) -> Reach {
+        let mut references = References::default();
+        references.collect(node, &mut Vec::new());
+        let References {
+            found,
+            is_elsewhere,
+        } = references;
+        let Some((first, others)) = found.split_first() else {
+            return Reach::default();
+        };
+        let is_same = |other: &Reach| match (first.at, other.at) {
+            (None, None) => first.offset.ms == other.offset.ms,
+            (Some(_), Some(_)) => self.target(first, 0) == self.target(other, 0),
+            _ => false,
+        };
+        match !is_elsewhere && others.iter().all(is_same) {
+            true => first.clone(),
+            false => Reach::default(),
+        }
+    }
+
     /// The descriptions. Their times are wanted, not their values: of several the newest is true.
     fn infos(&self, selector: &Selector, grid: Grid) -> Result<Vec<Series>, QueryError> {
-        let collected = |wants_time| {
-            let parts = self.stream_selector(selector, grid, wants_time, &Collected::default)?;
+        let collected = |shown| {
+            let parts = self.stream_selector(selector, grid, shown, &Collected::default)?;
             let series = parts.into_iter().flat_map(|part| part.series);
             Ok::<Vec<Series>, QueryError>(series.collect())
         };
         let is_histogram = |one: &Series| one.row.histograms.iter().any(Option::is_some);
-        match collected(false)?.iter().any(is_histogram) {
+        match collected(Shown::Value)?.iter().any(is_histogram) {
             true => Err(QueryError::execution("info sample should be float")),
-            false => collected(true),
+            false => collected(Shown::Time),
         }
     }
+}
+
+/// The times that an expression's series are of.
+#[derive(Default)]
+struct References {
+    /// Of each selector, with what the subqueries around it add.
+    found: Vec<Reach>,
+    /// Something has no selector: it is of the step's own time.
+    is_elsewhere: bool,
+}
+
+impl References {
+    /// Looks through what yields series; false when there is no selector in it.
+    fn collect<'a>(&mut self, node: &'a Node, around: &mut Vec<&'a Reach>) -> bool {
+        if !matches!(node.kind(), Kind::Vector | Kind::Matrix) {
+            return false;
+        }
+        let is_found = match &node.part {
+            Part::Selector(selector) | Part::Range(selector, _) => {
+                self.found.push(within(&selector.reach, around));
+                true
+            }
+            Part::Subquery(subquery) => {
+                around.push(&subquery.reach);
+                let is_found = self.collect(&subquery.inner, around);
+                around.pop();
+                is_found
+            }
+            Part::Paren(inner) | Part::Sign(inner, _) => self.collect(inner, around),
+            Part::Aggregate(aggregate) => self.collect(&aggregate.inner, around),
+            Part::Binary(binary) => {
+                let left = self.collect(&binary.left, around);
+                self.collect(&binary.right, around) || left
+            }
+            // Its second argument says which labels are wanted: it yields no series.
+            Part::Call(call) if call.name() == "info" => self.collect(&call.arguments[0], around),
+            Part::Call(call) => call.arguments.iter().fold(false, |is_found, argument| {
+                self.collect(argument, around) || is_found
+            }),
+            Part::Number(..) | Part::Text(_) => false,
+        };
+        self.is_elsewhere |= !is_found;
+        is_found
+    }
+}
+
+/// The time that a selector looks at within subqueries: their offsets add up until a time is named.
+fn within(own: &Reach, around: &[&Reach]) -> Reach {
+    let mut reach = own.clone();
+    for outer in around.iter().rev() {
+        if reach.at.is_some() {
+            break;
+        }
+        reach.offset.ms = reach.offset.ms.saturating_add(outer.offset.ms);
+        reach.at = outer.at;
+    }
+    reach
 }
 
 struct Enriched<'a> {

@@ -12,7 +12,8 @@ use super::error::QueryError;
 use super::eval::{Collected, Consumer, Env, Incoming};
 use super::matcher::LabelMatcher;
 use super::row::{Grid, Point, Row, Series, Value};
-use super::syntax::{Call, Kind, Node, Part};
+use super::select::Shown;
+use super::syntax::{Call, Kind, Node, Part, Selector};
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, MatchOp};
 
 impl Env<'_> {
@@ -41,10 +42,15 @@ impl Env<'_> {
                 },
             }],
             "timestamp" => self.timestamps(&arguments[0], grid)?,
+            "start_timestamp" => match &arguments[0].bare().part {
+                Part::Selector(selector) => self.shown(selector, grid, Shown::Start)?,
+                // What is computed does not know it.
+                _ => Vec::new(),
+            },
             "label_replace" => self.label_replace(arguments, grid)?,
             "label_join" => self.label_join(arguments, grid)?,
             "sort" | "sort_desc" | "sort_by_label" | "sort_by_label_desc" => {
-                self.sorted(call, grid)?
+                self.sorted(node, call, grid)?
             }
             "histogram_quantile" => {
                 let quantiles = self.scalar(&arguments[0], grid)?;
@@ -98,11 +104,20 @@ impl Env<'_> {
         }
     }
 
+    fn shown(
+        &self,
+        selector: &Selector,
+        grid: Grid,
+        shown: Shown,
+    ) -> Result<Vec<Series>, QueryError> {
+        let parts = self.stream_selector(selector, grid, shown, &Collected::default)?;
+        Ok(parts.into_iter().flat_map(|part| part.series).collect())
+    }
+
     /// The times of samples: of a selector's own, else of the step.
     fn timestamps(&self, argument: &Node, grid: Grid) -> Result<Vec<Series>, QueryError> {
         if let Part::Selector(selector) = &argument.bare().part {
-            let parts = self.stream_selector(selector, grid, true, &Collected::default)?;
-            return Ok(parts.into_iter().flat_map(|part| part.series).collect());
+            return self.shown(selector, grid, Shown::Time);
         }
         let mut series = self.vector(argument, grid)?;
         for one in &mut series {

@@ -43,8 +43,8 @@ trait Question {
 
 struct Quantile<'a> {
     quantiles: &'a [f64],
-    /// Of the share, and of the vector.
-    positions: (Position, Position),
+    /// Of the vector.
+    position: Position,
 }
 
 struct Fraction {
@@ -71,7 +71,7 @@ impl Question for Quantile<'_> {
                 "input to histogram_quantile has NaN observations, result is skewed higher"
             }
         };
-        notes.info(self.positions.0, for_metric(text, metric));
+        notes.info(self.position, for_metric(text, metric));
         value
     }
 
@@ -85,7 +85,7 @@ impl Question for Quantile<'_> {
         let (value, forced) = classic::quantile(self.quantiles[step], buckets);
         if forced {
             let text = "input to histogram_quantile needed to be fixed for monotonicity (see https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)";
-            notes.info(self.positions.1, for_metric(text, metric));
+            notes.info(self.position, for_metric(text, metric));
         }
         value
     }
@@ -99,7 +99,7 @@ impl Question for Fraction {
         metric: &str,
         notes: &mut Notes,
     ) -> f64 {
-        if histogram.sum.is_nan() {
+        if self.lower[step] < self.upper[step] && histogram.has_nans() {
             let text = "input to histogram_fraction has NaN observations, which are excluded from all fractions";
             notes.info(self.position, for_metric(text, metric));
         }
@@ -127,7 +127,7 @@ impl Env<'_> {
         }
         let question = Quantile {
             quantiles,
-            positions: (share.position, argument.position),
+            position: argument.position,
         };
         self.asked(argument, grid, &question)
     }
@@ -161,7 +161,7 @@ impl Env<'_> {
         let question = Fraction {
             lower: self.scalar(&arguments[0], grid)?,
             upper: self.scalar(&arguments[1], grid)?,
-            position: arguments[0].position,
+            position: arguments[2].position,
         };
         self.asked(&arguments[2], grid, &question)
     }

@@ -2,13 +2,19 @@
 
 use std::cmp::Ordering;
 
+use super::super::annotations::sort_in_range;
 use super::super::error::QueryError;
 use super::super::eval::Env;
 use super::super::row::{Grid, Series};
-use super::super::syntax::Call;
+use super::super::syntax::{Call, Node};
 
 impl Env<'_> {
-    pub(super) fn sorted(&self, call: &Call, grid: Grid) -> Result<Vec<Series>, QueryError> {
+    pub(super) fn sorted(
+        &self,
+        node: &Node,
+        call: &Call,
+        grid: Grid,
+    ) -> Result<Vec<Series>, QueryError> {
         let mut series = self.vector(&call.arguments[0], grid)?;
         let is_by_label = call.name().starts_with("sort_by_label");
         if !is_by_label {
@@ -17,6 +23,7 @@ impl Env<'_> {
             series.retain(|one| !one.row.is_empty());
         }
         if grid.count != 1 {
+            self.warn(node, sort_in_range());
             return Ok(series);
         }
         let is_descending = call.name().ends_with("_desc");

@@ -42,7 +42,7 @@ impl SaidOfResets {
 }
 
 /// The sum of two sides, the second one times `factor`.
-fn merge(left: &Side, right: &Side, factor: f64) -> Side {
+pub(super) fn merge(left: &Side, right: &Side, factor: f64) -> Side {
     let mut merged = Vec::with_capacity(left.len().max(right.len()));
     let (mut a, mut b) = (left.iter().peekable(), right.iter().peekable());
     loop {
@@ -76,6 +76,17 @@ fn reindex(side: &Side, index: impl Fn(i32) -> i32) -> Side {
 /// Whether a bucket holds less than before.
 fn fell(now: &Side, before: &Side) -> bool {
     merge(now, before, -1.0).iter().any(|(_, left)| *left < 0.0)
+}
+
+/// What a sum says of resets, and whether its parts contradict each other.
+pub(crate) fn joined_resets(left: CounterReset, right: CounterReset) -> (CounterReset, bool) {
+    use CounterReset::{Gauge, NotReset, Reset, Unknown};
+    match (left, right) {
+        (left, right) if left == right => (left, false),
+        (Gauge, _) | (_, Gauge) => (Gauge, false),
+        (Reset, NotReset) | (NotReset, Reset) => (Unknown, true),
+        _ => (Unknown, false),
+    }
 }
 
 /// The bounds that both lists have.
@@ -152,7 +163,7 @@ impl FloatHistogram {
     }
 
     /// Gives both the same bounds: the coarser schema, the wider zero, the bounds that both have.
-    fn reconcile(&mut self, other: &mut Self) -> Result<bool, Incompatible> {
+    pub(super) fn reconcile(&mut self, other: &mut Self) -> Result<bool, Incompatible> {
         if self.is_custom() != other.is_custom() {
             return Err(Incompatible);
         }
@@ -179,14 +190,32 @@ impl FloatHistogram {
         Ok(false)
     }
 
-    /// Adds `factor` times another. What the result says of resets is decided by the caller.
-    fn combine(&mut self, other: &Self, factor: f64) -> Result<bool, Incompatible> {
-        let same = self.schema == other.schema
+    pub(super) fn has_bounds_of(&self, other: &Self) -> bool {
+        self.schema == other.schema
             && self.zero_threshold == other.zero_threshold
-            && self.custom_bounds == other.custom_bounds;
+            && self.custom_bounds == other.custom_bounds
+    }
+
+    /// The same with the bounds of another, which are coarser.
+    pub(super) fn laid_out_as(&self, other: &Self) -> Self {
+        if self.is_custom() {
+            return self.with_bounds(&other.custom_bounds);
+        }
+        let mut same = self.with_schema(other.schema);
+        same.zero_threshold = other.zero_threshold;
+        for side in [&mut same.positive, &mut same.negative] {
+            let first = |(index, _): &(i32, f64)| other.upper_bound(*index) <= other.zero_threshold;
+            let inside = side.drain(..side.partition_point(first));
+            same.zero_count += inside.map(|(_, count)| count).sum::<f64>();
+        }
+        same
+    }
+
+    /// Adds `factor` times another. What the result says of resets is decided by the caller.
+    pub(super) fn combine(&mut self, other: &Self, factor: f64) -> Result<bool, Incompatible> {
         let mut changed = None;
         let mut bounds = false;
-        if !same {
+        if !self.has_bounds_of(other) {
             let mut copy = other.clone();
             bounds = self.reconcile(&mut copy)?;
             changed = Some(copy);
@@ -227,15 +256,9 @@ impl FloatHistogram {
         })
     }
 
-    /// What a sum says of resets; true when its parts contradict each other.
+    /// Says of resets what a sum with another does; true when the two contradict each other.
     pub(crate) fn join_reset(&mut self, other: CounterReset) -> bool {
-        use CounterReset::{Gauge, NotReset, Reset, Unknown};
-        let (joined, collision) = match (self.counter_reset, other) {
-            (mine, other) if mine == other => (mine, false),
-            (Gauge, _) | (_, Gauge) => (Gauge, false),
-            (Reset, NotReset) | (NotReset, Reset) => (Unknown, true),
-            _ => (Unknown, false),
-        };
+        let (joined, collision) = joined_resets(self.counter_reset, other);
         self.counter_reset = joined;
         collision
     }

@@ -2,13 +2,17 @@
 
 mod arithmetic;
 mod quantile;
+mod total;
+mod trim;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub(crate) use arithmetic::SaidOfResets;
 pub use arithmetic::{Incompatible, Reconciled};
+pub(crate) use arithmetic::{SaidOfResets, joined_resets};
 pub(crate) use quantile::NotNumbers;
+pub(crate) use total::Total;
+pub(crate) use trim::Kept;
 
 use super::number::short;
 use crate::model::{Buckets, CounterReset, Counts, Histogram, Span};

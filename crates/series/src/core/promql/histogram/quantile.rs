@@ -67,24 +67,25 @@ impl FloatHistogram {
             count += bucket.count;
             count >= rank
         });
-        let notes = match has_nans {
-            true => NotNumbers::SkewTheResult,
-            false => NotNumbers::None,
-        };
         if self.is_custom() && found.upper <= 0.0 && found.lower == f64::NEG_INFINITY {
-            return (found.upper, notes);
+            return (found.upper, NotNumbers::None);
         }
         if self.is_custom() && found.upper == f64::INFINITY {
-            return (found.lower, notes);
+            return (found.lower, NotNumbers::None);
         }
         let bucket = self.narrowed(found);
         count = count.min(self.count);
         if count < rank {
             return match has_nans {
                 true => (f64::NAN, NotNumbers::AreTheResult),
-                false => (bucket.upper, notes),
+                false => (bucket.upper, NotNumbers::None),
             };
         }
+        let rest: f64 = ordered.map(|bucket| bucket.count).sum();
+        let notes = match has_nans && count + rest < self.count {
+            true => NotNumbers::SkewTheResult,
+            false => NotNumbers::None,
+        };
         rank = if forward {
             rank - (count - bucket.count)
         } else {
@@ -106,7 +107,7 @@ impl FloatHistogram {
     }
 
     /// The share of a bucket that lies below a value within it.
-    fn share_below(&self, bucket: &Bucket, value: f64) -> f64 {
+    pub(super) fn share_below(&self, bucket: &Bucket, value: f64) -> f64 {
         if self.is_linear(bucket) {
             return match bucket.lower == f64::NEG_INFINITY {
                 true => 1.0,
@@ -129,14 +130,23 @@ impl FloatHistogram {
         if lower >= upper {
             return 0.0;
         }
-        let in_buckets: f64 = self.buckets().iter().map(|bucket| bucket.count).sum();
         let count = if self.sum.is_nan() {
-            in_buckets.min(self.count)
+            self.in_buckets().min(self.count)
         } else {
             self.count
         };
         let (from, to) = (self.rank_of(lower, count), self.rank_of(upper, count));
         (to.min(count) - from.min(count)) / self.count
+    }
+
+    fn in_buckets(&self) -> f64 {
+        self.buckets().iter().map(|bucket| bucket.count).sum()
+    }
+
+    /// Whether something was observed that is no number, and is in no bucket therefore. A sum that is none can also come
+    /// of two infinities.
+    pub(crate) fn has_nans(&self) -> bool {
+        self.sum.is_nan() && self.in_buckets() < self.count
     }
 
     /// How many observations lie below a value; all of them when it is in no bucket nor below one.

@@ -95,15 +95,15 @@ fn load(source: &mut MemorySource, step_ms: i64, lines: &[Line]) {
     for line in lines {
         for (at, item) in line.items.iter().enumerate() {
             let time = at as i64 * step_ms;
+            let start = line.starts.get(at).copied().flatten();
+            let start = start.map_or(0, |offset| time + offset);
             match item {
                 Item::Missing => {}
                 Item::Float(value) => {
-                    let start = line.starts.get(at).copied().flatten();
-                    let start = start.map_or(0, |offset| time + offset);
                     source.add_started(&line.labels, time, *value, start);
                 }
                 Item::Histogram(histogram, _) => {
-                    source.add_histogram(&line.labels, time, histogram.clone());
+                    source.add_started_histogram(&line.labels, time, histogram.clone(), start);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::super::kahan;
 use super::super::row::Row;
-use super::super::source::Columns;
+use super::super::source::{Columns, overlaps};
 use super::blocks::Blocks;
 use super::over_time::{quantile_of, variance_of};
 use super::rates::{Bounds, Change, extension};
@@ -282,6 +282,20 @@ impl Prepared<'_> {
             seen = true;
         });
         seen
+    }
+
+    /// Whether some window has a sample towards which counting is said to have begun before the one before it.
+    pub(super) fn overlaps(&self, columns: &Columns, work: &mut Workspace) -> bool {
+        let times = &columns.times[..];
+        indices_of(&mut work.indices, &columns.values, |at| {
+            overlaps(times, &columns.starts, at)
+        });
+        let mut inside = Inside::new(&work.indices);
+        let mut found = false;
+        self.each_window(times, |_, window, _| {
+            found |= !inside.of(&window).is_empty();
+        });
+        found
     }
 
     /// `irate`, `idelta`.

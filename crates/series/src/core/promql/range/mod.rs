@@ -2,11 +2,13 @@
 
 mod blocks;
 mod extended;
+mod extended_histograms;
 mod floats;
 mod over_time;
 mod rates;
 mod regression;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use self::floats::OfFloats;
@@ -26,6 +28,8 @@ pub(crate) struct Window<'a> {
     pub values: &'a [f64],
     pub histogram_times: &'a [TimeMs],
     pub histograms: &'a [Arc<FloatHistogram>],
+    /// When counting began, of each number and each histogram; empty where it is known of none.
+    pub starts: (&'a [TimeMs], &'a [TimeMs]),
     /// The window is open here…
     pub start: TimeMs,
     /// …and closed here.
@@ -154,8 +158,8 @@ impl Env<'_> {
         };
         match &range.part {
             Part::Range(selector, _) => {
-                let (back_ms, ahead_ms) =
-                    extended::beyond(call.name(), extension, self.options.lookback_ms)?;
+                extended::check_use(call.name(), extension)?;
+                let (back_ms, ahead_ms) = beyond(extension, self.options.lookback_ms);
                 let before = range_ms.saturating_add(back_ms);
                 let set = self.select(selector, grid, before, ahead_ms, Some(call.name()))?;
                 let set = &*set;
@@ -227,7 +231,7 @@ impl Prepared<'_> {
         let seen = match (self.extension, quick) {
             (Extension::None, Some(function)) => self.float_windows(function, columns, row, work),
             (Extension::None, None) => self.windows(columns, row, &context, notes)?,
-            _ => self.extended_windows(columns, row),
+            _ => self.extended_windows(columns, row, &context, notes)?,
         };
         if !seen {
             return Ok(());
@@ -239,6 +243,10 @@ impl Prepared<'_> {
             }
         }
         let is_rate = matches!(self.name, "rate" | "increase");
+        let has_starts = is_rate && quick.is_some() && !columns.starts.is_empty();
+        if has_starts && self.extension == Extension::None && self.overlaps(columns, work) {
+            notes.warn(self.range, annotations::start_overlaps(context.metric));
+        }
         if is_rate && !context.metric.is_empty() && !is_counter_name(context.metric) {
             let has_floats = (0..self.grid.count).any(|step| row.float(step).is_some());
             if has_floats {
@@ -286,6 +294,7 @@ impl Prepared<'_> {
                 values: &columns.values[floats.clone()],
                 histogram_times: &columns.histogram_times[histograms.clone()],
                 histograms: &columns.histograms[histograms.clone()],
+                starts: starts_of(columns, &floats, &histograms),
                 start,
                 end,
                 now,
@@ -304,8 +313,22 @@ impl Prepared<'_> {
     }
 }
 
+fn starts_of<'a>(
+    columns: &'a Columns,
+    floats: &Range<usize>,
+    histograms: &Range<usize>,
+) -> (&'a [TimeMs], &'a [TimeMs]) {
+    let of = |starts: &'a [TimeMs], window: &Range<usize>| {
+        starts.get(window.clone()).unwrap_or_default()
+    };
+    (
+        of(&columns.starts, floats),
+        of(&columns.histogram_starts, histograms),
+    )
+}
+
 /// Moves a window to the samples after `start` and not after `end`.
-fn advance(times: &[TimeMs], window: &mut std::ops::Range<usize>, start: TimeMs, end: TimeMs) {
+fn advance(times: &[TimeMs], window: &mut Range<usize>, start: TimeMs, end: TimeMs) {
     while times.get(window.end).is_some_and(|at| *at <= end) {
         window.end += 1;
     }
@@ -319,6 +342,7 @@ fn is_counter_name(metric: &str) -> bool {
     endings.any(|ending| metric.ends_with(ending))
 }
 
+pub(crate) use extended::{beyond, extended_samples};
 pub(crate) use floats::Workspace;
 pub(crate) use over_time::quantile_of;
 

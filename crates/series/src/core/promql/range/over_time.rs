@@ -3,7 +3,9 @@
 use super::super::annotations::{self, Notes};
 use super::super::kahan::{self, Sum};
 use super::{Outcome, Window};
-use crate::core::promql::histogram::{FloatHistogram, SaidOfResets};
+use crate::core::promql::histogram::{
+    FloatHistogram, Incompatible, Reconciled, SaidOfResets, Total,
+};
 use crate::core::promql::row::Point;
 use crate::model::TimeMs;
 
@@ -43,15 +45,19 @@ fn time_of(found: Option<(TimeMs, Point)>) -> Outcome {
     Ok(found.map(|(time, _)| Point::Float(time as f64 / 1000.0)))
 }
 
-/// Adds up histograms; nothing, and a warning, where their bounds are of two kinds.
-fn add_up(window: &Window<'_>, notes: &mut Notes) -> Option<FloatHistogram> {
+/// Adds up histograms, for their sum or for their mean; nothing, and a warning, where their bounds are of two kinds.
+fn add_up(
+    window: &Window<'_>,
+    notes: &mut Notes,
+    add: fn(&mut Total, &FloatHistogram) -> Result<Reconciled, Incompatible>,
+) -> Option<Total> {
     let (first, rest) = window.histograms.split_first()?;
-    let mut total = (**first).clone();
+    let mut total = Total::of(first);
     let mut said = SaidOfResets::default();
     said.take(first.counter_reset);
     for histogram in rest {
         said.take(histogram.counter_reset);
-        match total.add(histogram) {
+        match add(&mut total, histogram) {
             Ok(reconciled) => {
                 if reconciled.bounds {
                     let text = annotations::bounds_reconciled("aggregation");
@@ -79,7 +85,8 @@ fn sum(window: &Window<'_>, notes: &mut Notes) -> Outcome {
         return Ok(None);
     }
     if window.values.is_empty() {
-        return Ok(add_up(window, notes).map(|total| Point::Histogram(total.into())));
+        let total = add_up(window, notes, Total::add);
+        return Ok(total.map(|total| Point::Histogram(total.sum().into())));
     }
     float(Sum::of(window.values).value())
 }
@@ -89,10 +96,8 @@ fn average(window: &Window<'_>, notes: &mut Notes) -> Outcome {
         return Ok(None);
     }
     if window.values.is_empty() {
-        return Ok(add_up(window, notes).map(|mut total| {
-            total.divide(window.histograms.len() as f64);
-            Point::Histogram(total.into())
-        }));
+        let total = add_up(window, notes, Total::average);
+        return Ok(total.map(|total| Point::Histogram(total.mean().into())));
     }
     float(kahan::mean(window.values))
 }
@@ -182,6 +187,10 @@ fn median_deviation(window: &Window<'_>, notes: &mut Notes) -> Outcome {
     let Some(values) = window.floats(notes) else {
         return Ok(None);
     };
+    // There is no median of what has no order.
+    if values.iter().any(|value| value.is_nan()) {
+        return float(f64::NAN);
+    }
     let median = quantile_of(0.5, &mut values.to_vec());
     let mut deviations: Vec<f64> = values.iter().map(|value| (value - median).abs()).collect();
     float(quantile_of(0.5, &mut deviations))

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use super::super::annotations::{self, Notes};
 use super::super::histogram::{FloatHistogram, is_same};
 use super::super::row::Point;
+use super::super::smooth::Remarks;
+use super::super::source::{is_started_between, overlaps};
 use super::{Outcome, Window};
 use crate::model::{CounterReset, TimeMs};
 
@@ -34,33 +36,34 @@ fn extrapolated(window: &Window<'_>, notes: &mut Notes, change: Change) -> Optio
         return None;
     }
     let is_counter = change != Change::Delta;
-    let (times, mut difference, first) = if window.histograms.len() > 1 {
-        let difference = histogram_difference(window, notes, is_counter)?;
-        let count = difference.count;
-        let first = window.histograms[0].count;
-        let difference = Point::Histogram(Arc::new(difference));
-        (window.histogram_times, difference, (count, first))
-    } else if window.values.len() > 1 {
-        let first = window.values[0];
-        let mut difference = window.values[window.values.len() - 1] - first;
-        if is_counter {
-            let pairs = window.values.windows(2);
-            let drops = pairs.filter(|pair| pair[1] < pair[0]);
-            difference = drops.fold(difference, |sum, pair| sum + pair[0]);
-        }
-        (window.times, Point::Float(difference), (difference, first))
-    } else {
+    let (times, starts) = match window.histograms.is_empty() {
+        true => (window.times, window.starts.0),
+        false => (window.histogram_times, window.starts.1),
+    };
+    let first = *times.first()?;
+    let began = starts.first().copied();
+    let began = began
+        .filter(|began| is_counter && *began != 0 && (window.start + 1..first).contains(began));
+    if times.len() < 2 && began.is_none() {
         return None;
+    }
+    if is_counter && !starts.is_empty() && (1..times.len()).any(|at| overlaps(times, starts, at)) {
+        let text = annotations::start_overlaps(window.series.metric);
+        notes.warn(window.series.range, text);
+    }
+    let (mut difference, counter) = match window.histograms.is_empty() {
+        true => float_difference(window, is_counter, began.is_some()),
+        false => histogram_change(window, notes, is_counter, began.is_some())?,
     };
     let bounds = Bounds {
         start: window.start,
-        began: None,
-        first: times[0],
+        began,
+        first,
         last: times[times.len() - 1],
         end: window.end,
         samples: times.len(),
     };
-    let mut factor = extension(&bounds, is_counter.then_some(first));
+    let mut factor = extension(&bounds, is_counter.then_some(counter));
     if change == Change::Rate {
         factor /= (window.end - window.start) as f64 / 1000.0;
     }
@@ -69,6 +72,58 @@ fn extrapolated(window: &Window<'_>, notes: &mut Notes, change: Change) -> Optio
         Point::Histogram(histogram) => Arc::make_mut(histogram).multiply(factor),
     }
     Some(difference)
+}
+
+/// The difference of a window's numbers, and what is known of the counter: the difference and the first value. With
+/// `from_zero` it was zero before the first.
+fn float_difference(window: &Window<'_>, is_counter: bool, from_zero: bool) -> (Point, (f64, f64)) {
+    let (values, first) = (window.values, window.values[0]);
+    let mut difference = values[values.len() - 1] - first;
+    if is_counter {
+        for at in 1..values.len() {
+            if values[at] < values[at - 1] || is_started_after(window.times, window.starts.0, at) {
+                difference += values[at - 1];
+            }
+        }
+    }
+    if from_zero {
+        difference += first;
+    }
+    (Point::Float(difference), (difference, first))
+}
+
+/// The same of its histograms, by their counts.
+fn histogram_change(
+    window: &Window<'_>,
+    notes: &mut Notes,
+    is_counter: bool,
+    from_zero: bool,
+) -> Option<(Point, (f64, f64))> {
+    let first = &window.histograms[0];
+    let difference = match window.histograms.len() {
+        1 => (**first).clone(),
+        _ => {
+            let mut difference = histogram_difference(window, notes, is_counter)?;
+            if from_zero {
+                let mut remarks = Remarks {
+                    metric: window.series.metric,
+                    position: window.series.range,
+                    notes,
+                };
+                let added = difference.add(first);
+                remarks.reconciled(added, "addition")?;
+            }
+            difference
+        }
+    };
+    let counter = (difference.count, first.count);
+    Some((Point::Histogram(Arc::new(difference)), counter))
+}
+
+/// Whether counting towards a sample began after the one before it. `starts` may be empty.
+fn is_started_after(times: &[TimeMs], starts: &[TimeMs], at: usize) -> bool {
+    !starts.is_empty()
+        && is_started_between((times[at - 1], starts[at - 1]), (times[at], starts[at]))
 }
 
 /// A window's bounds and its first and last sample.
@@ -131,7 +186,11 @@ fn histogram_difference(
         notes.warn(series.range, annotations::not_a_gauge(series.metric));
     }
     // What was before a reset has nothing to do with what came after it, not even in its bounds.
-    let starts_anew = is_counter && all[1].is_reset_since(&all[0]);
+    let is_reset = |at: usize| {
+        is_started_after(window.histogram_times, window.starts.1, at)
+            || all[at].is_reset_since(&all[at - 1])
+    };
+    let starts_anew = is_counter && is_reset(1);
     let compared = if starts_anew { &all[1..] } else { all };
     // Of a gauge, what lies between the ends is of no interest.
     let looked_at: Vec<_> = match is_counter {
@@ -157,47 +216,65 @@ fn histogram_difference(
         reconciled(notes, bounds, "subtraction");
     }
     if is_counter {
-        for pair in compared.windows(2) {
-            if pair[1].is_reset_since(&pair[0]) {
-                let bounds = difference.add(&pair[0]).ok()?.bounds;
-                reconciled(notes, bounds, "addition");
-            }
+        let first = all.len() - compared.len() + 1;
+        for at in (first..all.len()).filter(|at| is_reset(*at)) {
+            let bounds = difference.add(&all[at - 1]).ok()?.bounds;
+            reconciled(notes, bounds, "addition");
         }
     }
     difference.counter_reset = CounterReset::Gauge;
     Some(difference)
 }
 
-/// The newest samples of a window in the order of time, at most two.
-fn newest_two(window: &Window<'_>) -> Vec<(TimeMs, Point)> {
-    let floats = window.times.iter().zip(window.values).rev().take(2);
-    let floats = floats.map(|(time, value)| (*time, Point::Float(*value)));
-    let histograms = window
-        .histogram_times
-        .iter()
-        .zip(window.histograms)
-        .rev()
-        .take(2);
-    let histograms = histograms.map(|(time, value)| (*time, Point::Histogram(value.clone())));
-    let mut newest: Vec<_> = floats.chain(histograms).collect();
-    newest.sort_by_key(|(time, _)| *time);
-    newest.split_off(newest.len().saturating_sub(2))
+/// A sample with its time and when counting towards it began.
+struct Dated {
+    time: TimeMs,
+    start: TimeMs,
+    point: Point,
+}
+
+impl Dated {
+    fn is_started_after(&self, before: &Self) -> bool {
+        is_started_between((before.time, before.start), (self.time, self.start))
+    }
+}
+
+/// The last samples of both kinds in the order of time, at most so many of each.
+fn in_order(window: &Window<'_>, each_max: usize) -> Vec<Dated> {
+    let dated = |times: &[TimeMs], starts: &[TimeMs], at: usize, point: Point| Dated {
+        time: times[at],
+        start: starts.get(at).copied().unwrap_or(0),
+        point,
+    };
+    let last = |count: usize| count.saturating_sub(each_max)..count;
+    let floats = last(window.values.len()).map(|at| {
+        let point = Point::Float(window.values[at]);
+        dated(window.times, window.starts.0, at, point)
+    });
+    let histograms = last(window.histograms.len()).map(|at| {
+        let point = Point::Histogram(window.histograms[at].clone());
+        dated(window.histogram_times, window.starts.1, at, point)
+    });
+    let mut all: Vec<Dated> = floats.chain(histograms).collect();
+    all.sort_by_key(|one| one.time);
+    all
 }
 
 /// The difference of the last two samples, of a counter for each second.
 fn instant(window: &Window<'_>, notes: &mut Notes, is_rate: bool) -> Option<Point> {
-    let newest = newest_two(window);
-    let [(before_at, before), (last_at, last)] = &newest[..] else {
+    let newest = in_order(window, 2);
+    let [.., before, last] = &newest[..] else {
         return None;
     };
-    let seconds = (last_at - before_at) as f64 / 1000.0;
+    let seconds = (last.time - before.time) as f64 / 1000.0;
     if seconds == 0.0 {
         return None;
     }
     let divisor = if is_rate { seconds } else { 1.0 };
-    match (before, last) {
+    let is_started = last.is_started_after(before);
+    match (&before.point, &last.point) {
         (Point::Float(before), Point::Float(last)) => {
-            let difference = if is_rate && last < before {
+            let difference = if is_rate && (last < before || is_started) {
                 *last
             } else {
                 last - before
@@ -205,7 +282,13 @@ fn instant(window: &Window<'_>, notes: &mut Notes, is_rate: bool) -> Option<Poin
             Some(Point::Float(difference / divisor))
         }
         (Point::Histogram(before), Point::Histogram(last)) => {
-            let mut difference = instant_difference(window, notes, before, last, is_rate)?;
+            let change = InstantChange {
+                before,
+                last,
+                is_rate,
+                is_started,
+            };
+            let mut difference = change.difference(window, notes)?;
             difference.divide(divisor);
             Some(Point::Histogram(difference.into()))
         }
@@ -217,47 +300,38 @@ fn instant(window: &Window<'_>, notes: &mut Notes, is_rate: bool) -> Option<Poin
     }
 }
 
-fn instant_difference(
-    window: &Window<'_>,
-    notes: &mut Notes,
-    before: &FloatHistogram,
-    last: &FloatHistogram,
+/// Two histograms, one after the other.
+struct InstantChange<'a> {
+    before: &'a FloatHistogram,
+    last: &'a FloatHistogram,
     is_rate: bool,
-) -> Option<FloatHistogram> {
-    let series = window.series;
-    let is_gauge = |histogram: &FloatHistogram| histogram.counter_reset == CounterReset::Gauge;
-    if is_rate && (is_gauge(before) || is_gauge(last)) {
-        notes.warn(series.range, annotations::not_a_counter(series.metric));
-    }
-    if !(is_rate || is_gauge(before) && is_gauge(last)) {
-        notes.warn(series.range, annotations::not_a_gauge(series.metric));
-    }
-    let mut difference = last.clone();
-    if !is_rate || !last.is_reset_since(before) {
-        match difference.subtract(before) {
-            Ok(reconciled) if reconciled.bounds => {
-                notes.info(series.range, annotations::bounds_reconciled("subtraction"));
-            }
-            Ok(_) => {}
-            Err(_) => {
-                notes.warn(series.range, annotations::mixed_schemas(series.metric));
-                return None;
-            }
-        }
-    }
-    difference.counter_reset = CounterReset::Gauge;
-    Some(difference)
+    /// Counting towards the last began after the one before.
+    is_started: bool,
 }
 
-/// Samples of both kinds in the order of time.
-fn in_order(window: &Window<'_>) -> Vec<Point> {
-    let floats = window.times.iter().zip(window.values);
-    let floats = floats.map(|(time, value)| (*time, Point::Float(*value)));
-    let histograms = window.histogram_times.iter().zip(window.histograms);
-    let histograms = histograms.map(|(time, value)| (*time, Point::Histogram(value.clone())));
-    let mut all: Vec<_> = floats.chain(histograms).collect();
-    all.sort_by_key(|(time, _)| *time);
-    all.into_iter().map(|(_, point)| point).collect()
+impl InstantChange<'_> {
+    fn difference(&self, window: &Window<'_>, notes: &mut Notes) -> Option<FloatHistogram> {
+        let (before, last, is_rate) = (self.before, self.last, self.is_rate);
+        let mut remarks = Remarks {
+            metric: window.series.metric,
+            position: window.series.range,
+            notes,
+        };
+        let is_gauge = |histogram: &FloatHistogram| histogram.counter_reset == CounterReset::Gauge;
+        if is_rate && (is_gauge(before) || is_gauge(last)) {
+            remarks.warn(annotations::not_a_counter);
+        }
+        if !(is_rate || is_gauge(before) && is_gauge(last)) {
+            remarks.warn(annotations::not_a_gauge);
+        }
+        let mut difference = last.clone();
+        if !is_rate || !(self.is_started || last.is_reset_since(before)) {
+            let subtracted = difference.subtract(before);
+            remarks.reconciled(subtracted, "subtraction")?;
+        }
+        difference.counter_reset = CounterReset::Gauge;
+        Some(difference)
+    }
 }
 
 fn changes(window: &Window<'_>) -> f64 {
@@ -266,8 +340,8 @@ fn changes(window: &Window<'_>) -> f64 {
         let pairs = window.values.windows(2);
         return pairs.filter(|pair| differ(pair[0], pair[1])).count() as f64;
     }
-    let points = in_order(window);
-    let changed = |pair: &&[Point]| match (&pair[0], &pair[1]) {
+    let points = in_order(window, usize::MAX);
+    let changed = |pair: &&[Dated]| match (&pair[0].point, &pair[1].point) {
         (Point::Float(before), Point::Float(now)) => differ(*before, *now),
         (Point::Histogram(before), Point::Histogram(now)) => !is_same(before, now),
         _ => true,
@@ -276,15 +350,14 @@ fn changes(window: &Window<'_>) -> f64 {
 }
 
 fn resets(window: &Window<'_>) -> f64 {
-    if window.histograms.is_empty() {
-        let pairs = window.values.windows(2);
-        return pairs.filter(|pair| pair[1] < pair[0]).count() as f64;
-    }
-    let points = in_order(window);
-    let reset = |pair: &&[Point]| match (&pair[0], &pair[1]) {
-        (Point::Float(before), Point::Float(now)) => now < before,
-        (Point::Histogram(before), Point::Histogram(now)) => now.is_reset_since(before),
-        _ => true,
+    let points = in_order(window, usize::MAX);
+    let reset = |pair: &&[Dated]| {
+        let is_reset = match (&pair[0].point, &pair[1].point) {
+            (Point::Float(before), Point::Float(now)) => now < before,
+            (Point::Histogram(before), Point::Histogram(now)) => now.is_reset_since(before),
+            _ => return true,
+        };
+        is_reset || pair[1].is_started_after(&pair[0])
     };
     points.windows(2).filter(reset).count() as f64
 }

@@ -118,6 +118,11 @@ fn check_binary(node: &Node, binary: &Binary) -> Parsed<()> {
             "comparisons between scalars must use BOOL modifier",
         );
     }
+    if operator.is_trim() && are_scalars {
+        let name = operator.name();
+        let message = format!("operator {name:?} not allowed in binary scalar expression");
+        return refuse(between, message);
+    }
     let mut included = binary.include.iter();
     if binary.matching.only
         && let Some(twice) = included.find(|label| binary.matching.lists(label))

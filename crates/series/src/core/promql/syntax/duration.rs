@@ -132,8 +132,8 @@ impl Duration {
             Self::Range => "range()".to_owned(),
             Self::Paren(inner) => format!("({})", inner.shown()),
             Self::Negation(inner) => format!("-{}", inner.shown()),
-            Self::Least(left, right) => format!("min({}, {})", left.shown(), right.shown()),
-            Self::Most(left, right) => format!("max({}, {})", left.shown(), right.shown()),
+            Self::Least(left, right) => format!("min_of({}, {})", left.shown(), right.shown()),
+            Self::Most(left, right) => format!("max_of({}, {})", left.shown(), right.shown()),
             Self::Binary(operator, left, right) => {
                 format!("{} {} {}", left.shown(), operator.name(), right.shown())
             }

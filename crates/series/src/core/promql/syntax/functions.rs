@@ -51,7 +51,7 @@ const fn of(
 }
 
 /// By name.
-static FUNCTIONS: [Function; 90] = [
+static FUNCTIONS: [Function; 91] = [
     of("abs", &[V], 0, V),
     of("absent", &[V], 0, V),
     of("absent_over_time", &[M], 0, V),
@@ -128,6 +128,7 @@ static FUNCTIONS: [Function; 90] = [
     of("sort_desc", &[V], 0, V),
     of("sqrt", &[V], 0, V),
     of("start", &[], 0, S),
+    of("start_timestamp", &[V], 0, V),
     of("stddev_over_time", &[M], 0, V),
     of("stdvar_over_time", &[M], 0, V),
     of("step", &[], 0, S),

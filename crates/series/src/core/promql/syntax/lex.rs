@@ -25,9 +25,19 @@ pub(super) enum Keyword {
     End,
     Step,
     Range,
+    MaxOf,
+    MinOf,
 }
 
-const KEYWORDS: [(&str, Keyword); 17] = [
+impl Keyword {
+    /// Whether a function has that name, too.
+    pub(super) fn names_function(self) -> bool {
+        use Keyword::{End, MaxOf, MinOf, Range, Start, Step};
+        matches!(self, Start | End | Step | Range | MaxOf | MinOf)
+    }
+}
+
+const KEYWORDS: [(&str, Keyword); 19] = [
     ("bool", Keyword::Bool),
     ("by", Keyword::By),
     ("without", Keyword::Without),
@@ -45,6 +55,8 @@ const KEYWORDS: [(&str, Keyword); 17] = [
     ("end", Keyword::End),
     ("step", Keyword::Step),
     ("range", Keyword::Range),
+    ("max_of", Keyword::MaxOf),
+    ("min_of", Keyword::MinOf),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,9 +107,7 @@ impl Token<'_> {
             Shape::Text => format!("string {}", quoted()),
             Shape::Name => format!("identifier {}", super::print::quoted(self.text)),
             Shape::Metric => format!("metric identifier {}", super::print::quoted(self.text)),
-            Shape::Keyword(Keyword::Start | Keyword::End | Keyword::Step | Keyword::Range) => {
-                quoted()
-            }
+            Shape::Keyword(word) if word.names_function() => quoted(),
             Shape::Keyword(_) => format!("<{}>", self.text),
             Shape::Aggregator(_) => format!("<aggr:{}>", self.text),
             Shape::Operator(_) | Shape::Matches | Shape::NotMatches | Shape::At => {
@@ -214,7 +224,10 @@ impl<'a> Lexer<'a> {
             '=' => self.take(Shape::Mark, 1),
             '!' if second == Some('=') => self.operator(2),
             '!' => self.wrong_after("unexpected character after '!'", second),
-            '<' | '>' => self.operator(if second == Some('=') { 2 } else { 1 }),
+            '<' | '>' => self.operator(match second {
+                Some('=' | '/') => 2,
+                _ => 1,
+            }),
             '0'..='9' => self.number(),
             '.' if second.is_some_and(|c| c.is_ascii_digit()) => self.number(),
             '"' | '\'' | '`' => self.text(first),
@@ -316,8 +329,8 @@ impl<'a> Lexer<'a> {
         let shape = match rest[..length].to_ascii_lowercase().as_str() {
             "step" => Shape::Keyword(Keyword::Step),
             "range" => Shape::Keyword(Keyword::Range),
-            "min" => Shape::Aggregator(Aggregator::Min),
-            "max" => Shape::Aggregator(Aggregator::Max),
+            "max_of" => Shape::Keyword(Keyword::MaxOf),
+            "min_of" => Shape::Keyword(Keyword::MinOf),
             _ => {
                 let message = format!("unexpected character in duration expression: {first:?}");
                 return self.wrong(self.at, message);

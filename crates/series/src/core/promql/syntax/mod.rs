@@ -98,11 +98,24 @@ pub(crate) enum Extension {
     Smoothed,
 }
 
+impl Extension {
+    /// As it is written; nothing where there is none.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Anchored => "anchored",
+            Self::Smoothed => "smoothed",
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Selector {
     /// The metric's name, where it stands before the braces; it is among the matchers, too.
     pub name: Option<Box<str>>,
     pub matchers: Vec<LabelMatcher>,
+    /// Where it stands, without its modifiers.
+    pub position: Position,
     pub reach: Reach,
     pub extension: Extension,
     /// Only counts and sums of histograms are asked for: that counts began anew is then found out by comparing
@@ -238,13 +251,17 @@ pub(crate) enum Operator {
     Less,
     GreaterOrEqual,
     LessOrEqual,
+    /// `</`: what a histogram has below a value.
+    TrimUpper,
+    /// `>/`: what it has above.
+    TrimLower,
     And,
     Or,
     Unless,
 }
 
 impl Operator {
-    const NAMES: [(&'static str, Self); 16] = [
+    const NAMES: [(&'static str, Self); 18] = [
         ("+", Self::Add),
         ("-", Self::Sub),
         ("*", Self::Mul),
@@ -258,6 +275,8 @@ impl Operator {
         ("<", Self::Less),
         (">=", Self::GreaterOrEqual),
         ("<=", Self::LessOrEqual),
+        ("</", Self::TrimUpper),
+        (">/", Self::TrimLower),
         ("and", Self::And),
         ("or", Self::Or),
         ("unless", Self::Unless),
@@ -295,7 +314,11 @@ impl Operator {
     }
 
     pub(crate) fn is_comparison(self) -> bool {
-        self.precedence() == 3
+        self.precedence() == 3 && !self.is_trim()
+    }
+
+    pub(crate) fn is_trim(self) -> bool {
+        matches!(self, Self::TrimUpper | Self::TrimLower)
     }
 
     fn is_set(self) -> bool {

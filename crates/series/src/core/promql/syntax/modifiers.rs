@@ -3,7 +3,7 @@
 use super::duration::{Duration, Length, TIME_MAX, millis};
 use super::lex::{Keyword, Shape};
 use super::parse::{Parsed, Parser, Refusal};
-use super::{Aggregator, At, Extension, Node, Operator, Part, Position, Reach, Subquery};
+use super::{At, Extension, Node, Operator, Part, Position, Reach, Subquery};
 use crate::core::promql::number;
 
 const NO_SELECTOR: &str = "modifier must be preceded by an instant vector selector or range vector selector or a subquery";
@@ -146,7 +146,7 @@ impl Parser<'_> {
                     _ => Duration::Range,
                 })
             }
-            Shape::Aggregator(which @ (Aggregator::Min | Aggregator::Max)) => {
+            Shape::Keyword(which @ (Keyword::MinOf | Keyword::MaxOf)) => {
                 self.next();
                 self.expect_mark("(")?;
                 let left = Box::new(self.duration(0)?);
@@ -154,7 +154,7 @@ impl Parser<'_> {
                 let right = Box::new(self.duration(0)?);
                 self.expect_mark(")")?;
                 Ok(match which {
-                    Aggregator::Min => Duration::Least(left, right),
+                    Keyword::MinOf => Duration::Least(left, right),
                     _ => Duration::Most(left, right),
                 })
             }

@@ -353,11 +353,7 @@ impl<'a> Parser<'a> {
                 }
             }
             Shape::Name if is_called => self.call(),
-            Shape::Keyword(Keyword::Start | Keyword::End | Keyword::Step | Keyword::Range)
-                if is_called =>
-            {
-                self.call()
-            }
+            Shape::Keyword(word) if is_called && word.names_function() => self.call(),
             _ => self.vector_selector(),
         }
     }

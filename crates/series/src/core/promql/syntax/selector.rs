@@ -32,6 +32,7 @@ impl Parser<'_> {
         let selector = Selector {
             name,
             matchers,
+            position: self.since(start),
             reach: Reach::default(),
             extension: Extension::None,
             compares_resets: false,

@@ -185,9 +185,11 @@ fn a_tree_is_written_as_it_was_meant() {
         ("rate(a[300:60])[1h:] ", "rate(a[5m:1m])[1h:]"),
         ("a[-5m+35m*2]", "a[-5m + 35m * 2]"),
         (
-            "a offset -(min(step(), 2s)-5) + 0x10",
-            "a offset -(min(step(), 2s) - 5) + 16",
+            "a offset -(MIN_OF(step(), 2s)-5) + 0x10",
+            "a offset -(min_of(step(), 2s) - 5) + 16",
         ),
+        ("max_of(1,2) + min_of", "max_of(1, 2) + min_of"),
+        ("a</-2>/on(b)c", "a </ -2 >/ on (b) c"),
         (
             "label_replace(a,'b',`$1`,\"c\",'(.*)\\n')",
             "label_replace(a, \"b\", \"$1\", \"c\", \"(.*)\\n\")",
