@@ -10,10 +10,12 @@ pub mod store;
 pub mod wire;
 pub mod worker;
 
+pub use api::describe::MetricMetadata;
 pub use api::export::SampleVisitor;
 pub use api::gather::Rejected;
 pub use api::import::{Import, ImportFormat};
 pub use api::look::{Cardinality, Counted, Scope};
+pub use api::monitor::{AlertmanagerStatus, Monitor, MonitorOptions, OwnMetrics, Reloaded};
 pub use api::query::{QueryOptions, When};
 pub use api::summary::Summary;
 pub use api::write::{Value, Written};

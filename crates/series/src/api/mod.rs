@@ -1,12 +1,15 @@
 //! The engine's handle and its operations: what the doors call.
 
+pub(crate) mod describe;
 pub mod export;
 pub mod gather;
 pub mod import;
 pub mod look;
+pub mod monitor;
 pub mod query;
 pub(crate) mod source;
 pub mod summary;
+mod within;
 pub mod write;
 
 use std::path::PathBuf;
@@ -22,6 +25,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::SeriesConfig;
 use crate::core::known::Known;
+use crate::core::metadata::MetadataStore;
 use crate::core::promql::LabelMatcher;
 use crate::core::record::Deletion;
 use crate::error::SeriesError;
@@ -65,6 +69,8 @@ pub(crate) struct Inner {
     pub jobs: Mutex<Option<Sender<Job>>>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub stopping: AtomicBool,
+    /// What is said of metrics.
+    pub metadata: RwLock<MetadataStore>,
     /// How many queries may be answered at a time.
     pub queries: Arc<Semaphore>,
     /// Memory of requests, to be used again.
@@ -89,6 +95,9 @@ impl Series {
                 jobs: Mutex::default(),
                 threads: Mutex::default(),
                 stopping: AtomicBool::new(false),
+                metadata: RwLock::new(MetadataStore::new(
+                    options.config.metadata_bytes_max.bytes(),
+                )),
                 queries: Arc::new(Semaphore::new(queries)),
                 buffers: Mutex::default(),
                 config: options.config,

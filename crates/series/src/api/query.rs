@@ -91,7 +91,7 @@ impl Series {
 }
 
 impl Inner {
-    fn evaluate(
+    pub(super) fn evaluate(
         &self,
         query: &Query,
         when: When,

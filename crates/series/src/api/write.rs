@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use egret_log::Refused;
 
+use super::describe::Said;
 use super::gather::{Bounds, Gather, Part, Rejected, Target};
 use super::{Inner, Series, lock};
 use crate::core::known::KeyId;
@@ -143,7 +144,7 @@ impl Inner {
         let mut gather = self.new_gather()?;
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         for (labels, time_ms, value) in samples {
-            let target = gather.labelled(&known, labels, None);
+            let target = gather.unchecked(&known, labels);
             match value.into() {
                 Value::Number(value) => gather.put(target, time_ms, value),
                 Value::Histogram(histogram) => gather.put_histogram(target, time_ms, histogram),
@@ -182,6 +183,7 @@ impl Inner {
     fn gather_v1(&self, body: &[u8], _: &mut Buffers) -> Result<Gather, SeriesError> {
         let mut gather = self.new_gather()?;
         let mut request = WriteRequest::new(body);
+        let mut said = Said::default();
         let mut last: Option<KeyId> = None;
         'request: loop {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
@@ -196,7 +198,10 @@ impl Inner {
                 }
                 let series = match request.next()? {
                     None => break 'request,
-                    Some(Entry::Metadata(_)) => continue,
+                    Some(Entry::Metadata(metadata)) => {
+                        said.push(&metadata);
+                        continue;
+                    }
                     Some(Entry::Series(series)) => series,
                 };
                 let found = known.find(&series.labels);
@@ -210,7 +215,11 @@ impl Inner {
                 }
                 last = found;
             }
+            if said.is_full() {
+                self.note(&mut said);
+            }
         }
+        self.note(&mut said);
         Ok(gather)
     }
 
@@ -218,6 +227,7 @@ impl Inner {
         let mut gather = self.new_gather()?;
         let Buffers { symbols, key, .. } = buffers;
         let mut request = Request::new(body, symbols)?;
+        let mut said = Said::default();
         'request: loop {
             let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
             for _ in 0..LOOKUPS {
@@ -236,8 +246,13 @@ impl Inner {
                 if series.has_histograms() {
                     gather_histograms(&mut gather, target, series.histograms())?;
                 }
+                said.push_of(&series)?;
+            }
+            if said.is_full() {
+                self.note(&mut said);
             }
         }
+        self.note(&mut said);
         Ok(gather)
     }
 
