@@ -11,9 +11,9 @@ use egret_series::{Options, QueryOptions, Series, SeriesConfig, When};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
-const NOW_MS: i64 = 1_700_000_000_000;
+pub const NOW_MS: i64 = 1_700_000_000_000;
 
-async fn started(directory: &TempDir, config: SeriesConfig) -> Series {
+pub async fn started(directory: &TempDir, config: SeriesConfig) -> Series {
     let options = Options {
         config,
         directory: directory.path().join("series"),

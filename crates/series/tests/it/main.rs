@@ -3,6 +3,7 @@
 mod blocks;
 mod engine;
 mod hostile;
+mod metadata;
 mod promql;
 mod rules;
 mod scraping;
