@@ -1,10 +1,13 @@
 //! `egret series …`
 
+mod monitor;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use egret_base::settings::Span;
 
+pub use self::monitor::Monitor;
 use super::value;
 
 /// `egret series …`
@@ -44,6 +47,9 @@ pub enum Series {
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         top: u32,
     },
+    /// What is scraped, and which rules are evaluated
+    #[command(flatten)]
+    Monitor(Monitor),
     /// Run files of Prometheus's tests of PromQL; needs no server
     Promqltest {
         /// Files, or directories with files that end in .test

@@ -1,6 +1,7 @@
 //! `egret series …`: every metric, answered at once.
 
 mod exchange;
+mod monitor;
 mod promqltest;
 mod query;
 
@@ -60,6 +61,7 @@ pub(crate) async fn run(command: cli::Series, api: &Api, output: Output) -> Resu
         Series::Import { file, format } => exchange::import(&file, format, api, output).await,
         Series::Export(export) => exchange::export(&export, api, output).await,
         Series::Cardinality { top } => cardinality(top, api, output).await,
+        Series::Monitor(command) => monitor::run(command, api, output).await,
         // It needs no server, and was run without one.
         Series::Promqltest { .. } => Ok(()),
     }
