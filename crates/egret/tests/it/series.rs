@@ -58,7 +58,7 @@ pub fn series(place: &Place, arguments: &[&str]) -> Value {
 }
 
 /// What a command says that must work.
-fn said(place: &Place, arguments: &[&str]) -> String {
+pub fn said(place: &Place, arguments: &[&str]) -> String {
     let output = place.run(&[&["series"], arguments].concat());
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{arguments:?}: {out}{err}");

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::place::Place;
-use crate::series::{PATIENCE, Running, free_port, series, start};
+use crate::series::{PATIENCE, Running, free_port, said, series, start};
 
 /// Asks an HTTP door with a token.
 struct Door {
@@ -136,6 +136,7 @@ fn an_exporter_is_scraped_and_its_end_becomes_a_task() {
     let recorded = "instance:node_memory_free:ratio{team=\"base\"}";
     until(&place, recorded, || value(&place, recorded));
     it_is_told_what_is_scraped(&door, node);
+    commands_tell_it(&place);
     files_are_read_again(&place, &door);
 
     drop(exporter);
@@ -209,6 +210,28 @@ fn it_is_told_what_is_scraped(door: &Door, node: u16) {
     assert!(yaml.contains("    site: here\n"), "{yaml}");
 }
 
+/// The cells of a row.
+fn cells(shown: &str, row: usize) -> Vec<&str> {
+    let row = shown.lines().nth(row).unwrap_or_default();
+    row.split_whitespace().collect()
+}
+
+fn commands_tell_it(place: &Place) {
+    let shown = said(place, &["targets", "--job", "node"]);
+    assert_eq!(cells(&shown, 1)[2..4], ["up", "500ms"], "{shown}");
+    let shown = said(place, &["rules"]);
+    let alert = cells(&shown, 2);
+    assert_eq!(
+        alert[..5],
+        ["node", "NodeDown", "alerting", "ok", "inactive"]
+    );
+    let shown = said(place, &["alerts"]);
+    assert_eq!(
+        cells(&shown, 0),
+        ["ALERT", "STATE", "SINCE", "VALUE", "LABELS"]
+    );
+}
+
 /// A file that is wrong changes nothing; one that is right takes effect.
 fn files_are_read_again(place: &Place, door: &Door) {
     let file = place.directory.join("more.rules.yml");
@@ -236,9 +259,11 @@ fn files_are_read_again(place: &Place, door: &Door) {
     let (status, answer) = door.ask(Method::POST, "/-/reload");
     assert_eq!(status, StatusCode::OK, "{answer}");
     assert!(groups(2));
+    let asked = series(place, &["rules", "--group", "more"]);
+    assert_eq!(asked["data"]["groups"][0]["name"], "more", "{asked}");
     until(place, "more", || value(place, "more"));
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(door.ask(Method::PUT, "/-/reload").0, StatusCode::OK);
+    assert_eq!(series(place, &["reload"]), json!({"reloaded": true}));
     assert!(groups(1));
 }
 

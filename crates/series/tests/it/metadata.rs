@@ -29,8 +29,11 @@ fn known(series: &Series) -> Vec<String> {
     each.collect()
 }
 
+/// What is said with a series: kind, help and unit.
+type Said<'a> = Option<(MetricKind, &'a str, &'a str)>;
+
 /// A request of remote write 2.0 with a sample of each of these, and what is said with it.
-fn body_v2(series: &[(&str, Option<(MetricKind, &str, &str)>)]) -> Vec<u8> {
+fn body_v2(series: &[(&str, Said<'_>)]) -> Vec<u8> {
     let mut request = RequestV2::default();
     for (name, said) in series {
         let series = SeriesToWrite {

@@ -14,7 +14,7 @@ pub enum Monitor {
     /// List recording and alerting rules, and how they went
     Rules {
         /// Only those of this group; may be repeated
-        #[arg(long = "group")]
+        #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
     },
     /// List the alerts that are pending or firing

@@ -1,3 +1,5 @@
+//! What is said of metrics, kept and let go.
+
 use super::*;
 
 fn said<'a>(metric: &'a str, help: &'a str) -> Description<'a> {

@@ -334,6 +334,17 @@ fn credentials(text: &Text) -> Result<Credentials, String> {
     }
 }
 
+fn body_bytes(text: &Text, defaults: ScrapeDefaults) -> Result<u64, String> {
+    match text.body_size_limit.as_deref() {
+        None | Some("0") => Ok(defaults.body_bytes_max),
+        Some(size) => {
+            let size = <Size as Value>::read(size);
+            let size = size.map_err(|problem| format!("body_size_limit: {problem}"))?;
+            Ok(size.bytes())
+        }
+    }
+}
+
 impl ScrapeConfig {
     fn new(text: Text, defaults: ScrapeDefaults) -> Result<Self, String> {
         let job = &text.job_name;
@@ -354,14 +365,6 @@ impl ScrapeConfig {
                 "scheme {scheme:?} is neither http nor https"
             )));
         }
-        let body = match text.body_size_limit.as_deref() {
-            None | Some("0") => defaults.body_bytes_max,
-            Some(size) => {
-                let size = <Size as Value>::read(size);
-                size.map_err(|problem| in_job(format!("body_size_limit: {problem}")))?
-                    .0
-            }
-        };
         let steps = |steps: &Option<Vec<RelabelConfig>>| {
             Relabeling::new(steps.as_deref().unwrap_or_default()).map_err(in_job)
         };
@@ -391,7 +394,7 @@ impl ScrapeConfig {
                 labels: text.label_limit,
                 label_name_bytes: text.label_name_length_limit,
                 label_value_bytes: text.label_value_length_limit,
-                body_bytes: body,
+                body_bytes: body_bytes(&text, defaults).map_err(in_job)?,
                 targets: text.target_limit,
             },
             is_compressed: text.enable_compression.unwrap_or(true),

@@ -237,7 +237,7 @@ pub(super) async fn config(State(monitor): State<Monitor>, _: Member) -> Respons
 /// Read the files of rules and targets again
 ///
 /// What did not change goes on. When something is wrong with a file, nothing changes, and the answer says what.
-#[utoipa::path(method(post, put), path = "/prometheus/-/reload", operation_id = "reloadMonitor",
+#[utoipa::path(post, path = "/prometheus/-/reload", operation_id = "reloadMonitor",
     tag = "series", security(("token" = ["admin"])),
     responses(
         (status = 200, description = "They were read, and are in force."),

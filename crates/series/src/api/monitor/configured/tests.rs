@@ -1,3 +1,5 @@
+//! What settings are refused, and what is shown of those in force.
+
 use expect_test::expect;
 
 use super::*;

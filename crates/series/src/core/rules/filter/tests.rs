@@ -1,3 +1,5 @@
+//! Rules that somebody wants to see.
+
 use super::super::{Begin, Group, parse};
 use super::*;
 use crate::core::promql::parse_selector;
