@@ -1,8 +1,8 @@
 //! What a query reads: the heads of all shards and the blocks, as they are at one moment.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use hashbrown::HashTable;
 
@@ -11,9 +11,9 @@ use crate::core::block::page::hash_of;
 use crate::core::head::HeadSeries;
 use crate::core::promql::{Columns, LabelMatcher, QueryError, Selection, SeriesSet, Source};
 use crate::error::SeriesError;
-use crate::metrics::Component;
+use crate::metrics::{Component, Metrics};
 use crate::model::{Labels, SeriesSamples, TimeMs};
-use crate::store::block::{Block, BlockError};
+use crate::store::block::{Block, BlockError, SeriesName};
 use crate::store::catalog::Snapshot;
 use crate::worker::shard::Shared;
 
@@ -47,6 +47,9 @@ pub(crate) struct Selected {
     blocks: Vec<Block>,
     start: TimeMs,
     end: TimeMs,
+    metrics: Option<Arc<Metrics>>,
+    /// Nanoseconds of reading.
+    reading: AtomicU64,
     /// Samples are released from heads only when nobody has an earlier list of blocks.
     _snapshot: Arc<Snapshot>,
 }
@@ -61,10 +64,11 @@ impl Source for Samples<'_> {
     fn select(&self, selection: &Selection) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
         let began = Instant::now();
         let span = (selection.start, selection.end);
-        let selected = self
+        let mut selected = self
             .inner
             .select(&selection.matchers, span)
             .map_err(unreadable)?;
+        selected.metrics = Some(self.inner.metrics.clone());
         self.inner.metrics.took(Component::Search, began.elapsed());
         Ok(Box::new(selected))
     }
@@ -112,15 +116,18 @@ pub(crate) fn select(
         }
     }
     for (at, block) in blocks.iter().enumerate() {
-        for series in block.select(matchers)? {
-            by_labels.add_of_block(at as u32, block, series)?;
-        }
+        let matching = block.select(matchers)?;
+        block.names(matching, |series, name| {
+            by_labels.add_of_block((at as u32, series), name);
+        })?;
     }
     Ok(Selected {
         series: by_labels.series,
         blocks,
         start,
         end,
+        metrics: None,
+        reading: AtomicU64::new(0),
         _snapshot: snapshot,
     })
 }
@@ -150,26 +157,24 @@ impl ByLabels {
         self.series.push(Found::of_head(head));
     }
 
-    fn add_of_block(&mut self, at: u32, block: &Block, number: u32) -> Result<(), BlockError> {
-        let hash = block.labels_hash(number)?;
-        let labels = block.labels(number)?;
+    /// Adds a series of a block by its place in the list of blocks and its number there.
+    fn add_of_block(&mut self, place: (u32, u32), name: SeriesName<'_>) {
+        let hash = name.hash();
         let series = &self.series;
         let same =
-            |(other, at): &(u64, u32)| *other == hash && series[*at as usize].labels == labels;
-        match self.table.find(hash, same) {
-            Some((_, place)) => self.series[*place as usize].blocks.push((at, number)),
-            None => {
-                let place = self.series.len() as u32;
-                self.table
-                    .insert_unique(hash, (hash, place), |(hash, _)| *hash);
-                self.series.push(Found {
-                    labels,
-                    heads: Vec::new(),
-                    blocks: vec![(at, number)],
-                });
-            }
+            |(other, at): &(u64, u32)| *other == hash && name.is(&series[*at as usize].labels);
+        if let Some((_, at)) = self.table.find(hash, same) {
+            self.series[*at as usize].blocks.push(place);
+            return;
         }
-        Ok(())
+        let at = self.series.len() as u32;
+        self.table
+            .insert_unique(hash, (hash, at), |(hash, _)| *hash);
+        self.series.push(Found {
+            labels: name.labels(),
+            heads: Vec::new(),
+            blocks: vec![place],
+        });
     }
 }
 
@@ -189,7 +194,7 @@ impl Selected {
             self.settle(found, into)?;
         }
         for head in &found.heads {
-            head.now().read(self.start, self.end, into);
+            head.read(self.start, self.end, into);
         }
         Ok(())
     }
@@ -214,6 +219,15 @@ impl Selected {
     }
 }
 
+impl Drop for Selected {
+    fn drop(&mut self) {
+        if let Some(metrics) = &self.metrics {
+            let reading = Duration::from_nanos(*self.reading.get_mut());
+            metrics.took(Component::Read, reading);
+        }
+    }
+}
+
 impl SeriesSet for Selected {
     fn len(&self) -> usize {
         self.series.len()
@@ -224,6 +238,7 @@ impl SeriesSet for Selected {
     }
 
     fn read(&self, index: usize, into: &mut Columns) -> Result<(), QueryError> {
+        let began = Instant::now();
         into.clear();
         let mut samples = SeriesSamples {
             times_ms: std::mem::take(&mut into.times),
@@ -236,6 +251,8 @@ impl SeriesSet for Selected {
         for (time_ms, histogram) in samples.histogram_times_ms.iter().zip(&samples.histograms) {
             into.push_histogram(*time_ms, Arc::new(histogram.as_ref().into()));
         }
+        let took = began.elapsed().as_nanos() as u64;
+        self.reading.fetch_add(took, Ordering::Relaxed);
         Ok(())
     }
 }

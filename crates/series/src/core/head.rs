@@ -13,7 +13,7 @@ pub use parts::Parts;
 
 use super::chunk::Appender;
 use super::record::SampleBatch;
-use crate::model::{Histogram, Labels, TimeMs};
+use crate::model::{Histogram, Labels, SeriesSamples, TimeMs};
 
 /// A series with its samples, for readers.
 #[derive(Debug)]
@@ -37,6 +37,12 @@ impl HeadSeries {
 
     fn parts(&self) -> MutexGuard<'_, Parts> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the samples there are now, as [`Parts::read`] does. Whoever adds samples is not held up while they are read.
+    pub fn read(&self, start: TimeMs, end: TimeMs, into: &mut SeriesSamples) {
+        let parts = self.parts().within(start, end);
+        parts.read(start, end, into);
     }
 
     /// The samples there are now.

@@ -25,6 +25,31 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// Those parts that may have samples from `start` to `end`, both included.
+    pub fn within(&self, start: TimeMs, end: TimeMs) -> Self {
+        let chunks = &self.chunks;
+        let to = chunks.partition_point(|chunk| chunk.first_ms() <= end);
+        let from = chunks[..to].partition_point(|chunk| chunk.first_ms() <= start);
+        let from = from.saturating_sub(1);
+        let late = {
+            let from = self.late.partition_point(|(at, _)| *at < start);
+            let to = self.late.partition_point(|(at, _)| *at <= end);
+            self.late.get(from..to)
+        };
+        let histograms = {
+            let from = self.histograms.partition_point(|(at, _)| *at < start);
+            let to = self.histograms.partition_point(|(at, _)| *at <= end);
+            self.histograms.get(from..to)
+        };
+        Self {
+            chunks: chunks.get(from..to).unwrap_or_default().to_vec(),
+            flushed: if from == 0 { self.flushed } else { 0 },
+            late_chunks: self.late_chunks.clone(),
+            late: late.unwrap_or_default().to_vec(),
+            histograms: histograms.unwrap_or_default().to_vec(),
+        }
+    }
+
     /// Adds all samples from `start` to `end`, both included, to what is there already: those of blocks, ascending.
     /// Of several at one time the one that came last counts.
     pub fn read(&self, start: TimeMs, end: TimeMs, into: &mut SeriesSamples) {
@@ -36,8 +61,15 @@ impl Parts {
                 continue;
             }
             let skipped = if at == 0 { self.flushed } else { 0 };
-            for (time_ms, value) in chunk.samples().skip(skipped) {
-                if within(time_ms) {
+            let mut samples = chunk.samples();
+            for _ in 0..skipped {
+                samples.next();
+            }
+            for (time_ms, value) in samples {
+                if time_ms > end {
+                    break;
+                }
+                if time_ms >= start {
                     into.times_ms.push(time_ms);
                     into.values.push(value);
                 }
