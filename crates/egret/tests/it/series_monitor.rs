@@ -96,12 +96,18 @@ groups:
         annotations: {summary: '{{ $labels.instance }} does not answer'}
 "#;
 
+/// A node_exporter at a port. Its look at btrfs leaves files open for a while, so that no volume could be unmounted.
+fn exporter(place: &Place, port: u16) -> Running {
+    let listen = format!("--web.listen-address=127.0.0.1:{port}");
+    let arguments = [&listen, "--no-collector.btrfs"];
+    Running::start("prometheus-node-exporter", &arguments, place)
+}
+
 /// A place with files of rules and jobs, and the node_exporter that is scraped.
 fn monitored(purpose: &str) -> (Place, Running, u16) {
     let mut place = Place::new(purpose);
     let node = free_port();
-    let listen = format!("--web.listen-address=127.0.0.1:{node}");
-    let exporter = Running::start("prometheus-node-exporter", &[&listen], &place);
+    let exporter = exporter(&place, node);
     let jobs = format!(
         "scrape_configs:\n- job_name: node\n  scrape_interval: 500ms\n  static_configs: [{{targets: ['127.0.0.1:{node}']}}]\n"
     );
@@ -144,13 +150,12 @@ fn an_exporter_is_scraped_and_its_end_becomes_a_task() {
     check_task(&firing, "firing", node);
     let alerts = door.data("/api/v1/alerts");
     assert_eq!(alerts["alerts"][0]["state"], "firing", "{alerts}");
-    let listen = format!("--web.listen-address=127.0.0.1:{node}");
-    let _exporter = Running::start("prometheus-node-exporter", &[&listen], &place);
+    let _exporter = self::exporter(&place, node);
     let resolved = until(&place, "second task", || task(&place, 1));
     check_task(&resolved, "resolved", node);
     assert_eq!(task(&place, 2), None, "each is told once");
     server.stop(Signal::TERM);
-    assert_eq!(place.left_behind(), Vec::<String>::new());
+    assert_eq!(place.left_behind(), Vec::<String>::new(), "{}", place.log());
 }
 
 /// The payload of a task of the queue, in the order in which they came.
@@ -302,4 +307,25 @@ fn a_file_that_is_wrong_is_said_at_the_start() {
     let expected = "error: monitor could not start: r.yml: 1:28: group \"g\", rule 1, \"A\": field 'expr' must be set in rule";
     assert!(said.contains(expected), "{said}");
     assert_eq!(place.left_behind(), Vec::<String>::new());
+}
+
+#[test]
+fn the_statistics_of_an_external_server_are_scraped() {
+    let postgres = crate::server::Server::start();
+    let mut place = Place::new("monitor-external");
+    place.variables.extend([
+        ("EGRET_POSTGRES_URL", postgres.url()),
+        ("EGRET_SERIES_SCRAPE_INTERVAL", "500ms".to_owned()),
+    ]);
+    let (server, token) = start(&place);
+    let door = Door::new(&place, token);
+    until(&place, "statistics", || {
+        value(&place, "pg_up{job=\"postgres\"}").filter(|up| up == "1")
+    });
+    let databases = "count(pg_database_size_bytes)";
+    until(&place, databases, || value(&place, databases));
+    let targets = door.data("/api/v1/targets?scrapePool=postgres");
+    let shown = targets.to_string();
+    assert!(!shown.contains(crate::server::PASSWORD), "{shown}");
+    server.stop(Signal::TERM);
 }
