@@ -16,6 +16,7 @@ mod pools;
 mod queue;
 mod queue_clients;
 mod series;
+mod series_crash;
 mod series_senders;
 mod serve;
 mod server;
