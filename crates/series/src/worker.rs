@@ -26,7 +26,7 @@ use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_log::{Directory, Durability, FileLog, Inbox, InboxLimits, LogConfig, Seq};
 
-use crate::api::{Helpers, Inner, Series, lock};
+use crate::api::{Inner, Series, Threads, lock};
 use crate::config::SeriesConfig;
 use crate::core::block::plan::Policy;
 use crate::core::index::Index;
@@ -151,7 +151,7 @@ impl Inner {
             lock(&self.threads).push(thread);
         }
         let root = Directory::open(&self.directory).map_err(io("opening", &self.directory))?;
-        self.start_helpers()?;
+        self.start_query_threads()?;
         let (jobs, to_do) = std::sync::mpsc::channel::<Job>();
         let upkeep = Upkeep::new(self.clone(), catalog.clone(), kept, root, policy, to_do);
         let thread = std::thread::Builder::new()
@@ -165,16 +165,17 @@ impl Inner {
     }
 
     /// Whoever evaluates a query is one of its threads.
-    fn start_helpers(&self) -> Result<(), SeriesError> {
+    fn start_query_threads(&self) -> Result<(), SeriesError> {
         let threads = match self.config.query_threads {
             0 => std::thread::available_parallelism().map_or(1, NonZero::get),
             threads => threads.min(QUERY_THREADS_MAX) as usize,
         };
         if threads > 1 {
-            let helpers = Helpers::start(threads - 1).map_err(std::io::Error::other);
-            let helpers = helpers.map_err(io("starting threads for", &self.directory))?;
+            let query_threads = Threads::start(threads - 1).map_err(std::io::Error::other);
+            let query_threads =
+                query_threads.map_err(io("starting threads for", &self.directory))?;
             // Nobody starts an engine twice.
-            let _ = self.helpers.set(helpers);
+            let _ = self.query_threads.set(query_threads);
         }
         Ok(())
     }

@@ -2,12 +2,13 @@
 
 pub mod export;
 pub mod gather;
-mod helpers;
+
 pub mod import;
 pub mod look;
 pub mod query;
 pub(crate) mod source;
 pub mod summary;
+mod threads;
 pub mod write;
 
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ use crate::model::TimeMs;
 use crate::store::catalog::Catalog;
 use crate::worker::shard::Shared;
 use crate::worker::upkeep::{Job, Upkeep};
-pub(crate) use helpers::Helpers;
+pub(crate) use threads::Threads;
 use write::Buffers;
 
 /// What the engine stands on.
@@ -73,7 +74,7 @@ pub(crate) struct Inner {
     /// How many queries may be answered at a time.
     pub queries: Arc<Semaphore>,
     /// Who helps to answer them; known since the start.
-    pub helpers: OnceLock<Helpers>,
+    pub query_threads: OnceLock<Threads>,
     /// Memory of requests, to be used again.
     pub buffers: Mutex<Vec<Buffers>>,
 }
@@ -97,7 +98,7 @@ impl Series {
                 threads: Mutex::default(),
                 stopping: AtomicBool::new(false),
                 queries: Arc::new(Semaphore::new(queries)),
-                helpers: OnceLock::new(),
+                query_threads: OnceLock::new(),
                 buffers: Mutex::default(),
                 config: options.config,
             }),
