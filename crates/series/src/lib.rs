@@ -20,3 +20,4 @@ pub use api::write::{Value, Written};
 pub use api::{Options, Series};
 pub use config::SeriesConfig;
 pub use error::SeriesError;
+pub use worker::SnapshotOf;

@@ -11,11 +11,13 @@ pub mod scrape;
 pub(crate) mod shard;
 #[cfg(test)]
 mod simulator;
+mod snapshot;
 pub(crate) mod ticket;
 pub(crate) mod upkeep;
 
 pub use append::{Append, AppendError, Appended};
 use append::{now_ms, timestamp, wait_until};
+pub use snapshot::SnapshotOf;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

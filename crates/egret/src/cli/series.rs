@@ -38,6 +38,14 @@ pub enum Series {
     },
     /// Read samples as they are
     Export(Export),
+    /// Delete samples for good; says of how many series without --yes
+    Delete(Delete),
+    /// Copy all samples to a directory that an Egret can begin with
+    Snapshot {
+        /// Leave out what is in no block yet: the last hours, mostly
+        #[arg(long)]
+        skip_head: bool,
+    },
     /// Show which metrics, labels and values there are most series of
     Cardinality {
         /// How many of each to show
@@ -89,6 +97,23 @@ pub struct Export {
     /// Where to [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+}
+
+/// `egret series delete …`
+#[derive(Debug, Args)]
+pub struct Delete {
+    /// Which series, e.g. 'up{job="node"}'
+    #[arg(required = true, value_name = "SELECTOR")]
+    pub selectors: Vec<String>,
+    /// No sample before: seconds since 1970, or RFC 3339 [default: from the first]
+    #[arg(long, value_name = "TIME")]
+    pub start: Option<String>,
+    /// No sample after [default: to the last]
+    #[arg(long, value_name = "TIME")]
+    pub end: Option<String>,
+    /// Do it
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// Forms of samples that come in.

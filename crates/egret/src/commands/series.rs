@@ -1,5 +1,6 @@
 //! `egret series …`: every metric, answered at once.
 
+mod admin;
 mod exchange;
 mod promqltest;
 mod query;
@@ -59,6 +60,8 @@ pub(crate) async fn run(command: cli::Series, api: &Api, output: Output) -> Resu
         }
         Series::Import { file, format } => exchange::import(&file, format, api, output).await,
         Series::Export(export) => exchange::export(&export, api, output).await,
+        Series::Delete(delete) => admin::delete(&delete, api, output).await,
+        Series::Snapshot { skip_head } => admin::snapshot(skip_head, api, output).await,
         Series::Cardinality { top } => cardinality(top, api, output).await,
         // It needs no server, and was run without one.
         Series::Promqltest { .. } => Ok(()),

@@ -28,6 +28,7 @@ use crate::error::SeriesError;
 use crate::metrics::Metrics;
 use crate::model::TimeMs;
 use crate::store::catalog::Catalog;
+use crate::worker::SnapshotOf;
 use crate::worker::shard::Shared;
 use crate::worker::upkeep::{Job, Upkeep};
 use write::Buffers;
@@ -152,21 +153,20 @@ impl Series {
         self.inner.job(Upkeep::clean).await
     }
 
-    /// Writes everything to a new directory below `snapshots` in that of the engine, and returns its name. An engine
-    /// that is given a copy of it as its directory begins with all that was acknowledged by now.
+    /// Writes a copy to a new directory below `snapshots` in that of the engine, and returns its name: the time and a
+    /// random number. An engine that is given it as its directory begins with what it has.
     ///
     /// # Errors
     /// [`SeriesError::Io`] and others of writing.
-    pub async fn snapshot(&self) -> Result<String, SeriesError> {
-        let now_ms = self.now_ms();
-        let random = self.inner.entropy.ten();
-        let random: String = random[..4]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let name = format!("{now_ms}-{random}");
+    pub async fn snapshot(&self, of: SnapshotOf) -> Result<String, SeriesError> {
+        let mut random = [0; 8];
+        self.inner.entropy.fill(&mut random);
+        let now = self.inner.clock.now().to_string();
+        let seconds = now.split('.').next().unwrap_or_default();
+        let seconds = seconds.replace(['-', ':'], "");
+        let name = format!("{seconds}Z-{:016x}", u64::from_le_bytes(random));
         let to = self.inner.directory.join("snapshots").join(&name);
-        let write = move |upkeep: &mut Upkeep| upkeep.snapshot(&to);
+        let write = move |upkeep: &mut Upkeep| upkeep.snapshot(&to, of);
         self.inner.job(write).await?;
         Ok(name)
     }

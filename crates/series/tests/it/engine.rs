@@ -7,7 +7,7 @@ use egret_base::{ManualClock, SystemEntropy, Timestamp};
 use egret_series::core::promql::{QueryResult, SampleValue, parse_selector};
 use egret_series::model::Labels;
 use egret_series::wire::{Sample, encode, snappy};
-use egret_series::{Options, QueryOptions, Series, SeriesConfig, When};
+use egret_series::{Options, QueryOptions, Series, SeriesConfig, SnapshotOf, When};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
@@ -351,7 +351,7 @@ async fn a_snapshot_is_an_engine_of_its_own() {
         .delete(vec![selector.clone()], gone)
         .await
         .expect("it is deleted");
-    let name = series.snapshot().await.expect("it is written");
+    let name = series.snapshot(SnapshotOf::Everything).await.expect("it is written");
     // What comes later is not in it.
     series
         .delete(vec![selector], (0, NOW_MS))

@@ -3,9 +3,11 @@
 //! words for.
 //!
 //! `write.rs`, `otlp.rs`, `influx.rs` and `text.rs` take samples in, `read.rs` and `export.rs` give them out,
-//! `query.rs` evaluates, `look.rs` tells which series there are, `state.rs` how the engine is. Answers are written by `answer.rs` and `json.rs`, byte by byte as Prometheus writes them. An error
+//! `query.rs` evaluates, `look.rs` tells which series there are, `state.rs` how the engine is; `admin.rs` deletes and makes
+//! snapshots. Answers are written by `answer.rs` and `json.rs`, byte by byte as Prometheus writes them. An error
 //! is a [`Problem`] like every other; `error.rs` renders it as Prometheus would.
 
+mod admin;
 mod answer;
 mod body;
 mod error;
@@ -62,6 +64,9 @@ pub fn routes(series: Series, build: Build, started_at: Timestamp) -> OpenApiRou
         .routes(routes!(look::labels))
         .routes(routes!(look::label_values))
         .routes(routes!(look::metadata))
+        .routes(routes!(admin::delete_series))
+        .routes(routes!(admin::clean_tombstones))
+        .routes(routes!(admin::snapshot))
         .routes(routes!(state::rules))
         .routes(routes!(state::alerts))
         .routes(routes!(state::targets))

@@ -113,6 +113,15 @@ impl Parameters {
         }
     }
 
+    /// A truth value in one of the forms that Go reads; false when it is missing.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, QueryError> {
+        match self.text(name) {
+            "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+            text => Err(invalid(name, format_args!("{text:?} is neither true nor false"))),
+        }
+    }
+
     /// The selectors of `match[]`.
     pub(super) fn selectors(&self) -> Result<Vec<Vec<LabelMatcher>>, QueryError> {
         let parse = |text| parse_selector(text).map_err(|error| invalid("match[]", error));

@@ -19,7 +19,7 @@ const API_VERSION: &str = "3.5.0";
 /// Entries of each list of `status/tsdb`.
 const LISTED: usize = 10;
 
-fn success(data: &Value) -> Response {
+pub(super) fn success(data: &Value) -> Response {
     super::json(
         json!({"status": "success", "data": data})
             .to_string()
