@@ -74,8 +74,10 @@ pub(crate) struct Gather {
     pub rejected: Rejected,
     /// Keys that are other ways to write the labels of series that are known.
     pub aliases: Vec<(Labels, Box<[u8]>)>,
-    /// Samples that were gathered.
+    /// Samples that were gathered, native histograms among them.
     pub samples: u64,
+    /// Of these, native histograms.
+    pub histograms: u64,
     bounds: Bounds,
     limits: LabelLimits,
 }
@@ -104,6 +106,7 @@ impl Gather {
             rejected: Rejected::default(),
             aliases: Vec::new(),
             samples: 0,
+            histograms: 0,
             bounds,
             limits,
         }
@@ -133,6 +136,7 @@ impl Gather {
         if !self.admits(target, time_ms) {
             return;
         }
+        self.histograms += 1;
         match target {
             Target::Known(place) => {
                 let part = &mut self.parts[usize::from(place.shard)];

@@ -127,7 +127,7 @@ impl Series {
         self.look(move |inner| inner.cardinality(limit)).await
     }
 
-    async fn look<T: Send + 'static>(
+    pub(super) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Inner) -> Result<T, SeriesError> + Send + 'static,
     ) -> Result<T, SeriesError> {

@@ -194,6 +194,21 @@ impl Selected {
         Ok(())
     }
 
+    /// Whether a series may have native histograms from first to last time.
+    ///
+    /// # Errors
+    /// Those of blocks.
+    pub fn has_histograms(&self, index: usize) -> Result<bool, BlockError> {
+        let found = &self.series[index];
+        for (at, number) in &found.blocks {
+            if self.blocks[*at as usize].has_histograms(*number, self.start, self.end)? {
+                return Ok(true);
+            }
+        }
+        let mut heads = found.heads.iter();
+        Ok(heads.any(|head| head.now().has_histograms(self.start, self.end)))
+    }
+
     /// Brings samples of several blocks into order, where the blocks were not: of two at one time that of the block
     /// that was made later counts.
     fn settle(&self, found: &Found, into: &mut SeriesSamples) -> Result<(), BlockError> {

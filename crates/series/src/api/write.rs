@@ -22,8 +22,10 @@ use crate::worker::ticket::{Outcome, Ticket};
 /// What became of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Samples that were added, or were there already.
+    /// Samples that were added, or were there already; native histograms among them.
     pub samples: u64,
+    /// Of these, native histograms.
+    pub histograms: u64,
     /// Of these, those that came late.
     pub late: u64,
     /// The others.
@@ -263,6 +265,7 @@ impl Inner {
         self.metrics.rejected.inc_by(rejected.samples);
         Ok(Some(Written {
             samples: gather.samples - outcome.conflicts,
+            histograms: gather.histograms - outcome.histogram_conflicts,
             late: outcome.late,
             rejected,
         }))

@@ -56,6 +56,12 @@ impl Parts {
         self.read_histograms(start, end, into);
     }
 
+    /// Whether there are native histograms from `start` to `end`, both included.
+    pub fn has_histograms(&self, start: TimeMs, end: TimeMs) -> bool {
+        let mut times_ms = self.histograms.iter().map(|(time_ms, _)| *time_ms);
+        times_ms.any(|time_ms| (start..=end).contains(&time_ms))
+    }
+
     fn read_histograms(&self, start: TimeMs, end: TimeMs, into: &mut SeriesSamples) {
         let from = self
             .histograms

@@ -167,6 +167,30 @@ impl Block {
         Ok(())
     }
 
+    /// Whether a series may have native histograms from `start_ms` to `end_ms`, both included. No samples are read.
+    ///
+    /// # Errors
+    /// [`BlockError::Corrupt`] or [`BlockError::Io`].
+    ///
+    /// # Panics
+    /// When there is no such series.
+    pub fn has_histograms(
+        &self,
+        series: u32,
+        start_ms: TimeMs,
+        end_ms: TimeMs,
+    ) -> Result<bool, BlockError> {
+        if self.sealed.meta.histograms == 0 {
+            return Ok(false);
+        }
+        let (page, place) = self.sealed.page(series)?;
+        let mut chunks = page.chunks(place);
+        Ok(chunks.any(|(chunk, column)| {
+            let is_within = column.last_ms >= start_ms && column.first_ms <= end_ms;
+            is_within && chunk.kind == Kind::Histograms
+        }))
+    }
+
     /// The error of a block whose series are not in the order of their labels.
     pub(crate) fn out_of_order(&self, series: u32) -> BlockError {
         let what = "the order of series";

@@ -72,9 +72,10 @@ fn respond(written: &Written, version: Version) -> Response {
     };
     if version == Version::Two {
         let headers = response.headers_mut();
-        headers.insert(SAMPLES_WRITTEN, written.samples.into());
-        // Neither is kept yet.
-        headers.insert(HISTOGRAMS_WRITTEN, HeaderValue::from_static("0"));
+        let numbers = written.samples - written.histograms;
+        headers.insert(SAMPLES_WRITTEN, numbers.into());
+        headers.insert(HISTOGRAMS_WRITTEN, written.histograms.into());
+        // They are not kept.
         headers.insert(EXEMPLARS_WRITTEN, HeaderValue::from_static("0"));
     }
     response
