@@ -16,7 +16,7 @@ pub use api::import::{Import, ImportFormat};
 pub use api::look::{Cardinality, Counted, Scope};
 pub use api::query::{QueryOptions, When};
 pub use api::summary::Summary;
-pub use api::write::{Value, Written};
+pub use api::write::{Duplicates, Value, Written};
 pub use api::{Options, Series};
 pub use config::SeriesConfig;
 pub use error::SeriesError;

@@ -47,6 +47,10 @@ pub(crate) struct Metrics {
     pub late: Counter,
     /// Samples that were refused.
     pub rejected: Counter,
+    /// Samples of replicas that are not listened to.
+    pub duplicates: Counter,
+    /// Replicas that were elected.
+    pub elections: Counter,
     /// Series that are known.
     pub series: Gauge,
     /// Series that were added.
@@ -98,6 +102,8 @@ impl Metrics {
             samples: Counter::default(),
             late: Counter::default(),
             rejected: Counter::default(),
+            duplicates: Counter::default(),
+            elections: Counter::default(),
             series: Gauge::default(),
             added: Counter::default(),
             queries: Counter::default(),
@@ -120,6 +126,12 @@ impl Metrics {
             &metrics.late,
         );
         count("rejected_samples", "Samples refused", &metrics.rejected);
+        count(
+            "deduplicated_samples",
+            "Samples dropped because another replica of their cluster is listened to",
+            &metrics.duplicates,
+        );
+        count("elections", "Replicas elected", &metrics.elections);
         count("added_series", "Series added", &metrics.added);
         count("queries", "Queries answered", &metrics.queries);
         registry.register("active", "Series that are known", metrics.series.clone());

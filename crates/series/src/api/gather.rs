@@ -78,6 +78,8 @@ pub(crate) struct Gather {
     pub samples: u64,
     /// Of these, native histograms.
     pub histograms: u64,
+    /// The label that tells replicas apart, which is taken off.
+    pub replica_label: Option<Arc<str>>,
     bounds: Bounds,
     limits: LabelLimits,
 }
@@ -107,6 +109,7 @@ impl Gather {
             aliases: Vec::new(),
             samples: 0,
             histograms: 0,
+            replica_label: None,
             bounds,
             limits,
         }
@@ -194,6 +197,9 @@ impl Gather {
                 self.rejected.add(0, error);
                 return Ok(Target::Refused);
             }
+        }
+        if let Some(replica) = &self.replica_label {
+            pairs.retain(|(name, _)| *name != &**replica);
         }
         let labels = Labels::from_sorted(pairs.into_iter());
         let alias = (labels.as_key().as_bytes() != key).then(|| Box::from(key));

@@ -1,5 +1,6 @@
 //! The engine's handle and its operations: what the doors call.
 
+pub(crate) mod elections;
 pub mod export;
 pub mod gather;
 pub mod import;
@@ -31,6 +32,7 @@ use crate::store::catalog::Catalog;
 use crate::worker::SnapshotOf;
 use crate::worker::shard::Shared;
 use crate::worker::upkeep::{Job, Upkeep};
+use elections::Elections;
 use write::Buffers;
 
 /// What the engine stands on.
@@ -62,6 +64,8 @@ pub(crate) struct Inner {
     pub shards: OnceLock<Vec<Arc<Shared>>>,
     /// All blocks; known since the start.
     pub catalog: OnceLock<Arc<Catalog<Directory>>>,
+    /// Which replicas are listened to; known since the start, where there are any.
+    pub elections: OnceLock<Elections>,
     /// What the upkeep is asked to do; none when it has not begun, or ends.
     pub jobs: Mutex<Option<Sender<Job>>>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
@@ -87,6 +91,7 @@ impl Series {
                 known: Arc::new(RwLock::new(Known::new(u64::from_le_bytes(seed)))),
                 shards: OnceLock::new(),
                 catalog: OnceLock::new(),
+                elections: OnceLock::new(),
                 jobs: Mutex::default(),
                 threads: Mutex::default(),
                 stopping: AtomicBool::new(false),

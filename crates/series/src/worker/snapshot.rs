@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use egret_base::durable::{make_directory, sync_directory};
 
@@ -41,11 +40,7 @@ impl Upkeep {
         copied.map_err(|error| {
             // The one that failed is what is told; without the other there is nothing to remove.
             let _ = fs::remove_dir_all(unfinished);
-            SeriesError::Io {
-                action: "writing a snapshot to",
-                path: to.to_owned(),
-                source: Arc::new(error),
-            }
+            SeriesError::io("writing a snapshot to", to, error)
         })
     }
 

@@ -161,6 +161,7 @@ fn written(number: u64, outcome: Result<Written, SeriesError>) -> v1::WriteRespo
         late: written.late,
         rejected: written.rejected.samples,
         reasons: written.rejected.reasons,
+        deduplicated: written.duplicates.samples,
         error,
     }
 }
