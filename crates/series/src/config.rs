@@ -44,6 +44,12 @@ egret_base::settings! {
         waiting_max: u32 = 16_384,
         /// Bytes of samples that may wait for all shards together.
         waiting_bytes_max: Size = Size::mib(256),
+        /// Memory for samples that are not in blocks yet; over it those of a shard are written to blocks before
+        /// their time.
+        head_size: Size = Size::mib(512),
+        /// Samples that are only in the log and in memory; over it those of a shard are written to blocks before
+        /// their time. A start reads all of them again.
+        log_size: Size = Size::gib(1),
         /// Size of a segment of the log.
         segment_size: Size = Size::mib(64),
         /// Memory for what was read of blocks: their indexes, and times that series share.
@@ -63,6 +69,8 @@ egret_base::settings! {
         query_timeout: Span = Span::secs(120),
         /// Queries that are answered at a time; others wait.
         queries_max: u32 = 20,
+        /// Threads that one query may use; they are shared by all. 0: as many as cores.
+        query_threads: u32 = 0,
         /// Samples that one query may read.
         query_samples_max: u64 = 500_000_000,
         /// Memory that the intermediate results of one query may take.

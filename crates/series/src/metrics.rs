@@ -29,8 +29,16 @@ pub enum Component {
     Insert,
     /// Finding the series of a query.
     Search,
+    /// Reading the samples of a query.
+    Read,
     /// Evaluating a query, reading samples included.
     Evaluate,
+    /// Waiting to look at which series are known.
+    Lock,
+    /// Writing the samples of a shard to blocks.
+    Flush,
+    /// Merging blocks.
+    Merge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -53,6 +61,14 @@ pub(crate) struct Metrics {
     pub elections: Counter,
     /// Series that are known.
     pub series: Gauge,
+    /// Memory of samples that are not in blocks.
+    pub head_bytes: Gauge,
+    /// What they take in the logs.
+    pub log_bytes: Gauge,
+    /// Blocks.
+    pub blocks: Gauge,
+    /// What they take on disk.
+    pub block_bytes: Gauge,
     /// Series that were added.
     pub added: Counter,
     /// Queries that were answered.
@@ -62,7 +78,7 @@ pub(crate) struct Metrics {
 }
 
 impl Component {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 13] = [
         Self::Decompress,
         Self::Resolve,
         Self::Wait,
@@ -71,7 +87,11 @@ impl Component {
         Self::Append,
         Self::Insert,
         Self::Search,
+        Self::Read,
         Self::Evaluate,
+        Self::Lock,
+        Self::Flush,
+        Self::Merge,
     ];
 
     fn as_str(self) -> &'static str {
@@ -84,7 +104,11 @@ impl Component {
             Self::Append => "append",
             Self::Insert => "insert",
             Self::Search => "search",
+            Self::Read => "read",
             Self::Evaluate => "evaluate",
+            Self::Lock => "lock",
+            Self::Flush => "flush",
+            Self::Merge => "merge",
         }
     }
 }
@@ -105,6 +129,10 @@ impl Metrics {
             duplicates: Counter::default(),
             elections: Counter::default(),
             series: Gauge::default(),
+            head_bytes: Gauge::default(),
+            log_bytes: Gauge::default(),
+            blocks: Gauge::default(),
+            block_bytes: Gauge::default(),
             added: Counter::default(),
             queries: Counter::default(),
             requests: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
@@ -134,7 +162,24 @@ impl Metrics {
         count("elections", "Replicas elected", &metrics.elections);
         count("added_series", "Series added", &metrics.added);
         count("queries", "Queries answered", &metrics.queries);
-        registry.register("active", "Series that are known", metrics.series.clone());
+        let mut amount = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
+        amount("active", "Series that are known", &metrics.series);
+        amount(
+            "head_bytes",
+            "Memory of samples that are not in blocks",
+            &metrics.head_bytes,
+        );
+        amount(
+            "log_bytes",
+            "What samples that are not in blocks take in the logs",
+            &metrics.log_bytes,
+        );
+        amount("blocks", "Blocks", &metrics.blocks);
+        amount(
+            "block_bytes",
+            "What blocks take on disk",
+            &metrics.block_bytes,
+        );
         registry.register(
             "append_requests",
             "Requests in one append to a log",

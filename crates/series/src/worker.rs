@@ -19,16 +19,17 @@ pub use append::{Append, AppendError, Appended};
 use append::{now_ms, timestamp, wait_until};
 pub use snapshot::SnapshotOf;
 
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_log::{Directory, Durability, FileLog, Inbox, InboxLimits, LogConfig, Seq};
 
 use crate::api::elections::Elections;
-use crate::api::{Inner, Series, lock};
+use crate::api::{Helpers, Inner, Series, lock};
 use crate::config::SeriesConfig;
 use crate::core::block::plan::Policy;
 use crate::core::index::Index;
@@ -43,6 +44,9 @@ use upkeep::{Job, Kept, Upkeep};
 
 /// Shards that a data directory may have.
 const SHARDS_MAX: u32 = 64;
+
+/// Threads that one query may use at most.
+const QUERY_THREADS_MAX: u32 = 256;
 
 impl Service for Series {
     fn name(&self) -> &'static str {
@@ -148,11 +152,12 @@ impl Inner {
             lock(&self.threads).push(thread);
         }
         let root = Directory::open(&self.directory).map_err(io("opening", &self.directory))?;
+        self.start_helpers()?;
         let (jobs, to_do) = std::sync::mpsc::channel::<Job>();
-        let upkeep = Upkeep::new(self.clone(), catalog.clone(), kept, root, policy);
+        let upkeep = Upkeep::new(self.clone(), catalog.clone(), kept, root, policy, to_do);
         let thread = std::thread::Builder::new()
             .name("series-upkeep".to_owned())
-            .spawn(move || upkeep.run(to_do))
+            .spawn(move || upkeep.run())
             .map_err(io("starting a thread for", &self.directory))?;
         lock(&self.threads).push(thread);
         *lock(&self.jobs) = Some(jobs);
@@ -160,6 +165,21 @@ impl Inner {
             && self.catalog.set(catalog).is_ok()
             && self.shards.set(shared).is_ok();
         is_first.then_some(()).ok_or(SeriesError::Stopping)
+    }
+
+    /// Whoever evaluates a query is one of its threads.
+    fn start_helpers(&self) -> Result<(), SeriesError> {
+        let threads = match self.config.query_threads {
+            0 => std::thread::available_parallelism().map_or(1, NonZero::get),
+            threads => threads.min(QUERY_THREADS_MAX) as usize,
+        };
+        if threads > 1 {
+            let helpers = Helpers::start(threads - 1).map_err(std::io::Error::other);
+            let helpers = helpers.map_err(io("starting threads for", &self.directory))?;
+            // Nobody starts an engine twice.
+            let _ = self.helpers.set(helpers);
+        }
+        Ok(())
     }
 
     fn policy(&self) -> Result<Policy, SeriesError> {
@@ -260,6 +280,8 @@ impl Inner {
                 bytes_max: config.waiting_bytes_max.bytes() as usize / count,
             }),
             index: Index::default(),
+            head_bytes: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
             has_twins: AtomicBool::new(false),
             failure: Default::default(),
         });

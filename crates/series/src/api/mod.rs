@@ -3,6 +3,7 @@
 pub(crate) mod elections;
 pub mod export;
 pub mod gather;
+mod helpers;
 pub mod import;
 pub mod look;
 pub mod query;
@@ -13,8 +14,11 @@ pub mod write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError,
+};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use egret_base::{Clock, Entropy};
 use egret_log::Directory;
@@ -26,13 +30,14 @@ use crate::core::known::Known;
 use crate::core::promql::LabelMatcher;
 use crate::core::record::Deletion;
 use crate::error::SeriesError;
-use crate::metrics::Metrics;
+use crate::metrics::{Component, Metrics};
 use crate::model::TimeMs;
 use crate::store::catalog::Catalog;
 use crate::worker::SnapshotOf;
 use crate::worker::shard::Shared;
 use crate::worker::upkeep::{Job, Upkeep};
 use elections::Elections;
+pub(crate) use helpers::Helpers;
 use write::Buffers;
 
 /// What the engine stands on.
@@ -72,6 +77,8 @@ pub(crate) struct Inner {
     pub stopping: AtomicBool,
     /// How many queries may be answered at a time.
     pub queries: Arc<Semaphore>,
+    /// Who helps to answer them; known since the start.
+    pub helpers: OnceLock<Helpers>,
     /// Memory of requests, to be used again.
     pub buffers: Mutex<Vec<Buffers>>,
 }
@@ -96,6 +103,7 @@ impl Series {
                 threads: Mutex::default(),
                 stopping: AtomicBool::new(false),
                 queries: Arc::new(Semaphore::new(queries)),
+                helpers: OnceLock::new(),
                 buffers: Mutex::default(),
                 config: options.config,
             }),
@@ -193,6 +201,20 @@ impl Inner {
         }
         let known = self.shards.get();
         known.map(Vec::as_slice).ok_or(SeriesError::Stopping)
+    }
+
+    /// Which series are known.
+    pub fn known(&self) -> RwLockReadGuard<'_, Known> {
+        match self.known.try_read() {
+            Ok(known) => known,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let began = Instant::now();
+                let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+                self.metrics.took(Component::Lock, began.elapsed());
+                known
+            }
+        }
     }
 
     pub fn catalog(&self) -> Result<&Arc<Catalog<Directory>>, SeriesError> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::source::Samples;
 use super::{Inner, Series};
-use crate::core::promql::{Answer, Limits, Options, Query, QueryError, Serial, Stop};
+use crate::core::promql::{Answer, Executor, Limits, Options, Query, QueryError, Serial, Stop};
 use crate::error::SeriesError;
 use crate::metrics::Component;
 use crate::model::TimeMs;
@@ -91,6 +91,13 @@ impl Series {
 }
 
 impl Inner {
+    fn executor(&self) -> &dyn Executor {
+        match self.helpers.get() {
+            Some(helpers) => helpers,
+            None => &Serial,
+        }
+    }
+
     fn evaluate(
         &self,
         query: &Query,
@@ -106,7 +113,7 @@ impl Inner {
                 samples_max: config.query_samples_max,
                 row_bytes_max: config.query_memory_max.bytes(),
             },
-            executor: &Serial,
+            executor: self.executor(),
             interrupt,
             ..Options::default()
         };

@@ -1,8 +1,8 @@
 //! What a query reads: the heads of all shards and the blocks, as they are at one moment.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use hashbrown::HashTable;
 
@@ -11,7 +11,7 @@ use crate::core::block::page::hash_of;
 use crate::core::head::HeadSeries;
 use crate::core::promql::{Columns, LabelMatcher, QueryError, Selection, SeriesSet, Source};
 use crate::error::SeriesError;
-use crate::metrics::Component;
+use crate::metrics::{Component, Metrics};
 use crate::model::{Labels, SeriesSamples, TimeMs};
 use crate::store::block::{Block, BlockError};
 use crate::store::catalog::Snapshot;
@@ -47,6 +47,9 @@ pub(crate) struct Selected {
     blocks: Vec<Block>,
     start: TimeMs,
     end: TimeMs,
+    metrics: Option<Arc<Metrics>>,
+    /// Nanoseconds of reading.
+    reading: AtomicU64,
     /// Samples are released from heads only when nobody has an earlier list of blocks.
     _snapshot: Arc<Snapshot>,
 }
@@ -61,10 +64,11 @@ impl Source for Samples<'_> {
     fn select(&self, selection: &Selection) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
         let began = Instant::now();
         let span = (selection.start, selection.end);
-        let selected = self
+        let mut selected = self
             .inner
             .select(&selection.matchers, span)
             .map_err(unreadable)?;
+        selected.metrics = Some(self.inner.metrics.clone());
         self.inner.metrics.took(Component::Search, began.elapsed());
         Ok(Box::new(selected))
     }
@@ -121,6 +125,8 @@ pub(crate) fn select(
         blocks,
         start,
         end,
+        metrics: None,
+        reading: AtomicU64::new(0),
         _snapshot: snapshot,
     })
 }
@@ -229,6 +235,15 @@ impl Selected {
     }
 }
 
+impl Drop for Selected {
+    fn drop(&mut self) {
+        if let Some(metrics) = &self.metrics {
+            let reading = Duration::from_nanos(*self.reading.get_mut());
+            metrics.took(Component::Read, reading);
+        }
+    }
+}
+
 impl SeriesSet for Selected {
     fn len(&self) -> usize {
         self.series.len()
@@ -239,6 +254,7 @@ impl SeriesSet for Selected {
     }
 
     fn read(&self, index: usize, into: &mut Columns) -> Result<(), QueryError> {
+        let began = Instant::now();
         into.clear();
         let mut samples = SeriesSamples {
             times_ms: std::mem::take(&mut into.times),
@@ -251,6 +267,8 @@ impl SeriesSet for Selected {
         for (time_ms, histogram) in samples.histogram_times_ms.iter().zip(&samples.histograms) {
             into.push_histogram(*time_ms, Arc::new(histogram.as_ref().into()));
         }
+        let took = began.elapsed().as_nanos() as u64;
+        self.reading.fetch_add(took, Ordering::Relaxed);
         Ok(())
     }
 }

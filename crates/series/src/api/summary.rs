@@ -1,7 +1,5 @@
 //! How the engine is, in a few numbers that cost nothing.
 
-use std::sync::PoisonError;
-
 use super::Series;
 use crate::error::SeriesError;
 
@@ -23,8 +21,7 @@ impl Series {
     /// [`SeriesError::Stopping`] while there are no shards.
     pub fn summary(&self) -> Result<Summary, SeriesError> {
         let shards = self.inner.shards()?;
-        let known = self.inner.known.read();
-        let known = known.unwrap_or_else(PoisonError::into_inner);
+        let known = self.inner.known();
         let has_failed = shards.iter().filter(|shard| shard.failure.get().is_some());
         Ok(Summary {
             series: known.len() as u64,

@@ -185,7 +185,7 @@ impl Inner {
         samples: impl IntoIterator<Item = (Labels, TimeMs, impl Into<Value>)>,
     ) -> Result<Gather, SeriesError> {
         let mut gather = self.new_gather()?;
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known();
         for (labels, time_ms, value) in samples {
             let target = gather.labelled(&known, labels, None);
             match value.into() {
@@ -239,7 +239,7 @@ impl Inner {
         let mut request = WriteRequest::new(body);
         let mut last: Option<KeyId> = None;
         'request: loop {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known();
             for _ in 0..LOOKUPS {
                 let predicted = last.and_then(|last| known.after(last));
                 if let Some((id, key)) = predicted
@@ -285,7 +285,7 @@ impl Inner {
         }
         let mut request = Request::new(body, symbols)?;
         'request: loop {
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let known = self.known();
             for _ in 0..LOOKUPS {
                 let Some(series) = request.next()? else {
                     break 'request;
@@ -395,7 +395,7 @@ impl Inner {
         if new == 0 {
             return Ok(());
         }
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known();
         let max = self.config.series_max;
         match (known.len() + new) as u64 > max {
             true => Err(SeriesError::TooManySeries { max }),

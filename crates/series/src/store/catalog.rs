@@ -10,6 +10,7 @@ mod replacement;
 mod rewrite;
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -131,11 +132,20 @@ impl<D: Disk> Catalog<D> {
     /// # Errors
     /// [`BlockError::Full`] or [`BlockError::Io`].
     pub fn writer(&self, options: WriterOptions) -> Result<BlockWriter<D>, BlockError> {
-        BlockWriter::create(&self.files.0, self.take_id(), options)
+        self.writer_of(self.take_id(), options)
+    }
+
+    fn writer_of(&self, id: BlockId, options: WriterOptions) -> Result<BlockWriter<D>, BlockError> {
+        BlockWriter::create(&self.files.0, id, options)
     }
 
     fn take_id(&self) -> BlockId {
-        BlockId(self.next_id.fetch_add(1, Ordering::Relaxed))
+        BlockId(self.take_ids(1).start)
+    }
+
+    fn take_ids(&self, count: u64) -> Range<u64> {
+        let first = self.next_id.fetch_add(count, Ordering::Relaxed);
+        first..first + count
     }
 
     /// Takes a block in.

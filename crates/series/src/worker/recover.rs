@@ -51,6 +51,7 @@ pub(crate) fn replay<L: Log>(
             Record::Series(series) => add_series(core, seq, series)?,
             Record::Samples => {
                 core.note(seq, &batch.times_ms);
+                core.note_bytes(bytes.len());
                 if seq < in_blocks.seq {
                     batch.retain(|time_ms| time_ms >= in_blocks.end);
                 }
@@ -60,6 +61,7 @@ pub(crate) fn replay<L: Log>(
             Record::Deletion(deletion) => core.delete(&deletion),
             Record::Histograms(mut batch) => {
                 core.note(seq, &batch.times_ms);
+                core.note_bytes(bytes.len());
                 if seq < in_blocks.seq {
                     batch.retain(|time_ms| time_ms >= in_blocks.end);
                 }
@@ -68,6 +70,7 @@ pub(crate) fn replay<L: Log>(
         }
         core.next = seq.plus(1);
     }
+    core.publish();
     Ok(())
 }
 

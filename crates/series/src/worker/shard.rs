@@ -8,7 +8,7 @@
 mod core;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,10 @@ pub(crate) struct Shared {
     pub number: u16,
     pub inbox: Inbox<Submission>,
     pub index: Index,
+    /// Memory of samples that are not in blocks, as it was a moment ago.
+    pub head_bytes: AtomicU64,
+    /// What they take in the log.
+    pub log_bytes: AtomicU64,
     /// Whether a series may be there twice: it was let go, and came again before a restart.
     pub has_twins: AtomicBool,
     /// Why the shard has ended, where nobody stopped it.
@@ -211,6 +215,7 @@ impl<L: Log + 'static> Shard<L> {
             waiting.extend(writes.into_iter().map(Submission::Write));
             return Err(error);
         }
+        self.core.publish();
         if let Some(seq) = self.core.cut.take() {
             self.log.truncate_below(seq)?;
         }
@@ -257,6 +262,7 @@ impl<L: Log + 'static> Shard<L> {
         let numbered = Instant::now();
         self.metrics.took(Component::Insert, numbered - began);
         let records = self.encode(writes);
+        let log_bytes = self.batch.bytes();
         let encoded = Instant::now();
         self.metrics.took(Component::Encode, encoded - numbered);
         if let Err(error) = self.append() {
@@ -287,6 +293,7 @@ impl<L: Log + 'static> Shard<L> {
             self.metrics.late.inc_by(outcome.late);
             write.ticket.done(Ok(outcome));
         }
+        self.core.note_bytes(log_bytes);
         self.core.next = self.log.next();
         self.metrics.took(Component::Append, logged.elapsed());
         Ok(())

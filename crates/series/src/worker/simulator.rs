@@ -1,11 +1,12 @@
 //! A seeded simulator of a shard with its log, its checkpoints and its blocks on one disk that forgets, fills up and
-//! fails: random writes, flushes and deletions, a loss of power at any write. What was acknowledged is always there,
+//! fails: random writes, flushes, merges and deletions, a loss of power at any write. What was acknowledged is always there,
 //! once, and what was deleted is not. `EGRET_SERIES_SEEDS` sets how many seeds are run, `EGRET_SERIES_SEED` runs one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use egret_base::SeededEntropy;
 use egret_log::simulated::{Chance, Fault, SimulatedDisk};
@@ -18,6 +19,7 @@ use super::recover::{replay, restore};
 use super::shard::{Ask, Core, NewSeries, Shard, Shared, Submission, Write};
 use super::ticket::Ticket;
 use crate::api::source::select;
+use crate::core::block::plan::{By, Job, Policy, Why};
 use crate::core::index::Index;
 use crate::core::known::{Known, Place};
 use crate::core::promql::LabelMatcher;
@@ -25,8 +27,8 @@ use crate::core::record::{Deletion, HistogramBatch, SampleBatch};
 use crate::error::SeriesError;
 use crate::metrics::Metrics;
 use crate::model::{Labels, MatchOp, Matcher, SeriesSamples, TimeMs};
-use crate::store::block::BlockCache;
-use crate::store::catalog::Catalog;
+use crate::store::block::{Block, BlockCache};
+use crate::store::catalog::{BlockLimits, Catalog};
 use crate::store::checkpoint::{Checkpoint, InBlocks};
 
 const SEEDS: u64 = 300;
@@ -47,7 +49,7 @@ fn labels(series: u64) -> Labels {
 struct Life {
     shard: RefCell<Shard<FileLog<SimulatedDisk>>>,
     shared: Arc<Shared>,
-    catalog: Catalog<SimulatedDisk>,
+    catalog: Arc<Catalog<SimulatedDisk>>,
     in_blocks: InBlocks,
 }
 
@@ -66,7 +68,8 @@ struct World {
 
 impl Life {
     fn begin(disk: &SimulatedDisk, seed: u64) -> Result<Self, SeriesError> {
-        let catalog = Catalog::open(disk.clone(), Arc::new(BlockCache::new(1 << 20)))?;
+        let cache = Arc::new(BlockCache::new(1 << 20));
+        let catalog = Arc::new(Catalog::open(disk.clone(), cache)?);
         let checkpoint = Checkpoint::read(disk)?;
         let config = LogConfig {
             segment_bytes: 64 << 10,
@@ -89,6 +92,8 @@ impl Life {
                 bytes_max: 1 << 20,
             }),
             index: Index::default(),
+            head_bytes: AtomicU64::new(0),
+            log_bytes: AtomicU64::new(0),
             has_twins: AtomicBool::new(false),
             failure: Default::default(),
         });
@@ -191,6 +196,7 @@ impl World {
             let done = match self.chance.below(10) {
                 0 | 1 => self.flush(now),
                 2 => self.delete(now),
+                3 => self.merge(now),
                 _ => self.write(now),
             };
             let failed = done.is_err();
@@ -369,6 +375,48 @@ impl World {
         };
         life.in_blocks = flush.run(end)?;
         Ok(())
+    }
+
+    /// Merges blocks, while others are written perhaps.
+    fn merge(&mut self, life: &mut Life) -> Result<(), SeriesError> {
+        let snapshot = life.catalog.snapshot();
+        let mut sources: Vec<_> = snapshot.blocks().iter().map(Block::id).collect();
+        drop(snapshot);
+        if sources.len() < 2 {
+            return Ok(());
+        }
+        sources.sort_unstable();
+        sources.drain(..self.chance.below(sources.len() as u64 - 1) as usize);
+        sources.truncate(2 + self.chance.below(4) as usize);
+        let job = Job {
+            why: Why::Merge,
+            sources,
+            by: By::Rewritten {
+                without: Vec::new(),
+                coarsen: Vec::new(),
+            },
+        };
+        let limits = BlockLimits {
+            block_series_max: 1 + self.chance.below(SERIES),
+            step_bytes: 1,
+            ..BlockLimits::default()
+        };
+        let catalog = life.catalog.clone();
+        let mut flushes_at = self.chance.below(10);
+        let mut flushed = Ok(());
+        let mut step = |_| {
+            flushes_at = flushes_at.wrapping_sub(1);
+            if flushes_at == 0 {
+                flushed = self.flush(life);
+            }
+            match flushed {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            }
+        };
+        let merged = catalog.run(&job, &Policy::default(), limits, &mut step);
+        flushed?;
+        Ok(merged.map(drop)?)
     }
 
     fn delete(&mut self, life: &mut Life) -> Result<(), SeriesError> {

@@ -1,17 +1,18 @@
 //! The thread that keeps the store in shape: builds the index of new series, writes blocks, and does what it is asked
 //! that must not happen at the same time.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
 use egret_log::Directory;
 
 use super::delete::Delete;
-use super::flush::{Flush, Perform};
-use super::shard::{Ask, Shared, Submission};
+use super::flush::{Flush, Perform, ask};
+use super::shard::{Ask, Core, Shared, Submission};
 use super::ticket::Ticket;
 use crate::api::Inner;
 use crate::core::block::plan::{self, Policy, plan};
@@ -19,6 +20,7 @@ use crate::core::block::window::WINDOWS_MS;
 use crate::core::index::FRESH_MAX;
 use crate::core::record::Deletion;
 use crate::error::SeriesError;
+use crate::metrics::Component;
 use crate::model::TimeMs;
 use crate::store::block::BlockError;
 use crate::store::catalog::{BlockLimits, Catalog};
@@ -55,7 +57,11 @@ pub(crate) struct Upkeep {
     pub shards: Vec<Kept>,
     /// Where everything of the engine is.
     pub root: Directory,
-    policy: Policy,
+    policy: Arc<Policy>,
+    /// What it is asked to do.
+    jobs: Receiver<Job>,
+    /// What it was asked while it was merging blocks.
+    waiting: VecDeque<Job>,
     /// When there was last nothing to be done with blocks.
     tended_at: Option<Instant>,
     /// A deletion may have been begun and not finished: nothing else is done before it is.
@@ -80,9 +86,12 @@ impl Upkeep {
         shards: Vec<Kept>,
         root: Directory,
         policy: Policy,
+        jobs: Receiver<Job>,
     ) -> Self {
         Self {
-            policy,
+            policy: Arc::new(policy),
+            jobs,
+            waiting: VecDeque::new(),
             tended_at: None,
             inner,
             catalog,
@@ -94,9 +103,13 @@ impl Upkeep {
     }
 
     /// Works until nobody can ask for anything any more.
-    pub fn run(mut self, jobs: Receiver<Job>) {
+    pub fn run(mut self) {
         loop {
-            match jobs.recv_timeout(PAUSE) {
+            if let Some(job) = self.waiting.pop_front() {
+                job(&mut self);
+                continue;
+            }
+            match self.jobs.recv_timeout(PAUSE) {
                 Ok(job) => job(&mut self),
                 Err(RecvTimeoutError::Timeout) => self.step(),
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -105,13 +118,8 @@ impl Upkeep {
     }
 
     fn step(&mut self) {
-        for kept in &self.shards {
-            let index = &kept.shared.index;
-            // Whoever asks looks through new series one by one, so even few become a segment when there is time.
-            while let Some(work) = index.work(FRESH_MAX / 8) {
-                index.carry_out(work);
-            }
-        }
+        self.build_indexes();
+        self.measure();
         if self.retry_at.is_some_and(|at| Instant::now() < at) {
             return;
         }
@@ -127,6 +135,32 @@ impl Upkeep {
         }
     }
 
+    fn build_indexes(&self) {
+        for kept in &self.shards {
+            let index = &kept.shared.index;
+            // Whoever asks looks through new series one by one, so even few become a segment when there is time.
+            while let Some(work) = index.work(FRESH_MAX / 8) {
+                index.carry_out(work);
+            }
+        }
+    }
+
+    /// Sets the metrics that say how much there is.
+    fn measure(&self) {
+        let metrics = &self.inner.metrics;
+        let sum = |of: fn(&Shared) -> &AtomicU64| {
+            let each = self.shards.iter();
+            each.map(|kept| of(&kept.shared).load(Ordering::Relaxed))
+                .sum::<u64>() as i64
+        };
+        metrics.head_bytes.set(sum(|shared| &shared.head_bytes));
+        metrics.log_bytes.set(sum(|shared| &shared.log_bytes));
+        metrics.series.set(self.inner.known().len() as i64);
+        let snapshot = self.catalog.snapshot();
+        metrics.blocks.set(snapshot.blocks().len() as i64);
+        metrics.block_bytes.set(snapshot.size_bytes() as i64);
+    }
+
     fn note_failure(&mut self, what: &'static str, error: &SeriesError) {
         if self.inner.stopping.load(Ordering::Acquire) {
             return;
@@ -135,6 +169,7 @@ impl Upkeep {
         tracing::warn!(%error, what, "upkeep of the series failed and is tried again");
     }
 
+    /// Writes samples to blocks whose window is over, and those of shards that have too many of them.
     fn flush_due(&mut self) -> Result<(), SeriesError> {
         let window_ms = WINDOWS_MS[0];
         let ended_ms = self.inner.now_ms() - GRACE_MS;
@@ -143,8 +178,23 @@ impl Upkeep {
             if self.shards[shard].in_blocks.end < due {
                 self.flush(shard, due)?;
             }
+            if self.has_too_much(shard) {
+                let newest = |core: &mut Core| core.newest_ms;
+                let newest_ms = ask(&self.shards[shard].perform(&self.inner), newest)?;
+                self.flush(shard, newest_ms.saturating_add(1))?;
+            }
         }
         Ok(())
+    }
+
+    fn has_too_much(&self, shard: usize) -> bool {
+        let config = &self.inner.config;
+        let shared = &self.shards[shard].shared;
+        let is_over = |bytes: &AtomicU64, most: u64| {
+            bytes.load(Ordering::Relaxed) > most / self.shards.len() as u64
+        };
+        is_over(&shared.head_bytes, config.head_size.bytes())
+            || is_over(&shared.log_bytes, config.log_size.bytes())
     }
 
     /// Does the most urgent of what is to be done with blocks: merging them, deleting what is over.
@@ -156,7 +206,7 @@ impl Upkeep {
         let jobs = plan(&facts, &self.policy, self.inner.now_ms());
         match jobs.first() {
             // Whoever waits for something gets a turn before the next.
-            Some(job) => self.carry_out(job),
+            Some(job) => self.carry_out(job, true),
             None => {
                 self.tended_at = Some(Instant::now());
                 Ok(())
@@ -164,26 +214,54 @@ impl Upkeep {
         }
     }
 
-    fn carry_out(&self, job: &plan::Job) -> Result<(), SeriesError> {
-        let rate = self.inner.config.merge_rate.bytes().max(1);
-        let mut step = |bytes: u64| {
-            let pause = Duration::from_secs_f64(bytes as f64 / rate as f64);
-            std::thread::sleep(pause.min(PAUSE));
-            match self.inner.stopping.load(Ordering::Acquire) {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+    /// Replaces blocks. What cannot wait is done meanwhile; what somebody waits for ends it, where it gives way.
+    fn carry_out(&mut self, job: &plan::Job, gives_way: bool) -> Result<(), SeriesError> {
+        let (catalog, policy) = (self.catalog.clone(), self.policy.clone());
+        let began = Instant::now();
+        let mut failed = None;
+        let mut step = |bytes: u64| match self.between(bytes, gives_way) {
+            Ok(flow) => flow,
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
             }
         };
-        let limits = BlockLimits::default();
-        match self.catalog.run(job, &self.policy, limits, &mut step) {
+        let replaced = catalog.run(job, &policy, BlockLimits::default(), &mut step);
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        match replaced {
             Ok(made) => {
                 let (why, sources, made) = (job.why, job.sources.len(), made.len());
-                tracing::debug!(?why, sources, made, "blocks were replaced");
+                let took_ms = began.elapsed().as_millis() as u64;
+                tracing::debug!(?why, sources, made, took_ms, "blocks were replaced");
+                self.inner.metrics.took(Component::Merge, began.elapsed());
                 Ok(())
             }
+            Err(BlockError::Ended) if gives_way => Ok(()),
             Err(BlockError::Ended) => Err(SeriesError::Stopping),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// What is done while blocks are merged, after so many bytes of samples.
+    fn between(&mut self, bytes: u64, gives_way: bool) -> Result<ControlFlow<()>, SeriesError> {
+        let rate = self.inner.config.merge_rate.bytes().max(1);
+        let pause = Duration::from_secs_f64(bytes as f64 / rate as f64);
+        std::thread::sleep(pause.min(PAUSE));
+        self.build_indexes();
+        self.measure();
+        self.flush_due()?;
+        match self.jobs.try_recv() {
+            Ok(job) => self.waiting.push_back(job),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+        }
+        let ends =
+            self.inner.stopping.load(Ordering::Acquire) || (gives_way && !self.waiting.is_empty());
+        Ok(match ends {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        })
     }
 
     /// Gives back the space of all that was deleted and is still in files.
@@ -194,14 +272,15 @@ impl Upkeep {
         let facts = self.catalog.facts(&self.policy)?;
         let with_tombstones = facts.iter().filter(|block| block.has_tombstones);
         for block in with_tombstones.filter(|block| !block.is_damaged) {
-            self.carry_out(&plan::Job {
+            let job = plan::Job {
                 why: plan::Why::Clean,
                 sources: vec![block.meta.id],
                 by: plan::By::Rewritten {
                     without: Vec::new(),
                     coarsen: Vec::new(),
                 },
-            })?;
+            };
+            self.carry_out(&job, false)?;
         }
         Ok(())
     }
@@ -295,6 +374,7 @@ impl Upkeep {
         drop(perform);
         let in_blocks = flushed?;
         self.shards[shard].in_blocks = in_blocks;
+        inner.metrics.took(Component::Flush, began.elapsed());
         let took_ms = began.elapsed().as_millis() as u64;
         tracing::debug!(shard, end, took_ms, "samples were written to blocks");
         Ok(())

@@ -15,6 +15,9 @@ const DAY_MS: i64 = 24 * HOUR_MS;
 /// A block so many times larger than all others of its window together is not written again for their sake.
 const LOPSIDED: u64 = 16;
 
+/// Blocks are about the same size when the largest is so many times the smallest.
+const ALIKE: u64 = 4;
+
 /// How long some series are kept.
 #[derive(Clone, Debug)]
 pub struct Keep {
@@ -46,6 +49,8 @@ pub struct Policy {
     pub settle_ms: i64,
     /// At most so many blocks are merged at once.
     pub merge_blocks_max: usize,
+    /// So many blocks of about the same size are merged before their window is over.
+    pub merge_alike_min: usize,
     /// How long series are kept that no other rule is for, in milliseconds.
     pub keep_ms: i64,
     /// How long others are kept.
@@ -62,6 +67,7 @@ impl Default for Policy {
             windows_ms: vec![2 * HOUR_MS, DAY_MS, 30 * DAY_MS],
             settle_ms: HOUR_MS / 2,
             merge_blocks_max: 128,
+            merge_alike_min: 8,
             keep_ms: i64::MAX,
             keep: Vec::new(),
             bytes_max: u64::MAX,
@@ -222,30 +228,75 @@ fn merges(
     let mut windows: BTreeMap<i64, Vec<&Facts>> = BTreeMap::new();
     for block in blocks.values() {
         let window = block.meta.min_ms.div_euclid(window_ms);
-        let end_ms = window.saturating_add(1).saturating_mul(window_ms);
-        let is_over = now_ms >= end_ms.saturating_add(policy.settle_ms);
-        if block.meta.max_ms < end_ms && is_over {
+        if block.meta.max_ms < end_of(window, window_ms) {
             windows.entry(window).or_default().push(block);
         }
     }
-    windows
-        .into_values()
-        .filter_map(|blocks| merge(blocks, policy))
-        .collect()
+    let is_smallest = policy.windows_ms.first() == Some(&window_ms);
+    let planned = windows.into_iter().filter_map(|(window, blocks)| {
+        let settles_ms = end_of(window, window_ms).saturating_add(policy.settle_ms);
+        match now_ms >= settles_ms {
+            true => merge(blocks, policy),
+            false if is_smallest => merge_alike(&blocks, policy),
+            false => None,
+        }
+    });
+    planned.collect()
 }
 
+fn end_of(window: i64, window_ms: i64) -> TimeMs {
+    window.saturating_add(1).saturating_mul(window_ms)
+}
+
+/// Merges all blocks of a window.
 fn merge(mut blocks: Vec<&Facts>, policy: &Policy) -> Option<Job> {
     blocks.sort_by_key(|block| (block.size_bytes, block.meta.id));
     let mut bytes: u64 = blocks.iter().map(|block| block.size_bytes).sum();
+    let mut left_out = Vec::new();
     while let Some(largest) = blocks.last() {
         let others = bytes - largest.size_bytes;
         if largest.size_bytes / LOPSIDED <= others {
             break;
         }
         bytes = others;
+        left_out.push(largest.meta.id);
         blocks.pop();
     }
-    blocks.truncate(policy.merge_blocks_max);
+    blocks.sort_by_key(|block| block.meta.id);
+    // Of two samples at one time the newer block's counts: what is merged has nothing between it.
+    let is_between = |older: BlockId, newer: BlockId| {
+        let mut ids = left_out.iter();
+        ids.any(|id| (older..newer).contains(id))
+    };
+    let mut runs = blocks.chunk_by(|older, newer| !is_between(older.meta.id, newer.meta.id));
+    let mut longest = runs.next()?;
+    for run in runs {
+        if run.len() >= longest.len() {
+            longest = run;
+        }
+    }
+    job(&longest[..longest.len().min(policy.merge_blocks_max)])
+}
+
+/// Merges blocks of a window that still grows, when there are many of about the same size: when they are written early,
+/// because memory or the log is full, there would be any number.
+fn merge_alike(blocks: &[&Facts], policy: &Policy) -> Option<Job> {
+    let mut from = 0;
+    let (mut least, mut most) = (u64::MAX, 0);
+    for (at, block) in blocks.iter().enumerate() {
+        (least, most) = (least.min(block.size_bytes), most.max(block.size_bytes));
+        if most / ALIKE > least {
+            from = at;
+            (least, most) = (block.size_bytes, block.size_bytes);
+        }
+        if at + 1 - from == policy.merge_alike_min {
+            return job(&blocks[from..=at]);
+        }
+    }
+    None
+}
+
+fn job(blocks: &[&Facts]) -> Option<Job> {
     let first = blocks.first()?;
     // Parts of one result that was too large for one file would only become the same parts again.
     let are_parts = !first.meta.sources.is_empty()
@@ -255,16 +306,13 @@ fn merge(mut blocks: Vec<&Facts>, policy: &Policy) -> Option<Job> {
     if blocks.len() < 2 || are_parts {
         return None;
     }
-    let mut sources: Vec<BlockId> = blocks.iter().map(|block| block.meta.id).collect();
-    sources.sort_unstable();
-    let by = By::Rewritten {
-        without: Vec::new(),
-        coarsen: Vec::new(),
-    };
     Some(Job {
         why: Why::Merge,
-        sources,
-        by,
+        sources: blocks.iter().map(|block| block.meta.id).collect(),
+        by: By::Rewritten {
+            without: Vec::new(),
+            coarsen: Vec::new(),
+        },
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use egret_log::Disk;
 use roaring::RoaringBitmap;
@@ -14,19 +14,21 @@ use crate::core::block::{BlockId, Effort};
 use crate::model::{Labels, SeriesSamples, TimeMs};
 use crate::store::block::{Block, BlockError, BlockWriter, WriterOptions, Written};
 
-/// After samples of so many bytes, before they are compressed, it is asked whether to go on.
-const STEP_BYTES: u64 = 4 << 20;
-
 /// What a sample counts for that: its time and its value.
 const SAMPLE_BYTES: u64 = 16;
 
-/// How large the files of blocks become.
+/// More blocks than that do not become of others at once: the last one takes the rest.
+const RESULTS_MAX: u64 = 1_024;
+
+/// How large the files of blocks become, and how much is done at a time.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockLimits {
     /// A block is closed when its samples take so many bytes…
     pub block_bytes_max: u64,
     /// …or when it has so many series.
     pub block_series_max: u64,
+    /// After samples of so many bytes, before they are compressed, it is asked whether to go on.
+    pub step_bytes: u64,
 }
 
 impl Default for BlockLimits {
@@ -34,6 +36,7 @@ impl Default for BlockLimits {
         Self {
             block_bytes_max: 16 << 30,
             block_series_max: 4 << 20,
+            step_bytes: 4 << 20,
         }
     }
 }
@@ -68,6 +71,17 @@ impl<D: Disk> Catalog<D> {
         Ok(all)
     }
 
+    /// The sources of a job. No snapshot is held while they are worked on: blocks are published meanwhile by somebody
+    /// who waits until nobody has an earlier one.
+    fn sources(&self, job: &Job) -> Result<Vec<Block>, BlockError> {
+        let snapshot = self.snapshot();
+        let source = |id: &BlockId| {
+            let block = snapshot.block(*id);
+            block.cloned().ok_or(BlockError::Changed { block: *id })
+        };
+        job.sources.iter().map(source).collect()
+    }
+
     /// Does a job that was planned by this policy. `step` is called now and then with the number of bytes of samples
     /// since the last time, and may wait, so that others are not held up, or end it. Of two samples at one time that
     /// of the newer block counts.
@@ -82,14 +96,7 @@ impl<D: Disk> Catalog<D> {
         limits: BlockLimits,
         step: &mut dyn FnMut(u64) -> ControlFlow<()>,
     ) -> Result<Vec<Block>, BlockError> {
-        let snapshot = self.snapshot();
-        let source = |id: &BlockId| {
-            let block = snapshot
-                .block(*id)
-                .ok_or(BlockError::Changed { block: *id })?;
-            Ok(block.clone())
-        };
-        let mut sources: Vec<Block> = job.sources.iter().map(source).collect::<Result<_, _>>()?;
+        let mut sources = self.sources(job)?;
         sources.sort_unstable_by_key(Block::id);
         let results = match &job.by {
             By::Nothing => Vec::new(),
@@ -100,6 +107,8 @@ impl<D: Disk> Catalog<D> {
                 let options = options(&sources, names);
                 let results = Results {
                     catalog: self,
+                    // Blocks that are published meanwhile are newer than what becomes of these.
+                    ids: self.take_ids(RESULTS_MAX),
                     options,
                     limits,
                     open: None,
@@ -193,6 +202,8 @@ fn options<'a>(sources: &[Block], applied: impl Iterator<Item = &'a str>) -> Wri
 /// The blocks that become of others, one after another.
 struct Results<'catalog, D: Disk> {
     catalog: &'catalog Catalog<D>,
+    /// Those that results get.
+    ids: Range<u64>,
     options: WriterOptions,
     limits: BlockLimits,
     open: Option<BlockWriter<D>>,
@@ -206,12 +217,16 @@ impl<D: Disk> Results<'_, D> {
         }
         let writer = match &mut self.open {
             Some(writer) => writer,
-            None => self.open.insert(self.catalog.writer(self.options.clone())?),
+            None => {
+                let id = self.ids.next().expect("the last one is never closed");
+                let writer = self.catalog.writer_of(BlockId(id), self.options.clone())?;
+                self.open.insert(writer)
+            }
         };
         writer.push(labels, samples)?;
         let is_full = writer.size_bytes() >= self.limits.block_bytes_max
             || writer.series() >= self.limits.block_series_max;
-        match is_full {
+        match is_full && !self.ids.is_empty() {
             true => self.close(),
             false => Ok(()),
         }
@@ -256,7 +271,7 @@ fn rewrite<D: Disk>(
         read(block, &edits[source], series, &mut samples)?;
         merge(&mut merged, &samples);
         bytes += samples.len() as u64 * SAMPLE_BYTES;
-        if bytes >= STEP_BYTES && step(std::mem::take(&mut bytes)).is_break() {
+        if bytes >= results.limits.step_bytes && step(std::mem::take(&mut bytes)).is_break() {
             return Err(BlockError::Ended);
         }
         let following = series + 1;

@@ -19,6 +19,8 @@ use crate::worker::ticket::Outcome;
 struct Mark {
     before: Seq,
     newest_ms: TimeMs,
+    /// What they take in the log.
+    bytes: u64,
 }
 
 /// How many records have one mark.
@@ -34,6 +36,8 @@ pub(crate) struct Core {
     /// The time of the latest sample.
     pub newest_ms: TimeMs,
     marks: VecDeque<Mark>,
+    /// Bytes of records in the log that have samples.
+    log_bytes: u64,
     /// Deletions that are in the log.
     pub deletions: HashSet<u64>,
     /// Where the log may be cut, because blocks have what is before.
@@ -49,6 +53,7 @@ impl Core {
             next: Seq::FIRST,
             newest_ms: TimeMs::MIN,
             marks: VecDeque::new(),
+            log_bytes: 0,
             deletions: HashSet::new(),
             cut: None,
         }
@@ -121,8 +126,28 @@ impl Core {
                 mark.newest_ms = mark.newest_ms.max(newest_ms);
                 mark.before = before;
             }
-            _ => self.marks.push_back(Mark { before, newest_ms }),
+            _ => self.marks.push_back(Mark {
+                before,
+                newest_ms,
+                bytes: 0,
+            }),
         }
+    }
+
+    /// Notes how much the records take in the log of which samples were noted last.
+    pub fn note_bytes(&mut self, bytes: usize) {
+        if let Some(mark) = self.marks.back_mut() {
+            mark.bytes += bytes as u64;
+            self.log_bytes += bytes as u64;
+        }
+    }
+
+    /// Tells others how much there is.
+    pub fn publish(&self) {
+        let shared = &self.shared;
+        let head_bytes = self.head.chunk_bytes() as u64;
+        shared.head_bytes.store(head_bytes, Ordering::Relaxed);
+        shared.log_bytes.store(self.log_bytes, Ordering::Relaxed);
     }
 
     /// Blocks have all samples of records below `flushed` that are before `end`: what of the log nobody needs any
@@ -133,6 +158,7 @@ impl Core {
             && mark.newest_ms < end
         {
             self.cut = Some(mark.before);
+            self.log_bytes -= mark.bytes;
             self.marks.pop_front();
         }
     }

@@ -230,3 +230,22 @@ fn no_block_is_in_two_jobs_and_the_edges_of_time_are_no_matter() {
     all.dedup();
     assert_eq!(all.len(), count);
 }
+
+#[test]
+fn blocks_that_were_written_early_are_merged_when_many_are_alike() {
+    let mut blocks: Vec<Facts> = (1..=7).map(|id| hours(id, 2, 2)).collect();
+    check(&blocks, &Policy::default(), "");
+    blocks.push(hours(8, 2, 2));
+    check(&blocks, &Policy::default(), "Merge 1+2+3+4+5+6+7+8");
+    blocks[3].size_bytes = 801;
+    check(&blocks, &Policy::default(), "");
+    blocks.extend((9..=12).map(|id| hours(id, 2, 2)));
+    check(&blocks, &Policy::default(), "Merge 5+6+7+8+9+10+11+12");
+}
+
+#[test]
+fn what_is_merged_has_no_newer_block_between_it() {
+    let mut blocks: Vec<Facts> = (1..=6).map(|id| hours(id, 4, 2)).collect();
+    blocks[2].size_bytes = 100_000;
+    check(&blocks, &Policy::default(), "Merge 4+5+6");
+}

@@ -1,0 +1,114 @@
+//! Threads that queries share.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
+
+use crate::core::promql::{Executor, Serial};
+
+/// Threads that help whoever evaluates a query, when they have nothing else to do: nobody waits for one that is busy
+/// with another query.
+pub(crate) struct Helpers {
+    pool: ThreadPool,
+    free: AtomicUsize,
+}
+
+/// Some of them, which are free again when this is dropped.
+struct Taken<'helpers> {
+    from: &'helpers Helpers,
+    count: usize,
+}
+
+impl Helpers {
+    /// So many of them, at least one.
+    ///
+    /// # Errors
+    /// Those of starting threads.
+    pub fn start(count: usize) -> Result<Self, ThreadPoolBuildError> {
+        let pool = ThreadPoolBuilder::new()
+            .num_threads(count.max(1))
+            .thread_name(|number| format!("series-query-{number}"))
+            .build()?;
+        Ok(Self {
+            free: AtomicUsize::new(pool.current_num_threads()),
+            pool,
+        })
+    }
+
+    fn take(&self, most: usize) -> Taken<'_> {
+        let rest = |free: usize| Some(free - free.min(most));
+        let before = self
+            .free
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+        Taken {
+            from: self,
+            count: before.unwrap_or(0).min(most),
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.from.free.fetch_add(self.count, Ordering::Relaxed);
+    }
+}
+
+impl Executor for Helpers {
+    fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
+        let taken = self.take(parts.saturating_sub(1));
+        if taken.count == 0 {
+            return Serial.run(parts, work);
+        }
+        let next = AtomicUsize::new(0);
+        let work_on = || {
+            loop {
+                let part = next.fetch_add(1, Ordering::Relaxed);
+                if part >= parts {
+                    return;
+                }
+                work(part);
+            }
+        };
+        self.pool.in_place_scope(|scope| {
+            for _ in 0..taken.count {
+                scope.spawn(|_| work_on());
+            }
+            work_on();
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn every_part_is_done_once_by_several_threads_at_once() {
+        let helpers = Helpers::start(2).expect("threads");
+        let times: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
+        // The first three parts wait for each other.
+        let together = Barrier::new(3);
+        helpers.run(times.len(), &|part| {
+            if part < 3 {
+                together.wait();
+            }
+            times[part].fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 1));
+        assert_eq!(helpers.free.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn nobody_waits_for_helpers_that_are_busy() {
+        let helpers = Helpers::start(1).expect("a thread");
+        let done = AtomicUsize::new(0);
+        helpers.run(2, &|_| {
+            helpers.run(4, &|_| {
+                done.fetch_add(1, Ordering::Relaxed);
+            });
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 8);
+    }
+}
