@@ -13,7 +13,7 @@ use crate::core::promql::{Columns, LabelMatcher, QueryError, Selection, SeriesSe
 use crate::error::SeriesError;
 use crate::metrics::{Component, Metrics};
 use crate::model::{Labels, SeriesSamples, TimeMs};
-use crate::store::block::{Block, BlockError};
+use crate::store::block::{Block, BlockError, SeriesName};
 use crate::store::catalog::Snapshot;
 use crate::worker::shard::Shared;
 
@@ -116,9 +116,10 @@ pub(crate) fn select(
         }
     }
     for (at, block) in blocks.iter().enumerate() {
-        for series in block.select(matchers)? {
-            by_labels.add_of_block(at as u32, block, series)?;
-        }
+        let matching = block.select(matchers)?;
+        block.names(matching, |series, name| {
+            by_labels.add_of_block((at as u32, series), name);
+        })?;
     }
     Ok(Selected {
         series: by_labels.series,
@@ -156,26 +157,24 @@ impl ByLabels {
         self.series.push(Found::of_head(head));
     }
 
-    fn add_of_block(&mut self, at: u32, block: &Block, number: u32) -> Result<(), BlockError> {
-        let hash = block.labels_hash(number)?;
-        let labels = block.labels(number)?;
+    /// Adds a series of a block by its place in the list of blocks and its number there.
+    fn add_of_block(&mut self, place: (u32, u32), name: SeriesName<'_>) {
+        let hash = name.hash();
         let series = &self.series;
         let same =
-            |(other, at): &(u64, u32)| *other == hash && series[*at as usize].labels == labels;
-        match self.table.find(hash, same) {
-            Some((_, place)) => self.series[*place as usize].blocks.push((at, number)),
-            None => {
-                let place = self.series.len() as u32;
-                self.table
-                    .insert_unique(hash, (hash, place), |(hash, _)| *hash);
-                self.series.push(Found {
-                    labels,
-                    heads: Vec::new(),
-                    blocks: vec![(at, number)],
-                });
-            }
+            |(other, at): &(u64, u32)| *other == hash && name.is(&series[*at as usize].labels);
+        if let Some((_, at)) = self.table.find(hash, same) {
+            self.series[*at as usize].blocks.push(place);
+            return;
         }
-        Ok(())
+        let at = self.series.len() as u32;
+        self.table
+            .insert_unique(hash, (hash, at), |(hash, _)| *hash);
+        self.series.push(Found {
+            labels: name.labels(),
+            heads: Vec::new(),
+            blocks: vec![place],
+        });
     }
 }
 

@@ -323,6 +323,11 @@ impl Page {
             .map(|(name, value)| (self.string(*name), self.string(*value)))
     }
 
+    /// Whether a series has these labels.
+    pub fn has_labels(&self, place: usize, labels: &Labels) -> bool {
+        self.pairs(place).eq(labels.iter())
+    }
+
     /// The labels of a series.
     pub fn labels(&self, place: usize) -> Labels {
         Labels::from_sorted(self.pairs(place))

@@ -6,6 +6,7 @@ mod file;
 mod select;
 mod writer;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use egret_base::codec::{Malformed, Reader};
@@ -49,6 +50,35 @@ pub struct LabelFigures {
     pub values: u64,
     /// How many series have it.
     pub series: u32,
+}
+
+/// What a series of a block is called.
+#[derive(Clone, Copy, Debug)]
+pub struct SeriesName<'page> {
+    page: &'page Page,
+    place: usize,
+}
+
+impl SeriesName<'_> {
+    /// A hash of the labels: the same in every block. That of other labels can be the same.
+    pub fn hash(&self) -> u64 {
+        self.page.hash(self.place)
+    }
+
+    /// Whether these are the labels.
+    pub fn is(&self, labels: &Labels) -> bool {
+        self.page.has_labels(self.place, labels)
+    }
+
+    /// The labels.
+    pub fn labels(&self) -> Labels {
+        self.page.labels(self.place)
+    }
+
+    /// The value of a label; empty when it is not there.
+    pub fn label(&self, name: &str) -> &str {
+        self.page.label(self.place, name)
+    }
 }
 
 impl Block {
@@ -120,16 +150,30 @@ impl Block {
         Ok(page.labels(place))
     }
 
-    /// A hash of the labels of a series: the same in every block. That of other labels can be the same.
+    /// Tells what some series are called, by their ascending numbers.
     ///
     /// # Errors
     /// [`BlockError::Corrupt`] or [`BlockError::Io`].
     ///
     /// # Panics
     /// When there is no such series.
-    pub fn labels_hash(&self, series: u32) -> Result<u64, BlockError> {
-        let (page, place) = self.sealed.page(series)?;
-        Ok(page.hash(place))
+    pub fn names(
+        &self,
+        series: impl IntoIterator<Item = u32>,
+        mut tell: impl FnMut(u32, SeriesName<'_>),
+    ) -> Result<(), BlockError> {
+        let mut last: Option<(Arc<Page>, Range<u32>)> = None;
+        for series in series {
+            let is_in = |(_, range): &(Arc<Page>, Range<u32>)| range.contains(&series);
+            let (page, range) = match last.take_if(|last| is_in(last)) {
+                Some(same) => same,
+                None => self.sealed.page_of(series)?,
+            };
+            let place = (series - range.start) as usize;
+            tell(series, SeriesName { page: &page, place });
+            last = Some((page, range));
+        }
+        Ok(())
     }
 
     /// Appends the samples of a series from `start_ms` to `end_ms`, both included.
@@ -223,6 +267,12 @@ impl Sealed {
 
     /// The page that a series is in, and its place there.
     fn page(&self, series: u32) -> Result<(Arc<Page>, usize), BlockError> {
+        let (page, range) = self.page_of(series)?;
+        Ok((page, (series - range.start) as usize))
+    }
+
+    /// The page that a series is in, and which others are.
+    fn page_of(&self, series: u32) -> Result<(Arc<Page>, Range<u32>), BlockError> {
         assert!(
             u64::from(series) < self.meta.series,
             "series {series} of block {}",
@@ -238,7 +288,7 @@ impl Sealed {
             let size_bytes = page.size_bytes();
             Ok((page, size_bytes))
         })?;
-        Ok((page, (series - range.start) as usize))
+        Ok((page, range))
     }
 
     fn page_directory(&self) -> Result<Arc<PageDirectory>, BlockError> {

@@ -171,12 +171,24 @@ fn what_a_label_costs_is_known() {
 
 #[test]
 fn labels_and_their_hashes_come_back() {
-    let (all, block) = written(300);
+    let (all, block) = written(301);
     for (series, labels) in (0..).zip(&all) {
         assert_eq!(block.labels(series).expect("it is whole"), *labels);
-        let hash = egret_series::core::block::page::hash_of(labels);
-        assert_eq!(block.labels_hash(series).expect("it is whole"), hash);
     }
+    let mut told = 0;
+    block
+        .names((0..300).step_by(7), |series, name| {
+            let labels = &all[series as usize];
+            assert_eq!(name.labels(), *labels);
+            assert_eq!(
+                name.hash(),
+                egret_series::core::block::page::hash_of(labels)
+            );
+            assert!(name.is(labels) && !name.is(&all[series as usize + 1]));
+            told += 1;
+        })
+        .expect("it is whole");
+    assert_eq!(told, 43);
 }
 
 #[test]
