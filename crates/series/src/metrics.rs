@@ -59,6 +59,10 @@ pub(crate) struct Metrics {
     pub duplicates: Counter,
     /// Replicas that were elected.
     pub elections: Counter,
+    /// Reads of blocks that met damage.
+    pub damage: Counter,
+    /// Files of blocks that were set aside.
+    pub quarantined: Gauge,
     /// Series that are known.
     pub series: Gauge,
     /// Memory of samples that are not in blocks.
@@ -128,6 +132,8 @@ impl Metrics {
             rejected: Counter::default(),
             duplicates: Counter::default(),
             elections: Counter::default(),
+            damage: Counter::default(),
+            quarantined: Gauge::default(),
             series: Gauge::default(),
             head_bytes: Gauge::default(),
             log_bytes: Gauge::default(),
@@ -160,10 +166,20 @@ impl Metrics {
             &metrics.duplicates,
         );
         count("elections", "Replicas elected", &metrics.elections);
+        count(
+            "block_failures",
+            "Reads of blocks that met damage",
+            &metrics.damage,
+        );
         count("added_series", "Series added", &metrics.added);
         count("queries", "Queries answered", &metrics.queries);
         let mut amount = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
         amount("active", "Series that are known", &metrics.series);
+        amount(
+            "quarantined_blocks",
+            "Files of blocks that were set aside because they are damaged",
+            &metrics.quarantined,
+        );
         amount(
             "head_bytes",
             "Memory of samples that are not in blocks",

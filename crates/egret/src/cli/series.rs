@@ -46,11 +46,14 @@ pub enum Series {
         #[arg(long)]
         skip_head: bool,
     },
-    /// Show which metrics, labels and values there are most series of
+    /// Show which metrics, labels and values there are most series of, which are new, and what they cost
     Cardinality {
         /// How many of each to show
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         top: u32,
+        /// How far back
+        #[arg(long, default_value = "1d", value_name = "DURATION", value_parser = value::<Span>)]
+        last: Span,
     },
     /// Run files of Prometheus's tests of PromQL; needs no server
     Promqltest {

@@ -41,7 +41,7 @@ impl Series {
     }
 
     /// Does what may take long, when it is its turn.
-    async fn as_query<T: Send + 'static>(
+    pub(super) async fn as_query<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, SeriesError> + Send + 'static,
     ) -> Result<T, SeriesError> {
@@ -87,11 +87,7 @@ impl Inner {
         scope: &Scope,
         mut show: impl FnMut(&Selected, usize) -> Result<ControlFlow<()>, SeriesError>,
     ) -> Result<(), SeriesError> {
-        let all = [Vec::new()];
-        let selectors = match scope.selectors.is_empty() {
-            true => &all[..],
-            false => &scope.selectors,
-        };
+        let selectors = scope.selectors();
         let mut seen = HashSet::new();
         for selector in selectors {
             let found = self.select(selector, (scope.start, scope.end))?;

@@ -1,5 +1,7 @@
 //! The engine's handle and its operations: what the doors call.
 
+pub mod cardinality;
+pub(crate) mod damage;
 pub(crate) mod elections;
 pub mod export;
 pub mod gather;

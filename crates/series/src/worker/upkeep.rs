@@ -159,6 +159,8 @@ impl Upkeep {
         let snapshot = self.catalog.snapshot();
         metrics.blocks.set(snapshot.blocks().len() as i64);
         metrics.block_bytes.set(snapshot.size_bytes() as i64);
+        let quarantined = self.catalog.quarantined().len();
+        metrics.quarantined.set(quarantined as i64);
     }
 
     fn note_failure(&mut self, what: &'static str, error: &SeriesError) {

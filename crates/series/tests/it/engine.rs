@@ -256,7 +256,11 @@ async fn blocks_head_and_log_together_have_every_sample_once() {
     }
     // All of it is in blocks: a log of one empty segment is left, and series are known by blocks alone.
     assert_eq!(
-        series.cardinality(1).await.expect("it is counted").series,
+        series
+            .head_statistics(1)
+            .await
+            .expect("it is counted")
+            .series,
         0
     );
     series.stop().await;

@@ -2,6 +2,7 @@
 
 mod cache;
 mod error;
+mod figures;
 mod file;
 mod select;
 mod writer;
@@ -16,6 +17,7 @@ pub use self::cache::{BlockCache, CacheFigures};
 use self::cache::{Item, Key};
 pub(crate) use self::error::io;
 pub use self::error::{BlockError, Damaged};
+pub use self::figures::SeriesFigures;
 use self::file::BlockFile;
 pub use self::writer::{BlockWriter, WriterOptions, Written};
 use crate::core::block::layout::PageDirectory;
@@ -194,6 +196,10 @@ impl Block {
         let (numbers, histograms) = (into.times_ms.len(), into.histogram_times_ms.len());
         for (chunk, column) in page.chunks(place) {
             if column.last_ms < start_ms || column.first_ms > end_ms {
+                continue;
+            }
+            // Not even read: what is damaged can be deleted, and the rest is readable again.
+            if self.tombstones.cover(series, column.first_ms, column.last_ms) {
                 continue;
             }
             if let Err(error) = self

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use egret_base::codec::Malformed;
@@ -44,6 +45,9 @@ impl Block {
     /// [`BlockError::Corrupt`] or [`BlockError::Io`].
     pub fn label_names(&self, matchers: &[LabelMatcher]) -> Result<Vec<Box<str>>, BlockError> {
         let names = self.sealed.names()?;
+        if matchers.is_empty() {
+            return Ok(names.iter().map(|name| name.name.clone()).collect());
+        }
         let selected = self.sealed.select(matchers)?;
         let mut found = Vec::new();
         for name in names.iter() {
@@ -54,7 +58,8 @@ impl Block {
         Ok(found)
     }
 
-    /// The values of a label in the series that all of the matchers take, sorted.
+    /// Tells the values of a label in the series that all of the matchers take, in their order, until it is told to
+    /// break off.
     ///
     /// # Errors
     /// [`BlockError::Corrupt`] or [`BlockError::Io`].
@@ -62,10 +67,11 @@ impl Block {
         &self,
         name: &str,
         matchers: &[LabelMatcher],
-    ) -> Result<Vec<Box<str>>, BlockError> {
+        mut tell: impl FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<(), BlockError> {
         let names = self.sealed.names()?;
         let Some(name) = find(&names, name) else {
-            return Ok(Vec::new());
+            return Ok(());
         };
         let selected = match matchers {
             [] => None,
@@ -80,9 +86,9 @@ impl Block {
                 values.insert(Box::from(page.label(place, &name.name)));
             }
             values.remove("");
-            return Ok(values.into_iter().collect());
+            let _ = values.iter().try_for_each(|value: &Box<str>| tell(value));
+            return Ok(());
         }
-        let mut values = Vec::new();
         self.sealed
             .each_value(name, &Places::Anywhere, |value, term, sealed| {
                 let is_selected = match &selected {
@@ -93,12 +99,11 @@ impl Block {
                         !having.is_disjoint(selected)
                     }
                 };
-                if is_selected {
-                    values.push(value.into());
-                }
-                Ok(())
-            })?;
-        Ok(values)
+                Ok(match is_selected {
+                    true => tell(value),
+                    false => ControlFlow::Continue(()),
+                })
+            })
     }
 
     /// The values of a label, sorted, with how many series have each.
@@ -114,7 +119,7 @@ impl Block {
         self.sealed
             .each_value(name, &Places::Anywhere, |value, term, _| {
                 figures.push((value.into(), term.series));
-                Ok(())
+                Ok(ControlFlow::Continue(()))
             })?;
         Ok(figures)
     }
@@ -274,10 +279,10 @@ impl Sealed {
             } else {
                 let is_wanted = |value: &str| matcher.matches(value) != is_negative(matcher);
                 self.each_value(name, &places, |value, term, sealed| {
-                    match is_wanted(value) {
-                        true => sealed.add_list(&term, &mut named),
-                        false => Ok(()),
+                    if is_wanted(value) {
+                        sealed.add_list(&term, &mut named)?;
                     }
+                    Ok(ControlFlow::Continue(()))
                 })?;
             }
             let size_bytes = named.serialized_size();
@@ -296,12 +301,13 @@ impl Sealed {
         }
     }
 
-    /// Gives every value of a label that is in one of these places to `each`, perhaps twice, and perhaps others.
+    /// Gives every value of a label that is in one of these places to `each`, perhaps twice, and perhaps others, until
+    /// it breaks off.
     fn each_value(
         &self,
         name: &Name,
         places: &Places,
-        mut each: impl FnMut(&str, Term<'_>, &Self) -> Result<(), BlockError>,
+        mut each: impl FnMut(&str, Term<'_>, &Self) -> Result<ControlFlow<()>, BlockError>,
     ) -> Result<(), BlockError> {
         let key = self.key(Item::ValuesDirectory(name.pages.offset));
         let pages = self.cache.get(key, || {
@@ -313,9 +319,12 @@ impl Sealed {
             Ok((pages, size_bytes))
         })?;
         let Places::Some(places) = places else {
-            return pages
-                .iter()
-                .try_for_each(|page| self.each_value_of(page, None, &mut each));
+            for page in pages.iter() {
+                if self.each_value_of(page, None, &mut each)?.is_break() {
+                    break;
+                }
+            }
+            return Ok(());
         };
         for place in places {
             // The page before the first that begins above the place may have it.
@@ -325,7 +334,9 @@ impl Sealed {
                 if begins > &*place.bytes && (place.is_whole || !begins.starts_with(&place.bytes)) {
                     break;
                 }
-                self.each_value_of(page, Some(place), &mut each)?;
+                if self.each_value_of(page, Some(place), &mut each)?.is_break() {
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -335,8 +346,8 @@ impl Sealed {
         &self,
         page: &ValuesPage,
         place: Option<&Place>,
-        each: &mut impl FnMut(&str, Term<'_>, &Self) -> Result<(), BlockError>,
-    ) -> Result<(), BlockError> {
+        each: &mut impl FnMut(&str, Term<'_>, &Self) -> Result<ControlFlow<()>, BlockError>,
+    ) -> Result<ControlFlow<()>, BlockError> {
         let extent = page.extent;
         let bytes = self.cache.get(self.key(Item::Values(extent.offset)), || {
             let bytes = self
@@ -353,10 +364,10 @@ impl Sealed {
                 Some(place) if place.is_whole => value.as_bytes() == place.bytes,
                 Some(place) => value.as_bytes().starts_with(&place.bytes),
             };
-            if is_there {
-                each(value, term, self)?;
+            if is_there && each(value, term, self)?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 }

@@ -129,7 +129,8 @@ impl Parameters {
     }
 }
 
-fn read_time(text: &str) -> Option<TimeMs> {
+/// A time: seconds since 1970, or RFC 3339.
+pub(super) fn read_time(text: &str) -> Option<TimeMs> {
     let end = ENDS_OF_TIME.iter().find(|(name, _)| *name == text);
     if let Some((_, time_ms)) = end {
         return Some(*time_ms);
