@@ -240,7 +240,7 @@ impl Simulation {
         };
         let limits = BlockLimits {
             block_series_max: if self.chance.percent(30) { 3 } else { u64::MAX },
-            ..BlockLimits::default()..BlockLimits::default()
+            ..BlockLimits::default()
         };
         let expected = self.rewritten(&sources, &by, limits.block_series_max as usize);
         let job = Job {
@@ -361,7 +361,7 @@ fn merged(steps: u64, chance: &mut Chance) -> (Content, bool) {
     };
     let limits = BlockLimits {
         block_series_max: 1,
-        ..BlockLimits::default()..BlockLimits::default()
+        ..BlockLimits::default()
     };
     let done = catalog.run(&job, &Policy::default(), limits, &mut |_| {
         ControlFlow::Continue(())
