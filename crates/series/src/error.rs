@@ -40,7 +40,9 @@ pub enum SeriesError {
         max: u64,
     },
     /// There may be no more clusters of replicas.
-    #[error("limit series.ha_clusters_max is {max}: send with fewer values of series.ha_cluster_label, or raise the setting")]
+    #[error(
+        "limit series.ha_clusters_max is {max}: send with fewer values of series.ha_cluster_label, or raise the setting"
+    )]
     TooManyClusters {
         /// The limit.
         max: u64,

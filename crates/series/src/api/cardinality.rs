@@ -207,7 +207,11 @@ fn largest_of(values: &Values, limit: usize) -> Largest {
     };
     let by_name = |count: fn(&BTreeMap<String, u64>) -> u64| {
         let all = values.iter();
-        first(all.map(|(name, values)| counted(name, count(values))).collect(), limit)
+        first(
+            all.map(|(name, values)| counted(name, count(values)))
+                .collect(),
+            limit,
+        )
     };
     let pairs = values.iter().flat_map(|(name, values)| {
         let named = move |(value, count): (&String, &u64)| Counted {
@@ -297,7 +301,9 @@ impl Explorer {
                 memory_bytes: 0,
             };
             let labels = |name: &SeriesName<'_>| name.labels();
-            self.add(name.hash(), name.label(METRIC_NAME), &share, || labels(&name));
+            self.add(name.hash(), name.label(METRIC_NAME), &share, || {
+                labels(&name)
+            });
         })
     }
 

@@ -45,7 +45,11 @@ pub struct Duplicates {
 }
 
 impl Duplicates {
-    fn count(&mut self, samples: Samples<'_>, mut histograms: Histograms<'_>) -> Result<(), WireError> {
+    fn count(
+        &mut self,
+        samples: Samples<'_>,
+        mut histograms: Histograms<'_>,
+    ) -> Result<(), WireError> {
         for sample in samples {
             sample?;
             self.samples += 1;

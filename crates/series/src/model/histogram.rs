@@ -81,7 +81,11 @@ impl Buckets {
 
 /// Whether numbers have the same bits: NaN is like itself then, and no zero like the other.
 fn are_same(one: &[f64], other: &[f64]) -> bool {
-    let bits = |all: &[f64]| all.iter().map(|number| number.to_bits()).collect::<Vec<_>>();
+    let bits = |all: &[f64]| {
+        all.iter()
+            .map(|number| number.to_bits())
+            .collect::<Vec<_>>()
+    };
     bits(one) == bits(other)
 }
 

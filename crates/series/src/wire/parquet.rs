@@ -245,12 +245,7 @@ fn write_column<T: DataType>(
 }
 
 impl Rows {
-    fn push(
-        &mut self,
-        metric: &ByteArray,
-        labels: &[(ByteArray, ByteArray)],
-        time_ms: TimeMs,
-    ) {
+    fn push(&mut self, metric: &ByteArray, labels: &[(ByteArray, ByteArray)], time_ms: TimeMs) {
         self.times_ms.push(time_ms);
         self.metrics.push(metric.clone());
         if labels.is_empty() {

@@ -43,7 +43,11 @@ struct Snapshot {
 }
 
 pub(super) async fn snapshot(skip_head: bool, api: &Api, output: Output) -> Result<(), Failure> {
-    let form: &[(&str, &str)] = if skip_head { &[("skip_head", "true")] } else { &[] };
+    let form: &[(&str, &str)] = if skip_head {
+        &[("skip_head", "true")]
+    } else {
+        &[]
+    };
     let writing = api.ask_prometheus(&["admin", "tsdb", "snapshot"], form);
     let answer = output.waiting("writing a snapshot", writing).await?;
     let made: Success<Snapshot> = output::decode(&answer)?;

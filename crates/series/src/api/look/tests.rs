@@ -15,7 +15,10 @@ fn first_of(limit: usize, offered: &[&str]) -> (String, bool) {
 #[test]
 fn the_first_in_order_are_kept() {
     assert_eq!(first_of(2, &["c", "a", "b", "a"]), ("a b".to_owned(), true));
-    assert_eq!(first_of(3, &["c", "a", "b", "c"]), ("a b c".to_owned(), false));
+    assert_eq!(
+        first_of(3, &["c", "a", "b", "c"]),
+        ("a b c".to_owned(), false)
+    );
     assert_eq!(first_of(0, &["a"]), (String::new(), true));
     assert_eq!(first_of(1, &["a", "a"]), ("a".to_owned(), false));
 }

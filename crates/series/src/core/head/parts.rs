@@ -56,9 +56,14 @@ impl Parts {
             return true;
         }
         // None begins in the span: the one that begins before may reach into it, and those that came late.
-        let before = self.chunks.partition_point(|chunk| chunk.first_ms() < start);
+        let before = self
+            .chunks
+            .partition_point(|chunk| chunk.first_ms() < start);
         let last_before = before.checked_sub(1).map(|at| &self.chunks[at]);
-        let late = self.late_chunks.iter().filter(|chunk| chunk.first_ms() < start);
+        let late = self
+            .late_chunks
+            .iter()
+            .filter(|chunk| chunk.first_ms() < start);
         let mut reaching = last_before.into_iter().chain(late);
         reaching.any(|chunk| chunk.samples().any(|(time_ms, _)| is_within(time_ms)))
     }
@@ -91,7 +96,10 @@ impl Parts {
                 figures.add(1, histogram.encoded_bytes_max());
             }
         }
-        if figures.span.is_none_or(|(first, last)| first > end || last < start) {
+        if figures
+            .span
+            .is_none_or(|(first, last)| first > end || last < start)
+        {
             (figures.samples, figures.bytes) = (0, 0);
         }
         figures

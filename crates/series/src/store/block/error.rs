@@ -37,7 +37,9 @@ pub enum BlockError {
         file: String,
     },
     /// A part of the index of a block is larger than one may be; nothing of the block was kept.
-    #[error("blocks: a part of the index of {file} would have {size_bytes} bytes, at most {size_bytes_max} are allowed: delete series with very many labels or values")]
+    #[error(
+        "blocks: a part of the index of {file} would have {size_bytes} bytes, at most {size_bytes_max} are allowed: delete series with very many labels or values"
+    )]
     TooLarge {
         /// The file.
         file: String,

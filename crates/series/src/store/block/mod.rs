@@ -199,7 +199,10 @@ impl Block {
                 continue;
             }
             // Not even read: what is damaged can be deleted, and the rest is readable again.
-            if self.tombstones.cover(series, column.first_ms, column.last_ms) {
+            if self
+                .tombstones
+                .cover(series, column.first_ms, column.last_ms)
+            {
                 continue;
             }
             if let Err(error) = self

@@ -194,7 +194,10 @@ pub(super) fn append_histogram(histogram: &WireHistogram, out: &mut String) {
         out.push_str("true");
     }
     field("reset", out);
-    out.push_str(&format!("\"{}\"", RESETS[usize::from(histogram.reset_hint)]));
+    out.push_str(&format!(
+        "\"{}\"",
+        RESETS[usize::from(histogram.reset_hint)]
+    ));
     out.push('}');
 }
 

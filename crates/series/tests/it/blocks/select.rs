@@ -1,5 +1,7 @@
 //! Which series are selected, compared with looking at every one.
 
+use std::ops::ControlFlow;
+
 use egret_log::simulated::{Chance, SimulatedDisk};
 use egret_series::core::promql::LabelMatcher;
 use egret_series::model::{Labels, MatchOp};
@@ -118,7 +120,7 @@ fn values_of(block: &Block, name: &str, matchers: &[LabelMatcher]) -> Vec<Box<st
         ControlFlow::Continue(())
     });
     told.expect("it is whole");
-    let mut first = Vec::new();
+    let mut first: Vec<Box<str>> = Vec::new();
     let told = block.label_values(name, matchers, |value| {
         first.push(value.into());
         ControlFlow::Break(())
@@ -156,11 +158,7 @@ fn the_labels_of_what_is_selected_are_listed() {
         for name in ["mode", "pod", "nothing"] {
             let values = pairs().filter(|(other, _)| *other == name);
             let values = sorted(values.map(|(_, value)| value.into()).collect());
-            assert_eq!(
-                values_of(&block, name, &matchers),
-                values,
-                "{matchers:?}"
-            );
+            assert_eq!(values_of(&block, name, &matchers), values, "{matchers:?}");
         }
     }
 }

@@ -8,9 +8,9 @@ use egret_series::{Series, SnapshotOf};
 use http::StatusCode;
 use serde_json::json;
 
-use super::parameters::{Parameters, invalid};
-use super::state::success;
 use super::Member;
+use super::parameters::{Parameters, invalid, without_selector};
+use super::state::success;
 use crate::problem::Problem;
 
 /// Delete samples
@@ -36,7 +36,7 @@ pub(super) async fn delete_series(
 ) -> Result<StatusCode, Problem> {
     let selectors = parameters.selectors()?;
     if selectors.is_empty() {
-        return Err(invalid("match[]", "no match[] parameter provided").into());
+        return Err(without_selector().into());
     }
     let start = parameters.time("start")?.unwrap_or(TimeMs::MIN);
     let end = parameters.time("end")?.unwrap_or(TimeMs::MAX);

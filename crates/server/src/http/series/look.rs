@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::answer::TRUNCATED;
 use super::json::{append_end, append_labels, append_list, append_text};
-use super::parameters::{Parameters, invalid, read_time};
+use super::parameters::{Parameters, read_time, without_selector};
 use super::{Member, json};
 use crate::error::RequestError;
 use crate::extract::{Json, Path, Query};
@@ -63,7 +63,7 @@ pub(super) async fn series(
 ) -> Result<Response, Problem> {
     let scope = scope(&parameters)?;
     if scope.selectors.is_empty() {
-        return Err(invalid("match[]", "no match[] parameter provided").into());
+        return Err(without_selector().into());
     }
     let found = series.series(scope, parameters.limit()?).await?;
     Ok(listed(found, |labels, out| append_labels(&labels, out)))

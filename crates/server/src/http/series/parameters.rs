@@ -50,6 +50,12 @@ pub(super) fn invalid(name: &str, why: impl std::fmt::Display) -> QueryError {
     QueryError::Invalid { message }
 }
 
+/// Nobody said which series are meant. The wording is Prometheus's.
+pub(super) fn without_selector() -> QueryError {
+    let message = "no match[] parameter provided".to_owned();
+    QueryError::Invalid { message }
+}
+
 impl Parameters {
     /// The value of a parameter; empty when it is missing.
     pub(super) fn text(&self, name: &str) -> &str {
@@ -118,7 +124,10 @@ impl Parameters {
         match self.text(name) {
             "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
             "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
-            text => Err(invalid(name, format_args!("{text:?} is neither true nor false"))),
+            text => Err(invalid(
+                name,
+                format_args!("{text:?} is neither true nor false"),
+            )),
         }
     }
 
