@@ -256,13 +256,9 @@ async fn bombs(hostile: &Hostile) {
     assert_eq!((told.0, &*told.1), (413, "bad_data"), "{}", told.2);
     assert!(told.2.contains(limit), "{}", told.2);
     // These have problems of Egret's own form.
-    for (path, code, limit) in [
-        ("/v1/series/influx", "series_request_malformed", limit),
-        (
-            "/v1/series/import?format=jsonl",
-            "series_request_malformed",
-            "line_bytes_max",
-        ),
+    for (path, limit) in [
+        ("/v1/series/influx", limit),
+        ("/v1/series/import?format=jsonl", "line_bytes_max"),
     ] {
         let response = hostile
             .sender
@@ -272,7 +268,6 @@ async fn bombs(hostile: &Hostile) {
         let answer = response.text().await.unwrap();
         assert_eq!(status, 413, "{answer}");
         let answer: Value = serde_json::from_str(&answer).unwrap();
-        assert_eq!(answer["code"], code);
         assert!(
             answer["detail"].as_str().unwrap().contains(limit),
             "{answer}"

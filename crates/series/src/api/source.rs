@@ -210,7 +210,7 @@ impl Selected {
             self.settle(found, into)?;
         }
         for head in &found.heads {
-            head.now().read(self.start, self.end, into);
+            head.read(self.start, self.end, into);
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ const HEAD_WORDS: usize = 2;
 const WORDS_MIN: usize = 8;
 
 /// …up to this.
-const WORDS_MAX: usize = 128;
+const WORDS_MAX: usize = 64;
 
 /// The most that one sample takes, in bits: time 4 + 64, value 2 + 5 + 6 + 64.
 const SAMPLE_BITS_MAX: usize = 68 + 77;
@@ -226,63 +226,78 @@ pub struct Samples<'chunk> {
 }
 
 impl Samples<'_> {
-    fn read_time(&mut self) {
-        let ones = self.bits.ones(4);
-        if ones > 0 {
-            let (_, _, length) = TIME_CLASSES[ones as usize - 1];
-            let zigzag = self.bits.read(length);
-            let difference = unzigzag(zigzag);
-            self.delta_ms = self.delta_ms.wrapping_add(difference);
+    /// Reads a time; of the bits that come next, returns those after it, and how many of them are gone.
+    #[inline(always)]
+    fn read_time(&mut self) -> (u64, u32) {
+        let next = self.bits.peek();
+        let ones = next.leading_ones().min(4);
+        if ones == 0 {
+            self.time_ms = self.time_ms.wrapping_add(self.delta_ms);
+            return (next << 1, 1);
         }
+        let (_, prefix_bits, length) = TIME_CLASSES[ones as usize - 1];
+        self.bits.skip(prefix_bits);
+        let difference = unzigzag(self.bits.read(length));
+        self.delta_ms = self.delta_ms.wrapping_add(difference);
         self.time_ms = self.time_ms.wrapping_add(self.delta_ms);
+        (self.bits.peek(), 0)
     }
 
-    fn read_value(&mut self) {
-        if self.bits.read(1) == 0 {
-            return;
+    /// Reads a value, given the bits that come next, of which so many are gone.
+    #[inline(always)]
+    fn read_value(&mut self, next: u64, gone: u32) {
+        if next >> 63 == 0 {
+            return self.bits.skip(gone + 1);
         }
-        if self.bits.read(1) == 1 {
-            let header = self.bits.read(11);
-            self.window = Window {
-                leading: (header >> 6) as u8,
-                length: match header & 63 {
-                    0 => 64,
-                    length => length as u8,
-                },
-            };
-        }
+        let header_bits = match next >> 62 {
+            0b10 => 2,
+            _ => {
+                let header = next << 2 >> 53;
+                self.window = Window {
+                    leading: (header >> 6) as u8,
+                    length: match header & 63 {
+                        0 => 64,
+                        length => length as u8,
+                    },
+                };
+                13
+            }
+        };
         let Window { leading, length } = self.window;
+        let gone = gone + header_bits;
+        // All of it is there already, most of the time.
+        let difference = if gone + u32::from(length) <= 64 {
+            self.bits.skip(gone + u32::from(length));
+            next << header_bits >> (64 - length)
+        } else {
+            self.bits.skip(gone);
+            self.bits.read(u32::from(length))
+        };
         let trailing = 64_u8.wrapping_sub(leading).wrapping_sub(length);
-        self.value ^= self.bits.read(u32::from(length)) << (trailing & 63);
+        self.value ^= difference << (trailing & 63);
     }
 }
 
 impl Iterator for Samples<'_> {
     type Item = (TimeMs, f64);
 
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         if self.left == 0 {
             return None;
         }
         self.left -= 1;
-        match self.value_is_first() {
-            true => self.value = self.bits.read(64),
-            false => {
-                self.read_time();
-                self.read_value();
-            }
+        if self.bits.position() == 0 {
+            self.value = self.bits.read(64);
+        } else {
+            let (next, gone) = self.read_time();
+            self.read_value(next, gone);
         }
         Some((self.time_ms, f64::from_bits(self.value)))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
         (self.left as usize, Some(self.left as usize))
-    }
-}
-
-impl Samples<'_> {
-    fn value_is_first(&self) -> bool {
-        self.bits.position() == 0
     }
 }
 

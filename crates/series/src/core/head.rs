@@ -13,7 +13,7 @@ pub use parts::{HeadFigures, Parts};
 
 use super::chunk::Appender;
 use super::record::SampleBatch;
-use crate::model::{Histogram, Labels, TimeMs};
+use crate::model::{Histogram, Labels, SeriesSamples, TimeMs};
 
 /// A series with its samples, for readers.
 #[derive(Debug)]
@@ -41,12 +41,19 @@ impl HeadSeries {
 
     /// Whether there are samples from `start` to `end`, both included.
     pub fn has_samples(&self, start: TimeMs, end: TimeMs) -> bool {
-        self.parts().has_samples(start, end)
+        let parts = self.parts().within(start, end);
+        parts.has_samples(start, end)
     }
 
     /// What it takes from first to last time.
     pub fn figures(&self, span: (TimeMs, TimeMs)) -> HeadFigures {
-        self.parts().figures(span)
+        self.now().figures(span)
+    }
+
+    /// Adds the samples there are now, as [`Parts::read`] does. Whoever adds samples is not held up while they are read.
+    pub fn read(&self, start: TimeMs, end: TimeMs, into: &mut SeriesSamples) {
+        let parts = self.parts().within(start, end);
+        parts.read(start, end, into);
     }
 
     /// The samples there are now.

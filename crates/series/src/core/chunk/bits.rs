@@ -59,6 +59,7 @@ impl<'words> BitReader<'words> {
         self.position
     }
 
+    #[inline(always)]
     fn word(&self, at: usize) -> u64 {
         self.words
             .get(at)
@@ -66,7 +67,8 @@ impl<'words> BitReader<'words> {
     }
 
     /// The next 64 bits, without going on.
-    fn peek(&self) -> u64 {
+    #[inline(always)]
+    pub fn peek(&self) -> u64 {
         let (at, used) = (self.position / 64, self.position % 64);
         match used {
             0 => self.word(at),
@@ -74,17 +76,17 @@ impl<'words> BitReader<'words> {
         }
     }
 
+    /// Goes on after `count` bits.
+    #[inline(always)]
+    pub fn skip(&mut self, count: u32) {
+        self.position += count as usize;
+    }
+
     /// The next `count` bits, of which there is at least one.
+    #[inline(always)]
     pub fn read(&mut self, count: u32) -> u64 {
         let bits = self.peek() >> (64 - count);
         self.position += count as usize;
         bits
-    }
-
-    /// How many ones come next, at most `most`; goes on after them, and after the zero that ends them.
-    pub fn ones(&mut self, most: u32) -> u32 {
-        let ones = self.peek().leading_ones().min(most);
-        self.position += (ones + u32::from(ones < most)) as usize;
-        ones
     }
 }

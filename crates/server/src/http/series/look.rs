@@ -180,6 +180,7 @@ pub(super) struct MetricCost {
 #[derive(Serialize, ToSchema)]
 pub(super) struct Churn {
     /// When the period begins.
+    #[schema(value_type = String, format = DateTime, example = "2026-11-22T03:00:00.000000Z")]
     from: Timestamp,
     /// Series that came in it.
     #[schema(example = 12)]

@@ -176,7 +176,7 @@ pub(super) async fn tsdb(
         "" => LISTED,
         text => match text.parse() {
             Ok(limit @ 1..=LISTED_MAX) => limit,
-            Ok(LISTED_MAX..) => {
+            Ok(1..) => {
                 return Err(invalid("limit", format_args!("it is more than {LISTED_MAX}")).into());
             }
             _ => return Err(invalid("limit", "limit must be a positive number").into()),
