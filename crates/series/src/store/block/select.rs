@@ -21,6 +21,9 @@ use crate::model::{METRIC_NAME, MatchOp};
 /// Looking at the labels of a series takes about as long as at so many values of a label.
 const VALUES_PER_SERIES: u64 = 8;
 
+/// Looking for a value takes about as long as looking at so many, which are a page.
+const VALUES_PER_PLACE: u64 = 64;
+
 impl Block {
     /// The series that all of the matchers take, ascending; with no matchers, every series. A label that is missing
     /// is empty.
@@ -253,15 +256,20 @@ impl Sealed {
     /// The series whose value of a label is what the matcher names, or matches what it names, whether it wants that or
     /// its contrary; never those without the label.
     fn named(&self, matcher: &LabelMatcher, name: &Name) -> Result<Arc<RoaringBitmap>, BlockError> {
-        let places = match matcher.matcher().op {
-            MatchOp::Matches | MatchOp::NotMatches => places(&matcher.matcher().value),
-            MatchOp::Equal | MatchOp::NotEqual => {
-                let bytes = matcher.matcher().value.as_bytes().to_vec();
-                Places::Some(vec![Place {
-                    bytes,
-                    is_whole: true,
-                }])
+        let whole = |value: &str| Place {
+            bytes: value.as_bytes().to_vec(),
+            is_whole: true,
+        };
+        let places = match (matcher.matcher().op, matcher.literals()) {
+            (MatchOp::Equal | MatchOp::NotEqual, _) => {
+                Places::Some(vec![whole(&matcher.matcher().value)])
             }
+            // Looking at each value takes less than looking for so many.
+            (_, Some(values)) if values.len() as u64 > name.values / VALUES_PER_PLACE => {
+                Places::Anywhere
+            }
+            (_, Some(values)) => Places::Some(values.iter().map(|value| whole(value)).collect()),
+            (_, None) => places(&matcher.matcher().value),
         };
         let sign = match matcher.matcher().op {
             MatchOp::Matches | MatchOp::NotMatches => '~',
