@@ -87,6 +87,12 @@ async fn they_are_counted(sender: &Sender, now: i64) {
     let body = request(&[now - 3_000, now - 2_000, now - 1_000], two);
     assert_eq!(sent(sender, body.clone()).await, (204, [3, 2, 0]));
     assert_eq!(sent(sender, body).await, (204, [3, 2, 0]), "sent again");
+    // A staleness marker, which is not a number, is itself when it is sent again.
+    let stale = f64::from_bits(egret_series::model::STALE_NAN_BITS);
+    for _ in 0..2 {
+        let body = request(&[], vec![histogram(now - 500, stale)]);
+        assert_eq!(sent(sender, body).await, (204, [0, 1, 0]));
+    }
     // One of each is of the future, and one histogram is not what is there.
     let future = now + 86_400_000;
     let some = vec![
@@ -179,12 +185,13 @@ fn they_are_exported(place: &Place, now: i64) {
     assert!(place.run(&arguments).status.success());
     let line = std::fs::read_to_string(place.directory.join("native.jsonl")).unwrap();
     let read: serde_json::Value = serde_json::from_str(&line).unwrap();
-    assert_eq!(read["histograms"][2]["timestamp"], now);
-    assert_eq!(read["histograms"][2]["positive_counts"], json!([1, 2]));
+    assert_eq!(read["histograms"][2]["sum"], json!(null));
+    assert_eq!(read["histograms"][3]["timestamp"], now);
+    assert_eq!(read["histograms"][3]["positive_counts"], json!([1, 2]));
     // What comes back is what went.
     let renamed = line.replace("\"native\"", "\"again\"");
     std::fs::write(place.directory.join("again.jsonl"), renamed).unwrap();
-    assert_eq!(series(place, &["import", "again.jsonl"])["samples"], 3);
+    assert_eq!(series(place, &["import", "again.jsonl"])["samples"], 4);
     let query = "count(native == ignoring (__name__) again)";
     let at = (now as f64 / 1_000.0).to_string();
     let same = series(place, &["query", query, "--at", &at]);

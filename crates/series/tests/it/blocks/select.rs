@@ -112,6 +112,27 @@ fn the_same_series_are_selected_as_by_looking_at_each() {
     }
 }
 
+#[test]
+fn lists_of_values_are_looked_up_whatever_their_length() {
+    let (all, block) = written(3000);
+    for count in [1, 3, 40, 5_000] {
+        let mut values: Vec<String> = (0..count).map(|at| format!("nobody-{at}")).collect();
+        for at in [7, 1_500, 2_999] {
+            values.push(all[at].get("pod").to_owned());
+        }
+        let values = values.join("|");
+        for op in [MatchOp::Matches, MatchOp::NotMatches] {
+            let matchers = [matcher("pod", op, &values)];
+            let expected = by_looking(&all, &matchers);
+            assert_eq!(
+                block.select(&matchers).expect("it is whole"),
+                expected,
+                "{count}"
+            );
+        }
+    }
+}
+
 /// The values of a label that a block tells.
 fn values_of(block: &Block, name: &str, matchers: &[LabelMatcher]) -> Vec<Box<str>> {
     let mut values = Vec::new();
