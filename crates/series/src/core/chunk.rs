@@ -15,8 +15,8 @@ use egret_base::codec::{unzigzag, zigzag};
 
 use crate::model::TimeMs;
 
-/// Words before the bits: what is published, and the first time.
-const HEAD_WORDS: usize = 2;
+/// Words before the bits: what is published.
+const HEAD_WORDS: usize = 1;
 
 /// Words of a series' first chunk; every one after it has twice as many as the one before…
 const WORDS_MIN: usize = 8;
@@ -29,7 +29,11 @@ const SAMPLE_BITS_MAX: usize = 68 + 77;
 
 /// Samples that can be read while others are added. A clone is the same chunk.
 #[derive(Clone, Debug)]
-pub struct Chunk(Arc<[AtomicU64]>);
+pub struct Chunk {
+    words: Arc<[AtomicU64]>,
+    /// Here, so that a chunk that is not wanted is not touched.
+    first_ms: TimeMs,
+}
 
 /// The chunk has no room for another sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,19 +41,20 @@ pub struct IsFull;
 
 impl Chunk {
     fn new(words: usize, first_ms: TimeMs) -> Self {
-        let chunk: Arc<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
-        chunk[1].store(first_ms as u64, Ordering::Relaxed);
-        Self(chunk)
+        Self {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            first_ms,
+        }
     }
 
     fn publish(&self, samples: u32, bits: usize) {
         let published = u64::from(samples) << 32 | bits as u64;
-        self.0[0].store(published, Ordering::Release);
+        self.words[0].store(published, Ordering::Release);
     }
 
     /// How many samples and bits there are.
     fn published(&self) -> (u32, usize) {
-        let published = self.0[0].load(Ordering::Acquire);
+        let published = self.words[0].load(Ordering::Acquire);
         ((published >> 32) as u32, published as u32 as usize)
     }
 
@@ -65,21 +70,21 @@ impl Chunk {
 
     /// The time of its first sample.
     pub fn first_ms(&self) -> TimeMs {
-        self.0[1].load(Ordering::Relaxed) as TimeMs
+        self.first_ms
     }
 
     /// Memory it takes, in bytes, without what an allocator adds.
     pub fn size_bytes(&self) -> usize {
-        size_of_val(&*self.0) + 2 * size_of::<usize>()
+        size_of_val(&*self.words) + 2 * size_of::<usize>()
     }
 
     /// Its samples as they are now, in the order in which they were added.
     pub fn samples(&self) -> Samples<'_> {
         let (samples, _) = self.published();
         Samples {
-            bits: BitReader::new(&self.0[HEAD_WORDS..]),
+            bits: BitReader::new(&self.words[HEAD_WORDS..]),
             left: samples,
-            time_ms: self.first_ms(),
+            time_ms: self.first_ms,
             delta_ms: 0,
             value: 0,
             window: Window::default(),
@@ -116,7 +121,7 @@ impl Appender {
     fn with_words(words: usize, time_ms: TimeMs, value: f64) -> Self {
         let chunk = Chunk::new(words, time_ms);
         let mut bits = BitWriter::default();
-        bits.write(&chunk.0[HEAD_WORDS..], value.to_bits(), 64);
+        bits.write(&chunk.words[HEAD_WORDS..], value.to_bits(), 64);
         chunk.publish(1, bits.len());
         Self {
             chunk,
@@ -149,7 +154,7 @@ impl Appender {
     /// # Errors
     /// [`IsFull`]: nothing has changed; [`Appender::begin_next`] makes room.
     pub fn push(&mut self, time_ms: TimeMs, value: f64) -> Result<(), IsFull> {
-        let words = &self.chunk.0[HEAD_WORDS..];
+        let words = &self.chunk.words[HEAD_WORDS..];
         if self.bits.len() + SAMPLE_BITS_MAX > words.len() * 64 {
             return Err(IsFull);
         }
@@ -165,7 +170,7 @@ impl Appender {
 
     /// Goes on in a new chunk, which begins with this sample, and returns the one that is full.
     pub fn begin_next(&mut self, time_ms: TimeMs, value: f64) -> Chunk {
-        let words = (self.chunk.0.len() * 2).min(WORDS_MAX);
+        let words = (self.chunk.words.len() * 2).min(WORDS_MAX);
         let next = Self::with_words(words, time_ms, value);
         std::mem::replace(self, next).chunk
     }
