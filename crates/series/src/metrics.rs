@@ -150,58 +150,62 @@ impl Metrics {
             Unit::Seconds,
             family,
         );
-        let mut count = |name, help, counter: &Counter| {
-            registry.register(name, help, counter.clone());
-        };
-        count("samples", "Samples acknowledged", &metrics.samples);
-        count(
-            "late_samples",
-            "Samples older than the newest of their series",
-            &metrics.late,
-        );
-        count("rejected_samples", "Samples refused", &metrics.rejected);
-        count(
-            "deduplicated_samples",
-            "Samples dropped because another replica of their cluster is listened to",
-            &metrics.duplicates,
-        );
-        count("elections", "Replicas elected", &metrics.elections);
-        count(
-            "block_failures",
-            "Reads of blocks that met damage",
-            &metrics.damage,
-        );
-        count("added_series", "Series added", &metrics.added);
-        count("queries", "Queries answered", &metrics.queries);
-        let mut amount = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
-        amount("active", "Series that are known", &metrics.series);
-        amount(
-            "quarantined_blocks",
-            "Files of blocks that were set aside because they are damaged",
-            &metrics.quarantined,
-        );
-        amount(
-            "head_bytes",
-            "Memory of samples that are not in blocks",
-            &metrics.head_bytes,
-        );
-        amount(
-            "log_bytes",
-            "What samples that are not in blocks take in the logs",
-            &metrics.log_bytes,
-        );
-        amount("blocks", "Blocks", &metrics.blocks);
-        amount(
-            "block_bytes",
-            "What blocks take on disk",
-            &metrics.block_bytes,
-        );
+        metrics.register_counters(registry);
+        metrics.register_gauges(registry);
         registry.register(
             "append_requests",
             "Requests in one append to a log",
             metrics.requests.clone(),
         );
         metrics
+    }
+
+    fn register_counters(&self, registry: &mut Registry) {
+        let mut count = |name, help, counter: &Counter| {
+            registry.register(name, help, counter.clone());
+        };
+        count("samples", "Samples acknowledged", &self.samples);
+        count(
+            "late_samples",
+            "Samples older than the newest of their series",
+            &self.late,
+        );
+        count("rejected_samples", "Samples refused", &self.rejected);
+        count(
+            "deduplicated_samples",
+            "Samples dropped because another replica of their cluster is listened to",
+            &self.duplicates,
+        );
+        count("elections", "Replicas elected", &self.elections);
+        count(
+            "block_failures",
+            "Reads of blocks that met damage",
+            &self.damage,
+        );
+        count("added_series", "Series added", &self.added);
+        count("queries", "Queries answered", &self.queries);
+    }
+
+    fn register_gauges(&self, registry: &mut Registry) {
+        let mut amount = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
+        amount("active", "Series that are known", &self.series);
+        amount(
+            "head_bytes",
+            "Memory of samples that are not in blocks",
+            &self.head_bytes,
+        );
+        amount(
+            "log_bytes",
+            "What samples that are not in blocks take in the logs",
+            &self.log_bytes,
+        );
+        amount("blocks", "Blocks", &self.blocks);
+        amount("block_bytes", "What blocks take on disk", &self.block_bytes);
+        amount(
+            "quarantined_blocks",
+            "Files of blocks that were set aside because they are damaged",
+            &self.quarantined,
+        );
     }
 
     /// A component took so long.

@@ -1,7 +1,8 @@
 //! What takes how much: which metrics, labels and values there are most series of, how many series came when, and what
 //! metrics cost.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Inner, Series};
@@ -11,7 +12,7 @@ use crate::core::head::HeadFigures;
 use crate::core::promql::QueryError;
 use crate::error::SeriesError;
 use crate::model::{Labels, METRIC_NAME, TimeMs};
-use crate::store::block::{Block, SeriesName};
+use crate::store::block::{Block, BlockError};
 
 /// Something and how many series have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,10 +169,10 @@ impl Inner {
                     (one, other) => one.or(other),
                 };
             }
-            let mut names: Vec<String> = Vec::new();
+            let mut names: BTreeSet<String> = BTreeSet::new();
             view.names(|name| {
-                if !names.iter().any(|known| known == name) {
-                    names.push(name.to_owned());
+                if !names.contains(name) {
+                    names.insert(name.to_owned());
                 }
             });
             for name in names {
@@ -207,7 +208,7 @@ fn largest_of(values: &Values, limit: usize) -> Largest {
     };
     let by_name = |count: fn(&BTreeMap<String, u64>) -> u64| {
         let all = values.iter();
-        first(
+        most(
             all.map(|(name, values)| counted(name, count(values)))
                 .collect(),
             limit,
@@ -225,18 +226,18 @@ fn largest_of(values: &Values, limit: usize) -> Largest {
     Largest {
         pairs: values.values().map(|values| values.len() as u64).sum(),
         names: values.len() as u64,
-        series_by_metric: first(metrics.collect(), limit),
+        series_by_metric: most(metrics.collect(), limit),
         values_by_name: by_name(|values| values.len() as u64),
         bytes_by_name: by_name(|values| {
             let bytes = |(value, count): (&String, &u64)| value.len() as u64 * count;
             values.iter().map(bytes).sum()
         }),
-        series_by_pair: first(pairs.collect(), limit),
+        series_by_pair: most(pairs.collect(), limit),
     }
 }
 
 /// The largest, those of like size by name.
-fn first(mut all: Vec<Counted>, limit: usize) -> Vec<Counted> {
+fn most(mut all: Vec<Counted>, limit: usize) -> Vec<Counted> {
     all.sort_by(|one, other| {
         let by_count = other.count.cmp(&one.count);
         by_count.then_with(|| one.name.cmp(&other.name))
@@ -287,11 +288,7 @@ impl Explorer {
         }
     }
 
-    fn look_into(
-        &mut self,
-        block: &Block,
-        series: std::ops::Range<u32>,
-    ) -> Result<(), crate::store::block::BlockError> {
+    fn look_into(&mut self, block: &Block, series: Range<u32>) -> Result<(), BlockError> {
         block.names(series, |_, name| {
             let figures = name.figures(self.span);
             let share = Share {
@@ -300,10 +297,8 @@ impl Explorer {
                 disk_bytes: figures.bytes,
                 memory_bytes: 0,
             };
-            let labels = |name: &SeriesName<'_>| name.labels();
-            self.add(name.hash(), name.label(METRIC_NAME), &share, || {
-                labels(&name)
-            });
+            let metric = name.label(METRIC_NAME);
+            self.add(name.hash(), metric, &share, || name.labels());
         })
     }
 

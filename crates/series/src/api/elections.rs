@@ -10,7 +10,7 @@ use crate::config::SeriesConfig;
 use crate::core::replicas::{Replicas, Verdict};
 use crate::error::SeriesError;
 use crate::store::replicas::{self, ByCluster};
-use crate::wire::{WireError, labels};
+use crate::wire::labels;
 
 /// Who is elected, and how it is told.
 pub(crate) struct Elections {
@@ -75,7 +75,7 @@ impl Elections {
     /// [`SeriesError::TooManyClusters`], and [`SeriesError::Wire`] when they are not label fields.
     pub fn judge(&self, first: &[u8], now: Duration) -> Result<Judged, SeriesError> {
         let names = [self.cluster_label.as_str(), &self.replica_label];
-        let [cluster, replica] = labels::values_of(names, first).map_err(WireError::from)?;
+        let [cluster, replica] = labels::values_of(names, first)?;
         if cluster.is_empty() || replica.is_empty() {
             return Ok(Judged::Plain);
         }

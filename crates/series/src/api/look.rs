@@ -47,10 +47,10 @@ impl<T: Ord> First<T> {
     }
 
     /// Notes one. It breaks off when none that comes after it in order is wanted.
-    fn offer<Q: ?Sized>(&mut self, one: &Q) -> ControlFlow<()>
+    fn offer<Q>(&mut self, one: &Q) -> ControlFlow<()>
     where
         T: Borrow<Q>,
-        Q: Ord + ToOwned<Owned = T>,
+        Q: Ord + ToOwned<Owned = T> + ?Sized,
     {
         let is_full = self.found.len() >= self.limit;
         let is_beyond = is_full && self.found.last().is_none_or(|last| last.borrow() < one);

@@ -9,6 +9,9 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
+/// Series are counted up to here.
+const COUNTED_MAX: usize = 10_000;
+
 pub(super) async fn delete(delete: &cli::Delete, api: &Api, output: Output) -> Result<(), Failure> {
     let selectors = delete.selectors.iter();
     let mut form: Vec<(&str, &str)> = selectors
@@ -16,12 +19,14 @@ pub(super) async fn delete(delete: &cli::Delete, api: &Api, output: Output) -> R
         .collect();
     form.extend(delete.start.iter().map(|start| ("start", start.as_str())));
     form.extend(delete.end.iter().map(|end| ("end", end.as_str())));
-    let answer = api.ask_prometheus(&["series"], &form).await?;
+    let limit = (COUNTED_MAX + 1).to_string();
+    let listed = [&form[..], &[("limit", limit.as_str())]].concat();
+    let answer = api.ask_prometheus(&["series"], &listed).await?;
     let found: Success<Vec<Json>> = output::decode(&answer)?;
     let count = found.data.len();
     let what = match count {
-        1 => "samples of 1 series".to_owned(),
-        _ => format!("samples of {count} series"),
+        0..=COUNTED_MAX => format!("samples of {count} series"),
+        _ => format!("samples of more than {COUNTED_MAX} series"),
     };
     if !delete.yes {
         let answer = json!({"series": 0, "would_delete": count});

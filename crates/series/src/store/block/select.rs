@@ -83,13 +83,18 @@ impl Block {
         if let Some(selected) = &selected
             && selected.len() * VALUES_PER_SERIES < name.values
         {
-            let mut values = BTreeSet::new();
-            for series in selected.iter() {
-                let (page, place) = self.sealed.page(series)?;
-                values.insert(Box::from(page.label(place, &name.name)));
+            let mut values: BTreeSet<Box<str>> = BTreeSet::new();
+            self.names(selected.iter(), |_, series| {
+                let value = series.label(&name.name);
+                if !value.is_empty() && !values.contains(value) {
+                    values.insert(value.into());
+                }
+            })?;
+            for value in &values {
+                if tell(value).is_break() {
+                    break;
+                }
             }
-            values.remove("");
-            let _ = values.iter().try_for_each(|value: &Box<str>| tell(value));
             return Ok(());
         }
         self.sealed
