@@ -276,3 +276,68 @@ async fn other_protocols(sender: &Sender) {
         "{answer}"
     );
 }
+
+/// A request of one of two servers that scrape the same.
+fn body_of_replica(replica: &str, time_ms: i64) -> Vec<u8> {
+    let mut request = RequestV2::default();
+    for host in ["a", "b"] {
+        let series = SeriesToWrite {
+            labels: vec![
+                ("__name__", "paired"),
+                ("__replica__", replica),
+                ("cluster", "west"),
+                ("host", host),
+            ],
+            samples: vec![Sample {
+                time_ms,
+                value: 1.0,
+            }],
+            ..SeriesToWrite::default()
+        };
+        request.push(&series, None);
+    }
+    snappy::encode(&request.into_body())
+}
+
+#[test]
+fn the_second_of_a_pair_is_told_that_it_was_heard() {
+    let mut place = Place::new("pair");
+    for (name, value) in [
+        ("EGRET_SERIES_HA_CLUSTER_LABEL", "cluster"),
+        ("EGRET_SERIES_HA_REPLICA_LABEL", "__replica__"),
+    ] {
+        place.variables.push((name, value.to_owned()));
+    }
+    let (server, token) = start(&place);
+    let sender = Sender::new(&place, token);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let now = now_ms();
+    let sent = |replica, at| {
+        let sent = sender.post(WRITE, V2, "snappy", body_of_replica(replica, at));
+        runtime.block_on(sent)
+    };
+    assert_eq!(sent("one", now), (204, "2".to_owned(), String::new()));
+    assert_eq!(sent("two", now + 1), (202, "2".to_owned(), String::new()));
+    let streamed = runtime.block_on(async {
+        let address = format!("http://127.0.0.1:{}", place.ports[0]);
+        let channel = Channel::from_shared(address).unwrap().connect().await;
+        let mut client = SeriesClient::new(channel.unwrap());
+        let request = WriteRequest {
+            number: 1,
+            samples: Some(Samples::RemoteWriteV2(
+                body_of_replica("two", now + 2).into(),
+            )),
+        };
+        let requests = futures_util::stream::iter([request]);
+        let responses = client.write(with_token(requests, &sender.token)).await;
+        let mut responses = responses.unwrap().into_inner();
+        responses.message().await.unwrap().unwrap()
+    });
+    assert_eq!((streamed.written, streamed.deduplicated), (0, 2));
+    assert!(streamed.error.is_none());
+    let names = series(&place, &["labels", "--match", "paired"]);
+    assert_eq!(names["data"], json!(["__name__", "cluster", "host"]));
+    let counted = series(&place, &["query", "sum(count_over_time(paired[1h]))"]);
+    assert_eq!(counted["data"]["result"][0]["value"][1], "2", "{counted}");
+    server.stop(Signal::TERM);
+}
