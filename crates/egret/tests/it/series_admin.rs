@@ -105,44 +105,41 @@ fn what_is_deleted_stays_deleted_and_a_snapshot_has_the_rest() {
     server.stop(Signal::TERM);
 }
 
+/// Status and answer of a request.
+async fn call(sender: &Sender, method: Method, path: String, token: &str) -> (u16, Value) {
+    let request = sender
+        .client
+        .request(method, format!("{}{path}", sender.base));
+    let response = request.bearer_auth(token).send().await.unwrap();
+    let status = response.status().as_u16();
+    let body = response.bytes().await.unwrap();
+    let body = match body.is_empty() {
+        true => Value::Null,
+        false => serde_json::from_slice(&body).unwrap(),
+    };
+    (status, body)
+}
+
+fn is_bad_data((status, told): (u16, Value)) {
+    assert_eq!(
+        (status, &told["errorType"]),
+        (400, &json!("bad_data")),
+        "{told}"
+    );
+}
+
 /// Prometheus's own forms. Returns the name of a snapshot.
 async fn over_http(sender: &Sender, place: &Place) -> String {
-    let call = async |method: Method, path: String, token: &str| -> (u16, Value) {
-        let request = sender
-            .client
-            .request(method, format!("{}{path}", sender.base));
-        let response = request.bearer_auth(token).send().await.unwrap();
-        let status = response.status().as_u16();
-        let body = response.bytes().await.unwrap();
-        let body = match body.is_empty() {
-            true => Value::Null,
-            false => serde_json::from_slice(&body).unwrap(),
-        };
-        (status, body)
-    };
-    let admin = async |method, path: String| call(method, path, &sender.token).await;
-    let error =
-        |kind: &str, text: &str| json!({"status": "error", "errorType": kind, "error": text});
-    let without = error("bad_data", "no match[] parameter provided");
+    let admin = async |method, path: String| call(sender, method, path, &sender.token).await;
+    let without = json!({"status": "error", "errorType": "bad_data", "error": "no match[] parameter provided"});
     assert_eq!(admin(Method::POST, DELETE.into()).await, (400, without));
-    let (status, told) = admin(Method::PUT, format!("{DELETE}?match[]=up{{")).await;
-    assert_eq!(
-        (status, &told["errorType"]),
-        (400, &json!("bad_data")),
-        "{told}"
-    );
-    let backwards = format!("{DELETE}?match[]=up&start=5&end=4");
-    let (status, told) = admin(Method::POST, backwards).await;
-    assert_eq!(
-        (status, &told["errorType"]),
-        (400, &json!("bad_data")),
-        "{told}"
-    );
+    is_bad_data(admin(Method::PUT, format!("{DELETE}?match[]=up{{")).await);
+    is_bad_data(admin(Method::POST, format!("{DELETE}?match[]=up&start=5&end=4")).await);
     let nothing = format!("{DELETE}?match[]=nothing&match[]=nobody&start=5");
     assert_eq!(admin(Method::PUT, nothing).await, (204, Value::Null));
     assert_eq!(admin(Method::POST, CLEAN.into()).await, (204, Value::Null));
-    let unclear = format!("{SNAPSHOT}?skip_head=perhaps");
-    assert_eq!(admin(Method::POST, unclear).await.0, 400);
+    assert_eq!(admin(Method::GET, CLEAN.into()).await.0, 405);
+    is_bad_data(admin(Method::POST, format!("{SNAPSHOT}?skip_head=perhaps")).await);
     let (status, made) = admin(Method::POST, format!("{SNAPSHOT}?skip_head=true")).await;
     assert_eq!(
         (status, &made["status"]),
@@ -150,23 +147,47 @@ async fn over_http(sender: &Sender, place: &Place) -> String {
         "{made}"
     );
     let writer = place.json(&["token", "create", "writer", "--scope", "series:write"]);
-    let writer = writer["secret"]
-        .as_str()
-        .or(writer["token"].as_str())
-        .unwrap();
-    let (status, told) = call(Method::POST, CLEAN.into(), writer).await;
+    let writer = writer["secret"].as_str().or(writer["token"].as_str());
+    let (status, told) = call(sender, Method::POST, CLEAN.into(), writer.unwrap()).await;
     assert_eq!(
         (status, &told["errorType"]),
         (403, &json!("forbidden")),
         "{told}"
     );
-    assert_eq!(admin(Method::GET, CLEAN.into()).await.0, 405);
+    statistics(sender).await;
     let name = made["data"]["name"].as_str().unwrap();
-    let blocks = place
-        .data_dir()
-        .join("series/snapshots")
-        .join(name)
-        .join("blocks");
-    assert!(blocks.is_dir(), "{}", blocks.display());
+    let snapshot = place.data_dir().join("series/snapshots").join(name);
+    assert!(snapshot.join("blocks").is_dir(), "{}", snapshot.display());
     name.to_owned()
+}
+
+async fn statistics(sender: &Sender) {
+    let asked = async |limit: &str| {
+        let path = format!("/prometheus/api/v1/status/tsdb?limit={limit}");
+        call(sender, Method::GET, path, &sender.token).await
+    };
+    let (status, told) = asked("1").await;
+    assert_eq!(status, 200, "{told}");
+    let head = &told["data"]["headStats"];
+    for number in [
+        "numSeries",
+        "numLabelPairs",
+        "chunkCount",
+        "minTime",
+        "maxTime",
+    ] {
+        assert!(head[number].is_i64(), "{number}: {told}");
+    }
+    for list in [
+        "seriesCountByMetricName",
+        "labelValueCountByLabelName",
+        "memoryInBytesByLabelName",
+        "seriesCountByLabelValuePair",
+    ] {
+        let listed = told["data"][list].as_array().unwrap();
+        assert!(listed.len() <= 1, "{list}: {told}");
+    }
+    for limit in ["0", "-1", "x", "10001"] {
+        is_bad_data(asked(limit).await);
+    }
 }
