@@ -290,7 +290,7 @@ impl Slot {
         let Some(appender) = &mut self.appender else {
             let appender = Appender::new(time_ms, value);
             *grown += appender.chunk().size_bytes();
-            self.series.parts().chunks.push(appender.chunk().clone());
+            self.series.parts().push(appender.chunk().clone());
             self.appender = Some(appender);
             return Taken::InOrder;
         };
@@ -298,7 +298,7 @@ impl Slot {
             if appender.push(time_ms, value).is_err() {
                 appender.begin_next(time_ms, value);
                 *grown += appender.chunk().size_bytes();
-                self.series.parts().chunks.push(appender.chunk().clone());
+                self.series.parts().push(appender.chunk().clone());
             }
             return Taken::InOrder;
         }

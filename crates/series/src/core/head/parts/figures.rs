@@ -1,6 +1,6 @@
 //! What a series of a head takes: no samples are copied for it.
 
-use super::Parts;
+use super::{Parts, between};
 use crate::core::chunk::Chunk;
 use crate::model::TimeMs;
 
@@ -28,9 +28,10 @@ impl Parts {
     /// Whether there are samples from `start` to `end`, both included.
     pub fn has_samples(&self, start: TimeMs, end: TimeMs) -> bool {
         let is_within = |time_ms: TimeMs| (start..=end).contains(&time_ms);
-        let chunks = self.chunks.iter().chain(&self.late_chunks);
-        let late = self.late.iter().map(|(time_ms, _)| *time_ms);
-        let histograms = self.histograms.iter().map(|(time_ms, _)| *time_ms);
+        let rare = self.rare();
+        let chunks = self.chunks.iter().chain(&rare.late_chunks);
+        let late = rare.late.iter().map(|(time_ms, _)| *time_ms);
+        let histograms = rare.histograms.iter().map(|(time_ms, _)| *time_ms);
         let mut known = chunks.map(Chunk::first_ms).chain(late).chain(histograms);
         if known.any(is_within) {
             return true;
@@ -40,7 +41,7 @@ impl Parts {
             .chunks
             .partition_point(|chunk| chunk.first_ms() < start);
         let last_before = before.checked_sub(1).map(|at| &self.chunks[at]);
-        let late = self
+        let late = rare
             .late_chunks
             .iter()
             .filter(|chunk| chunk.first_ms() < start);
@@ -50,9 +51,10 @@ impl Parts {
 
     /// What it takes from first to last time.
     pub fn figures(&self, (start, end): (TimeMs, TimeMs)) -> HeadFigures {
+        let rare = self.rare();
         let mut figures = HeadFigures {
             span: self.span(),
-            chunks: (self.chunks.len() + self.late_chunks.len()) as u64,
+            chunks: (self.chunks.len() + rare.late_chunks.len()) as u64,
             ..HeadFigures::default()
         };
         for (at, chunk) in self.chunks.iter().enumerate() {
@@ -63,18 +65,16 @@ impl Parts {
                 figures.add(chunk.len() - flushed, chunk.size_bytes());
             }
         }
-        for chunk in &self.late_chunks {
+        for chunk in &rare.late_chunks {
             if chunk.first_ms() <= end {
                 figures.add(chunk.len(), chunk.size_bytes());
             }
         }
-        let is_within = |time_ms: &TimeMs| (start..=end).contains(time_ms);
-        let late = self.late.iter().filter(|(time_ms, _)| is_within(time_ms));
-        late.for_each(|sample| figures.add(1, size_of_val(sample)));
-        for (time_ms, histogram) in &self.histograms {
-            if is_within(time_ms) {
-                figures.add(1, histogram.encoded_bytes_max());
-            }
+        for sample in between(&rare.late, start, end) {
+            figures.add(1, size_of_val(sample));
+        }
+        for (_, histogram) in between(&rare.histograms, start, end) {
+            figures.add(1, histogram.encoded_bytes_max());
         }
         if figures
             .span
