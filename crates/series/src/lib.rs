@@ -11,10 +11,12 @@ pub mod wire;
 pub mod worker;
 
 pub use api::cardinality::{Cardinality, Cost, Counted, HeadStatistics, Largest};
+pub use api::describe::MetricMetadata;
 pub use api::export::SampleVisitor;
 pub use api::gather::Rejected;
 pub use api::import::{Import, ImportFormat};
 pub use api::look::Scope;
+pub use api::monitor::{AlertmanagerStatus, Monitor, MonitorOptions, OwnMetrics, Reloaded};
 pub use api::query::{QueryOptions, When};
 pub use api::summary::Summary;
 pub use api::write::{Duplicates, Value, Written};

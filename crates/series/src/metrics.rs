@@ -1,6 +1,8 @@
 //! Metrics of the series engine: `egret_series_<noun>_<unit>`. The time spent in each component is a histogram of its
 //! own, so that a slow one is seen from outside.
 
+mod monitor;
+
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,6 +11,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+
+pub use monitor::{NoticeMetrics, RuleMetrics, ScrapeMetrics};
 
 /// A part of the work of which the time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,6 +83,8 @@ pub(crate) struct Metrics {
     pub queries: Counter,
     /// Requests in one append.
     pub requests: Histogram,
+    /// What is kept of what metrics are.
+    pub metadata_bytes: Gauge,
 }
 
 impl Component {
@@ -142,6 +148,7 @@ impl Metrics {
             added: Counter::default(),
             queries: Counter::default(),
             requests: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
+            metadata_bytes: Gauge::default(),
         };
         let registry = registry.sub_registry_with_prefix("egret_series");
         registry.register_with_unit(
@@ -156,6 +163,12 @@ impl Metrics {
             "append_requests",
             "Requests in one append to a log",
             metrics.requests.clone(),
+        );
+        registry.register_with_unit(
+            "metadata",
+            "Memory for what is said of metrics: kind, unit, help",
+            Unit::Bytes,
+            metrics.metadata_bytes.clone(),
         );
         metrics
     }

@@ -1,10 +1,13 @@
 //! `egret series …`
 
+mod monitor;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use egret_base::settings::Span;
 
+pub use self::monitor::Monitor;
 use super::value;
 
 /// `egret series …`
@@ -55,6 +58,9 @@ pub enum Series {
         #[arg(long, default_value = "1d", value_name = "DURATION", value_parser = value::<Span>)]
         last: Span,
     },
+    /// What is scraped, and which rules are evaluated
+    #[command(flatten)]
+    Monitor(Monitor),
     /// Run files of Prometheus's tests of PromQL; needs no server
     Promqltest {
         /// Files, or directories with files that end in .test

@@ -3,6 +3,7 @@
 mod admin;
 mod cardinality;
 mod exchange;
+mod monitor;
 mod promqltest;
 mod query;
 
@@ -47,6 +48,7 @@ pub(crate) async fn run(command: cli::Series, api: &Api, output: Output) -> Resu
         Series::Delete(delete) => admin::delete(&delete, api, output).await,
         Series::Snapshot { skip_head } => admin::snapshot(skip_head, api, output).await,
         Series::Cardinality { top, last } => cardinality::show(top, last, api, output).await,
+        Series::Monitor(command) => monitor::run(command, api, output).await,
         // It needs no server, and was run without one.
         Series::Promqltest { .. } => Ok(()),
     }

@@ -19,6 +19,7 @@ mod series;
 mod series_admin;
 mod series_histograms;
 mod series_hostile;
+mod series_monitor;
 mod series_senders;
 mod serve;
 mod server;

@@ -206,6 +206,19 @@ impl Gather {
         Ok(self.labelled(known, labels, alias))
     }
 
+    /// Where samples of a series go whose labels nobody has checked.
+    pub fn unchecked(&mut self, known: &Known, labels: Labels) -> Target {
+        if let Some(place) = known.series(&labels) {
+            return Target::Known(place);
+        }
+        let mut pairs: Vec<(&str, &str)> = labels.iter().collect();
+        if let Err(error) = self.limits.check(&mut pairs) {
+            self.rejected.add(0, error);
+            return Target::Refused;
+        }
+        self.labelled(known, labels, None)
+    }
+
     /// Where samples of a series go of which the labels are known, and perhaps another way to write them.
     pub fn labelled(&mut self, known: &Known, labels: Labels, alias: Option<Box<[u8]>>) -> Target {
         if let Some(place) = known.series(&labels) {

@@ -2,15 +2,18 @@
 
 pub mod cardinality;
 pub(crate) mod damage;
+pub(crate) mod describe;
 pub(crate) mod elections;
 pub mod export;
 pub mod gather;
 mod helpers;
 pub mod import;
 pub mod look;
+pub mod monitor;
 pub mod query;
 pub(crate) mod source;
 pub mod summary;
+mod within;
 pub mod write;
 
 use std::path::PathBuf;
@@ -29,6 +32,7 @@ use tokio::sync::Semaphore;
 
 use crate::config::SeriesConfig;
 use crate::core::known::Known;
+use crate::core::metadata::MetadataStore;
 use crate::core::promql::LabelMatcher;
 use crate::core::record::Deletion;
 use crate::error::SeriesError;
@@ -77,6 +81,8 @@ pub(crate) struct Inner {
     pub jobs: Mutex<Option<Sender<Job>>>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub stopping: AtomicBool,
+    /// What is said of metrics.
+    pub metadata: RwLock<MetadataStore>,
     /// How many queries may be answered at a time.
     pub queries: Arc<Semaphore>,
     /// Who helps to answer them; known since the start.
@@ -104,6 +110,9 @@ impl Series {
                 jobs: Mutex::default(),
                 threads: Mutex::default(),
                 stopping: AtomicBool::new(false),
+                metadata: RwLock::new(MetadataStore::new(
+                    options.config.metadata_bytes_max.bytes(),
+                )),
                 queries: Arc::new(Semaphore::new(queries)),
                 helpers: OnceLock::new(),
                 buffers: Mutex::default(),

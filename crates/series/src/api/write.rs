@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use egret_log::Refused;
 
+use super::describe::Said;
 use super::elections::{Elections, Judged};
 use super::gather::{Bounds, Gather, Part, Rejected, Target};
 use super::{Inner, Series, lock};
@@ -191,7 +192,7 @@ impl Inner {
         let mut gather = self.new_gather()?;
         let known = self.known();
         for (labels, time_ms, value) in samples {
-            let target = gather.labelled(&known, labels, None);
+            let target = gather.unchecked(&known, labels);
             match value.into() {
                 Value::Number(value) => gather.put(target, time_ms, value),
                 Value::Histogram(histogram) => gather.put_histogram(target, time_ms, histogram),
@@ -241,6 +242,7 @@ impl Inner {
             return Ok(Read::Duplicates(duplicates));
         }
         let mut request = WriteRequest::new(body);
+        let mut said = Said::default();
         let mut last: Option<KeyId> = None;
         'request: loop {
             let known = self.known();
@@ -255,7 +257,10 @@ impl Inner {
                 }
                 let series = match request.next()? {
                     None => break 'request,
-                    Some(Entry::Metadata(_)) => continue,
+                    Some(Entry::Metadata(metadata)) => {
+                        said.push(&metadata);
+                        continue;
+                    }
                     Some(Entry::Series(series)) => series,
                 };
                 let found = known.find(&series.labels);
@@ -269,7 +274,11 @@ impl Inner {
                 }
                 last = found;
             }
+            if said.is_full() {
+                self.note(&mut said);
+            }
         }
+        self.note(&mut said);
         Ok(Read::Gather(gather))
     }
 
@@ -288,6 +297,7 @@ impl Inner {
             return Ok(Read::Duplicates(duplicates));
         }
         let mut request = Request::new(body, symbols)?;
+        let mut said = Said::default();
         'request: loop {
             let known = self.known();
             for _ in 0..LOOKUPS {
@@ -306,8 +316,13 @@ impl Inner {
                 if series.has_histograms() {
                     gather_histograms(&mut gather, target, series.histograms())?;
                 }
+                said.push_of(&series)?;
+            }
+            if said.is_full() {
+                self.note(&mut said);
             }
         }
+        self.note(&mut said);
         Ok(Read::Gather(gather))
     }
 

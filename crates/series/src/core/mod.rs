@@ -5,6 +5,7 @@ pub mod chunk;
 pub mod head;
 pub mod index;
 pub mod known;
+pub mod metadata;
 pub mod policy;
 pub mod promql;
 pub mod record;

@@ -5,6 +5,7 @@ mod damage;
 mod engine;
 mod hostile;
 mod looking;
+mod metadata;
 mod promql;
 mod replicas;
 mod rules;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Batch, LINE_BYTES_MAX, text_of};
 use crate::api::Series;
 use crate::api::write::{Value, Written};
+use crate::core::metadata::{Describe, Description, Gathered};
 use crate::error::SeriesError;
 use crate::model::TimeMs;
 use crate::wire::WireError;
@@ -157,6 +158,9 @@ impl Import {
         batch: &mut Batch<'_>,
     ) -> Result<(), SeriesError> {
         let mut reader = TextReader::new(text_of(piece, "text")?, format);
+        let mut gathered = Gathered::default();
+        let series = self.series.clone();
+        let describe = &mut |said: Description<'_>| drop(series.describe(said));
         while let Some(item) = reader.next() {
             match item {
                 Ok(TextItem::Sample {
@@ -171,14 +175,14 @@ impl Import {
                             .await?;
                     }
                 }
-                // What metrics are is not kept.
-                Ok(_) => {}
+                Ok(item) => gathered.take(item, describe),
                 Err(mut error) => {
                     error.line += self.lines;
                     batch.written.rejected.add(1, error);
                 }
             }
         }
+        gathered.finish(describe);
         self.has_ended |= reader.has_ended();
         self.lines += reader.line();
         Ok(())

@@ -132,16 +132,6 @@ fn unescaped(name: &str) -> Option<String> {
     Some(whole)
 }
 
-/// Look up what metrics are
-///
-/// There is nothing yet: what senders say of their metrics is not kept.
-#[utoipa::path(get, path = "/prometheus/api/v1/metadata", operation_id = "listMetadata", tag = "series",
-    security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty object.", content_type = "application/json")))]
-pub(super) async fn metadata(_: Member) -> Response {
-    json(b"{\"status\":\"success\",\"data\":{}}".to_vec())
-}
-
 /// Something and how many series have it.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Count {

@@ -1,4 +1,4 @@
-//! How the engine is, in Prometheus's words; and what Prometheus has that Egret has none of yet: lists that are empty.
+//! How the engine is, in Prometheus's words.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
@@ -26,47 +26,6 @@ pub(super) fn success(data: &Value) -> Response {
             .to_string()
             .into_bytes(),
     )
-}
-
-/// List rules
-///
-/// There are none yet.
-#[utoipa::path(get, path = "/prometheus/api/v1/rules", operation_id = "listRules", tag = "series",
-    security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
-pub(super) async fn rules(_: Member) -> Response {
-    success(&json!({"groups": []}))
-}
-
-/// List alerts
-///
-/// There are none yet.
-#[utoipa::path(get, path = "/prometheus/api/v1/alerts", operation_id = "listAlerts", tag = "series",
-    security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
-pub(super) async fn alerts(_: Member) -> Response {
-    success(&json!({"alerts": []}))
-}
-
-/// List the targets that are scraped
-///
-/// There are none: samples are sent to Egret.
-#[utoipa::path(get, path = "/prometheus/api/v1/targets", operation_id = "listTargets", tag = "series",
-    security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
-pub(super) async fn targets(_: Member) -> Response {
-    let none = json!({"activeTargets": [], "droppedTargets": [], "droppedTargetCounts": {}});
-    success(&none)
-}
-
-/// List the Alertmanagers that alerts are sent to
-///
-/// There are none.
-#[utoipa::path(get, path = "/prometheus/api/v1/alertmanagers", operation_id = "listAlertmanagers",
-    tag = "series", security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
-pub(super) async fn alertmanagers(_: Member) -> Response {
-    success(&json!({"activeAlertmanagers": [], "droppedAlertmanagers": []}))
 }
 
 /// What answers here
@@ -97,12 +56,14 @@ pub(super) async fn buildinfo(State(door): State<Door>, _: Member) -> Response {
 pub(super) async fn runtimeinfo(State(door): State<Door>, _: Member) -> Result<Response, Problem> {
     let parts = &door.0;
     let summary = parts.series.summary()?;
-    let now = egret_base::Timestamp::from_micros(parts.series.now_ms() * 1_000);
+    let at = |ms: i64| egret_base::Timestamp::from_micros(ms * 1_000);
+    let now = at(parts.series.now_ms());
+    let reloaded = parts.monitor.reloaded();
     Ok(success(&json!({
         "startTime": parts.started_at,
         "serverTime": now,
-        "reloadConfigSuccess": true,
-        "lastConfigTime": parts.started_at,
+        "reloadConfigSuccess": !reloaded.has_failed,
+        "lastConfigTime": reloaded.at_ms.map_or(parts.started_at, at),
         "corruptionCount": summary.blocks_set_aside,
         "timeSeriesCount": summary.series,
         "storageRetention": retention(parts.series.config().retention),
@@ -146,16 +107,6 @@ pub(super) async fn flags(State(series): State<Series>, _: Member) -> Response {
         "query.timeout": duration(config.query_timeout.0),
         "storage.tsdb.retention.time": retention(config.retention),
     }))
-}
-
-/// The configuration file
-///
-/// It is empty: what Prometheus would configure there, targets and rules, there is none of.
-#[utoipa::path(get, path = "/prometheus/api/v1/status/config", operation_id = "getConfig", tag = "series",
-    security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty text.", content_type = "application/json")))]
-pub(super) async fn config(_: Member) -> Response {
-    success(&json!({"yaml": ""}))
 }
 
 /// What takes how much in memory
