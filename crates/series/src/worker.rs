@@ -11,11 +11,13 @@ pub mod scrape;
 pub(crate) mod shard;
 #[cfg(test)]
 mod simulator;
+mod snapshot;
 pub(crate) mod ticket;
 pub(crate) mod upkeep;
 
 pub use append::{Append, AppendError, Appended};
 use append::{now_ms, timestamp, wait_until};
+pub use snapshot::SnapshotOf;
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_log::{Directory, Durability, FileLog, Inbox, InboxLimits, LogConfig, Seq};
 
+use crate::api::elections::Elections;
 use crate::api::{Inner, Series, Threads, lock};
 use crate::config::SeriesConfig;
 use crate::core::block::plan::Policy;
@@ -96,11 +99,7 @@ impl Service for Series {
 
 fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> SeriesError {
     let path = path.to_owned();
-    move |error| SeriesError::Io {
-        action,
-        path,
-        source: Arc::new(error),
-    }
+    move |error| SeriesError::io(action, &path, error)
 }
 
 fn durability(config: &SeriesConfig) -> Result<Durability, SeriesError> {
@@ -121,6 +120,8 @@ impl Inner {
         durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
         let count = self.shard_count()?;
         let policy = self.policy()?;
+        let now = self.clock.running();
+        let elections = Elections::open(&self.config, self.directory.clone(), now)?;
         let catalog = Arc::new(self.open_catalog()?);
         let opened: Result<Vec<(Shard<FileLog>, Kept)>, SeriesError> =
             std::thread::scope(|scope| {
@@ -160,7 +161,9 @@ impl Inner {
             .map_err(io("starting a thread for", &self.directory))?;
         lock(&self.threads).push(thread);
         *lock(&self.jobs) = Some(jobs);
-        let is_first = self.catalog.set(catalog).is_ok() && self.shards.set(shared).is_ok();
+        let is_first = elections.is_none_or(|all| self.elections.set(all).is_ok())
+            && self.catalog.set(catalog).is_ok()
+            && self.shards.set(shared).is_ok();
         is_first.then_some(()).ok_or(SeriesError::Stopping)
     }
 

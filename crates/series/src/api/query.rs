@@ -98,7 +98,7 @@ impl Inner {
         }
     }
 
-    fn evaluate(
+    pub(super) fn evaluate(
         &self,
         query: &Query,
         when: When,
