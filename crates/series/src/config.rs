@@ -54,6 +54,15 @@ egret_base::settings! {
         segment_size: Size = Size::mib(64),
         /// Memory for what was read of blocks: their indexes, and times that series share.
         block_cache: Size = Size::mib(256),
+        /// Of Prometheus servers that write the same series, one is listened to: the label that says which belong
+        /// together. Both labels are named, or neither.
+        ha_cluster_label: String = String::new(),
+        /// The label that tells them apart. It is taken off.
+        ha_replica_label: String = String::new(),
+        /// How long nothing may come from the one that is listened to, until another is.
+        ha_failover: Span = Span::secs(30),
+        /// Groups of such servers that may send at a time.
+        ha_clusters_max: u32 = 100,
         /// How old the newest sample of a series may be for a query to see it.
         lookback: Span = Span::secs(300),
         /// How long a query may take.

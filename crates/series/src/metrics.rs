@@ -59,6 +59,14 @@ pub(crate) struct Metrics {
     pub late: Counter,
     /// Samples that were refused.
     pub rejected: Counter,
+    /// Samples of replicas that are not listened to.
+    pub duplicates: Counter,
+    /// Replicas that were elected.
+    pub elections: Counter,
+    /// Reads of blocks that met damage.
+    pub damage: Counter,
+    /// Files of blocks that were set aside.
+    pub quarantined: Gauge,
     /// Series that are known.
     pub series: Gauge,
     /// Memory of samples that are not in blocks.
@@ -128,6 +136,10 @@ impl Metrics {
             samples: Counter::default(),
             late: Counter::default(),
             rejected: Counter::default(),
+            duplicates: Counter::default(),
+            elections: Counter::default(),
+            damage: Counter::default(),
+            quarantined: Gauge::default(),
             series: Gauge::default(),
             head_bytes: Gauge::default(),
             log_bytes: Gauge::default(),
@@ -145,36 +157,8 @@ impl Metrics {
             Unit::Seconds,
             family,
         );
-        let mut count = |name, help, counter: &Counter| {
-            registry.register(name, help, counter.clone());
-        };
-        count("samples", "Samples acknowledged", &metrics.samples);
-        count(
-            "late_samples",
-            "Samples older than the newest of their series",
-            &metrics.late,
-        );
-        count("rejected_samples", "Samples refused", &metrics.rejected);
-        count("added_series", "Series added", &metrics.added);
-        count("queries", "Queries answered", &metrics.queries);
-        let mut amount = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
-        amount("active", "Series that are known", &metrics.series);
-        amount(
-            "head_bytes",
-            "Memory of samples that are not in blocks",
-            &metrics.head_bytes,
-        );
-        amount(
-            "log_bytes",
-            "What samples that are not in blocks take in the logs",
-            &metrics.log_bytes,
-        );
-        amount("blocks", "Blocks", &metrics.blocks);
-        amount(
-            "block_bytes",
-            "What blocks take on disk",
-            &metrics.block_bytes,
-        );
+        metrics.register_counters(registry);
+        metrics.register_gauges(registry);
         registry.register(
             "append_requests",
             "Requests in one append to a log",
@@ -187,6 +171,54 @@ impl Metrics {
             metrics.metadata_bytes.clone(),
         );
         metrics
+    }
+
+    fn register_counters(&self, registry: &mut Registry) {
+        let mut count = |name, help, counter: &Counter| {
+            registry.register(name, help, counter.clone());
+        };
+        count("samples", "Samples acknowledged", &self.samples);
+        count(
+            "late_samples",
+            "Samples older than the newest of their series",
+            &self.late,
+        );
+        count("rejected_samples", "Samples refused", &self.rejected);
+        count(
+            "deduplicated_samples",
+            "Samples dropped because another replica of their cluster is listened to",
+            &self.duplicates,
+        );
+        count("elections", "Replicas elected", &self.elections);
+        count(
+            "block_failures",
+            "Reads of blocks that met damage",
+            &self.damage,
+        );
+        count("added_series", "Series added", &self.added);
+        count("queries", "Queries answered", &self.queries);
+    }
+
+    fn register_gauges(&self, registry: &mut Registry) {
+        let mut amount = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
+        amount("active", "Series that are known", &self.series);
+        amount(
+            "head_bytes",
+            "Memory of samples that are not in blocks",
+            &self.head_bytes,
+        );
+        amount(
+            "log_bytes",
+            "What samples that are not in blocks take in the logs",
+            &self.log_bytes,
+        );
+        amount("blocks", "Blocks", &self.blocks);
+        amount("block_bytes", "What blocks take on disk", &self.block_bytes);
+        amount(
+            "quarantined_blocks",
+            "Files of blocks that were set aside because they are damaged",
+            &self.quarantined,
+        );
     }
 
     /// A component took so long.

@@ -92,8 +92,8 @@ impl Series {
 
 impl Inner {
     fn executor(&self) -> &dyn Executor {
-        match self.helpers.get() {
-            Some(helpers) => helpers,
+        match self.query_threads.get() {
+            Some(query_threads) => query_threads,
             None => &Serial,
         }
     }

@@ -10,6 +10,7 @@ pub mod policy;
 pub mod promql;
 pub mod record;
 pub mod relabel;
+pub mod replicas;
 pub mod rules;
 pub mod schedule;
 pub mod scrape;

@@ -4,9 +4,11 @@
 //!
 //! `write.rs`, `otlp.rs`, `influx.rs` and `text.rs` take samples in, `read.rs` and `export.rs` give them out,
 //! `query.rs` evaluates, `look.rs` tells which series there are, `metadata.rs` what their metrics are, `monitor.rs` what Egret
-//! scrapes and evaluates itself, `state.rs` how the engine is. Answers are written by `answer.rs` and `json.rs`, byte by byte as Prometheus writes them. An error
+//! scrapes and evaluates itself, `state.rs` how the engine is; `admin.rs` deletes and makes snapshots. Answers are written
+//! by `answer.rs` and `json.rs`, byte by byte as Prometheus writes them. An error
 //! is a [`Problem`] like every other; `error.rs` renders it as Prometheus would.
 
+mod admin;
 mod answer;
 mod body;
 mod error;
@@ -69,6 +71,9 @@ pub fn routes(
         .routes(routes!(look::series))
         .routes(routes!(look::labels))
         .routes(routes!(look::label_values))
+        .routes(routes!(admin::delete_series))
+        .routes(routes!(admin::clean_tombstones))
+        .routes(routes!(admin::snapshot))
         .routes(routes!(metadata::metadata))
         .routes(routes!(monitor::rules))
         .routes(routes!(monitor::alerts))

@@ -21,6 +21,19 @@ impl Components {
         Self::parse(&said)
     }
 
+    /// What a gauge of the series engine says; nothing where the server has none.
+    pub(super) fn gauge(system: &System, name: &str) -> Option<f64> {
+        let said = match system.make {
+            Make::Egret => system.ask("GET", "/metrics").ok()?,
+            Make::Prometheus | Make::VictoriaMetrics => return None,
+        };
+        let mut lines = said.lines();
+        lines.find_map(|line| {
+            let value = line.strip_prefix("egret_series_")?.strip_prefix(name)?;
+            value.strip_prefix(' ')?.parse().ok()
+        })
+    }
+
     fn parse(text: &str) -> Self {
         let lines = text.lines().filter_map(|line| line.strip_prefix(PREFIX));
         let seconds = lines.filter_map(|line| {

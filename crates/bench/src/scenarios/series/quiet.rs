@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
+use super::components::Components;
 use super::drive::{self, Load, Loaded};
 use super::evaluate::Catalog;
 use super::figures;
@@ -92,6 +93,8 @@ pub(super) async fn restart(
     let acknowledged = frontier.acknowledged();
     // Their connections will not outlive it.
     drop(lanes);
+    let blocks = Components::gauge(system, "blocks").unwrap_or_default();
+    let log_bytes = Components::gauge(system, "log_bytes");
     stage.progress.say("restarting");
     let window = stage.open_window(None)?;
     let begun = match (peer, &mut stage.private) {
@@ -118,7 +121,17 @@ pub(super) async fn restart(
     let samples = scalar("count", Better::Neither, preload.samples as f64, 1);
     measurement
         .metrics
-        .insert("samples_in_log".to_owned(), samples);
+        .insert("samples_preloaded".to_owned(), samples);
+    if let Some(bytes) = log_bytes {
+        let bytes = scalar("bytes", Better::Neither, bytes, 1);
+        measurement.metrics.insert("log_bytes".to_owned(), bytes);
+    }
+    if blocks > 0.0 {
+        measurement.warnings.push(
+            "some samples were in blocks and not in the log: give more series.log_size and series.head_size by --set"
+                .to_owned(),
+        );
+    }
     figures::add_verdict(&mut measurement, verdict);
     Ok(measurement)
 }

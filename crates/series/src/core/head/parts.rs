@@ -1,6 +1,10 @@
 //! The samples of one series of a head.
 
+mod figures;
+
 use std::sync::Arc;
+
+pub use figures::HeadFigures;
 
 use super::{Flushed, Taken};
 use crate::core::chunk::{Appender, Chunk};
@@ -16,12 +20,92 @@ pub struct Parts {
     pub chunks: Vec<Chunk>,
     /// Samples of the first chunk that are in blocks, and so of no interest here.
     flushed: usize,
+    /// Apart, as most series have none of it.
+    rare: Option<Box<Rare>>,
+}
+
+/// What few series have.
+#[derive(Clone, Debug, Default)]
+pub struct Rare {
     /// Chunks of samples that came late, each ascending in itself, in the order of their making.
     pub late_chunks: Vec<Chunk>,
     /// The others that came late, ascending.
     late: Vec<(TimeMs, f64)>,
     /// Native histograms, ascending.
     pub histograms: Vec<(TimeMs, Arc<Histogram>)>,
+}
+
+static NOTHING_RARE: Rare = Rare {
+    late_chunks: Vec::new(),
+    late: Vec::new(),
+    histograms: Vec::new(),
+};
+
+impl Rare {
+    fn is_empty(&self) -> bool {
+        self.late_chunks.is_empty() && self.late.is_empty() && self.histograms.is_empty()
+    }
+
+    fn take_late(&mut self, time_ms: TimeMs, value: f64, grown: &mut usize) -> Taken {
+        match self
+            .late
+            .binary_search_by_key(&time_ms, |(other, _)| *other)
+        {
+            Ok(at) if self.late[at].1.to_bits() == value.to_bits() => return Taken::Same,
+            Ok(_) => return Taken::Conflict,
+            Err(at) => self.late.insert(at, (time_ms, value)),
+        }
+        if self.late.len() >= LATE_MAX {
+            *grown += self.pack_late();
+        }
+        Taken::Late
+    }
+
+    fn pack_late(&mut self) -> usize {
+        let before = self.late_chunks.len();
+        pack(&std::mem::take(&mut self.late), &mut self.late_chunks);
+        self.late_chunks[before..]
+            .iter()
+            .map(Chunk::size_bytes)
+            .sum()
+    }
+
+    fn take_histogram(&mut self, time_ms: TimeMs, histogram: Arc<Histogram>) -> Taken {
+        match self.histograms.last() {
+            Some((last_ms, _)) if *last_ms >= time_ms => {}
+            _ => {
+                self.histograms.push((time_ms, histogram));
+                return Taken::InOrder;
+            }
+        }
+        match self
+            .histograms
+            .binary_search_by_key(&time_ms, |(other, _)| *other)
+        {
+            Ok(at) if self.histograms[at].1.is_same(&histogram) => Taken::Same,
+            Ok(_) => Taken::Conflict,
+            Err(at) => {
+                self.histograms.insert(at, (time_ms, histogram));
+                Taken::Late
+            }
+        }
+    }
+
+    /// What of it may have samples from `start` to `end`, both included.
+    fn within(&self, start: TimeMs, end: TimeMs) -> Self {
+        Self {
+            late_chunks: self.late_chunks.clone(),
+            late: between(&self.late, start, end).to_vec(),
+            histograms: between(&self.histograms, start, end).to_vec(),
+        }
+    }
+}
+
+/// Those from `start` to `end`, both included, of what ascends.
+fn between<T>(all: &[(TimeMs, T)], start: TimeMs, end: TimeMs) -> &[(TimeMs, T)] {
+    let from = all.partition_point(|(time_ms, _)| *time_ms < start);
+    let to = all.partition_point(|(time_ms, _)| *time_ms <= end);
+    all.get(from..to).unwrap_or_default()
 }
 
 impl Parts {
@@ -31,23 +115,27 @@ impl Parts {
         let to = chunks.partition_point(|chunk| chunk.first_ms() <= end);
         let from = chunks[..to].partition_point(|chunk| chunk.first_ms() <= start);
         let from = from.saturating_sub(1);
-        let late = {
-            let from = self.late.partition_point(|(at, _)| *at < start);
-            let to = self.late.partition_point(|(at, _)| *at <= end);
-            self.late.get(from..to)
-        };
-        let histograms = {
-            let from = self.histograms.partition_point(|(at, _)| *at < start);
-            let to = self.histograms.partition_point(|(at, _)| *at <= end);
-            self.histograms.get(from..to)
-        };
         Self {
             chunks: chunks.get(from..to).unwrap_or_default().to_vec(),
             flushed: if from == 0 { self.flushed } else { 0 },
-            late_chunks: self.late_chunks.clone(),
-            late: late.unwrap_or_default().to_vec(),
-            histograms: histograms.unwrap_or_default().to_vec(),
+            rare: self
+                .rare
+                .as_ref()
+                .map(|rare| Box::new(rare.within(start, end))),
         }
+    }
+
+    /// What few series have.
+    pub fn rare(&self) -> &Rare {
+        self.rare.as_deref().unwrap_or(&NOTHING_RARE)
+    }
+
+    fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    fn forget_rare(&mut self) {
+        self.rare.take_if(|rare| rare.is_empty());
     }
 
     /// Adds all samples from `start` to `end`, both included, to what is there already: those of blocks, ascending.
@@ -75,8 +163,9 @@ impl Parts {
                 }
             }
         }
-        let late_chunks = self.late_chunks.iter().flat_map(Chunk::samples);
-        let late = late_chunks.chain(self.late.iter().copied());
+        let rare = self.rare();
+        let late_chunks = rare.late_chunks.iter().flat_map(Chunk::samples);
+        let late = late_chunks.chain(rare.late.iter().copied());
         let mut late = late.filter(|(time_ms, _)| within(*time_ms)).peekable();
         let overlaps = before > 0 && into.times_ms.get(before) <= Some(&into.times_ms[before - 1]);
         if late.peek().is_some() || overlaps {
@@ -88,18 +177,18 @@ impl Parts {
         self.read_histograms(start, end, into);
     }
 
+    /// Whether there are native histograms from `start` to `end`, both included.
+    pub fn has_histograms(&self, start: TimeMs, end: TimeMs) -> bool {
+        !between(&self.rare().histograms, start, end).is_empty()
+    }
+
     fn read_histograms(&self, start: TimeMs, end: TimeMs, into: &mut SeriesSamples) {
-        let from = self
-            .histograms
-            .partition_point(|(time_ms, _)| *time_ms < start);
-        let to = self
-            .histograms
-            .partition_point(|(time_ms, _)| *time_ms <= end);
-        let Some((first_ms, _)) = self.histograms[from..to].first() else {
+        let histograms = between(&self.rare().histograms, start, end);
+        let Some((first_ms, _)) = histograms.first() else {
             return;
         };
         let overlaps = into.histogram_times_ms.last() >= Some(first_ms);
-        for (time_ms, histogram) in &self.histograms[from..to] {
+        for (time_ms, histogram) in histograms {
             into.histogram_times_ms.push(*time_ms);
             into.histograms.push(histogram.clone());
         }
@@ -110,59 +199,36 @@ impl Parts {
 
     #[cold]
     pub(super) fn take_late(&mut self, time_ms: TimeMs, value: f64, grown: &mut usize) -> Taken {
-        match self
-            .late
-            .binary_search_by_key(&time_ms, |(other, _)| *other)
-        {
-            Ok(at) if self.late[at].1.to_bits() == value.to_bits() => return Taken::Same,
-            Ok(_) => return Taken::Conflict,
-            Err(at) => self.late.insert(at, (time_ms, value)),
+        self.rare_mut().take_late(time_ms, value, grown)
+    }
+
+    /// Adds the chunk that comes after all others.
+    pub(super) fn push(&mut self, chunk: Chunk) {
+        if self.chunks.is_empty() {
+            // Many series never get a second one.
+            self.chunks.reserve_exact(1);
         }
-        if self.late.len() >= LATE_MAX {
-            *grown += self.pack_late();
-        }
-        Taken::Late
+        self.chunks.push(chunk);
     }
 
     /// Makes chunks of what came late, and returns the memory they take.
     pub fn pack_late(&mut self) -> usize {
-        let before = self.late_chunks.len();
-        pack(&std::mem::take(&mut self.late), &mut self.late_chunks);
-        self.late_chunks[before..]
-            .iter()
-            .map(Chunk::size_bytes)
-            .sum()
+        self.rare.as_mut().map_or(0, |rare| rare.pack_late())
     }
 
     pub(super) fn take_histogram(&mut self, time_ms: TimeMs, histogram: Arc<Histogram>) -> Taken {
-        match self.histograms.last() {
-            Some((last_ms, _)) if *last_ms >= time_ms => {}
-            _ => {
-                self.histograms.push((time_ms, histogram));
-                return Taken::InOrder;
-            }
-        }
-        match self
-            .histograms
-            .binary_search_by_key(&time_ms, |(other, _)| *other)
-        {
-            Ok(at) if self.histograms[at].1 == histogram => Taken::Same,
-            Ok(_) => Taken::Conflict,
-            Err(at) => {
-                self.histograms.insert(at, (time_ms, histogram));
-                Taken::Late
-            }
-        }
+        self.rare_mut().take_histogram(time_ms, histogram)
     }
 
     /// What of this is to be written to a block: all that came late, and of the rest the samples before `end`.
     pub fn to_flush(&self, end: TimeMs) -> Flushed {
-        let histograms = self
+        let rare = self.rare();
+        let histograms = rare
             .histograms
             .partition_point(|(time_ms, _)| *time_ms < end);
         let mut flushed = Flushed {
-            late_chunks: self.late_chunks.len(),
-            histograms: self.histograms[..histograms].to_vec(),
+            late_chunks: rare.late_chunks.len(),
+            histograms: rare.histograms[..histograms].to_vec(),
             ..Flushed::default()
         };
         for (at, chunk) in self.chunks.iter().enumerate() {
@@ -195,7 +261,7 @@ impl Parts {
             }
         }
         if flushed.late_chunks > 0 {
-            for chunk in &self.late_chunks[..flushed.late_chunks] {
+            for chunk in &self.rare().late_chunks[..flushed.late_chunks] {
                 let (times, values): (Vec<_>, Vec<_>) = chunk.samples().unzip();
                 into.times_ms.extend(times);
                 into.values.extend(values);
@@ -220,13 +286,16 @@ impl Parts {
             self.chunks.clear();
             self.flushed = 0;
         }
-        let late = self.late_chunks.drain(..flushed.late_chunks);
-        freed += late.map(|chunk| chunk.size_bytes()).sum::<usize>();
-        let gone = &flushed.histograms;
-        self.histograms.retain(|(time_ms, histogram)| {
-            let at = gone.binary_search_by_key(time_ms, |(other, _)| *other);
-            !at.is_ok_and(|at| Arc::ptr_eq(&gone[at].1, histogram))
-        });
+        if let Some(rare) = &mut self.rare {
+            let late = rare.late_chunks.drain(..flushed.late_chunks);
+            freed += late.map(|chunk| chunk.size_bytes()).sum::<usize>();
+            let gone = &flushed.histograms;
+            rare.histograms.retain(|(time_ms, histogram)| {
+                let at = gone.binary_search_by_key(time_ms, |(other, _)| *other);
+                !at.is_ok_and(|at| Arc::ptr_eq(&gone[at].1, histogram))
+            });
+            self.forget_rare();
+        }
         freed
     }
 
@@ -241,22 +310,22 @@ impl Parts {
         self.chunks.clear();
         self.flushed = 0;
         let appender = pack(&in_order, &mut self.chunks);
-        let late_chunks = std::mem::take(&mut self.late_chunks);
-        for chunk in late_chunks {
-            let kept = chunk.samples().filter(|(time_ms, _)| is_kept(*time_ms));
-            pack(&kept.collect::<Vec<_>>(), &mut self.late_chunks);
+        if let Some(rare) = &mut self.rare {
+            let late_chunks = std::mem::take(&mut rare.late_chunks);
+            for chunk in late_chunks {
+                let kept = chunk.samples().filter(|(time_ms, _)| is_kept(*time_ms));
+                pack(&kept.collect::<Vec<_>>(), &mut rare.late_chunks);
+            }
+            rare.late.retain(|(time_ms, _)| is_kept(*time_ms));
+            rare.histograms.retain(|(time_ms, _)| is_kept(*time_ms));
+            self.forget_rare();
         }
-        self.late.retain(|(time_ms, _)| is_kept(*time_ms));
-        self.histograms.retain(|(time_ms, _)| is_kept(*time_ms));
         appender
     }
 
     /// Whether there is nothing.
     pub fn is_empty(&self) -> bool {
-        self.chunks.is_empty()
-            && self.late_chunks.is_empty()
-            && self.late.is_empty()
-            && self.histograms.is_empty()
+        self.chunks.is_empty() && self.rare().is_empty()
     }
 
     /// The time of the first sample that may be here, and of the last.
@@ -266,18 +335,19 @@ impl Parts {
             let (from, to) = span.unwrap_or((first, last));
             span = Some((from.min(first), to.max(last)));
         };
-        for chunk in self.chunks.iter().take(1).chain(&self.late_chunks) {
+        let rare = self.rare();
+        for chunk in self.chunks.iter().take(1).chain(&rare.late_chunks) {
             add(chunk.first_ms(), chunk.first_ms());
         }
-        for chunk in self.chunks.iter().rev().take(1).chain(&self.late_chunks) {
+        for chunk in self.chunks.iter().rev().take(1).chain(&rare.late_chunks) {
             if let Some((last, _)) = chunk.samples().last() {
                 add(last, last);
             }
         }
-        for one in [self.late.first(), self.late.last()].into_iter().flatten() {
+        for one in [rare.late.first(), rare.late.last()].into_iter().flatten() {
             add(one.0, one.0);
         }
-        for one in [self.histograms.first(), self.histograms.last()]
+        for one in [rare.histograms.first(), rare.histograms.last()]
             .into_iter()
             .flatten()
         {
@@ -290,7 +360,7 @@ impl Parts {
     pub(super) fn chunk_bytes(&self) -> usize {
         self.chunks
             .iter()
-            .chain(&self.late_chunks)
+            .chain(&self.rare().late_chunks)
             .map(Chunk::size_bytes)
             .sum()
     }

@@ -78,7 +78,7 @@ impl<'a> Env<'a> {
         let budget = self.options.limits.samples_max;
         if before.saturating_add(samples as u64) > budget {
             return Err(QueryError::OverBudget {
-                limit: "samples_max",
+                limit: "series.query_samples_max",
                 budget,
                 what: "samples",
             });
@@ -92,7 +92,7 @@ impl<'a> Env<'a> {
         let budget = self.options.limits.row_bytes_max;
         if before.saturating_add(bytes) > budget {
             return Err(QueryError::OverBudget {
-                limit: "row_bytes_max",
+                limit: "series.query_memory_max",
                 budget,
                 what: "bytes of intermediate rows",
             });

@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::settings::Span;
+use egret_series::model::TimeMs;
 use egret_series::{Counted, Series};
 use http::{StatusCode, header};
 use serde_json::{Value, json};
@@ -63,7 +64,7 @@ pub(super) async fn runtimeinfo(State(door): State<Door>, _: Member) -> Result<R
         "serverTime": now,
         "reloadConfigSuccess": !reloaded.has_failed,
         "lastConfigTime": reloaded.at_ms.map_or(parts.started_at, at),
-        "corruptionCount": 0,
+        "corruptionCount": summary.blocks_set_aside,
         "timeSeriesCount": summary.series,
         "storageRetention": retention(parts.series.config().retention),
     })))
@@ -108,9 +109,10 @@ pub(super) async fn flags(State(series): State<Series>, _: Member) -> Response {
     }))
 }
 
-/// What takes how much
+/// What takes how much in memory
 ///
-/// The largest of each kind; `limit` says how many.
+/// Series that were written to in the last hours: how many, and the largest of each kind; `limit` says how many of those.
+/// `GET /v1/series/cardinality` looks into blocks as well.
 #[utoipa::path(get, path = "/prometheus/api/v1/status/tsdb", operation_id = "getTsdb", tag = "series",
     security(("token" = ["series:read"])),
     params(("limit" = Option<u64>, Query, description = "Entries of each list; 10 unless said.")),
@@ -121,24 +123,36 @@ pub(super) async fn tsdb(
     _: Member,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let limit = match parameters.limit()? {
-        usize::MAX => LISTED,
-        limit if limit > LISTED_MAX => {
-            return Err(invalid("limit", format_args!("it is more than {LISTED_MAX}")).into());
-        }
-        limit => limit,
+    let limit = match parameters.text("limit") {
+        "" => LISTED,
+        text => match text.parse() {
+            Ok(limit @ 1..=LISTED_MAX) => limit,
+            Ok(1..) => {
+                return Err(invalid("limit", format_args!("it is more than {LISTED_MAX}")).into());
+            }
+            _ => return Err(invalid("limit", "limit must be a positive number").into()),
+        },
     };
-    let found = series.cardinality(limit).await?;
+    let found = series.head_statistics(limit).await?;
+    // As Prometheus has it when there is nothing.
+    let (min_ms, max_ms) = found.span.unwrap_or((TimeMs::MAX, TimeMs::MIN));
+    let largest = &found.largest;
     let listed = |all: &[Counted]| -> Vec<Value> {
         let entry = |one: &Counted| json!({"name": one.name, "value": one.count});
         all.iter().map(entry).collect()
     };
     Ok(success(&json!({
-        "headStats": {"numSeries": found.series, "numLabelPairs": found.pairs},
-        "seriesCountByMetricName": listed(&found.series_by_metric),
-        "labelValueCountByLabelName": listed(&found.values_by_name),
-        "memoryInBytesByLabelName": listed(&found.bytes_by_name),
-        "seriesCountByLabelValuePair": listed(&found.series_by_pair),
+        "headStats": {
+            "numSeries": found.series,
+            "numLabelPairs": largest.pairs,
+            "chunkCount": found.chunks,
+            "minTime": min_ms,
+            "maxTime": max_ms,
+        },
+        "seriesCountByMetricName": listed(&largest.series_by_metric),
+        "labelValueCountByLabelName": listed(&largest.values_by_name),
+        "memoryInBytesByLabelName": listed(&largest.bytes_by_name),
+        "seriesCountByLabelValuePair": listed(&largest.series_by_pair),
     })))
 }
 
