@@ -10,7 +10,7 @@ use super::row::{Grid, Point, Row, Series, Value};
 use super::source::{Columns, Source};
 use super::syntax::{Kind, Node, Part};
 use super::{Options, Stop};
-use crate::model::Labels;
+use crate::model::{Labels, TimeMs};
 
 /// Rows as they come, each of a series of its own.
 pub(crate) trait Consumer: Send {
@@ -41,17 +41,25 @@ pub(crate) struct Env<'a> {
     pub options: &'a Options<'a>,
     /// The steps of the query, whatever those of a subquery are.
     pub query: Grid,
+    /// When the query ends: its last step may be before.
+    pub end: TimeMs,
     pub notes: Mutex<Notes>,
     samples: AtomicU64,
     row_bytes: AtomicU64,
 }
 
 impl<'a> Env<'a> {
-    pub(crate) fn new(source: &'a dyn Source, options: &'a Options<'a>, query: Grid) -> Self {
+    pub(crate) fn new(
+        source: &'a dyn Source,
+        options: &'a Options<'a>,
+        query: Grid,
+        end: TimeMs,
+    ) -> Self {
         Self {
             source,
             options,
             query,
+            end,
             notes: Mutex::default(),
             samples: AtomicU64::new(0),
             row_bytes: AtomicU64::new(0),
@@ -219,6 +227,8 @@ impl<'a> Env<'a> {
     ) -> Option<Result<Vec<C>, QueryError>> {
         match &node.part {
             Part::Selector(selector) => Some(self.stream_selector(selector, grid, false, consumer)),
+            // That is one series, whatever its range has.
+            Part::Call(call) if call.name() == "absent_over_time" => None,
             Part::Call(call) => self.stream_range(call, grid, consumer),
             _ => None,
         }
