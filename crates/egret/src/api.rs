@@ -191,6 +191,16 @@ impl Api {
         self.json(&self.whole(response).await?)
     }
 
+    /// Has Prometheus's API read its files again.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached, or something is wrong with a file.
+    pub async fn reload_prometheus(&self) -> Result<(), Failure> {
+        let url = self.address_of(&["prometheus", "-"], &["reload"], &[])?;
+        let response = self.sent(self.http.post(url)).await?;
+        self.whole(response).await.map(drop)
+    }
+
     /// Asks Prometheus's API with parameters that may be long: they go as a form.
     ///
     /// # Errors

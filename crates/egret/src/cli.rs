@@ -14,7 +14,7 @@ pub use self::queue::{
     Backoff, Create as CreateQueue, Cron, Dead, Enqueue, Jitter, Listing, Missed, Outbox, Produced,
     Put, Queue, Retry, Work,
 };
-pub use self::series::{Export, ExportFormat, ImportFormat, Range, Series};
+pub use self::series::{Delete, Export, ExportFormat, ImportFormat, Monitor, Range, Series};
 
 /// The command tree, for completions and for the test that checks the documentation.
 pub fn command() -> clap::Command {

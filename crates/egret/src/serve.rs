@@ -170,6 +170,7 @@ fn still_to_do(part: &str) -> &str {
     match part {
         "server" => "requests that are being answered",
         "proxy" => "sessions through the proxy to end",
+        "monitor" => "alerts to be told",
         "branches" => "the servers of the branches to stop",
         "postgres" => "the embedded server to write its last checkpoint",
         "volume" => "the volume to be written to disk",

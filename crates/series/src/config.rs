@@ -54,6 +54,15 @@ egret_base::settings! {
         segment_size: Size = Size::mib(64),
         /// Memory for what was read of blocks: their indexes, and times that series share.
         block_cache: Size = Size::mib(256),
+        /// Of Prometheus servers that write the same series, one is listened to: the label that says which belong
+        /// together. Both labels are named, or neither.
+        ha_cluster_label: String = String::new(),
+        /// The label that tells them apart. It is taken off.
+        ha_replica_label: String = String::new(),
+        /// How long nothing may come from the one that is listened to, until another is.
+        ha_failover: Span = Span::secs(30),
+        /// Groups of such servers that may send at a time.
+        ha_clusters_max: u32 = 100,
         /// How old the newest sample of a series may be for a query to see it.
         lookback: Span = Span::secs(300),
         /// How long a query may take.
@@ -66,5 +75,45 @@ egret_base::settings! {
         query_samples_max: u64 = 500_000_000,
         /// Memory that the intermediate results of one query may take.
         query_memory_max: Size = Size::gib(2),
+        /// Files with recording and alerting rules in Prometheus's format: paths, with `*` for any part of a name,
+        /// separated by semicolons. Relative ones are below the directory that Egret was started in.
+        rule_files: String = String::new(),
+        /// Time between two evaluations of a group of rules that does not say it itself.
+        evaluation_interval: Span = Span::secs(60),
+        /// Groups of rules that are evaluated at a time; others wait.
+        rule_groups_at_once: u32 = 2,
+        /// Files with `scrape_configs` in Prometheus's format, as `rule_files`.
+        scrape_files: String = String::new(),
+        /// Time between two scrapes of a target, unless its job says it.
+        scrape_interval: Span = Span::secs(15),
+        /// How long a scrape may take, unless its job says it; never longer than the interval.
+        scrape_timeout: Span = Span::secs(10),
+        /// Largest page of a target, unless its job says it; over it the scrape fails.
+        scrape_body_bytes_max: Size = Size::mib(64),
+        /// Targets of all jobs; with more, the files are refused.
+        scrape_targets_max: u32 = 10_000,
+        /// Targets that are scraped at a time; others wait.
+        scrapes_at_once: u32 = 64,
+        /// Whether Egret keeps its own metrics, as those of a job `egret`.
+        scrape_egret: bool = true,
+        /// Whether it keeps the statistics of the PostgreSQL it runs on, as those of a job `postgres`.
+        scrape_postgres: bool = true,
+        /// The queue that takes a task for each alert that fires, and one when it is resolved: a queue of the tenant
+        /// `default`. Empty: none.
+        alert_queue: String = String::new(),
+        /// Addresses that alerts are sent to, in the form of Alertmanager's webhooks, separated by semicolons.
+        alert_webhooks: String = String::new(),
+        /// Alertmanagers that are told of alerts, such as `http://127.0.0.1:9093`, separated by semicolons.
+        alertmanagers: String = String::new(),
+        /// After how long queue and webhooks are told again of an alert that still fires. 0: never.
+        alert_repeat: Span = Span::secs(0),
+        /// After how long whoever was not told, and each Alertmanager, is told again.
+        alert_resend: Span = Span::secs(60),
+        /// Labels of all alerts, `name=value`, separated by commas.
+        external_labels: String = String::new(),
+        /// How others reach Egret, for links in alerts. Empty: by the address of the server.
+        external_url: String = String::new(),
+        /// Memory for what is said of metrics (type, unit, help); over it, what is new is not kept.
+        metadata_bytes_max: Size = Size::mib(16),
     }
 }

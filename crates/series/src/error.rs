@@ -1,6 +1,6 @@
 //! What can go wrong with the series engine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use egret_base::codec::Malformed;
@@ -36,6 +36,14 @@ pub enum SeriesError {
         "limit series.series_max is {max}: delete series, wait until unused ones are let go, or raise the setting"
     )]
     TooManySeries {
+        /// The limit.
+        max: u64,
+    },
+    /// There may be no more clusters of replicas.
+    #[error(
+        "limit series.ha_clusters_max is {max}: send with fewer values of series.ha_cluster_label, or raise the setting"
+    )]
+    TooManyClusters {
         /// The limit.
         max: u64,
     },
@@ -80,6 +88,16 @@ pub enum SeriesError {
     Stopping,
 }
 
+impl SeriesError {
+    pub(crate) fn io(action: &'static str, path: &Path, error: std::io::Error) -> Self {
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source: Arc::new(error),
+        }
+    }
+}
+
 impl From<WireError> for SeriesError {
     fn from(error: WireError) -> Self {
         Self::Wire(Arc::new(error))
@@ -105,6 +123,7 @@ impl Coded for SeriesError {
             Self::Query(error) => error.code(),
             Self::Overloaded(_) => "series_overloaded",
             Self::TooManySeries { .. } => "series_limit",
+            Self::TooManyClusters { .. } => "series_clusters_limit",
             Self::DiskFull { .. } => "series_disk_full",
             Self::Log(_) => "series_log_failed",
             Self::Block(error) => error.code(),
@@ -121,7 +140,7 @@ impl Coded for SeriesError {
             Self::Invalid { .. } => Kind::Invalid,
             Self::Query(error) => error.kind(),
             Self::Block(error) => error.kind(),
-            Self::TooManySeries { .. } => Kind::LimitReached,
+            Self::TooManySeries { .. } | Self::TooManyClusters { .. } => Kind::LimitReached,
             Self::Overloaded(_) | Self::DiskFull { .. } | Self::ShardFailed { .. } => {
                 Kind::Unavailable
             }

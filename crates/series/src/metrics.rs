@@ -1,6 +1,8 @@
 //! Metrics of the series engine: `egret_series_<noun>_<unit>`. The time spent in each component is a histogram of its
 //! own, so that a slow one is seen from outside.
 
+mod monitor;
+
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -9,6 +11,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+
+pub use monitor::{NoticeMetrics, RuleMetrics, ScrapeMetrics};
 
 /// A part of the work of which the time is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +59,14 @@ pub(crate) struct Metrics {
     pub late: Counter,
     /// Samples that were refused.
     pub rejected: Counter,
+    /// Samples of replicas that are not listened to.
+    pub duplicates: Counter,
+    /// Replicas that were elected.
+    pub elections: Counter,
+    /// Reads of blocks that met damage.
+    pub damage: Counter,
+    /// Files of blocks that were set aside.
+    pub quarantined: Gauge,
     /// Series that are known.
     pub series: Gauge,
     /// Memory of samples that are not in blocks.
@@ -71,6 +83,8 @@ pub(crate) struct Metrics {
     pub queries: Counter,
     /// Requests in one append.
     pub requests: Histogram,
+    /// What is kept of what metrics are.
+    pub metadata_bytes: Gauge,
 }
 
 impl Component {
@@ -122,6 +136,10 @@ impl Metrics {
             samples: Counter::default(),
             late: Counter::default(),
             rejected: Counter::default(),
+            duplicates: Counter::default(),
+            elections: Counter::default(),
+            damage: Counter::default(),
+            quarantined: Gauge::default(),
             series: Gauge::default(),
             head_bytes: Gauge::default(),
             log_bytes: Gauge::default(),
@@ -130,6 +148,7 @@ impl Metrics {
             added: Counter::default(),
             queries: Counter::default(),
             requests: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
+            metadata_bytes: Gauge::default(),
         };
         let registry = registry.sub_registry_with_prefix("egret_series");
         registry.register_with_unit(
@@ -138,42 +157,68 @@ impl Metrics {
             Unit::Seconds,
             family,
         );
-        let mut count = |name, help, counter: &Counter| {
-            registry.register(name, help, counter.clone());
-        };
-        count("samples", "Samples acknowledged", &metrics.samples);
-        count(
-            "late_samples",
-            "Samples older than the newest of their series",
-            &metrics.late,
-        );
-        count("rejected_samples", "Samples refused", &metrics.rejected);
-        count("added_series", "Series added", &metrics.added);
-        count("queries", "Queries answered", &metrics.queries);
-        let mut amount = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
-        amount("active", "Series that are known", &metrics.series);
-        amount(
-            "head_bytes",
-            "Memory of samples that are not in blocks",
-            &metrics.head_bytes,
-        );
-        amount(
-            "log_bytes",
-            "What samples that are not in blocks take in the logs",
-            &metrics.log_bytes,
-        );
-        amount("blocks", "Blocks", &metrics.blocks);
-        amount(
-            "block_bytes",
-            "What blocks take on disk",
-            &metrics.block_bytes,
-        );
+        metrics.register_counters(registry);
+        metrics.register_gauges(registry);
         registry.register(
             "append_requests",
             "Requests in one append to a log",
             metrics.requests.clone(),
         );
+        registry.register_with_unit(
+            "metadata",
+            "Memory for what is said of metrics: kind, unit, help",
+            Unit::Bytes,
+            metrics.metadata_bytes.clone(),
+        );
         metrics
+    }
+
+    fn register_counters(&self, registry: &mut Registry) {
+        let mut count = |name, help, counter: &Counter| {
+            registry.register(name, help, counter.clone());
+        };
+        count("samples", "Samples acknowledged", &self.samples);
+        count(
+            "late_samples",
+            "Samples older than the newest of their series",
+            &self.late,
+        );
+        count("rejected_samples", "Samples refused", &self.rejected);
+        count(
+            "deduplicated_samples",
+            "Samples dropped because another replica of their cluster is listened to",
+            &self.duplicates,
+        );
+        count("elections", "Replicas elected", &self.elections);
+        count(
+            "block_failures",
+            "Reads of blocks that met damage",
+            &self.damage,
+        );
+        count("added_series", "Series added", &self.added);
+        count("queries", "Queries answered", &self.queries);
+    }
+
+    fn register_gauges(&self, registry: &mut Registry) {
+        let mut amount = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
+        amount("active", "Series that are known", &self.series);
+        amount(
+            "head_bytes",
+            "Memory of samples that are not in blocks",
+            &self.head_bytes,
+        );
+        amount(
+            "log_bytes",
+            "What samples that are not in blocks take in the logs",
+            &self.log_bytes,
+        );
+        amount("blocks", "Blocks", &self.blocks);
+        amount("block_bytes", "What blocks take on disk", &self.block_bytes);
+        amount(
+            "quarantined_blocks",
+            "Files of blocks that were set aside because they are damaged",
+            &self.quarantined,
+        );
     }
 
     /// A component took so long.

@@ -11,11 +11,13 @@ pub mod scrape;
 pub(crate) mod shard;
 #[cfg(test)]
 mod simulator;
+mod snapshot;
 pub(crate) mod ticket;
 pub(crate) mod upkeep;
 
 pub use append::{Append, AppendError, Appended};
 use append::{now_ms, timestamp, wait_until};
+pub use snapshot::SnapshotOf;
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,8 @@ use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_log::{Directory, Durability, FileLog, Inbox, InboxLimits, LogConfig, Seq};
 
-use crate::api::{Helpers, Inner, Series, lock};
+use crate::api::elections::Elections;
+use crate::api::{Inner, Series, Threads, lock};
 use crate::config::SeriesConfig;
 use crate::core::block::plan::Policy;
 use crate::core::index::Index;
@@ -96,11 +99,7 @@ impl Service for Series {
 
 fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> SeriesError {
     let path = path.to_owned();
-    move |error| SeriesError::Io {
-        action,
-        path,
-        source: Arc::new(error),
-    }
+    move |error| SeriesError::io(action, &path, error)
 }
 
 fn durability(config: &SeriesConfig) -> Result<Durability, SeriesError> {
@@ -121,6 +120,8 @@ impl Inner {
         durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
         let count = self.shard_count()?;
         let policy = self.policy()?;
+        let now = self.clock.running();
+        let elections = Elections::open(&self.config, self.directory.clone(), now)?;
         let catalog = Arc::new(self.open_catalog()?);
         let opened: Result<Vec<(Shard<FileLog>, Kept)>, SeriesError> =
             std::thread::scope(|scope| {
@@ -151,7 +152,7 @@ impl Inner {
             lock(&self.threads).push(thread);
         }
         let root = Directory::open(&self.directory).map_err(io("opening", &self.directory))?;
-        self.start_helpers()?;
+        self.start_query_threads()?;
         let (jobs, to_do) = std::sync::mpsc::channel::<Job>();
         let upkeep = Upkeep::new(self.clone(), catalog.clone(), kept, root, policy, to_do);
         let thread = std::thread::Builder::new()
@@ -160,21 +161,24 @@ impl Inner {
             .map_err(io("starting a thread for", &self.directory))?;
         lock(&self.threads).push(thread);
         *lock(&self.jobs) = Some(jobs);
-        let is_first = self.catalog.set(catalog).is_ok() && self.shards.set(shared).is_ok();
+        let is_first = elections.is_none_or(|all| self.elections.set(all).is_ok())
+            && self.catalog.set(catalog).is_ok()
+            && self.shards.set(shared).is_ok();
         is_first.then_some(()).ok_or(SeriesError::Stopping)
     }
 
     /// Whoever evaluates a query is one of its threads.
-    fn start_helpers(&self) -> Result<(), SeriesError> {
+    fn start_query_threads(&self) -> Result<(), SeriesError> {
         let threads = match self.config.query_threads {
             0 => std::thread::available_parallelism().map_or(1, NonZero::get),
             threads => threads.min(QUERY_THREADS_MAX) as usize,
         };
         if threads > 1 {
-            let helpers = Helpers::start(threads - 1).map_err(std::io::Error::other);
-            let helpers = helpers.map_err(io("starting threads for", &self.directory))?;
+            let query_threads = Threads::start(threads - 1).map_err(std::io::Error::other);
+            let query_threads =
+                query_threads.map_err(io("starting threads for", &self.directory))?;
             // Nobody starts an engine twice.
-            let _ = self.helpers.set(helpers);
+            let _ = self.query_threads.set(query_threads);
         }
         Ok(())
     }

@@ -1,10 +1,13 @@
 //! `egret series …`
 
+mod monitor;
+
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use egret_base::settings::Span;
 
+pub use self::monitor::Monitor;
 use super::value;
 
 /// `egret series …`
@@ -38,12 +41,26 @@ pub enum Series {
     },
     /// Read samples as they are
     Export(Export),
-    /// Show which metrics, labels and values there are most series of
+    /// Delete samples for good; says of how many series without --yes
+    Delete(Delete),
+    /// Copy all samples to a directory that an Egret can begin with
+    Snapshot {
+        /// Leave out what is in no block yet: the last hours, mostly
+        #[arg(long)]
+        skip_head: bool,
+    },
+    /// Show which metrics, labels and values there are most series of, which are new, and what they cost
     Cardinality {
         /// How many of each to show
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         top: u32,
+        /// How far back
+        #[arg(long, default_value = "1d", value_name = "DURATION", value_parser = value::<Span>)]
+        last: Span,
     },
+    /// What is scraped, and which rules are evaluated
+    #[command(flatten)]
+    Monitor(Monitor),
     /// Run files of Prometheus's tests of PromQL; needs no server
     Promqltest {
         /// Files, or directories with files that end in .test
@@ -89,6 +106,23 @@ pub struct Export {
     /// Where to [default: standard output]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+}
+
+/// `egret series delete …`
+#[derive(Debug, Args)]
+pub struct Delete {
+    /// Which series, e.g. 'up{job="node"}'
+    #[arg(required = true, value_name = "SELECTOR")]
+    pub selectors: Vec<String>,
+    /// No sample before: seconds since 1970, or RFC 3339 [default: from the first]
+    #[arg(long, value_name = "TIME")]
+    pub start: Option<String>,
+    /// No sample after [default: to the last]
+    #[arg(long, value_name = "TIME")]
+    pub end: Option<String>,
+    /// Do it
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// Forms of samples that come in.

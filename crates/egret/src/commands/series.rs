@@ -1,6 +1,9 @@
 //! `egret series …`: every metric, answered at once.
 
+mod admin;
+mod cardinality;
 mod exchange;
+mod monitor;
 mod promqltest;
 mod query;
 
@@ -9,7 +12,7 @@ use serde::Deserialize;
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
-use crate::output::{Output, facts, listing, printable};
+use crate::output::{Output, printable};
 
 pub(crate) use promqltest::run as promqltest;
 
@@ -32,23 +35,6 @@ impl<T> Success<T> {
     }
 }
 
-#[derive(Deserialize)]
-struct Count {
-    name: String,
-    count: u64,
-}
-
-#[derive(Deserialize)]
-struct Cardinality {
-    series: u64,
-    pairs: u64,
-    names: u64,
-    series_by_metric: Vec<Count>,
-    values_by_name: Vec<Count>,
-    bytes_by_name: Vec<Count>,
-    series_by_pair: Vec<Count>,
-}
-
 pub(crate) async fn run(command: cli::Series, api: &Api, output: Output) -> Result<(), Failure> {
     use cli::Series;
     match command {
@@ -59,7 +45,10 @@ pub(crate) async fn run(command: cli::Series, api: &Api, output: Output) -> Resu
         }
         Series::Import { file, format } => exchange::import(&file, format, api, output).await,
         Series::Export(export) => exchange::export(&export, api, output).await,
-        Series::Cardinality { top } => cardinality(top, api, output).await,
+        Series::Delete(delete) => admin::delete(&delete, api, output).await,
+        Series::Snapshot { skip_head } => admin::snapshot(skip_head, api, output).await,
+        Series::Cardinality { top, last } => cardinality::show(top, last, api, output).await,
+        Series::Monitor(command) => monitor::run(command, api, output).await,
         // It needs no server, and was run without one.
         Series::Promqltest { .. } => Ok(()),
     }
@@ -85,29 +74,5 @@ async fn labels(
     output.answer(&answer, |names: Success<Vec<String>>| {
         names.tell_notes(output);
         printable(&names.data.join("\n"))
-    })
-}
-
-async fn cardinality(top: u32, api: &Api, output: Output) -> Result<(), Failure> {
-    let query = [("top", &*top.to_string())];
-    let answer = api.get(&["series", "cardinality"], &query).await?;
-    output.answer(&answer, |found: Cardinality| {
-        let mut text = facts(&[
-            ("series", found.series.to_string()),
-            ("labels", found.names.to_string()),
-            ("label pairs", found.pairs.to_string()),
-        ]);
-        for (what, unit, counts) in [
-            ("metric", "series", found.series_by_metric),
-            ("label", "values", found.values_by_name),
-            ("label", "bytes", found.bytes_by_name),
-            ("label=value", "series", found.series_by_pair),
-        ] {
-            let rows = counts
-                .into_iter()
-                .map(|Count { name, count }| vec![printable(&name), count.to_string()]);
-            text.push_str(&format!("\n{}\n", listing(&[what, unit], rows)));
-        }
-        text
     })
 }

@@ -8,7 +8,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use csv::StringRecord;
 use egret_base::Timestamp;
-use egret_series::model::{Labels, METRIC_NAME};
+use egret_series::model::{Labels, METRIC_NAME, SeriesSamples};
 use egret_series::wire::json_lines::append_line;
 use futures_util::stream;
 use serde::Deserialize;
@@ -116,9 +116,14 @@ async fn upload(api: &Api) -> anyhow::Result<(u64, f64)> {
     let mut samples = weather()?;
     samples.extend(departures()?);
     let lines = samples.into_iter().map(|(labels, values)| {
-        let (times, values): (Vec<i64>, Vec<f64>) = values.into_iter().unzip();
+        let (times_ms, values) = values.into_iter().unzip();
+        let samples = SeriesSamples {
+            times_ms,
+            values,
+            ..SeriesSamples::default()
+        };
         let mut line = String::new();
-        append_line(&labels, &times, &values, &mut line);
+        append_line(&labels, &samples, &mut line);
         Ok(Bytes::from(line))
     });
     let query = [("format", "jsonl")];

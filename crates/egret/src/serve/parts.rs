@@ -1,5 +1,7 @@
 //! The parts of an Egret, made from the configuration and tied together.
 
+mod monitor;
+
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -57,6 +59,8 @@ pub(super) struct Parts {
     metrics: Arc<Metrics>,
     server: ServerConfig,
     proxy: ProxyConfig,
+    /// How a client on this machine reaches the server.
+    own_url: String,
 }
 
 impl Parts {
@@ -69,6 +73,7 @@ impl Parts {
             metrics: Arc::new(Metrics::new(VERSION, clock.now())),
             server: configuration.section()?,
             proxy: configuration.section()?,
+            own_url: configuration.address()?.url.to_string(),
             clock,
             entropy,
         })
@@ -189,6 +194,9 @@ impl Parts {
         embedded: Option<Embedded>,
         external: Option<Arc<ManagedServer>>,
     ) -> anyhow::Result<Option<String>> {
+        let monitor = self.monitor(&engines, embedded.as_ref(), external.as_deref())?;
+        // It needs no PostgreSQL to begin, and asks it no more when it stops.
+        stack.push_eager(Arc::new(monitor.clone()));
         let Engines {
             queues,
             outbox,
@@ -209,7 +217,7 @@ impl Parts {
             stack.push(proxy.clone());
         }
         let under = stack.clone();
-        let series_door = series_routes(series.clone(), BUILD, self.clock.now());
+        let series_door = series_routes(series.clone(), monitor, BUILD, self.clock.now());
         let mut server = Server::builder(
             self.server.clone(),
             Deps {

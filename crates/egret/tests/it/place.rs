@@ -75,6 +75,7 @@ impl Place {
             .env("EGRET_BRANCHES_VOLUME_SIZE", "1GB")
             .env("EGRET_BRANCHES_FREE_MIN", "64MB")
             .env("EGRET_BRANCHES_FREE_CRITICAL", "32MB")
+            .env_remove("EGRET_CRASHES")
             .env_remove("EGRET_TOKEN")
             .env_remove("EGRET_URL")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))

@@ -11,16 +11,17 @@ use serde_json::{Value, json};
 use crate::place::{Place, Server, text};
 
 /// How long samples may take from a program that shows them to Egret.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How many targets were scraped often enough.
 const ENOUGH: &str = "count(count_over_time(up[1m]) > 4)";
 
 /// A program that runs as long as this lives.
-struct Running(Child);
+pub struct Running(Child);
 
 impl Running {
-    fn start(program: &str, arguments: &[&str], place: &Place) -> Self {
+    /// Starts it.
+    pub fn start(program: &str, arguments: &[&str], place: &Place) -> Self {
         let child = Command::new(program)
             .args(arguments)
             .current_dir(&place.directory)
@@ -40,9 +41,15 @@ impl Drop for Running {
 }
 
 /// A port that nobody has.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     listener.local_addr().unwrap().port()
+}
+
+/// The settings with which Egret scrapes nothing that it is not told to.
+fn without_own() -> [(&'static str, String); 2] {
+    let names = ["EGRET_SERIES_SCRAPE_EGRET", "EGRET_SERIES_SCRAPE_POSTGRES"];
+    names.map(|name| (name, "false".to_owned()))
 }
 
 /// The answer to a command that must work.
@@ -51,7 +58,7 @@ pub fn series(place: &Place, arguments: &[&str]) -> Value {
 }
 
 /// What a command says that must work.
-fn said(place: &Place, arguments: &[&str]) -> String {
+pub fn said(place: &Place, arguments: &[&str]) -> String {
     let output = place.run(&[&["series"], arguments].concat());
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{arguments:?}: {out}{err}");
@@ -75,7 +82,9 @@ pub fn start(place: &Place) -> (Server, String) {
 
 #[test]
 fn a_prometheus_writes_to_it_and_its_tools_read() {
-    let place = Place::new("prometheus");
+    let mut place = Place::new("prometheus");
+    // What both know is compared.
+    place.variables.extend(without_own());
     let (server, token) = start(&place);
     let (node, prometheus) = (free_port(), free_port());
     let listen = format!("--web.listen-address=127.0.0.1:{node}");
@@ -206,6 +215,7 @@ fn samples_come_and_go_as_texts() {
     let mut place = Place::new("exchange");
     let retention = ("EGRET_SERIES_RETENTION", "0".to_owned());
     place.variables.push(retention);
+    place.variables.extend(without_own());
     let (server, _) = start(&place);
     std::fs::write(place.directory.join("load.csv"), TABLE).unwrap();
     let imported = series(&place, &["import", "load.csv"]);

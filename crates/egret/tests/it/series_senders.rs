@@ -16,7 +16,7 @@ use crate::place::Place;
 use crate::series::{series, start};
 use tonic::transport::Channel;
 
-fn now_ms() -> i64 {
+pub fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     i64::try_from(since.as_millis()).unwrap()
 }
@@ -39,7 +39,7 @@ fn body(samples: &[(i64, f64)]) -> Bytes {
 }
 
 /// A request with the token.
-fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
+pub fn with_token<T>(message: T, token: &str) -> tonic::Request<T> {
     let mut request = tonic::Request::new(message);
     let header = format!("Bearer {token}").parse().unwrap();
     request.metadata_mut().insert("authorization", header);
@@ -109,26 +109,48 @@ async fn stream_and_ask(place: &Place, token: &str) {
 }
 
 /// A sender that sees what it is answered.
-struct Sender {
-    client: reqwest::Client,
-    base: String,
-    token: String,
+pub struct Sender {
+    pub client: reqwest::Client,
+    pub base: String,
+    pub token: String,
 }
 
 impl Sender {
+    /// One that sends to this server.
+    pub fn new(place: &Place, token: String) -> Self {
+        // Another test of this process may have installed the same provider before.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Self {
+            client: reqwest::Client::new(),
+            base: format!("http://127.0.0.1:{}", place.ports[0]),
+            token,
+        }
+    }
+
+    /// What is answered to a body.
+    pub async fn send(
+        &self,
+        path: &str,
+        kind: &str,
+        encoding: &str,
+        body: Vec<u8>,
+    ) -> reqwest::Response {
+        let request = self.client.post(format!("{}{path}", self.base));
+        let request = request.basic_auth("anybody", Some(&self.token));
+        let request = request.header("content-type", kind);
+        let request = request.header("content-encoding", encoding).body(body);
+        request.send().await.unwrap()
+    }
+
     /// Status, the header that counts samples, and the body.
-    async fn post(
+    pub async fn post(
         &self,
         path: &str,
         kind: &str,
         encoding: &str,
         body: Vec<u8>,
     ) -> (u16, String, String) {
-        let request = self.client.post(format!("{}{path}", self.base));
-        let request = request.basic_auth("anybody", Some(&self.token));
-        let request = request.header("content-type", kind);
-        let request = request.header("content-encoding", encoding).body(body);
-        let response = request.send().await.unwrap();
+        let response = self.send(path, kind, encoding, body).await;
         let header = response
             .headers()
             .get("x-prometheus-remote-write-samples-written");
@@ -141,8 +163,8 @@ impl Sender {
 }
 
 /// The content type of remote write 2.0.
-const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
-const WRITE: &str = "/prometheus/api/v1/write";
+pub const V2: &str = "application/x-protobuf;proto=io.prometheus.write.v2.Request";
+pub const WRITE: &str = "/prometheus/api/v1/write";
 
 fn body_v2(samples: &[(i64, f64)]) -> Vec<u8> {
     let mut request = RequestV2::default();
@@ -166,13 +188,7 @@ fn senders_are_told_what_became_of_it() {
         .variables
         .push(("EGRET_SERIES_REQUEST_BYTES_MAX", "64kB".to_owned()));
     let (server, token) = start(&place);
-    // Another test of this process may have installed the same provider before.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let sender = Sender {
-        client: reqwest::Client::new(),
-        base: format!("http://127.0.0.1:{}", place.ports[0]),
-        token,
-    };
+    let sender = Sender::new(&place, token);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(remote_writes(&sender));
     runtime.block_on(other_protocols(&sender));
@@ -259,4 +275,69 @@ async fn other_protocols(sender: &Sender) {
         answer.contains("lines: 0 samples written; 1 samples were refused: line 1, byte"),
         "{answer}"
     );
+}
+
+/// A request of one of two servers that scrape the same.
+fn body_of_replica(replica: &str, time_ms: i64) -> Vec<u8> {
+    let mut request = RequestV2::default();
+    for host in ["a", "b"] {
+        let series = SeriesToWrite {
+            labels: vec![
+                ("__name__", "paired"),
+                ("__replica__", replica),
+                ("cluster", "west"),
+                ("host", host),
+            ],
+            samples: vec![Sample {
+                time_ms,
+                value: 1.0,
+            }],
+            ..SeriesToWrite::default()
+        };
+        request.push(&series, None);
+    }
+    snappy::encode(&request.into_body())
+}
+
+#[test]
+fn the_second_of_a_pair_is_told_that_it_was_heard() {
+    let mut place = Place::new("pair");
+    for (name, value) in [
+        ("EGRET_SERIES_HA_CLUSTER_LABEL", "cluster"),
+        ("EGRET_SERIES_HA_REPLICA_LABEL", "__replica__"),
+    ] {
+        place.variables.push((name, value.to_owned()));
+    }
+    let (server, token) = start(&place);
+    let sender = Sender::new(&place, token);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let now = now_ms();
+    let sent = |replica, at| {
+        let sent = sender.post(WRITE, V2, "snappy", body_of_replica(replica, at));
+        runtime.block_on(sent)
+    };
+    assert_eq!(sent("one", now), (204, "2".to_owned(), String::new()));
+    assert_eq!(sent("two", now + 1), (202, "2".to_owned(), String::new()));
+    let streamed = runtime.block_on(async {
+        let address = format!("http://127.0.0.1:{}", place.ports[0]);
+        let channel = Channel::from_shared(address).unwrap().connect().await;
+        let mut client = SeriesClient::new(channel.unwrap());
+        let request = WriteRequest {
+            number: 1,
+            samples: Some(Samples::RemoteWriteV2(
+                body_of_replica("two", now + 2).into(),
+            )),
+        };
+        let requests = futures_util::stream::iter([request]);
+        let responses = client.write(with_token(requests, &sender.token)).await;
+        let mut responses = responses.unwrap().into_inner();
+        responses.message().await.unwrap().unwrap()
+    });
+    assert_eq!((streamed.written, streamed.deduplicated), (0, 2));
+    assert!(streamed.error.is_none());
+    let names = series(&place, &["labels", "--match", "paired"]);
+    assert_eq!(names["data"], json!(["__name__", "cluster", "host"]));
+    let counted = series(&place, &["query", "sum(count_over_time(paired[1h]))"]);
+    assert_eq!(counted["data"]["result"][0]["value"][1], "2", "{counted}");
+    server.stop(Signal::TERM);
 }

@@ -4,16 +4,15 @@ use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use super::look::Scope;
-use super::source::Samples;
+use super::source::Selected;
 use super::{Inner, Series};
-use crate::core::promql::{Columns, Hints, QueryError, Selection, Source};
 use crate::error::SeriesError;
-use crate::model::Labels;
+use crate::model::{Labels, SeriesSamples};
 
 /// Whoever is shown samples.
 pub trait SampleVisitor: Send + 'static {
     /// A series with its samples, staleness markers among them. It may wait, as for a client that reads slowly.
-    fn visit(&mut self, labels: &Labels, columns: &Columns) -> ControlFlow<()>;
+    fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()>;
 }
 
 impl Series {
@@ -28,71 +27,80 @@ impl Series {
         scope: Scope,
         mut visitor: V,
     ) -> Result<V, SeriesError> {
-        let inner = self.inner.clone();
-        let permit = inner.queries.clone().acquire_owned().await;
+        self.as_query(move |inner| inner.visit(&scope, &mut visitor).map(|()| visitor))
+            .await
+    }
+
+    /// The labels of a series in scope that has native histograms there, if there is one. It counts as a query.
+    ///
+    /// # Errors
+    /// As [`Series::visit_samples`].
+    pub async fn first_with_histograms(&self, scope: Scope) -> Result<Option<Labels>, SeriesError> {
+        self.as_query(move |inner| inner.first_with_histograms(&scope))
+            .await
+    }
+
+    /// Does what may take long, when it is its turn.
+    pub(super) async fn as_query<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, SeriesError> + Send + 'static,
+    ) -> Result<T, SeriesError> {
+        let permit = self.inner.queries.clone().acquire_owned().await;
         let permit = permit.map_err(|_| SeriesError::Stopping)?;
-        let visited = tokio::task::spawn_blocking(move || {
-            let visited = inner.visit(&scope, &mut visitor);
+        self.look(move |inner| {
+            let done = work(inner);
             drop(permit);
-            visited.map(|()| visitor)
-        });
-        match visited.await {
-            Ok(visited) => Ok(visited?),
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => Err(SeriesError::Stopping),
-        }
+            done
+        })
+        .await
     }
 }
 
 impl Inner {
-    fn visit(&self, scope: &Scope, visitor: &mut impl SampleVisitor) -> Result<(), QueryError> {
-        let all = [Vec::new()];
-        let selectors = match scope.selectors.is_empty() {
-            true => &all[..],
-            false => &scope.selectors,
-        };
-        let source = Samples { inner: self };
+    fn visit(&self, scope: &Scope, visitor: &mut impl SampleVisitor) -> Result<(), SeriesError> {
+        let mut samples = SeriesSamples::default();
+        self.each_in_scope(scope, |found, at| {
+            found.samples(at, &mut samples)?;
+            let labels = &found.series[at].labels;
+            match samples.is_empty() {
+                true => Ok(ControlFlow::Continue(())),
+                false => Ok(visitor.visit(labels, &samples)),
+            }
+        })
+    }
+
+    fn first_with_histograms(&self, scope: &Scope) -> Result<Option<Labels>, SeriesError> {
+        let mut first = None;
+        self.each_in_scope(scope, |found, at| {
+            if !found.has_histograms(at)? {
+                return Ok(ControlFlow::Continue(()));
+            }
+            first = Some(found.series[at].labels.clone());
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(first)
+    }
+
+    /// Shows every series in scope once.
+    fn each_in_scope(
+        &self,
+        scope: &Scope,
+        mut show: impl FnMut(&Selected, usize) -> Result<ControlFlow<()>, SeriesError>,
+    ) -> Result<(), SeriesError> {
+        let selectors = scope.selectors();
         let mut seen = HashSet::new();
-        let mut columns = Columns::default();
         for selector in selectors {
-            let found = source.select(&Selection {
-                matchers: selector.clone(),
-                start: scope.start,
-                end: scope.end,
-                hints: Hints::default(),
-            })?;
-            for at in 0..found.len() {
-                let labels = found.labels(at);
+            let found = self.select(selector, (scope.start, scope.end))?;
+            for at in 0..found.series.len() {
+                let labels = &found.series[at].labels;
                 if selectors.len() > 1 && !seen.insert(labels.clone()) {
                     continue;
                 }
-                found.read(at, &mut columns)?;
-                within(&mut columns, scope);
-                if !columns.is_empty() && visitor.visit(labels, &columns).is_break() {
+                if show(&found, at)?.is_break() {
                     return Ok(());
                 }
             }
         }
         Ok(())
     }
-}
-
-/// Takes out what a source gave beyond what was asked for.
-fn within(columns: &mut Columns, scope: &Scope) {
-    let from = columns.times.partition_point(|time| *time < scope.start);
-    let to = columns.times.partition_point(|time| *time <= scope.end);
-    columns.times.truncate(to);
-    columns.times.drain(..from.min(to));
-    columns.values.truncate(to);
-    columns.values.drain(..from.min(to));
-    let from = columns
-        .histogram_times
-        .partition_point(|time| *time < scope.start);
-    let to = columns
-        .histogram_times
-        .partition_point(|time| *time <= scope.end);
-    columns.histogram_times.truncate(to);
-    columns.histogram_times.drain(..from.min(to));
-    columns.histograms.truncate(to);
-    columns.histograms.drain(..from.min(to));
 }

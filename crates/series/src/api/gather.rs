@@ -74,8 +74,12 @@ pub(crate) struct Gather {
     pub rejected: Rejected,
     /// Keys that are other ways to write the labels of series that are known.
     pub aliases: Vec<(Labels, Box<[u8]>)>,
-    /// Samples that were gathered.
+    /// Samples that were gathered, native histograms among them.
     pub samples: u64,
+    /// Of these, native histograms.
+    pub histograms: u64,
+    /// The label that tells replicas apart, which is taken off.
+    pub replica_label: Option<Arc<str>>,
     bounds: Bounds,
     limits: LabelLimits,
 }
@@ -104,6 +108,8 @@ impl Gather {
             rejected: Rejected::default(),
             aliases: Vec::new(),
             samples: 0,
+            histograms: 0,
+            replica_label: None,
             bounds,
             limits,
         }
@@ -133,6 +139,7 @@ impl Gather {
         if !self.admits(target, time_ms) {
             return;
         }
+        self.histograms += 1;
         match target {
             Target::Known(place) => {
                 let part = &mut self.parts[usize::from(place.shard)];
@@ -191,9 +198,25 @@ impl Gather {
                 return Ok(Target::Refused);
             }
         }
+        if let Some(replica) = &self.replica_label {
+            pairs.retain(|(name, _)| *name != &**replica);
+        }
         let labels = Labels::from_sorted(pairs.into_iter());
         let alias = (labels.as_key().as_bytes() != key).then(|| Box::from(key));
         Ok(self.labelled(known, labels, alias))
+    }
+
+    /// Where samples of a series go whose labels nobody has checked.
+    pub fn unchecked(&mut self, known: &Known, labels: Labels) -> Target {
+        if let Some(place) = known.series(&labels) {
+            return Target::Known(place);
+        }
+        let mut pairs: Vec<(&str, &str)> = labels.iter().collect();
+        if let Err(error) = self.limits.check(&mut pairs) {
+            self.rejected.add(0, error);
+            return Target::Refused;
+        }
+        self.labelled(known, labels, None)
     }
 
     /// Where samples of a series go of which the labels are known, and perhaps another way to write them.

@@ -11,6 +11,7 @@ use super::Series;
 use super::gather::Rejected;
 use crate::api::write::{Value, Written};
 use crate::config::SeriesConfig;
+use crate::core::metadata::{Describe, Description};
 use crate::error::SeriesError;
 use crate::model::{Labels, TimeMs};
 use crate::wire::influx::{LineReader, Precision};
@@ -184,6 +185,14 @@ impl Series {
             }
         }
         let rejected = batch.finish().await?.rejected;
+        for said in &translated.metadata {
+            self.describe(Description {
+                metric: &said.metric,
+                kind: said.kind,
+                unit: &said.unit,
+                help: &said.help,
+            });
+        }
         translated.rejected_points += rejected.samples;
         translated.reasons.extend(rejected.reasons);
         Ok(otlp::encode_response(&translated, encoding))

@@ -1,13 +1,19 @@
-//! Which series there are, and what they are called.
+//! Which series there are, and what they are called: in the heads and in blocks.
+//!
+//! A series counts when its head has samples in the span of time that is asked about, or a block that reaches into the
+//! span has it: as in Prometheus, samples in blocks are not looked at. Without selectors all series of the heads count.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::borrow::Borrow;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::{Inner, Series};
 use crate::core::head::HeadSeries;
 use crate::core::promql::LabelMatcher;
 use crate::error::SeriesError;
-use crate::model::{Labels, METRIC_NAME, TimeMs};
+use crate::model::{Labels, TimeMs};
+use crate::store::catalog::Snapshot;
 
 /// Which series somebody asks about: those that one of the selectors takes, with samples in a span of time. Without
 /// selectors all of them.
@@ -21,49 +27,75 @@ pub struct Scope {
     pub end: TimeMs,
 }
 
-/// Something and how many series have it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counted {
-    /// A metric, a label's name, or `name=value`.
-    pub name: String,
-    /// How many.
-    pub count: u64,
+/// Series of a block that are looked at before it is asked whether more are wanted.
+const PIECE: usize = 1_024;
+
+/// The first of what is found, in order, and never more than are wanted.
+struct First<T> {
+    found: BTreeSet<T>,
+    limit: usize,
+    has_more: bool,
 }
 
-/// What takes how much.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cardinality {
-    /// Series.
-    pub series: u64,
-    /// Different `name=value`.
-    pub pairs: u64,
-    /// Different names of labels.
-    pub names: u64,
-    /// Series by metric, the most first.
-    pub series_by_metric: Vec<Counted>,
-    /// Different values by label.
-    pub values_by_name: Vec<Counted>,
-    /// Bytes of names and values by label, of all series together.
-    pub bytes_by_name: Vec<Counted>,
-    /// Series by `name=value`.
-    pub series_by_pair: Vec<Counted>,
+impl<T: Ord> First<T> {
+    fn new(limit: usize) -> Self {
+        Self {
+            found: BTreeSet::new(),
+            limit,
+            has_more: false,
+        }
+    }
+
+    /// Notes one. It breaks off when none that comes after it in order is wanted.
+    fn offer<Q>(&mut self, one: &Q) -> ControlFlow<()>
+    where
+        T: Borrow<Q>,
+        Q: Ord + ToOwned<Owned = T> + ?Sized,
+    {
+        let is_full = self.found.len() >= self.limit;
+        let is_beyond = is_full && self.found.last().is_none_or(|last| last.borrow() < one);
+        if is_beyond {
+            self.has_more = true;
+            return ControlFlow::Break(());
+        }
+        if !self.found.contains(one) {
+            self.found.insert(one.to_owned());
+            if is_full {
+                self.found.pop_last();
+                self.has_more = true;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn finish(self) -> (Vec<T>, bool) {
+        (self.found.into_iter().collect(), self.has_more)
+    }
+}
+
+impl Scope {
+    /// The selectors; one that takes everything when there is none.
+    pub(super) fn selectors(&self) -> &[Vec<LabelMatcher>] {
+        const ALL: &[Vec<LabelMatcher>] = &[Vec::new()];
+        match self.selectors.is_empty() {
+            true => ALL,
+            false => &self.selectors,
+        }
+    }
 }
 
 impl Series {
     /// The labels of the series in scope, sorted, at most `limit` of them, and whether there are more.
     ///
     /// # Errors
-    /// [`SeriesError::Query`] for a malformed regular expression, and [`SeriesError::Stopping`].
+    /// [`SeriesError::Query`] for a malformed regular expression, [`SeriesError::Block`] for a block that cannot be
+    /// read, and [`SeriesError::Stopping`].
     pub async fn series(
         &self,
         scope: Scope,
         limit: usize,
     ) -> Result<(Vec<Labels>, bool), SeriesError> {
-        self.look(move |inner| {
-            let found = inner.in_scope(&scope)?;
-            Ok(first(found.into_iter().collect(), limit))
-        })
-        .await
+        self.look(move |inner| inner.series_in(&scope, limit)).await
     }
 
     /// The names of labels of the series in scope, sorted; otherwise as [`Series::series`].
@@ -75,19 +107,7 @@ impl Series {
         scope: Scope,
         limit: usize,
     ) -> Result<(Vec<String>, bool), SeriesError> {
-        self.look(move |inner| {
-            let mut names = BTreeSet::new();
-            if scope.selectors.is_empty() {
-                for shard in inner.shards()? {
-                    shard.index.view().names(|name| add(&mut names, name));
-                }
-            }
-            for labels in inner.in_selected(&scope)? {
-                labels.iter().for_each(|(name, _)| add(&mut names, name));
-            }
-            Ok(first(names, limit))
-        })
-        .await
+        self.look(move |inner| inner.names_in(&scope, limit)).await
     }
 
     /// The values of a label in the series in scope, sorted; otherwise as [`Series::series`].
@@ -100,34 +120,11 @@ impl Series {
         scope: Scope,
         limit: usize,
     ) -> Result<(Vec<String>, bool), SeriesError> {
-        self.look(move |inner| {
-            let mut values = BTreeSet::new();
-            if scope.selectors.is_empty() {
-                for shard in inner.shards()? {
-                    let view = shard.index.view();
-                    view.values(&name, |value, _| add(&mut values, value));
-                }
-            }
-            for labels in inner.in_selected(&scope)? {
-                match labels.get(&name) {
-                    "" => {}
-                    value => add(&mut values, value),
-                }
-            }
-            Ok(first(values, limit))
-        })
-        .await
+        self.look(move |inner| inner.values_in(&name, &scope, limit))
+            .await
     }
 
-    /// What takes how much, by the `limit` largest of each kind.
-    ///
-    /// # Errors
-    /// [`SeriesError::Stopping`].
-    pub async fn cardinality(&self, limit: usize) -> Result<Cardinality, SeriesError> {
-        self.look(move |inner| inner.cardinality(limit)).await
-    }
-
-    async fn look<T: Send + 'static>(
+    pub(super) async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Inner) -> Result<T, SeriesError> + Send + 'static,
     ) -> Result<T, SeriesError> {
@@ -141,103 +138,111 @@ impl Series {
 }
 
 impl Inner {
-    fn in_scope(&self, scope: &Scope) -> Result<BTreeSet<Labels>, SeriesError> {
-        let all = [Vec::new()];
-        let selectors = match scope.selectors.is_empty() {
-            true => &all[..],
-            false => &scope.selectors,
-        };
-        let mut found = BTreeSet::new();
-        for selector in selectors {
-            let mut series: Vec<Arc<HeadSeries>> = Vec::new();
-            for shard in self.shards()? {
-                shard.index.view().select(selector, &mut series);
-            }
-            let alive = series.into_iter().filter(|series| {
-                let span = series.now().span();
-                span.is_some_and(|(from, to)| from <= scope.end && to >= scope.start)
-            });
-            found.extend(alive.map(|series| series.labels.clone()));
-        }
-        Ok(found)
+    /// Taken before the heads are looked at: what they release later is in these blocks.
+    fn blocks(&self) -> Result<Arc<Snapshot>, SeriesError> {
+        Ok(self.catalog()?.snapshot())
     }
 
-    /// As [`Inner::in_scope`], nothing when there is no selector.
-    fn in_selected(&self, scope: &Scope) -> Result<BTreeSet<Labels>, SeriesError> {
-        match scope.selectors.is_empty() {
-            true => Ok(BTreeSet::new()),
-            false => self.in_scope(scope),
-        }
-    }
-
-    fn cardinality(&self, limit: usize) -> Result<Cardinality, SeriesError> {
-        let mut series = 0;
-        // By label: by value how many series.
-        let mut labels: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    /// The series of the heads that a selector takes, with samples in the span.
+    fn heads_in(
+        &self,
+        scope: &Scope,
+        selector: &[LabelMatcher],
+    ) -> Result<impl Iterator<Item = Arc<HeadSeries>>, SeriesError> {
+        let mut series = Vec::new();
         for shard in self.shards()? {
-            let view = shard.index.view();
-            series += view.len() as u64;
-            let mut names = BTreeSet::new();
-            view.names(|name| add(&mut names, name));
-            for name in names {
-                let values = labels.entry(name.clone()).or_default();
-                view.values(&name, |value, count| match values.get_mut(value) {
-                    Some(so_far) => *so_far += count as u64,
-                    None => drop(values.insert(value.to_owned(), count as u64)),
+            shard.index.view().select(selector, &mut series);
+        }
+        let (start, end) = (scope.start, scope.end);
+        let mut series = series.into_iter();
+        Ok(std::iter::from_fn(move || {
+            series.find(|series| series.has_samples(start, end))
+        }))
+    }
+
+    fn series_in(&self, scope: &Scope, limit: usize) -> Result<(Vec<Labels>, bool), SeriesError> {
+        let blocks = self.blocks()?;
+        let mut first = First::new(limit);
+        for selector in scope.selectors() {
+            for series in self.heads_in(scope, selector)? {
+                let _ = first.offer(&series.labels);
+            }
+            for block in blocks.within(scope.start, scope.end) {
+                let matching = self.noted(block.select(selector))?;
+                // They ascend.
+                for piece in matching.chunks(PIECE) {
+                    let mut flow = ControlFlow::Continue(());
+                    self.noted(block.names(piece.iter().copied(), |_, name| {
+                        flow = first.offer(&name.labels());
+                    }))?;
+                    if flow.is_break() {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(first.finish())
+    }
+
+    fn names_in(&self, scope: &Scope, limit: usize) -> Result<(Vec<String>, bool), SeriesError> {
+        let blocks = self.blocks()?;
+        let mut first: First<String> = First::new(limit);
+        if scope.selectors.is_empty() {
+            for shard in self.shards()? {
+                shard.index.view().names(|name| {
+                    let _ = first.offer(name);
                 });
             }
         }
-        let counted = |name: &str, count: u64| Counted {
-            name: name.to_owned(),
-            count,
-        };
-        let by_name = |count: fn(&str, &BTreeMap<String, u64>) -> u64| {
-            let all = labels.iter();
-            let all = all.map(|(name, values)| counted(name, count(name, values)));
-            largest(all.collect(), limit)
-        };
-        let pairs = labels.iter().flat_map(|(name, values)| {
-            let named = move |(value, count): (&String, &u64)| Counted {
-                name: format!("{name}={value}"),
-                count: *count,
-            };
-            values.iter().map(named)
-        });
-        let metrics = labels.get(METRIC_NAME).into_iter().flatten();
-        let metrics = metrics.map(|(name, count)| counted(name, *count));
-        Ok(Cardinality {
-            series,
-            pairs: labels.values().map(|values| values.len() as u64).sum(),
-            names: labels.len() as u64,
-            series_by_metric: largest(metrics.collect(), limit),
-            values_by_name: by_name(|_, values| values.len() as u64),
-            bytes_by_name: by_name(|name, values| {
-                let bytes =
-                    |(value, count): (&String, &u64)| (name.len() + value.len()) as u64 * count;
-                values.iter().map(bytes).sum()
-            }),
-            series_by_pair: largest(pairs.collect(), limit),
-        })
+        for selector in &scope.selectors {
+            for series in self.heads_in(scope, selector)? {
+                for (name, _) in series.labels.iter() {
+                    let _ = first.offer(name);
+                }
+            }
+        }
+        for selector in scope.selectors() {
+            for block in blocks.within(scope.start, scope.end) {
+                for name in self.noted(block.label_names(selector))? {
+                    let _ = first.offer(&*name);
+                }
+            }
+        }
+        Ok(first.finish())
+    }
+
+    fn values_in(
+        &self,
+        name: &str,
+        scope: &Scope,
+        limit: usize,
+    ) -> Result<(Vec<String>, bool), SeriesError> {
+        let blocks = self.blocks()?;
+        let mut first: First<String> = First::new(limit);
+        if scope.selectors.is_empty() {
+            for shard in self.shards()? {
+                shard.index.view().values(name, |value, _| {
+                    let _ = first.offer(value);
+                });
+            }
+        }
+        for selector in &scope.selectors {
+            for series in self.heads_in(scope, selector)? {
+                match series.labels.get(name) {
+                    "" => {}
+                    value => drop(first.offer(value)),
+                }
+            }
+        }
+        for selector in scope.selectors() {
+            for block in blocks.within(scope.start, scope.end) {
+                let told = block.label_values(name, selector, |value| first.offer(value));
+                self.noted(told)?;
+            }
+        }
+        Ok(first.finish())
     }
 }
 
-fn add(all: &mut BTreeSet<String>, one: &str) {
-    if !all.contains(one) {
-        all.insert(one.to_owned());
-    }
-}
-
-fn first<T>(all: BTreeSet<T>, limit: usize) -> (Vec<T>, bool) {
-    let more = all.len() > limit;
-    (all.into_iter().take(limit).collect(), more)
-}
-
-/// The largest, those of like size by name.
-fn largest(mut all: Vec<Counted>, limit: usize) -> Vec<Counted> {
-    all.sort_by(|one, other| {
-        let by_count = other.count.cmp(&one.count);
-        by_count.then_with(|| one.name.cmp(&other.name))
-    });
-    all.truncate(limit);
-    all
-}
+#[cfg(test)]
+mod tests;

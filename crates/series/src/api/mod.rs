@@ -1,13 +1,19 @@
 //! The engine's handle and its operations: what the doors call.
 
+pub mod cardinality;
+pub(crate) mod damage;
+pub(crate) mod describe;
+pub(crate) mod elections;
 pub mod export;
 pub mod gather;
-mod helpers;
 pub mod import;
 pub mod look;
+pub mod monitor;
 pub mod query;
 pub(crate) mod source;
 pub mod summary;
+mod threads;
+mod within;
 pub mod write;
 
 use std::path::PathBuf;
@@ -26,15 +32,18 @@ use tokio::sync::Semaphore;
 
 use crate::config::SeriesConfig;
 use crate::core::known::Known;
+use crate::core::metadata::MetadataStore;
 use crate::core::promql::LabelMatcher;
 use crate::core::record::Deletion;
 use crate::error::SeriesError;
 use crate::metrics::{Component, Metrics};
 use crate::model::TimeMs;
 use crate::store::catalog::Catalog;
+use crate::worker::SnapshotOf;
 use crate::worker::shard::Shared;
 use crate::worker::upkeep::{Job, Upkeep};
-pub(crate) use helpers::Helpers;
+use elections::Elections;
+pub(crate) use threads::Threads;
 use write::Buffers;
 
 /// What the engine stands on.
@@ -66,14 +75,18 @@ pub(crate) struct Inner {
     pub shards: OnceLock<Vec<Arc<Shared>>>,
     /// All blocks; known since the start.
     pub catalog: OnceLock<Arc<Catalog<Directory>>>,
+    /// Which replicas are listened to; known since the start, where there are any.
+    pub elections: OnceLock<Elections>,
     /// What the upkeep is asked to do; none when it has not begun, or ends.
     pub jobs: Mutex<Option<Sender<Job>>>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub stopping: AtomicBool,
+    /// What is said of metrics.
+    pub metadata: RwLock<MetadataStore>,
     /// How many queries may be answered at a time.
     pub queries: Arc<Semaphore>,
     /// Who helps to answer them; known since the start.
-    pub helpers: OnceLock<Helpers>,
+    pub query_threads: OnceLock<Threads>,
     /// Memory of requests, to be used again.
     pub buffers: Mutex<Vec<Buffers>>,
 }
@@ -93,11 +106,15 @@ impl Series {
                 known: Arc::new(RwLock::new(Known::new(u64::from_le_bytes(seed)))),
                 shards: OnceLock::new(),
                 catalog: OnceLock::new(),
+                elections: OnceLock::new(),
                 jobs: Mutex::default(),
                 threads: Mutex::default(),
                 stopping: AtomicBool::new(false),
+                metadata: RwLock::new(MetadataStore::new(
+                    options.config.metadata_bytes_max.bytes(),
+                )),
                 queries: Arc::new(Semaphore::new(queries)),
-                helpers: OnceLock::new(),
+                query_threads: OnceLock::new(),
                 buffers: Mutex::default(),
                 config: options.config,
             }),
@@ -160,21 +177,20 @@ impl Series {
         self.inner.job(Upkeep::clean).await
     }
 
-    /// Writes everything to a new directory below `snapshots` in that of the engine, and returns its name. An engine
-    /// that is given a copy of it as its directory begins with all that was acknowledged by now.
+    /// Writes a copy to a new directory below `snapshots` in that of the engine, and returns its name: the time and a
+    /// random number. An engine that is given it as its directory begins with what it has.
     ///
     /// # Errors
     /// [`SeriesError::Io`] and others of writing.
-    pub async fn snapshot(&self) -> Result<String, SeriesError> {
-        let now_ms = self.now_ms();
-        let random = self.inner.entropy.ten();
-        let random: String = random[..4]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
-        let name = format!("{now_ms}-{random}");
+    pub async fn snapshot(&self, of: SnapshotOf) -> Result<String, SeriesError> {
+        let mut random = [0; 8];
+        self.inner.entropy.fill(&mut random);
+        let now = self.inner.clock.now().to_string();
+        let seconds = now.split('.').next().unwrap_or_default();
+        let seconds = seconds.replace(['-', ':'], "");
+        let name = format!("{seconds}Z-{:016x}", u64::from_le_bytes(random));
         let to = self.inner.directory.join("snapshots").join(&name);
-        let write = move |upkeep: &mut Upkeep| upkeep.snapshot(&to);
+        let write = move |upkeep: &mut Upkeep| upkeep.snapshot(&to, of);
         self.inner.job(write).await?;
         Ok(name)
     }

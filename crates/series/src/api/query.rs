@@ -92,13 +92,13 @@ impl Series {
 
 impl Inner {
     fn executor(&self) -> &dyn Executor {
-        match self.helpers.get() {
-            Some(helpers) => helpers,
+        match self.query_threads.get() {
+            Some(query_threads) => query_threads,
             None => &Serial,
         }
     }
 
-    fn evaluate(
+    pub(super) fn evaluate(
         &self,
         query: &Query,
         when: When,

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashTable;
 
 use super::Inner;
+use super::damage::Damage;
 use crate::core::block::page::hash_of;
 use crate::core::head::HeadSeries;
 use crate::core::promql::{Columns, LabelMatcher, QueryError, Selection, SeriesSet, Source};
@@ -48,6 +49,8 @@ pub(crate) struct Selected {
     start: TimeMs,
     end: TimeMs,
     metrics: Option<Arc<Metrics>>,
+    /// Whom it is told to when a block cannot be read.
+    damage: Option<Damage>,
     /// Nanoseconds of reading.
     reading: AtomicU64,
     /// Samples are released from heads only when nobody has an earlier list of blocks.
@@ -86,7 +89,11 @@ impl Inner {
     ) -> Result<Selected, SeriesError> {
         // Before the heads are looked at: what they release later is in these blocks.
         let snapshot = self.catalog()?.snapshot();
-        Ok(select(self.shards()?, snapshot, matchers, (start, end))?)
+        let damage = self.damage()?;
+        let selected = select(self.shards()?, snapshot, matchers, (start, end));
+        let mut selected = damage.noted(selected)?;
+        selected.damage = Some(damage);
+        Ok(selected)
     }
 }
 
@@ -127,6 +134,7 @@ pub(crate) fn select(
         start,
         end,
         metrics: None,
+        damage: None,
         reading: AtomicU64::new(0),
         _snapshot: snapshot,
     })
@@ -184,6 +192,14 @@ impl Selected {
     /// # Errors
     /// Those of blocks.
     pub fn samples(&self, index: usize, into: &mut SeriesSamples) -> Result<(), BlockError> {
+        let read = self.read_samples(index, into);
+        match &self.damage {
+            Some(damage) => damage.noted(read),
+            None => read,
+        }
+    }
+
+    fn read_samples(&self, index: usize, into: &mut SeriesSamples) -> Result<(), BlockError> {
         into.clear();
         let found = &self.series[index];
         for (at, number) in &found.blocks {
@@ -197,6 +213,21 @@ impl Selected {
             head.read(self.start, self.end, into);
         }
         Ok(())
+    }
+
+    /// Whether a series may have native histograms from first to last time.
+    ///
+    /// # Errors
+    /// Those of blocks.
+    pub fn has_histograms(&self, index: usize) -> Result<bool, BlockError> {
+        let found = &self.series[index];
+        for (at, number) in &found.blocks {
+            if self.blocks[*at as usize].has_histograms(*number, self.start, self.end)? {
+                return Ok(true);
+            }
+        }
+        let mut heads = found.heads.iter();
+        Ok(heads.any(|head| head.now().has_histograms(self.start, self.end)))
     }
 
     /// Brings samples of several blocks into order, where the blocks were not: of two at one time that of the block

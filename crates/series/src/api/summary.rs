@@ -12,6 +12,8 @@ pub struct Summary {
     pub shards: usize,
     /// Of these, those that take nothing in since an error.
     pub shards_failed: usize,
+    /// Files of blocks that were set aside because they are damaged.
+    pub blocks_set_aside: usize,
 }
 
 impl Series {
@@ -27,6 +29,7 @@ impl Series {
             series: known.len() as u64,
             shards: shards.len(),
             shards_failed: has_failed.count(),
+            blocks_set_aside: self.inner.catalog()?.quarantined().len(),
         })
     }
 }

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use egret_log::Refused;
 
+use super::describe::Said;
+use super::elections::{Elections, Judged};
 use super::gather::{Bounds, Gather, Part, Rejected, Target};
 use super::{Inner, Series, lock};
 use crate::core::known::KeyId;
@@ -15,19 +17,57 @@ use crate::wire::histogram::Histograms;
 use crate::wire::remote_write_v1::{self, Entry, WriteRequest};
 use crate::wire::remote_write_v2::{KeyMemory, Request, SymbolMemory};
 use crate::wire::snappy::Snappy;
-use crate::wire::{LabelLimits, Sample, WireError, WireHistogram};
+use crate::wire::{LabelLimits, Sample, Samples, WireError, WireHistogram};
 use crate::worker::shard::{Submission, Write};
 use crate::worker::ticket::{Outcome, Ticket};
 
 /// What became of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Samples that were added, or were there already.
+    /// Samples that were added, or were there already; native histograms among them.
     pub samples: u64,
+    /// Of these, native histograms.
+    pub histograms: u64,
     /// Of these, those that came late.
     pub late: u64,
-    /// The others.
+    /// Those that were refused.
     pub rejected: Rejected,
+    /// Those that were dropped because another replica is listened to.
+    pub duplicates: Duplicates,
+}
+
+/// Samples of a replica that is not listened to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Duplicates {
+    /// Samples, native histograms among them.
+    pub samples: u64,
+    /// Of these, native histograms.
+    pub histograms: u64,
+}
+
+impl Duplicates {
+    fn count(
+        &mut self,
+        samples: Samples<'_>,
+        mut histograms: Histograms<'_>,
+    ) -> Result<(), WireError> {
+        for sample in samples {
+            sample?;
+            self.samples += 1;
+        }
+        let mut read = WireHistogram::default();
+        while histograms.read(&mut read)? {
+            self.samples += 1;
+            self.histograms += 1;
+        }
+        Ok(())
+    }
+}
+
+/// What was made of a request.
+enum Read {
+    Gather(Gather),
+    Duplicates(Duplicates),
 }
 
 /// The value of a sample.
@@ -103,10 +143,19 @@ impl Series {
     async fn write_compressed(
         &self,
         body: &[u8],
-        read: fn(&Inner, &[u8], &mut Buffers) -> Result<Gather, SeriesError>,
+        read: fn(&Inner, &[u8], &mut Buffers) -> Result<Read, SeriesError>,
     ) -> Result<Written, SeriesError> {
         for _ in 0..TRIES {
-            let gather = self.inner.gather_compressed(body, read)?;
+            let gather = match self.inner.gather_compressed(body, read)? {
+                Read::Gather(gather) => gather,
+                Read::Duplicates(duplicates) => {
+                    self.inner.metrics.duplicates.inc_by(duplicates.samples);
+                    return Ok(Written {
+                        duplicates,
+                        ..Written::default()
+                    });
+                }
+            };
             if let Some(written) = self.inner.submit(gather).await? {
                 return Ok(written);
             }
@@ -143,7 +192,7 @@ impl Inner {
         let mut gather = self.new_gather()?;
         let known = self.known();
         for (labels, time_ms, value) in samples {
-            let target = gather.labelled(&known, labels, None);
+            let target = gather.unchecked(&known, labels);
             match value.into() {
                 Value::Number(value) => gather.put(target, time_ms, value),
                 Value::Histogram(histogram) => gather.put_histogram(target, time_ms, histogram),
@@ -155,8 +204,8 @@ impl Inner {
     fn gather_compressed(
         &self,
         body: &[u8],
-        read: fn(&Self, &[u8], &mut Buffers) -> Result<Gather, SeriesError>,
-    ) -> Result<Gather, SeriesError> {
+        read: fn(&Self, &[u8], &mut Buffers) -> Result<Read, SeriesError>,
+    ) -> Result<Read, SeriesError> {
         let mut buffers = lock(&self.buffers).pop().unwrap_or_default();
         let mut snappy = std::mem::take(&mut buffers.snappy);
         let began = Instant::now();
@@ -179,9 +228,21 @@ impl Inner {
         gather
     }
 
-    fn gather_v1(&self, body: &[u8], _: &mut Buffers) -> Result<Gather, SeriesError> {
+    fn gather_v1(&self, body: &[u8], _: &mut Buffers) -> Result<Read, SeriesError> {
         let mut gather = self.new_gather()?;
+        if let Some(elections) = self.elections.get()
+            && let Some(first) = next_series_v1(&mut WriteRequest::new(body))?
+            && !self.is_listened_to(elections, &first.labels, &mut gather)?
+        {
+            let mut duplicates = Duplicates::default();
+            let mut request = WriteRequest::new(body);
+            while let Some(series) = next_series_v1(&mut request)? {
+                duplicates.count(series.samples(), series.histograms())?;
+            }
+            return Ok(Read::Duplicates(duplicates));
+        }
         let mut request = WriteRequest::new(body);
+        let mut said = Said::default();
         let mut last: Option<KeyId> = None;
         'request: loop {
             let known = self.known();
@@ -196,7 +257,10 @@ impl Inner {
                 }
                 let series = match request.next()? {
                     None => break 'request,
-                    Some(Entry::Metadata(_)) => continue,
+                    Some(Entry::Metadata(metadata)) => {
+                        said.push(&metadata);
+                        continue;
+                    }
                     Some(Entry::Series(series)) => series,
                 };
                 let found = known.find(&series.labels);
@@ -210,14 +274,30 @@ impl Inner {
                 }
                 last = found;
             }
+            if said.is_full() {
+                self.note(&mut said);
+            }
         }
-        Ok(gather)
+        self.note(&mut said);
+        Ok(Read::Gather(gather))
     }
 
-    fn gather_v2(&self, body: &[u8], buffers: &mut Buffers) -> Result<Gather, SeriesError> {
+    fn gather_v2(&self, body: &[u8], buffers: &mut Buffers) -> Result<Read, SeriesError> {
         let mut gather = self.new_gather()?;
         let Buffers { symbols, key, .. } = buffers;
+        if let Some(elections) = self.elections.get()
+            && let Some(first) = Request::new(body, symbols)?.next()?
+            && !self.is_listened_to(elections, first.key(key)?, &mut gather)?
+        {
+            let mut duplicates = Duplicates::default();
+            let mut request = Request::new(body, symbols)?;
+            while let Some(series) = request.next()? {
+                duplicates.count(series.samples(), series.histograms())?;
+            }
+            return Ok(Read::Duplicates(duplicates));
+        }
         let mut request = Request::new(body, symbols)?;
+        let mut said = Said::default();
         'request: loop {
             let known = self.known();
             for _ in 0..LOOKUPS {
@@ -236,9 +316,35 @@ impl Inner {
                 if series.has_histograms() {
                     gather_histograms(&mut gather, target, series.histograms())?;
                 }
+                said.push_of(&series)?;
+            }
+            if said.is_full() {
+                self.note(&mut said);
             }
         }
-        Ok(gather)
+        self.note(&mut said);
+        Ok(Read::Gather(gather))
+    }
+
+    /// Whether a request is taken in whose first series has these label fields.
+    fn is_listened_to(
+        &self,
+        elections: &Elections,
+        first: &[u8],
+        gather: &mut Gather,
+    ) -> Result<bool, SeriesError> {
+        let label = match elections.judge(first, self.clock.running())? {
+            Judged::Plain => return Ok(true),
+            Judged::Refused => return Ok(false),
+            Judged::Accepted(label) => label,
+            Judged::Elected(label) => {
+                self.metrics.elections.inc();
+                elections.remember();
+                label
+            }
+        };
+        gather.replica_label = Some(label);
+        Ok(true)
     }
 
     /// Hands a request's samples to their shards and waits until they are durable. Nothing comes back when
@@ -263,8 +369,10 @@ impl Inner {
         self.metrics.rejected.inc_by(rejected.samples);
         Ok(Some(Written {
             samples: gather.samples - outcome.conflicts,
+            histograms: gather.histograms - outcome.histogram_conflicts,
             late: outcome.late,
             rejected,
+            duplicates: Duplicates::default(),
         }))
     }
 
@@ -311,6 +419,19 @@ impl Inner {
         match (known.len() + new) as u64 > max {
             true => Err(SeriesError::TooManySeries { max }),
             false => Ok(()),
+        }
+    }
+}
+
+/// The next series, whatever metadata is before it.
+fn next_series_v1<'a>(
+    request: &mut WriteRequest<'a>,
+) -> Result<Option<remote_write_v1::Series<'a>>, WireError> {
+    loop {
+        match request.next()? {
+            None => return Ok(None),
+            Some(Entry::Metadata(_)) => {}
+            Some(Entry::Series(series)) => return Ok(Some(series)),
         }
     }
 }

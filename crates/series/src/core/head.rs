@@ -9,7 +9,7 @@ mod parts;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use parts::Parts;
+pub use parts::{HeadFigures, Parts};
 
 use super::chunk::Appender;
 use super::record::SampleBatch;
@@ -37,6 +37,17 @@ impl HeadSeries {
 
     fn parts(&self) -> MutexGuard<'_, Parts> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there are samples from `start` to `end`, both included.
+    pub fn has_samples(&self, start: TimeMs, end: TimeMs) -> bool {
+        let parts = self.parts().within(start, end);
+        parts.has_samples(start, end)
+    }
+
+    /// What it takes from first to last time.
+    pub fn figures(&self, span: (TimeMs, TimeMs)) -> HeadFigures {
+        self.now().figures(span)
     }
 
     /// Adds the samples there are now, as [`Parts::read`] does. Whoever adds samples is not held up while they are read.

@@ -4,7 +4,7 @@
 
 use md5::{Digest, Md5};
 use regex::Regex;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::promql::anchored;
 use crate::model::LabelsBuilder;
@@ -15,7 +15,7 @@ const TEXT_BYTES_MAX: usize = 16 << 10;
 const REFERENCES_MAX: usize = 64;
 
 /// What a step does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
     /// Sets the target label to the replacement, where the sources match.
@@ -62,7 +62,7 @@ impl Action {
 }
 
 /// A step as a file has it; what is left out is as in Prometheus.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct RelabelConfig {
     /// Labels whose values, joined, are what is matched.

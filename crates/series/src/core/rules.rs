@@ -6,6 +6,7 @@
 
 mod alert;
 mod file;
+mod filter;
 mod group;
 mod notice;
 mod rule;
@@ -13,6 +14,7 @@ mod status;
 
 pub use alert::{AlertState, FOR_GRACE_MS, OUTAGE_TOLERANCE_MS, RESOLVED_KEPT_MS};
 pub use file::{RuleFileError, parse};
+pub use filter::{RuleFilter, RuleType, takes};
 pub use group::{Begin, Group, Settled, Telling};
 pub use notice::{
     Fingerprint, Ledger, Notice, Occasion, alertmanager_body, task_body, webhook_body,

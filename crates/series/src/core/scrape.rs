@@ -11,8 +11,8 @@ mod target;
 
 pub use collect::{Collect, Exposition};
 pub use config::{
-    Credentials, FileDiscovery, Held, ScrapeConfig, ScrapeFileError, ScrapeLimits, Secret,
-    TargetGroup, parse, parse_groups,
+    Credentials, FileDiscovery, Held, ScrapeConfig, ScrapeDefaults, ScrapeFileError, ScrapeLimits,
+    Secret, TargetGroup, parse, parse_groups,
 };
 pub use intake::{Intake, Page, Taken};
 pub use status::{DroppedStatus, TargetHealth, TargetStatus, TargetsStatus};

@@ -1,8 +1,10 @@
 //! YAML as Prometheus's files have it, read strictly and within bounds: what nobody declared, what occurs twice and
 //! what unfolds without end is refused.
 
-use serde::Deserialize;
+use std::fmt;
+
 use serde::de::{DeserializeOwned, Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_saphyr::Spanned;
 
 use super::promql::duration_ms;
@@ -63,6 +65,31 @@ pub fn place<T>(value: &Spanned<T>) -> (u64, u64) {
 /// A duration as Prometheus's files have it, `1h30m` or `0`, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DurationMs(pub i64);
+
+/// By the largest unit that says it exactly.
+impl fmt::Display for DurationMs {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [
+            (86_400_000, "d"),
+            (3_600_000, "h"),
+            (60_000, "m"),
+            (1_000, "s"),
+        ];
+        let whole = units
+            .iter()
+            .find(|(unit, _)| self.0 != 0 && self.0 % unit == 0);
+        match whole {
+            Some((unit, name)) => write!(formatter, "{}{name}", self.0 / unit),
+            None => write!(formatter, "{}ms", self.0),
+        }
+    }
+}
+
+impl Serialize for DurationMs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
 
 impl<'de> Deserialize<'de> for DurationMs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -69,7 +69,39 @@ pub struct Histogram {
     pub counter_reset: CounterReset,
 }
 
+impl Buckets {
+    fn is_same(&self, other: &Self) -> bool {
+        let counts = match (&self.counts, &other.counts) {
+            (Counts::Float(one), Counts::Float(other)) => are_same(one, other),
+            (one, other) => one == other,
+        };
+        self.spans == other.spans && counts
+    }
+}
+
+/// Whether numbers have the same bits: NaN is like itself then, and no zero like the other.
+fn are_same(one: &[f64], other: &[f64]) -> bool {
+    let bits = |all: &[f64]| {
+        all.iter()
+            .map(|number| number.to_bits())
+            .collect::<Vec<_>>()
+    };
+    bits(one) == bits(other)
+}
+
 impl Histogram {
+    /// Whether it is the other bit by bit, as a staleness marker is itself.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let numbers = |all: &Self| [all.zero_threshold, all.zero_count, all.count, all.sum];
+        self.schema == other.schema
+            && self.integer == other.integer
+            && self.counter_reset == other.counter_reset
+            && are_same(&numbers(self), &numbers(other))
+            && are_same(&self.custom_bounds, &other.custom_bounds)
+            && self.positive.is_same(&other.positive)
+            && self.negative.is_same(&other.negative)
+    }
+
     /// What it takes in a log or a block at most, roughly, in bytes.
     pub fn encoded_bytes_max(&self) -> usize {
         let of = |buckets: &Buckets| {

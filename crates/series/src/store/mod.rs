@@ -5,6 +5,7 @@ pub mod catalog;
 pub mod checkpoint;
 pub mod deletion;
 pub mod files;
+pub mod replicas;
 pub mod statistics;
 
 use std::io;

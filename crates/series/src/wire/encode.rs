@@ -103,7 +103,7 @@ fn put_buckets(field: u32, buckets: &WireBuckets, out: &mut Vec<u8>) {
     put_doubles(field + 2, &buckets.counts, out);
 }
 
-fn put_histogram(field: u32, histogram: &WireHistogram, out: &mut Vec<u8>) {
+pub(crate) fn put_histogram(field: u32, histogram: &WireHistogram, out: &mut Vec<u8>) {
     put_message(field, out, |message| {
         put_count(1, histogram.count, message);
         put_double(3, histogram.sum, message);

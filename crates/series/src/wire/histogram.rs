@@ -92,6 +92,28 @@ fn read_span(mut message: Message<'_>) -> Result<WireSpan, WireError> {
 }
 
 impl WireBuckets {
+    fn of(buckets: &Buckets) -> Self {
+        let span = |span: &Span| WireSpan {
+            offset: span.offset,
+            length: span.length,
+        };
+        let mut before = 0_u64;
+        let mut delta = |count: &u64| {
+            let delta = count.wrapping_sub(before) as i64;
+            before = *count;
+            delta
+        };
+        let (deltas, counts) = match &buckets.counts {
+            Counts::Integer(counts) => (counts.iter().map(&mut delta).collect(), Vec::new()),
+            Counts::Float(counts) => (Vec::new(), counts.clone()),
+        };
+        Self {
+            spans: buckets.spans.iter().map(span).collect(),
+            deltas,
+            counts,
+        }
+    }
+
     fn to_buckets(&self, is_float: bool) -> Buckets {
         let span = |span: &WireSpan| Span {
             offset: span.offset,
@@ -209,6 +231,34 @@ impl WireHistogram {
         match self.problem() {
             Some(problem) => Err(WireError::Histogram { problem, at }),
             None => Ok(()),
+        }
+    }
+
+    /// A histogram that is kept, as it goes over the wire.
+    pub fn of(time_ms: TimeMs, histogram: &Histogram) -> Self {
+        let (zero_count, count) = match histogram.integer {
+            Some((zero, count)) => (WireCount::Integer(zero), WireCount::Integer(count)),
+            None => (
+                WireCount::Float(histogram.zero_count),
+                WireCount::Float(histogram.count),
+            ),
+        };
+        Self {
+            time_ms,
+            count,
+            zero_count,
+            sum: histogram.sum,
+            schema: i32::from(histogram.schema),
+            zero_threshold: histogram.zero_threshold,
+            negative: WireBuckets::of(&histogram.negative),
+            positive: WireBuckets::of(&histogram.positive),
+            reset_hint: match histogram.counter_reset {
+                CounterReset::Unknown => 0,
+                CounterReset::Reset => 1,
+                CounterReset::NotReset => 2,
+                CounterReset::Gauge => 3,
+            },
+            custom_values: histogram.custom_bounds.to_vec(),
         }
     }
 

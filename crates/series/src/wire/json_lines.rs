@@ -1,6 +1,9 @@
 //! A series a line, as JSON: `{"metric":{"__name__":"up","job":"a"},"values":[1,0],"timestamps":[1700000000000,…]}`. The
 //! form that VictoriaMetrics exports and imports; and the one text that loses nothing: `null` is a staleness marker,
-//! and what JSON has no number for is `"NaN"`, `"+Inf"` or `"-Inf"`. Times are milliseconds since 1970.
+//! and what JSON has no number for is `"NaN"`, `"+Inf"` or `"-Inf"`. Times are milliseconds since 1970. A series with native
+//! histograms has a list of them besides, `histograms`, which only Egret knows.
+
+mod histogram;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,8 +11,10 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 
+use self::histogram::{JsonHistogram, append_histogram, append_list};
 use super::exposition::append_number;
-use crate::model::{Labels, NORMAL_NAN_BITS, STALE_NAN_BITS, TimeMs, is_stale};
+use super::histogram::WireHistogram;
+use crate::model::{Labels, NORMAL_NAN_BITS, STALE_NAN_BITS, SeriesSamples, TimeMs, is_stale};
 
 /// A line.
 #[derive(Debug, Deserialize)]
@@ -19,6 +24,8 @@ pub struct JsonLine<'a> {
     pub labels: JsonLabels<'a>,
     values: Vec<Value>,
     timestamps: Vec<TimeMs>,
+    #[serde(default)]
+    histograms: Vec<JsonHistogram>,
 }
 
 /// The labels of a line, in its order.
@@ -112,15 +119,23 @@ impl<'a> JsonLine<'a> {
         }
     }
 
-    /// Its samples.
+    /// Its native histograms.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub fn histograms(&self) -> impl Iterator<Item = Result<WireHistogram, String>> {
+        self.histograms.iter().map(JsonHistogram::to_wire)
+    }
+
+    /// Its samples that are numbers.
     pub fn samples(&self) -> impl Iterator<Item = (TimeMs, f64)> {
         let values = self.values.iter().map(|Value(value)| *value);
         self.timestamps.iter().copied().zip(values)
     }
 }
 
-/// Appends a series with its samples, of which there are as many values as times.
-pub fn append_line(labels: &Labels, times_ms: &[TimeMs], values: &[f64], out: &mut String) {
+/// Appends a series with its samples.
+pub fn append_line(labels: &Labels, samples: &SeriesSamples, out: &mut String) {
     out.push_str("{\"metric\":{");
     for (at, (name, value)) in labels.iter().enumerate() {
         if at > 0 {
@@ -130,29 +145,33 @@ pub fn append_line(labels: &Labels, times_ms: &[TimeMs], values: &[f64], out: &m
         out.push(':');
         append_text(value, out);
     }
-    out.push_str("},\"values\":[");
-    for (at, value) in values.iter().enumerate() {
-        if at > 0 {
-            out.push(',');
-        }
-        match *value {
-            value if value.is_finite() => append_number(value, out),
-            value if is_stale(value) => out.push_str("null"),
-            value => {
-                out.push('"');
-                append_number(value, out);
-                out.push('"');
-            }
-        }
-    }
-    out.push_str("],\"timestamps\":[");
-    for (at, time_ms) in times_ms.iter().enumerate() {
-        if at > 0 {
-            out.push(',');
-        }
+    out.push_str("},\"values\":");
+    append_list(&samples.values, out, |value, out| append_value(*value, out));
+    out.push_str(",\"timestamps\":");
+    append_list(&samples.times_ms, out, |time_ms, out| {
         out.push_str(&time_ms.to_string());
+    });
+    if !samples.histograms.is_empty() {
+        out.push_str(",\"histograms\":");
+        let times_ms = samples.histogram_times_ms.iter();
+        let all: Vec<_> = times_ms.zip(&samples.histograms).collect();
+        append_list(&all, out, |(time_ms, histogram), out| {
+            append_histogram(&WireHistogram::of(**time_ms, histogram), out);
+        });
     }
-    out.push_str("]}\n");
+    out.push_str("}\n");
+}
+
+fn append_value(value: f64, out: &mut String) {
+    match value {
+        value if value.is_finite() => append_number(value, out),
+        value if is_stale(value) => out.push_str("null"),
+        value => {
+            out.push('"');
+            append_number(value, out);
+            out.push('"');
+        }
+    }
 }
 
 fn append_text(text: &str, out: &mut String) {

@@ -98,6 +98,24 @@ pub fn parse<'a>(
     limits.check(labels)
 }
 
+/// The values of two labels among label fields; empty where there is no such label.
+///
+/// # Errors
+/// [`WireError`]; bytes are counted from the start of `raw`.
+pub(crate) fn values_of<'a>(names: [&str; 2], raw: &'a [u8]) -> Result<[&'a str; 2], WireError> {
+    let mut values = [""; 2];
+    let mut fields = Message::new(raw, "TimeSeries");
+    while let Some(field) = fields.field()? {
+        if field.number == 1 {
+            let (name, value) = parse_one(field.message("TimeSeries", MESSAGE)?)?;
+            if let Some(at) = names.iter().position(|wanted| *wanted == name) {
+                values[at] = value;
+            }
+        }
+    }
+    Ok(values)
+}
+
 /// Name and value of a label.
 pub(crate) fn parse_one(mut label: Message<'_>) -> Result<(&str, &str), WireError> {
     let (mut name, mut value) = ("", "");

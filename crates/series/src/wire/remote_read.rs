@@ -5,11 +5,12 @@
 //! Specification: prometheus.io/docs/prometheus/latest/querying/remote_read_api.
 
 use super::Sample;
-use super::encode::{append_sample, put_bytes};
+use super::encode::{append_sample, put_bytes, put_histogram};
 use super::error::WireError;
+use super::histogram::WireHistogram;
 use super::labels::append_label_field;
 use super::protobuf::Message;
-use crate::model::{MatchOp, Matcher, TimeMs};
+use crate::model::{MatchOp, Matcher, SeriesSamples, TimeMs};
 
 /// What somebody wants to read.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,18 +115,23 @@ pub struct ReadResponse {
 }
 
 impl ReadResponse {
-    /// Adds a series to the present query's result. Labels are sorted by name, samples by time.
+    /// Adds a series to the present query's result. Labels are sorted by name, samples by time; native histograms come
+    /// after the numbers.
     pub fn push<'a>(
         &mut self,
         labels: impl Iterator<Item = (&'a str, &'a str)>,
-        samples: impl Iterator<Item = Sample>,
+        samples: &SeriesSamples,
     ) {
         self.series.clear();
         for (name, value) in labels {
             append_label_field(name, value, &mut self.series);
         }
-        for sample in samples {
-            append_sample(sample, &mut self.series);
+        for (time_ms, value) in samples.times_ms.iter().zip(&samples.values) {
+            let (time_ms, value) = (*time_ms, *value);
+            append_sample(Sample { time_ms, value }, &mut self.series);
+        }
+        for (time_ms, histogram) in samples.histogram_times_ms.iter().zip(&samples.histograms) {
+            put_histogram(4, &WireHistogram::of(*time_ms, histogram), &mut self.series);
         }
         put_bytes(1, &self.series, &mut self.result);
     }

@@ -12,6 +12,7 @@
 //!
 //! Specification: prometheus.io/docs/specs/prw/remote_write_spec_2_0.
 
+mod metadata;
 mod symbols;
 
 use egret_base::codec::put_varint;
@@ -20,13 +21,14 @@ use std::cell::Cell;
 
 use egret_base::limit::Limit;
 
-use super::MetricKind;
 use super::error::WireError;
 use super::histogram::Histograms;
 use super::labels::{LABEL_KEY, append_label_bytes};
 use super::protobuf::Message;
 use super::samples::{Samples, is_single, skip_samples};
 use symbols::{COPY_BYTES, SHORT, Symbol, check_texts, field_bytes};
+
+pub use metadata::Metadata;
 
 const REQUEST: &str = "Request";
 const SERIES: &str = "TimeSeries";
@@ -84,17 +86,6 @@ pub struct Series<'a, 'm> {
     pub created_ms: i64,
     /// Exemplars in it, which are checked and not kept.
     pub exemplars: u64,
-}
-
-/// What a series says of its metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Metadata<'a> {
-    /// What it is.
-    pub kind: MetricKind,
-    /// What it means.
-    pub help: &'a str,
-    /// What it is measured in.
-    pub unit: &'a str,
 }
 
 impl<'a, 'm> Request<'a, 'm> {
@@ -312,31 +303,6 @@ impl<'a, 'm> Series<'a, 'm> {
     /// Whether it has any.
     pub fn has_histograms(&self) -> bool {
         self.has_histograms
-    }
-
-    /// What it says of its metric, if anything.
-    ///
-    /// # Errors
-    /// [`WireError`] when that is not well formed or refers to no symbol.
-    pub fn metadata(&self) -> Result<Option<Metadata<'a>>, WireError> {
-        const METADATA: &str = "Metadata";
-        let Some(mut message) = self.metadata else {
-            return Ok(None);
-        };
-        let mut metadata = Metadata {
-            kind: MetricKind::Unknown,
-            help: "",
-            unit: "",
-        };
-        while let Some(field) = message.field()? {
-            match field.number {
-                1 => metadata.kind = MetricKind::from_number(field.varint(METADATA)?),
-                3 => metadata.help = self.text(field.varint(METADATA)?)?,
-                4 => metadata.unit = self.text(field.varint(METADATA)?)?,
-                _ => {}
-            }
-        }
-        Ok(Some(metadata))
     }
 
     /// Its labels as remote write 1.0 has them; see [`super::labels::append_label_field`], with which this agrees

@@ -63,7 +63,17 @@ impl<D: Disk> Delete<'_, D> {
         let matchers = matchers.collect::<Result<Vec<_>, _>>()?;
         let snapshot = self.catalog.snapshot();
         for block in blocks.into_iter().filter_map(|id| snapshot.block(id)) {
-            let series = block.select(&matchers)?;
+            let series = match block.select(&matchers) {
+                Ok(series) => series,
+                Err(error) => {
+                    // One that cannot be relied on is set aside: nobody reads what would be deleted of it.
+                    self.catalog.note(&error)?;
+                    match self.catalog.snapshot().block(block.id()) {
+                        None => continue,
+                        Some(_) => return Err(error.into()),
+                    }
+                }
+            };
             if !series.is_empty() {
                 let series = series.into_iter().collect();
                 self.catalog

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::core::rules::{Ledger, Notice, alertmanager_body, task_body, webhook_body};
+use crate::metrics::NoticeMetrics;
 
 /// Batches that wait for one receiver; over it they are not taken and due again.
 const WAITING_MAX: usize = 256;
@@ -59,17 +60,22 @@ pub enum Destination {
 }
 
 enum Receiver {
-    Tasks {
-        sink: Arc<dyn TaskSink>,
-        tenant: String,
-        queue: String,
-        ledger: Mutex<Ledger>,
-    },
+    Tasks(Tasks),
     Http {
         name: String,
         /// Nothing once it has been stopped.
         sending: Mutex<Option<Sending>>,
     },
+}
+
+/// A queue that takes alerts.
+struct Tasks {
+    name: String,
+    sink: Arc<dyn TaskSink>,
+    tenant: String,
+    queue: String,
+    ledger: Mutex<Ledger>,
+    metrics: NoticeMetrics,
 }
 
 /// The line of one receiver, and who works it off.
@@ -88,10 +94,14 @@ impl Receivers {
     ///
     /// # Errors
     /// When no HTTP client can be made.
-    pub fn start(configs: Vec<ReceiverConfig>, external_url: &str) -> Result<Self, String> {
+    pub fn start(
+        configs: Vec<ReceiverConfig>,
+        external_url: &str,
+        metrics: NoticeMetrics,
+    ) -> Result<Self, String> {
         let receivers = configs
             .into_iter()
-            .map(|config| Receiver::start(config, external_url));
+            .map(|config| Receiver::start(config, external_url, metrics.clone()));
         Ok(Self {
             receivers: receivers.collect::<Result<_, _>>()?,
         })
@@ -105,12 +115,7 @@ impl Receivers {
         let mut taken = vec![true; notices.len()];
         for receiver in &self.receivers {
             match receiver {
-                Receiver::Tasks {
-                    sink,
-                    tenant,
-                    queue,
-                    ledger,
-                } => enqueue(&**sink, (tenant, queue), ledger, &notices, &mut taken).await,
+                Receiver::Tasks(tasks) => tasks.enqueue(&notices, &mut taken).await,
                 Receiver::Http { name, sending } => {
                     let sending = lock(sending);
                     let line = sending.as_ref().map(|sending| &sending.line);
@@ -152,7 +157,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Receiver {
-    fn start(config: ReceiverConfig, external_url: &str) -> Result<Self, String> {
+    fn start(
+        config: ReceiverConfig,
+        external_url: &str,
+        metrics: NoticeMetrics,
+    ) -> Result<Self, String> {
         let ledger = Ledger::new(config.repeat_ms);
         let (url, form) = match config.destination {
             Destination::Tasks {
@@ -160,12 +169,14 @@ impl Receiver {
                 tenant,
                 queue,
             } => {
-                return Ok(Self::Tasks {
+                return Ok(Self::Tasks(Tasks {
+                    name: config.name,
                     sink,
                     tenant,
                     queue,
                     ledger: Mutex::new(ledger),
-                });
+                    metrics,
+                }));
             }
             Destination::Webhook { url } => {
                 let external_url = external_url.to_owned();
@@ -193,6 +204,7 @@ impl Receiver {
             client,
             url,
             form,
+            metrics,
         };
         Ok(Self::Http {
             name: config.name,
@@ -204,49 +216,48 @@ impl Receiver {
     }
 }
 
-async fn enqueue(
-    sink: &dyn TaskSink,
-    (tenant, queue): (&str, &str),
-    ledger: &Mutex<Ledger>,
-    notices: &[Notice],
-    taken: &mut [bool],
-) {
-    let due: Vec<_> = {
-        let ledger = lock(ledger);
-        let due = notices.iter().enumerate();
-        due.filter_map(|(at, notice)| Some((at, notice, ledger.occasion(notice)?)))
-            .collect()
-    };
-    if due.is_empty() {
-        return;
-    }
-    let texts: Vec<(String, String)> = due
-        .iter()
-        .map(|(_, notice, _)| (task_body(notice), notice.fingerprint.to_string()))
-        .collect();
-    let tasks: Vec<TaskRequest<'_>> = due
-        .iter()
-        .zip(&texts)
-        .map(|((_, _, occasion), (payload, fingerprint))| TaskRequest {
-            tenant,
-            queue,
-            payload: payload.as_bytes(),
-            key: &occasion.key,
-            // That it fires and that it is resolved are worked on in this order.
-            ordering_key: fingerprint,
-            unique_key: "",
-        })
-        .collect();
-    let outcomes = sink.enqueue(&tasks).await;
-    let mut outcomes = outcomes.into_iter();
-    for (at, notice, occasion) in due {
-        match outcomes.next() {
-            Some(Ok(_)) => lock(ledger).told(notice, occasion),
-            refused => {
-                let error = refused.and_then(Result::err).map(|error| error.message);
-                let alert = &notice.labels;
-                tracing::warn!(error, queue, %alert, "an alert became no task; it is tried again");
-                taken[at] = false;
+impl Tasks {
+    async fn enqueue(&self, notices: &[Notice], taken: &mut [bool]) {
+        let due: Vec<_> = {
+            let ledger = lock(&self.ledger);
+            let due = notices.iter().enumerate();
+            due.filter_map(|(at, notice)| Some((at, notice, ledger.occasion(notice)?)))
+                .collect()
+        };
+        if due.is_empty() {
+            return;
+        }
+        let texts: Vec<(String, String)> = due
+            .iter()
+            .map(|(_, notice, _)| (task_body(notice), notice.fingerprint.to_string()))
+            .collect();
+        let tasks: Vec<TaskRequest<'_>> = due
+            .iter()
+            .zip(&texts)
+            .map(|((_, _, occasion), (payload, fingerprint))| TaskRequest {
+                tenant: &self.tenant,
+                queue: &self.queue,
+                payload: payload.as_bytes(),
+                key: &occasion.key,
+                // That it fires and that it is resolved are worked on in this order.
+                ordering_key: fingerprint,
+                unique_key: "",
+            })
+            .collect();
+        let mut outcomes = self.sink.enqueue(&tasks).await.into_iter();
+        for (at, notice, occasion) in due {
+            match outcomes.next() {
+                Some(Ok(_)) => {
+                    self.metrics.told(&self.name, 1);
+                    lock(&self.ledger).told(notice, occasion);
+                }
+                refused => {
+                    self.metrics.failed(&self.name, 1);
+                    let error = refused.and_then(Result::err).map(|error| error.message);
+                    let (alert, queue) = (&notice.labels, &self.queue);
+                    tracing::warn!(error, queue, %alert, "an alert became no task; it is tried again");
+                    taken[at] = false;
+                }
             }
         }
     }
@@ -266,6 +277,7 @@ struct Post {
     client: reqwest::Client,
     url: String,
     form: Form,
+    metrics: NoticeMetrics,
 }
 
 impl Post {
@@ -296,6 +308,7 @@ impl Post {
         match self.attempts(&body).await {
             Err(problem) => {
                 let (receiver, count) = (&self.name, alerts.len());
+                self.metrics.failed(receiver, count);
                 tracing::warn!(
                     receiver,
                     count,
@@ -304,6 +317,7 @@ impl Post {
                 );
             }
             Ok(()) => {
+                self.metrics.told(&self.name, alerts.len());
                 if let Form::Webhook { ledger, .. } = &mut self.form {
                     for (notice, occasion) in due {
                         if let Some(occasion) = occasion {

@@ -14,6 +14,7 @@ use crate::core::rules::{
     Telling, parse,
 };
 use crate::core::yaml::TEXT_BYTES_MAX;
+use crate::metrics::{NoticeMetrics, RuleMetrics};
 use crate::model::{Labels, TimeMs};
 use crate::store::files;
 
@@ -32,6 +33,10 @@ pub struct RulesOptions {
     pub external_url: Arc<str>,
     /// Groups evaluated at a time.
     pub groups_at_once: usize,
+    /// What is counted of rules.
+    pub metrics: RuleMetrics,
+    /// What is counted of alerts that are told.
+    pub notice_metrics: NoticeMetrics,
 }
 
 impl Default for RulesOptions {
@@ -43,6 +48,8 @@ impl Default for RulesOptions {
             external_labels: Labels::default(),
             external_url: "http://localhost:7070".into(),
             groups_at_once: 2,
+            metrics: RuleMetrics::default(),
+            notice_metrics: NoticeMetrics::default(),
         }
     }
 }
@@ -57,7 +64,7 @@ pub struct ReloadError {
 
 impl Coded for ReloadError {
     fn code(&self) -> &'static str {
-        "bad_configuration_file"
+        "series_files_invalid"
     }
 
     fn kind(&self) -> Kind {
@@ -108,7 +115,8 @@ impl Rules {
         append: Arc<dyn Append>,
         receivers: Vec<ReceiverConfig>,
     ) -> Result<Self, String> {
-        let receivers = Receivers::start(receivers, &options.external_url)?;
+        let metrics = options.notice_metrics.clone();
+        let receivers = Receivers::start(receivers, &options.external_url, metrics)?;
         let inner = Inner {
             permits: Semaphore::new(options.groups_at_once.max(1)),
             loops: Mutex::default(),
@@ -130,11 +138,25 @@ impl Rules {
     /// # Errors
     /// [`ReloadError`] with everything that is wrong; then nothing changes.
     pub async fn reload(&self) -> Result<(), ReloadError> {
-        let mut begin = self.reloading.lock().await;
+        let specs = self.read().await?;
+        self.apply(specs).await;
+        Ok(())
+    }
+
+    /// Reads the files, and changes nothing.
+    ///
+    /// # Errors
+    /// As [`Rules::reload`].
+    pub async fn read(&self) -> Result<Vec<GroupSpec>, ReloadError> {
         let patterns = self.inner.options.files.clone();
         let read = tokio::task::spawn_blocking(move || read(&patterns)).await;
         let specs = read.unwrap_or_else(|error| Err(vec![error.to_string()]));
-        let specs = specs.map_err(|problems| ReloadError { problems })?;
+        specs.map_err(|problems| ReloadError { problems })
+    }
+
+    /// Goes on with groups that were read.
+    pub async fn apply(&self, specs: Vec<GroupSpec>) {
+        let mut begin = self.reloading.lock().await;
         let mut wanted: BTreeMap<Name, GroupSpec> = specs
             .into_iter()
             .map(|spec| ((spec.file.clone(), spec.name.clone()), spec))
@@ -168,7 +190,6 @@ impl Rules {
             self.start(name, spec, *begin, None);
         }
         *begin = Begin::Anew;
-        Ok(())
     }
 
     fn start(&self, name: Name, spec: GroupSpec, begin: Begin, old: Option<Group>) {
@@ -193,6 +214,7 @@ impl Rules {
         let groups = loops.values().map(|one| lock(&one.group).status());
         RulesStatus {
             groups: groups.collect(),
+            group_next_token: None,
         }
     }
 
@@ -279,8 +301,9 @@ impl Inner {
             if *stopped.borrow() {
                 return;
             }
-            self.evaluate(group, rule, at).await;
+            self.evaluate(group, rule, at, stopped.clone()).await;
         }
+        self.options.metrics.missed(missed);
         let took = self.clock.running().saturating_sub(begun);
         let markers = lock(group).finish(at, took, missed);
         if let Err(problem) = self.write(&markers).await {
@@ -289,7 +312,13 @@ impl Inner {
         self.restore(group, at).await;
     }
 
-    async fn evaluate(self: &Arc<Self>, group: &Mutex<Group>, rule: usize, at: TimeMs) {
+    async fn evaluate(
+        self: &Arc<Self>,
+        group: &Mutex<Group>,
+        rule: usize,
+        at: TimeMs,
+        mut stopped: watch::Receiver<bool>,
+    ) {
         let begun = self.clock.running();
         let (spec, offset_ms, limit, file) = {
             let group = lock(group);
@@ -307,8 +336,13 @@ impl Inner {
             };
             spec.evaluate(at, offset_ms, limit, around)
         });
-        let found = found.await.unwrap_or_else(|error| Err(error.to_string()));
+        let found = tokio::select! {
+            found = found => found.unwrap_or_else(|error| Err(error.to_string())),
+            // What it asks may take long. Nothing was changed yet, and nobody waits for the answer any more.
+            _ = stopped.changed() => return,
+        };
         let took = self.clock.running().saturating_sub(begun);
+        let has_failed = found.is_err();
         let telling = Telling {
             external_labels: &self.options.external_labels,
             external_url: &self.options.external_url,
@@ -330,6 +364,9 @@ impl Inner {
         if let Err(problem) = &written {
             tracing::warn!(rule = %name, file = %file, problem, "what a rule yields was not kept");
         }
+        let has_failed = has_failed || written.is_err();
+        let took = self.clock.running().saturating_sub(begun);
+        self.options.metrics.evaluated(took, has_failed);
         lock(group).appended(rule, written);
         let told = self.receivers.tell(firing).await;
         lock(group).told(rule, &told);

@@ -14,11 +14,13 @@ use self::discover::{Found, Jobs};
 use super::fetch::{self, Fetched};
 use super::rules::ReloadError;
 use super::{Append, now_ms, timestamp, wait_until};
+use crate::core::metadata::{Describe, Description, Metadata};
 use crate::core::schedule::Schedule;
 use crate::core::scrape::{
-    Collect, DroppedStatus, Intake, Page, ScrapeConfig, Taken, Target, TargetHealth, TargetStatus,
-    TargetsStatus,
+    Collect, DroppedStatus, Intake, Page, ScrapeConfig, ScrapeDefaults, Taken, Target,
+    TargetHealth, TargetStatus, TargetsStatus,
 };
+use crate::metrics::ScrapeMetrics;
 use crate::model::{Labels, TimeMs};
 use crate::wire::exposition::TextFormat;
 
@@ -35,6 +37,10 @@ pub struct ScraperOptions {
     pub targets_max: usize,
     /// Scrapes under way at a time.
     pub scrapes_at_once: usize,
+    /// How targets are scraped of which a file does not say it.
+    pub defaults: ScrapeDefaults,
+    /// What is counted of them.
+    pub metrics: ScrapeMetrics,
 }
 
 impl Default for ScraperOptions {
@@ -43,6 +49,8 @@ impl Default for ScraperOptions {
             files: Vec::new(),
             targets_max: 10_000,
             scrapes_at_once: 64,
+            defaults: ScrapeDefaults::default(),
+            metrics: ScrapeMetrics::default(),
         }
     }
 }
@@ -54,6 +62,8 @@ pub struct OwnTarget {
     pub job: String,
     /// What tells it from others of its job.
     pub instance: String,
+    /// Where others find the same, for people.
+    pub url: String,
     /// Between two scrapes, in milliseconds.
     pub interval_ms: i64,
     /// What a scrape may take, in milliseconds.
@@ -74,6 +84,7 @@ struct Inner {
     options: ScraperOptions,
     clock: Arc<dyn Clock>,
     append: Arc<dyn Append>,
+    describe: Arc<dyn Describe>,
     permits: Semaphore,
     state: Mutex<State>,
 }
@@ -88,9 +99,13 @@ struct State {
 struct Loop {
     job: Arc<Job>,
     status: Arc<Mutex<TargetStatus>>,
+    metadata: Shown,
     stop: watch::Sender<bool>,
     running: JoinHandle<Intake>,
 }
+
+/// What a target said of its metrics when it was last scraped.
+type Shown = Arc<Mutex<Arc<[Arc<Metadata>]>>>;
 
 /// A job with what it is asked by.
 struct Job {
@@ -114,14 +129,16 @@ impl Scraper {
         own: &[OwnTarget],
         clock: Arc<dyn Clock>,
         append: Arc<dyn Append>,
+        describe: Arc<dyn Describe>,
     ) -> Self {
-        let jobs = Jobs::new(own, options.targets_max);
+        let jobs = Jobs::new(own, options.targets_max, options.defaults);
         let inner = Inner {
             permits: Semaphore::new(options.scrapes_at_once.max(1)),
             state: Mutex::default(),
             options,
             clock,
             append,
+            describe,
         };
         Self {
             inner: Arc::new(inner),
@@ -199,12 +216,16 @@ impl Scraper {
         for (name, job) in wanted {
             self.start(name, job, None);
         }
+        let count = lock(&self.inner.state).loops.len();
+        self.inner.options.metrics.targets.set(count as i64);
     }
 
     fn start(&self, (name, target): (String, Target), job: Arc<Job>, intake: Option<Intake>) {
         let status = Arc::new(Mutex::new(TargetStatus::new(&name, &target)));
+        let metadata = Shown::default();
         let (stop, stopped) = watch::channel(false);
         let one = Scraping {
+            metadata: metadata.clone(),
             inner: self.inner.clone(),
             job: job.clone(),
             intake: intake.unwrap_or_else(|| Intake::new(&target)),
@@ -215,6 +236,7 @@ impl Scraper {
         let one = Loop {
             job,
             status,
+            metadata,
             stop,
             running,
         };
@@ -228,8 +250,25 @@ impl Scraper {
         TargetsStatus {
             active_targets: active.collect(),
             dropped_targets: state.dropped.clone(),
-            dropped_target_counts: state.dropped_counts.clone(),
+            dropped_target_counts: Some(state.dropped_counts.clone()),
         }
+    }
+
+    /// What each target said of its metrics when it was last scraped, with the target's labels.
+    pub fn metadata(&self) -> Vec<(Labels, Arc<[Arc<Metadata>]>)> {
+        let state = lock(&self.inner.state);
+        let loops = state.loops.iter();
+        let each = loops.map(|((_, target), one)| {
+            let said = lock(&one.metadata).clone();
+            (target.labels.clone(), said)
+        });
+        each.collect()
+    }
+
+    /// The jobs in force, this program's own first.
+    pub async fn jobs(&self) -> Vec<ScrapeConfig> {
+        let jobs = self.jobs.lock().await;
+        jobs.configs().cloned().collect()
     }
 
     /// Ends all loops. Series are not ended: after a restart they go on.
@@ -279,6 +318,7 @@ struct Scraping {
     intake: Intake,
     target: Target,
     status: Arc<Mutex<TargetStatus>>,
+    metadata: Shown,
 }
 
 impl Scraping {
@@ -314,12 +354,22 @@ impl Scraping {
                 text: &fetched.text,
                 format: fetched.format,
             });
-            let taken = self.intake.take(&self.job.config, page, at, took);
+            let (describe, mut said) = (inner.describe.clone(), Vec::new());
+            let describe = &mut |one: Description<'_>| said.extend(describe.describe(one));
+            let taken = self
+                .intake
+                .take(&self.job.config, page, (at, took), describe);
+            if taken.error.is_none() {
+                *lock(&self.metadata) = said.into();
+            }
             (self, taken)
         });
         let (this, taken) = read.await.expect("reading a page panics never");
+        let has_failed = taken.error.is_some();
+        let metrics = &this.inner.options.metrics;
+        metrics.scraped(taken.scraped, took, has_failed);
         this.note(&taken, at, took);
-        inner.write(&taken.samples).await;
+        this.inner.write(&taken.samples).await;
         this
     }
 
@@ -362,7 +412,7 @@ impl OwnTarget {
         Target {
             discovered: labels.clone(),
             labels,
-            url: String::new(),
+            url: self.url.clone(),
             interval_ms: self.interval_ms,
             timeout_ms: self.timeout_ms.min(self.interval_ms),
         }

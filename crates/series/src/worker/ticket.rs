@@ -16,6 +16,8 @@ pub(crate) struct Outcome {
     pub same: u64,
     /// Their series has another value at their time.
     pub conflicts: u64,
+    /// Of these, native histograms.
+    pub histogram_conflicts: u64,
     /// The first of those.
     pub first_conflict: Option<(Labels, TimeMs)>,
     /// Their series went away while the request was under way: it has to be looked up again.
@@ -27,6 +29,7 @@ impl Outcome {
         self.late += other.late;
         self.same += other.same;
         self.conflicts += other.conflicts;
+        self.histogram_conflicts += other.histogram_conflicts;
         self.nowhere += other.nowhere;
         self.first_conflict = self.first_conflict.take().or(other.first_conflict);
     }

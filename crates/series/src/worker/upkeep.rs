@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
@@ -125,9 +124,7 @@ impl Upkeep {
             return;
         }
         self.retry_at = None;
-        if self.is_deleting
-            && let Err(error) = self.deleting(|delete| delete.go_on())
-        {
+        if let Err(error) = self.finish_deletion() {
             return self.note_failure("deleting samples", &error);
         }
         if let Err(error) = self.flush_due() {
@@ -162,6 +159,8 @@ impl Upkeep {
         let snapshot = self.catalog.snapshot();
         metrics.blocks.set(snapshot.blocks().len() as i64);
         metrics.block_bytes.set(snapshot.size_bytes() as i64);
+        let quarantined = self.catalog.quarantined().len();
+        metrics.quarantined.set(quarantined as i64);
     }
 
     fn note_failure(&mut self, what: &'static str, error: &SeriesError) {
@@ -288,32 +287,6 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Copies everything to a directory that is not there yet, so that an engine can begin with it.
-    ///
-    /// # Errors
-    /// [`SeriesError::Io`] and those of writing blocks.
-    pub fn snapshot(&mut self, to: &Path) -> Result<(), SeriesError> {
-        self.flush_all()?;
-        let failed = |error: std::io::Error| SeriesError::Io {
-            action: "writing a snapshot to",
-            path: to.to_owned(),
-            source: Arc::new(error),
-        };
-        let blocks = to.join("blocks");
-        std::fs::create_dir_all(&blocks).map_err(failed)?;
-        let from = self.inner.directory.join("blocks");
-        for name in self.catalog.file_names() {
-            let (from, to) = (from.join(&name), blocks.join(&name));
-            // A file of a block never changes: it can be in two directories.
-            let linked = std::fs::hard_link(&from, &to);
-            linked
-                .or_else(|_| std::fs::copy(&from, &to).map(drop))
-                .map_err(failed)?;
-        }
-        let synced = std::fs::File::open(&blocks).and_then(|directory| directory.sync_all());
-        synced.map_err(failed)
-    }
-
     /// Writes all samples to blocks.
     ///
     /// # Errors
@@ -331,6 +304,17 @@ impl Upkeep {
     /// [`SeriesError`]: it is not sure what was deleted. The rest is tried again.
     pub fn delete(&mut self, deletion: Deletion) -> Result<(), SeriesError> {
         self.deleting(|delete| delete.go_on().and_then(|()| delete.run(deletion)))
+    }
+
+    /// Finishes a deletion that was begun, if there is one.
+    ///
+    /// # Errors
+    /// As of [`Upkeep::delete`].
+    pub fn finish_deletion(&mut self) -> Result<(), SeriesError> {
+        match self.is_deleting {
+            true => self.deleting(|delete| delete.go_on()),
+            false => Ok(()),
+        }
     }
 
     fn deleting(
@@ -369,9 +353,7 @@ impl Upkeep {
     /// # Errors
     /// Those of [`Flush::run`].
     pub fn flush(&mut self, shard: usize, end: TimeMs) -> Result<(), SeriesError> {
-        if self.is_deleting {
-            self.deleting(|delete| delete.go_on())?;
-        }
+        self.finish_deletion()?;
         let kept = &self.shards[shard];
         let inner = &self.inner;
         let perform = kept.perform(inner);

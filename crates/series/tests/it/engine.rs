@@ -7,30 +7,44 @@ use egret_base::{ManualClock, SystemEntropy, Timestamp};
 use egret_series::core::promql::{QueryResult, SampleValue, parse_selector};
 use egret_series::model::Labels;
 use egret_series::wire::{Sample, encode, snappy};
-use egret_series::{Options, QueryOptions, Series, SeriesConfig, When};
+use egret_series::{Options, QueryOptions, Series, SeriesConfig, SnapshotOf, When};
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 
-const NOW_MS: i64 = 1_700_000_000_000;
+pub const NOW_MS: i64 = 1_700_000_000_000;
 
-async fn started(directory: &TempDir, config: SeriesConfig) -> Series {
+/// A clock that stands.
+pub fn clock() -> Arc<ManualClock> {
+    let now = Timestamp::from_micros(NOW_MS * 1_000);
+    Arc::new(ManualClock::starting_at(now))
+}
+
+pub async fn started(directory: &TempDir, config: SeriesConfig) -> Series {
+    started_by(clock(), directory, config, &mut Registry::default()).await
+}
+
+/// An engine whose time and metrics are at hand.
+pub async fn started_by(
+    clock: Arc<ManualClock>,
+    directory: &TempDir,
+    config: SeriesConfig,
+    registry: &mut Registry,
+) -> Series {
     let options = Options {
         config,
         directory: directory.path().join("series"),
-        clock: Arc::new(ManualClock::starting_at(Timestamp::from_micros(
-            NOW_MS * 1_000,
-        ))),
+        clock,
         entropy: Arc::new(SystemEntropy),
     };
-    let series = Series::new(options, &mut Registry::default());
+    let series = Series::new(options, registry);
     series.start().await.expect("it starts");
     series
 }
 
 /// Labels and samples.
-type Written<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
+pub type Written<'a> = (&'a [(&'a str, &'a str)], &'a [(i64, f64)]);
 
-fn body(series: &[Written<'_>]) -> Vec<u8> {
+pub fn body(series: &[Written<'_>]) -> Vec<u8> {
     let mut body = Vec::new();
     for (labels, samples) in series {
         let samples: Vec<Sample> = samples
@@ -50,7 +64,7 @@ fn body(series: &[Written<'_>]) -> Vec<u8> {
     snappy::encode(&body)
 }
 
-async fn ask(series: &Series, query: &str, at_ms: i64) -> Vec<(String, f64)> {
+pub async fn ask(series: &Series, query: &str, at_ms: i64) -> Vec<(String, f64)> {
     let answer = series
         .query(query, When::At(at_ms), QueryOptions::default())
         .await
@@ -186,7 +200,7 @@ async fn labels_in_any_order_are_one_series() {
 }
 
 /// A sample of each of these hosts.
-async fn write_hosts(series: &Series, at_ms: i64, value: f64, hosts: std::ops::Range<usize>) {
+pub async fn write_hosts(series: &Series, at_ms: i64, value: f64, hosts: std::ops::Range<usize>) {
     let names: Vec<String> = hosts.map(|n| format!("host-{n}")).collect();
     let labels: Vec<_> = names
         .iter()
@@ -256,7 +270,11 @@ async fn blocks_head_and_log_together_have_every_sample_once() {
     }
     // All of it is in blocks: a log of one empty segment is left, and series are known by blocks alone.
     assert_eq!(
-        series.cardinality(1).await.expect("it is counted").series,
+        series
+            .head_statistics(1)
+            .await
+            .expect("it is counted")
+            .series,
         0
     );
     series.stop().await;
@@ -351,7 +369,10 @@ async fn a_snapshot_is_an_engine_of_its_own() {
         .delete(vec![selector.clone()], gone)
         .await
         .expect("it is deleted");
-    let name = series.snapshot().await.expect("it is written");
+    let name = series
+        .snapshot(SnapshotOf::Everything)
+        .await
+        .expect("it is written");
     // What comes later is not in it.
     series
         .delete(vec![selector], (0, NOW_MS))

@@ -1,9 +1,13 @@
 //! The series engine as its users meet it.
 
 mod blocks;
+mod damage;
 mod engine;
 mod hostile;
+mod looking;
+mod metadata;
 mod promql;
+mod replicas;
 mod rules;
 mod scraping;
 mod web;

@@ -26,6 +26,7 @@ fn scraper(directory: &Path, own: Vec<OwnTarget>, memory: &Arc<Memory>) -> Arc<S
         &own,
         Arc::new(SystemClock),
         memory.clone(),
+        memory.clone(),
     ))
 }
 
@@ -264,6 +265,7 @@ async fn this_program_is_scraped_without_http() {
     let own = OwnTarget {
         job: "egret".to_owned(),
         instance: "here".to_owned(),
+        url: "http://here/metrics".to_owned(),
         interval_ms: 50,
         timeout_ms: 50,
         collect: Arc::new(Own(Mutex::new(0))),
@@ -295,7 +297,7 @@ async fn more_targets_than_allowed_change_nothing() {
     write(directory.path(), "a.yml", &job("['a:1', 'b:1', 'c:1']"));
     let error = scraper.reload().await.expect_err("three are not");
     assert!(
-        error.to_string().contains("targets_max, which is 2"),
+        error.to_string().contains("series.scrape_targets_max is 2"),
         "{error}"
     );
     assert_eq!(scraper.status().active_targets.len(), 2);

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::lifecycle::BoxFuture;
+use egret_series::core::metadata::{Describe, Description, Metadata, MetadataStore};
 use egret_series::core::promql::{Answer as QueryAnswer, MemorySource, Options, Query, QueryError};
 use egret_series::core::rules::{Evaluate, NewSample, last_samples};
 use egret_series::model::{Labels, Matcher, TimeMs};
@@ -128,11 +129,21 @@ fn take(read: &mut Vec<u8>) -> Option<Request> {
     Some(request)
 }
 
-/// Series in memory.
-#[derive(Default)]
+/// Series in memory, and what is said of metrics.
 pub struct Memory {
     source: Mutex<MemorySource>,
+    metadata: Mutex<MetadataStore>,
     listeners: Mutex<Vec<mpsc::UnboundedSender<NewSample>>>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            source: Mutex::default(),
+            metadata: Mutex::new(MetadataStore::new(1 << 20)),
+            listeners: Mutex::default(),
+        }
+    }
 }
 
 impl Memory {
@@ -166,6 +177,13 @@ impl Append for Memory {
             }
             Ok(Appended::default())
         })
+    }
+}
+
+impl Describe for Memory {
+    fn describe(&self, description: Description<'_>) -> Option<Arc<Metadata>> {
+        let mut metadata = self.metadata.lock().expect("no panic");
+        metadata.add(description, 0)
     }
 }
 

@@ -10,7 +10,9 @@ use egret_proto::series::v1;
 use egret_proto::series::v1::server::series_server::SERVICE_NAME;
 use egret_proto::series::v1::server::{Series, SeriesServer};
 use egret_proto::series::v1::write_request::Samples;
-use egret_series::core::promql::{Answer, QueryResult, SampleValue};
+use egret_series::core::promql::{
+    Answer, FloatHistogram, QueryResult, Sample, SampleValue, SeriesPoints,
+};
 use egret_series::model::Labels;
 use egret_series::{QueryOptions, Series as Engine, SeriesError, When, Written};
 use futures_util::{Stream, StreamExt, stream};
@@ -32,6 +34,9 @@ const REQUESTS_MAX: usize = 64;
 
 /// Samples of a message of an answer, about: 256 KiB.
 const ANSWER_SAMPLES: usize = 16_384;
+
+/// What a native histogram counts for that.
+const HISTOGRAM_SAMPLES: usize = 64;
 
 /// The series engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when `stopping` is cancelled.
 pub fn service(series: Engine, stopping: CancellationToken) -> GrpcService {
@@ -156,21 +161,61 @@ fn written(number: u64, outcome: Result<Written, SeriesError>) -> v1::WriteRespo
         late: written.late,
         rejected: written.rejected.samples,
         reasons: written.rejected.reasons,
+        deduplicated: written.duplicates.samples,
         error,
     }
 }
 
-fn one(labels: &Labels, samples: impl Iterator<Item = (i64, f64)>) -> v1::Values {
-    let (times_ms, values) = samples.unzip();
+fn histogram(histogram: &FloatHistogram) -> v1::Histogram {
+    let bucket = |(bounds, lower, upper, count): (u8, f64, f64, f64)| v1::Bucket {
+        bounds: bounds.into(),
+        lower,
+        upper,
+        count,
+    };
+    v1::Histogram {
+        count: histogram.count,
+        sum: histogram.sum,
+        buckets: histogram
+            .rendered_buckets()
+            .into_iter()
+            .map(bucket)
+            .collect(),
+    }
+}
+
+fn one(points: SeriesPoints) -> v1::Values {
+    let (times_ms, values) = points.floats.into_iter().unzip();
+    let (histogram_times_ms, histograms) = points
+        .histograms
+        .iter()
+        .map(|(time_ms, value)| (*time_ms, histogram(value)))
+        .unzip();
     let label = |(name, value): (&str, &str)| v1::Label {
         name: name.to_owned(),
         value: value.to_owned(),
     };
     v1::Values {
-        labels: labels.iter().map(label).collect(),
+        labels: points.labels.iter().map(label).collect(),
         times_ms,
         values,
+        histogram_times_ms,
+        histograms,
     }
+}
+
+/// A sample as a series that has nothing else.
+fn alone(sample: Sample) -> SeriesPoints {
+    let mut points = SeriesPoints {
+        labels: sample.labels,
+        floats: Vec::new(),
+        histograms: Vec::new(),
+    };
+    match sample.value {
+        SampleValue::Float(value) => points.floats.push((sample.time, value)),
+        SampleValue::Histogram(value) => points.histograms.push((sample.time, value)),
+    }
+    points
 }
 
 /// An answer as messages: at least one, which says what is noteworthy.
@@ -181,24 +226,19 @@ fn pages(answer: Answer) -> impl Iterator<Item = v1::QueryResponse> {
         ..v1::QueryResponse::default()
     };
     let series: Box<dyn Iterator<Item = v1::Values> + Send> = match answer.result {
-        QueryResult::Scalar(time_ms, value) => {
-            let sample = std::iter::once((time_ms, value));
-            Box::new(std::iter::once(one(&Labels::default(), sample)))
-        }
+        QueryResult::Scalar(time, value) => Box::new(std::iter::once(one(alone(Sample {
+            labels: Labels::default(),
+            time,
+            value: SampleValue::Float(value),
+        })))),
         QueryResult::Text(_, text) => {
             first.text = text;
             Box::new(std::iter::empty())
         }
-        QueryResult::Vector(samples) => Box::new(samples.into_iter().filter_map(|sample| {
-            let SampleValue::Float(value) = sample.value else {
-                return None;
-            };
-            Some(one(&sample.labels, std::iter::once((sample.time, value))))
-        })),
-        QueryResult::Matrix(all) => Box::new(
-            all.into_iter()
-                .map(|points| one(&points.labels, points.floats.into_iter())),
-        ),
+        QueryResult::Vector(samples) => {
+            Box::new(samples.into_iter().map(|sample| one(alone(sample))))
+        }
+        QueryResult::Matrix(all) => Box::new(all.into_iter().map(one)),
     };
     let (mut series, mut next) = (series.peekable(), Some(first));
     std::iter::from_fn(move || {
@@ -213,7 +253,7 @@ fn pages(answer: Answer) -> impl Iterator<Item = v1::QueryResponse> {
         while samples < ANSWER_SAMPLES
             && let Some(one) = series.next()
         {
-            samples += 1 + one.values.len();
+            samples += 1 + one.values.len() + one.histograms.len() * HISTOGRAM_SAMPLES;
             page.series.push(one);
         }
         Some(page)

@@ -3,9 +3,12 @@
 //! words for.
 //!
 //! `write.rs`, `otlp.rs`, `influx.rs` and `text.rs` take samples in, `read.rs` and `export.rs` give them out,
-//! `query.rs` evaluates, `look.rs` tells which series there are, `state.rs` how the engine is. Answers are written by `answer.rs` and `json.rs`, byte by byte as Prometheus writes them. An error
+//! `query.rs` evaluates, `look.rs` tells which series there are, `metadata.rs` what their metrics are, `monitor.rs` what Egret
+//! scrapes and evaluates itself, `state.rs` how the engine is; `admin.rs` deletes and makes snapshots. Answers are written
+//! by `answer.rs` and `json.rs`, byte by byte as Prometheus writes them. An error
 //! is a [`Problem`] like every other; `error.rs` renders it as Prometheus would.
 
+mod admin;
 mod answer;
 mod body;
 mod error;
@@ -13,6 +16,8 @@ mod export;
 mod influx;
 mod json;
 mod look;
+mod metadata;
+mod monitor;
 mod otlp;
 mod parameters;
 mod query;
@@ -26,7 +31,7 @@ use std::sync::Arc;
 use axum::extract::{FromRef, FromRequestParts};
 use axum::response::{IntoResponse, Response};
 use egret_base::Timestamp;
-use egret_series::Series;
+use egret_series::{Monitor, Series};
 use http::header;
 use http::request::Parts as RequestParts;
 use utoipa_axum::router::OpenApiRouter;
@@ -42,7 +47,12 @@ pub(crate) use error::{is_prometheus, render};
 
 /// The routes of the series engine, for [`Builder::route`](crate::Builder::route). `build` and `started_at` are what
 /// `status/buildinfo` and `status/runtimeinfo` tell.
-pub fn routes(series: Series, build: Build, started_at: Timestamp) -> OpenApiRouter {
+pub fn routes(
+    series: Series,
+    monitor: Monitor,
+    build: Build,
+    started_at: Timestamp,
+) -> OpenApiRouter {
     OpenApiRouter::default()
         .routes(routes!(write::remote_write))
         .routes(routes!(otlp::write_otlp))
@@ -61,20 +71,27 @@ pub fn routes(series: Series, build: Build, started_at: Timestamp) -> OpenApiRou
         .routes(routes!(look::series))
         .routes(routes!(look::labels))
         .routes(routes!(look::label_values))
-        .routes(routes!(look::metadata))
-        .routes(routes!(state::rules))
-        .routes(routes!(state::alerts))
-        .routes(routes!(state::targets))
-        .routes(routes!(state::alertmanagers))
+        .routes(routes!(admin::delete_series))
+        .routes(routes!(admin::clean_tombstones))
+        .routes(routes!(admin::snapshot))
+        .routes(routes!(metadata::metadata))
+        .routes(routes!(monitor::rules))
+        .routes(routes!(monitor::alerts))
+        .routes(routes!(monitor::targets))
+        .routes(routes!(monitor::target_metadata))
+        .routes(routes!(monitor::scrape_pools))
+        .routes(routes!(monitor::alertmanagers))
+        .routes(routes!(monitor::config))
+        .routes(routes!(monitor::reload))
         .routes(routes!(state::buildinfo))
         .routes(routes!(state::runtimeinfo))
         .routes(routes!(state::flags))
-        .routes(routes!(state::config))
         .routes(routes!(state::tsdb))
         .routes(routes!(state::healthy))
         .routes(routes!(state::ready))
         .with_state(Door(Arc::new(Parts {
             series,
+            monitor,
             build,
             started_at,
         })))
@@ -86,6 +103,7 @@ struct Door(Arc<Parts>);
 
 struct Parts {
     series: Series,
+    monitor: Monitor,
     build: Build,
     started_at: Timestamp,
 }
@@ -93,6 +111,12 @@ struct Parts {
 impl FromRef<Door> for Series {
     fn from_ref(door: &Door) -> Self {
         door.0.series.clone()
+    }
+}
+
+impl FromRef<Door> for Monitor {
+    fn from_ref(door: &Door) -> Self {
+        door.0.monitor.clone()
     }
 }
 

@@ -1,8 +1,11 @@
 //! Texts that are read while they come.
 
+use std::sync::Arc;
+
 use super::{Batch, LINE_BYTES_MAX, text_of};
 use crate::api::Series;
-use crate::api::write::Written;
+use crate::api::write::{Value, Written};
+use crate::core::metadata::{Describe, Description, Gathered};
 use crate::error::SeriesError;
 use crate::model::TimeMs;
 use crate::wire::WireError;
@@ -155,6 +158,9 @@ impl Import {
         batch: &mut Batch<'_>,
     ) -> Result<(), SeriesError> {
         let mut reader = TextReader::new(text_of(piece, "text")?, format);
+        let mut gathered = Gathered::default();
+        let series = self.series.clone();
+        let describe = &mut |said: Description<'_>| drop(series.describe(said));
         while let Some(item) = reader.next() {
             match item {
                 Ok(TextItem::Sample {
@@ -169,14 +175,14 @@ impl Import {
                             .await?;
                     }
                 }
-                // What metrics are is not kept.
-                Ok(_) => {}
+                Ok(item) => gathered.take(item, describe),
                 Err(mut error) => {
                     error.line += self.lines;
                     batch.written.rejected.add(1, error);
                 }
             }
         }
+        gathered.finish(describe);
         self.has_ended |= reader.has_ended();
         self.lines += reader.line();
         Ok(())
@@ -242,12 +248,24 @@ impl Import {
             };
             let pairs = read.labels.0.iter();
             let pairs = pairs.map(|(name, value)| (&**name, &**value));
-            let count = read.samples().count() as u64;
+            let count = (read.samples().count() + read.histograms().count()) as u64;
             let Some(labels) = batch.check(pairs.collect(), count) else {
                 continue;
             };
             for (time_ms, value) in read.samples() {
                 batch.add(labels.clone(), time_ms, value).await?;
+            }
+            for histogram in read.histograms() {
+                let histogram = match histogram {
+                    Ok(histogram) => histogram,
+                    Err(problem) => {
+                        let reason = format_args!("line {}: {problem}", self.lines).to_string();
+                        batch.written.rejected.add(1, reason);
+                        continue;
+                    }
+                };
+                let value = Value::Histogram(Arc::new(histogram.to_histogram()));
+                batch.add(labels.clone(), histogram.time_ms, value).await?;
             }
         }
         Ok(())

@@ -6,6 +6,9 @@ use regex_syntax::hir::literal::Extractor;
 /// Of more alternatives than this nothing is said.
 const ALTERNATIVES_MAX: usize = 4096;
 
+/// Of a longer pattern nothing is said either: finding out takes longer than trying values.
+const PATTERN_BYTES_MAX: usize = 16 << 10;
+
 /// Longer literals are cut.
 const LITERAL_BYTES_MAX: usize = 256;
 
@@ -33,6 +36,9 @@ pub struct Place {
 pub fn places(pattern: &str) -> Places {
     if matches!(pattern, ".*" | ".+") {
         return Places::Everywhere;
+    }
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return Places::Anywhere;
     }
     let parsed = ParserBuilder::new()
         .dot_matches_new_line(true)

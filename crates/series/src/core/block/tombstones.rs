@@ -61,6 +61,14 @@ impl Tombstones {
         self.0.is_empty()
     }
 
+    /// Whether all samples of a series from first to last time are deleted.
+    pub fn cover(&self, series: u32, first_ms: TimeMs, last_ms: TimeMs) -> bool {
+        self.0.iter().any(|tombstone| {
+            let is_around = tombstone.start_ms <= first_ms && tombstone.end_ms >= last_ms;
+            is_around && tombstone.series.contains(series)
+        })
+    }
+
     /// Takes what is deleted of a series out of its samples, of which those from `from` numbers and `histograms_from`
     /// histograms on are looked at.
     pub fn apply(

@@ -1,6 +1,10 @@
 //! The samples of one series of a head.
 
+mod figures;
+
 use std::sync::Arc;
+
+pub use figures::HeadFigures;
 
 use super::{Flushed, Taken};
 use crate::core::chunk::{Appender, Chunk};
@@ -78,7 +82,7 @@ impl Rare {
             .histograms
             .binary_search_by_key(&time_ms, |(other, _)| *other)
         {
-            Ok(at) if self.histograms[at].1 == histogram => Taken::Same,
+            Ok(at) if self.histograms[at].1.is_same(&histogram) => Taken::Same,
             Ok(_) => Taken::Conflict,
             Err(at) => {
                 self.histograms.insert(at, (time_ms, histogram));
@@ -171,6 +175,11 @@ impl Parts {
             into.sort_numbers();
         }
         self.read_histograms(start, end, into);
+    }
+
+    /// Whether there are native histograms from `start` to `end`, both included.
+    pub fn has_histograms(&self, start: TimeMs, end: TimeMs) -> bool {
+        !between(&self.rare().histograms, start, end).is_empty()
     }
 
     fn read_histograms(&self, start: TimeMs, end: TimeMs, into: &mut SeriesSamples) {

@@ -11,7 +11,7 @@ use super::select::Shown;
 use super::source::{Columns, Source};
 use super::syntax::{Kind, Node, Part};
 use super::{Options, Stop};
-use crate::model::Labels;
+use crate::model::{Labels, TimeMs};
 
 /// Rows as they come, each of a series of its own.
 pub(crate) trait Consumer: Send {
@@ -42,17 +42,25 @@ pub(crate) struct Env<'a> {
     pub options: &'a Options<'a>,
     /// The steps of the query, whatever those of a subquery are.
     pub query: Grid,
+    /// When the query ends: its last step may be before.
+    pub end: TimeMs,
     pub notes: Mutex<Notes>,
     samples: AtomicU64,
     row_bytes: AtomicU64,
 }
 
 impl<'a> Env<'a> {
-    pub(crate) fn new(source: &'a dyn Source, options: &'a Options<'a>, query: Grid) -> Self {
+    pub(crate) fn new(
+        source: &'a dyn Source,
+        options: &'a Options<'a>,
+        query: Grid,
+        end: TimeMs,
+    ) -> Self {
         Self {
             source,
             options,
             query,
+            end,
             notes: Mutex::default(),
             samples: AtomicU64::new(0),
             row_bytes: AtomicU64::new(0),
@@ -79,7 +87,7 @@ impl<'a> Env<'a> {
         let budget = self.options.limits.samples_max;
         if before.saturating_add(samples as u64) > budget {
             return Err(QueryError::OverBudget {
-                limit: "samples_max",
+                limit: "series.query_samples_max",
                 budget,
                 what: "samples",
             });
@@ -93,7 +101,7 @@ impl<'a> Env<'a> {
         let budget = self.options.limits.row_bytes_max;
         if before.saturating_add(bytes) > budget {
             return Err(QueryError::OverBudget {
-                limit: "row_bytes_max",
+                limit: "series.query_memory_max",
                 budget,
                 what: "bytes of intermediate rows",
             });
@@ -222,6 +230,8 @@ impl<'a> Env<'a> {
             Part::Selector(selector) => {
                 Some(self.stream_selector(selector, grid, Shown::Value, consumer))
             }
+            // That is one series, whatever its range has.
+            Part::Call(call) if call.name() == "absent_over_time" => None,
             Part::Call(call) => self.stream_range(call, grid, consumer),
             _ => None,
         }

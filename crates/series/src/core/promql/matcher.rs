@@ -16,6 +16,8 @@ mod rewrite;
 
 /// Compiled, a regular expression of a query takes at most so much memory.
 const REGEX_BYTES_MAX: usize = 8 << 20;
+/// One that is no mere list of values has at most so many bytes: reading it takes a hundred times as many.
+const PATTERN_BYTES_MAX: usize = 1 << 20;
 /// Groups within groups.
 const NESTING_MAX: u32 = 200;
 /// An expression stands for a list of values only when there are at most so many, unless it is nothing but a list.
@@ -121,6 +123,9 @@ pub(crate) fn anchored(pattern: &str) -> Result<Regex, String> {
         let reason = reason.trim().trim_start_matches("error: ");
         format!("error parsing regexp: {reason}: `{}`", shortened(pattern))
     };
+    if pattern.len() > PATTERN_BYTES_MAX {
+        return Err(wrong(&"expression too large"));
+    }
     let rewritten = rewrite::for_regex(pattern).map_err(|reason| wrong(&reason))?;
     RegexBuilder::new(&format!("^(?s:{rewritten})$"))
         .size_limit(REGEX_BYTES_MAX)

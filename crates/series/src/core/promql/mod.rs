@@ -200,7 +200,7 @@ impl Query {
             step_ms,
             count: steps as usize + 1,
         };
-        answer::range(self, source, grid, options)
+        answer::range(self, source, (grid, end), options)
     }
 }
 

@@ -26,7 +26,7 @@ impl<'a> Env<'a> {
             None => time,
             Some(At::Time(at)) => at,
             Some(At::Start) => self.query.start,
-            Some(At::End) => self.query.last(),
+            Some(At::End) => self.end,
         };
         time.saturating_sub(reach.offset.ms)
     }

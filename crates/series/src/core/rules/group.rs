@@ -373,7 +373,7 @@ impl Running {
                     keep_firing_for: alert.keep_firing_for_ms as f64 / 1e3,
                     labels: written(&alert.labels),
                     annotations: written(&alert.annotations),
-                    alerts: active.map(|(labels, alert)| alert.status(labels)).collect(),
+                    alerts: Some(active.map(|(labels, alert)| alert.status(labels)).collect()),
                     health,
                     last_error,
                     evaluation_time,

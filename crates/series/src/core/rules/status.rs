@@ -54,6 +54,9 @@ pub enum Health {
 pub struct RulesStatus {
     /// By file, then by name.
     pub groups: Vec<GroupStatus>,
+    /// What to ask for to go on, where only some groups were wanted and there are more.
+    #[serde(rename = "groupNextToken", skip_serializing_if = "Option::is_none")]
+    pub group_next_token: Option<String>,
 }
 
 /// A group of rules.
@@ -102,8 +105,8 @@ pub enum RuleStatus {
         /// Its annotations, templates as written.
         #[serde(serialize_with = "labels_as_map")]
         annotations: Labels,
-        /// Those that are active.
-        alerts: Vec<AlertStatus>,
+        /// Those that are active; nothing when they are not wanted.
+        alerts: Option<Vec<AlertStatus>>,
         /// Of its last evaluation.
         health: Health,
         /// What failed then.
@@ -171,7 +174,7 @@ impl RulesStatus {
     pub fn alerts(self) -> AlertsStatus {
         let rules = self.groups.into_iter().flat_map(|group| group.rules);
         let alerts = rules.flat_map(|rule| match rule {
-            RuleStatus::Alerting { alerts, .. } => alerts,
+            RuleStatus::Alerting { alerts, .. } => alerts.unwrap_or_default(),
             RuleStatus::Recording { .. } => Vec::new(),
         });
         AlertsStatus {

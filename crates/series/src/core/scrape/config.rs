@@ -1,21 +1,38 @@
 //! Reads a file of `scrape_configs`, and lists of targets.
 
+mod shown;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use egret_base::settings::{Size, Value};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_saphyr::Spanned;
 
 use crate::core::relabel::{RelabelConfig, Relabeling};
 use crate::core::yaml::{self, DurationMs, place};
 
-/// Scraped every so many milliseconds unless a file says otherwise.
-const INTERVAL_MS: i64 = 60_000;
-/// A scrape may take so many milliseconds unless a file says otherwise.
-const TIMEOUT_MS: i64 = 10_000;
-/// What a target shows is at most so long in bytes, unless a file says otherwise.
-const BODY_BYTES_MAX: u64 = 64 << 20;
+/// How targets are scraped of which a file does not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrapeDefaults {
+    /// Between two scrapes, in milliseconds.
+    pub interval_ms: i64,
+    /// What a scrape may take, in milliseconds; never more than the interval.
+    pub timeout_ms: i64,
+    /// What a target shows is at most so long, in bytes.
+    pub body_bytes_max: u64,
+}
+
+impl Default for ScrapeDefaults {
+    fn default() -> Self {
+        Self {
+            interval_ms: 60_000,
+            timeout_ms: 10_000,
+            body_bytes_max: 64 << 20,
+        }
+    }
+}
+
 /// Lists of targets are read again after so many milliseconds, unless a file says otherwise.
 const REFRESH_MS: i64 = 300_000;
 
@@ -23,6 +40,12 @@ const REFRESH_MS: i64 = 300_000;
 #[derive(Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(pub String);
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str("<secret>")
+    }
+}
 
 impl fmt::Debug for Secret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,7 +59,7 @@ struct File {
     scrape_configs: Option<Vec<Spanned<Text>>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Text {
     job_name: String,
@@ -70,7 +93,7 @@ struct Text {
     metric_relabel_configs: Option<Vec<RelabelConfig>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct BasicText {
     username: String,
@@ -78,7 +101,7 @@ struct BasicText {
     password_file: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct AuthorizationText {
     #[serde(rename = "type")]
@@ -87,7 +110,7 @@ struct AuthorizationText {
     credentials_file: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct TlsText {
     ca_file: Option<String>,
@@ -95,7 +118,7 @@ struct TlsText {
     insecure_skip_verify: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct FilesText {
     files: Vec<String>,
@@ -103,7 +126,7 @@ struct FilesText {
 }
 
 /// Targets that have labels in common.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct TargetGroup {
     /// Host and port of each.
@@ -236,7 +259,11 @@ pub struct ScrapeFileError {
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn parse(file: &str, text: &str) -> Result<Vec<ScrapeConfig>, ScrapeFileError> {
+pub fn parse(
+    file: &str,
+    text: &str,
+    defaults: ScrapeDefaults,
+) -> Result<Vec<ScrapeConfig>, ScrapeFileError> {
     let refuse = |(line, column), problem| ScrapeFileError {
         file: file.to_owned(),
         line,
@@ -249,7 +276,7 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<ScrapeConfig>, ScrapeFileErro
     let mut configs = Vec::new();
     for text in read.scrape_configs.unwrap_or_default() {
         let at = place(&text);
-        let config = ScrapeConfig::new(text.value);
+        let config = ScrapeConfig::new(text.value, defaults);
         let config = config.map_err(|problem| refuse(at, problem))?;
         if !names.insert(config.job_name.clone()) {
             let problem = format!("job_name {:?} is used by another job too", config.job_name);
@@ -307,16 +334,28 @@ fn credentials(text: &Text) -> Result<Credentials, String> {
     }
 }
 
+fn body_bytes(text: &Text, defaults: ScrapeDefaults) -> Result<u64, String> {
+    match text.body_size_limit.as_deref() {
+        None | Some("0") => Ok(defaults.body_bytes_max),
+        Some(size) => {
+            let size = <Size as Value>::read(size);
+            let size = size.map_err(|problem| format!("body_size_limit: {problem}"))?;
+            Ok(size.bytes())
+        }
+    }
+}
+
 impl ScrapeConfig {
-    fn new(text: Text) -> Result<Self, String> {
+    fn new(text: Text, defaults: ScrapeDefaults) -> Result<Self, String> {
         let job = &text.job_name;
         let in_job = |problem: String| format!("job {job:?}: {problem}");
         if job.is_empty() {
             return Err("job_name is empty".to_owned());
         }
         let positive = |it: Option<DurationMs>| it.map(|it| it.0).filter(|ms| *ms > 0);
-        let interval_ms = positive(text.scrape_interval).unwrap_or(INTERVAL_MS);
-        let timeout_ms = positive(text.scrape_timeout).unwrap_or(TIMEOUT_MS.min(interval_ms));
+        let interval_ms = positive(text.scrape_interval).unwrap_or(defaults.interval_ms);
+        let timeout_ms = positive(text.scrape_timeout);
+        let timeout_ms = timeout_ms.unwrap_or(defaults.timeout_ms.min(interval_ms));
         if timeout_ms > interval_ms {
             return Err(in_job("scrape timeout greater than scrape interval".into()));
         }
@@ -326,14 +365,6 @@ impl ScrapeConfig {
                 "scheme {scheme:?} is neither http nor https"
             )));
         }
-        let body = match text.body_size_limit.as_deref() {
-            None | Some("0") => BODY_BYTES_MAX,
-            Some(size) => {
-                let size = <Size as Value>::read(size);
-                size.map_err(|problem| in_job(format!("body_size_limit: {problem}")))?
-                    .0
-            }
-        };
         let steps = |steps: &Option<Vec<RelabelConfig>>| {
             Relabeling::new(steps.as_deref().unwrap_or_default()).map_err(in_job)
         };
@@ -363,7 +394,7 @@ impl ScrapeConfig {
                 labels: text.label_limit,
                 label_name_bytes: text.label_name_length_limit,
                 label_value_bytes: text.label_value_length_limit,
-                body_bytes: body,
+                body_bytes: body_bytes(&text, defaults).map_err(in_job)?,
                 targets: text.target_limit,
             },
             is_compressed: text.enable_compression.unwrap_or(true),
@@ -385,28 +416,10 @@ impl ScrapeConfig {
             job_name: job_name.to_owned(),
             scrape_interval: Some(DurationMs(interval_ms)),
             scrape_timeout: Some(DurationMs(timeout_ms.min(interval_ms))),
-            metrics_path: None,
-            scheme: None,
-            params: None,
-            honor_labels: false,
-            honor_timestamps: None,
-            sample_limit: 0,
-            label_limit: 0,
-            label_name_length_limit: 0,
-            label_value_length_limit: 0,
-            target_limit: 0,
-            body_size_limit: None,
-            enable_compression: None,
-            follow_redirects: None,
-            basic_auth: None,
-            authorization: None,
-            tls_config: None,
-            static_configs: None,
-            file_sd_configs: None,
-            relabel_configs: None,
-            metric_relabel_configs: None,
+            ..Text::default()
         };
-        Self::new(text).expect("a job with nothing but a name and times is well formed")
+        let config = Self::new(text, ScrapeDefaults::default());
+        config.expect("a job with nothing but a name and times is well formed")
     }
 }
 

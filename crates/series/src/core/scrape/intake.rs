@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::config::{ScrapeConfig, ScrapeLimits};
 use super::target::Target;
+use crate::core::metadata::{Description, Gathered};
 use crate::core::rules::NewSample;
 use crate::model::{Labels, LabelsBuilder, METRIC_NAME, STALE_NAN_BITS, TimeMs};
 use crate::wire::exposition::{TextFormat, TextItem, TextLabels, TextReader};
@@ -37,6 +38,8 @@ pub struct Page<'a> {
 pub struct Taken {
     /// To be appended: the target's samples, markers that end series, the report.
     pub samples: Vec<NewSample>,
+    /// Samples that the target showed.
+    pub scraped: u64,
     /// Why it failed, if it did; then none of the target's samples is there.
     pub error: Option<String>,
 }
@@ -88,6 +91,13 @@ struct Counts {
     added: u64,
 }
 
+/// Where it goes what is read of a page.
+struct Reading<'a> {
+    counts: &'a mut Counts,
+    samples: &'a mut Vec<NewSample>,
+    describe: &'a mut dyn FnMut(Description<'_>),
+}
+
 fn marker(labels: &Labels, time_ms: TimeMs) -> NewSample {
     NewSample {
         labels: labels.clone(),
@@ -113,18 +123,26 @@ impl Intake {
         }
     }
 
-    /// Takes what a target showed at a time, or why it showed nothing.
+    /// Takes what a target showed at a time, or why it showed nothing. `describe` is called with what it says of its
+    /// metrics, until something is wrong with the page.
     pub fn take(
         &mut self,
         config: &ScrapeConfig,
         page: Result<Page<'_>, String>,
-        at: TimeMs,
-        took: Duration,
+        (at, took): (TimeMs, Duration),
+        describe: &mut dyn FnMut(Description<'_>),
     ) -> Taken {
         self.round += 1;
         let mut counts = Counts::default();
         let mut samples = Vec::new();
-        let read = page.and_then(|page| self.read(config, page, at, &mut counts, &mut samples));
+        let read = page.and_then(|page| {
+            let mut found = Reading {
+                counts: &mut counts,
+                samples: &mut samples,
+                describe,
+            };
+            self.read(config, page, at, &mut found)
+        });
         if read.is_err() {
             samples.clear();
         }
@@ -145,6 +163,7 @@ impl Intake {
         self.has_reported = true;
         Taken {
             samples,
+            scraped: counts.scraped,
             error: read.err(),
         }
     }
@@ -197,10 +216,15 @@ impl Intake {
         config: &ScrapeConfig,
         page: Page<'_>,
         at: TimeMs,
-        counts: &mut Counts,
-        samples: &mut Vec<NewSample>,
+        reading: &mut Reading<'_>,
     ) -> Result<(), String> {
         let round = self.round;
+        let Reading {
+            counts,
+            samples,
+            describe,
+        } = reading;
+        let mut gathered = Gathered::default();
         let mut reader = TextReader::new(page.text, page.format);
         let mut key = String::new();
         while let Some(item) = reader.next() {
@@ -211,6 +235,7 @@ impl Intake {
                 time_ms,
             } = item
             else {
+                gathered.take(item, describe);
                 continue;
             };
             counts.scraped += 1;
@@ -250,6 +275,7 @@ impl Intake {
                 value,
             });
         }
+        gathered.finish(describe);
         match page.format == TextFormat::OpenMetrics && !reader.has_ended() {
             true => Err("data does not end with # EOF".to_owned()),
             false => Ok(()),

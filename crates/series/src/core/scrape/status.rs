@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::target::Target;
 use crate::core::rules::{labels_as_map, moment_or_never};
+use crate::core::yaml::DurationMs;
 use crate::model::Labels;
 
 /// Whether a target could be scraped the last time.
@@ -30,8 +31,36 @@ pub struct TargetsStatus {
     pub active_targets: Vec<TargetStatus>,
     /// Some of those that relabelling dropped.
     pub dropped_targets: Vec<DroppedStatus>,
-    /// How many it dropped, by job.
-    pub dropped_target_counts: BTreeMap<String, u64>,
+    /// How many it dropped, by job; nothing when nobody wants to know.
+    pub dropped_target_counts: Option<BTreeMap<String, u64>>,
+}
+
+impl TargetsStatus {
+    /// Only the targets of a job.
+    pub fn of_pool(mut self, pool: &str) -> Self {
+        self.active_targets.retain(|one| one.scrape_pool == pool);
+        self.dropped_targets.retain(|one| one.scrape_pool == pool);
+        if let Some(counts) = &mut self.dropped_target_counts {
+            counts.retain(|name, _| name == pool);
+        }
+        self
+    }
+
+    /// Only those that are scraped.
+    pub fn active(self) -> Self {
+        Self {
+            active_targets: self.active_targets,
+            ..Self::default()
+        }
+    }
+
+    /// Only those that were dropped.
+    pub fn dropped(self) -> Self {
+        Self {
+            active_targets: Vec::new(),
+            ..self
+        }
+    }
 }
 
 /// A target that relabelling dropped.
@@ -89,18 +118,8 @@ impl TargetStatus {
             last_scrape: None,
             last_scrape_duration: 0.0,
             health: TargetHealth::Unknown,
-            scrape_interval: shown(target.interval_ms),
-            scrape_timeout: shown(target.timeout_ms),
+            scrape_interval: DurationMs(target.interval_ms).to_string(),
+            scrape_timeout: DurationMs(target.timeout_ms).to_string(),
         }
     }
-}
-
-/// A duration in the largest unit that says it exactly.
-fn shown(ms: i64) -> String {
-    for (unit, name) in [(3_600_000, "h"), (60_000, "m"), (1_000, "s")] {
-        if ms % unit == 0 {
-            return format!("{}{name}", ms / unit);
-        }
-    }
-    format!("{ms}ms")
 }

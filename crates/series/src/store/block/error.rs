@@ -36,6 +36,18 @@ pub enum BlockError {
         /// The file that did not fit.
         file: String,
     },
+    /// A part of the index of a block is larger than one may be; nothing of the block was kept.
+    #[error(
+        "blocks: a part of the index of {file} would have {size_bytes} bytes, at most {size_bytes_max} are allowed: delete series with very many labels or values"
+    )]
+    TooLarge {
+        /// The file.
+        file: String,
+        /// How large it is, in bytes.
+        size_bytes: u64,
+        /// How large it may be.
+        size_bytes_max: u64,
+    },
     /// Bytes on disk are not what was written there.
     #[error(
         "blocks: block {block} is damaged at offset {offset}: {what}; restore it from a backup"
@@ -88,6 +100,7 @@ impl Coded for BlockError {
         match self {
             Self::Io { .. } => "block_io",
             Self::Full { .. } => "block_disk_full",
+            Self::TooLarge { .. } => "block_too_large",
             Self::Corrupt { .. } => "block_corrupt",
             Self::UnknownVersion { .. } => "block_unknown_version",
             Self::Changed { .. } => "block_changed",
@@ -100,7 +113,10 @@ impl Coded for BlockError {
         match self {
             Self::Full { .. } | Self::Ended | Self::Stopped { .. } => Kind::Unavailable,
             Self::Changed { .. } => Kind::Conflict,
-            Self::Io { .. } | Self::Corrupt { .. } | Self::UnknownVersion { .. } => Kind::Internal,
+            Self::Io { .. }
+            | Self::TooLarge { .. }
+            | Self::Corrupt { .. }
+            | Self::UnknownVersion { .. } => Kind::Internal,
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod cache;
 mod error;
+mod figures;
 mod file;
 mod select;
 mod writer;
@@ -16,6 +17,7 @@ pub use self::cache::{BlockCache, CacheFigures};
 use self::cache::{Item, Key};
 pub(crate) use self::error::io;
 pub use self::error::{BlockError, Damaged};
+pub use self::figures::SeriesFigures;
 use self::file::BlockFile;
 pub use self::writer::{BlockWriter, WriterOptions, Written};
 use crate::core::block::layout::PageDirectory;
@@ -196,6 +198,13 @@ impl Block {
             if column.last_ms < start_ms || column.first_ms > end_ms {
                 continue;
             }
+            // Not even read: what is damaged can be deleted, and the rest is readable again.
+            if self
+                .tombstones
+                .cover(series, column.first_ms, column.last_ms)
+            {
+                continue;
+            }
             if let Err(error) = self
                 .sealed
                 .read_chunk(chunk, column, start_ms, end_ms, into)
@@ -209,6 +218,30 @@ impl Block {
         }
         self.tombstones.apply(series, numbers, histograms, into);
         Ok(())
+    }
+
+    /// Whether a series may have native histograms from `start_ms` to `end_ms`, both included. No samples are read.
+    ///
+    /// # Errors
+    /// [`BlockError::Corrupt`] or [`BlockError::Io`].
+    ///
+    /// # Panics
+    /// When there is no such series.
+    pub fn has_histograms(
+        &self,
+        series: u32,
+        start_ms: TimeMs,
+        end_ms: TimeMs,
+    ) -> Result<bool, BlockError> {
+        if self.sealed.meta.histograms == 0 {
+            return Ok(false);
+        }
+        let (page, place) = self.sealed.page(series)?;
+        let mut chunks = page.chunks(place);
+        Ok(chunks.any(|(chunk, column)| {
+            let is_within = column.last_ms >= start_ms && column.first_ms <= end_ms;
+            is_within && chunk.kind == Kind::Histograms
+        }))
     }
 
     /// The error of a block whose series are not in the order of their labels.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use egret_base::codec::Malformed;
@@ -19,6 +20,9 @@ use crate::model::{METRIC_NAME, MatchOp};
 
 /// Looking at the labels of a series takes about as long as at so many values of a label.
 const VALUES_PER_SERIES: u64 = 8;
+
+/// Looking for a value takes about as long as looking at so many, which are a page.
+const VALUES_PER_PLACE: u64 = 64;
 
 impl Block {
     /// The series that all of the matchers take, ascending; with no matchers, every series. A label that is missing
@@ -44,6 +48,9 @@ impl Block {
     /// [`BlockError::Corrupt`] or [`BlockError::Io`].
     pub fn label_names(&self, matchers: &[LabelMatcher]) -> Result<Vec<Box<str>>, BlockError> {
         let names = self.sealed.names()?;
+        if matchers.is_empty() {
+            return Ok(names.iter().map(|name| name.name.clone()).collect());
+        }
         let selected = self.sealed.select(matchers)?;
         let mut found = Vec::new();
         for name in names.iter() {
@@ -54,7 +61,8 @@ impl Block {
         Ok(found)
     }
 
-    /// The values of a label in the series that all of the matchers take, sorted.
+    /// Tells the values of a label in the series that all of the matchers take, in their order, until it is told to
+    /// break off.
     ///
     /// # Errors
     /// [`BlockError::Corrupt`] or [`BlockError::Io`].
@@ -62,10 +70,11 @@ impl Block {
         &self,
         name: &str,
         matchers: &[LabelMatcher],
-    ) -> Result<Vec<Box<str>>, BlockError> {
+        mut tell: impl FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<(), BlockError> {
         let names = self.sealed.names()?;
         let Some(name) = find(&names, name) else {
-            return Ok(Vec::new());
+            return Ok(());
         };
         let selected = match matchers {
             [] => None,
@@ -74,15 +83,20 @@ impl Block {
         if let Some(selected) = &selected
             && selected.len() * VALUES_PER_SERIES < name.values
         {
-            let mut values = BTreeSet::new();
-            for series in selected.iter() {
-                let (page, place) = self.sealed.page(series)?;
-                values.insert(Box::from(page.label(place, &name.name)));
+            let mut values: BTreeSet<Box<str>> = BTreeSet::new();
+            self.names(selected.iter(), |_, series| {
+                let value = series.label(&name.name);
+                if !value.is_empty() && !values.contains(value) {
+                    values.insert(value.into());
+                }
+            })?;
+            for value in &values {
+                if tell(value).is_break() {
+                    break;
+                }
             }
-            values.remove("");
-            return Ok(values.into_iter().collect());
+            return Ok(());
         }
-        let mut values = Vec::new();
         self.sealed
             .each_value(name, &Places::Anywhere, |value, term, sealed| {
                 let is_selected = match &selected {
@@ -93,12 +107,11 @@ impl Block {
                         !having.is_disjoint(selected)
                     }
                 };
-                if is_selected {
-                    values.push(value.into());
-                }
-                Ok(())
-            })?;
-        Ok(values)
+                Ok(match is_selected {
+                    true => tell(value),
+                    false => ControlFlow::Continue(()),
+                })
+            })
     }
 
     /// The values of a label, sorted, with how many series have each.
@@ -114,7 +127,7 @@ impl Block {
         self.sealed
             .each_value(name, &Places::Anywhere, |value, term, _| {
                 figures.push((value.into(), term.series));
-                Ok(())
+                Ok(ControlFlow::Continue(()))
             })?;
         Ok(figures)
     }
@@ -248,15 +261,20 @@ impl Sealed {
     /// The series whose value of a label is what the matcher names, or matches what it names, whether it wants that or
     /// its contrary; never those without the label.
     fn named(&self, matcher: &LabelMatcher, name: &Name) -> Result<Arc<RoaringBitmap>, BlockError> {
-        let places = match matcher.matcher().op {
-            MatchOp::Matches | MatchOp::NotMatches => places(&matcher.matcher().value),
-            MatchOp::Equal | MatchOp::NotEqual => {
-                let bytes = matcher.matcher().value.as_bytes().to_vec();
-                Places::Some(vec![Place {
-                    bytes,
-                    is_whole: true,
-                }])
+        let whole = |value: &str| Place {
+            bytes: value.as_bytes().to_vec(),
+            is_whole: true,
+        };
+        let places = match (matcher.matcher().op, matcher.literals()) {
+            (MatchOp::Equal | MatchOp::NotEqual, _) => {
+                Places::Some(vec![whole(&matcher.matcher().value)])
             }
+            // Looking at each value takes less than looking for so many.
+            (_, Some(values)) if values.len() as u64 > name.values / VALUES_PER_PLACE => {
+                Places::Anywhere
+            }
+            (_, Some(values)) => Places::Some(values.iter().map(|value| whole(value)).collect()),
+            (_, None) => places(&matcher.matcher().value),
         };
         let sign = match matcher.matcher().op {
             MatchOp::Matches | MatchOp::NotMatches => '~',
@@ -274,10 +292,10 @@ impl Sealed {
             } else {
                 let is_wanted = |value: &str| matcher.matches(value) != is_negative(matcher);
                 self.each_value(name, &places, |value, term, sealed| {
-                    match is_wanted(value) {
-                        true => sealed.add_list(&term, &mut named),
-                        false => Ok(()),
+                    if is_wanted(value) {
+                        sealed.add_list(&term, &mut named)?;
                     }
+                    Ok(ControlFlow::Continue(()))
                 })?;
             }
             let size_bytes = named.serialized_size();
@@ -296,12 +314,13 @@ impl Sealed {
         }
     }
 
-    /// Gives every value of a label that is in one of these places to `each`, perhaps twice, and perhaps others.
+    /// Gives every value of a label that is in one of these places to `each`, perhaps twice, and perhaps others, until
+    /// it breaks off.
     fn each_value(
         &self,
         name: &Name,
         places: &Places,
-        mut each: impl FnMut(&str, Term<'_>, &Self) -> Result<(), BlockError>,
+        mut each: impl FnMut(&str, Term<'_>, &Self) -> Result<ControlFlow<()>, BlockError>,
     ) -> Result<(), BlockError> {
         let key = self.key(Item::ValuesDirectory(name.pages.offset));
         let pages = self.cache.get(key, || {
@@ -313,9 +332,12 @@ impl Sealed {
             Ok((pages, size_bytes))
         })?;
         let Places::Some(places) = places else {
-            return pages
-                .iter()
-                .try_for_each(|page| self.each_value_of(page, None, &mut each));
+            for page in pages.iter() {
+                if self.each_value_of(page, None, &mut each)?.is_break() {
+                    break;
+                }
+            }
+            return Ok(());
         };
         for place in places {
             // The page before the first that begins above the place may have it.
@@ -325,7 +347,9 @@ impl Sealed {
                 if begins > &*place.bytes && (place.is_whole || !begins.starts_with(&place.bytes)) {
                     break;
                 }
-                self.each_value_of(page, Some(place), &mut each)?;
+                if self.each_value_of(page, Some(place), &mut each)?.is_break() {
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -335,8 +359,8 @@ impl Sealed {
         &self,
         page: &ValuesPage,
         place: Option<&Place>,
-        each: &mut impl FnMut(&str, Term<'_>, &Self) -> Result<(), BlockError>,
-    ) -> Result<(), BlockError> {
+        each: &mut impl FnMut(&str, Term<'_>, &Self) -> Result<ControlFlow<()>, BlockError>,
+    ) -> Result<ControlFlow<()>, BlockError> {
         let extent = page.extent;
         let bytes = self.cache.get(self.key(Item::Values(extent.offset)), || {
             let bytes = self
@@ -353,10 +377,10 @@ impl Sealed {
                 Some(place) if place.is_whole => value.as_bytes() == place.bytes,
                 Some(place) => value.as_bytes().starts_with(&place.bytes),
             };
-            if is_there {
-                each(value, term, self)?;
+            if is_there && each(value, term, self)?.is_break() {
+                return Ok(ControlFlow::Break(()));
             }
         }
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 }

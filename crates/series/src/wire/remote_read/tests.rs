@@ -69,11 +69,12 @@ fn an_operator_that_there_is_not() {
 #[test]
 fn a_response_byte_by_byte() {
     let mut response = ReadResponse::default();
-    let sample = Sample {
-        time_ms: 5,
-        value: 2.0,
+    let samples = SeriesSamples {
+        times_ms: vec![5],
+        values: vec![2.0],
+        ..SeriesSamples::default()
     };
-    response.push([("a", "b")].into_iter(), [sample].into_iter());
+    response.push([("a", "b")].into_iter(), &samples);
     response.end_query();
     response.end_query();
     let expected =

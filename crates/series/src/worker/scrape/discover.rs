@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Ask, Job, OwnTarget};
 use crate::core::scrape::{
-    DroppedStatus, ScrapeConfig, Target, TargetGroup, find, parse, parse_groups,
+    DroppedStatus, ScrapeConfig, ScrapeDefaults, Target, TargetGroup, find, parse, parse_groups,
 };
 use crate::core::yaml::TEXT_BYTES_MAX;
 use crate::store::files;
@@ -22,6 +22,7 @@ pub(super) struct Jobs {
     /// Jobs of this program's own, which no file changes.
     own: Vec<(Target, Arc<Job>)>,
     targets_max: usize,
+    defaults: ScrapeDefaults,
 }
 
 /// The targets of all jobs.
@@ -41,7 +42,7 @@ fn reload_error(problem: impl ToString) -> ReloadError {
 
 impl Jobs {
     /// Those of this program; of files, none yet.
-    pub fn new(own: &[OwnTarget], targets_max: usize) -> Self {
+    pub fn new(own: &[OwnTarget], targets_max: usize, defaults: ScrapeDefaults) -> Self {
         Self {
             jobs: Vec::new(),
             own: own
@@ -49,14 +50,28 @@ impl Jobs {
                 .map(|own| (own.target(), Job::own(own)))
                 .collect(),
             targets_max,
+            defaults,
         }
+    }
+
+    /// All of them, those of this program first.
+    pub fn configs(&self) -> impl Iterator<Item = &ScrapeConfig> {
+        let own = self.own.iter().map(|(_, job)| job);
+        own.chain(&self.jobs).map(|job| &job.config)
     }
 
     /// Reads jobs and their targets. When something is wrong, nothing changes.
     pub async fn read(&mut self, patterns: &[String]) -> Result<Found, ReloadError> {
-        let patterns = patterns.to_vec();
-        let configs = tokio::task::spawn_blocking(move || read_configs(&patterns)).await;
+        let (patterns, defaults) = (patterns.to_vec(), self.defaults);
+        let configs = tokio::task::spawn_blocking(move || read_configs(&patterns, defaults)).await;
         let configs = configs.map_err(reload_error)??;
+        let is_own = |name: &str| self.own.iter().any(|(_, job)| job.config.job_name == name);
+        if let Some(config) = configs.iter().find(|config| is_own(&config.job_name)) {
+            let name = &config.job_name;
+            return Err(reload_error(format!(
+                "job {name:?} is Egret's own: give yours another name, or switch Egret's off (series.scrape_egret, series.scrape_postgres)"
+            )));
+        }
         let jobs = configs.into_iter().map(|config| {
             let before = self.jobs.iter().find(|job| job.config == config);
             match before {
@@ -86,7 +101,7 @@ impl Jobs {
         if count > self.targets_max {
             let most = self.targets_max;
             return Err(reload_error(format!(
-                "{count} targets are more than targets_max, which is {most}: scrape fewer or raise it"
+                "limit series.scrape_targets_max is {most}: there are {count} targets: scrape fewer, or raise it"
             )));
         }
         Ok(found)
@@ -118,11 +133,14 @@ impl Job {
     }
 }
 
-fn read_configs(patterns: &[String]) -> Result<Vec<ScrapeConfig>, ReloadError> {
+fn read_configs(
+    patterns: &[String],
+    defaults: ScrapeDefaults,
+) -> Result<Vec<ScrapeConfig>, ReloadError> {
     let documents = files::read_matching(patterns, TEXT_BYTES_MAX as u64).map_err(reload_error)?;
     let (mut configs, mut problems) = (Vec::<ScrapeConfig>::new(), Vec::new());
     for document in documents {
-        match parse(&document.path, &document.text) {
+        match parse(&document.path, &document.text, defaults) {
             Ok(read) => configs.extend(read),
             Err(error) => problems.push(error.to_string()),
         }

@@ -195,6 +195,7 @@ impl Core {
                 Taken::Nowhere => outcome.nowhere += 1,
                 Taken::Conflict => {
                     outcome.conflicts += 1;
+                    outcome.histogram_conflicts += 1;
                     let series = self.head.series(number);
                     let labels = series.map(|series| (series.labels.clone(), time_ms));
                     outcome.first_conflict = outcome.first_conflict.or(labels);

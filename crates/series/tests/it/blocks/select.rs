@@ -1,5 +1,7 @@
 //! Which series are selected, compared with looking at every one.
 
+use std::ops::ControlFlow;
+
 use egret_log::simulated::{Chance, SimulatedDisk};
 use egret_series::core::promql::LabelMatcher;
 use egret_series::model::{Labels, MatchOp};
@@ -111,6 +113,45 @@ fn the_same_series_are_selected_as_by_looking_at_each() {
 }
 
 #[test]
+fn lists_of_values_are_looked_up_whatever_their_length() {
+    let (all, block) = written(3000);
+    for count in [1, 3, 40, 5_000] {
+        let mut values: Vec<String> = (0..count).map(|at| format!("nobody-{at}")).collect();
+        for at in [7, 1_500, 2_999] {
+            values.push(all[at].get("pod").to_owned());
+        }
+        let values = values.join("|");
+        for op in [MatchOp::Matches, MatchOp::NotMatches] {
+            let matchers = [matcher("pod", op, &values)];
+            let expected = by_looking(&all, &matchers);
+            assert_eq!(
+                block.select(&matchers).expect("it is whole"),
+                expected,
+                "{count}"
+            );
+        }
+    }
+}
+
+/// The values of a label that a block tells.
+fn values_of(block: &Block, name: &str, matchers: &[LabelMatcher]) -> Vec<Box<str>> {
+    let mut values = Vec::new();
+    let told = block.label_values(name, matchers, |value| {
+        values.push(value.into());
+        ControlFlow::Continue(())
+    });
+    told.expect("it is whole");
+    let mut first: Vec<Box<str>> = Vec::new();
+    let told = block.label_values(name, matchers, |value| {
+        first.push(value.into());
+        ControlFlow::Break(())
+    });
+    told.expect("it is whole");
+    assert_eq!(first[..], values[..values.len().min(1)], "it breaks off");
+    values
+}
+
+#[test]
 fn the_labels_of_what_is_selected_are_listed() {
     let (all, block) = written(700);
     let mut chance = Chance::new(2);
@@ -138,11 +179,7 @@ fn the_labels_of_what_is_selected_are_listed() {
         for name in ["mode", "pod", "nothing"] {
             let values = pairs().filter(|(other, _)| *other == name);
             let values = sorted(values.map(|(_, value)| value.into()).collect());
-            assert_eq!(
-                block.label_values(name, &matchers).expect("it is whole"),
-                values,
-                "{matchers:?}"
-            );
+            assert_eq!(values_of(&block, name, &matchers), values, "{matchers:?}");
         }
     }
 }

@@ -6,8 +6,8 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use egret_series::core::promql::Columns;
-use egret_series::model::{Labels, METRIC_NAME, TimeMs, is_stale};
+use egret_series::core::promql::QueryError;
+use egret_series::model::{Labels, METRIC_NAME, SeriesSamples, TimeMs, is_stale};
 use egret_series::wire::exposition::{TextFormat, append_sample};
 use egret_series::wire::parquet::ParquetWriter;
 use egret_series::wire::{json_lines, table};
@@ -36,32 +36,33 @@ enum Format {
 }
 
 impl Format {
-    fn append(&mut self, labels: &Labels, columns: &Columns) {
-        if let Self::JsonLines(text) = self {
-            if !columns.times.is_empty() {
-                json_lines::append_line(labels, &columns.times, &columns.values, text);
-            }
-            return;
-        }
-        let samples = columns
-            .times
-            .iter()
-            .copied()
-            .zip(columns.values.iter().copied());
-        // None of the others has a way to say that a series has ended.
-        let samples = samples.filter(|(_, value)| !is_stale(*value));
+    fn append(&mut self, labels: &Labels, samples: &SeriesSamples) {
+        let numbers = samples.times_ms.iter().zip(&samples.values);
+        let numbers = numbers.map(|(time_ms, value)| (*time_ms, *value));
+        // Only JSON has a way to say that a series has ended.
+        let numbers = numbers.filter(|(_, value)| !is_stale(*value));
         match self {
-            Self::Parquet(writer) => writer.add(labels, samples),
-            Self::Csv(head, text) => samples.for_each(|(time_ms, value)| {
+            Self::JsonLines(text) => json_lines::append_line(labels, samples, text),
+            Self::Parquet(writer) => {
+                writer.add(labels, numbers);
+                let histograms = samples.histogram_times_ms.iter().zip(&samples.histograms);
+                let histograms = histograms.filter(|(_, histogram)| !is_stale(histogram.sum));
+                let histograms = histograms.map(|(time_ms, histogram)| (*time_ms, &**histogram));
+                writer.add_histograms(labels, histograms);
+            }
+            Self::Csv(head, text) => numbers.for_each(|(time_ms, value)| {
                 table::append_row(head, labels, time_ms, value, text);
             }),
-            Self::Prometheus(text) | Self::JsonLines(text) => {
-                samples.for_each(|(time_ms, value)| {
-                    let format = TextFormat::Prometheus;
-                    append_sample(labels.iter(), value, Some(time_ms), format, text);
-                })
-            }
+            Self::Prometheus(text) => numbers.for_each(|(time_ms, value)| {
+                let format = TextFormat::Prometheus;
+                append_sample(labels.iter(), value, Some(time_ms), format, text);
+            }),
         }
+    }
+
+    /// Whether there is a way to write native histograms.
+    fn has_histograms(&self) -> bool {
+        matches!(self, Self::JsonLines(_) | Self::Parquet(_))
     }
 
     /// What may be sent, when it is enough.
@@ -95,7 +96,8 @@ impl Format {
 /// Export samples
 ///
 /// As JSON with a series a line, which loses nothing; as CSV; in Prometheus's text format; or as a table of
-/// Apache Parquet. `POST /v1/series/import` reads all but the last. An answer that breaks off must not be used.
+/// Apache Parquet. `POST /v1/series/import` reads all but the last. CSV and the text format have no way to write native
+/// histograms: series with some are refused. An answer that breaks off must not be used.
 #[utoipa::path(get, path = "/v1/series/export", operation_id = "exportSeries", tag = "series",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["series:read"])),
     params(
@@ -134,6 +136,11 @@ pub(super) async fn export(
             return Err(invalid("format", why).into());
         }
     };
+    if !format.has_histograms()
+        && let Some(labels) = series.first_with_histograms(scope.clone()).await?
+    {
+        return Err(without_histograms(&labels).into());
+    }
     let kind = format.content_type();
     let (chunks, mut written) = mpsc::channel(CHUNKS_WAITING);
     let writer = Writer {
@@ -152,6 +159,13 @@ pub(super) async fn export(
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
 }
 
+fn without_histograms(labels: &Labels) -> QueryError {
+    let why = format_args!(
+        "{labels} has native histograms, which this format has no way to write: use jsonl or parquet"
+    );
+    invalid("format", why)
+}
+
 type Chunks = mpsc::Sender<Result<Bytes, std::io::Error>>;
 
 /// Writes samples and sends them.
@@ -161,8 +175,14 @@ struct Writer {
 }
 
 impl SampleVisitor for Writer {
-    fn visit(&mut self, labels: &Labels, columns: &Columns) -> ControlFlow<()> {
-        self.format.append(labels, columns);
+    fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
+        if !self.format.has_histograms() && !samples.histograms.is_empty() {
+            // They came after it was looked whether there are any. The answer has begun.
+            let error = std::io::Error::other(without_histograms(labels));
+            let _ = self.chunks.blocking_send(Err(error));
+            return ControlFlow::Break(());
+        }
+        self.format.append(labels, samples);
         let sent = match self.format.chunk() {
             Some(chunk) => self.chunks.blocking_send(Ok(chunk)),
             None => return ControlFlow::Continue(()),

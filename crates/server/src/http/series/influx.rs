@@ -26,50 +26,47 @@ pub(super) struct Written {
     db: String,
 }
 
-/// Write lines of Influx's protocol
-///
-/// A field becomes the series `measurement_field`, tags its labels. Plain or in gzip. Good lines are kept when others
-/// are refused.
-#[utoipa::path(post, path = "/v1/series/influx", operation_id = "writeInflux", tag = "series",
-    extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:write"])), params(Written),
-    request_body(content = String, content_type = "text/plain", description = "The lines."),
-    responses((status = 204, description = "Everything was written.")))]
-pub(super) async fn write_influx(
-    State(series): State<Series>,
-    _: Member,
-    Query(written): Query<Written>,
-    request: Request,
-) -> Result<Response, Problem> {
-    write(&series, &written, request).await
+/// Makes a route of the one implementation, as Influx's clients have several addresses for it.
+macro_rules! route {
+    ($name:ident, $path:literal, $operation:literal, $summary:literal) => {
+        #[doc = $summary]
+        ///
+        /// A field becomes the series `measurement_field`, tags its labels. Plain or in gzip. Good lines are kept when
+        /// others are refused.
+        #[utoipa::path(post, path = $path, operation_id = $operation, tag = "series",
+            extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:write"])),
+            params(Written),
+            request_body(content = String, content_type = "text/plain", description = "The lines."),
+            responses((status = 204, description = "Everything was written.")))]
+        pub(super) async fn $name(
+            State(series): State<Series>,
+            _: Member,
+            Query(written): Query<Written>,
+            request: Request,
+        ) -> Result<Response, Problem> {
+            write(&series, &written, request).await
+        }
+    };
 }
 
-/// Write lines of Influx's protocol, as its version 1 does
-#[utoipa::path(post, path = "/v1/series/influx/write", operation_id = "writeInfluxV1", tag = "series",
-    extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:write"])), params(Written),
-    request_body(content = String, content_type = "text/plain", description = "The lines."),
-    responses((status = 204, description = "Everything was written.")))]
-pub(super) async fn write_influx_v1(
-    State(series): State<Series>,
-    _: Member,
-    Query(written): Query<Written>,
-    request: Request,
-) -> Result<Response, Problem> {
-    write(&series, &written, request).await
-}
-
-/// Write lines of Influx's protocol, as its version 2 does
-#[utoipa::path(post, path = "/v1/series/influx/api/v2/write", operation_id = "writeInfluxV2", tag = "series",
-    extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:write"])), params(Written),
-    request_body(content = String, content_type = "text/plain", description = "The lines."),
-    responses((status = 204, description = "Everything was written.")))]
-pub(super) async fn write_influx_v2(
-    State(series): State<Series>,
-    _: Member,
-    Query(written): Query<Written>,
-    request: Request,
-) -> Result<Response, Problem> {
-    write(&series, &written, request).await
-}
+route!(
+    write_influx,
+    "/v1/series/influx",
+    "writeInflux",
+    "Write lines of Influx's protocol"
+);
+route!(
+    write_influx_v1,
+    "/v1/series/influx/write",
+    "writeInfluxV1",
+    "Write lines of Influx's protocol, as its version 1 does"
+);
+route!(
+    write_influx_v2,
+    "/v1/series/influx/api/v2/write",
+    "writeInfluxV2",
+    "Write lines of Influx's protocol, as its version 2 does"
+);
 
 async fn write(series: &Series, said: &Written, request: Request) -> Result<Response, Problem> {
     let precision = Precision::from_name(&said.precision);

@@ -2,15 +2,16 @@
 
 use axum::extract::State;
 use axum::response::Response;
+use egret_base::Timestamp;
 use egret_series::core::promql::QueryError;
 use egret_series::model::TimeMs;
-use egret_series::{Counted, Scope, Series};
+use egret_series::{Cardinality, Cost, Counted, Scope, Series};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::answer::TRUNCATED;
 use super::json::{append_end, append_labels, append_list, append_text};
-use super::parameters::{Parameters, invalid};
+use super::parameters::{Parameters, read_time, without_selector};
 use super::{Member, json};
 use crate::error::RequestError;
 use crate::extract::{Json, Path, Query};
@@ -62,7 +63,7 @@ pub(super) async fn series(
 ) -> Result<Response, Problem> {
     let scope = scope(&parameters)?;
     if scope.selectors.is_empty() {
-        return Err(invalid("match[]", "no match[] parameter provided").into());
+        return Err(without_selector().into());
     }
     let found = series.series(scope, parameters.limit()?).await?;
     Ok(listed(found, |labels, out| append_labels(&labels, out)))
@@ -131,16 +132,6 @@ fn unescaped(name: &str) -> Option<String> {
     Some(whole)
 }
 
-/// Look up what metrics are
-///
-/// There is nothing yet: what senders say of their metrics is not kept.
-#[utoipa::path(get, path = "/prometheus/api/v1/metadata", operation_id = "listMetadata", tag = "series",
-    security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty object.", content_type = "application/json")))]
-pub(super) async fn metadata(_: Member) -> Response {
-    json(b"{\"status\":\"success\",\"data\":{}}".to_vec())
-}
-
 /// Something and how many series have it.
 #[derive(Serialize, ToSchema)]
 pub(super) struct Count {
@@ -152,12 +143,49 @@ pub(super) struct Count {
     count: u64,
 }
 
-/// What takes how much. Each list has the largest first.
+/// What a metric costs in the span.
+#[derive(Serialize, ToSchema)]
+pub(super) struct MetricCost {
+    /// The metric.
+    #[schema(example = "node_cpu_seconds_total")]
+    metric: String,
+    /// Its series.
+    #[schema(example = 64)]
+    series: u64,
+    /// Of these, those that were not there in the two hours before.
+    #[schema(example = 0)]
+    new_series: u64,
+    /// Its samples, in whole chunks.
+    #[schema(example = 368_640)]
+    samples: u64,
+    /// What its values take in blocks, in bytes; times are shared by many series.
+    #[schema(example = 201_113)]
+    disk_bytes: u64,
+    /// What its samples take in memory, in bytes.
+    #[schema(example = 34_816)]
+    memory_bytes: u64,
+}
+
+/// New series of a period.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Churn {
+    /// When the period begins.
+    #[schema(value_type = String, format = DateTime, example = "2026-11-22T03:00:00.000000Z")]
+    from: Timestamp,
+    /// Series that came in it.
+    #[schema(example = 12)]
+    new_series: u64,
+}
+
+/// What takes how much in a span of time, in memory and in blocks. Each list has the largest first.
 #[derive(Serialize, ToSchema)]
 pub(super) struct CardinalityReport {
     /// Series.
     #[schema(example = 1_218)]
     series: u64,
+    /// Of these, those that were not there in the two hours before.
+    #[schema(example = 12)]
+    new_series: u64,
     /// Different `name=value`.
     #[schema(example = 634)]
     pairs: u64,
@@ -168,13 +196,20 @@ pub(super) struct CardinalityReport {
     series_by_metric: Vec<Count>,
     /// Different values by label.
     values_by_name: Vec<Count>,
-    /// Bytes of names and values by label, of all series together.
+    /// Bytes of values by label, of all series together.
     bytes_by_name: Vec<Count>,
     /// Series by `name=value`.
     series_by_pair: Vec<Count>,
+    /// What metrics cost, those with the most bytes first.
+    costs_by_metric: Vec<MetricCost>,
+    /// How long the periods of `churn` are: an hour, of a span of up to a week, else a day.
+    #[schema(example = 3_600_000)]
+    period_ms: i64,
+    /// When new series came, by time; periods without any are left out.
+    churn: Vec<Churn>,
 }
 
-/// How much of each is wanted.
+/// How much of each is wanted, and of what.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
@@ -183,15 +218,37 @@ pub(super) struct Wanted {
     #[serde(default = "ten")]
     #[param(default = 10, minimum = 1, maximum = 10_000)]
     top: usize,
+    /// Where the span begins: seconds since 1970, or RFC 3339. A day before the end without.
+    start: Option<String>,
+    /// Where it ends. Now without.
+    end: Option<String>,
 }
 
 fn ten() -> usize {
     10
 }
 
+const DAY_MS: TimeMs = 86_400_000;
+
+/// The span that is wanted.
+fn span(wanted: &Wanted, now_ms: TimeMs) -> Result<(TimeMs, TimeMs), RequestError> {
+    let time = |name: &str, text: &Option<String>| match text {
+        None => Ok(None),
+        Some(text) => read_time(text).map(Some).ok_or_else(|| {
+            let message = format!("{name}: `{text}` is neither seconds since 1970 nor RFC 3339");
+            let place = "query";
+            RequestError::Parameter { place, message }
+        }),
+    };
+    let end = time("end", &wanted.end)?.unwrap_or(now_ms);
+    let start = time("start", &wanted.start)?.unwrap_or_else(|| end.saturating_sub(DAY_MS));
+    Ok((start, end))
+}
+
 /// Explore cardinality
 ///
-/// Which metrics, labels and values there are most series of.
+/// Which metrics, labels and values there are most series of in a span of time, which series are new, and what metrics
+/// cost.
 #[utoipa::path(get, path = "/v1/series/cardinality", operation_id = "getCardinality", tag = "series",
     security(("token" = ["series:read"])), params(Wanted),
     responses((status = 200, description = "The largest of each kind.", body = CardinalityReport)))]
@@ -208,20 +265,42 @@ pub(super) async fn cardinality(
         }
         .into());
     }
-    let found = series.cardinality(wanted.top).await?;
+    let span = span(&wanted, series.now_ms())?;
+    let found = series.cardinality(span, wanted.top).await?;
+    Ok(Json(report(found)))
+}
+
+fn report(found: Cardinality) -> CardinalityReport {
     let counts = |all: Vec<Counted>| {
         let count = |Counted { name, count }| Count { name, count };
         all.into_iter().map(count).collect()
     };
-    Ok(Json(CardinalityReport {
+    let cost = |cost: Cost| MetricCost {
+        metric: cost.metric,
+        series: cost.series,
+        new_series: cost.new_series,
+        samples: cost.samples,
+        disk_bytes: cost.disk_bytes,
+        memory_bytes: cost.memory_bytes,
+    };
+    let churn = |(from_ms, new_series): (TimeMs, u64)| Churn {
+        from: Timestamp::from_micros(from_ms.saturating_mul(1_000)),
+        new_series,
+    };
+    let largest = found.largest;
+    CardinalityReport {
         series: found.series,
-        pairs: found.pairs,
-        names: found.names,
-        series_by_metric: counts(found.series_by_metric),
-        values_by_name: counts(found.values_by_name),
-        bytes_by_name: counts(found.bytes_by_name),
-        series_by_pair: counts(found.series_by_pair),
-    }))
+        new_series: found.new_series,
+        pairs: largest.pairs,
+        names: largest.names,
+        series_by_metric: counts(largest.series_by_metric),
+        values_by_name: counts(largest.values_by_name),
+        bytes_by_name: counts(largest.bytes_by_name),
+        series_by_pair: counts(largest.series_by_pair),
+        costs_by_metric: found.costs.into_iter().map(cost).collect(),
+        period_ms: found.period_ms,
+        churn: found.new_by_period.into_iter().map(churn).collect(),
+    }
 }
 
 #[cfg(test)]

@@ -50,6 +50,12 @@ pub(super) fn invalid(name: &str, why: impl std::fmt::Display) -> QueryError {
     QueryError::Invalid { message }
 }
 
+/// Nobody said which series are meant. The wording is Prometheus's.
+pub(super) fn without_selector() -> QueryError {
+    let message = "no match[] parameter provided".to_owned();
+    QueryError::Invalid { message }
+}
+
 impl Parameters {
     /// The value of a parameter; empty when it is missing.
     pub(super) fn text(&self, name: &str) -> &str {
@@ -113,6 +119,18 @@ impl Parameters {
         }
     }
 
+    /// A truth value in one of the forms that Go reads; false when it is missing.
+    pub(super) fn flag(&self, name: &str) -> Result<bool, QueryError> {
+        match self.text(name) {
+            "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+            text => Err(invalid(
+                name,
+                format_args!("{text:?} is neither true nor false"),
+            )),
+        }
+    }
+
     /// The selectors of `match[]`.
     pub(super) fn selectors(&self) -> Result<Vec<Vec<LabelMatcher>>, QueryError> {
         let parse = |text| parse_selector(text).map_err(|error| invalid("match[]", error));
@@ -120,7 +138,8 @@ impl Parameters {
     }
 }
 
-fn read_time(text: &str) -> Option<TimeMs> {
+/// A time: seconds since 1970, or RFC 3339.
+pub(super) fn read_time(text: &str) -> Option<TimeMs> {
     let end = ENDS_OF_TIME.iter().find(|(name, _)| *name == text);
     if let Some((_, time_ms)) = end {
         return Some(*time_ms);

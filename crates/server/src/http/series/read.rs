@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use egret_base::{Limit, LimitExceeded};
-use egret_series::core::promql::{Columns, LabelMatcher};
-use egret_series::model::Labels;
+use egret_series::core::promql::LabelMatcher;
+use egret_series::model::{Labels, SeriesSamples};
 use egret_series::wire::remote_read::{ReadResponse, decode};
-use egret_series::wire::{Sample, WireError, snappy};
+use egret_series::wire::{WireError, snappy};
 use egret_series::{SampleVisitor, Scope, Series, SeriesError};
 use http::header;
 
@@ -78,12 +78,7 @@ impl Reading {
 }
 
 impl SampleVisitor for Reading {
-    fn visit(&mut self, labels: &Labels, columns: &Columns) -> ControlFlow<()> {
-        let samples = columns.times.iter().zip(&columns.values);
-        let samples = samples.map(|(time_ms, value)| Sample {
-            time_ms: *time_ms,
-            value: *value,
-        });
+    fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         self.response.push(labels.iter(), samples);
         match self.check() {
             Ok(()) => ControlFlow::Continue(()),

@@ -1,9 +1,10 @@
-//! How the engine is, in Prometheus's words; and what Prometheus has that Egret has none of yet: lists that are empty.
+//! How the engine is, in Prometheus's words.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use egret_base::lifecycle::{Readiness, Service};
 use egret_base::settings::Span;
+use egret_series::model::TimeMs;
 use egret_series::{Counted, Series};
 use http::{StatusCode, header};
 use serde_json::{Value, json};
@@ -19,53 +20,12 @@ const API_VERSION: &str = "3.5.0";
 /// Entries of each list of `status/tsdb`.
 const LISTED: usize = 10;
 
-fn success(data: &Value) -> Response {
+pub(super) fn success(data: &Value) -> Response {
     super::json(
         json!({"status": "success", "data": data})
             .to_string()
             .into_bytes(),
     )
-}
-
-/// List rules
-///
-/// There are none yet.
-#[utoipa::path(get, path = "/prometheus/api/v1/rules", operation_id = "listRules", tag = "series",
-    security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
-pub(super) async fn rules(_: Member) -> Response {
-    success(&json!({"groups": []}))
-}
-
-/// List alerts
-///
-/// There are none yet.
-#[utoipa::path(get, path = "/prometheus/api/v1/alerts", operation_id = "listAlerts", tag = "series",
-    security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
-pub(super) async fn alerts(_: Member) -> Response {
-    success(&json!({"alerts": []}))
-}
-
-/// List the targets that are scraped
-///
-/// There are none: samples are sent to Egret.
-#[utoipa::path(get, path = "/prometheus/api/v1/targets", operation_id = "listTargets", tag = "series",
-    security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
-pub(super) async fn targets(_: Member) -> Response {
-    let none = json!({"activeTargets": [], "droppedTargets": [], "droppedTargetCounts": {}});
-    success(&none)
-}
-
-/// List the Alertmanagers that alerts are sent to
-///
-/// There are none.
-#[utoipa::path(get, path = "/prometheus/api/v1/alertmanagers", operation_id = "listAlertmanagers",
-    tag = "series", security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty list.", content_type = "application/json")))]
-pub(super) async fn alertmanagers(_: Member) -> Response {
-    success(&json!({"activeAlertmanagers": [], "droppedAlertmanagers": []}))
 }
 
 /// What answers here
@@ -96,13 +56,15 @@ pub(super) async fn buildinfo(State(door): State<Door>, _: Member) -> Response {
 pub(super) async fn runtimeinfo(State(door): State<Door>, _: Member) -> Result<Response, Problem> {
     let parts = &door.0;
     let summary = parts.series.summary()?;
-    let now = egret_base::Timestamp::from_micros(parts.series.now_ms() * 1_000);
+    let at = |ms: i64| egret_base::Timestamp::from_micros(ms * 1_000);
+    let now = at(parts.series.now_ms());
+    let reloaded = parts.monitor.reloaded();
     Ok(success(&json!({
         "startTime": parts.started_at,
         "serverTime": now,
-        "reloadConfigSuccess": true,
-        "lastConfigTime": parts.started_at,
-        "corruptionCount": 0,
+        "reloadConfigSuccess": !reloaded.has_failed,
+        "lastConfigTime": reloaded.at_ms.map_or(parts.started_at, at),
+        "corruptionCount": summary.blocks_set_aside,
         "timeSeriesCount": summary.series,
         "storageRetention": retention(parts.series.config().retention),
     })))
@@ -147,19 +109,10 @@ pub(super) async fn flags(State(series): State<Series>, _: Member) -> Response {
     }))
 }
 
-/// The configuration file
+/// What takes how much in memory
 ///
-/// It is empty: what Prometheus would configure there, targets and rules, there is none of.
-#[utoipa::path(get, path = "/prometheus/api/v1/status/config", operation_id = "getConfig", tag = "series",
-    security(("token" = ["series:read"])),
-    responses((status = 200, description = "An empty text.", content_type = "application/json")))]
-pub(super) async fn config(_: Member) -> Response {
-    success(&json!({"yaml": ""}))
-}
-
-/// What takes how much
-///
-/// The largest of each kind; `limit` says how many.
+/// Series that were written to in the last hours: how many, and the largest of each kind; `limit` says how many of those.
+/// `GET /v1/series/cardinality` looks into blocks as well.
 #[utoipa::path(get, path = "/prometheus/api/v1/status/tsdb", operation_id = "getTsdb", tag = "series",
     security(("token" = ["series:read"])),
     params(("limit" = Option<u64>, Query, description = "Entries of each list; 10 unless said.")),
@@ -170,24 +123,36 @@ pub(super) async fn tsdb(
     _: Member,
     parameters: Parameters,
 ) -> Result<Response, Problem> {
-    let limit = match parameters.limit()? {
-        usize::MAX => LISTED,
-        limit if limit > LISTED_MAX => {
-            return Err(invalid("limit", format_args!("it is more than {LISTED_MAX}")).into());
-        }
-        limit => limit,
+    let limit = match parameters.text("limit") {
+        "" => LISTED,
+        text => match text.parse() {
+            Ok(limit @ 1..=LISTED_MAX) => limit,
+            Ok(1..) => {
+                return Err(invalid("limit", format_args!("it is more than {LISTED_MAX}")).into());
+            }
+            _ => return Err(invalid("limit", "limit must be a positive number").into()),
+        },
     };
-    let found = series.cardinality(limit).await?;
+    let found = series.head_statistics(limit).await?;
+    // As Prometheus has it when there is nothing.
+    let (min_ms, max_ms) = found.span.unwrap_or((TimeMs::MAX, TimeMs::MIN));
+    let largest = &found.largest;
     let listed = |all: &[Counted]| -> Vec<Value> {
         let entry = |one: &Counted| json!({"name": one.name, "value": one.count});
         all.iter().map(entry).collect()
     };
     Ok(success(&json!({
-        "headStats": {"numSeries": found.series, "numLabelPairs": found.pairs},
-        "seriesCountByMetricName": listed(&found.series_by_metric),
-        "labelValueCountByLabelName": listed(&found.values_by_name),
-        "memoryInBytesByLabelName": listed(&found.bytes_by_name),
-        "seriesCountByLabelValuePair": listed(&found.series_by_pair),
+        "headStats": {
+            "numSeries": found.series,
+            "numLabelPairs": largest.pairs,
+            "chunkCount": found.chunks,
+            "minTime": min_ms,
+            "maxTime": max_ms,
+        },
+        "seriesCountByMetricName": listed(&largest.series_by_metric),
+        "labelValueCountByLabelName": listed(&largest.values_by_name),
+        "memoryInBytesByLabelName": listed(&largest.bytes_by_name),
+        "seriesCountByLabelValuePair": listed(&largest.series_by_pair),
     })))
 }
 

@@ -12,6 +12,9 @@ use crate::error::RequestError;
 use crate::extract::{Json, Query};
 use crate::problem::Problem;
 
+/// So much of a body is decompressed together: it may become a thousand times as much.
+const PIECE_BYTES: usize = 8 << 10;
+
 /// What the text is.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -69,7 +72,9 @@ pub(super) async fn import(
         let frame = frame.map_err(|error| RequestError::BodyBroken {
             message: egret_base::error::chain(&error),
         })?;
-        if let Ok(piece) = frame.into_data() {
+        let mut rest = frame.into_data().unwrap_or_default();
+        while !rest.is_empty() {
+            let piece = rest.split_to(rest.len().min(PIECE_BYTES));
             import.push(&decoder.decode(piece)?).await?;
         }
     }

@@ -38,6 +38,7 @@ enum Version {
         description = "A `WriteRequest`, or a `Request` of 2.0, in a block of snappy."),
     responses(
         (status = 204, description = "Everything was written; the headers of 2.0 count what was."),
+        (status = 202, description = "It was dropped, as another replica of its cluster is listened to."),
         (status = 400, description = "Nothing was written, or what was good of it."),
         (status = 429, description = "There are `series.series_max` series.", body = Problem,
             content_type = "application/json"),
@@ -61,6 +62,7 @@ pub(super) async fn remote_write(
 
 fn respond(written: &Written, version: Version) -> Response {
     let mut response = match written.rejected.samples {
+        0 if written.duplicates.samples > 0 => StatusCode::ACCEPTED.into_response(),
         0 => StatusCode::NO_CONTENT.into_response(),
         _ => {
             let error = SeriesError::Invalid {
@@ -72,9 +74,12 @@ fn respond(written: &Written, version: Version) -> Response {
     };
     if version == Version::Two {
         let headers = response.headers_mut();
-        headers.insert(SAMPLES_WRITTEN, written.samples.into());
-        // Neither is kept yet.
-        headers.insert(HISTOGRAMS_WRITTEN, HeaderValue::from_static("0"));
+        // A sender takes what is not counted for lost. What another replica has written is not.
+        let samples = written.samples + written.duplicates.samples;
+        let histograms = written.histograms + written.duplicates.histograms;
+        headers.insert(SAMPLES_WRITTEN, (samples - histograms).into());
+        headers.insert(HISTOGRAMS_WRITTEN, histograms.into());
+        // They are not kept.
         headers.insert(EXEMPLARS_WRITTEN, HeaderValue::from_static("0"));
     }
     response

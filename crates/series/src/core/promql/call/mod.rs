@@ -72,8 +72,8 @@ impl Env<'_> {
                 .map(|step| grid.time(step) as f64 / 1000.0)
                 .collect()),
             "start" => constant(query.start as f64 / 1000.0),
-            "end" => constant(query.last() as f64 / 1000.0),
-            "range" => constant((query.last() - query.start) as f64 / 1000.0),
+            "end" => constant(self.end as f64 / 1000.0),
+            "range" => constant((self.end - query.start) as f64 / 1000.0),
             "step" => constant(query.step_ms as f64 / 1000.0),
             "max_of" | "min_of" => {
                 let left = self.scalar(&call.arguments[0], grid)?;

@@ -105,3 +105,19 @@ fn what_is_large_is_quick_or_refused() {
     assert!(matcher(&"(".repeat(10_000)).is_err());
     assert!(matcher(&format!("{}a{}", "(".repeat(10_000), ")".repeat(10_000))).is_err());
 }
+
+#[test]
+fn a_list_may_be_as_long_as_it_likes_and_nothing_else() {
+    let values: Vec<String> = (0..200_000).map(|at| format!("value-{at}")).collect();
+    let list = values.join("|");
+    let long = matcher(&list).expect("it is a list");
+    assert!(long.matches("value-199999") && !long.matches("value-200000"));
+    assert_eq!(long.literals().map(<[_]>::len), Some(200_000));
+    let error = matcher(&format!("({list})+")).expect_err("it is too large");
+    let text = error.to_string();
+    assert!(
+        text.starts_with("error parsing regexp: expression too large: `(value-0|value-1|"),
+        "{text}"
+    );
+    assert!(text.len() < 400, "{}", text.len());
+}

@@ -249,7 +249,11 @@ fn full() -> (super::super::RulesStatus, Vec<Notice>) {
     world.set(&UP, 0.0);
     let notices = world.pass();
     let groups = vec![world.group.status()];
-    (super::super::RulesStatus { groups }, notices)
+    let status = super::super::RulesStatus {
+        groups,
+        group_next_token: None,
+    };
+    (status, notices)
 }
 
 #[test]

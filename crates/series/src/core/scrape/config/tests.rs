@@ -6,7 +6,7 @@ use super::*;
 use crate::core::scrape::find;
 
 fn check(text: &str, expected: Expect) {
-    let shown = match parse("scrape.yml", text) {
+    let shown = match parse("scrape.yml", text, ScrapeDefaults::default()) {
         Ok(configs) => configs.iter().map(show).collect(),
         Err(error) => error.to_string(),
     };
@@ -154,6 +154,9 @@ fn lists_of_targets_are_json_or_yaml() {
 #[test]
 fn a_secret_is_not_shown() {
     let text = "scrape_configs: [{job_name: a, basic_auth: {username: u, password: hunter2}}]";
-    let shown = format!("{:?}", parse("f", text).expect("a job"));
+    let shown = format!(
+        "{:?}",
+        parse("f", text, ScrapeDefaults::default()).expect("a job")
+    );
     assert!(!shown.contains("hunter2"), "{shown}");
 }

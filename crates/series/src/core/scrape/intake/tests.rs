@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 
-use super::super::{find, parse};
+use super::super::{ScrapeDefaults, find, parse};
 use super::*;
 use crate::model::is_stale;
 
@@ -10,7 +10,9 @@ use crate::model::is_stale;
 fn check(job: &str, pages: &[&str], expected: Expect) {
     let text =
         format!("scrape_configs: [{{job_name: j, static_configs: [{{targets: ['a:1']}}], {job}}}]");
-    let config = parse("f", &text).expect("a job").remove(0);
+    let config = parse("f", &text, ScrapeDefaults::default())
+        .expect("a job")
+        .remove(0);
     let target = find(&config, config.statics.iter().map(|group| (None, group)))
         .active
         .remove(0);
@@ -27,7 +29,12 @@ fn check(job: &str, pages: &[&str], expected: Expect) {
                 },
             }),
         };
-        let taken = intake.take(&config, page, at as i64 * 1_000, Duration::from_millis(250));
+        let taken = intake.take(
+            &config,
+            page,
+            (at as i64 * 1_000, Duration::from_millis(250)),
+            &mut |_| {},
+        );
         out += &format!("{at}: {:?}\n", taken.error);
         out += &show(&taken.samples);
     }
@@ -297,6 +304,7 @@ fn nothing_known_is_kept_of_what_is_gone() {
     let config = parse(
         "f",
         "scrape_configs: [{job_name: j, static_configs: [{targets: [a]}]}]",
+        ScrapeDefaults::default(),
     );
     let config = config.expect("a job").remove(0);
     let target = find(&config, config.statics.iter().map(|group| (None, group)))
@@ -309,7 +317,7 @@ fn nothing_known_is_kept_of_what_is_gone() {
             text: &text,
             format: TextFormat::Prometheus,
         };
-        intake.take(&config, Ok(page), round, Duration::ZERO);
+        intake.take(&config, Ok(page), (round, Duration::ZERO), &mut |_| {});
     }
     assert_eq!(intake.known.len(), 1);
     for round in 0..100 {
@@ -318,7 +326,12 @@ fn nothing_known_is_kept_of_what_is_gone() {
             text: &text,
             format: TextFormat::Prometheus,
         };
-        intake.take(&config, Ok(page), 1_000 + round, Duration::ZERO);
+        intake.take(
+            &config,
+            Ok(page),
+            (1_000 + round, Duration::ZERO),
+            &mut |_| {},
+        );
     }
     assert!(intake.known.len() <= 2);
 }

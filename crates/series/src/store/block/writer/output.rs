@@ -4,7 +4,7 @@ use egret_log::{Disk, DiskFile, write_all};
 
 use super::super::error::{BlockError, io};
 use crate::core::block::BlockId;
-use crate::core::block::frame::{put_checked, put_frame};
+use crate::core::block::frame::{FRAME_BYTES_MAX, put_checked, put_frame};
 use crate::core::block::layout::Extent;
 use crate::store::catalog::names::new_block;
 
@@ -64,7 +64,17 @@ impl<D: Disk> Output<D> {
     }
 
     /// Writes a frame.
+    ///
+    /// # Errors
+    /// [`BlockError::TooLarge`], and those of writing.
     pub fn put_frame(&mut self, bytes: &[u8]) -> Result<Extent, BlockError> {
+        if bytes.len() > FRAME_BYTES_MAX {
+            return Err(BlockError::TooLarge {
+                file: self.full_name(),
+                size_bytes: bytes.len() as u64,
+                size_bytes_max: FRAME_BYTES_MAX as u64,
+            });
+        }
         self.put_part(|buffer| put_frame(buffer, bytes))
     }
 

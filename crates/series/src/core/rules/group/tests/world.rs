@@ -126,7 +126,12 @@ impl World {
         let notices = self.pass();
         let status = self.group.status();
         let states = status.rules.iter().map(|rule| match rule {
-            RuleStatus::Alerting { state, alerts, .. } => format!("{state}({})", alerts.len()),
+            RuleStatus::Alerting { state, alerts, .. } => {
+                format!(
+                    "{state}({})",
+                    alerts.as_ref().expect("they are wanted").len()
+                )
+            }
             RuleStatus::Recording { health, .. } => format!("{health:?}"),
         });
         let mut out = format!(

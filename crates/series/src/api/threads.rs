@@ -8,18 +8,18 @@ use crate::core::promql::{Executor, Serial};
 
 /// Threads that help whoever evaluates a query, when they have nothing else to do: nobody waits for one that is busy
 /// with another query.
-pub(crate) struct Helpers {
+pub(crate) struct Threads {
     pool: ThreadPool,
     free: AtomicUsize,
 }
 
 /// Some of them, which are free again when this is dropped.
-struct Taken<'helpers> {
-    from: &'helpers Helpers,
+struct Taken<'threads> {
+    from: &'threads Threads,
     count: usize,
 }
 
-impl Helpers {
+impl Threads {
     /// So many of them, at least one.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-impl Executor for Helpers {
+impl Executor for Threads {
     fn run(&self, parts: usize, work: &(dyn Fn(usize) + Sync)) {
         let taken = self.take(parts.saturating_sub(1));
         if taken.count == 0 {
@@ -86,26 +86,26 @@ mod tests {
 
     #[test]
     fn every_part_is_done_once_by_several_threads_at_once() {
-        let helpers = Helpers::start(2).expect("threads");
+        let threads = Threads::start(2).expect("threads");
         let times: Vec<AtomicUsize> = (0..100).map(|_| AtomicUsize::new(0)).collect();
         // The first three parts wait for each other.
         let together = Barrier::new(3);
-        helpers.run(times.len(), &|part| {
+        threads.run(times.len(), &|part| {
             if part < 3 {
                 together.wait();
             }
             times[part].fetch_add(1, Ordering::Relaxed);
         });
         assert!(times.iter().all(|times| times.load(Ordering::Relaxed) == 1));
-        assert_eq!(helpers.free.load(Ordering::Relaxed), 2);
+        assert_eq!(threads.free.load(Ordering::Relaxed), 2);
     }
 
     #[test]
     fn nobody_waits_for_helpers_that_are_busy() {
-        let helpers = Helpers::start(1).expect("a thread");
+        let threads = Threads::start(1).expect("a thread");
         let done = AtomicUsize::new(0);
-        helpers.run(2, &|_| {
-            helpers.run(4, &|_| {
+        threads.run(2, &|_| {
+            threads.run(4, &|_| {
                 done.fetch_add(1, Ordering::Relaxed);
             });
         });

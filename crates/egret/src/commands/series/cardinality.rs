@@ -1,0 +1,96 @@
+//! `egret series cardinality`.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use egret_base::Timestamp;
+use egret_base::settings::Span;
+use serde::Deserialize;
+
+use crate::api::Api;
+use crate::failure::Failure;
+use crate::output::{Output, bytes, facts, listing, printable};
+
+#[derive(Deserialize)]
+struct Count {
+    name: String,
+    count: u64,
+}
+
+#[derive(Deserialize)]
+struct Cost {
+    metric: String,
+    series: u64,
+    new_series: u64,
+    samples: u64,
+    disk_bytes: u64,
+    memory_bytes: u64,
+}
+
+#[derive(Deserialize)]
+struct Churn {
+    from: Timestamp,
+    new_series: u64,
+}
+
+#[derive(Deserialize)]
+struct Cardinality {
+    series: u64,
+    new_series: u64,
+    pairs: u64,
+    names: u64,
+    values_by_name: Vec<Count>,
+    bytes_by_name: Vec<Count>,
+    series_by_metric: Vec<Count>,
+    series_by_pair: Vec<Count>,
+    costs_by_metric: Vec<Cost>,
+    churn: Vec<Churn>,
+}
+
+pub(super) async fn show(top: u32, last: Span, api: &Api, output: Output) -> Result<(), Failure> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let start = now.unwrap_or_default().saturating_sub(last.duration());
+    let (top, start) = (top.to_string(), start.as_secs().to_string());
+    let query = [("top", top.as_str()), ("start", &start)];
+    let answer = api.get(&["series", "cardinality"], &query).await?;
+    output.answer(&answer, text)
+}
+
+fn text(found: Cardinality) -> String {
+    let mut text = facts(&[
+        ("series", found.series.to_string()),
+        ("new series", found.new_series.to_string()),
+        ("labels", found.names.to_string()),
+        ("label pairs", found.pairs.to_string()),
+    ]);
+    let mut add = |head: &[&str], rows: Vec<Vec<String>>| {
+        if !rows.is_empty() {
+            text.push_str(&format!("\n{}\n", listing(head, rows)));
+        }
+    };
+    for (what, unit, counts) in [
+        ("metric", "series", found.series_by_metric),
+        ("label", "values", found.values_by_name),
+        ("label", "bytes", found.bytes_by_name),
+        ("label=value", "series", found.series_by_pair),
+    ] {
+        let row = |Count { name, count }| vec![printable(&name), count.to_string()];
+        add(&[what, unit], counts.into_iter().map(row).collect());
+    }
+    let row = |cost: Cost| {
+        vec![
+            printable(&cost.metric),
+            cost.series.to_string(),
+            cost.new_series.to_string(),
+            cost.samples.to_string(),
+            bytes(cost.disk_bytes),
+            bytes(cost.memory_bytes),
+        ]
+    };
+    let head = ["metric", "series", "new", "samples", "on disk", "in memory"];
+    let costs = found.costs_by_metric.into_iter();
+    add(&head, costs.map(row).collect());
+    let row = |churn: Churn| vec![churn.from.to_string(), churn.new_series.to_string()];
+    let churn = found.churn.into_iter();
+    add(&["from", "new series"], churn.map(row).collect());
+    text
+}

@@ -1,0 +1,187 @@
+//! What Egret scrapes and evaluates: targets, rules, alerts.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Success;
+use crate::api::Api;
+use crate::cli::Monitor;
+use crate::failure::Failure;
+use crate::output::{Output, duration, listing, printable};
+
+/// The time that stands for none.
+const NEVER: &str = "0001-01-01T00:00:00Z";
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Targets {
+    active_targets: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Target {
+    labels: BTreeMap<String, String>,
+    scrape_pool: String,
+    health: String,
+    scrape_interval: String,
+    last_scrape: String,
+    last_scrape_duration: f64,
+    last_error: String,
+}
+
+#[derive(Deserialize)]
+struct Groups {
+    groups: Vec<Group>,
+}
+
+#[derive(Deserialize)]
+struct Group {
+    name: String,
+    rules: Vec<Rule>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Rule {
+    #[serde(rename = "type")]
+    kind: String,
+    name: String,
+    #[serde(default)]
+    state: String,
+    health: String,
+    #[serde(default)]
+    last_error: String,
+    last_evaluation: String,
+    evaluation_time: f64,
+}
+
+#[derive(Deserialize)]
+struct Alerts {
+    alerts: Vec<Alert>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Alert {
+    labels: BTreeMap<String, String>,
+    state: String,
+    active_at: String,
+    value: String,
+}
+
+pub(super) async fn run(command: Monitor, api: &Api, output: Output) -> Result<(), Failure> {
+    match command {
+        Monitor::Targets { job } => {
+            let mut query = vec![("state", "active")];
+            query.extend(job.as_deref().map(|job| ("scrapePool", job)));
+            let answer = api.get_prometheus(&["targets"], &query).await?;
+            output.answer(&answer, |found: Success<Targets>| targets(found.data))
+        }
+        Monitor::Rules { groups } => {
+            let query: Vec<(&str, &str)> = groups
+                .iter()
+                .map(|group| ("rule_group[]", group.as_str()))
+                .collect();
+            let answer = api.get_prometheus(&["rules"], &query).await?;
+            output.answer(&answer, |found: Success<Groups>| rules(found.data))
+        }
+        Monitor::Alerts => {
+            let answer = api.get_prometheus(&["alerts"], &[]).await?;
+            output.answer(&answer, |found: Success<Alerts>| alerts(found.data))
+        }
+        Monitor::Reload => {
+            api.reload_prometheus().await?;
+            match output.is_json() {
+                true => output.json(&json!({"reloaded": true})),
+                false => output.text("the files of rules and targets were read, and are in force"),
+            }
+        }
+    }
+}
+
+/// A time, if there was one.
+fn moment(text: String) -> String {
+    match text.as_str() {
+        NEVER => String::new(),
+        _ => printable(&text),
+    }
+}
+
+fn took(seconds: f64) -> String {
+    duration((seconds * 1_000.0).round() as u64)
+}
+
+/// Labels but for these, as `name=value`.
+fn shown(labels: &BTreeMap<String, String>, without: &[&str]) -> String {
+    let labels = labels.iter();
+    let others = labels.filter(|(name, _)| !without.contains(&name.as_str()));
+    let pairs: Vec<String> = others
+        .map(|(name, value)| printable(&format!("{name}={value}")))
+        .collect();
+    pairs.join(" ")
+}
+
+fn targets(found: Targets) -> String {
+    let rows = found.active_targets.into_iter().map(|target| {
+        let instance = target.labels.get("instance");
+        vec![
+            printable(&target.scrape_pool),
+            printable(instance.map_or("", String::as_str)),
+            printable(&target.health),
+            printable(&target.scrape_interval),
+            moment(target.last_scrape),
+            took(target.last_scrape_duration),
+            printable(&target.last_error),
+        ]
+    });
+    let head = [
+        "job", "instance", "health", "every", "scraped", "took", "error",
+    ];
+    listing(&head, rows)
+}
+
+fn rules(found: Groups) -> String {
+    let rows = found.groups.into_iter().flat_map(|group| {
+        let name = printable(&group.name);
+        group.rules.into_iter().map(move |rule| {
+            vec![
+                name.clone(),
+                printable(&rule.name),
+                printable(&rule.kind),
+                printable(&rule.health),
+                printable(&rule.state),
+                moment(rule.last_evaluation),
+                took(rule.evaluation_time),
+                printable(&rule.last_error),
+            ]
+        })
+    });
+    let head = [
+        "group",
+        "rule",
+        "type",
+        "health",
+        "state",
+        "evaluated",
+        "took",
+        "error",
+    ];
+    listing(&head, rows)
+}
+
+fn alerts(found: Alerts) -> String {
+    let rows = found.alerts.into_iter().map(|alert| {
+        let name = alert.labels.get("alertname");
+        vec![
+            printable(name.map_or("", String::as_str)),
+            printable(&alert.state),
+            moment(alert.active_at),
+            printable(&alert.value),
+            shown(&alert.labels, &["alertname"]),
+        ]
+    });
+    listing(&["alert", "state", "since", "value", "labels"], rows)
+}

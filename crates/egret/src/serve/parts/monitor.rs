@@ -1,0 +1,74 @@
+//! The monitor, with what Egret scrapes without being told: itself, and the PostgreSQL it runs on.
+
+use std::sync::Arc;
+
+use egret_postgres::managed::ManagedServer;
+use egret_series::core::scrape::Exposition;
+use egret_series::store::statistics::{PostgresStatistics, StatisticsLimits};
+use egret_series::{Monitor, MonitorOptions, OwnMetrics};
+use egret_server::Metrics;
+
+use super::{Engines, Parts, hosts};
+use crate::serve::Embedded;
+
+/// The program's own metrics, as `/metrics` shows them.
+struct Own(Arc<Metrics>);
+
+impl Exposition for Own {
+    fn render(&self) -> String {
+        self.0.render(egret_server::Exposition::Prometheus)
+    }
+}
+
+impl Parts {
+    /// The monitor of the series.
+    ///
+    /// # Errors
+    /// The setting that cannot be used.
+    pub(super) fn monitor(
+        &self,
+        engines: &Engines,
+        embedded: Option<&Embedded>,
+        external: Option<&ManagedServer>,
+    ) -> anyhow::Result<Monitor> {
+        let url = self.own_url.trim_end_matches('/');
+        let egret = OwnMetrics {
+            instance: self.server.socket_address()?.to_string(),
+            url: format!("{url}/metrics"),
+            collect: Arc::new(Own(self.metrics.clone())),
+        };
+        let options = MonitorOptions {
+            egret,
+            postgres: postgres(embedded, external),
+            sink: Arc::new(engines.queues.clone()),
+            external_url: format!("{url}/prometheus"),
+        };
+        let mut monitor = None;
+        self.metrics.register(|registry| {
+            monitor = Some(Monitor::new(&engines.series, options, registry));
+        });
+        Ok(monitor.expect("registering runs its closure")?)
+    }
+}
+
+fn postgres(embedded: Option<&Embedded>, external: Option<&ManagedServer>) -> OwnMetrics {
+    let (connection, instance) = match (embedded, external) {
+        (Some(embedded), _) => {
+            let server = &embedded.postgres;
+            let instance = format!("127.0.0.1:{}", server.port());
+            (server.connection("postgres", "series"), instance)
+        }
+        (None, Some(server)) => {
+            let connection = server.connection().clone();
+            let instance = hosts(&connection).join(",");
+            (connection, instance)
+        }
+        (None, None) => unreachable!("egret stands on one server or the other"),
+    };
+    let statistics = PostgresStatistics::new(connection, StatisticsLimits::default());
+    OwnMetrics {
+        url: format!("postgres://{instance}"),
+        instance,
+        collect: Arc::new(statistics),
+    }
+}

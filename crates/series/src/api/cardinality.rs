@@ -1,0 +1,413 @@
+//! What takes how much: which metrics, labels and values there are most series of, how many series came when, and what
+//! metrics cost.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Inner, Series};
+use crate::core::block::page::hash_of;
+use crate::core::block::window::WINDOWS_MS;
+use crate::core::head::HeadFigures;
+use crate::core::promql::QueryError;
+use crate::error::SeriesError;
+use crate::model::{Labels, METRIC_NAME, TimeMs};
+use crate::store::block::{Block, BlockError};
+
+/// Something and how many series have it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// A metric, a label's name, or `name=value`.
+    pub name: String,
+    /// How many.
+    pub count: u64,
+}
+
+/// The largest of each kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Largest {
+    /// Different `name=value`.
+    pub pairs: u64,
+    /// Different names of labels.
+    pub names: u64,
+    /// Series by metric, the most first.
+    pub series_by_metric: Vec<Counted>,
+    /// Different values by label.
+    pub values_by_name: Vec<Counted>,
+    /// Bytes of values by label, of all series together.
+    pub bytes_by_name: Vec<Counted>,
+    /// Series by `name=value`.
+    pub series_by_pair: Vec<Counted>,
+}
+
+/// The heads: what is in memory and in no block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeadStatistics {
+    /// Series.
+    pub series: u64,
+    /// Chunks of samples.
+    pub chunks: u64,
+    /// The times of the first and the last sample, if there are any.
+    pub span: Option<(TimeMs, TimeMs)>,
+    /// The largest of each kind.
+    pub largest: Largest,
+}
+
+/// What takes how much in some span of time, in the heads and in blocks. What was deleted counts until its space is given
+/// back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cardinality {
+    /// Series.
+    pub series: u64,
+    /// Of these, those that were not there in the two hours before the span.
+    pub new_series: u64,
+    /// The largest of each kind.
+    pub largest: Largest,
+    /// What metrics cost, those with the most bytes first.
+    pub costs: Vec<Cost>,
+    /// How long the periods of `new_by_period` are: an hour, or a day.
+    pub period_ms: TimeMs,
+    /// New series by the beginning of the period in which they came, where there are any.
+    pub new_by_period: Vec<(TimeMs, u64)>,
+}
+
+/// What a metric costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Its name.
+    pub metric: String,
+    /// Its series.
+    pub series: u64,
+    /// Of these, those that are new.
+    pub new_series: u64,
+    /// Samples in chunks that reach into the span, in memory and on disk.
+    pub samples: u64,
+    /// Bytes of values in blocks. Times are shared by many series, and not counted.
+    pub disk_bytes: u64,
+    /// Bytes of samples in memory.
+    pub memory_bytes: u64,
+}
+
+/// How many series have each value, by label.
+type Values = BTreeMap<String, BTreeMap<String, u64>>;
+
+const HOUR_MS: TimeMs = 3_600_000;
+const DAY_MS: TimeMs = 24 * HOUR_MS;
+
+/// Spans up to here are divided into hours.
+const BY_HOURS_MS: TimeMs = 7 * DAY_MS;
+
+/// Series that are looked at before it is asked how much memory that takes.
+const PIECE: u32 = 4_096;
+
+/// What a series that was seen takes, and a value that was counted beside its bytes: about.
+const SEEN_BYTES: u64 = 64;
+const VALUE_BYTES: u64 = 96;
+
+impl Series {
+    /// What takes how much in a span of time, by the `limit` largest of each kind. It counts as a query.
+    ///
+    /// # Errors
+    /// [`SeriesError::Query`] when that takes more memory than a query may, [`SeriesError::Block`], and
+    /// [`SeriesError::Stopping`].
+    pub async fn cardinality(
+        &self,
+        span: (TimeMs, TimeMs),
+        limit: usize,
+    ) -> Result<Cardinality, SeriesError> {
+        self.as_query(move |inner| inner.cardinality(span, limit))
+            .await
+    }
+
+    /// What takes how much of the heads, by the `limit` largest of each kind.
+    ///
+    /// # Errors
+    /// [`SeriesError::Stopping`].
+    pub async fn head_statistics(&self, limit: usize) -> Result<HeadStatistics, SeriesError> {
+        self.look(move |inner| inner.head_statistics(limit)).await
+    }
+}
+
+impl Inner {
+    fn cardinality(
+        &self,
+        span: (TimeMs, TimeMs),
+        limit: usize,
+    ) -> Result<Cardinality, SeriesError> {
+        let mut explorer = Explorer::new(span, self.config.query_memory_max.bytes());
+        let snapshot = self.catalog()?.snapshot();
+        // What was there before is not new.
+        let before = span.0.saturating_sub(WINDOWS_MS[0]);
+        for block in snapshot.within(before, span.1) {
+            for from in (0..block.series()).step_by(PIECE as usize) {
+                let to = from.saturating_add(PIECE).min(block.series());
+                let told = explorer.look_into(block, from..to);
+                self.noted(told)?;
+                explorer.check()?;
+            }
+        }
+        for shard in self.shards()? {
+            for series in shard.index.view().all() {
+                explorer.add_head(&series.labels, &series.figures(span));
+            }
+            explorer.check()?;
+        }
+        Ok(explorer.finish(limit))
+    }
+
+    fn head_statistics(&self, limit: usize) -> Result<HeadStatistics, SeriesError> {
+        let mut statistics = HeadStatistics::default();
+        let mut values = Values::new();
+        for shard in self.shards()? {
+            let view = shard.index.view();
+            statistics.series += view.len() as u64;
+            for series in view.all() {
+                let figures = series.figures((TimeMs::MIN, TimeMs::MAX));
+                statistics.chunks += figures.chunks;
+                statistics.span = match (statistics.span, figures.span) {
+                    (Some(one), Some(other)) => Some((one.0.min(other.0), one.1.max(other.1))),
+                    (one, other) => one.or(other),
+                };
+            }
+            let mut names: BTreeSet<String> = BTreeSet::new();
+            view.names(|name| {
+                if !names.contains(name) {
+                    names.insert(name.to_owned());
+                }
+            });
+            for name in names {
+                let counts = values.entry(name.clone()).or_default();
+                view.values(&name, |value, count| {
+                    add(counts, value, count as u64);
+                });
+            }
+        }
+        statistics.largest = largest_of(&values, limit);
+        Ok(statistics)
+    }
+}
+
+/// Counts one more value, and tells whether it is a new one.
+fn add(counts: &mut BTreeMap<String, u64>, value: &str, count: u64) -> bool {
+    match counts.get_mut(value) {
+        Some(so_far) => {
+            *so_far += count;
+            false
+        }
+        None => {
+            counts.insert(value.to_owned(), count);
+            true
+        }
+    }
+}
+
+fn largest_of(values: &Values, limit: usize) -> Largest {
+    let counted = |name: &str, count: u64| Counted {
+        name: name.to_owned(),
+        count,
+    };
+    let by_name = |count: fn(&BTreeMap<String, u64>) -> u64| {
+        let all = values.iter();
+        most(
+            all.map(|(name, values)| counted(name, count(values)))
+                .collect(),
+            limit,
+        )
+    };
+    let pairs = values.iter().flat_map(|(name, values)| {
+        let named = move |(value, count): (&String, &u64)| Counted {
+            name: format!("{name}={value}"),
+            count: *count,
+        };
+        values.iter().map(named)
+    });
+    let metrics = values.get(METRIC_NAME).into_iter().flatten();
+    let metrics = metrics.map(|(name, count)| counted(name, *count));
+    Largest {
+        pairs: values.values().map(|values| values.len() as u64).sum(),
+        names: values.len() as u64,
+        series_by_metric: most(metrics.collect(), limit),
+        values_by_name: by_name(|values| values.len() as u64),
+        bytes_by_name: by_name(|values| {
+            let bytes = |(value, count): (&String, &u64)| value.len() as u64 * count;
+            values.iter().map(bytes).sum()
+        }),
+        series_by_pair: most(pairs.collect(), limit),
+    }
+}
+
+/// The largest, those of like size by name.
+fn most(mut all: Vec<Counted>, limit: usize) -> Vec<Counted> {
+    all.sort_by(|one, other| {
+        let by_count = other.count.cmp(&one.count);
+        by_count.then_with(|| one.name.cmp(&other.name))
+    });
+    all.truncate(limit);
+    all
+}
+
+/// A series that was met.
+struct Seen {
+    first_ms: TimeMs,
+    /// Its metric's place among the costs.
+    metric: usize,
+    /// Whether it has samples in the span.
+    counts: bool,
+}
+
+/// Goes through all series, of which each may be in several places.
+struct Explorer {
+    span: (TimeMs, TimeMs),
+    /// By the hash of their labels: two that have one count as one.
+    seen: HashMap<u64, Seen>,
+    values: Values,
+    metrics: HashMap<Arc<str>, usize>,
+    costs: Vec<Cost>,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+/// What a series has in one place.
+struct Share {
+    first_ms: TimeMs,
+    samples: u64,
+    disk_bytes: u64,
+    memory_bytes: u64,
+}
+
+impl Explorer {
+    fn new(span: (TimeMs, TimeMs), bytes_max: u64) -> Self {
+        Self {
+            span,
+            seen: HashMap::new(),
+            values: Values::new(),
+            metrics: HashMap::new(),
+            costs: Vec::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    fn look_into(&mut self, block: &Block, series: Range<u32>) -> Result<(), BlockError> {
+        block.names(series, |_, name| {
+            let figures = name.figures(self.span);
+            let share = Share {
+                first_ms: figures.first_ms,
+                samples: figures.samples,
+                disk_bytes: figures.bytes,
+                memory_bytes: 0,
+            };
+            let metric = name.label(METRIC_NAME);
+            self.add(name.hash(), metric, &share, || name.labels());
+        })
+    }
+
+    fn add_head(&mut self, labels: &Labels, figures: &HeadFigures) {
+        let Some((first_ms, _)) = figures.span else {
+            return;
+        };
+        let share = Share {
+            first_ms,
+            samples: figures.samples,
+            disk_bytes: 0,
+            memory_bytes: figures.bytes,
+        };
+        self.add(hash_of(labels), labels.metric(), &share, || labels.clone());
+    }
+
+    fn add(&mut self, hash: u64, metric: &str, share: &Share, labels: impl Fn() -> Labels) {
+        let known = self.seen.get(&hash).map(|seen| (seen.metric, seen.counts));
+        let metric = known.map_or_else(|| self.metric(metric), |(metric, _)| metric);
+        let counts = share.samples > 0;
+        if counts && !known.is_some_and(|(_, counts)| counts) {
+            self.costs[metric].series += 1;
+            self.count_values(&labels());
+        }
+        let cost = &mut self.costs[metric];
+        cost.samples += share.samples;
+        cost.disk_bytes += share.disk_bytes;
+        cost.memory_bytes += share.memory_bytes;
+        let seen = self.seen.entry(hash).or_insert_with(|| {
+            self.bytes += SEEN_BYTES;
+            Seen {
+                first_ms: share.first_ms,
+                metric,
+                counts,
+            }
+        });
+        seen.first_ms = seen.first_ms.min(share.first_ms);
+        seen.counts |= counts;
+    }
+
+    fn metric(&mut self, name: &str) -> usize {
+        if let Some(place) = self.metrics.get(name) {
+            return *place;
+        }
+        let place = self.costs.len();
+        self.costs.push(Cost {
+            metric: name.to_owned(),
+            ..Cost::default()
+        });
+        self.metrics.insert(name.into(), place);
+        self.bytes += VALUE_BYTES + name.len() as u64;
+        place
+    }
+
+    fn count_values(&mut self, labels: &Labels) {
+        for (name, value) in labels.iter() {
+            let values = match self.values.get_mut(name) {
+                Some(values) => values,
+                None => self.values.entry(name.to_owned()).or_default(),
+            };
+            if add(values, value, 1) {
+                self.bytes += VALUE_BYTES + value.len() as u64;
+            }
+        }
+    }
+
+    /// # Errors
+    /// [`QueryError::OverBudget`].
+    fn check(&self) -> Result<(), QueryError> {
+        match self.bytes > self.bytes_max {
+            true => Err(QueryError::OverBudget {
+                limit: "series.query_memory_max",
+                budget: self.bytes_max,
+                what: "bytes of memory",
+            }),
+            false => Ok(()),
+        }
+    }
+
+    fn finish(mut self, limit: usize) -> Cardinality {
+        let (start, end) = self.span;
+        let period_ms = match end.saturating_sub(start) <= BY_HOURS_MS {
+            true => HOUR_MS,
+            false => DAY_MS,
+        };
+        let mut found = Cardinality {
+            period_ms,
+            largest: largest_of(&self.values, limit),
+            ..Cardinality::default()
+        };
+        let mut new: BTreeMap<TimeMs, u64> = BTreeMap::new();
+        for seen in self.seen.values().filter(|seen| seen.counts) {
+            found.series += 1;
+            if seen.first_ms >= start {
+                found.new_series += 1;
+                self.costs[seen.metric].new_series += 1;
+                let period = seen.first_ms - seen.first_ms.rem_euclid(period_ms);
+                *new.entry(period).or_default() += 1;
+            }
+        }
+        self.costs.retain(|cost| cost.series > 0);
+        self.costs.sort_by(|one, other| {
+            let bytes = |cost: &Cost| cost.disk_bytes + cost.memory_bytes;
+            let by_bytes = bytes(other).cmp(&bytes(one));
+            by_bytes.then_with(|| one.metric.cmp(&other.metric))
+        });
+        self.costs.truncate(limit);
+        found.costs = self.costs;
+        found.new_by_period = new.into_iter().collect();
+        found
+    }
+}

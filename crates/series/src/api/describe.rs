@@ -1,0 +1,124 @@
+//! What metrics are: those who send or show them say it, whoever asks is told.
+
+use std::sync::{Arc, PoisonError};
+
+use super::{Inner, Series};
+use crate::core::metadata::{Describe, Description, Metadata};
+use crate::wire::{WireError, remote_write_v1, remote_write_v2};
+
+/// What is known of one metric: its name, and all that is said of it.
+pub type MetricMetadata = (Arc<str>, Vec<Arc<Metadata>>);
+
+/// So much is noted together: a request of little else may say a lot.
+const TOGETHER: usize = 10_000;
+
+/// What a request says of metrics, until it is noted.
+#[derive(Debug, Default)]
+pub(super) struct Said<'a> {
+    all: Vec<Description<'a>>,
+    /// Metric and metadata of the series before.
+    last: (&'a str, &'a [u8]),
+}
+
+impl<'a> Said<'a> {
+    /// Whether it is time to note it.
+    #[inline]
+    pub fn is_full(&self) -> bool {
+        self.all.len() >= TOGETHER
+    }
+
+    /// Adds what an entry of remote write 1.0 says.
+    pub fn push(&mut self, said: &remote_write_v1::Metadata<'a>) {
+        self.all.push(Description {
+            metric: said.metric,
+            kind: said.kind,
+            unit: said.unit,
+            help: said.help,
+        });
+    }
+
+    /// Adds what a series says of its metric. Neighbours often say the same.
+    ///
+    /// # Errors
+    /// When it is not well formed.
+    #[inline]
+    pub fn push_of(&mut self, series: &remote_write_v2::Series<'a, '_>) -> Result<(), WireError> {
+        let Some(raw) = series.raw_metadata() else {
+            return Ok(());
+        };
+        let metric = series.metric();
+        if (metric, raw) == self.last {
+            return Ok(());
+        }
+        self.last = (metric, raw);
+        if let Some(said) = series.metadata()? {
+            let said = Description::of_series(metric, said.kind, said.unit, said.help);
+            self.all.push(said);
+        }
+        Ok(())
+    }
+}
+
+impl Describe for Series {
+    fn describe(&self, description: Description<'_>) -> Option<Arc<Metadata>> {
+        let now_ms = self.inner.now_ms();
+        let known = self.inner.metadata.read();
+        let known = known.unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.find(description, now_ms) {
+            return Some(found);
+        }
+        drop(known);
+        let store = self.inner.metadata.write();
+        let mut store = store.unwrap_or_else(PoisonError::into_inner);
+        let added = store.add(description, now_ms);
+        self.inner.metrics.metadata_bytes.set(store.bytes() as i64);
+        added
+    }
+}
+
+impl Series {
+    /// What is known of one metric, or of all, by name: of at most so many, and at most so much of each. A restart
+    /// forgets it; senders and targets say it again.
+    pub fn metadata(
+        &self,
+        metric: Option<&str>,
+        limit: usize,
+        per_metric: usize,
+    ) -> Vec<MetricMetadata> {
+        let store = self.inner.metadata.read();
+        let store = store.unwrap_or_else(PoisonError::into_inner);
+        store.list(metric, limit, per_metric)
+    }
+
+    /// Whether something was not kept since there is no room for more than `series.metadata_bytes_max`.
+    pub fn lacks_metadata(&self) -> bool {
+        let store = self.inner.metadata.read();
+        let store = store.unwrap_or_else(PoisonError::into_inner);
+        store.refused() > 0
+    }
+}
+
+impl Inner {
+    /// Keeps what is said, as far as there is room.
+    pub(super) fn note(&self, said: &mut Said<'_>) {
+        let all = &mut said.all;
+        if all.is_empty() {
+            return;
+        }
+        let now_ms = self.now_ms();
+        {
+            let known = self.metadata.read();
+            let known = known.unwrap_or_else(PoisonError::into_inner);
+            all.retain(|one| known.find(*one, now_ms).is_none());
+        }
+        if all.is_empty() {
+            return;
+        }
+        let store = self.metadata.write();
+        let mut store = store.unwrap_or_else(PoisonError::into_inner);
+        for one in all.drain(..) {
+            store.add(one, now_ms);
+        }
+        self.metrics.metadata_bytes.set(store.bytes() as i64);
+    }
+}

@@ -1,0 +1,108 @@
+//! Of several Prometheus servers that write the same series, one is listened to: see [`crate::core::replicas`]. Whose a
+//! request is, is told by two labels of its first series, as a server gives them to all it sends.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::lock;
+use crate::config::SeriesConfig;
+use crate::core::replicas::{Replicas, Verdict};
+use crate::error::SeriesError;
+use crate::store::replicas::{self, ByCluster};
+use crate::wire::labels;
+
+/// Who is elected, and how it is told.
+pub(crate) struct Elections {
+    cluster_label: String,
+    replica_label: Arc<str>,
+    clusters_max: u64,
+    directory: PathBuf,
+    replicas: Mutex<Replicas>,
+    /// Held while the file is written.
+    writing: Mutex<()>,
+}
+
+/// What becomes of a request.
+pub(crate) enum Judged {
+    /// It says nothing of replicas.
+    Plain,
+    /// It is taken in, without this label.
+    Accepted(Arc<str>),
+    /// The same, and its replica was elected just now.
+    Elected(Arc<str>),
+    /// It is dropped.
+    Refused,
+}
+
+impl Elections {
+    /// As settings say it; none when replicas are no matter.
+    ///
+    /// # Errors
+    /// [`SeriesError::Invalid`] when settings contradict each other, and [`SeriesError::Io`].
+    pub fn open(
+        config: &SeriesConfig,
+        directory: PathBuf,
+        now: Duration,
+    ) -> Result<Option<Self>, SeriesError> {
+        let (cluster, replica) = (&config.ha_cluster_label, &config.ha_replica_label);
+        if cluster.is_empty() && replica.is_empty() {
+            return Ok(None);
+        }
+        if cluster.is_empty() || replica.is_empty() || cluster == replica {
+            return Err(SeriesError::Invalid {
+                what: "series.ha_replica_label",
+                reason: "name it and series.ha_cluster_label, two different labels, or neither"
+                    .to_owned(),
+            });
+        }
+        let known = replicas::read(&directory)?;
+        let max = usize::try_from(config.ha_clusters_max).unwrap_or(usize::MAX);
+        let failover = config.ha_failover.duration();
+        Ok(Some(Self {
+            cluster_label: cluster.clone(),
+            replica_label: replica.as_str().into(),
+            clusters_max: config.ha_clusters_max.into(),
+            directory,
+            replicas: Mutex::new(Replicas::new(known, failover, max, now)),
+            writing: Mutex::default(),
+        }))
+    }
+
+    /// What becomes of a request whose first series has these label fields.
+    ///
+    /// # Errors
+    /// [`SeriesError::TooManyClusters`], and [`SeriesError::Wire`] when they are not label fields.
+    pub fn judge(&self, first: &[u8], now: Duration) -> Result<Judged, SeriesError> {
+        let names = [self.cluster_label.as_str(), &self.replica_label];
+        let [cluster, replica] = labels::values_of(names, first)?;
+        if cluster.is_empty() || replica.is_empty() {
+            return Ok(Judged::Plain);
+        }
+        match lock(&self.replicas).judge(cluster, replica, now) {
+            Verdict::Accepted => Ok(Judged::Accepted(self.replica_label.clone())),
+            Verdict::Refused => Ok(Judged::Refused),
+            Verdict::TooMany => Err(SeriesError::TooManyClusters {
+                max: self.clusters_max,
+            }),
+            Verdict::Elected { before } => {
+                let before = before.as_deref();
+                tracing::info!(cluster, replica, before, "a replica was elected");
+                Ok(Judged::Elected(self.replica_label.clone()))
+            }
+        }
+    }
+
+    /// Writes who is elected. When that fails, it is told of and no harm is done now: after a restart others may be
+    /// elected.
+    pub fn remember(&self) {
+        let _one_by_one = lock(&self.writing);
+        let elected: ByCluster = lock(&self.replicas)
+            .elected()
+            .map(|(cluster, replica)| (cluster.into(), replica.into()))
+            .collect();
+        if let Err(error) = replicas::write(&self.directory, &elected) {
+            tracing::warn!(%error, "who is elected could not be written");
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! What Egret does with series of its own accord: it scrapes targets, evaluates rules, and tells those who wait for
+//! alerts. One handle for all of it, as its files are read together.
+
+mod configured;
+
+use std::sync::{Arc, Mutex};
+
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::{Clock, TaskSink};
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+
+use super::{Series, lock};
+use crate::core::metadata::Metadata;
+use crate::core::rules::{AlertsStatus, RulesStatus};
+use crate::core::scrape::{Collect, TargetsStatus};
+use crate::error::SeriesError;
+use crate::metrics::{NoticeMetrics, RuleMetrics, ScrapeMetrics};
+use crate::model::{Labels, TimeMs};
+use crate::worker::rules::{ReloadError, Rules};
+use crate::worker::scrape::{OwnTarget, Scraper};
+use configured::{Configured, InForce};
+
+/// A program or server that Egret knows without being told: it is asked within the process.
+pub struct OwnMetrics {
+    /// What tells it from others of its job: host and port.
+    pub instance: String,
+    /// Where others find the same, for people.
+    pub url: String,
+    /// What is asked.
+    pub collect: Arc<dyn Collect>,
+}
+
+/// What the monitor stands on beside the engine.
+pub struct MonitorOptions {
+    /// Egret's own metrics: scraped as job `egret`, if `series.scrape_egret` says so.
+    pub egret: OwnMetrics,
+    /// The statistics of the PostgreSQL it runs on: scraped as job `postgres`, if `series.scrape_postgres` says so.
+    pub postgres: OwnMetrics,
+    /// Where alerts become tasks.
+    pub sink: Arc<dyn TaskSink>,
+    /// How others reach Egret, where `series.external_url` does not say it.
+    pub external_url: String,
+}
+
+/// Targets that are scraped, and rules that are evaluated. Cheap to clone.
+#[derive(Clone)]
+pub struct Monitor {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    clock: Arc<dyn Clock>,
+    configured: Configured,
+    scraper: Arc<Scraper>,
+    rules: Rules,
+    /// Held while files are read.
+    reloading: tokio::sync::Mutex<()>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    is_running: bool,
+    reloaded: Reloaded,
+}
+
+/// How the last reading of the files went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reloaded {
+    /// When they were last taken, in milliseconds; nothing before the start.
+    pub at_ms: Option<TimeMs>,
+    /// Whether they were refused since.
+    pub has_failed: bool,
+}
+
+/// An Alertmanager that is told of alerts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AlertmanagerStatus {
+    /// Where alerts are posted.
+    pub url: String,
+}
+
+impl Monitor {
+    /// Neither targets nor rules yet: starting it reads their files.
+    ///
+    /// # Errors
+    /// [`SeriesError::Invalid`] with the setting that cannot be used.
+    pub fn new(
+        series: &Series,
+        options: MonitorOptions,
+        registry: &mut Registry,
+    ) -> Result<Self, SeriesError> {
+        let config = series.config();
+        let clock = series.inner.clock.clone();
+        let configured = Configured::new(config, &options.external_url)?;
+        let (rules, notices) = (RuleMetrics::default(), NoticeMetrics::default());
+        rules.register(registry);
+        notices.register(registry);
+        let scrapes = ScrapeMetrics::default();
+        scrapes.register(registry);
+        let engine = Arc::new(series.clone());
+        let rules = Rules::new(
+            configured.rules(config, rules, notices),
+            clock.clone(),
+            engine.clone(),
+            engine.clone(),
+            configured.receivers(&options.sink),
+        );
+        let rules = rules.map_err(|reason| SeriesError::Invalid {
+            what: "series.alert_webhooks",
+            reason,
+        })?;
+        let scraper = Scraper::new(
+            configured.scraper(config, scrapes),
+            &own_targets(series, options),
+            clock.clone(),
+            engine.clone(),
+            engine,
+        );
+        Ok(Self {
+            inner: Arc::new(Inner {
+                clock,
+                configured,
+                scraper: Arc::new(scraper),
+                rules,
+                reloading: tokio::sync::Mutex::default(),
+                state: Mutex::default(),
+            }),
+        })
+    }
+
+    /// Reads the files of rules and jobs again. What did not change goes on, what is no more ends its series.
+    ///
+    /// # Errors
+    /// [`ReloadError`] with what is wrong; then nothing changes.
+    pub async fn reload(&self) -> Result<Reloaded, ReloadError> {
+        let inner = &self.inner;
+        let _reloading = inner.reloading.lock().await;
+        let taken = async {
+            let rules = inner.rules.read().await?;
+            inner.scraper.reload().await?;
+            inner.rules.apply(rules).await;
+            Ok(())
+        };
+        let taken: Result<(), ReloadError> = taken.await;
+        let mut state = lock(&inner.state);
+        state.reloaded.has_failed = taken.is_err();
+        taken?;
+        let now_ms = inner.clock.now().as_micros().div_euclid(1_000);
+        state.reloaded.at_ms = Some(now_ms);
+        Ok(state.reloaded)
+    }
+
+    /// How the last reading of the files went.
+    pub fn reloaded(&self) -> Reloaded {
+        lock(&self.inner.state).reloaded
+    }
+
+    /// The rules, and how they are.
+    pub fn rules(&self) -> RulesStatus {
+        self.inner.rules.status()
+    }
+
+    /// The alerts that are active.
+    pub fn alerts(&self) -> AlertsStatus {
+        self.inner.rules.alerts()
+    }
+
+    /// The targets, and how they are.
+    pub fn targets(&self) -> TargetsStatus {
+        self.inner.scraper.status()
+    }
+
+    /// What each target said of its metrics when it was last scraped, with the target's labels.
+    pub fn target_metadata(&self) -> Vec<(Labels, Arc<[Arc<Metadata>]>)> {
+        self.inner.scraper.metadata()
+    }
+
+    /// The names of jobs, in their order.
+    pub async fn scrape_pools(&self) -> Vec<String> {
+        let jobs = self.inner.scraper.jobs().await;
+        let mut names: Vec<String> = jobs.into_iter().map(|job| job.job_name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// The Alertmanagers that are told of alerts.
+    pub fn alertmanagers(&self) -> Vec<AlertmanagerStatus> {
+        self.inner.configured.alertmanagers()
+    }
+
+    /// What is in force of settings and files, in the form of Prometheus's configuration file; without secrets.
+    pub async fn configuration(&self) -> String {
+        let jobs = self.inner.scraper.jobs().await;
+        InForce::new(&self.inner.configured, jobs).to_yaml()
+    }
+}
+
+fn own_targets(series: &Series, options: MonitorOptions) -> Vec<OwnTarget> {
+    let config = series.config();
+    let own = [
+        ("egret", config.scrape_egret, options.egret),
+        ("postgres", config.scrape_postgres, options.postgres),
+    ];
+    let wanted = own.into_iter().filter(|(_, is_wanted, _)| *is_wanted);
+    let targets = wanted.map(|(job, _, known)| OwnTarget {
+        job: job.to_owned(),
+        instance: known.instance,
+        url: known.url,
+        interval_ms: config.scrape_interval.0 as i64,
+        timeout_ms: config.scrape_timeout.0 as i64,
+        collect: known.collect,
+    });
+    targets.collect()
+}
+
+impl Service for Monitor {
+    fn name(&self) -> &'static str {
+        "monitor"
+    }
+
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            let read = self.reload().await;
+            read.map_err(|error| StartError {
+                service: "monitor",
+                message: error.problems.join("; "),
+            })?;
+            lock(&self.inner.state).is_running = true;
+            Ok(())
+        })
+    }
+
+    fn ready(&self) -> Readiness {
+        match lock(&self.inner.state).is_running {
+            true => Readiness::Ready,
+            false => Readiness::NotReady("targets are not scraped, nor rules evaluated".to_owned()),
+        }
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            lock(&self.inner.state).is_running = false;
+            tokio::join!(self.inner.scraper.stop(), self.inner.rules.stop());
+        })
+    }
+}

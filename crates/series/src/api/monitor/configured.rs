@@ -1,0 +1,259 @@
+//! From settings to what the loops need, and back to what is shown of it.
+
+use std::sync::Arc;
+
+use egret_base::TaskSink;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+use super::AlertmanagerStatus;
+use crate::config::SeriesConfig;
+use crate::core::scrape::{ScrapeConfig, ScrapeDefaults};
+use crate::core::yaml::DurationMs;
+use crate::error::SeriesError;
+use crate::metrics::{NoticeMetrics, RuleMetrics, ScrapeMetrics};
+use crate::model::Labels;
+use crate::worker::notify::{Destination, ReceiverConfig};
+use crate::worker::rules::RulesOptions;
+use crate::worker::scrape::ScraperOptions;
+
+/// Whose queue it is that takes alerts.
+const TENANT: &str = "default";
+
+/// Settings that were read.
+pub(super) struct Configured {
+    rule_files: Vec<String>,
+    scrape_files: Vec<String>,
+    defaults: ScrapeDefaults,
+    evaluation_interval_ms: i64,
+    resend_ms: i64,
+    repeat_ms: Option<i64>,
+    queue: Option<String>,
+    webhooks: Vec<String>,
+    alertmanagers: Vec<String>,
+    external_labels: Labels,
+    external_url: Arc<str>,
+}
+
+fn invalid(what: &'static str, reason: impl ToString) -> SeriesError {
+    SeriesError::Invalid {
+        what,
+        reason: reason.to_string(),
+    }
+}
+
+/// What stands between separators.
+fn listed(text: &str, separator: char) -> impl Iterator<Item = &str> {
+    let parts = text.split(separator).map(str::trim);
+    parts.filter(|part| !part.is_empty())
+}
+
+fn texts(text: &str) -> Vec<String> {
+    listed(text, ';').map(str::to_owned).collect()
+}
+
+fn urls(what: &'static str, text: &str) -> Result<Vec<String>, SeriesError> {
+    let urls = texts(text);
+    for (at, url) in urls.iter().enumerate() {
+        let place = at + 1;
+        // The address itself may be a secret.
+        let parsed = reqwest::Url::parse(url)
+            .map_err(|error| invalid(what, format!("address {place} is none: {error}")))?;
+        if !matches!(parsed.scheme(), "http" | "https") {
+            let problem = format!("address {place} begins neither with http:// nor with https://");
+            return Err(invalid(what, problem));
+        }
+    }
+    Ok(urls)
+}
+
+fn external_labels(text: &str) -> Result<Labels, SeriesError> {
+    let what = "series.external_labels";
+    let mut labels = BTreeMap::new();
+    for pair in listed(text, ',') {
+        let Some((name, value)) = pair.split_once('=') else {
+            return Err(invalid(what, format!("{pair:?} is not name=value")));
+        };
+        let (name, value) = (name.trim(), value.trim().trim_matches('"'));
+        if name.is_empty() || name.starts_with("__") || value.is_empty() {
+            let problem = format!("{pair:?} names no label that there may be");
+            return Err(invalid(what, problem));
+        }
+        if labels.insert(name, value).is_some() {
+            return Err(invalid(what, format!("{name:?} is there twice")));
+        }
+    }
+    Ok(Labels::new(labels))
+}
+
+fn positive(what: &'static str, ms: u64) -> Result<i64, SeriesError> {
+    match i64::try_from(ms) {
+        Ok(0) | Err(_) => Err(invalid(what, format!("{ms}ms cannot be"))),
+        Ok(ms) => Ok(ms),
+    }
+}
+
+impl Configured {
+    pub fn new(config: &SeriesConfig, own_url: &str) -> Result<Self, SeriesError> {
+        let interval_ms = positive("series.scrape_interval", config.scrape_interval.0)?;
+        let timeout_ms = positive("series.scrape_timeout", config.scrape_timeout.0)?;
+        let external_url = match config.external_url.trim_end_matches('/') {
+            "" => own_url.trim_end_matches('/'),
+            url => url,
+        };
+        let repeat_ms = config.alert_repeat.0 as i64;
+        let queue = config.alert_queue.trim();
+        let interval = config.evaluation_interval.0;
+        Ok(Self {
+            rule_files: texts(&config.rule_files),
+            scrape_files: texts(&config.scrape_files),
+            defaults: ScrapeDefaults {
+                interval_ms,
+                timeout_ms: timeout_ms.min(interval_ms),
+                body_bytes_max: config.scrape_body_bytes_max.bytes(),
+            },
+            evaluation_interval_ms: positive("series.evaluation_interval", interval)?,
+            resend_ms: positive("series.alert_resend", config.alert_resend.0)?,
+            repeat_ms: (repeat_ms > 0).then_some(repeat_ms),
+            queue: (!queue.is_empty()).then(|| queue.to_owned()),
+            webhooks: urls("series.alert_webhooks", &config.alert_webhooks)?,
+            alertmanagers: urls("series.alertmanagers", &config.alertmanagers)?,
+            external_labels: external_labels(&config.external_labels)?,
+            external_url: external_url.into(),
+        })
+    }
+
+    pub fn rules(
+        &self,
+        config: &SeriesConfig,
+        metrics: RuleMetrics,
+        notice_metrics: NoticeMetrics,
+    ) -> RulesOptions {
+        RulesOptions {
+            files: self.rule_files.clone(),
+            interval_ms: self.evaluation_interval_ms,
+            resend_ms: self.resend_ms,
+            external_labels: self.external_labels.clone(),
+            external_url: self.external_url.clone(),
+            groups_at_once: config.rule_groups_at_once as usize,
+            metrics,
+            notice_metrics,
+        }
+    }
+
+    pub fn scraper(&self, config: &SeriesConfig, metrics: ScrapeMetrics) -> ScraperOptions {
+        ScraperOptions {
+            files: self.scrape_files.clone(),
+            targets_max: config.scrape_targets_max as usize,
+            scrapes_at_once: config.scrapes_at_once as usize,
+            defaults: self.defaults,
+            metrics,
+        }
+    }
+
+    /// Those who wait for alerts. Their names stand in metrics: that of a webhook is its place, as its address may be
+    /// a secret.
+    pub fn receivers(&self, sink: &Arc<dyn TaskSink>) -> Vec<ReceiverConfig> {
+        let queue = self.queue.iter().map(|queue| {
+            let destination = Destination::Tasks {
+                sink: sink.clone(),
+                tenant: TENANT.to_owned(),
+                queue: queue.clone(),
+            };
+            (format!("queue/{queue}"), destination)
+        });
+        let webhooks = self.webhooks.iter().zip(1..).map(|(url, place)| {
+            let url = url.clone();
+            (format!("webhook/{place}"), Destination::Webhook { url })
+        });
+        let managers = self.alertmanagers.iter().zip(1..).map(|(url, place)| {
+            let url = url.clone();
+            let name = format!("alertmanager/{place}");
+            (name, Destination::Alertmanager { url })
+        });
+        let all = queue.chain(webhooks).chain(managers);
+        let receivers = all.map(|(name, destination)| ReceiverConfig {
+            name,
+            destination,
+            repeat_ms: self.repeat_ms,
+        });
+        receivers.collect()
+    }
+
+    pub fn alertmanagers(&self) -> Vec<AlertmanagerStatus> {
+        let urls = self.alertmanagers.iter();
+        urls.map(|url| AlertmanagerStatus {
+            url: format!("{}/api/v2/alerts", url.trim_end_matches('/')),
+        })
+        .collect()
+    }
+}
+
+/// What is in force, as Prometheus's configuration file has it.
+#[derive(Serialize)]
+pub(super) struct InForce {
+    global: Global,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alerting: Option<Alerting>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    rule_files: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    scrape_config_files: Vec<String>,
+    scrape_configs: Vec<ScrapeConfig>,
+}
+
+#[derive(Serialize)]
+struct Global {
+    scrape_interval: DurationMs,
+    scrape_timeout: DurationMs,
+    evaluation_interval: DurationMs,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    external_labels: BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+struct Alerting {
+    alertmanagers: Vec<Alertmanagers>,
+}
+
+#[derive(Serialize)]
+struct Alertmanagers {
+    static_configs: Vec<Addresses>,
+}
+
+#[derive(Serialize)]
+struct Addresses {
+    targets: Vec<String>,
+}
+
+impl InForce {
+    pub fn new(configured: &Configured, jobs: Vec<ScrapeConfig>) -> Self {
+        let labels = configured.external_labels.iter();
+        let targets = configured.alertmanagers.clone();
+        Self {
+            global: Global {
+                scrape_interval: DurationMs(configured.defaults.interval_ms),
+                scrape_timeout: DurationMs(configured.defaults.timeout_ms),
+                evaluation_interval: DurationMs(configured.evaluation_interval_ms),
+                external_labels: labels
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .collect(),
+            },
+            alerting: (!targets.is_empty()).then(|| Alerting {
+                alertmanagers: vec![Alertmanagers {
+                    static_configs: vec![Addresses { targets }],
+                }],
+            }),
+            rule_files: configured.rule_files.clone(),
+            scrape_config_files: configured.scrape_files.clone(),
+            scrape_configs: jobs,
+        }
+    }
+
+    pub fn to_yaml(&self) -> String {
+        serde_saphyr::to_string(self).expect("texts and numbers are written without fail")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! What settings are refused, and what is shown of those in force.
+
+use expect_test::expect;
+
+use super::*;
+use crate::core::scrape::parse;
+
+fn configured(change: impl FnOnce(&mut SeriesConfig)) -> Result<Configured, String> {
+    let mut config = SeriesConfig::default();
+    change(&mut config);
+    let configured = Configured::new(&config, "http://127.0.0.1:7070/prometheus");
+    configured.map_err(|error| error.to_string())
+}
+
+fn refused(change: impl FnOnce(&mut SeriesConfig)) -> String {
+    configured(change).err().expect("a refusal")
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_its_setting() {
+    let labels = |text: &str| refused(|config| config.external_labels = text.to_owned());
+    assert_eq!(
+        labels("a=b, c"),
+        "series.external_labels: \"c\" is not name=value"
+    );
+    assert_eq!(
+        labels("__a=b"),
+        "series.external_labels: \"__a=b\" names no label that there may be"
+    );
+    assert_eq!(
+        labels("a=b,a=c"),
+        "series.external_labels: \"a\" is there twice"
+    );
+    let webhook = refused(|config| config.alert_webhooks = "http://a/; file:///b".to_owned());
+    assert_eq!(
+        webhook,
+        "series.alert_webhooks: address 2 begins neither with http:// nor with https://"
+    );
+    let manager = refused(|config| config.alertmanagers = "here".to_owned());
+    assert_eq!(
+        manager,
+        "series.alertmanagers: address 1 is none: relative URL without a base"
+    );
+    let interval = refused(|config| config.scrape_interval.0 = 0);
+    assert_eq!(interval, "series.scrape_interval: 0ms cannot be");
+}
+
+#[test]
+fn what_is_in_force_is_shown_without_secrets() {
+    let configured = configured(|config| {
+        config.rule_files = "/etc/rules/*.yml; more.yml".to_owned();
+        config.external_labels = "cluster=a, b=\"c d\"".to_owned();
+        config.alertmanagers = "http://127.0.0.1:9093/".to_owned();
+    });
+    let configured = configured.expect("settings");
+    let text = "scrape_configs:\n- job_name: j\n  honor_timestamps: false\n  basic_auth: {username: u, password: p}\n  \
+        static_configs: [{targets: ['a:1']}]\n  relabel_configs: [{regex: x, action: labeldrop}]\n";
+    let jobs = parse("f", text, configured.defaults).expect("a job");
+    expect![[r#"
+        global:
+          scrape_interval: 15s
+          scrape_timeout: 10s
+          evaluation_interval: 1m
+          external_labels:
+            b: c d
+            cluster: a
+        alerting:
+          alertmanagers:
+          - static_configs:
+            - targets:
+              - http://127.0.0.1:9093/
+        rule_files:
+        - /etc/rules/*.yml
+        - more.yml
+        scrape_configs:
+        - job_name: j
+          scrape_interval: 15s
+          scrape_timeout: 10s
+          metrics_path: /metrics
+          scheme: http
+          honor_labels: false
+          honor_timestamps: false
+          basic_auth:
+            username: u
+            password: <secret>
+          static_configs:
+          - targets:
+            - a:1
+          relabel_configs:
+          - regex: x
+            action: labeldrop
+    "#]]
+    .assert_eq(&InForce::new(&configured, jobs).to_yaml());
+}

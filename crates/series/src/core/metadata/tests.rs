@@ -1,0 +1,84 @@
+//! What is said of metrics, kept and let go.
+
+use super::*;
+
+fn said<'a>(metric: &'a str, help: &'a str) -> Description<'a> {
+    Description {
+        metric,
+        kind: MetricKind::Counter,
+        unit: "",
+        help,
+    }
+}
+
+fn names(store: &MetadataStore, limit: usize, per_metric: usize) -> Vec<String> {
+    let listed = store.list(None, limit, per_metric);
+    let one = |(name, variants): &(Arc<str>, Vec<Arc<Metadata>>)| {
+        let helps: Vec<&str> = variants.iter().map(|one| one.description().help).collect();
+        format!("{name}: {}", helps.join(", "))
+    };
+    listed.iter().map(one).collect()
+}
+
+#[test]
+fn what_is_said_twice_is_there_once() {
+    let mut store = MetadataStore::new(10_000);
+    let first = store.add(said("b", "one"), 1).expect("room");
+    let again = store.add(said("b", "one"), 2).expect("room");
+    assert!(Arc::ptr_eq(&first, &again));
+    store.add(said("b", "two"), 3);
+    store.add(said("a", "one"), 3);
+    assert_eq!(names(&store, 9, 9), ["a: one", "b: one, two"]);
+    assert_eq!(names(&store, 1, 9), ["a: one"]);
+    assert_eq!(names(&store, 9, 1), ["a: one", "b: one"]);
+    assert_eq!(store.list(Some("b"), 9, 9)[0].1.len(), 2);
+    assert!(store.list(Some("c"), 9, 9).is_empty());
+}
+
+#[test]
+fn nothing_is_not_kept() {
+    let mut store = MetadataStore::new(10_000);
+    assert!(store.add(Description::default(), 1).is_none());
+    let unknown = Description {
+        metric: "a",
+        ..Description::default()
+    };
+    assert!(store.add(unknown, 1).is_none());
+    assert_eq!((store.bytes(), store.refused()), (0, 0));
+}
+
+#[test]
+fn what_nobody_holds_or_says_makes_room() {
+    let room_for_two = 2 * said("a", "one").bytes();
+    let mut store = MetadataStore::new(room_for_two);
+    let held = store.add(said("a", "one"), 0).expect("room");
+    store.add(said("b", "one"), 0).expect("room");
+    assert!(store.add(said("c", "one"), 1).is_none());
+    assert_eq!(store.refused(), 1);
+    assert!(store.add(said("c", "one"), KEPT_MS + SWEEP_MS).is_some());
+    assert_eq!(names(&store, 9, 9), ["a: one", "c: one"]);
+    assert_eq!(store.bytes(), room_for_two);
+    drop(held);
+    assert!(store.add(said("d", "one"), 2 * KEPT_MS).is_some());
+    assert_eq!(names(&store, 9, 9), ["c: one", "d: one"]);
+}
+
+#[test]
+fn of_one_metric_not_everything_is_kept() {
+    let mut store = MetadataStore::new(1 << 20);
+    for number in 0..=VARIANTS_MAX {
+        store.add(said("a", &number.to_string()), 0);
+    }
+    assert_eq!(store.list(Some("a"), 9, 1_000)[0].1.len(), VARIANTS_MAX);
+    assert_eq!(store.refused(), 1);
+}
+
+#[test]
+fn series_of_a_histogram_are_one_metric() {
+    let metric = |name, kind| Description::of_series(name, kind, "", "").metric;
+    assert_eq!(metric("a_bucket", MetricKind::Histogram), "a");
+    assert_eq!(metric("a_sum", MetricKind::Summary), "a");
+    assert_eq!(metric("a_gcount", MetricKind::GaugeHistogram), "a");
+    assert_eq!(metric("a_count", MetricKind::Gauge), "a_count");
+    assert_eq!(metric("a_total", MetricKind::Counter), "a_total");
+}

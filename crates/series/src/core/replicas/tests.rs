@@ -1,0 +1,57 @@
+//! Who is elected, and when another is.
+
+use super::*;
+
+const FAILOVER: Duration = Duration::from_secs(30);
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn the_first_is_elected_and_stays_while_it_sends() {
+    let mut replicas = Replicas::new([], FAILOVER, 10, at(0));
+    let elected = Verdict::Elected { before: None };
+    assert_eq!(replicas.judge("c", "a", at(0)), elected);
+    for second in 1..100 {
+        assert_eq!(replicas.judge("c", "b", at(second)), Verdict::Refused);
+        assert_eq!(replicas.judge("c", "a", at(second)), Verdict::Accepted);
+    }
+    // Another cluster is another matter.
+    assert_eq!(replicas.judge("d", "b", at(100)), elected);
+}
+
+#[test]
+fn another_is_elected_after_silence_and_the_first_does_not_come_back() {
+    let mut replicas = Replicas::new([], FAILOVER, 10, at(0));
+    replicas.judge("c", "a", at(10));
+    assert_eq!(replicas.judge("c", "b", at(39)), Verdict::Refused);
+    let before = Some("a".into());
+    assert_eq!(
+        replicas.judge("c", "b", at(40)),
+        Verdict::Elected { before }
+    );
+    assert_eq!(replicas.judge("c", "a", at(41)), Verdict::Refused);
+    assert_eq!(replicas.judge("c", "b", at(42)), Verdict::Accepted);
+}
+
+#[test]
+fn who_was_elected_before_a_restart_has_time_to_come_back() {
+    let known = [("c".into(), "b".into())];
+    let mut replicas = Replicas::new(known, FAILOVER, 10, at(5));
+    assert_eq!(replicas.judge("c", "a", at(34)), Verdict::Refused);
+    assert_eq!(replicas.judge("c", "b", at(34)), Verdict::Accepted);
+    assert_eq!(replicas.elected().collect::<Vec<_>>(), [("c", "b")]);
+}
+
+#[test]
+fn there_is_room_when_others_are_silent() {
+    let mut replicas = Replicas::new([], FAILOVER, 2, at(0));
+    replicas.judge("a", "x", at(0));
+    replicas.judge("b", "x", at(20));
+    assert_eq!(replicas.judge("c", "x", at(29)), Verdict::TooMany);
+    let elected = Verdict::Elected { before: None };
+    assert_eq!(replicas.judge("c", "x", at(30)), elected);
+    let known: Vec<_> = replicas.elected().map(|(cluster, _)| cluster).collect();
+    assert_eq!(known, ["b", "c"]);
+}

@@ -1,0 +1,109 @@
+//! Which rules somebody wants to see, and how many groups at a time: the parameters of `/api/v1/rules`.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::status::{GroupStatus, RuleStatus, RulesStatus};
+use crate::core::promql::LabelMatcher;
+use crate::model::Labels;
+
+/// Which kind of rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleType {
+    /// Alerting rules.
+    Alert,
+    /// Recording rules.
+    Record,
+}
+
+/// Which rules are wanted. A list that is empty asks for nothing.
+#[derive(Debug, Default)]
+pub struct RuleFilter {
+    /// Only these.
+    pub kind: Option<RuleType>,
+    /// Those of these names.
+    pub names: Vec<String>,
+    /// In groups of these names.
+    pub groups: Vec<String>,
+    /// Of these files.
+    pub files: Vec<String>,
+    /// Of which one takes the rule's labels, as they are written.
+    pub selectors: Vec<Vec<LabelMatcher>>,
+    /// Without the alerts that are active.
+    pub excludes_alerts: bool,
+    /// Groups wanted at a time.
+    pub groups_max: Option<usize>,
+    /// Where to go on: what the answer before said.
+    pub next: Option<String>,
+}
+
+/// What stands for a group in [`RuleFilter::next`].
+fn token(group: &GroupStatus) -> String {
+    let name = format!("{};{}", group.file, group.name);
+    format!("{:016x}", xxh3_64(name.as_bytes()))
+}
+
+impl RulesStatus {
+    /// Those of them that are wanted. Nothing comes back when the group to go on with is not there.
+    pub fn select(self, filter: &RuleFilter) -> Option<Self> {
+        let groups_max = filter.groups_max.unwrap_or(usize::MAX);
+        let mut groups = self.groups.into_iter().peekable();
+        if let Some(next) = &filter.next {
+            while groups.next_if(|group| token(group) != *next).is_some() {}
+            groups.peek()?;
+        }
+        let mut selected = Self {
+            groups: Vec::new(),
+            group_next_token: None,
+        };
+        for mut group in groups {
+            if !is_among(&group.name, &filter.groups) || !is_among(&group.file, &filter.files) {
+                continue;
+            }
+            group.rules.retain(|rule| filter.takes(rule));
+            if group.rules.is_empty() {
+                continue;
+            }
+            if selected.groups.len() == groups_max {
+                selected.group_next_token = Some(token(&group));
+                break;
+            }
+            if filter.excludes_alerts {
+                group.rules.iter_mut().for_each(without_alerts);
+            }
+            selected.groups.push(group);
+        }
+        Some(selected)
+    }
+}
+
+fn is_among(name: &str, wanted: &[String]) -> bool {
+    wanted.is_empty() || wanted.iter().any(|one| one == name)
+}
+
+fn without_alerts(rule: &mut RuleStatus) {
+    if let RuleStatus::Alerting { alerts, .. } = rule {
+        *alerts = None;
+    }
+}
+
+impl RuleFilter {
+    fn takes(&self, rule: &RuleStatus) -> bool {
+        let (kind, name, labels) = match rule {
+            RuleStatus::Alerting { name, labels, .. } => (RuleType::Alert, name, labels),
+            RuleStatus::Recording { name, labels, .. } => (RuleType::Record, name, labels),
+        };
+        let is_taken = |matchers: &Vec<LabelMatcher>| takes(matchers, labels);
+        self.kind.is_none_or(|wanted| wanted == kind)
+            && is_among(name, &self.names)
+            && (self.selectors.is_empty() || self.selectors.iter().any(is_taken))
+    }
+}
+
+/// Whether a selector takes labels.
+pub fn takes(matchers: &[LabelMatcher], labels: &Labels) -> bool {
+    let mut matchers = matchers.iter();
+    matchers.all(|one| one.matches(labels.get(&one.matcher().name)))
+}
+
+#[cfg(test)]
+mod tests;

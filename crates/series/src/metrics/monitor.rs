@@ -1,0 +1,180 @@
+//! What the loops of rules and targets count, and the telling of alerts. Without a registry they count for nobody.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// From a tenth of a millisecond to about a minute and a half.
+fn times() -> Histogram {
+    Histogram::new(exponential_buckets(0.000_1, 2.0, 21))
+}
+
+/// What becomes of rules.
+#[derive(Clone, Debug)]
+pub struct RuleMetrics {
+    evaluations: Counter,
+    failures: Counter,
+    missed: Counter,
+    duration: Histogram,
+}
+
+impl Default for RuleMetrics {
+    fn default() -> Self {
+        Self {
+            evaluations: Counter::default(),
+            failures: Counter::default(),
+            missed: Counter::default(),
+            duration: times(),
+        }
+    }
+}
+
+impl RuleMetrics {
+    /// Has them shown.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("egret_series");
+        registry.register(
+            "rule_evaluations",
+            "Evaluations of rules",
+            self.evaluations.clone(),
+        );
+        registry.register(
+            "rule_evaluation_failures",
+            "Evaluations of rules that failed, or of which the result was not kept",
+            self.failures.clone(),
+        );
+        registry.register(
+            "rule_missed_evaluations",
+            "Evaluations of groups that were due while an earlier one lasted",
+            self.missed.clone(),
+        );
+        registry.register_with_unit(
+            "rule_duration",
+            "Time from the begin of a rule's evaluation until its samples are kept",
+            Unit::Seconds,
+            self.duration.clone(),
+        );
+    }
+
+    /// A rule was evaluated.
+    pub(crate) fn evaluated(&self, took: Duration, has_failed: bool) {
+        self.evaluations.inc();
+        self.failures.inc_by(u64::from(has_failed));
+        self.duration.observe(took.as_secs_f64());
+    }
+
+    /// A group has missed some.
+    pub(crate) fn missed(&self, count: u64) {
+        self.missed.inc_by(count);
+    }
+}
+
+/// What becomes of targets.
+#[derive(Clone, Debug)]
+pub struct ScrapeMetrics {
+    scrapes: Counter,
+    failures: Counter,
+    samples: Counter,
+    duration: Histogram,
+    /// Targets that are scraped.
+    pub(crate) targets: Gauge,
+}
+
+impl Default for ScrapeMetrics {
+    fn default() -> Self {
+        Self {
+            scrapes: Counter::default(),
+            failures: Counter::default(),
+            samples: Counter::default(),
+            duration: times(),
+            targets: Gauge::default(),
+        }
+    }
+}
+
+impl ScrapeMetrics {
+    /// Has them shown.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("egret_series");
+        registry.register("scrapes", "Scrapes of targets", self.scrapes.clone());
+        registry.register(
+            "scrape_failures",
+            "Scrapes that failed: no answer, or one that cannot be taken",
+            self.failures.clone(),
+        );
+        registry.register(
+            "scraped_samples",
+            "Samples that targets showed",
+            self.samples.clone(),
+        );
+        registry.register_with_unit(
+            "scrape_duration",
+            "Time until a target has answered",
+            Unit::Seconds,
+            self.duration.clone(),
+        );
+        registry.register("targets", "Targets that are scraped", self.targets.clone());
+    }
+
+    /// A target was scraped.
+    pub(crate) fn scraped(&self, samples: u64, took: Duration, has_failed: bool) {
+        self.scrapes.inc();
+        self.failures.inc_by(u64::from(has_failed));
+        self.samples.inc_by(samples);
+        self.duration.observe(took.as_secs_f64());
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReceiverLabels {
+    receiver: String,
+}
+
+/// What becomes of alerts.
+#[derive(Clone, Debug, Default)]
+pub struct NoticeMetrics {
+    told: Family<ReceiverLabels, Counter>,
+    failures: Family<ReceiverLabels, Counter>,
+}
+
+impl NoticeMetrics {
+    /// Has them shown.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("egret_series");
+        registry.register(
+            "alerts_told",
+            "Alerts that a receiver was told of: that they fire, or do no more",
+            self.told.clone(),
+        );
+        registry.register(
+            "alert_failures",
+            "Alerts that a receiver could not be told of; it is tried again",
+            self.failures.clone(),
+        );
+    }
+
+    /// A receiver was told of so many alerts.
+    pub(crate) fn told(&self, receiver: &str, count: usize) {
+        self.told
+            .get_or_create(&labels(receiver))
+            .inc_by(count as u64);
+    }
+
+    /// A receiver could not be told of so many alerts.
+    pub(crate) fn failed(&self, receiver: &str, count: usize) {
+        self.failures
+            .get_or_create(&labels(receiver))
+            .inc_by(count as u64);
+    }
+}
+
+fn labels(receiver: &str) -> ReceiverLabels {
+    ReceiverLabels {
+        receiver: receiver.to_owned(),
+    }
+}

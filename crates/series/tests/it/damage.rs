@@ -1,0 +1,160 @@
+//! Blocks that are damaged under a running engine: it says so, and the rest is answered.
+
+use std::path::{Path, PathBuf};
+
+use egret_series::core::promql::parse_selector;
+use egret_series::{QueryOptions, Series, SeriesConfig, When};
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+
+use crate::engine::{NOW_MS, ask, body, clock, started_by};
+
+const MINUTE_MS: i64 = 60_000;
+
+/// A shard with two blocks: hosts with an hour of samples ten hours ago, and again two hours ago.
+async fn two_blocks(directory: &TempDir, registry: &mut Registry) -> Series {
+    let config = SeriesConfig {
+        shards: 1,
+        ..SeriesConfig::default()
+    };
+    let series = started_by(clock(), directory, config, registry).await;
+    for (hours, sign) in [(10, 1.0), (2, -1.0)] {
+        for host in 0..20 {
+            let name = format!("host-{host:02}");
+            let labels = [("__name__", "load"), ("host", &name)];
+            // Nothing that can be compressed well: each has bytes of its own in the file.
+            let samples: Vec<(i64, f64)> = (0..60)
+                .map(|at| {
+                    let time_ms = NOW_MS - hours * 60 * MINUTE_MS + at * MINUTE_MS;
+                    (
+                        time_ms,
+                        sign * f64::from((at as i32 + 1) * (host + 3)).sqrt(),
+                    )
+                })
+                .collect();
+            let request = body(&[(&labels, &samples)]);
+            series
+                .remote_write_v1(&request)
+                .await
+                .expect("it is written");
+        }
+        series.flush().await.expect("it is flushed");
+    }
+    series
+}
+
+fn blocks(directory: &TempDir) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory.path().join("series/blocks")).expect("it is there");
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("it is").path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Turns bytes of a file over, in place.
+fn damage(path: &Path, range: std::ops::RangeFrom<usize>, length: usize) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .expect("it is there");
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, range.start as u64)
+        .expect("it is that long");
+    bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
+    file.write_all_at(&bytes, range.start as u64)
+        .expect("there is room");
+}
+
+async fn refusal(series: &Series, query: &str) -> String {
+    let asked = series.query(query, When::At(NOW_MS), QueryOptions::default());
+    asked.await.expect_err("it cannot be answered").to_string()
+}
+
+fn shown(registry: &Registry) -> String {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry).expect("it is text");
+    text
+}
+
+const ALL: &str = "count_over_time(load[11h])";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_with_a_damaged_index_is_named_and_set_aside_and_the_rest_answers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut registry = Registry::default();
+    let series = two_blocks(&directory, &mut registry).await;
+    let all = blocks(&directory);
+    let name = all[0]
+        .file_name()
+        .expect("it has one")
+        .to_string_lossy()
+        .into_owned();
+    let id = name
+        .strip_prefix("block-")
+        .expect("it is a block")
+        .to_owned();
+    let size = std::fs::metadata(&all[0]).expect("it is there").len() as usize;
+    damage(&all[0], size - 600.., 600);
+    let told = refusal(&series, ALL).await;
+    assert!(
+        told.contains(&format!("block {id} is damaged at offset ")),
+        "{told}"
+    );
+    let rest = ask(&series, ALL, NOW_MS).await;
+    assert_eq!(rest.len(), 20);
+    assert!(rest.iter().all(|(_, count)| *count == 60.0), "{rest:?}");
+    let aside = blocks(&directory);
+    let aside = aside
+        .iter()
+        .filter(|path| path.ends_with(format!("quarantine-{name}")));
+    assert_eq!(aside.count(), 1);
+    assert_eq!(series.summary().expect("it runs").blocks_set_aside, 1);
+    let metrics = shown(&registry);
+    assert!(
+        metrics.contains("egret_series_block_failures_total 1\n"),
+        "{metrics}"
+    );
+    // Deleting goes on with what is left.
+    let selector = parse_selector("load{host=\"host-07\"}").expect("it is one");
+    series
+        .delete(vec![selector], (0, NOW_MS))
+        .await
+        .expect("it is deleted");
+    assert_eq!(ask(&series, ALL, NOW_MS).await.len(), 19);
+    egret_base::lifecycle::Service::stop(&series).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_samples_are_named_whenever_they_are_wanted_and_can_be_deleted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut registry = Registry::default();
+    let series = two_blocks(&directory, &mut registry).await;
+    // Samples are what a file begins with.
+    damage(&blocks(&directory)[0], 100.., 8);
+    for _ in 0..2 {
+        let told = refusal(&series, ALL).await;
+        assert!(told.contains("is damaged at offset "), "{told}");
+    }
+    let others = ask(
+        &series,
+        "count_over_time(load{host!=\"host-00\"}[11h])",
+        NOW_MS,
+    )
+    .await;
+    assert_eq!(others.len(), 19);
+    assert!(
+        others.iter().all(|(_, count)| *count == 120.0),
+        "{others:?}"
+    );
+    assert_eq!(series.summary().expect("it runs").blocks_set_aside, 0);
+    let selector = parse_selector("load{host=\"host-00\"}").expect("it is one");
+    let until = NOW_MS - 8 * 60 * MINUTE_MS;
+    series
+        .delete(vec![selector], (0, until))
+        .await
+        .expect("it is deleted");
+    let all = ask(&series, "sum(count_over_time(load[11h]))", NOW_MS).await;
+    assert_eq!(all[0].1, 19.0 * 120.0 + 60.0);
+    egret_base::lifecycle::Service::stop(&series).await;
+}

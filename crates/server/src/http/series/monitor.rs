@@ -1,0 +1,250 @@
+//! What Egret does with series of its own accord, in Prometheus's words: rules, alerts, targets, and whom it tells.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::response::Response;
+use egret_series::Monitor;
+use egret_series::core::metadata::Description;
+use egret_series::core::promql::{LabelMatcher, QueryError, parse_selector};
+use egret_series::core::rules::{RuleFilter, RuleType, takes};
+use egret_series::model::Labels;
+use http::StatusCode;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::metadata::whole;
+use super::parameters::{Parameters, invalid};
+use super::{Member, json as answer};
+use crate::problem::Problem;
+
+/// The answer with these data.
+pub(super) fn succeeded(data: &impl Serialize) -> Response {
+    let mut body = b"{\"status\":\"success\",\"data\":".to_vec();
+    serde_json::to_writer(&mut body, data).expect("it is JSON, and memory takes it");
+    body.push(b'}');
+    answer(body)
+}
+
+fn texts(parameters: &Parameters, name: &str) -> Vec<String> {
+    parameters.all(name).map(str::to_owned).collect()
+}
+
+fn rule_filter(parameters: &Parameters) -> Result<RuleFilter, QueryError> {
+    let kind = match parameters.text("type").to_ascii_lowercase().as_str() {
+        "" => None,
+        "alert" => Some(RuleType::Alert),
+        "record" => Some(RuleType::Record),
+        other => {
+            return Err(invalid(
+                "type",
+                format_args!("not supported value {other:?}"),
+            ));
+        }
+    };
+    let next = parameters.text("group_next_token");
+    let groups_max = match parameters.text("group_limit") {
+        "" if next.is_empty() => None,
+        "" => {
+            let needed = "group_limit needs to be present in order to paginate over the groups";
+            return Err(invalid("group_next_token", needed));
+        }
+        text => match text.parse::<usize>() {
+            Ok(0) => {
+                return Err(invalid(
+                    "group_limit",
+                    "group_limit needs to be greater than 0",
+                ));
+            }
+            Ok(most) => Some(most),
+            Err(_) => {
+                let needed = "group_limit needs to be a valid number";
+                return Err(invalid("group_limit", needed));
+            }
+        },
+    };
+    Ok(RuleFilter {
+        kind,
+        names: texts(parameters, "rule_name[]"),
+        groups: texts(parameters, "rule_group[]"),
+        files: texts(parameters, "file[]"),
+        selectors: parameters.selectors()?,
+        excludes_alerts: parameters.flag("exclude_alerts")?,
+        groups_max,
+        next: (!next.is_empty()).then(|| next.to_owned()),
+    })
+}
+
+/// List rules
+///
+/// By group, with how their last evaluation went and the alerts that are active.
+#[utoipa::path(get, path = "/prometheus/api/v1/rules", operation_id = "listRules", tag = "series",
+    security(("token" = ["series:read"])),
+    params(
+        ("type" = Option<String>, Query, description = "`alert` or `record`: only rules of this kind."),
+        ("rule_name[]" = Option<Vec<String>>, Query, description = "A rule's name; may be repeated."),
+        ("rule_group[]" = Option<Vec<String>>, Query, description = "A group's name; may be repeated."),
+        ("file[]" = Option<Vec<String>>, Query, description = "A file; may be repeated."),
+        ("match[]" = Option<Vec<String>>, Query, description = "A selector of the rules' labels; may be repeated."),
+        ("exclude_alerts" = Option<bool>, Query, description = "Without the alerts that are active."),
+        ("group_limit" = Option<u64>, Query, description = "Groups wanted; `groupNextToken` of the answer \
+            says where to go on."),
+        ("group_next_token" = Option<String>, Query, description = "Where to go on."),
+    ),
+    responses((status = 200, description = "The groups with their rules.", content_type = "application/json")))]
+pub(super) async fn rules(
+    State(monitor): State<Monitor>,
+    _: Member,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let filter = rule_filter(&parameters)?;
+    let Some(rules) = monitor.rules().select(&filter) else {
+        let token = filter.next.unwrap_or_default();
+        let problem = format_args!("invalid group_next_token '{token}'. were rule groups changed?");
+        return Err(invalid("group_next_token", problem).into());
+    };
+    Ok(succeeded(&rules))
+}
+
+/// List alerts
+///
+/// Those that are pending or firing.
+#[utoipa::path(get, path = "/prometheus/api/v1/alerts", operation_id = "listAlerts", tag = "series",
+    security(("token" = ["series:read"])),
+    responses((status = 200, description = "The alerts.", content_type = "application/json")))]
+pub(super) async fn alerts(State(monitor): State<Monitor>, _: Member) -> Response {
+    succeeded(&monitor.alerts())
+}
+
+/// List the targets that are scraped
+///
+/// With how their last scrape went; and those that relabelling dropped.
+#[utoipa::path(get, path = "/prometheus/api/v1/targets", operation_id = "listTargets", tag = "series",
+    security(("token" = ["series:read"])),
+    params(
+        ("state" = Option<String>, Query, description = "`active`, `dropped` or `any`."),
+        ("scrapePool" = Option<String>, Query, description = "Only those of this job."),
+    ),
+    responses((status = 200, description = "The targets.", content_type = "application/json")))]
+pub(super) async fn targets(
+    State(monitor): State<Monitor>,
+    _: Member,
+    parameters: Parameters,
+) -> Response {
+    let mut targets = monitor.targets();
+    let pool = parameters.text("scrapePool");
+    if !pool.is_empty() {
+        targets = targets.of_pool(pool);
+    }
+    let targets = match parameters.text("state").to_ascii_lowercase().as_str() {
+        "" | "any" => targets,
+        "active" => targets.active(),
+        "dropped" => targets.dropped(),
+        _ => targets.active().dropped(),
+    };
+    succeeded(&targets)
+}
+
+/// The labels of a target as an object.
+fn as_map(labels: &Labels) -> BTreeMap<&str, &str> {
+    labels.iter().collect()
+}
+
+/// List what targets say of their metrics
+#[utoipa::path(get, path = "/prometheus/api/v1/targets/metadata", operation_id = "listTargetMetadata",
+    tag = "series", security(("token" = ["series:read"])),
+    params(
+        ("match_target" = Option<String>, Query, description = "A selector of the targets' labels."),
+        ("metric" = Option<String>, Query, description = "Only of this metric."),
+        ("limit" = Option<i64>, Query, description = "Entries wanted."),
+    ),
+    responses(
+        (status = 200, description = "Type, help and unit, by target.", content_type = "application/json"),
+        (status = 404, description = "There is none.", body = Problem, content_type = "application/json"),
+    ))]
+pub(super) async fn target_metadata(
+    State(monitor): State<Monitor>,
+    _: Member,
+    parameters: Parameters,
+) -> Result<Response, Problem> {
+    let limit = whole(&parameters, "limit")?;
+    let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+    let matchers: Vec<LabelMatcher> = match parameters.text("match_target") {
+        "" => Vec::new(),
+        text => parse_selector(text)?,
+    };
+    let metric = parameters.text("metric");
+    let mut found = Vec::new();
+    for (labels, said) in monitor.target_metadata() {
+        if !takes(&matchers, &labels) {
+            continue;
+        }
+        for one in said.iter() {
+            let Description {
+                metric: name,
+                kind,
+                unit,
+                help,
+            } = one.description();
+            if !metric.is_empty() && metric != name {
+                continue;
+            }
+            let mut entry = json!({"target": as_map(&labels), "type": kind.as_str(), "help": help, "unit": unit});
+            if metric.is_empty() {
+                entry["metric"] = name.into();
+            }
+            found.push(entry);
+        }
+    }
+    found.truncate(limit.unwrap_or(usize::MAX));
+    match found.is_empty() {
+        true => {
+            let (status, code) = (StatusCode::NOT_FOUND, "series_metadata_not_found");
+            let detail = "specified metadata not found".to_owned();
+            Err(Problem::new(status, code, detail, false))
+        }
+        false => Ok(succeeded(&Value::Array(found))),
+    }
+}
+
+/// List the jobs of targets
+#[utoipa::path(get, path = "/prometheus/api/v1/scrape_pools", operation_id = "listScrapePools",
+    tag = "series", security(("token" = ["series:read"])),
+    responses((status = 200, description = "Their names.", content_type = "application/json")))]
+pub(super) async fn scrape_pools(State(monitor): State<Monitor>, _: Member) -> Response {
+    succeeded(&json!({"scrapePools": monitor.scrape_pools().await}))
+}
+
+/// List the Alertmanagers that alerts are sent to
+#[utoipa::path(get, path = "/prometheus/api/v1/alertmanagers", operation_id = "listAlertmanagers",
+    tag = "series", security(("token" = ["series:read"])),
+    responses((status = 200, description = "Their addresses.", content_type = "application/json")))]
+pub(super) async fn alertmanagers(State(monitor): State<Monitor>, _: Member) -> Response {
+    let active = monitor.alertmanagers();
+    succeeded(&json!({"activeAlertmanagers": active, "droppedAlertmanagers": []}))
+}
+
+/// The configuration in force
+///
+/// What settings and files say, in the form of Prometheus's configuration file; without secrets.
+#[utoipa::path(get, path = "/prometheus/api/v1/status/config", operation_id = "getConfig", tag = "series",
+    security(("token" = ["series:read"])),
+    responses((status = 200, description = "A text in YAML.", content_type = "application/json")))]
+pub(super) async fn config(State(monitor): State<Monitor>, _: Member) -> Response {
+    succeeded(&json!({"yaml": monitor.configuration().await}))
+}
+
+/// Read the files of rules and targets again
+///
+/// What did not change goes on. When something is wrong with a file, nothing changes, and the answer says what.
+#[utoipa::path(post, path = "/prometheus/-/reload", operation_id = "reloadMonitor",
+    tag = "series", security(("token" = ["admin"])),
+    responses(
+        (status = 200, description = "They were read, and are in force."),
+        (status = 400, description = "Something is wrong with a file.", body = Problem,
+            content_type = "application/json"),
+    ))]
+pub(super) async fn reload(State(monitor): State<Monitor>, _: Member) -> Result<(), Problem> {
+    monitor.reload().await?;
+    Ok(())
+}
