@@ -15,7 +15,7 @@ pub(crate) enum Shown {
     Value,
     /// Its time, in seconds.
     Time,
-    /// When counting towards it began, in seconds.
+    /// When counting towards it began, in seconds; nothing of a series of which that is not kept.
     Start,
 }
 
@@ -84,6 +84,10 @@ impl<'a> Env<'a> {
                 columns.compare_resets();
             }
             row.reset(grid.count);
+            let knows_starts = !(columns.starts.is_empty() && columns.histogram_starts.is_empty());
+            if shown == Shown::Start && !knows_starts {
+                return Ok(());
+            }
             let has_histograms = !columns.histograms.is_empty();
             if is_smoothed {
                 columns.drop_stale();
