@@ -176,9 +176,13 @@ impl References {
             }
             // Its second argument says which labels are wanted: it yields no series.
             Part::Call(call) if call.name() == "info" => self.collect(&call.arguments[0], around),
-            Part::Call(call) => call.arguments.iter().fold(false, |is_found, argument| {
-                self.collect(argument, around) || is_found
-            }),
+            Part::Call(call) => {
+                let mut is_found = false;
+                for argument in &call.arguments {
+                    is_found |= self.collect(argument, around);
+                }
+                is_found
+            }
             Part::Number(..) | Part::Text(_) => false,
         };
         self.is_elsewhere |= !is_found;

@@ -42,7 +42,7 @@ impl AroundHistograms<'_> {
             true => self.between(last - 1, self.end, is_counter, remarks)?,
             false => (*self.histograms[last]).clone(),
         };
-        if !is_counter && !(is_gauge(&left) && is_gauge(&right)) {
+        if !(is_counter || is_gauge(&left) && is_gauge(&right)) {
             remarks.warn(annotations::not_a_gauge);
         }
         let mut change = right.clone();
