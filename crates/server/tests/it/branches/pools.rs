@@ -191,11 +191,15 @@ async fn psql_gets_the_session_that_waited_for_it() {
             "{variable}: {output}"
         );
     }
-    assert_eq!(
-        waiting(&rig, "two").await,
-        ready,
-        "nobody took what was not for him"
-    );
+    // The session of the last client ends a moment after the client has.
+    let mut left = waiting(&rig, "two").await;
+    for _ in 0..1_000 {
+        if left.len() == ready.len() {
+            break;
+        }
+        left = waiting(&rig, "two").await;
+    }
+    assert_eq!(left, ready, "nobody took what was not for him");
     rig.stop().await;
     rig.assert_calm();
 }
