@@ -128,7 +128,8 @@ impl Upkeep {
             return self.note_failure("deleting samples", &error);
         }
         if let Err(error) = self.flush_due() {
-            return self.note_failure("writing blocks", &error);
+            self.note_failure("writing blocks", &error);
+            // Where no space is left, what is over still goes, and gives some back.
         }
         if let Err(error) = self.tend_blocks() {
             self.note_failure("merging blocks", &error);

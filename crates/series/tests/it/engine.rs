@@ -89,23 +89,9 @@ async fn what_is_acknowledged_is_there_at_once_and_after_a_restart() {
         ..SeriesConfig::default()
     };
     let series = started(&directory, config.clone()).await;
-    let names: Vec<String> = (0..100).map(|n| format!("host-{n}")).collect();
     for step in 0..3 {
         let at = NOW_MS - 30_000 + step * 10_000;
-        let labels: Vec<_> = names
-            .iter()
-            .map(|name| [("__name__", "load"), ("host", &**name)])
-            .collect();
-        let samples = [(at, step as f64)];
-        let all: Vec<_> = labels
-            .iter()
-            .map(|pairs| (&pairs[..], &samples[..]))
-            .collect();
-        let written = series
-            .remote_write_v1(&body(&all))
-            .await
-            .expect("it is written");
-        assert_eq!((written.samples, written.rejected.samples), (100, 0));
+        write_hosts(&series, at, step as f64, 0..100).await;
         assert_eq!(
             ask(&series, "sum(load)", at).await,
             [("{}".to_owned(), step as f64 * 100.0)]
@@ -201,6 +187,7 @@ async fn labels_in_any_order_are_one_series() {
 
 /// A sample of each of these hosts.
 pub async fn write_hosts(series: &Series, at_ms: i64, value: f64, hosts: std::ops::Range<usize>) {
+    let count = hosts.len() as u64;
     let names: Vec<String> = hosts.map(|n| format!("host-{n}")).collect();
     let labels: Vec<_> = names
         .iter()
@@ -216,6 +203,7 @@ pub async fn write_hosts(series: &Series, at_ms: i64, value: f64, hosts: std::op
         .await
         .expect("it is written");
     assert_eq!(written.rejected.samples, 0, "{:?}", written.rejected);
+    assert_eq!(written.samples, count);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -61,12 +61,7 @@ impl Core {
 
     /// Adds a series under its number; the index is told by the caller.
     pub fn add(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
-        let place = Place {
-            shard: self.shared.number,
-            number,
-        };
-        let series = Arc::new(HeadSeries::new(number, labels.clone()));
-        self.head.add(series.clone());
+        let (series, place) = self.add_to_head(number, labels.clone());
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.add(labels, place);
         series
@@ -74,16 +69,18 @@ impl Core {
 
     /// Adds a series under a new number that has an older one as well.
     pub fn add_again(&mut self, number: u64, labels: Labels) -> Arc<HeadSeries> {
-        let place = Place {
-            shard: self.shared.number,
-            number,
-        };
-        let series = Arc::new(HeadSeries::new(number, labels.clone()));
-        self.head.add(series.clone());
+        let (series, place) = self.add_to_head(number, labels.clone());
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.renumber(&labels, place);
         self.shared.has_twins.store(true, Ordering::Relaxed);
         series
+    }
+
+    fn add_to_head(&mut self, number: u64, labels: Labels) -> (Arc<HeadSeries>, Place) {
+        let shard = self.shared.number;
+        let series = Arc::new(HeadSeries::new(number, labels));
+        self.head.add(series.clone());
+        (series, Place { shard, number })
     }
 
     /// Takes samples out. Nothing is being written to blocks meanwhile.

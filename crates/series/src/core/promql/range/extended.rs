@@ -9,7 +9,7 @@ use super::super::smooth::{Remarks, between};
 use super::super::source::Columns;
 use super::super::syntax::Extension;
 use super::extended_histograms::AroundHistograms;
-use super::{Context, Outcome, Prepared, Window, advance, starts_of};
+use super::{Context, Outcome, Prepared, Window, advance};
 use crate::model::TimeMs;
 
 /// How far beyond a window's bounds samples are looked for, before it and after it.
@@ -82,24 +82,12 @@ impl Prepared<'_> {
         let is_rate = matches!(self.name, "rate" | "increase" | "delta");
         let (mut floats, mut histograms, mut seen) = (0..0, 0..0, false);
         for step in 0..self.grid.count {
-            let now = self.grid.time(step);
-            let end = self.env.target(self.reach, now);
-            let start = end - self.range_ms;
+            let (start, end) = self.bounds(step);
             let (from, to) = (start - back_ms, end + ahead_ms);
             advance(&columns.times, &mut floats, from, to);
             advance(&columns.histogram_times, &mut histograms, from, to);
-            let window = Window {
-                times: &columns.times[floats.clone()],
-                values: &columns.values[floats.clone()],
-                histogram_times: &columns.histogram_times[histograms.clone()],
-                histograms: &columns.histograms[histograms.clone()],
-                starts: starts_of(columns, &floats, &histograms),
-                start,
-                end,
-                now,
-                arguments: [f64::NAN; 2],
-                series,
-            };
+            let ranges = (floats.clone(), histograms.clone());
+            let window = self.window(columns, ranges, step, series);
             let point = match is_rate {
                 true => self.extended_change(&window, notes),
                 false => self.anchored_count(window, notes)?,

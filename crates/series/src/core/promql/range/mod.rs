@@ -265,6 +265,39 @@ impl Prepared<'_> {
         consumer.take(self.env, incoming)
     }
 
+    /// Where a step's window is open, and where it is closed.
+    fn bounds(&self, step: usize) -> (TimeMs, TimeMs) {
+        let end = self.env.target(self.reach, self.grid.time(step));
+        (end - self.range_ms, end)
+    }
+
+    /// A step's window, with these numbers and histograms.
+    fn window<'a>(
+        &self,
+        columns: &'a Columns,
+        (floats, histograms): (Range<usize>, Range<usize>),
+        step: usize,
+        series: &'a Context<'a>,
+    ) -> Window<'a> {
+        let (start, end) = self.bounds(step);
+        let argument = |at: usize| {
+            let argument = self.arguments.get(at);
+            argument.map_or(f64::NAN, |values| values[step])
+        };
+        Window {
+            starts: starts_of(columns, &floats, &histograms),
+            times: &columns.times[floats.clone()],
+            values: &columns.values[floats],
+            histogram_times: &columns.histogram_times[histograms.clone()],
+            histograms: &columns.histograms[histograms],
+            start,
+            end,
+            now: self.grid.time(step),
+            arguments: [argument(0), argument(1)],
+            series,
+        }
+    }
+
     /// Fills a row; false when it stays empty.
     fn windows(
         &self,
@@ -276,31 +309,14 @@ impl Prepared<'_> {
         let (mut floats, mut histograms) = (0..0, 0..0);
         let mut seen = false;
         for step in 0..self.grid.count {
-            let now = self.grid.time(step);
-            let end = self.env.target(self.reach, now);
-            let start = end - self.range_ms;
+            let (start, end) = self.bounds(step);
             advance(&columns.times, &mut floats, start, end);
             advance(&columns.histogram_times, &mut histograms, start, end);
             if floats.is_empty() && histograms.is_empty() {
                 continue;
             }
-            let argument = |at: usize| {
-                self.arguments
-                    .get(at)
-                    .map_or(f64::NAN, |values| values[step])
-            };
-            let window = Window {
-                times: &columns.times[floats.clone()],
-                values: &columns.values[floats.clone()],
-                histogram_times: &columns.histogram_times[histograms.clone()],
-                histograms: &columns.histograms[histograms.clone()],
-                starts: starts_of(columns, &floats, &histograms),
-                start,
-                end,
-                now,
-                arguments: [argument(0), argument(1)],
-                series,
-            };
+            let ranges = (floats.clone(), histograms.clone());
+            let window = self.window(columns, ranges, step, series);
             if let Some(point) = (self.function.apply)(&window, notes)? {
                 seen = true;
                 match point {

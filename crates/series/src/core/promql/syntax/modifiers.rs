@@ -266,7 +266,7 @@ impl Parser<'_> {
             Part::Subquery(_) => {
                 return refuse(format!("{word} modifier is not supported for subqueries"));
             }
-            _ => return refuse(format!("{word} modifier not implemented")),
+            _ => return refuse(format!("{word} modifier can only follow a selector")),
         };
         if selector.extension != Extension::None && selector.extension != extension {
             let message = "anchored and smoothed modifiers cannot be used together";
