@@ -10,6 +10,7 @@ pub mod import;
 pub mod look;
 pub mod monitor;
 pub mod query;
+mod remote_write;
 pub(crate) mod source;
 pub mod summary;
 mod threads;
@@ -43,8 +44,8 @@ use crate::worker::SnapshotOf;
 use crate::worker::shard::Shared;
 use crate::worker::upkeep::{Job, Upkeep};
 use elections::Elections;
+use remote_write::Buffers;
 pub(crate) use threads::Threads;
-use write::Buffers;
 
 /// What the engine stands on.
 pub struct Options {

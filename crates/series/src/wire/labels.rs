@@ -14,6 +14,10 @@ const MESSAGE: &str = "Label";
 
 /// Key of a label in its series: field 1, bytes.
 pub(crate) const LABEL_KEY: u8 = 0x0a;
+/// Key of its name in a label: field 1, bytes.
+pub(crate) const NAME_KEY: u8 = 0x0a;
+/// Key of its value: field 2, bytes.
+pub(crate) const VALUE_KEY: u8 = 0x12;
 
 /// How many labels a series may have, and how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +133,7 @@ pub(crate) fn parse_one(mut label: Message<'_>) -> Result<(&str, &str), WireErro
     Ok((name, value))
 }
 
-fn part_bytes(text: &[u8]) -> usize {
+pub(super) fn part_bytes(text: &[u8]) -> usize {
     let length = text.len();
     match length {
         0 => 0,
@@ -146,7 +150,7 @@ pub fn append_label_field(name: &str, value: &str, out: &mut Vec<u8>) {
 pub(crate) fn append_label_bytes(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.push(LABEL_KEY);
     put_varint(out, (part_bytes(name) + part_bytes(value)) as u64);
-    for (key, text) in [(0x0a, name), (0x12, value)] {
+    for (key, text) in [(NAME_KEY, name), (VALUE_KEY, value)] {
         if !text.is_empty() {
             out.push(key);
             put_varint(out, text.len() as u64);

@@ -3,15 +3,15 @@
 //! Strings are in a table of the request, which is checked once; series refer to it. References mean nothing in
 //! the next request, so that they cannot be what a series is looked up by. [`Series::key`] writes the
 //! labels as remote write 1.0 has them: the same bytes, hence the same table of known series and the same hash
-//! for both versions, and an unknown series is read by the same function ([`super::labels::parse`]). Writing
-//! them is one fixed-size copy for a string of at most 32 bytes, far less than hashing and comparing
-//! cost anyway.
+//! for both versions, and an unknown series is read by the same function ([`super::labels::parse`]). Which series
+//! comes is mostly known before: [`Series::has_key`] compares without writing anything.
 //!
 //! When a counter began is read where the first drafts have it, in the series; later drafts have it in each sample,
 //! where it is passed over.
 //!
 //! Specification: prometheus.io/docs/specs/prw/remote_write_spec_2_0.
 
+mod compare;
 mod metadata;
 mod symbols;
 
@@ -23,10 +23,10 @@ use egret_base::limit::Limit;
 
 use super::error::WireError;
 use super::histogram::Histograms;
-use super::labels::{LABEL_KEY, append_label_bytes};
+use super::labels::{LABEL_KEY, NAME_KEY, VALUE_KEY, append_label_bytes};
 use super::protobuf::Message;
 use super::samples::{Samples, is_single, skip_samples};
-use symbols::{COPY_BYTES, SHORT, Symbol, check_texts, field_bytes};
+use symbols::{COPY_BYTES, SHORT, Symbol, check_texts};
 
 pub use metadata::Metadata;
 
@@ -132,21 +132,6 @@ impl<'a, 'm> Request<'a, 'm> {
     /// How many symbols it has.
     pub fn symbols(&self) -> usize {
         self.symbols.len()
-    }
-
-    /// The table as it stands in the body, when its symbols are one after the other and before the first series.
-    /// A sender that repeats itself repeats it byte by byte, and then the same references are the same series.
-    pub fn table(&self) -> Option<&'a [u8]> {
-        let last = self.symbols.last()?;
-        let end = last.at() + last.length();
-        let next = self.fields.whole.get(end);
-        let bytes: usize = self
-            .symbols
-            .iter()
-            .map(|symbol| field_bytes(symbol.length()))
-            .sum();
-        (bytes == end && matches!(next, None | Some(&SERIES_KEY)))
-            .then(|| &self.fields.whole[..end])
     }
 
     /// The next series; `None` at the end.
@@ -279,11 +264,6 @@ impl<'a, 'm> Series<'a, 'm> {
         }
     }
 
-    /// Its references as they stand on the wire; see [`Request::table`].
-    pub fn references(&self) -> &[u8] {
-        &self.references
-    }
-
     /// Its samples in the order of the wire.
     #[inline]
     pub fn samples(&self) -> Samples<'a> {
@@ -328,10 +308,17 @@ impl<'a, 'm> Series<'a, 'm> {
                 Limit::new("key_bytes_max", KEY_BYTES_MAX as u64).check(at as u64)?;
             }
         }
-        let spent = self.keys_bytes.get() + at as u64;
+        self.spend(at)?;
+        Ok(&memory.key[..at])
+    }
+
+    /// Counts a key of so many bytes.
+    #[inline]
+    fn spend(&self, bytes: usize) -> Result<(), WireError> {
+        let spent = self.keys_bytes.get() + bytes as u64;
         REQUEST_KEYS_BYTES_MAX.check(spent)?;
         self.keys_bytes.set(spent);
-        Ok(&memory.key[..at])
+        Ok(())
     }
 
     /// What is wrong with the two references at `from`.
@@ -381,11 +368,11 @@ impl<'a, 'm> Series<'a, 'm> {
             let value_bytes = value.length().min(COPY_BYTES);
             room[0] = LABEL_KEY;
             room[1] = (name_bytes + value_bytes + 4) as u8;
-            room[2] = 0x0a;
+            room[2] = NAME_KEY;
             room[3] = name_bytes as u8;
             room[4..4 + COPY_BYTES].copy_from_slice(name_window);
             let after = 4 + name_bytes;
-            room[after] = 0x12;
+            room[after] = VALUE_KEY;
             room[after + 1] = value_bytes as u8;
             room[after + 2..after + 2 + COPY_BYTES].copy_from_slice(value_window);
             return at + after + 2 + value_bytes;

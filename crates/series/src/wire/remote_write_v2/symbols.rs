@@ -46,11 +46,6 @@ impl Symbol {
     }
 }
 
-/// What a symbol takes with its key and length, as long as nobody writes them longer than need be.
-pub(super) fn field_bytes(length: usize) -> usize {
-    2 + length.max(1).ilog2() as usize / 7 + length
-}
-
 /// Keys and lengths below 128 are ASCII themselves: when all from the first symbol to the last is, all symbols are.
 pub(super) fn check_texts(body: &[u8], symbols: &[Symbol]) -> Result<(), WireError> {
     let (Some(first), Some(last)) = (symbols.first(), symbols.last()) else {

@@ -17,8 +17,28 @@ fn keys(body: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
             sample?;
         }
         series.metadata()?;
+        assert_has_only(&series, &keys);
     }
     Ok(keys)
+}
+
+/// It has the last of these keys, and none that differs from it in a byte or in length.
+fn assert_has_only(series: &Series<'_, '_>, keys: &[Vec<u8>]) {
+    let has_key = |key: &[u8]| series.has_key(key).expect("it is small");
+    let own = keys.last().expect("there is one").clone();
+    assert!(has_key(&own));
+    for other in keys {
+        assert_eq!(has_key(other), *other == own);
+    }
+    let mut other = own.clone();
+    for at in 0..own.len() {
+        other[at] ^= 1 << (at % 8);
+        assert!(!has_key(&other), "byte {at}");
+        other[at] = own[at];
+    }
+    assert!(own.is_empty() || !has_key(&own[..own.len() - 1]));
+    other.push(0);
+    assert!(!has_key(&other));
 }
 
 #[test]
@@ -82,7 +102,14 @@ fn long_strings_and_the_end_of_the_body_make_the_same_key() {
     for length in [1, 31, 32, 33, 127, 128, 300] {
         let long = "x".repeat(length);
         let series = SeriesToWrite {
-            labels: vec![("__name__", "m"), ("a", &long), (&long, "z")],
+            labels: vec![
+                ("__name__", "m"),
+                ("a", &long),
+                (&long, "z"),
+                ("b", "in the middle"),
+                ("c", "and what is compared in one piece"),
+                ("d", "at the end"),
+            ],
             samples: vec![Sample {
                 time_ms: 1,
                 value: 2.0,
@@ -97,26 +124,6 @@ fn long_strings_and_the_end_of_the_body_make_the_same_key() {
         }
         assert_eq!(keys(&request.into_body()), Ok(vec![expected]), "{length}");
     }
-}
-
-#[test]
-fn a_table_that_is_whole_is_handed_out() {
-    let long = [&b"\x22\x80\x01"[..], &[b'x'; 128]].concat();
-    let series = b"\x2a\x06\x0a\x04\x01\x02\x03\x04";
-    let table = |body: &[u8]| {
-        let mut symbols = SymbolMemory::default();
-        let mut request = Request::new(body, &mut symbols).expect("well formed");
-        let table = request.table().map(<[u8]>::len);
-        let series = request.next().expect("well formed").expect("there is one");
-        assert_eq!(series.references(), [1, 2, 3, 4]);
-        table
-    };
-    let whole = [SYMBOLS, &long].concat();
-    assert_eq!(table(&[SYMBOLS, series].concat()), Some(SYMBOLS.len()));
-    assert_eq!(table(&[&whole[..], series].concat()), Some(whole.len()));
-    assert_eq!(table(&[series, SYMBOLS].concat()), None);
-    assert_eq!(table(&[SYMBOLS, series, b"\x22\0"].concat()), None);
-    assert_eq!(table(&[SYMBOLS, b"\x30\x01", series].concat()), None);
 }
 
 #[test]
@@ -149,6 +156,22 @@ fn what_references_become_is_bounded() {
         Ok(())
     };
     let error = read().expect_err("all of them are too large");
+    assert!(
+        error.to_string().contains("limit request_keys_bytes_max"),
+        "{error}"
+    );
+    let mut request = Request::new(&body, &mut symbols).expect("well formed");
+    let mut known = Vec::new();
+    for (name, value) in &labels[..15] {
+        append_label_field(name, value, &mut known);
+    }
+    let mut compare = || -> Result<(), WireError> {
+        while let Some(series) = request.next()? {
+            assert!(series.has_key(&known)?);
+        }
+        Ok(())
+    };
+    let error = compare().expect_err("all of them are too large");
     assert!(
         error.to_string().contains("limit request_keys_bytes_max"),
         "{error}"
