@@ -16,9 +16,12 @@ const TOGETHER: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Said<'a> {
     all: Vec<Description<'a>>,
-    /// Metric and metadata of the series before.
-    last: (&'a str, &'a [u8]),
+    /// Metadata of series before, each at a place that follows from the symbol that is its metric.
+    lately: Vec<(usize, &'a [u8])>,
 }
+
+/// Metrics of a request that are remembered together; of more, some are noted again.
+const LATELY: usize = 256;
 
 impl<'a> Said<'a> {
     /// Whether it is time to note it.
@@ -37,7 +40,7 @@ impl<'a> Said<'a> {
         });
     }
 
-    /// Adds what a series says of its metric. Neighbours often say the same.
+    /// Adds what a series says of its metric. Most say what one of the same metric said before.
     ///
     /// # Errors
     /// When it is not well formed.
@@ -46,13 +49,20 @@ impl<'a> Said<'a> {
         let Some(raw) = series.raw_metadata() else {
             return Ok(());
         };
-        let metric = series.metric();
-        if (metric, raw) == self.last {
+        let Some(metric) = series.metric() else {
+            return Ok(());
+        };
+        if self.lately.is_empty() {
+            self.lately.resize(LATELY, (usize::MAX, &[]));
+        }
+        let lately = &mut self.lately[metric % LATELY];
+        if *lately == (metric, raw) {
             return Ok(());
         }
-        self.last = (metric, raw);
+        *lately = (metric, raw);
         if let Some(said) = series.metadata()? {
-            let said = Description::of_series(metric, said.kind, said.unit, said.help);
+            let said =
+                Description::of_series(series.symbol(metric), said.kind, said.unit, said.help);
             self.all.push(said);
         }
         Ok(())

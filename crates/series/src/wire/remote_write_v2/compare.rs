@@ -5,34 +5,35 @@
 
 use egret_base::codec::put_varint;
 
-use super::symbols::{COPY_BYTES, SHORT, Symbol};
-use super::{ROOM, Series, reference};
+use super::symbols::Symbol;
+use super::{Series, reference};
 use crate::wire::error::WireError;
 use crate::wire::labels::{LABEL_KEY, NAME_KEY, VALUE_KEY, part_bytes};
 
-/// From the place `COPY_BYTES - n` on, `n` bytes of ones and then zeros.
-const MASKS: [u8; 2 * COPY_BYTES] = {
-    let mut masks = [0; 2 * COPY_BYTES];
-    let mut at = 0;
-    while at < COPY_BYTES {
-        masks[at] = 0xff;
-        at += 1;
-    }
-    masks
-};
+/// What a label takes beside its two strings when it takes least: three keys and three lengths.
+const FRAME_BYTES: usize = 6;
+/// Of a label in its frame: what is not in its own length.
+const OUTER_BYTES: usize = 2;
+/// A length that is one byte.
+const SMALL: usize = 0x7f;
 
-/// Whether the first `bytes` of both are the same, at most as many as there are.
+/// Whether strings of the same length are the same: those that are short without a call.
 #[inline(always)]
-fn starts_alike(one: &[u8; COPY_BYTES], other: &[u8; COPY_BYTES], bytes: usize) -> bool {
-    let from = COPY_BYTES - bytes.min(COPY_BYTES);
-    let mask: &[u8; COPY_BYTES] = MASKS[from..]
-        .first_chunk()
-        .expect("there are twice as many");
-    let mut differences = 0;
-    for at in 0..COPY_BYTES {
-        differences |= (one[at] ^ other[at]) & mask[at];
-    }
-    differences == 0
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let by_words = is_same_by::<16>(one, other)
+        .or_else(|| is_same_by::<8>(one, other))
+        .or_else(|| is_same_by::<4>(one, other));
+    by_words.unwrap_or_else(|| one.iter().zip(other).all(|(one, other)| one == other))
+}
+
+/// The same in words of so many bytes, the last of which may overlap the one before; nothing when a string is shorter
+/// than a word.
+#[inline(always)]
+fn is_same_by<const WORD: usize>(one: &[u8], other: &[u8]) -> Option<bool> {
+    let begins: (&[u8; WORD], &[u8; WORD]) = (one.first_chunk()?, other.first_chunk()?);
+    let ends: (&[u8; WORD], &[u8; WORD]) = (one.last_chunk()?, other.last_chunk()?);
+    let is_same = begins.0 == begins.1 && ends.0 == ends.1;
+    Some(is_same && (one.len() <= 2 * WORD || one[WORD..] == other[WORD..]))
 }
 
 impl Series<'_, '_> {
@@ -67,31 +68,26 @@ impl Series<'_, '_> {
     /// Where the label ends in `key` that begins at `at`, when it is this one.
     #[inline(always)]
     fn label_end(&self, name: Symbol, value: Symbol, key: &[u8], at: usize) -> Option<usize> {
-        let window = |symbol: Symbol| -> Option<&[u8; COPY_BYTES]> {
-            self.whole.get(symbol.at()..)?.first_chunk()
-        };
-        if name.0 & value.0 & SHORT != 0
-            && let Some(name_window) = window(name)
-            && let Some(value_window) = window(value)
-            && let Some(label) = key.get(at..).and_then(|rest| rest.first_chunk::<ROOM>())
-        {
-            let name_bytes = name.length().min(COPY_BYTES);
-            let value_bytes = value.length().min(COPY_BYTES);
-            let after = 4 + name_bytes;
-            let bytes = (name_bytes + value_bytes + 4) as u8;
-            let begins = [LABEL_KEY, bytes, NAME_KEY, name_bytes as u8];
-            let there = label[4..].first_chunk()?;
-            let value_there = label[after + 2..].first_chunk()?;
-            let is_same = label[..4] == begins
-                && label[after..after + 2] == [VALUE_KEY, value_bytes as u8]
-                && starts_alike(name_window, there, name_bytes)
-                && starts_alike(value_window, value_there, value_bytes);
-            return is_same.then_some(at + after + 2 + value_bytes);
+        let (name_bytes, value_bytes) = (name.length(), value.length());
+        let bytes = name_bytes + value_bytes + FRAME_BYTES;
+        if name_bytes == 0 || value_bytes == 0 || bytes > SMALL {
+            return self.long_label_end(name, value, key, at);
         }
-        self.long_label_end(name, value, key, at)
+        let end = at + bytes;
+        let (begins, rest) = key.get(at..end)?.split_first_chunk()?;
+        let (name_there, rest) = rest.split_at(name_bytes);
+        let (between, value_there) = rest.split_first_chunk()?;
+        let own_bytes = (bytes - OUTER_BYTES) as u8;
+        let is_framed = *begins == [LABEL_KEY, own_bytes, NAME_KEY, name_bytes as u8]
+            && *between == [VALUE_KEY, value_bytes as u8];
+        let is_this = is_framed
+            && is_same(name.bytes(self.whole), name_there)
+            && is_same(value.bytes(self.whole), value_there);
+        is_this.then_some(end)
     }
 
-    /// The same of any label: what is written field by field is compared field by field.
+    /// The same of one that is long or lacks a string: what was written field by field is compared field by field.
+    #[cold]
     #[inline(never)]
     fn long_label_end(&self, name: Symbol, value: Symbol, key: &[u8], at: usize) -> Option<usize> {
         let (name, value) = (name.bytes(self.whole), value.bytes(self.whole));

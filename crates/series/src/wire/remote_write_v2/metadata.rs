@@ -47,22 +47,25 @@ impl<'a> Series<'a, '_> {
         self.metadata.map(|message| message.bytes())
     }
 
-    /// The value of its label `__name__`; empty when there is none.
-    pub fn metric(&self) -> &'a str {
+    /// Which symbol is the value of its label `__name__`, if there is one.
+    #[inline]
+    pub fn metric(&self) -> Option<usize> {
         let references = &*self.references;
         let mut from = 0;
         while from < references.len() {
             let (name, after) = reference(references, from);
             let (value, next) = reference(references, after);
-            let symbols = (self.symbols.get(name), self.symbols.get(value));
-            let (Some(name), Some(value)) = symbols else {
-                break;
-            };
-            if name.bytes(self.whole) == METRIC_NAME.as_bytes() {
-                return value.text(self.whole);
+            self.symbols.get(value)?;
+            if self.symbols.get(name)?.bytes(self.whole) == METRIC_NAME.as_bytes() {
+                return Some(value);
             }
             from = next;
         }
-        ""
+        None
+    }
+
+    /// A symbol of its request that [`Series::metric`] has named.
+    pub fn symbol(&self, index: usize) -> &'a str {
+        self.symbols[index].text(self.whole)
     }
 }
