@@ -25,16 +25,18 @@ use super::error::WireError;
 use super::histogram::Histograms;
 use super::labels::{LABEL_KEY, NAME_KEY, VALUE_KEY, append_label_bytes};
 use super::protobuf::Message;
-use super::samples::{Samples, is_single, skip_samples};
+use super::samples::{Samples, skip_samples};
 use symbols::{COPY_BYTES, SHORT, Symbol, check_texts};
 
 pub use metadata::Metadata;
 
 const REQUEST: &str = "Request";
 const SERIES: &str = "TimeSeries";
+const METADATA: &str = "Metadata";
 const SYMBOL_KEY: u8 = 0x22;
 const SERIES_KEY: u8 = 0x2a;
 const REFERENCES_KEY: u8 = 0x0a;
+const METADATA_KEY: u8 = 0x2a;
 
 /// What a label of two such strings may touch.
 const ROOM: usize = 2 * COPY_BYTES + 6;
@@ -138,30 +140,40 @@ impl<'a, 'm> Request<'a, 'm> {
     ///
     /// # Errors
     /// [`WireError`] when it is not well formed. Nothing more can be read then.
+    #[inline(always)]
     #[expect(
         clippy::should_implement_trait,
         reason = "an iterator of results goes on after an error"
     )]
     pub fn next(&mut self) -> Result<Option<Series<'a, 'm>>, WireError> {
-        loop {
-            if self.fields.bytes().first() == Some(&SERIES_KEY) {
+        let series = match self.fields.bytes().first() {
+            Some(&SERIES_KEY) => {
                 self.fields.at += 1;
-                let series = self.fields.delimited()?.named(SERIES);
-                return Series::new(series, self).map(Some);
+                self.fields.delimited()?.named(SERIES)
             }
-            let Some(field) = self.fields.field()? else {
-                return Ok(None);
-            };
+            _ => match self.next_other()? {
+                Some(series) => series,
+                None => return Ok(None),
+            },
+        };
+        Series::new(series, self).map(Some)
+    }
+
+    /// The next series after other fields, or with a key that is longer than it need be.
+    #[cold]
+    #[inline(never)]
+    fn next_other(&mut self) -> Result<Option<Message<'a>>, WireError> {
+        while let Some(field) = self.fields.field()? {
             if field.number == 5 {
-                let series = field.message(REQUEST, SERIES)?;
-                return Series::new(series, self).map(Some);
+                return field.message(REQUEST, SERIES).map(Some);
             }
         }
+        Ok(None)
     }
 }
 
 impl<'a, 'm> Series<'a, 'm> {
-    #[inline]
+    #[inline(always)]
     fn new(mut fields: Message<'a>, request: &Request<'a, 'm>) -> Result<Self, WireError> {
         let at = fields.at;
         let mut references = Cow::Borrowed(&[][..]);
@@ -181,12 +193,22 @@ impl<'a, 'm> Series<'a, 'm> {
             created_ms: 0,
             exemplars: 0,
         };
-        if !is_single(&fields) {
-            series.walk()?;
+        // What all known senders write: samples, then metadata or nothing.
+        skip_samples(&mut fields)?;
+        let samples_end = fields.at;
+        if fields.bytes().first() == Some(&METADATA_KEY) {
+            fields.at += 1;
+            series.metadata = Some(fields.delimited()?.named(METADATA));
+        }
+        match fields.is_empty() {
+            true => series.fields.end = samples_end,
+            false => series.walk()?,
         }
         Ok(series)
     }
 
+    #[cold]
+    #[inline(never)]
     fn walk(&mut self) -> Result<(), WireError> {
         let mut fields = self.fields;
         loop {
@@ -208,7 +230,7 @@ impl<'a, 'm> Series<'a, 'm> {
                     self.check_exemplar(field.message(SERIES, "Exemplar")?)?;
                     self.exemplars += 1;
                 }
-                5 => self.metadata = Some(field.message(SERIES, "Metadata")?),
+                5 => self.metadata = Some(field.message(SERIES, METADATA)?),
                 6 => self.created_ms = field.varint(SERIES)? as i64,
                 _ => {}
             }

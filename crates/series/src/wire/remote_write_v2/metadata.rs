@@ -1,6 +1,6 @@
 //! What the series of a request say of their metrics.
 
-use super::{Series, reference};
+use super::{METADATA, Series, reference};
 use crate::model::METRIC_NAME;
 use crate::wire::MetricKind;
 use crate::wire::error::WireError;
@@ -22,7 +22,6 @@ impl<'a> Series<'a, '_> {
     /// # Errors
     /// [`WireError`] when that is not well formed or refers to no symbol.
     pub fn metadata(&self) -> Result<Option<Metadata<'a>>, WireError> {
-        const METADATA: &str = "Metadata";
         let Some(mut message) = self.metadata else {
             return Ok(None);
         };

@@ -37,6 +37,7 @@ impl Symbol {
         ((self.0 & !SHORT) >> 32) as usize
     }
 
+    #[inline(always)]
     pub fn bytes(self, whole: &[u8]) -> &[u8] {
         &whole[self.at()..self.at() + self.length()]
     }
