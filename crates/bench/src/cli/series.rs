@@ -65,6 +65,8 @@ pub enum SeriesScenario {
     Cardinality,
     /// Latencies of writes while new series come
     Churn,
+    /// What samples take on disk when all that was preloaded is in blocks
+    Disk,
 }
 
 impl SeriesScenario {
@@ -76,6 +78,7 @@ impl SeriesScenario {
             Self::Restart => "restart",
             Self::Cardinality => "cardinality",
             Self::Churn => "churn",
+            Self::Disk => "disk",
         }
     }
 }

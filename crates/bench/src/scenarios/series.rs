@@ -35,6 +35,7 @@ use crate::scenario::{Measurement, Scenario};
 use crate::stage::Stage;
 use drive::Load;
 use fleet::{Fleet, INTERVAL_MS};
+use query::Query;
 use system::System;
 use write::Sending;
 
@@ -175,13 +176,19 @@ impl Series {
             SeriesScenario::Queries => return quiet::queries(stage, load, system).await,
             SeriesScenario::Restart => return quiet::restart(stage, load, system, peer).await,
             SeriesScenario::Cardinality => return quiet::cardinality(stage, load, system).await,
+            SeriesScenario::Disk => return quiet::disk(stage, load, system).await,
             SeriesScenario::Load | SeriesScenario::Churn => {}
         }
         let driven = drive::drive(stage, load, system).await?;
         stage.progress.say("waiting for the disk");
         let system = system.clone();
         let disk = tokio::task::spawn_blocking(move || system.disk_bytes()).await??;
-        Ok(figures::measurement(driven, disk))
+        let mut measurement = figures::measurement(driven, disk);
+        if load.readers > 0 {
+            let warning = Query::warning(&load.sending.fleet, load.preloaded);
+            measurement.warnings.extend(warning);
+        }
+        Ok(measurement)
     }
 
     fn measures_egret(&self) -> bool {
@@ -197,6 +204,7 @@ fn headline(args: &SeriesArgs) -> String {
         SeriesScenario::Restart => "restart",
         SeriesScenario::Cardinality => "rss_bytes",
         SeriesScenario::Churn => "write",
+        SeriesScenario::Disk => "bytes_per_sample",
     };
     let of_egret = args.run.private || args.run.server.is_some();
     let peer = args.peers.first().filter(|_| !of_egret);

@@ -51,18 +51,14 @@ pub(super) fn measurement(driven: Driven, disk_bytes: Option<u64>) -> Measuremen
         metrics.push(("cpu_us_per_sample", each(usage.system, Better::Lower)));
         metrics.push(("rss_bytes", scalar("bytes", Better::Lower, bytes as f64, 1)));
     }
-    if let Some(bytes) = disk_bytes {
-        let each = bytes as f64 / samples_of_all.max(1) as f64;
-        metrics.push((
-            "bytes_per_sample",
-            scalar("bytes", Better::Lower, each, samples_of_all),
-        ));
-    }
     let mut measurement = Measurement::new(observed, Recording::merge(recorders));
     measurement.metrics = metrics
         .into_iter()
         .map(|(name, metric)| (name.to_owned(), metric))
         .collect();
+    measurement
+        .metrics
+        .extend(disk_bytes.map(|bytes| bytes_per_sample(bytes, samples_of_all)));
     if let Some(verdict) = verdict {
         let answers = rate(verdict.answers, window);
         measurement
@@ -98,6 +94,13 @@ pub(super) fn add_verdict(measurement: &mut Measurement, verdict: Verdict) {
         .metrics
         .extend(named.map(|(name, metric)| (name.to_owned(), metric)));
     measurement.warnings.extend(verdict.told);
+}
+
+/// What each of so many samples takes on disk.
+pub(super) fn bytes_per_sample(disk_bytes: u64, samples: u64) -> (String, Metric) {
+    let each = disk_bytes as f64 / samples.max(1) as f64;
+    let metric = scalar("bytes", Better::Lower, each, samples);
+    ("bytes_per_sample".to_owned(), metric)
 }
 
 /// Metrics whose ratio to a peer's is told.

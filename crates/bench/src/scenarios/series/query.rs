@@ -67,6 +67,18 @@ impl Query {
         })
     }
 
+    /// What there is to tell when some kinds reach further back than there are samples.
+    pub(super) fn warning(fleet: &Fleet, acknowledged: u64) -> Option<String> {
+        let has_enough = |kind| Self::of_kind(fleet, kind, 0, acknowledged).is_some();
+        let lacking = (0..KINDS.len()).filter(|kind| !has_enough(*kind)).count();
+        (lacking > 0).then(|| {
+            format!(
+                "{lacking} of {} kinds of query were not asked, as they reach further back than the samples do: give more --preload",
+                KINDS.len()
+            )
+        })
+    }
+
     /// A query of this kind.
     pub(super) fn of_kind(
         fleet: &Fleet,

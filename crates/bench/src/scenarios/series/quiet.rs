@@ -1,5 +1,5 @@
 //! The parts of the scenario in which nothing is written while it is measured: queries one by one, a restart,
-//! memory with very many series.
+//! memory with very many series, bytes on disk.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -67,13 +67,8 @@ pub(super) async fn queries(
     measurement
         .metrics
         .insert("read_geometric_mean".to_owned(), mean);
-    if kinds < KINDS.len() {
-        measurement.warnings.push(format!(
-            "{} of {} kinds of query were not asked, as they reach further back than the samples do: give more --preload",
-            KINDS.len() - kinds,
-            KINDS.len()
-        ));
-    }
+    let warning = Query::warning(&load.sending.fleet, acknowledged);
+    measurement.warnings.extend(warning);
     figures::add_verdict(&mut measurement, verdict);
     Ok(measurement)
 }
@@ -162,6 +157,27 @@ pub(super) async fn cardinality(
         (
             "samples_per_second".to_owned(),
             scalar("1/s", Better::Higher, rate, preload.samples),
+        ),
+    ]);
+    Ok(measurement)
+}
+
+/// `--scenario disk`: what is preloaded, when all of it is in blocks.
+pub(super) async fn disk(stage: &mut Stage, load: &Load, system: &System) -> Result<Measurement> {
+    let window = stage.open_window(None)?;
+    let loaded = drive::preload(stage, load, system).await?;
+    stage.progress.say("waiting for the disk");
+    let system = system.clone();
+    let disk = tokio::task::spawn_blocking(move || system.disk_bytes()).await??;
+    let disk = disk.context("its data directory is not on this machine")?;
+    let observed = window.close().await?;
+    let mut measurement = Measurement::new(observed, Recording::default());
+    let samples = loaded.preload.samples;
+    measurement.metrics = BTreeMap::from([
+        figures::bytes_per_sample(disk, samples),
+        (
+            "disk_bytes".to_owned(),
+            scalar("bytes", Better::Lower, disk as f64, 1),
         ),
     ]);
     Ok(measurement)

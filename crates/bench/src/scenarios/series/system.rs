@@ -129,8 +129,8 @@ impl System {
         }
     }
 
-    /// Bytes on disk, after what the peer can be asked to do about them: VictoriaMetrics flushes and merges;
-    /// Prometheus writes everything as blocks, of which the log is no part. `None` where the disk is not here.
+    /// Bytes that samples take on disk. VictoriaMetrics is told to flush and merge; Egret and Prometheus write a
+    /// snapshot, in which everything is in blocks. `None` where the disk is not here.
     ///
     /// # Errors
     /// When it refuses.
@@ -138,22 +138,18 @@ impl System {
         let Some(data) = &self.data else {
             return Ok(None);
         };
-        match self.make {
-            Make::Egret => Ok(Some(settled(|| disk_bytes(data)))),
-            Make::VictoriaMetrics => {
-                self.flush()?;
-                self.ask("GET", "/internal/force_merge")?;
-                Ok(Some(settled(|| disk_bytes(data))))
-            }
-            Make::Prometheus => {
-                let said = self.ask("POST", "/api/v1/admin/tsdb/snapshot")?;
-                let said: serde_json::Value = serde_json::from_str(&said)?;
-                let name = said["data"]["name"]
-                    .as_str()
-                    .context("a snapshot without a name")?;
-                Ok(Some(disk_bytes(&data.join("snapshots").join(name))))
-            }
+        if self.make == Make::VictoriaMetrics {
+            self.flush()?;
+            self.ask("GET", "/internal/force_merge")?;
+            return Ok(Some(settled(|| disk_bytes(data))));
         }
+        // What is to be merged is merged before.
+        settled(|| disk_bytes(data));
+        let said = self.ask("POST", &format!("{}/admin/tsdb/snapshot", self.api))?;
+        let said: serde_json::Value = serde_json::from_str(&said)?;
+        let name = said["data"]["name"].as_str();
+        let name = name.context("a snapshot without a name")?;
+        Ok(Some(disk_bytes(&data.join("snapshots").join(name))))
     }
 }
 
