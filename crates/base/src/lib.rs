@@ -1,5 +1,5 @@
 //! What every layer of Egret shares: ids, clock, entropy, the error contract, named limits,
-//! settings with provenance, the bytes of records, files that survive a crash, and the start/ready/stop contract.
+//! settings with provenance, the number of parts that data is split into, the bytes of records, files that survive a crash, and the start/ready/stop contract.
 //!
 //! Nothing here knows tokio, SQL, HTTP or any engine.
 
@@ -11,6 +11,7 @@ pub mod error;
 pub mod id;
 pub mod lifecycle;
 pub mod limit;
+pub mod parts;
 pub mod settings;
 pub mod task;
 mod value;

@@ -51,7 +51,13 @@ pub fn create(
     owner.own(&handed)?;
     let result = initdb(binaries, data, owner, &handed);
     fs::remove_file(&handed).map_err(io("remove", &handed))?;
-    result?;
+    result.map_err(|error| match owner.barrier(data) {
+        Some(directory) => PostgresError::Barrier {
+            directory,
+            name: owner.name.clone(),
+        },
+        None => error,
+    })?;
     fs::remove_file(&marker).map_err(io("remove", &marker))
 }
 

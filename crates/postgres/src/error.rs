@@ -43,6 +43,16 @@ pub enum PostgresError {
         /// What failed.
         reason: String,
     },
+    /// The user does not come to the data directory.
+    #[error(
+        "directory {directory} is closed to user {name} that PostgreSQL runs as: open it by chmod o+x, or set egret.data_dir to another place"
+    )]
+    Barrier {
+        /// The directory that is closed.
+        directory: PathBuf,
+        /// The user's name.
+        name: String,
+    },
     /// A TCP port is in use by somebody else.
     #[error(
         "port {port} on 127.0.0.1 is in use: stop what listens there, or set postgres.port to another"
@@ -179,7 +189,7 @@ impl Coded for PostgresError {
             PostgresError::NoBinaries { .. } => "postgres_not_found",
             PostgresError::UnusableBinaries { .. } => "postgres_unusable",
             PostgresError::Checksum { .. } => "postgres_checksum",
-            PostgresError::Owner { .. } => "postgres_user",
+            PostgresError::Owner { .. } | PostgresError::Barrier { .. } => "postgres_user",
             PostgresError::PortTaken { .. } => "port_taken",
             PostgresError::SocketPath { .. } => "socket_path_too_long",
             PostgresError::Io { .. } => "postgres_files",

@@ -3,8 +3,9 @@
 //! PostgreSQL refuses to run as root: when Egret is root its children run as an unprivileged user,
 //! which is created when it is missing.
 
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{PostgresError, io};
@@ -73,6 +74,24 @@ impl Owner {
             command.uid(self.uid).gid(self.gid);
         }
         command
+    }
+
+    /// The directory above `path` that is closed to this user, as its mode has it.
+    pub(crate) fn barrier(&self, path: &Path) -> Option<PathBuf> {
+        let is_closed = |directory: &&Path| {
+            std::fs::metadata(directory).is_ok_and(|metadata| {
+                let search = match (metadata.uid() == self.uid, metadata.gid() == self.gid) {
+                    (true, _) => 0o100,
+                    (false, true) => 0o010,
+                    (false, false) => 0o001,
+                };
+                metadata.mode() & search == 0
+            })
+        };
+        path.ancestors()
+            .skip(1)
+            .find(is_closed)
+            .map(Path::to_path_buf)
     }
 
     /// Gives the file or directory `path` to this user; a link is not followed.
@@ -144,4 +163,40 @@ fn create(name: &str) -> Result<(), PostgresError> {
         "does not exist, and useradd failed: {}",
         message.trim()
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, create_dir, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_is_closed_is_found() {
+        let place = tempfile::tempdir().expect("a directory");
+        let above = place.path().join("above");
+        create_dir(&above).expect("it is made");
+        let data = above.join("data");
+        let own = std::fs::metadata(&above).expect("it is there");
+        let owner = |uid, gid| Owner {
+            name: "somebody".to_owned(),
+            uid,
+            gid,
+            switch: true,
+        };
+        let stranger = owner(own.uid() + 1, own.gid() + 1);
+        let colleague = owner(own.uid() + 1, own.gid());
+        let mode = |directory, mode| {
+            set_permissions(directory, Permissions::from_mode(mode)).expect("it is ours");
+        };
+        mode(place.path(), 0o755);
+        mode(&above, 0o710);
+        assert_eq!(stranger.barrier(&data), Some(above.clone()));
+        assert_eq!(colleague.barrier(&data), None);
+        assert_eq!(owner(own.uid(), own.gid()).barrier(&data), None);
+        mode(&above, 0o701);
+        assert_eq!(stranger.barrier(&data), None);
+        assert_eq!(colleague.barrier(&data), Some(above));
+    }
 }

@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 
 use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::parts::{self, PartsError};
 use egret_log::{
     Directory, Durability, FileLog, Inbox, InboxLimits, Log, LogConfig, LogReader, Seq,
 };
@@ -100,17 +101,6 @@ impl Service for Queues {
 
 /// Tasks that a partition can know: the rows of its tables have 32-bit numbers.
 const TASKS_MAX: u64 = 1 << 31;
-
-/// Partitions that a data directory may have.
-const PARTITIONS_MAX: u32 = 64;
-
-/// Partitions of a new data directory.
-fn partitions_of(config: &QueueConfig) -> usize {
-    match config.partitions {
-        0 => std::thread::available_parallelism().map_or(2, |cores| cores.get().min(8)),
-        configured => configured as usize,
-    }
-}
 
 fn durability(config: &QueueConfig) -> Result<Durability, QueueError> {
     match config.durability.as_str() {
@@ -212,37 +202,18 @@ impl Inner {
 
     /// How many partitions there are: as many as when the data directory was made.
     fn partition_count(&self) -> Result<usize, QueueError> {
-        let path = self.directory.join("partitions");
-        let invalid = |reason| QueueError::Invalid {
-            what: "queue.partitions",
-            reason,
-        };
         let asked = self.config.partitions;
-        if asked > PARTITIONS_MAX {
-            return Err(invalid(format!("{asked} is more than {PARTITIONS_MAX}")));
-        }
-        match std::fs::read_to_string(&path) {
-            Ok(text) => {
-                let known: usize = text
-                    .trim()
-                    .parse()
-                    .map_err(|_| invalid(format!("{} does not hold a number", path.display())))?;
-                if asked != 0 && asked as usize != known {
-                    return Err(invalid(format!(
-                        "it is {asked}, but {} was made with {known}: leave it at 0, or use another data directory",
-                        self.directory.display()
-                    )));
-                }
-                Ok(known)
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let count = partitions_of(&self.config);
-                let text = format!("{count}\n");
-                durable::write_file(&path, text.as_bytes(), 0o600).map_err(io("writing", &path))?;
-                Ok(count)
-            }
-            Err(error) => Err(io("reading", &path)(error)),
-        }
+        parts::count(&self.directory, "partitions", asked).map_err(|error| match error {
+            PartsError::Invalid(reason) => QueueError::Invalid {
+                what: "queue.partitions",
+                reason,
+            },
+            PartsError::Io {
+                doing,
+                path,
+                source,
+            } => io(doing, &path)(source),
+        })
     }
 
     fn open_partition(

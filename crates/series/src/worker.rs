@@ -26,6 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use egret_base::durable;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::parts::{self, PartsError};
 use egret_log::{Directory, Durability, FileLog, Inbox, InboxLimits, LogConfig, Seq};
 
 use crate::api::elections::Elections;
@@ -41,9 +42,6 @@ use crate::store::checkpoint::{Checkpoint, InBlocks};
 use recover::{replay, restore};
 use shard::{Core, Shard, Shared};
 use upkeep::{Job, Kept, Upkeep};
-
-/// Shards that a data directory may have.
-const SHARDS_MAX: u32 = 64;
 
 /// Threads that one query may use at most.
 const QUERY_THREADS_MAX: u32 = 256;
@@ -209,41 +207,18 @@ impl Inner {
 
     /// How many shards there are: as many as when the data directory was made.
     fn shard_count(&self) -> Result<usize, SeriesError> {
-        let path = self.directory.join("shards");
-        let invalid = |reason| SeriesError::Invalid {
-            what: "series.shards",
-            reason,
-        };
         let asked = self.config.shards;
-        if asked > SHARDS_MAX {
-            return Err(invalid(format!("{asked} is more than {SHARDS_MAX}")));
-        }
-        match std::fs::read_to_string(&path) {
-            Ok(text) => {
-                let known: usize = text
-                    .trim()
-                    .parse()
-                    .map_err(|_| invalid(format!("{} does not hold a number", path.display())))?;
-                match asked != 0 && asked as usize != known {
-                    true => Err(invalid(format!(
-                        "it is {asked}, but {} was made with {known}: leave it at 0, or use another data directory",
-                        self.directory.display()
-                    ))),
-                    false => Ok(known),
-                }
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let cores = std::thread::available_parallelism();
-                let count = match asked {
-                    0 => cores.map_or(2, |cores| cores.get().min(8)),
-                    asked => asked as usize,
-                };
-                let text = format!("{count}\n");
-                durable::write_file(&path, text.as_bytes(), 0o600).map_err(io("writing", &path))?;
-                Ok(count)
-            }
-            Err(error) => Err(io("reading", &path)(error)),
-        }
+        parts::count(&self.directory, "shards", asked).map_err(|error| match error {
+            PartsError::Invalid(reason) => SeriesError::Invalid {
+                what: "series.shards",
+                reason,
+            },
+            PartsError::Io {
+                doing,
+                path,
+                source,
+            } => io(doing, &path)(source),
+        })
     }
 
     fn open_shard(

@@ -1,0 +1,121 @@
+//! Into how many parts an engine's data is split: chosen when its directory is made, and kept for ever, as it says
+//! where everything is.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use crate::durable;
+
+/// More parts than this are no use on any machine.
+pub const PARTS_MAX: u32 = 64;
+
+/// As many parts as there are cores, but no more than this.
+const CORES_MAX: usize = 8;
+
+/// Why the number of parts is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum PartsError {
+    /// What is asked for is not possible.
+    #[error("{0}")]
+    Invalid(String),
+    /// The file that says it could not be read or written.
+    #[error("{doing} {path}: {source}")]
+    Io {
+        /// What was attempted: `reading` or `writing`.
+        doing: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+}
+
+/// How many parts the data in a directory has, by the file `name` in it. The first time it is `asked`, or what suits
+/// the machine when that is 0.
+///
+/// # Errors
+/// [`PartsError::Invalid`] when another number is asked for than the directory was made with, or more than
+/// [`PARTS_MAX`].
+pub fn count(directory: &Path, name: &str, asked: u32) -> Result<usize, PartsError> {
+    if asked > PARTS_MAX {
+        let reason = format!("{asked} is more than {PARTS_MAX}");
+        return Err(PartsError::Invalid(reason));
+    }
+    let path = directory.join(name);
+    let io = |doing| {
+        let path = path.clone();
+        move |source| PartsError::Io {
+            doing,
+            path,
+            source,
+        }
+    };
+    let text = match std::fs::read_to_string(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let count = match asked {
+                0 => suitable(),
+                asked => asked as usize,
+            };
+            let text = format!("{count}\n");
+            durable::write_file(&path, text.as_bytes(), 0o600).map_err(io("writing"))?;
+            return Ok(count);
+        }
+        text => text.map_err(io("reading"))?,
+    };
+    let known: usize = text
+        .trim()
+        .parse()
+        .map_err(|_| PartsError::Invalid(format!("{} does not hold a number", path.display())))?;
+    if asked != 0 && asked as usize != known {
+        return Err(PartsError::Invalid(format!(
+            "it is {asked}, but {} was made with {known}: leave it at 0, or use another data directory",
+            directory.display()
+        )));
+    }
+    Ok(known)
+}
+
+fn suitable() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| cores.get().min(CORES_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(directory: &Path, asked: u32) -> String {
+        match count(directory, "shards", asked) {
+            Ok(count) => count.to_string(),
+            Err(error) => {
+                let directory = directory.display().to_string();
+                error.to_string().replace(&directory, "DIRECTORY")
+            }
+        }
+    }
+
+    #[test]
+    fn it_stays_what_it_was_first() {
+        let place = tempfile::tempdir().expect("a directory");
+        let directory = place.path();
+        assert_eq!(said(directory, 65), "65 is more than 64");
+        assert_eq!(said(directory, 3), "3");
+        assert_eq!(said(directory, 0), "3");
+        assert_eq!(said(directory, 3), "3");
+        assert_eq!(
+            said(directory, 4),
+            "it is 4, but DIRECTORY was made with 3: leave it at 0, or use another data directory"
+        );
+        std::fs::write(directory.join("shards"), "many").expect("it is written");
+        assert_eq!(
+            said(directory, 0),
+            "DIRECTORY/shards does not hold a number"
+        );
+    }
+
+    #[test]
+    fn a_machine_has_at_least_one_and_at_most_eight() {
+        let place = tempfile::tempdir().expect("a directory");
+        let count = count(place.path(), "shards", 0).expect("it is made");
+        assert!((1..=CORES_MAX).contains(&count));
+    }
+}
