@@ -205,16 +205,32 @@ impl Upkeep {
         if self.tended_at.is_some_and(|at| at.elapsed() < TEND_PAUSE) {
             return Ok(());
         }
-        let facts = self.catalog.facts(&self.policy)?;
-        let jobs = plan(&facts, &self.policy, self.inner.now_ms());
-        match jobs.first() {
+        match self.most_urgent()? {
             // Whoever waits for something gets a turn before the next.
-            Some(job) => self.carry_out(job, true),
+            Some(job) => self.carry_out(&job, true),
             None => {
                 self.tended_at = Some(Instant::now());
                 Ok(())
             }
         }
+    }
+
+    fn most_urgent(&self) -> Result<Option<plan::Job>, SeriesError> {
+        let facts = self.catalog.facts(&self.policy)?;
+        let jobs = plan(&facts, &self.policy, self.inner.now_ms());
+        Ok(jobs.into_iter().next())
+    }
+
+    /// Writes to blocks what is over, and does all that is to be done with blocks.
+    ///
+    /// # Errors
+    /// Those of writing blocks.
+    pub fn tend(&mut self) -> Result<(), SeriesError> {
+        self.flush_due()?;
+        while let Some(job) = self.most_urgent()? {
+            self.carry_out(&job, false)?;
+        }
+        Ok(())
     }
 
     /// Replaces blocks. What cannot wait is done meanwhile; what somebody waits for ends it, where it gives way.

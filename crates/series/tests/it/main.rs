@@ -4,6 +4,7 @@ mod blocks;
 mod damage;
 mod engine;
 mod hostile;
+mod keeping;
 mod looking;
 mod metadata;
 mod promql;
