@@ -34,6 +34,9 @@ egret_base::settings! {
         coarsen: String = String::new(),
         /// Space that blocks may take; over it the oldest are deleted. 0: as much as there is.
         size_max: Size = Size(0),
+        /// How long after the end of a window of two hours its samples are written to a block, and how long after that of
+        /// any window its blocks are merged: samples that come later than that make blocks of their own.
+        settle: Span = Span::secs(30 * 60),
         /// Bytes of samples that merging blocks may read in a second, before compression.
         merge_rate: Size = Size::mib(64),
         /// Largest request as it comes in.

@@ -32,6 +32,7 @@ use crate::api::elections::Elections;
 use crate::api::{Inner, Series, Threads, lock};
 use crate::config::SeriesConfig;
 use crate::core::block::plan::Policy;
+use crate::core::block::window::Due;
 use crate::core::index::Index;
 use crate::core::policy::policy;
 use crate::error::SeriesError;
@@ -193,6 +194,10 @@ impl Inner {
             (keep_ms > 0).then_some(keep_ms),
             (bytes_max > 0).then_some(bytes_max),
         )
+        .map(|policy| Policy {
+            settle_ms: config.settle.duration().as_millis() as i64,
+            ..policy
+        })
         .map_err(|(what, reason)| SeriesError::Invalid { what, reason })
     }
 
@@ -298,6 +303,7 @@ impl Inner {
             shared: core.shared.clone(),
             disk: checkpoints,
             in_blocks,
+            due: Due::new(self.now_ms(), config.settle.duration().as_millis() as i64),
         };
         Ok((Shard::new(core, log, self.metrics.clone()), kept))
     }

@@ -355,3 +355,39 @@ async fn old_samples_are_thinned_out_and_new_ones_are_not() {
     world.series.stop().await;
     assert_eq!(world.on_disk(), found);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_set_forwards_and_back_costs_no_samples_and_no_memory() {
+    let config = SeriesConfig {
+        shards: 1,
+        ..SeriesConfig::default()
+    };
+    let mut world = World::new(config).await;
+    let mut written = Samples::new();
+    let mut write = async |world: &World| {
+        let times_ms: Vec<_> = (-60..60).map(|at| world.now_ms() + at * 1_000).collect();
+        world.write(&["api"], times_ms.iter().copied()).await;
+        let samples = times_ms.into_iter().map(|at| (at, value(at)));
+        written.entry("api".to_owned()).or_default().extend(samples);
+    };
+    write(&world).await;
+    // It is five days ahead for a while, and blocks are written.
+    world.clock.advance(days(5));
+    write(&world).await;
+    world.clock.advance(days(1));
+    world.tend().await;
+    world.clock.set_back(days(6));
+    world.restart().await;
+    for _ in 0..3 {
+        world
+            .clock
+            .advance(Duration::from_millis(3 * HOUR_MS as u64));
+        world.tend().await;
+        let head = world.series.head_statistics(1).await;
+        assert_eq!(head.expect("it is counted").series, 0);
+        write(&world).await;
+    }
+    world.restart().await;
+    assert_eq!(world.found().await, written);
+    world.series.stop().await;
+}
