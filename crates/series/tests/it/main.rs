@@ -3,6 +3,7 @@
 mod blocks;
 mod damage;
 mod engine;
+mod golden;
 mod hostile;
 mod keeping;
 mod looking;
