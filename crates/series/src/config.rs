@@ -72,7 +72,7 @@ egret_base::settings! {
         query_timeout: Span = Span::secs(120),
         /// Queries that are answered at a time; others wait.
         queries_max: u32 = 20,
-        /// Threads that one query may use; they are shared by all. 0: as many as cores.
+        /// Threads that one query may use, at most 256; they are shared by all. 0: as many as cores.
         query_threads: u32 = 0,
         /// Samples that one query may read.
         query_samples_max: u64 = 500_000_000,

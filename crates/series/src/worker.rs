@@ -172,7 +172,13 @@ impl Inner {
     fn start_query_threads(&self) -> Result<(), SeriesError> {
         let threads = match self.config.query_threads {
             0 => std::thread::available_parallelism().map_or(1, NonZero::get),
-            threads => threads.min(QUERY_THREADS_MAX) as usize,
+            threads if threads > QUERY_THREADS_MAX => {
+                return Err(SeriesError::Invalid {
+                    what: "series.query_threads",
+                    reason: format!("{threads} is more than {QUERY_THREADS_MAX}"),
+                });
+            }
+            threads => threads as usize,
         };
         if threads > 1 {
             let query_threads = Threads::start(threads - 1).map_err(std::io::Error::other);

@@ -186,6 +186,7 @@ impl<D: Disk> Flush<'_, D> {
         // Who has an earlier snapshot looks for these samples in the head.
         for snapshot in before {
             while Arc::strong_count(&snapshot) > 1 {
+                (self.step)("wait for readers")?;
                 (self.pause)(READERS_PAUSE);
             }
         }
