@@ -210,7 +210,10 @@ impl Inner {
     fn open_catalog(&self) -> Result<Catalog<Directory>, SeriesError> {
         let path = self.directory.join("blocks");
         let disk = Directory::open(&path).map_err(io("opening", &path))?;
-        let cache = Arc::new(BlockCache::new(self.config.block_cache.bytes()));
+        let cache = Arc::new(BlockCache::counted(
+            self.config.block_cache.bytes(),
+            self.metrics.cache.clone(),
+        ));
         let catalog = Catalog::open(disk, cache)?;
         for set_aside in catalog.quarantined() {
             tracing::error!(?set_aside, "a block of series is damaged and was set aside");

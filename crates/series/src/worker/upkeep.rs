@@ -159,6 +159,7 @@ impl Upkeep {
         let snapshot = self.catalog.snapshot();
         metrics.blocks.set(snapshot.blocks().len() as i64);
         metrics.block_bytes.set(snapshot.size_bytes() as i64);
+        self.catalog.cache().measure();
         let quarantined = self.catalog.quarantined().len();
         metrics.quarantined.set(quarantined as i64);
     }
