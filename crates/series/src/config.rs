@@ -34,6 +34,9 @@ egret_base::settings! {
         coarsen: String = String::new(),
         /// Space that blocks may take; over it the oldest are deleted. 0: as much as there is.
         size_max: Size = Size(0),
+        /// How long after the end of a window of two hours its samples are written to a block, and how long after that of
+        /// any window its blocks are merged: samples that come later than that make blocks of their own.
+        settle: Span = Span::secs(30 * 60),
         /// Bytes of samples that merging blocks may read in a second, before compression.
         merge_rate: Size = Size::mib(64),
         /// Largest request as it comes in.
@@ -69,7 +72,7 @@ egret_base::settings! {
         query_timeout: Span = Span::secs(120),
         /// Queries that are answered at a time; others wait.
         queries_max: u32 = 20,
-        /// Threads that one query may use; they are shared by all. 0: as many as cores.
+        /// Threads that one query may use, at most 256; they are shared by all. 0: as many as cores.
         query_threads: u32 = 0,
         /// Samples that one query may read.
         query_samples_max: u64 = 500_000_000,

@@ -1,6 +1,7 @@
 //! Metrics of the series engine: `egret_series_<noun>_<unit>`. The time spent in each component is a histogram of its
 //! own, so that a slow one is seen from outside.
 
+mod cache;
 mod monitor;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+pub use cache::{CacheMetrics, Cached};
 pub use monitor::{NoticeMetrics, RuleMetrics, ScrapeMetrics};
 
 /// A part of the work of which the time is measured.
@@ -77,6 +79,8 @@ pub(crate) struct Metrics {
     pub blocks: Gauge,
     /// What they take on disk.
     pub block_bytes: Gauge,
+    /// What the cache of blocks does.
+    pub cache: CacheMetrics,
     /// Series that were added.
     pub added: Counter,
     /// Queries that were answered.
@@ -145,6 +149,7 @@ impl Metrics {
             log_bytes: Gauge::default(),
             blocks: Gauge::default(),
             block_bytes: Gauge::default(),
+            cache: CacheMetrics::register(registry),
             added: Counter::default(),
             queries: Counter::default(),
             requests: Histogram::new(exponential_buckets(1.0, 2.0, 12)),

@@ -19,6 +19,7 @@ pub mod remote_write_v2;
 mod samples;
 pub mod snappy;
 pub mod table;
+pub mod xor_chunk;
 
 pub use error::{LabelError, LineError, WireError};
 pub use histogram::{WireCount, WireHistogram, WireSpan};

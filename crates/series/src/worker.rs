@@ -33,6 +33,7 @@ use crate::api::elections::Elections;
 use crate::api::{Inner, Series, Threads, lock};
 use crate::config::SeriesConfig;
 use crate::core::block::plan::Policy;
+use crate::core::block::window::Due;
 use crate::core::index::Index;
 use crate::core::policy::policy;
 use crate::error::SeriesError;
@@ -169,7 +170,13 @@ impl Inner {
     fn start_query_threads(&self) -> Result<(), SeriesError> {
         let threads = match self.config.query_threads {
             0 => std::thread::available_parallelism().map_or(1, NonZero::get),
-            threads => threads.min(QUERY_THREADS_MAX) as usize,
+            threads if threads > QUERY_THREADS_MAX => {
+                return Err(SeriesError::Invalid {
+                    what: "series.query_threads",
+                    reason: format!("{threads} is more than {QUERY_THREADS_MAX}"),
+                });
+            }
+            threads => threads as usize,
         };
         if threads > 1 {
             let query_threads = Threads::start(threads - 1).map_err(std::io::Error::other);
@@ -191,13 +198,20 @@ impl Inner {
             (keep_ms > 0).then_some(keep_ms),
             (bytes_max > 0).then_some(bytes_max),
         )
+        .map(|policy| Policy {
+            settle_ms: config.settle.duration().as_millis() as i64,
+            ..policy
+        })
         .map_err(|(what, reason)| SeriesError::Invalid { what, reason })
     }
 
     fn open_catalog(&self) -> Result<Catalog<Directory>, SeriesError> {
         let path = self.directory.join("blocks");
         let disk = Directory::open(&path).map_err(io("opening", &path))?;
-        let cache = Arc::new(BlockCache::new(self.config.block_cache.bytes()));
+        let cache = Arc::new(BlockCache::counted(
+            self.config.block_cache.bytes(),
+            self.metrics.cache.clone(),
+        ));
         let catalog = Catalog::open(disk, cache)?;
         for set_aside in catalog.quarantined() {
             tracing::error!(?set_aside, "a block of series is damaged and was set aside");
@@ -273,6 +287,7 @@ impl Inner {
             shared: core.shared.clone(),
             disk: checkpoints,
             in_blocks,
+            due: Due::new(self.now_ms(), config.settle.duration().as_millis() as i64),
         };
         Ok((Shard::new(core, log, self.metrics.clone()), kept))
     }

@@ -113,15 +113,19 @@ async fn they_are_read(sender: &Sender, now: i64) {
     query.extend_from_slice(b"\x1a\x12\x12\x08__name__\x1a\x06native");
     let mut body = vec![0x0a, query.len() as u8];
     body.append(&mut query);
-    let kind = "application/x-protobuf";
-    let response = sender
-        .send(
-            "/prometheus/api/v1/read",
-            kind,
-            "snappy",
-            snappy::encode(&body),
-        )
-        .await;
+    let read = async |forms: &[u8]| {
+        let forms = forms.iter().flat_map(|form| [0x10, *form]);
+        let body: Vec<u8> = body.iter().copied().chain(forms).collect();
+        let (path, kind) = ("/prometheus/api/v1/read", "application/x-protobuf");
+        let body = snappy::encode(&body);
+        sender.send(path, kind, "snappy", body).await
+    };
+    // Chunks cannot have them.
+    let refused = read(&[1]).await;
+    assert_eq!(refused.status().as_u16(), 400);
+    let told = refused.text().await.unwrap();
+    assert!(told.contains("accept SAMPLES as well"), "{told}");
+    let response = read(&[1, 0]).await;
     assert_eq!(response.status().as_u16(), 200);
     let read = response.bytes().await.unwrap();
     let read = snappy::Snappy::default()

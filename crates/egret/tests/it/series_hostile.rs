@@ -144,29 +144,30 @@ async fn samples(hostile: &Hostile) {
     let odd = f64::from_bits(0x7ff8_dead_beef_0001);
     hostile.write(&plain(&name("odd"), &[(now, odd)])).await;
     assert_eq!(hostile.value("odd").await, "NaN");
-    let mut query = vec![0x10];
-    egret_base::codec::put_varint(&mut query, now as u64);
-    query.extend_from_slice(b"\x1a\x0f\x12\x08__name__\x1a\x03odd");
-    let mut body = vec![0x0a, query.len() as u8];
-    body.append(&mut query);
-    let read = hostile
-        .sender
-        .send(
-            "/prometheus/api/v1/read",
-            PROTOBUF,
-            "snappy",
-            snappy::encode(&body),
-        )
-        .await;
-    let read = read.bytes().await.unwrap();
-    let read = snappy::Snappy::default()
-        .decode(&read, 1 << 20)
-        .unwrap()
-        .to_vec();
-    assert!(
-        read.windows(8)
-            .any(|window| window == odd.to_bits().to_le_bytes())
-    );
+    // One by one, and in a chunk.
+    for (form, bits) in [
+        (0, odd.to_bits().to_le_bytes()),
+        (1, odd.to_bits().to_be_bytes()),
+    ] {
+        let mut query = vec![0x10];
+        egret_base::codec::put_varint(&mut query, now as u64);
+        query.extend_from_slice(b"\x1a\x0f\x12\x08__name__\x1a\x03odd");
+        let mut body = vec![0x0a, query.len() as u8];
+        body.append(&mut query);
+        body.extend([0x10, form]);
+        let body = snappy::encode(&body);
+        let sender = &hostile.sender;
+        let read = sender.send("/prometheus/api/v1/read", PROTOBUF, "snappy", body);
+        let read = read.await.bytes().await.unwrap();
+        let read = match form {
+            0 => snappy::Snappy::default()
+                .decode(&read, 1 << 20)
+                .unwrap()
+                .to_vec(),
+            _ => read.to_vec(),
+        };
+        assert!(read.windows(8).any(|window| window == bits), "{form}");
+    }
     for (metric, value, shown) in [
         ("up_there", f64::INFINITY, "+Inf"),
         ("down_there", f64::NEG_INFINITY, "-Inf"),

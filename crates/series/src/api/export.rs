@@ -16,8 +16,8 @@ pub trait SampleVisitor: Send + 'static {
 }
 
 impl Series {
-    /// Shows every series in scope with its samples, until the visitor breaks off, and gives the visitor back. It runs
-    /// on a thread of its own and counts as a query.
+    /// Shows every series in scope with its samples, those of a selector in the order of their labels, until the visitor
+    /// breaks off, and gives the visitor back. It runs on a thread of its own and counts as a query.
     ///
     /// # Errors
     /// [`SeriesError::Query`] for a malformed regular expression or samples that cannot be read, and
@@ -81,7 +81,7 @@ impl Inner {
         Ok(first)
     }
 
-    /// Shows every series in scope once.
+    /// Shows every series in scope once, those of a selector in the order of their labels.
     fn each_in_scope(
         &self,
         scope: &Scope,
@@ -90,7 +90,10 @@ impl Inner {
         let selectors = scope.selectors();
         let mut seen = HashSet::new();
         for selector in selectors {
-            let found = self.select(selector, (scope.start, scope.end))?;
+            let mut found = self.select(selector, (scope.start, scope.end))?;
+            found
+                .series
+                .sort_unstable_by(|one, other| one.labels.cmp(&other.labels));
             for at in 0..found.series.len() {
                 let labels = &found.series[at].labels;
                 if selectors.len() > 1 && !seen.insert(labels.clone()) {

@@ -136,6 +136,15 @@ impl Series {
         self.inner.job(flush).await
     }
 
+    /// Does now what is done with blocks in its own time: samples of windows that are over are written to them, what is
+    /// no longer kept is deleted, old samples are thinned out, small blocks are merged.
+    ///
+    /// # Errors
+    /// [`SeriesError::Block`] and others of writing.
+    pub async fn tend(&self) -> Result<(), SeriesError> {
+        self.inner.job(Upkeep::tend).await
+    }
+
     /// Deletes the samples, from first to last time, of series that one of the selectors takes. Those that come later
     /// are not concerned, whatever their time. The space is given back when blocks are merged.
     ///

@@ -117,7 +117,7 @@ impl<D: Disk> Catalog<D> {
         all
     }
 
-    /// What the cache of its blocks has done.
+    /// What was read of its blocks.
     pub fn cache(&self) -> &BlockCache {
         &self.cache
     }

@@ -1,15 +1,17 @@
-//! Remote read: `prometheus.ReadRequest` in, `prometheus.ReadResponse` out, which is the form in which samples
-//! come one by one. The other form, a stream of XOR chunks, is not written yet: a request that accepts nothing
-//! else is answered by an error by whoever finds [`ReadRequest::accepts_samples`] false.
+//! Remote read: `prometheus.ReadRequest` in; out either `prometheus.ReadResponse`, in which samples come one by one, or a
+//! stream of `prometheus.ChunkedReadResponse`, in which they come in chunks ([`xor_chunk`]).
 //!
 //! Specification: prometheus.io/docs/prometheus/latest/querying/remote_read_api.
 
+use egret_base::codec::put_varint;
+
 use super::Sample;
-use super::encode::{append_sample, put_bytes, put_histogram};
+use super::encode::{append_sample, put_bytes, put_histogram, put_message, put_number};
 use super::error::WireError;
 use super::histogram::WireHistogram;
 use super::labels::append_label_field;
 use super::protobuf::Message;
+use super::xor_chunk;
 use crate::model::{MatchOp, Matcher, SeriesSamples, TimeMs};
 
 /// What somebody wants to read.
@@ -17,8 +19,17 @@ use crate::model::{MatchOp, Matcher, SeriesSamples, TimeMs};
 pub struct ReadRequest {
     /// Each is answered by one result, in this order.
     pub queries: Vec<ReadQuery>,
-    /// Whether samples one by one are welcome. They are when nothing is said.
-    pub accepts_samples: bool,
+    /// The forms in which samples are welcome, the most welcome first. One by one when nothing is said.
+    pub forms: Vec<ReadForm>,
+}
+
+/// In which form samples are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadForm {
+    /// One by one, all in one message.
+    Samples,
+    /// In chunks, series by series.
+    Chunks,
 }
 
 /// Series by matchers, and a range of time.
@@ -89,21 +100,26 @@ pub fn decode(body: &[u8]) -> Result<ReadRequest, WireError> {
     const REQUEST: &str = "ReadRequest";
     let mut fields = Message::new(body, REQUEST);
     let mut queries = Vec::new();
-    let (mut says_something, mut says_samples) = (false, false);
+    let mut forms = Vec::new();
+    let mut says_something = false;
     while let Some(field) = fields.field()? {
         match field.number {
             1 => queries.push(read_query(field.message(REQUEST, "Query")?)?),
             2 => field.varints(REQUEST, |kind| {
                 says_something = true;
-                says_samples |= kind == 0;
+                match kind {
+                    0 => forms.push(ReadForm::Samples),
+                    1 => forms.push(ReadForm::Chunks),
+                    _ => {}
+                }
             })?,
             _ => {}
         }
     }
-    Ok(ReadRequest {
-        queries,
-        accepts_samples: says_samples || !says_something,
-    })
+    if !says_something {
+        forms.push(ReadForm::Samples);
+    }
+    Ok(ReadRequest { queries, forms })
 }
 
 /// A response that is being written, query by query.
@@ -150,6 +166,82 @@ impl ReadResponse {
     /// The body, not compressed.
     pub fn into_body(self) -> Vec<u8> {
         self.body
+    }
+}
+
+/// Series of a frame go on in another one when they have so many bytes, as Prometheus has it.
+const FRAME_BYTES: usize = 1 << 20;
+
+/// Encoding `XOR` of `prometheus.Chunk`.
+const XOR: u64 = 1;
+
+/// A stream of chunks that is being written. Each series is a frame, or several: length (varint), CRC-32C (4 bytes, big
+/// endian), a `ChunkedReadResponse`.
+#[derive(Debug, Default)]
+pub struct ChunkedResponse {
+    body: Vec<u8>,
+    labels: Vec<u8>,
+    chunks: Vec<u8>,
+    data: Vec<u8>,
+}
+
+impl ChunkedResponse {
+    /// Adds the numbers of a series to the result of a query, by its place in the request. Labels are sorted by name,
+    /// samples by time, series by their labels.
+    pub fn push<'a>(
+        &mut self,
+        query: usize,
+        labels: impl Iterator<Item = (&'a str, &'a str)>,
+        samples: &SeriesSamples,
+    ) {
+        self.labels.clear();
+        for (name, value) in labels {
+            append_label_field(name, value, &mut self.labels);
+        }
+        let times_ms = samples.times_ms.chunks(xor_chunk::SAMPLES_MAX);
+        let values = samples.values.chunks(xor_chunk::SAMPLES_MAX);
+        for (times_ms, values) in times_ms.zip(values) {
+            let (Some(first_ms), Some(last_ms)) = (times_ms.first(), times_ms.last()) else {
+                continue;
+            };
+            self.data.clear();
+            xor_chunk::append(times_ms, values, &mut self.data);
+            put_message(2, &mut self.chunks, |chunk| {
+                put_number(1, *first_ms as u64, chunk);
+                put_number(2, *last_ms as u64, chunk);
+                put_number(3, XOR, chunk);
+                put_bytes(4, &self.data, chunk);
+            });
+            if self.labels.len() + self.chunks.len() >= FRAME_BYTES {
+                self.end_frame(query);
+            }
+        }
+        if !self.chunks.is_empty() {
+            self.end_frame(query);
+        }
+    }
+
+    fn end_frame(&mut self, query: usize) {
+        let mut frame = Vec::new();
+        put_message(1, &mut frame, |series| {
+            series.extend_from_slice(&self.labels);
+            series.append(&mut self.chunks);
+        });
+        put_number(2, query as u64, &mut frame);
+        put_varint(&mut self.body, frame.len() as u64);
+        let checksum = crc32c::crc32c(&frame);
+        self.body.extend_from_slice(&checksum.to_be_bytes());
+        self.body.append(&mut frame);
+    }
+
+    /// How many bytes wait to be taken.
+    pub fn bytes(&self) -> usize {
+        self.body.len()
+    }
+
+    /// The frames since the last time.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.body)
     }
 }
 

@@ -8,6 +8,7 @@
 //! 4. Series without samples are let go.
 //! 5. A checkpoint says which series there are and what blocks have; then the front of the log is cut off.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -15,11 +16,12 @@ use std::time::{Duration, Instant};
 use egret_log::Disk;
 
 use super::shard::{Ask, Core, Shared};
+use crate::core::block::merge::merge;
 use crate::core::block::{Effort, window};
 use crate::core::head::{Flushed, HeadSeries};
 use crate::core::known::Place;
 use crate::error::SeriesError;
-use crate::model::{SeriesSamples, TimeMs};
+use crate::model::{Labels, SeriesSamples, TimeMs};
 use crate::store::block::{BlockWriter, WriterOptions};
 use crate::store::catalog::{Catalog, Snapshot};
 use crate::store::checkpoint::{Checkpoint, InBlocks};
@@ -68,6 +70,38 @@ pub(crate) struct Flush<'a, D: Disk> {
 /// Series by number with what of them was written.
 type Captured = Vec<(u64, Flushed)>;
 
+/// The blocks that become of a head, by the beginning of their windows.
+struct Writers<'a, D: Disk> {
+    catalog: &'a Catalog<D>,
+    now_ms: TimeMs,
+    by_window: BTreeMap<TimeMs, BlockWriter<D>>,
+}
+
+impl<D: Disk> Writers<'_, D> {
+    /// Adds the samples of a series, where there is one.
+    fn push(
+        &mut self,
+        labels: Option<&Labels>,
+        samples: &SeriesSamples,
+    ) -> Result<(), SeriesError> {
+        let Some(labels) = labels else { return Ok(()) };
+        for (from, piece) in window::split(samples, self.now_ms) {
+            let writer = match self.by_window.entry(from) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => {
+                    let options = WriterOptions {
+                        effort: Effort::Quick,
+                        ..WriterOptions::default()
+                    };
+                    entry.insert(self.catalog.writer(options)?)
+                }
+            };
+            writer.push(labels, &piece)?;
+        }
+        Ok(())
+    }
+}
+
 impl<D: Disk> Flush<'_, D> {
     fn ask<R: Send + 'static>(
         &self,
@@ -84,7 +118,10 @@ impl<D: Disk> Flush<'_, D> {
         let end = end.max(self.before.end);
         let seq = self.ask(|core| core.next)?;
         let mut series: Vec<Arc<HeadSeries>> = self.shared.index.view().all().cloned().collect();
-        series.sort_unstable_by(|one, other| one.labels.cmp(&other.labels));
+        series.sort_unstable_by(|one, other| {
+            let by_labels = one.labels.cmp(&other.labels);
+            by_labels.then(one.number.cmp(&other.number))
+        });
         let captured = self.write(&series, end)?;
         let released = captured.iter().any(|(_, flushed)| !flushed.is_empty());
         if released {
@@ -101,9 +138,15 @@ impl<D: Disk> Flush<'_, D> {
     }
 
     fn write(&self, series: &[Arc<HeadSeries>], end: TimeMs) -> Result<Captured, SeriesError> {
-        let mut writers: BTreeMap<TimeMs, BlockWriter<D>> = BTreeMap::new();
+        let mut writers = Writers {
+            catalog: self.catalog,
+            now_ms: self.now_ms,
+            by_window: BTreeMap::new(),
+        };
         let mut all: Captured = Vec::with_capacity(series.len());
-        let mut samples = SeriesSamples::default();
+        // What is to be pushed under the labels of the last series, and what there is of the next one.
+        let (mut samples, mut next) = (SeriesSamples::default(), SeriesSamples::default());
+        let mut last: Option<&Labels> = None;
         for piece in series.chunks(AT_ONCE) {
             let numbers: Vec<u64> = piece.iter().map(|series| series.number).collect();
             let capture = |core: &mut Core| -> Vec<_> {
@@ -115,26 +158,23 @@ impl<D: Disk> Flush<'_, D> {
             for (series, parts) in piece.iter().zip(captured) {
                 let Some(parts) = parts else { continue };
                 let flushed = parts.to_flush(end);
-                parts.flushed(&flushed, &mut samples);
+                parts.flushed(&flushed, &mut next);
                 all.push((series.number, flushed));
-                for (from, piece) in window::split(&samples, self.now_ms) {
-                    let writer = match writers.entry(from) {
-                        std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-                        std::collections::btree_map::Entry::Vacant(entry) => {
-                            let options = WriterOptions {
-                                effort: Effort::Quick,
-                                ..WriterOptions::default()
-                            };
-                            entry.insert(self.catalog.writer(options)?)
-                        }
-                    };
-                    writer.push(&series.labels, &piece)?;
+                match last {
+                    // It was let go, and came again before a restart.
+                    Some(labels) if *labels == series.labels => merge(&mut samples, &next),
+                    _ => {
+                        writers.push(last, &samples)?;
+                        std::mem::swap(&mut samples, &mut next);
+                        last = Some(&series.labels);
+                    }
                 }
             }
             (self.pause)(began.elapsed());
         }
+        writers.push(last, &samples)?;
         let mut written = Vec::new();
-        for writer in writers.into_values() {
+        for writer in writers.by_window.into_values() {
             written.push(writer.finish()?);
         }
         let mut before: Vec<Arc<Snapshot>> = Vec::new();
@@ -146,6 +186,7 @@ impl<D: Disk> Flush<'_, D> {
         // Who has an earlier snapshot looks for these samples in the head.
         for snapshot in before {
             while Arc::strong_count(&snapshot) > 1 {
+                (self.step)("wait for readers")?;
                 (self.pause)(READERS_PAUSE);
             }
         }

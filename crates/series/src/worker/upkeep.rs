@@ -16,7 +16,7 @@ use super::shard::{Ask, Core, Shared, Submission};
 use super::ticket::Ticket;
 use crate::api::Inner;
 use crate::core::block::plan::{self, Policy, plan};
-use crate::core::block::window::WINDOWS_MS;
+use crate::core::block::window::Due;
 use crate::core::index::FRESH_MAX;
 use crate::core::record::Deletion;
 use crate::error::SeriesError;
@@ -28,9 +28,6 @@ use crate::store::checkpoint::InBlocks;
 
 /// How long the thread sleeps at most.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// How long after the end of a window its samples are written to a block: some come late.
-const GRACE_MS: TimeMs = 30 * 60_000;
 
 /// How often it is looked whether something is to be done with blocks.
 const TEND_PAUSE: Duration = Duration::from_secs(10);
@@ -48,6 +45,8 @@ pub(crate) struct Kept {
     pub disk: Directory,
     /// What blocks have of it.
     pub in_blocks: InBlocks,
+    /// What is to be written to blocks.
+    pub due: Due,
 }
 
 /// See the module.
@@ -160,6 +159,7 @@ impl Upkeep {
         let snapshot = self.catalog.snapshot();
         metrics.blocks.set(snapshot.blocks().len() as i64);
         metrics.block_bytes.set(snapshot.size_bytes() as i64);
+        self.catalog.cache().measure();
         let quarantined = self.catalog.quarantined().len();
         metrics.quarantined.set(quarantined as i64);
     }
@@ -174,12 +174,12 @@ impl Upkeep {
 
     /// Writes samples to blocks whose window is over, and those of shards that have too many of them.
     fn flush_due(&mut self) -> Result<(), SeriesError> {
-        let window_ms = WINDOWS_MS[0];
-        let ended_ms = self.inner.now_ms() - GRACE_MS;
-        let due = ended_ms - ended_ms.rem_euclid(window_ms);
+        let (now_ms, settle_ms) = (self.inner.now_ms(), self.policy.settle_ms);
         for shard in 0..self.shards.len() {
-            if self.shards[shard].in_blocks.end < due {
-                self.flush(shard, due)?;
+            let kept = &mut self.shards[shard];
+            if let Some(end) = kept.due.at(now_ms, settle_ms, kept.in_blocks.end) {
+                self.flush(shard, end)?;
+                self.shards[shard].due.is_done(end);
             }
             if self.has_too_much(shard) {
                 let newest = |core: &mut Core| core.newest_ms;
@@ -205,16 +205,33 @@ impl Upkeep {
         if self.tended_at.is_some_and(|at| at.elapsed() < TEND_PAUSE) {
             return Ok(());
         }
-        let facts = self.catalog.facts(&self.policy)?;
-        let jobs = plan(&facts, &self.policy, self.inner.now_ms());
-        match jobs.first() {
+        match self.most_urgent()? {
             // Whoever waits for something gets a turn before the next.
-            Some(job) => self.carry_out(job, true),
+            Some(job) => self.carry_out(&job, true),
             None => {
                 self.tended_at = Some(Instant::now());
                 Ok(())
             }
         }
+    }
+
+    fn most_urgent(&self) -> Result<Option<plan::Job>, SeriesError> {
+        let facts = self.catalog.facts(&self.policy)?;
+        let jobs = plan(&facts, &self.policy, self.inner.now_ms());
+        Ok(jobs.into_iter().next())
+    }
+
+    /// Writes to blocks what is over, and does all that is to be done with blocks.
+    ///
+    /// # Errors
+    /// Those of writing blocks.
+    pub fn tend(&mut self) -> Result<(), SeriesError> {
+        self.finish_deletion()?;
+        self.flush_due()?;
+        while let Some(job) = self.most_urgent()? {
+            self.carry_out(&job, false)?;
+        }
+        Ok(())
     }
 
     /// Replaces blocks. What cannot wait is done meanwhile; what somebody waits for ends it, where it gives way.
@@ -272,6 +289,8 @@ impl Upkeep {
     /// # Errors
     /// Those of rewriting blocks.
     pub fn clean(&mut self) -> Result<(), SeriesError> {
+        // It knows blocks by their ids, and they get others.
+        self.finish_deletion()?;
         let facts = self.catalog.facts(&self.policy)?;
         let with_tombstones = facts.iter().filter(|block| block.has_tombstones);
         for block in with_tombstones.filter(|block| !block.is_damaged) {

@@ -380,3 +380,34 @@ async fn a_snapshot_is_an_engine_of_its_own() {
     assert_eq!(counted[0].1, 490.0);
     series.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_looked_up_in_blocks_is_remembered_and_counted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut registry = Registry::default();
+    let config = SeriesConfig {
+        shards: 1,
+        ..SeriesConfig::default()
+    };
+    let series = started_by(clock(), &directory, config, &mut registry).await;
+    write_hosts(&series, NOW_MS, 1.0, 0..100).await;
+    series.flush().await.expect("it is flushed");
+    let counted = |registry: &Registry, what: &str| {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).expect("it is text");
+        let name = format!("egret_series_block_cache_{what}_total{{of=\"selections\"}} ");
+        let found = text.lines().find_map(|line| line.strip_prefix(&name));
+        found
+            .expect("it is shown")
+            .parse::<u64>()
+            .expect("a number")
+    };
+    // Both matchers and what they have in common.
+    for (hits, misses) in [(0, 3), (1, 3), (2, 3)] {
+        let found = ask(&series, "count(load{host=~\"host-.*7\"})", NOW_MS).await;
+        assert_eq!(found[0].1, 10.0);
+        assert_eq!(counted(&registry, "hits"), hits);
+        assert_eq!(counted(&registry, "misses"), misses);
+    }
+    series.stop().await;
+}

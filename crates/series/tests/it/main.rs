@@ -3,7 +3,9 @@
 mod blocks;
 mod damage;
 mod engine;
+mod golden;
 mod hostile;
+mod keeping;
 mod looking;
 mod metadata;
 mod promql;

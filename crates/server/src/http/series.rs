@@ -11,6 +11,7 @@
 mod admin;
 mod answer;
 mod body;
+mod chunks;
 mod error;
 mod export;
 mod influx;

@@ -27,6 +27,49 @@ fn window_of(time_ms: TimeMs, now_ms: TimeMs) -> (TimeMs, TimeMs) {
     (from, from.saturating_add(length_ms - 1))
 }
 
+/// Up to when the samples of a head are due to be in blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    /// What was done last.
+    done: TimeMs,
+}
+
+impl Due {
+    /// At a start: only what blocks do not have is due, until another window is over.
+    pub fn new(now_ms: TimeMs, settle_ms: TimeMs) -> Self {
+        Self {
+            done: end_of_settled(now_ms, settle_ms),
+        }
+    }
+
+    /// Where the samples before some time are to be written to blocks now, that time: the end of the last window that
+    /// was over `settle_ms` ago. Blocks have what is before `in_blocks_end`.
+    ///
+    /// When the clock was set back, blocks have what is before a time to come, and what is written meanwhile would stay
+    /// in memory until then: with each window that is over now it is due as well.
+    pub fn at(
+        &mut self,
+        now_ms: TimeMs,
+        settle_ms: TimeMs,
+        in_blocks_end: TimeMs,
+    ) -> Option<TimeMs> {
+        let end = end_of_settled(now_ms, settle_ms);
+        let is_due = in_blocks_end < end || self.done < end;
+        self.done = self.done.min(end);
+        is_due.then_some(end)
+    }
+
+    /// The samples before that time are in blocks.
+    pub fn is_done(&mut self, end: TimeMs) {
+        self.done = end;
+    }
+}
+
+fn end_of_settled(now_ms: TimeMs, settle_ms: TimeMs) -> TimeMs {
+    let settled_ms = now_ms.saturating_sub(settle_ms);
+    settled_ms.saturating_sub(settled_ms.rem_euclid(WINDOWS_MS[0]))
+}
+
 /// The samples of a series by window; with each the first time of its window.
 pub fn split(samples: &SeriesSamples, now_ms: TimeMs) -> Vec<(TimeMs, SeriesSamples)> {
     let mut pieces: Vec<(TimeMs, SeriesSamples)> = Vec::new();

@@ -8,6 +8,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::error::BlockError;
+use crate::metrics::{CacheMetrics, Cached};
 
 /// What is kept: whose, and what of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +36,16 @@ pub(super) enum Item {
     Selected(Box<str>),
 }
 
+impl Item {
+    fn kind(&self) -> Cached {
+        match self {
+            Self::Selected(_) => Cached::Selections,
+            Self::Column(_) => Cached::Times,
+            _ => Cached::Index,
+        }
+    }
+}
+
 /// What an entry takes besides itself.
 const ENTRY_BYTES: usize = 128;
 
@@ -60,42 +71,31 @@ impl Weighter<Key, Entry> for BySize {
     }
 }
 
-/// What the cache has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheFigures {
-    /// Look-ups that found something.
-    pub hits: u64,
-    /// Look-ups that did not.
-    pub misses: u64,
-    /// Bytes in use, of…
-    pub used_bytes: u64,
-    /// …so many.
-    pub max_bytes: u64,
-}
-
 /// A bounded cache for any number of blocks.
 #[derive(Debug)]
 pub struct BlockCache {
     entries: Cache<Key, Entry, BySize>,
+    metrics: CacheMetrics,
 }
 
 impl BlockCache {
     /// One that takes at most so many bytes.
     pub fn new(max_bytes: u64) -> Self {
+        Self::counted(max_bytes, CacheMetrics::default())
+    }
+
+    /// One whose look-ups are counted.
+    pub fn counted(max_bytes: u64, metrics: CacheMetrics) -> Self {
         let guess = (max_bytes / ENTRY_BYTES_GUESS).max(16) as usize;
         Self {
             entries: Cache::with_weighter(guess, max_bytes, BySize),
+            metrics,
         }
     }
 
-    /// What it has done.
-    pub fn figures(&self) -> CacheFigures {
-        CacheFigures {
-            hits: self.entries.hits(),
-            misses: self.entries.misses(),
-            used_bytes: self.entries.weight(),
-            max_bytes: self.entries.capacity(),
-        }
+    /// Sets the metric that says how much is kept.
+    pub fn measure(&self) {
+        self.metrics.bytes.set(self.entries.weight() as i64);
     }
 
     /// What is kept under `key`, or what `load` brings with its size in bytes. All that is kept under one kind of
@@ -105,7 +105,9 @@ impl BlockCache {
         key: Key,
         load: impl FnOnce() -> Result<(T, usize), BlockError>,
     ) -> Result<Arc<T>, BlockError> {
-        if let Some(entry) = self.entries.get(&key) {
+        let found = self.entries.get(&key);
+        self.metrics.looked_up(key.item.kind(), found.is_some());
+        if let Some(entry) = found {
             return Ok(entry.value.downcast().expect("a kind of key has one type"));
         }
         let (value, size_bytes) = load()?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use egret_base::codec::{Malformed, Reader};
 use egret_log::Disk;
 
-pub use self::cache::{BlockCache, CacheFigures};
+pub use self::cache::BlockCache;
 use self::cache::{Item, Key};
 pub(crate) use self::error::io;
 pub use self::error::{BlockError, Damaged};

@@ -67,3 +67,16 @@ fn what_was_published_is_found_and_read() {
     assert_eq!(read.times_ms, [30_000, 45_000, 60_000]);
     assert_eq!(read.values, [30.0, 45.0, 60.0]);
 }
+
+#[test]
+fn a_replacement_is_written_as_ever_and_read() {
+    let replacement = Replacement {
+        results: vec![BlockId(7), BlockId(8)],
+        sources: vec![BlockId(1), BlockId(2), BlockId(300)],
+    };
+    // 4 bytes are the checksum of the others.
+    let golden = b"\x52\xb9\x8a\x38\x00\x02\x07\x08\x03\x01\x02\xac\x02";
+    assert_eq!(replacement.encode(), golden);
+    let read = Replacement::decode(golden).expect("version 1 is read");
+    assert_eq!(read, replacement);
+}

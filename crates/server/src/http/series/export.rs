@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 
-use axum::body::Body;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -12,19 +11,12 @@ use egret_series::wire::exposition::{TextFormat, append_sample};
 use egret_series::wire::parquet::ParquetWriter;
 use egret_series::wire::{json_lines, table};
 use egret_series::{SampleVisitor, Scope, Series};
-use futures_util::stream;
 use http::header;
-use tokio::sync::mpsc;
 
 use super::Member;
+use super::chunks::{self, CHUNK_BYTES, Chunks};
 use super::parameters::{Parameters, invalid};
 use crate::problem::Problem;
-
-/// So many bytes are sent together.
-const CHUNK_BYTES: usize = 256 << 10;
-
-/// Chunks that may wait for a client that reads slowly; then reading samples waits as well.
-const CHUNKS_WAITING: usize = 4;
 
 /// How samples are written, and what is not sent yet.
 enum Format {
@@ -142,7 +134,7 @@ pub(super) async fn export(
         return Err(without_histograms(&labels).into());
     }
     let kind = format.content_type();
-    let (chunks, mut written) = mpsc::channel(CHUNKS_WAITING);
+    let (chunks, body) = chunks::body();
     let writer = Writer {
         format,
         chunks: chunks.clone(),
@@ -155,7 +147,6 @@ pub(super) async fn export(
             Err(error) => chunks.send(Err(std::io::Error::other(error))).await,
         };
     });
-    let body = Body::from_stream(stream::poll_fn(move |context| written.poll_recv(context)));
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
 }
 
@@ -165,8 +156,6 @@ fn without_histograms(labels: &Labels) -> QueryError {
     );
     invalid("format", why)
 }
-
-type Chunks = mpsc::Sender<Result<Bytes, std::io::Error>>;
 
 /// Writes samples and sends them.
 struct Writer {

@@ -1,31 +1,36 @@
-//! Remote read: samples one by one, as Prometheus asks another for what it has.
+//! Remote read: how Prometheus asks another for the samples it has, one by one or as a stream of chunks.
 
 use std::ops::ControlFlow;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use egret_base::{Limit, LimitExceeded};
-use egret_series::core::promql::LabelMatcher;
+use egret_series::core::promql::{LabelMatcher, QueryError};
 use egret_series::model::{Labels, SeriesSamples};
-use egret_series::wire::remote_read::{ReadResponse, decode};
+use egret_series::wire::remote_read::{ChunkedResponse, ReadForm, ReadQuery, ReadResponse, decode};
 use egret_series::wire::{WireError, snappy};
 use egret_series::{SampleVisitor, Scope, Series, SeriesError};
 use http::header;
 
 use super::Member;
 use super::body::request_limit;
+use super::chunks::{self, CHUNK_BYTES, Chunks};
 use super::parameters::invalid;
 use crate::extract::read_bounded;
 use crate::problem::Problem;
 
+const CHUNKED: &str = "application/x-streamed-protobuf; proto=prometheus.ChunkedReadResponse";
+
 /// Read samples
 ///
-/// Prometheus's remote read, in the form in which samples come one by one.
+/// Prometheus's remote read. Samples come one by one, or as a stream of chunks where that is what the request would rather
+/// accept. Chunks hold no native histograms: where some are asked for, samples come one by one.
 #[utoipa::path(post, path = "/prometheus/api/v1/read", operation_id = "remoteRead", tag = "series",
     extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:read"])),
     request_body(content = Vec<u8>, content_type = "application/x-protobuf",
         description = "A `ReadRequest` in a block of snappy."),
-    responses((status = 200, description = "A `ReadResponse` in a block of snappy.")))]
+    responses((status = 200, description = "A `ReadResponse` in a block of snappy, or a stream of \
+        `ChunkedReadResponse`, each after its length (varint) and its CRC-32C (4 bytes, big endian).")))]
 pub(super) async fn remote_read(
     State(series): State<Series>,
     _: Member,
@@ -35,24 +40,46 @@ pub(super) async fn remote_read(
     let body = read_bounded(request.into_body(), request_limit(config)).await?;
     let mut memory = snappy::Snappy::default();
     let asked = decode(memory.decode(&body, config.decoded_bytes_max.bytes())?)?;
-    if !asked.accepts_samples {
-        let why = "only samples one by one are given: accept SAMPLES";
-        return Err(invalid("accepted_response_types", why).into());
+    let scopes = asked.queries.into_iter().map(scope);
+    let scopes: Vec<Scope> = scopes.collect::<Result<_, _>>()?;
+    match *asked.forms {
+        [] => {
+            let why = "accept SAMPLES or STREAMED_XOR_CHUNKS";
+            Err(invalid("accepted_response_types", why).into())
+        }
+        [ReadForm::Samples, ..] => one_by_one(&series, scopes).await,
+        [ReadForm::Chunks, ref others @ ..] => {
+            for scope in &scopes {
+                let Some(labels) = series.first_with_histograms(scope.clone()).await? else {
+                    continue;
+                };
+                return match others.contains(&ReadForm::Samples) {
+                    true => one_by_one(&series, scopes).await,
+                    false => Err(without_histograms(&labels).into()),
+                };
+            }
+            Ok(in_chunks(series, scopes))
+        }
     }
-    let limit = Limit::new("series.decoded_bytes_max", config.decoded_bytes_max.bytes());
+}
+
+fn scope(query: ReadQuery) -> Result<Scope, SeriesError> {
+    let matchers = query.matchers.into_iter().map(LabelMatcher::new);
+    let matchers = matchers.collect::<Result<Vec<_>, _>>()?;
+    Ok(Scope {
+        selectors: vec![matchers],
+        start: query.start_ms,
+        end: query.end_ms,
+    })
+}
+
+async fn one_by_one(series: &Series, scopes: Vec<Scope>) -> Result<Response, Problem> {
+    let bytes_max = series.config().decoded_bytes_max.bytes();
     let mut reading = Reading {
         response: ReadResponse::default(),
-        limit,
+        limit: Limit::new("series.decoded_bytes_max", bytes_max),
     };
-    for query in asked.queries {
-        let matchers = query.matchers.into_iter().map(LabelMatcher::new);
-        let matchers = matchers.collect::<Result<Vec<_>, _>>();
-        let matchers = matchers.map_err(SeriesError::from)?;
-        let scope = Scope {
-            selectors: vec![matchers],
-            start: query.start_ms,
-            end: query.end_ms,
-        };
+    for scope in scopes {
         reading = series.visit_samples(scope, reading).await?;
         reading.check().map_err(WireError::from)?;
         reading.response.end_query();
@@ -63,6 +90,66 @@ pub(super) async fn remote_read(
         (header::CONTENT_ENCODING, "snappy"),
     ];
     Ok((headers, body).into_response())
+}
+
+fn in_chunks(series: Series, scopes: Vec<Scope>) -> Response {
+    let (chunks, body) = chunks::body();
+    let mut streaming = Streaming {
+        response: ChunkedResponse::default(),
+        query: 0,
+        chunks: chunks.clone(),
+    };
+    tokio::spawn(async move {
+        for (query, scope) in scopes.into_iter().enumerate() {
+            streaming.query = query;
+            streaming = match series.visit_samples(scope, streaming).await {
+                Ok(streaming) => streaming,
+                Err(error) => {
+                    // The answer has begun: breaking it off is all that is left. The client may be gone.
+                    let _ = chunks.send(Err(std::io::Error::other(error))).await;
+                    return;
+                }
+            };
+        }
+        // Likewise.
+        let _ = chunks.send(Ok(streaming.response.take().into())).await;
+    });
+    ([(header::CONTENT_TYPE, CHUNKED)], body).into_response()
+}
+
+fn without_histograms(labels: &Labels) -> QueryError {
+    let why = format_args!(
+        "{labels} has native histograms, which are not given in chunks: accept SAMPLES as well"
+    );
+    invalid("accepted_response_types", why)
+}
+
+/// Writes chunks and sends them.
+struct Streaming {
+    response: ChunkedResponse,
+    /// The place of the query in the request.
+    query: usize,
+    chunks: Chunks,
+}
+
+impl SampleVisitor for Streaming {
+    fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
+        if !samples.histograms.is_empty() {
+            // They came after it was looked whether there are any. The answer has begun.
+            let error = std::io::Error::other(without_histograms(labels));
+            let _ = self.chunks.blocking_send(Err(error));
+            return ControlFlow::Break(());
+        }
+        self.response.push(self.query, labels.iter(), samples);
+        if self.response.bytes() < CHUNK_BYTES {
+            return ControlFlow::Continue(());
+        }
+        match self.chunks.blocking_send(Ok(self.response.take().into())) {
+            Ok(()) => ControlFlow::Continue(()),
+            // The client has left.
+            Err(_) => ControlFlow::Break(()),
+        }
+    }
 }
 
 /// A response that is being filled. It stops where there is too much.
