@@ -117,10 +117,11 @@ impl World {
 
     fn fault(&mut self) -> Fault {
         let bytes = self.chance.below(3_000);
-        match self.chance.below(6) {
+        match self.chance.below(7) {
             0 => Fault::SyncError,
             1 => Fault::WriteError(bytes as usize),
             2 => Fault::ShortWrite(bytes as usize),
+            3 => Fault::Full(bytes as usize),
             _ => Fault::PowerLoss(bytes),
         }
     }
@@ -348,6 +349,9 @@ impl World {
         };
         self.expected.deletion_begun((start, end), series);
         life.is_deleting = true;
+        let bytes = self.chance.below(30) as usize;
+        let fails = self.chance.percent(20);
+        life.fault_after_log = fails.then_some(Fault::WriteError(bytes));
         life.deleting(&self.disk, |delete| delete.run(deletion))?;
         life.is_deleting = false;
         self.expected.deleted();

@@ -87,8 +87,11 @@ fn a_response_byte_by_byte() {
     assert_eq!(response.into_body(), expected);
 }
 
+/// Samples, values as their bits.
+type SampleBits = Vec<(TimeMs, u64)>;
+
 /// The frames of a stream: for each the number of its query, labels as they are written, samples.
-fn frames(mut stream: &[u8]) -> Vec<(u64, Vec<u8>, Vec<(TimeMs, u64)>)> {
+fn frames(mut stream: &[u8]) -> Vec<(u64, Vec<u8>, SampleBits)> {
     let mut frames = Vec::new();
     while !stream.is_empty() {
         let mut reader = egret_base::codec::Reader::new(stream, "a stream");
@@ -125,7 +128,7 @@ fn bytes(field: Field<'_>) -> &[u8] {
     field.message("", "").expect("bytes").bytes()
 }
 
-fn read_chunk(mut chunk: Message<'_>) -> Vec<(TimeMs, u64)> {
+fn read_chunk(mut chunk: Message<'_>) -> SampleBits {
     let (mut first_ms, mut last_ms, mut encoding, mut samples) = (0, 0, 0, Vec::new());
     while let Some(field) = chunk.field().expect("well formed") {
         let number = || field.varint("Chunk").expect("a number");

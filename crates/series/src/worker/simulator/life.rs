@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use egret_base::SeededEntropy;
-use egret_log::simulated::SimulatedDisk;
+use egret_log::simulated::{Fault, SimulatedDisk};
 use egret_log::{FileLog, Housekeeping, Inbox, InboxLimits, LogConfig, Seq};
 use prometheus_client::registry::Registry;
 
@@ -38,6 +38,8 @@ pub(super) struct Life {
     pub due: Due,
     /// A deletion may have been begun and not finished.
     pub is_deleting: bool,
+    /// Goes wrong when the next deletion is in the log and not in blocks.
+    pub fault_after_log: Option<Fault>,
 }
 
 impl Life {
@@ -88,6 +90,7 @@ impl Life {
             in_blocks,
             due: Due::new(clock_ms, SETTLE_MS),
             is_deleting: false,
+            fault_after_log: None,
         };
         life.deleting(disk, |delete| delete.go_on())?;
         Ok(life)
@@ -109,7 +112,11 @@ impl Life {
         let submit = |_: usize, deletion: Arc<Deletion>| {
             let (ticket, mut told) = Ticket::new(1);
             self.turn(Submission::Delete(deletion, ticket))?;
-            told.try_recv().expect("a turn tells").map(drop)
+            let told = told.try_recv().expect("a turn tells");
+            if let Some(fault) = self.fault_after_log {
+                disk.inject(fault);
+            }
+            told.map(drop)
         };
         work(&Delete {
             performs: &performs,
