@@ -12,8 +12,8 @@ use futures_util::stream;
 use http::header;
 
 use super::json::{
-    append_end, append_histogram_point, append_labels, append_list, append_point, append_text,
-    append_time,
+    append_end, append_histogram_point, append_labels, append_list, append_point, append_scalar,
+    append_text, append_time,
 };
 
 /// So many bytes are sent together, and what of a series is beyond them.
@@ -74,7 +74,7 @@ impl Written {
         let mut is_truncated = false;
         let rows = match result {
             QueryResult::Scalar(time_ms, value) => {
-                append_point(time_ms, value, &mut next);
+                append_scalar(time_ms, value, &mut next);
                 Rows::None
             }
             QueryResult::Text(time_ms, text) => {
