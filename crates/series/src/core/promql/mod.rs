@@ -161,6 +161,7 @@ impl Query {
             start: at,
             step_ms: 0,
             count: 1,
+            end: at,
         };
         answer::instant(self, source, grid, options)
     }
@@ -199,8 +200,9 @@ impl Query {
             start,
             step_ms,
             count: steps as usize + 1,
+            end,
         };
-        answer::range(self, source, (grid, end), options)
+        answer::range(self, source, grid, options)
     }
 }
 

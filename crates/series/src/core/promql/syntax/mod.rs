@@ -360,6 +360,11 @@ impl Node {
         }
     }
 
+    /// Whether its series have an order of their own, which a function has given them.
+    pub(crate) fn is_sorted(&self) -> bool {
+        matches!(&self.bare().part, Part::Call(call) if call.name().starts_with("sort"))
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         match &self.part {
             Part::Number(..) => Kind::Scalar,
