@@ -157,6 +157,7 @@ impl Query {
         at: TimeMs,
         options: &Options<'_>,
     ) -> Result<Answer, QueryError> {
+        let at = bounded(at);
         let grid = Grid {
             start: at,
             step_ms: 0,
@@ -190,7 +191,8 @@ impl Query {
         if end < start {
             return refuse("end timestamp must not be before start time");
         }
-        let steps = end.saturating_sub(start) / step_ms;
+        let (start, end) = (bounded(start), bounded(end));
+        let steps = (end - start) / step_ms;
         if steps > STEPS_MAX {
             return refuse(
                 "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)",
@@ -204,6 +206,11 @@ impl Query {
         };
         answer::range(self, source, grid, options)
     }
+}
+
+/// A time that offsets and ranges can be added to and taken from; no sample is beyond these.
+fn bounded(time: TimeMs) -> TimeMs {
+    time.clamp(-syntax::TIME_MAX, syntax::TIME_MAX)
 }
 
 /// The matchers of a series selector such as `up{job="a"}`, as `match[]` has them.

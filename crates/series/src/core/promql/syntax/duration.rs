@@ -5,7 +5,7 @@ use crate::core::promql::error::QueryError;
 use crate::core::promql::number;
 
 /// Times and durations are cut here, in milliseconds, so that sums of a few of them can be represented.
-pub(super) const TIME_MAX: i64 = i64::MAX / 16;
+pub(crate) const TIME_MAX: i64 = i64::MAX / 16;
 
 /// A length of time. What is computed from the query's own step and range is known only when it is evaluated.
 #[derive(Clone, Debug, Default, PartialEq)]
