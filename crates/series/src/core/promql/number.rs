@@ -71,7 +71,8 @@ pub fn parse(text: &str) -> Option<f64> {
         Some(hex) => u64::from_str_radix(hex, 16).ok()? as f64,
         None if lower == "inf" || lower == "nan" => lower.parse().ok()?,
         None if !lower.starts_with(|c: char| c.is_ascii_digit() || c == '.') => return None,
-        None => lower.parse().ok()?,
+        // What is too large to be a number is none.
+        None => lower.parse().ok().filter(|value: &f64| value.is_finite())?,
     };
     Some(if negative { -value } else { value })
 }

@@ -35,7 +35,7 @@ impl Parser<'_> {
             return self.matrix(node, range, bracket);
         }
         if !self.takes_mark(":") {
-            return Err(self.unexpected_in("subquery or range selector", "\":\" or \"]\""));
+            return Err(self.unexpected_in("subquery or range", "\":\" or \"]\""));
         }
         let mut step = None;
         if !self.takes_mark("]") {

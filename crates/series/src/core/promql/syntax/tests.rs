@@ -288,6 +288,7 @@ fn what_cannot_be_evaluated_is_refused() {
         "{a=\"\"}",
         "a{b=\"1\" or c=\"2\"}",
         "a[1e300]",
+        "1e400",
         "a[0]",
         "a[5m:0]",
         "a offset inf",
@@ -316,6 +317,16 @@ fn what_cannot_be_evaluated_is_refused() {
     }
     assert!(refusal(&format!("a{{{}}}", "b=\"\",".repeat(10_000))).contains("tokens"));
     assert!(refusal(&format!("a{{b=~\"{}\"}}", "(a{1000}){1000}")).contains("regex"));
+}
+
+#[test]
+fn what_a_query_says_is_written_as_it_was_said() {
+    for (query, written) in [
+        ("sum by (a:b, ::) (x)", "sum by (\"a:b\", \"::\") (x)"),
+        ("\"\\xff a\\n\"", "\"\\xff a\\n\""),
+    ] {
+        assert_eq!(pretty(&parse(query).expect("a query")), written);
+    }
 }
 
 #[test]
