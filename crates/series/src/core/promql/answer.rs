@@ -24,6 +24,8 @@ pub struct Answer {
     pub warnings: Vec<String>,
     /// What is worth knowing.
     pub infos: Vec<String>,
+    /// Whether the query has put its series in an order, by sorting or by rank.
+    pub is_ordered: bool,
 }
 
 /// What a query yields.
@@ -175,6 +177,7 @@ fn with_notes(result: Result, env: Env<'_>, query: &Query) -> Answer {
         result,
         warnings: notes.texts(Gravity::Warning, &query.text),
         infos: notes.texts(Gravity::Info, &query.text),
+        is_ordered: query.root.is_sorted() || query.root.is_ranked(),
     }
 }
 

@@ -60,6 +60,7 @@ impl Written {
             result,
             mut warnings,
             infos,
+            is_ordered,
         } = answer;
         let (kind, brackets) = match &result {
             QueryResult::Scalar(..) => ("scalar", false),
@@ -85,7 +86,12 @@ impl Written {
                 next.push(b']');
                 Rows::None
             }
-            QueryResult::Vector(samples) => Rows::Vector(first(samples, limit, &mut is_truncated)),
+            QueryResult::Vector(mut samples) => {
+                if samples.len() > limit && !is_ordered {
+                    samples.sort_by(|a, b| a.labels.cmp(&b.labels));
+                }
+                Rows::Vector(first(samples, limit, &mut is_truncated))
+            }
             QueryResult::Matrix(series) => Rows::Matrix(first(series, limit, &mut is_truncated)),
         };
         if is_truncated {
