@@ -1,8 +1,12 @@
 //! What an answer says about itself: warnings and infos, worded as Prometheus words them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
 
+use super::number;
 use super::syntax::Position;
+use crate::model::TimeMs;
 
 /// How grave it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,42 +15,122 @@ pub(crate) enum Gravity {
     Info,
 }
 
-/// Warnings and infos of one query, each once.
+/// Warnings and infos of one query, each text once: of several places that say the same, the last one evaluated stays.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Notes {
-    notes: BTreeSet<(Gravity, Position, String)>,
+    notes: BTreeMap<(Gravity, String), Place>,
+}
+
+/// Where something is said, and what is said beside the text.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    position: Position,
+    mended: Option<Mended>,
+}
+
+/// What had to be done to classic histograms whose buckets did not ascend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Mended {
+    /// The lowest and the highest bound of a bucket that was changed.
+    pub bounds: (f64, f64),
+    /// The largest difference that was made to a count.
+    pub difference: f64,
+    /// How many histograms.
+    pub histograms: u64,
+    /// The first and the last time of them.
+    pub times: (TimeMs, TimeMs),
+}
+
+impl Mended {
+    fn join(&mut self, other: Self) {
+        self.bounds.0 = self.bounds.0.min(other.bounds.0);
+        self.bounds.1 = self.bounds.1.max(other.bounds.1);
+        self.difference = self.difference.max(other.difference);
+        self.histograms += other.histograms;
+        self.times.0 = self.times.0.min(other.times.0);
+        self.times.1 = self.times.1.max(other.times.1);
+    }
+}
+
+impl fmt::Display for Mended {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [lowest, highest] = [self.bounds.0, self.bounds.1].map(number::short);
+        let [first, last] = [self.times.0, self.times.1].map(whole_seconds);
+        let difference = number::of_two_digits(self.difference);
+        write!(
+            formatter,
+            ", from buckets {lowest} to {highest}, with a max diff of {difference}, over {} samples from {first} to {last}",
+            self.histograms
+        )
+    }
 }
 
 impl Notes {
     pub(crate) fn warn(&mut self, position: Position, text: impl Into<String>) {
-        self.notes.insert((Gravity::Warning, position, text.into()));
+        let mended = None;
+        self.add((Gravity::Warning, text.into()), Place { position, mended });
     }
 
     pub(crate) fn info(&mut self, position: Position, text: impl Into<String>) {
-        self.notes.insert((Gravity::Info, position, text.into()));
+        let mended = None;
+        self.add((Gravity::Info, text.into()), Place { position, mended });
     }
 
-    pub(crate) fn merge(&mut self, mut other: Self) {
-        self.notes.append(&mut other.notes);
+    /// An info that says what was mended, of all histograms together.
+    pub(crate) fn mended(&mut self, position: Position, text: String, mended: Mended) {
+        let mended = Some(mended);
+        self.add((Gravity::Info, text), Place { position, mended });
+    }
+
+    fn add(&mut self, said: (Gravity, String), place: Place) {
+        match self.notes.entry(said) {
+            Entry::Vacant(entry) => {
+                entry.insert(place);
+            }
+            Entry::Occupied(mut entry) => {
+                let before = entry.get_mut();
+                before.position = place.position;
+                if let (Some(before), Some(mended)) = (&mut before.mended, place.mended) {
+                    before.join(mended);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        for (said, place) in other.notes {
+            self.add(said, place);
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.notes.is_empty()
     }
 
-    /// The texts of one gravity, with line and column in the query.
+    /// The texts of one gravity, with line and column in the query, by their positions.
     pub(crate) fn texts(&self, gravity: Gravity, query: &str) -> Vec<String> {
         let prefix = match gravity {
             Gravity::Warning => "PromQL warning",
             Gravity::Info => "PromQL info",
         };
-        let texts = self.notes.iter().filter(|(of, ..)| *of == gravity);
-        texts
-            .map(|(_, position, text)| {
-                let (line, column) = position.line_and_column(query);
-                format!("{prefix}: {text} ({line}:{column})")
-            })
-            .collect()
+        let found = self.notes.iter().filter(|((of, _), _)| *of == gravity);
+        let mut found: Vec<_> = found.map(|((_, text), place)| (place, text)).collect();
+        found.sort_by_key(|(place, _)| place.position);
+        let texts = found.into_iter().map(|(place, text)| {
+            let (line, column) = place.position.line_and_column(query);
+            let more = place.mended.map(|mended| mended.to_string());
+            let more = more.unwrap_or_default();
+            format!("{prefix}: {text}{more} ({line}:{column})")
+        });
+        texts.collect()
+    }
+}
+
+/// A time as RFC 3339 writes it, without what is less than a second.
+fn whole_seconds(time_ms: TimeMs) -> String {
+    match jiff::Timestamp::from_second(time_ms / 1000) {
+        Ok(time) => time.to_string(),
+        Err(_) => format!("{}s", time_ms / 1000),
     }
 }
 
@@ -89,7 +173,7 @@ pub(crate) fn mixed_schemas(metric: &str) -> String {
 }
 
 pub(crate) fn invalid_quantile(quantile: f64) -> String {
-    let got = super::number::short(quantile);
+    let got = number::short(quantile);
     format!("quantile value should be between 0 and 1, got {got}")
 }
 

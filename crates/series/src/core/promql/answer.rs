@@ -24,6 +24,8 @@ pub struct Answer {
     pub warnings: Vec<String>,
     /// What is worth knowing.
     pub infos: Vec<String>,
+    /// Whether the query has put its series in an order, by sorting or by rank.
+    pub is_ordered: bool,
 }
 
 /// What a query yields.
@@ -76,8 +78,8 @@ pub(super) fn instant(
     grid: Grid,
     options: &Options<'_>,
 ) -> std::result::Result<Answer, QueryError> {
-    let root = &*resolved(query, grid, grid.start)?;
-    let env = Env::new(source, options, grid, grid.start);
+    let root = &*resolved(query, grid)?;
+    let env = Env::new(source, options, grid);
     let time = grid.start;
     let result = match &root.bare().part {
         Part::Range(selector, range) => {
@@ -123,7 +125,7 @@ pub(super) fn instant(
 pub(super) fn range(
     query: &Query,
     source: &dyn Source,
-    (grid, end): (Grid, TimeMs),
+    grid: Grid,
     options: &Options<'_>,
 ) -> std::result::Result<Answer, QueryError> {
     if matches!(query.root.kind(), Kind::Text | Kind::Matrix) {
@@ -138,8 +140,8 @@ pub(super) fn range(
             ),
         });
     }
-    let root = &*resolved(query, grid, end)?;
-    let env = Env::new(source, options, grid, end);
+    let root = &*resolved(query, grid)?;
+    let env = Env::new(source, options, grid);
     let series = match env.eval(root, grid)? {
         Value::Vector(series) => series,
         Value::Scalar(values) => vec![Series {
@@ -157,18 +159,14 @@ pub(super) fn range(
 }
 
 /// The tree with the lengths of time that only a query's step and range tell.
-fn resolved(
-    query: &Query,
-    grid: Grid,
-    end: TimeMs,
-) -> std::result::Result<Cow<'_, Node>, QueryError> {
+fn resolved(query: &Query, grid: Grid) -> std::result::Result<Cow<'_, Node>, QueryError> {
     if !query.root.has_sums() {
         return Ok(Cow::Borrowed(&query.root));
     }
     let mut root = query.root.clone();
     root.resolve(Span {
         step_ms: grid.step_ms,
-        range_ms: end - grid.start,
+        range_ms: grid.end - grid.start,
     })?;
     Ok(Cow::Owned(root))
 }
@@ -179,6 +177,7 @@ fn with_notes(result: Result, env: Env<'_>, query: &Query) -> Answer {
         result,
         warnings: notes.texts(Gravity::Warning, &query.text),
         infos: notes.texts(Gravity::Info, &query.text),
+        is_ordered: query.root.is_sorted() || query.root.is_ranked(),
     }
 }
 

@@ -11,7 +11,7 @@ use super::select::Shown;
 use super::source::{Columns, Source};
 use super::syntax::{Kind, Node, Part};
 use super::{Options, Stop};
-use crate::model::{Labels, TimeMs};
+use crate::model::Labels;
 
 /// Rows as they come, each of a series of its own.
 pub(crate) trait Consumer: Send {
@@ -42,25 +42,17 @@ pub(crate) struct Env<'a> {
     pub options: &'a Options<'a>,
     /// The steps of the query, whatever those of a subquery are.
     pub query: Grid,
-    /// When the query ends: its last step may be before.
-    pub end: TimeMs,
     pub notes: Mutex<Notes>,
     samples: AtomicU64,
     row_bytes: AtomicU64,
 }
 
 impl<'a> Env<'a> {
-    pub(crate) fn new(
-        source: &'a dyn Source,
-        options: &'a Options<'a>,
-        query: Grid,
-        end: TimeMs,
-    ) -> Self {
+    pub(crate) fn new(source: &'a dyn Source, options: &'a Options<'a>, query: Grid) -> Self {
         Self {
             source,
             options,
             query,
-            end,
             notes: Mutex::default(),
             samples: AtomicU64::new(0),
             row_bytes: AtomicU64::new(0),
@@ -75,9 +67,10 @@ impl<'a> Env<'a> {
         }
     }
 
+    /// Adds a warning about an expression, without the parentheses around it.
     pub(crate) fn warn(&self, node: &Node, text: impl Into<String>) {
         let mut notes = Notes::default();
-        notes.warn(node.position, text);
+        notes.warn(node.bare().position, text);
         self.note(notes);
     }
 
@@ -168,7 +161,7 @@ impl<'a> Env<'a> {
             Part::Sign(inner, false) => self.eval(inner, grid),
             Part::Sign(inner, true) => Ok(negated(self.eval(inner, grid)?)),
             Part::Binary(binary) => self.binary(node, binary, grid),
-            Part::Aggregate(aggregate) => Ok(Value::Vector(self.aggregate(aggregate, grid)?)),
+            Part::Aggregate(aggregate) => self.aggregate(node, aggregate, grid).map(Value::Vector),
             Part::Call(call) => self.call(node, call, grid),
             Part::Selector(_) => Ok(Value::Vector(self.collected(node, grid)?)),
             Part::Range(..) | Part::Subquery(_) => Err(QueryError::execution(

@@ -79,13 +79,34 @@ impl Sum {
             false => self.sum,
         }
     }
+
+    /// As [`Sum::plus`]; what rounding took from an infinite sum is nothing.
+    fn plus_finite(self, value: f64) -> Self {
+        let next = self.plus(value);
+        match next.sum.is_infinite() {
+            true => Self { rest: 0.0, ..next },
+            false => next,
+        }
+    }
+
+    fn both(self) -> f64 {
+        self.sum + self.rest
+    }
+
+    /// What it comes to for each of so many. Sum and rest are divided before they are added, as Prometheus does.
+    pub(crate) fn mean(self, count: f64) -> f64 {
+        match self.sum.is_finite() {
+            true => self.sum / count + self.rest / count,
+            false => self.sum / count,
+        }
+    }
 }
 
 /// The mean of numbers; one by one where their sum would be too large.
 pub(crate) fn mean(values: &[f64]) -> f64 {
     let sum = Sum::of(values);
     if sum.sum.is_finite() {
-        return sum.value() / values.len() as f64;
+        return sum.mean(values.len() as f64);
     }
     let mut sum = Sum::EMPTY;
     for (at, value) in values.iter().enumerate() {
@@ -97,7 +118,23 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
         }
         sum = next;
     }
-    sum.value() / values.len() as f64
+    sum.mean(values.len() as f64)
+}
+
+/// The variance from a mean that is kept up value by value, which stays finite where a sum of values does not.
+pub(crate) fn running_variance(values: &[f64]) -> f64 {
+    let empty = Sum {
+        sum: 0.0,
+        rest: 0.0,
+    };
+    let (mut mean, mut squares, mut count) = (empty, empty, 0.0);
+    for value in values {
+        count += 1.0;
+        let delta = value - mean.both();
+        mean = mean.plus_finite(delta / count);
+        squares = squares.plus_finite(delta * (value - mean.both()));
+    }
+    squares.both() / count
 }
 
 /// A mean that is kept up value by value.

@@ -157,10 +157,12 @@ impl Query {
         at: TimeMs,
         options: &Options<'_>,
     ) -> Result<Answer, QueryError> {
+        let at = bounded(at);
         let grid = Grid {
             start: at,
             step_ms: 0,
             count: 1,
+            end: at,
         };
         answer::instant(self, source, grid, options)
     }
@@ -189,7 +191,8 @@ impl Query {
         if end < start {
             return refuse("end timestamp must not be before start time");
         }
-        let steps = end.saturating_sub(start) / step_ms;
+        let (start, end) = (bounded(start), bounded(end));
+        let steps = (end - start) / step_ms;
         if steps > STEPS_MAX {
             return refuse(
                 "exceeded maximum resolution of 11,000 points per timeseries. Try decreasing the query resolution (?step=XX)",
@@ -199,9 +202,15 @@ impl Query {
             start,
             step_ms,
             count: steps as usize + 1,
+            end,
         };
-        answer::range(self, source, (grid, end), options)
+        answer::range(self, source, grid, options)
     }
+}
+
+/// A time that offsets and ranges can be added to and taken from; no sample is beyond these.
+fn bounded(time: TimeMs) -> TimeMs {
+    time.clamp(-syntax::TIME_MAX, syntax::TIME_MAX)
 }
 
 /// The matchers of a series selector such as `up{job="a"}`, as `match[]` has them.

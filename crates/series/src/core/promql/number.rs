@@ -27,6 +27,26 @@ pub fn short(value: f64) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
+/// Of two digits, with an exponent where there would be more than two before the point.
+pub(crate) fn of_two_digits(value: f64) -> String {
+    if !value.is_finite() || value == 0.0 {
+        return plain(value);
+    }
+    let rounded: f64 = format!("{value:.1e}").parse().expect("`e` writes a number");
+    match (1e-4..100.0).contains(&rounded.abs()) {
+        true => plain(rounded),
+        false => {
+            let text = format!("{rounded:e}");
+            let (mantissa, exponent) = text.split_once('e').expect("`e` is what `:e` writes");
+            let (sign, digits) = match exponent.strip_prefix('-') {
+                Some(digits) => ('-', digits),
+                None => ('+', exponent),
+            };
+            format!("{mantissa}e{sign}{digits:0>2}")
+        }
+    }
+}
+
 /// As labels of OpenMetrics have them: a whole number is shown to be one of floating point.
 pub(crate) fn open_metrics(value: f64) -> String {
     let text = short(value);
@@ -51,7 +71,8 @@ pub fn parse(text: &str) -> Option<f64> {
         Some(hex) => u64::from_str_radix(hex, 16).ok()? as f64,
         None if lower == "inf" || lower == "nan" => lower.parse().ok()?,
         None if !lower.starts_with(|c: char| c.is_ascii_digit() || c == '.') => return None,
-        None => lower.parse().ok()?,
+        // What is too large to be a number is none.
+        None => lower.parse().ok().filter(|value: &f64| value.is_finite())?,
     };
     Some(if negative { -value } else { value })
 }

@@ -14,6 +14,8 @@ pub(crate) struct Grid {
     pub start: TimeMs,
     pub step_ms: i64,
     pub count: usize,
+    /// No step is after it; the last one may be before.
+    pub end: TimeMs,
 }
 
 impl Grid {
@@ -27,7 +29,11 @@ impl Grid {
 
     /// Only the first step.
     pub(crate) fn first(self) -> Self {
-        Self { count: 1, ..self }
+        Self {
+            count: 1,
+            end: self.start,
+            ..self
+        }
     }
 }
 

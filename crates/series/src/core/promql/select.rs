@@ -26,7 +26,7 @@ impl<'a> Env<'a> {
             None => time,
             Some(At::Time(at)) => at,
             Some(At::Start) => self.query.start,
-            Some(At::End) => self.end,
+            Some(At::End) => self.query.end,
         };
         time.saturating_sub(reach.offset.ms)
     }
@@ -170,6 +170,7 @@ impl<'a> Env<'a> {
             start,
             step_ms,
             count: count as usize,
+            end: self.target(&subquery.reach, grid.end),
         }
     }
 

@@ -177,6 +177,34 @@ fn parameters_of_a_range_query_are_checked() {
 }
 
 #[test]
+fn the_ends_of_time_can_be_asked_for() {
+    let options = Options::default();
+    for text in [
+        "x",
+        "rate(x[5m])",
+        "x offset 1y",
+        "max_over_time(x[1h:1m])",
+        "x offset -1y",
+        "time()",
+    ] {
+        let query = Query::parse(text).expect("PromQL");
+        for end in [i64::MIN, i64::MAX] {
+            assert!(
+                query.instant(&source(1), end, &options).is_ok(),
+                "{text} at {end}"
+            );
+            assert!(query.range(&source(1), (end, end), 1000, &options).is_ok());
+        }
+    }
+    let query = Query::parse("x").expect("PromQL");
+    assert!(
+        query
+            .range(&source(1), (i64::MIN, i64::MAX), 1, &options)
+            .is_err()
+    );
+}
+
+#[test]
 fn selectors_become_matchers() {
     let matchers = parse_selector("x{a!=\"b\", c=~\"d.*\"}").expect("a selector");
     let shown: Vec<_> = matchers

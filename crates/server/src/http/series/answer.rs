@@ -12,8 +12,8 @@ use futures_util::stream;
 use http::header;
 
 use super::json::{
-    append_end, append_histogram_point, append_labels, append_list, append_point, append_text,
-    append_time,
+    append_end, append_histogram_point, append_labels, append_list, append_point, append_scalar,
+    append_text, append_time,
 };
 
 /// So many bytes are sent together, and what of a series is beyond them.
@@ -60,6 +60,7 @@ impl Written {
             result,
             mut warnings,
             infos,
+            is_ordered,
         } = answer;
         let (kind, brackets) = match &result {
             QueryResult::Scalar(..) => ("scalar", false),
@@ -74,7 +75,7 @@ impl Written {
         let mut is_truncated = false;
         let rows = match result {
             QueryResult::Scalar(time_ms, value) => {
-                append_point(time_ms, value, &mut next);
+                append_scalar(time_ms, value, &mut next);
                 Rows::None
             }
             QueryResult::Text(time_ms, text) => {
@@ -85,7 +86,12 @@ impl Written {
                 next.push(b']');
                 Rows::None
             }
-            QueryResult::Vector(samples) => Rows::Vector(first(samples, limit, &mut is_truncated)),
+            QueryResult::Vector(mut samples) => {
+                if samples.len() > limit && !is_ordered {
+                    samples.sort_by(|a, b| a.labels.cmp(&b.labels));
+                }
+                Rows::Vector(first(samples, limit, &mut is_truncated))
+            }
             QueryResult::Matrix(series) => Rows::Matrix(first(series, limit, &mut is_truncated)),
         };
         if is_truncated {

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use egret_series::core::promql::FloatHistogram;
+use egret_series::core::promql::{FloatHistogram, format_number};
 use egret_series::model::{Labels, TimeMs};
 
 /// Whole numbers up to here have the digits of integers.
@@ -84,6 +84,15 @@ pub(super) fn append_point(time_ms: TimeMs, value: f64, out: &mut Vec<u8>) {
     out.push(b',');
     append_value(value, out);
     out.push(b']');
+}
+
+/// Appends `[time,"value"]` of a scalar, which Prometheus writes without an exponent.
+pub(super) fn append_scalar(time_ms: TimeMs, value: f64, out: &mut Vec<u8>) {
+    out.push(b'[');
+    append_time(time_ms, out);
+    out.extend_from_slice(b",\"");
+    out.extend_from_slice(format_number(value).as_bytes());
+    out.extend_from_slice(b"\"]");
 }
 
 /// Appends `[time,{"count":…}]`.

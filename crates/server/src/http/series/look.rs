@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::response::Response;
 use egret_base::Timestamp;
-use egret_series::core::promql::QueryError;
+use egret_series::core::promql::{LabelMatcher, QueryError};
 use egret_series::model::TimeMs;
 use egret_series::{Cardinality, Cost, Counted, Scope, Series};
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::answer::TRUNCATED;
 use super::json::{append_end, append_labels, append_list, append_text};
-use super::parameters::{Parameters, read_time, without_selector};
+use super::parameters::{Parameters, invalid, read_time, without_selector};
 use super::{Member, json};
 use crate::error::RequestError;
 use crate::extract::{Json, Path, Query};
@@ -24,8 +24,16 @@ pub(super) const LISTED_MAX: usize = 10_000;
 const ESCAPED: &str = "U__";
 
 fn scope(parameters: &Parameters) -> Result<Scope, QueryError> {
+    let selectors = parameters.selectors()?;
+    let selects_all = |selector: &Vec<LabelMatcher>| selector.iter().all(|one| one.matches(""));
+    if selectors.iter().any(selects_all) {
+        return Err(invalid(
+            "match[]",
+            "match[] must contain at least one non-empty matcher",
+        ));
+    }
     Ok(Scope {
-        selectors: parameters.selectors()?,
+        selectors,
         start: parameters.time("start")?.unwrap_or(TimeMs::MIN),
         end: parameters.time("end")?.unwrap_or(TimeMs::MAX),
     })
@@ -108,6 +116,10 @@ pub(super) async fn label_values(
 ) -> Result<Response, Problem> {
     let scope = scope(&parameters)?;
     let name = unescaped(&name).unwrap_or(name);
+    if name.is_empty() {
+        let message = "invalid label name: \"\"".to_owned();
+        return Err(QueryError::Invalid { message }.into());
+    }
     let found = series
         .label_values(name, scope, parameters.limit()?)
         .await?;

@@ -17,8 +17,11 @@ const ENDS_OF_TIME: [(&str, TimeMs); 2] = [
     ("292277025-08-18T07:12:54.999999999Z", TimeMs::MAX),
 ];
 
-/// The largest number of seconds that is a time or a duration.
+/// The largest number of seconds that is a time.
 const SECONDS_MAX: f64 = 9.2e15;
+
+/// The longest duration: as many nanoseconds as 64 bits can count.
+const DURATION_MS_MAX: i64 = i64::MAX / 1_000_000;
 
 /// Names and values. What is in the form comes before what is in the address.
 pub(super) struct Parameters(Vec<(String, String)>);
@@ -147,15 +150,52 @@ pub(super) fn read_time(text: &str) -> Option<TimeMs> {
     if let Ok(seconds) = text.parse::<f64>() {
         return (seconds.abs() < SECONDS_MAX).then(|| (seconds * 1_000.0).round() as TimeMs);
     }
+    if !is_rfc3339(text.as_bytes()) {
+        return None;
+    }
     let time: Timestamp = text.parse().ok()?;
     Some(time.as_micros().div_euclid(1_000))
 }
 
-fn read_duration(text: &str) -> Option<i64> {
-    match text.parse::<f64>() {
-        Ok(seconds) => (seconds.abs() < SECONDS_MAX).then(|| (seconds * 1_000.0).round() as i64),
-        Err(_) => duration_ms(text),
+/// Whether a text has the form of RFC 3339, without what other readers of times take besides: spaces, lower case,
+/// sixty seconds.
+fn is_rfc3339(text: &[u8]) -> bool {
+    const FORM: &[u8] = b"0000-00-00T00:00:00";
+    let fits = |form: &[u8], text: &[u8]| {
+        let mut pairs = form.iter().zip(text);
+        form.len() == text.len()
+            && pairs.all(|(form, byte)| match form {
+                b'0' => byte.is_ascii_digit(),
+                mark => mark == byte,
+            })
+    };
+    let Some((moment, rest)) = text.split_at_checked(FORM.len()) else {
+        return false;
+    };
+    if !fits(FORM, moment) || moment[17] >= b'6' {
+        return false;
     }
+    let zone = match rest.split_first() {
+        Some((b'.', fraction)) => {
+            let digits = fraction.iter().take_while(|byte| byte.is_ascii_digit());
+            match digits.count() {
+                0 => return false,
+                digits => &fraction[digits..],
+            }
+        }
+        _ => rest,
+    };
+    zone == b"Z" || fits(b"+00:00", zone) || fits(b"-00:00", zone)
+}
+
+fn read_duration(text: &str) -> Option<i64> {
+    let ms = match text.parse::<f64>() {
+        Ok(seconds) => (seconds.abs() < SECONDS_MAX).then(|| (seconds * 1_000.0).round() as i64)?,
+        // Numbers of another base, and units of less than nothing, are no durations here.
+        Err(_) if text.contains(['x', 'X']) || text.starts_with('-') => return None,
+        Err(_) => duration_ms(text)?,
+    };
+    (ms.abs() <= DURATION_MS_MAX).then_some(ms)
 }
 
 #[cfg(test)]

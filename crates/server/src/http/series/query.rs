@@ -1,5 +1,7 @@
 //! PromQL over HTTP, as Prometheus answers it.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::response::Response;
 use egret_series::core::promql::{Query, QueryError};
@@ -78,11 +80,18 @@ async fn evaluate(
 ) -> Result<Response, Problem> {
     let options = QueryOptions {
         timeout: parameters.span("timeout")?,
-        lookback: parameters.span("lookback_delta")?,
+        lookback: lookback(parameters)?,
     };
     let limit = parameters.limit()?;
     let answered = series.query(parameters.text("query"), when, options).await;
     Ok(answer::respond(answered.map_err(said)?, limit))
+}
+
+/// How old a sample may be; as configured where that is no length of time.
+fn lookback(parameters: &Parameters) -> Result<Option<Duration>, QueryError> {
+    let ms = parameters.duration_ms("lookback_delta")?;
+    let ms = ms.and_then(|ms| u64::try_from(ms).ok());
+    Ok(ms.filter(|ms| *ms > 0).map(Duration::from_millis))
 }
 
 /// What is wrong with the text is wrong with the parameter `query`.

@@ -1,7 +1,5 @@
 //! Aggregations that need all rows at once: some of the series themselves, counts of values, quantiles.
 
-use std::cmp::Ordering;
-
 use super::super::annotations::{self, Notes};
 use super::super::error::QueryError;
 use super::super::eval::Env;
@@ -10,7 +8,8 @@ use super::super::number;
 use super::super::range::quantile_of;
 use super::super::row::{Grid, Point, Row, Series, Value};
 use super::super::syntax::{Aggregate, Aggregator, Node};
-use crate::model::{Labels, LabelsBuilder};
+use super::rank::Rank;
+use crate::model::{Labels, LabelsBuilder, METRIC_NAME};
 
 mod hash;
 
@@ -37,11 +36,16 @@ impl Env<'_> {
     /// `topk`, `bottomk`, `limitk`, `limit_ratio`: rows of which some steps are left.
     pub(super) fn chosen(
         &self,
+        node: &Node,
         aggregate: &Aggregate,
         grid: Grid,
     ) -> Result<Vec<Series>, QueryError> {
         let wanted = self.wanted(aggregate, grid)?;
         let mut series = self.vector(&aggregate.inner, grid)?;
+        if !aggregate.inner.is_sorted() {
+            // Which of equals stays depends on their order, which must not depend on how series are stored.
+            series.sort_by(|a, b| a.labels.cmp(&b.labels));
+        }
         let mut first_step = Vec::new();
         let mut ignored = false;
         let mut choice = Choice::default();
@@ -53,7 +57,9 @@ impl Env<'_> {
                     series[*at].row.set(step, None);
                 }
                 if step == 0 && grid.count == 1 {
-                    choice.rank(aggregate.aggregator);
+                    if let Some(rank) = Rank::of(aggregate.aggregator) {
+                        rank.sort(&mut choice.kept);
+                    }
                     first_step.extend(choice.kept.iter().map(|(_, at)| *at));
                 }
             }
@@ -62,7 +68,7 @@ impl Env<'_> {
             let mut notes = Notes::default();
             let name = aggregate.aggregator.name();
             notes.info(
-                aggregate.inner.position,
+                node.position,
                 annotations::histogram_ignored_in_aggregation(name),
             );
             self.note(notes);
@@ -124,7 +130,7 @@ impl Env<'_> {
         {
             let mut notes = Notes::default();
             let text = annotations::histogram_ignored_in_aggregation("quantile");
-            notes.info(aggregate.inner.position, text);
+            notes.info(aggregate.inner.bare().position, text);
             self.note(notes);
         }
         let mut result = Vec::new();
@@ -204,7 +210,7 @@ impl Env<'_> {
                     });
                 }
                 let group = &mut result[at];
-                group.drop_name |= one.drop_name;
+                group.drop_name |= one.drop_name && name != METRIC_NAME;
                 let before = group.row.float(step).unwrap_or(0.0);
                 group.row.values[step] = before + 1.0;
             }
@@ -221,17 +227,6 @@ struct Choice {
     dropped: Vec<usize>,
 }
 
-/// Which of two is better; of equals, the one that came first. NaN is worse than any number.
-fn compare(aggregator: Aggregator, left: (f64, usize), right: (f64, usize)) -> Ordering {
-    let (a, b) = match aggregator {
-        Aggregator::TopK => (right.0, left.0),
-        _ => (left.0, right.0),
-    };
-    let by_value = a.partial_cmp(&b).unwrap_or(Ordering::Equal);
-    let by_nan = left.0.is_nan().cmp(&right.0.is_nan());
-    by_nan.then(by_value).then(left.1.cmp(&right.1))
-}
-
 impl Choice {
     /// Chooses; true when histograms had to be left out.
     fn make(
@@ -245,13 +240,13 @@ impl Choice {
         self.kept.clear();
         self.dropped.clear();
         let mut ignored = false;
-        let is_ranked = matches!(aggregator, Aggregator::TopK | Aggregator::BottomK);
+        let rank = Rank::of(aggregator);
         for at in members.iter().copied() {
             let row = &series[at].row;
             match row.float(step) {
                 Some(value) => self.kept.push((value, at)),
                 None if row.histogram(step).is_none() => {}
-                None if is_ranked => {
+                None if rank.is_some() => {
                     ignored = true;
                     self.dropped.push(at);
                 }
@@ -272,9 +267,8 @@ impl Choice {
         if count >= self.kept.len() {
             return ignored && count > 0;
         }
-        if is_ranked && count > 0 {
-            let by_rank = |a: &(f64, usize), b: &(f64, usize)| compare(aggregator, *a, *b);
-            self.kept.select_nth_unstable_by(count - 1, by_rank);
+        if let Some(rank) = rank {
+            rank.choose(&mut self.kept, count);
         }
         let dropped = self.kept.drain(count..).map(|(_, at)| at);
         self.dropped.extend(dropped);
@@ -290,12 +284,5 @@ impl Choice {
             }
             stays
         });
-    }
-
-    /// Puts what is kept in the order of rank, where there are ranks.
-    fn rank(&mut self, aggregator: Aggregator) {
-        if matches!(aggregator, Aggregator::TopK | Aggregator::BottomK) {
-            self.kept.sort_by(|a, b| compare(aggregator, *a, *b));
-        }
     }
 }

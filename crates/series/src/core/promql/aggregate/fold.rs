@@ -51,7 +51,7 @@ pub(super) fn folded(
 ) -> Result<Vec<Series>, QueryError> {
     let new = || Groups {
         aggregator: aggregate.aggregator,
-        position: aggregate.inner.position,
+        position: aggregate.inner.bare().position,
         steps: grid.count,
         keys: Keys::new(&aggregate.grouping),
         groups: Vec::new(),
@@ -365,7 +365,7 @@ impl Group {
         match aggregator {
             Aggregator::Sum => self.sum(step).value(),
             Aggregator::Avg if self.means.get(step) == Some(&true) => self.sum(step).value(),
-            Aggregator::Avg => self.sum(step).value() / count,
+            Aggregator::Avg => self.sum(step).mean(count),
             Aggregator::Count => count,
             Aggregator::Group => 1.0,
             Aggregator::Stdvar => value / count,

@@ -2,21 +2,23 @@
 
 mod choose;
 mod fold;
+mod rank;
 
 use super::error::QueryError;
 use super::eval::Env;
 use super::row::{Grid, Series};
-use super::syntax::{Aggregate, Aggregator};
+use super::syntax::{Aggregate, Aggregator, Node};
 
 impl Env<'_> {
     pub(crate) fn aggregate(
         &self,
+        node: &Node,
         aggregate: &Aggregate,
         grid: Grid,
     ) -> Result<Vec<Series>, QueryError> {
         use Aggregator::{BottomK, CountValues, LimitK, LimitRatio, Quantile, TopK};
         match aggregate.aggregator {
-            TopK | BottomK | LimitK | LimitRatio => self.chosen(aggregate, grid),
+            TopK | BottomK | LimitK | LimitRatio => self.chosen(node, aggregate, grid),
             CountValues => self.counted_values(aggregate, grid),
             Quantile => self.quantiles(aggregate, grid),
             _ => fold::folded(self, aggregate, grid),

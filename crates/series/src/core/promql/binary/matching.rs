@@ -77,10 +77,12 @@ pub(super) fn matched(
         groups.resize_with(keys.len(), Default::default);
         groups[group].1.push(at);
     }
-    for (_, ones) in &groups {
-        check_unique(one, ones, &keys, is_swapped, grid)?;
-    }
     let fills = binary.fill.0.is_some() || binary.fill.1.is_some();
+    // Where nothing can match, nothing is too much.
+    let is_compared = |step| fills || many.iter().any(|series| series.row.has(step));
+    for (_, ones) in &groups {
+        check_unique(one, ones, &keys, is_swapped, grid, is_compared)?;
+    }
     for (manys, ones) in &groups {
         let is_matched = !manys.is_empty() && !ones.is_empty();
         if is_matched && results.quick_group(&keys, manys, ones)? {
@@ -98,20 +100,23 @@ pub(super) fn matched(
     Ok(results.series)
 }
 
-/// On the side of the one, no two series of a group may have a sample at the same step.
+/// On the side of the one, no two series of a group may have a sample at the same step, if the other side has any.
 fn check_unique(
     one: &[Series],
     members: &[usize],
     keys: &Keys<'_>,
     is_left: bool,
     grid: Grid,
+    is_compared: impl Fn(usize) -> bool,
 ) -> Result<(), QueryError> {
     if members.len() < 2 {
         return Ok(());
     }
     for step in 0..grid.count {
         let mut present = members.iter().filter(|at| one[**at].row.has(step));
-        if let (Some(first), Some(second)) = (present.next(), present.next()) {
+        if let (Some(first), Some(second)) = (present.next(), present.next())
+            && is_compared(step)
+        {
             let side = if is_left { "left" } else { "right" };
             let mut pair = [first, second].map(|at| braced(&one[*at].labels));
             pair.sort();

@@ -17,51 +17,78 @@ fn is_complete(buckets: &[ClassicBucket]) -> bool {
         .is_some_and(|last| last.upper == f64::INFINITY)
 }
 
-/// Makes counts ascend; true when more than rounding had to be mended.
-fn mend(buckets: &mut [ClassicBucket]) -> bool {
-    let mut previous = buckets[0].count;
+/// What was changed so that counts ascend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Forced {
+    /// The lowest and the highest bound of a bucket whose count was raised.
+    pub bounds: (f64, f64),
+    /// By how much at most.
+    pub difference: f64,
+}
+
+/// Makes counts ascend; says what was changed if it was more than rounding.
+fn mend(buckets: &mut [ClassicBucket]) -> Option<Forced> {
+    let mut forced: Option<Forced> = None;
+    let mut highest = buckets[0].count;
     for bucket in &mut buckets[1..] {
-        let difference = (bucket.count - previous).abs();
-        if difference != 0.0 && difference / bucket.count <= PRECISION {
-            bucket.count = previous;
-        } else {
-            previous = bucket.count;
+        let count = bucket.count;
+        if count == highest {
+            continue;
         }
-    }
-    let (mut highest, mut forced) = (buckets[0].count, false);
-    for bucket in &mut buckets[1..] {
-        if bucket.count < highest {
+        if is_rounding(highest, count) {
             bucket.count = highest;
-            forced = true;
+        } else if count < highest {
+            bucket.count = highest;
+            let (upper, difference) = (bucket.upper, highest - count);
+            let forced = forced.get_or_insert(Forced {
+                bounds: (upper, upper),
+                difference,
+            });
+            forced.bounds.1 = upper;
+            forced.difference = forced.difference.max(difference);
+        } else {
+            highest = count;
         }
-        highest = highest.max(bucket.count);
     }
     forced
 }
 
-/// The value below which a share of the observations lies, and whether counts had to be made to ascend. Buckets are
+/// Whether two counts differ by so little that it is rounding.
+fn is_rounding(one: f64, other: f64) -> bool {
+    if one.is_nan() && other.is_nan() {
+        return true;
+    }
+    let (difference, sum) = ((one - other).abs(), one.abs() + other.abs());
+    let is_tiny = one == 0.0 || other == 0.0 || sum < f64::MIN_POSITIVE;
+    match is_tiny {
+        true => difference < PRECISION * f64::MIN_POSITIVE,
+        false => difference / sum.min(f64::MAX) < PRECISION,
+    }
+}
+
+/// The value below which a share of the observations lies, and what was changed so that counts ascend. Buckets are
 /// sorted, each bound is there once.
-pub(super) fn quantile(q: f64, buckets: &mut [ClassicBucket]) -> (f64, bool) {
+pub(super) fn quantile(q: f64, buckets: &mut [ClassicBucket]) -> (f64, Option<Forced>) {
     if q.is_nan() {
-        return (f64::NAN, false);
+        return (f64::NAN, None);
     }
     if q < 0.0 {
-        return (f64::NEG_INFINITY, false);
+        return (f64::NEG_INFINITY, None);
     }
     if q > 1.0 {
-        return (f64::INFINITY, false);
+        return (f64::INFINITY, None);
     }
     if !is_complete(buckets) {
-        return (f64::NAN, false);
+        return (f64::NAN, None);
     }
     let forced = mend(buckets);
     let observations = buckets[buckets.len() - 1].count;
-    if buckets.len() < 2 || observations == 0.0 || observations.is_nan() {
-        return (f64::NAN, false);
+    if buckets.len() < 2 || observations == 0.0 {
+        return (f64::NAN, forced);
     }
     let mut rank = q * observations;
     let last = buckets.len() - 1;
-    let at = buckets[..last].partition_point(|bucket| bucket.count < rank);
+    let at = buckets[..last].partition_point(|bucket| bucket.count < rank || rank.is_nan());
     if at == last {
         return (buckets[last - 1].upper, forced);
     }

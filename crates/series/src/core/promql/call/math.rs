@@ -128,10 +128,23 @@ fn round(value: f64, to: f64) -> f64 {
     (value * inverse + 0.5).floor() / inverse
 }
 
-/// Within bounds; NaN is what any NaN makes of it.
+/// Within bounds.
 fn clamped(value: f64, low: f64, high: f64) -> f64 {
-    if value.is_nan() || low.is_nan() || high.is_nan() {
-        return f64::NAN;
+    greater(low, less(high, value))
+}
+
+/// The greater of two: NaN if either is, but nothing is greater than infinity.
+pub(super) fn greater(one: f64, other: f64) -> f64 {
+    if one == f64::INFINITY || other == f64::INFINITY {
+        f64::INFINITY
+    } else if one.is_nan() || other.is_nan() {
+        f64::NAN
+    } else {
+        one.max(other)
     }
-    high.min(value.max(low))
+}
+
+/// The less of two, likewise.
+pub(super) fn less(one: f64, other: f64) -> f64 {
+    -greater(-one, -other)
 }

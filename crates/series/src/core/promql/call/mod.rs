@@ -44,8 +44,11 @@ impl Env<'_> {
             "timestamp" => self.timestamps(&arguments[0], grid)?,
             "start_timestamp" => match &arguments[0].bare().part {
                 Part::Selector(selector) => self.shown(selector, grid, Shown::Start)?,
-                // What is computed does not know it.
-                _ => Vec::new(),
+                // What is computed does not know it, but has its say.
+                _ => {
+                    self.vector(&arguments[0], grid)?;
+                    Vec::new()
+                }
             },
             "label_replace" => self.label_replace(arguments, grid)?,
             "label_join" => self.label_join(arguments, grid)?,
@@ -72,20 +75,15 @@ impl Env<'_> {
                 .map(|step| grid.time(step) as f64 / 1000.0)
                 .collect()),
             "start" => constant(query.start as f64 / 1000.0),
-            "end" => constant(self.end as f64 / 1000.0),
-            "range" => constant((self.end - query.start) as f64 / 1000.0),
+            "end" => constant(query.end as f64 / 1000.0),
+            "range" => constant((query.end - query.start) as f64 / 1000.0),
             "step" => constant(query.step_ms as f64 / 1000.0),
             "max_of" | "min_of" => {
                 let left = self.scalar(&call.arguments[0], grid)?;
                 let right = self.scalar(&call.arguments[1], grid)?;
-                let pick = |(left, right): (f64, f64)| {
-                    if left.is_nan() || right.is_nan() {
-                        f64::NAN
-                    } else if call.name() == "max_of" {
-                        left.max(right)
-                    } else {
-                        left.min(right)
-                    }
+                let pick = |(left, right): (f64, f64)| match call.name() {
+                    "max_of" => math::greater(left, right),
+                    _ => math::less(left, right),
                 };
                 Ok(left.into_iter().zip(right).map(pick).collect())
             }

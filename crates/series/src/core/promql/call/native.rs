@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use super::super::annotations::{self, Notes, for_metric};
+use super::super::annotations::{self, Mended, Notes, for_metric};
+use super::super::answer::merged;
 use super::super::error::QueryError;
 use super::super::eval::Env;
 use super::super::histogram::{FloatHistogram, NotNumbers};
@@ -43,6 +44,7 @@ trait Question {
 
 struct Quantile<'a> {
     quantiles: &'a [f64],
+    grid: Grid,
     /// Of the vector.
     position: Position,
 }
@@ -83,9 +85,15 @@ impl Question for Quantile<'_> {
         notes: &mut Notes,
     ) -> f64 {
         let (value, forced) = classic::quantile(self.quantiles[step], buckets);
-        if forced {
+        if let Some(forced) = forced {
             let text = "input to histogram_quantile needed to be fixed for monotonicity (see https://prometheus.io/docs/prometheus/latest/querying/functions/#histogram_quantile)";
-            notes.info(self.position, for_metric(text, metric));
+            let mended = Mended {
+                bounds: forced.bounds,
+                difference: forced.difference,
+                histograms: 1,
+                times: (self.grid.time(step), self.grid.time(step)),
+            };
+            notes.mended(self.position, for_metric(text, metric), mended);
         }
         value
     }
@@ -127,7 +135,8 @@ impl Env<'_> {
         }
         let question = Quantile {
             quantiles,
-            position: argument.position,
+            grid,
+            position: argument.bare().position,
         };
         self.asked(argument, grid, &question)
     }
@@ -150,7 +159,7 @@ impl Env<'_> {
                 all.push(one);
             }
         }
-        Ok(all)
+        merged(all)
     }
 
     pub(super) fn histogram_fraction(
@@ -161,7 +170,7 @@ impl Env<'_> {
         let question = Fraction {
             lower: self.scalar(&arguments[0], grid)?,
             upper: self.scalar(&arguments[1], grid)?,
-            position: arguments[2].position,
+            position: arguments[2].bare().position,
         };
         self.asked(&arguments[2], grid, &question)
     }
@@ -238,7 +247,7 @@ impl Asked<'_> {
         match (native, buckets.is_empty()) {
             (Some(_), false) => {
                 let text = "vector contains a mix of classic and native histograms";
-                notes.warn(argument.position, for_metric(text, metric));
+                notes.warn(argument.bare().position, for_metric(text, metric));
                 None
             }
             (Some(histogram), true) => Some(question.native(step, histogram, metric, notes)),
@@ -293,7 +302,7 @@ fn groups(series: &[Series], argument: &Node, notes: &mut Notes) -> Vec<Group> {
             let metric = one.labels.metric();
             let text =
                 format!("bucket label {BUCKET:?} is missing or has a malformed value of {bound:?}");
-            notes.warn(argument.position, for_metric(&text, metric));
+            notes.warn(argument.bare().position, for_metric(&text, metric));
         }
     }
     for group in &mut groups {

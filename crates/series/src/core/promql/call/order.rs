@@ -22,8 +22,10 @@ impl Env<'_> {
             series.iter_mut().for_each(|one| one.row.histograms.clear());
             series.retain(|one| !one.row.is_empty());
         }
-        if grid.count != 1 {
+        if grid.end != grid.start {
             self.warn(node, sort_in_range());
+        }
+        if grid.count != 1 {
             return Ok(series);
         }
         let is_descending = call.name().ends_with("_desc");

@@ -32,3 +32,29 @@ fn dates_are_those_of_the_calendar() {
     }
     assert_eq!((at("hour", -1), at("minute", -1)), (23.0, 59.0));
 }
+
+#[test]
+fn what_is_no_time_has_its_place_in_the_calendar() {
+    let of = |function: &str, argument: &str| {
+        let query = Query::parse(&format!("{function}(vector({argument}))")).expect("PromQL");
+        let answer = query.instant(&MemorySource::default(), 0, &Options::default());
+        match answer.expect("an answer").result {
+            QueryResult::Vector(samples) => samples[0].value.clone(),
+            other => panic!("expected a vector, found {other:?}"),
+        }
+    };
+    // The smallest number of 64 bits, counted in seconds from 1970.
+    for argument in ["NaN", "Inf", "-Inf", "1e300", "9223372036854775808"] {
+        for (function, value) in [
+            ("minute", 30.0),
+            ("hour", 15.0),
+            ("day_of_month", 4.0),
+            ("month", 12.0),
+            ("year", 292_277_026_596.0),
+        ] {
+            let found = of(function, argument);
+            assert_eq!(found, SampleValue::Float(value), "{function}({argument})");
+        }
+    }
+    assert_eq!(of("year", "253402300800"), SampleValue::Float(10_000.0));
+}

@@ -1,6 +1,7 @@
 //! Native histograms as the evaluator computes with them: counts are floating-point, buckets a sorted list.
 
 mod arithmetic;
+mod bounds;
 mod quantile;
 mod total;
 mod trim;
@@ -129,23 +130,6 @@ impl FloatHistogram {
         self.schema == CUSTOM_SCHEMA
     }
 
-    /// The upper bound of a positive bucket.
-    fn upper_bound(&self, index: i32) -> f64 {
-        if self.is_custom() {
-            return match usize::try_from(index) {
-                Ok(at) => self.custom_bounds.get(at).copied().unwrap_or(f64::INFINITY),
-                Err(_) => f64::NEG_INFINITY,
-            };
-        }
-        let bound = (f64::from(index) * 2_f64.powi(-self.schema)).exp2();
-        // The last bucket of finite numbers ends with the largest of them, which is no power of two.
-        let below = (f64::from(index - 1) * 2_f64.powi(-self.schema)).exp2();
-        match bound.is_infinite() && below.is_finite() {
-            true => f64::MAX,
-            false => bound,
-        }
-    }
-
     fn positive_bucket(&self, (index, count): (i32, f64)) -> Bucket {
         Bucket {
             lower: self.upper_bound(index - 1),
@@ -162,40 +146,63 @@ impl FloatHistogram {
         }
     }
 
-    /// Buckets that are not empty, from the lowest to the highest, the one around zero in its place.
+    /// Buckets that are not empty, from the lowest to the highest, the one around zero in its place; others that reach
+    /// into it end at its threshold.
     pub(crate) fn buckets(&self) -> Vec<Bucket> {
         let mut all: Vec<Bucket> = Vec::new();
+        let threshold = self.zero_threshold;
         let negative = self.negative.iter().rev();
-        all.extend(negative.map(|bucket| self.negative_bucket(*bucket)));
-        if self.zero_count != 0.0 {
-            all.push(Bucket {
-                lower: -self.zero_threshold,
-                upper: self.zero_threshold,
-                count: self.zero_count,
-            });
+        all.extend(negative.map(|bucket| {
+            let mut bucket = self.negative_bucket(*bucket);
+            if bucket.upper < 0.0 && bucket.upper > -threshold {
+                bucket.upper = -threshold;
+            }
+            bucket
+        }));
+        if self.zero_count > 0.0 {
+            all.push(self.zero_bucket());
         }
-        let positive = self.positive.iter();
-        all.extend(positive.map(|bucket| self.positive_bucket(*bucket)));
+        all.extend(self.positive.iter().map(|bucket| {
+            let mut bucket = self.positive_bucket(*bucket);
+            if bucket.lower > 0.0 && bucket.lower < threshold {
+                bucket.lower = threshold;
+            }
+            bucket
+        }));
         all
     }
 
-    /// Inclusiveness as 0 for `(a,b]`, 1 for `[a,b)`, 2 for `(a,b)`, 3 for `[a,b]`, bounds and count: what the API shows.
+    fn zero_bucket(&self) -> Bucket {
+        Bucket {
+            lower: -self.zero_threshold,
+            upper: self.zero_threshold,
+            count: self.zero_count,
+        }
+    }
+
+    /// Inclusiveness as 0 for `(a,b]`, 1 for `[a,b)`, 3 for `[a,b]`.
+    fn inclusiveness(&self, bucket: &Bucket) -> u8 {
+        if self.is_custom() {
+            return if bucket.lower == f64::NEG_INFINITY {
+                3
+            } else {
+                0
+            };
+        }
+        if bucket.lower == -bucket.upper {
+            return 3;
+        }
+        if bucket.lower < 0.0 { 1 } else { 0 }
+    }
+
+    /// Inclusiveness as 0 for `(a,b]`, 1 for `[a,b)`, 3 for `[a,b]`, bounds and count: what the API shows.
     pub fn rendered_buckets(&self) -> Vec<(u8, f64, f64, f64)> {
         let buckets = self.buckets();
-        let rendered = buckets.iter().filter(|bucket| bucket.count != 0.0);
-        rendered
-            .map(|bucket| {
-                let is_point = bucket.lower == 0.0 && bucket.upper == 0.0;
-                let kind = match (bucket.lower < 0.0, bucket.upper > 0.0) {
-                    _ if is_point => 3,
-                    (false, true) => 0,
-                    (true, false) => 1,
-                    (false, false) => 2,
-                    (true, true) => 3,
-                };
-                (kind, bucket.lower, bucket.upper, bucket.count)
-            })
-            .collect()
+        let rendered = buckets.iter().map(|bucket| {
+            let kind = self.inclusiveness(bucket);
+            (kind, bucket.lower, bucket.upper, bucket.count)
+        });
+        rendered.collect()
     }
 }
 
@@ -213,14 +220,18 @@ impl fmt::Display for FloatHistogram {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, sum) = (short(self.count), short(self.sum));
         write!(formatter, "{{count:{count}, sum:{sum}")?;
-        for (kind, lower, upper, count) in self.rendered_buckets() {
-            let (left, right) = match kind {
+        let zero = (self.zero_count != 0.0).then(|| self.zero_bucket());
+        let negative = self.negative.iter().rev();
+        let negative = negative.map(|bucket| self.negative_bucket(*bucket));
+        let positive = self.positive.iter();
+        let positive = positive.map(|bucket| self.positive_bucket(*bucket));
+        for bucket in negative.chain(zero).chain(positive) {
+            let (left, right) = match self.inclusiveness(&bucket) {
                 0 => ('(', ']'),
                 1 => ('[', ')'),
-                2 => ('(', ')'),
                 _ => ('[', ']'),
             };
-            let (lower, upper, count) = (short(lower), short(upper), short(count));
+            let [lower, upper, count] = [bucket.lower, bucket.upper, bucket.count].map(short);
             write!(formatter, ", {left}{lower},{upper}{right}:{count}")?;
         }
         formatter.write_str("}")

@@ -144,3 +144,58 @@ proptest! {
         prop_assert!((fraction - share).abs() < 1e-6, "{} below {}", fraction, value);
     }
 }
+
+#[test]
+fn bounds_are_the_numbers_that_prometheus_has() {
+    let bound = |schema, index| {
+        let histogram = FloatHistogram {
+            schema,
+            ..FloatHistogram::default()
+        };
+        histogram.upper_bound(index)
+    };
+    assert_eq!((bound(0, 0), bound(0, 3), bound(0, -2)), (1.0, 8.0, 0.25));
+    assert_eq!((bound(-2, 1), bound(-2, -1)), (16.0, 0.0625));
+    // Not the number that is nearest to the square root of 2, but the one below it.
+    let below = std::f64::consts::SQRT_2.next_down();
+    assert_eq!((bound(1, 1), bound(8, 128)), (below, below));
+    assert_eq!((bound(0, -1074), bound(0, -1080)), (5e-324, 0.0));
+    assert_eq!(bound(0, 1025), f64::INFINITY);
+    assert_eq!(
+        (bound(3, 8191), bound(3, 8192)),
+        (1.6484918731100238e308, f64::MAX)
+    );
+}
+
+#[test]
+fn buckets_are_shown_with_the_bounds_they_include() {
+    let kinds = |histogram: &FloatHistogram| {
+        let rendered = histogram.rendered_buckets().into_iter();
+        rendered
+            .map(|(kind, lower, upper, _)| (kind, lower, upper))
+            .collect::<Vec<_>>()
+    };
+    let custom = FloatHistogram {
+        schema: super::CUSTOM_SCHEMA,
+        positive: vec![(0, 1.0), (1, 1.0), (2, 1.0)],
+        custom_bounds: [-1.0, 1.0].into(),
+        ..FloatHistogram::default()
+    };
+    let infinity = f64::INFINITY;
+    let expected = [(3, -infinity, -1.0), (0, -1.0, 1.0), (0, 1.0, infinity)];
+    assert_eq!(kinds(&custom), expected);
+    // The bucket around zero takes from its neighbours what it covers; a difference may have less than nothing in it.
+    let around_zero = |zero_count| FloatHistogram {
+        zero_threshold: 0.75,
+        zero_count,
+        positive: vec![(0, 1.0)],
+        negative: vec![(0, 1.0)],
+        ..FloatHistogram::default()
+    };
+    let outside = [(1, -1.0, -0.75), (0, 0.75, 1.0)];
+    let expected = [outside[0], (3, -0.75, 0.75), outside[1]];
+    assert_eq!(kinds(&around_zero(2.0)), expected);
+    assert_eq!(kinds(&around_zero(-2.0)), outside);
+    let text = "{count:0, sum:0, [-1,-0.5):1, [-0.75,0.75]:-2, (0.5,1]:1}";
+    assert_eq!(around_zero(-2.0).to_string(), text);
+}

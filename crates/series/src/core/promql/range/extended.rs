@@ -145,7 +145,7 @@ impl Prepared<'_> {
             };
             let mut remarks = Remarks {
                 metric: window.series.metric,
-                position: window.series.range,
+                position: window.series.position,
                 notes,
             };
             let mut change = around.change(is_counter, &mut remarks)?;

@@ -161,7 +161,7 @@ impl Prepared<'_> {
                 self.each_window(times, |step, window, _| {
                     let sum = sums.sum(window.clone());
                     rows[step] = match sum.sum.is_finite() {
-                        true => sum.value() / window.len() as f64,
+                        true => sum.mean(window.len() as f64),
                         false => kahan::mean(&values[window]),
                     };
                 })

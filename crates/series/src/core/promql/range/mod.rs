@@ -44,10 +44,8 @@ pub(crate) struct Window<'a> {
 /// What is the same for all windows of a series.
 pub(crate) struct Context<'a> {
     pub metric: &'a str,
-    /// Where the range stands in the query.
-    pub range: Position,
-    /// Where the function's first argument stands.
-    pub first: Position,
+    /// Where the function's first argument stands in the query, which is what annotations point at.
+    pub position: Position,
 }
 
 impl Window<'_> {
@@ -58,7 +56,7 @@ impl Window<'_> {
         }
         if !self.histograms.is_empty() {
             let text = annotations::histograms_ignored_in_mixed_range(self.series.metric);
-            notes.info(self.series.range, text);
+            notes.info(self.series.position, text);
         }
         Some(self.values)
     }
@@ -68,7 +66,7 @@ impl Window<'_> {
         let mixed = !self.values.is_empty() && !self.histograms.is_empty();
         if mixed {
             let text = annotations::mixed_floats_histograms(self.series.metric);
-            notes.warn(self.series.range, text);
+            notes.warn(self.series.position, text);
         }
         mixed
     }
@@ -108,8 +106,7 @@ struct Prepared<'a> {
     extension: Extension,
     range_ms: i64,
     arguments: Vec<Vec<f64>>,
-    range: Position,
-    first: Position,
+    position: Position,
 }
 
 impl Env<'_> {
@@ -153,8 +150,7 @@ impl Env<'_> {
             extension,
             range_ms,
             arguments,
-            range: range.position,
-            first: call.arguments[0].position,
+            position: call.arguments[0].bare().position,
         };
         match &range.part {
             Part::Range(selector, _) => {
@@ -223,8 +219,7 @@ impl Prepared<'_> {
         row.reset(self.grid.count);
         let context = Context {
             metric: labels.metric(),
-            range: self.range,
-            first: self.first,
+            position: self.position,
         };
         let quick = self.function.of_floats;
         let quick = quick.filter(|_| columns.histograms.is_empty());
@@ -239,19 +234,19 @@ impl Prepared<'_> {
         if quick == Some(OfFloats::Quantile) {
             let shares = self.arguments[0].iter();
             for share in shares.filter(|share| !(0.0..=1.0).contains(*share)) {
-                notes.warn(self.first, annotations::invalid_quantile(*share));
+                notes.warn(self.position, annotations::invalid_quantile(*share));
             }
         }
         let is_rate = matches!(self.name, "rate" | "increase");
         let has_starts = is_rate && quick.is_some() && !columns.starts.is_empty();
         if has_starts && self.extension == Extension::None && self.overlaps(columns, work) {
-            notes.warn(self.range, annotations::start_overlaps(context.metric));
+            notes.warn(self.position, annotations::start_overlaps(context.metric));
         }
         if is_rate && !context.metric.is_empty() && !is_counter_name(context.metric) {
             let has_floats = (0..self.grid.count).any(|step| row.float(step).is_some());
             if has_floats {
                 notes.info(
-                    self.range,
+                    self.position,
                     annotations::possible_non_counter(context.metric),
                 );
             }

@@ -61,12 +61,12 @@ fn add_up(
             Ok(reconciled) => {
                 if reconciled.bounds {
                     let text = annotations::bounds_reconciled("aggregation");
-                    notes.info(window.series.range, text);
+                    notes.info(window.series.position, text);
                 }
             }
             Err(_) => {
                 notes.warn(
-                    window.series.range,
+                    window.series.position,
                     annotations::mixed_schemas(window.series.metric),
                 );
                 return None;
@@ -75,7 +75,7 @@ fn add_up(
     }
     if said.contradict() {
         let text = annotations::reset_collision("aggregation");
-        notes.warn(window.series.range, text);
+        notes.warn(window.series.position, text);
     }
     Some(total)
 }
@@ -169,6 +169,9 @@ pub(super) fn variance_of(values: &[f64]) -> f64 {
     });
     let rest = differences.value();
     let variance = (squares.value() - rest * rest / count) / count;
+    if !variance.is_finite() {
+        return kahan::running_variance(values);
+    }
     if variance < 0.0 { 0.0 } else { variance }
 }
 
@@ -178,7 +181,7 @@ fn quantile(window: &Window<'_>, notes: &mut Notes) -> Outcome {
         return Ok(None);
     };
     if !(0.0..=1.0).contains(&q) {
-        notes.warn(window.series.first, annotations::invalid_quantile(q));
+        notes.warn(window.series.position, annotations::invalid_quantile(q));
     }
     float(quantile_of(q, &mut values.to_vec()))
 }

@@ -49,7 +49,7 @@ fn extrapolated(window: &Window<'_>, notes: &mut Notes, change: Change) -> Optio
     }
     if is_counter && !starts.is_empty() && (1..times.len()).any(|at| overlaps(times, starts, at)) {
         let text = annotations::start_overlaps(window.series.metric);
-        notes.warn(window.series.range, text);
+        notes.warn(window.series.position, text);
     }
     let (mut difference, counter) = match window.histograms.is_empty() {
         true => float_difference(window, is_counter, began.is_some()),
@@ -107,7 +107,7 @@ fn histogram_change(
             if from_zero {
                 let mut remarks = Remarks {
                     metric: window.series.metric,
-                    position: window.series.range,
+                    position: window.series.position,
                     notes,
                 };
                 let added = difference.add(first);
@@ -180,10 +180,10 @@ fn histogram_difference(
     let last = &all[all.len() - 1];
     let is_gauge = |histogram: &FloatHistogram| histogram.counter_reset == CounterReset::Gauge;
     if is_counter && all.iter().any(|histogram| is_gauge(histogram)) {
-        notes.warn(series.range, annotations::not_a_counter(series.metric));
+        notes.warn(series.position, annotations::not_a_counter(series.metric));
     }
     if !(is_counter || is_gauge(&all[0]) && is_gauge(last)) {
-        notes.warn(series.range, annotations::not_a_gauge(series.metric));
+        notes.warn(series.position, annotations::not_a_gauge(series.metric));
     }
     // What was before a reset has nothing to do with what came after it, not even in its bounds.
     let is_reset = |at: usize| {
@@ -201,14 +201,14 @@ fn histogram_difference(
         .iter()
         .any(|one| one.is_custom() != last.is_custom())
     {
-        notes.warn(series.range, annotations::mixed_schemas(series.metric));
+        notes.warn(series.position, annotations::mixed_schemas(series.metric));
         return None;
     }
     let coarsest = looked_at.iter().map(|one| one.schema).min()?;
     let mut difference = last.with_schema(coarsest);
     let reconciled = |notes: &mut Notes, bounds: bool, operation: &str| {
         if bounds {
-            notes.info(series.range, annotations::bounds_reconciled(operation));
+            notes.info(series.position, annotations::bounds_reconciled(operation));
         }
     };
     if !starts_anew {
@@ -294,7 +294,7 @@ fn instant(window: &Window<'_>, notes: &mut Notes, is_rate: bool) -> Option<Poin
         }
         _ => {
             let text = annotations::mixed_floats_histograms(window.series.metric);
-            notes.warn(window.series.range, text);
+            notes.warn(window.series.position, text);
             None
         }
     }
@@ -314,7 +314,7 @@ impl InstantChange<'_> {
         let (before, last, is_rate) = (self.before, self.last, self.is_rate);
         let mut remarks = Remarks {
             metric: window.series.metric,
-            position: window.series.range,
+            position: window.series.position,
             notes,
         };
         let is_gauge = |histogram: &FloatHistogram| histogram.counter_reset == CounterReset::Gauge;

@@ -27,7 +27,7 @@ pub(super) fn lookup(name: &str) -> Option<fn(&Window<'_>, &mut Notes) -> Outcom
 fn enough(window: &Window<'_>, notes: &mut Notes) -> Option<()> {
     if !window.histograms.is_empty() && !window.values.is_empty() {
         let text = annotations::histograms_ignored_in_mixed_range(window.series.metric);
-        notes.info(window.series.range, text);
+        notes.info(window.series.position, text);
     }
     (window.values.len() >= 2).then_some(())
 }

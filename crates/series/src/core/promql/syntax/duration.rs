@@ -5,7 +5,7 @@ use crate::core::promql::error::QueryError;
 use crate::core::promql::number;
 
 /// Times and durations are cut here, in milliseconds, so that sums of a few of them can be represented.
-pub(super) const TIME_MAX: i64 = i64::MAX / 16;
+pub(crate) const TIME_MAX: i64 = i64::MAX / 16;
 
 /// A length of time. What is computed from the query's own step and range is known only when it is evaluated.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -62,10 +62,10 @@ impl Length {
         if let Some(sum) = &self.sum {
             let seconds = sum.seconds(span)?;
             if seconds.is_nan() || seconds.abs() * 1000.0 >= TIME_MAX as f64 {
-                return Err(QueryError::execution("duration is out of range"));
+                return Err(refused("duration is out of range"));
             }
             if !may_be_negative && seconds <= 0.0 {
-                return Err(QueryError::execution("duration must be greater than 0"));
+                return Err(refused("duration must be greater than 0"));
             }
             self.ms = millis(seconds);
         }
@@ -80,6 +80,12 @@ impl Length {
             None => number::duration(self.ms),
         }
     }
+}
+
+/// A length of time that a query cannot have is a mistake in its text.
+fn refused(message: &str) -> QueryError {
+    let message = message.to_owned();
+    QueryError::Parse { message }
 }
 
 /// Whole milliseconds, the rest cut as Prometheus cuts it.
@@ -113,10 +119,10 @@ impl Duration {
                     Operator::Mul => left * right,
                     Operator::Pow => left.powf(right),
                     Operator::Div if right == 0.0 => {
-                        return Err(QueryError::execution("division by zero"));
+                        return Err(refused("division by zero"));
                     }
                     Operator::Mod if right == 0.0 => {
-                        return Err(QueryError::execution("modulo by zero"));
+                        return Err(refused("modulo by zero"));
                     }
                     Operator::Div => left / right,
                     _ => left % right,

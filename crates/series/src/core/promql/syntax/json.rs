@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::duration::Duration;
 use super::print::operator;
-use super::{At, Cardinality, Extension, Node, Part, Reach, Selector};
+use super::{At, Cardinality, Extension, Length, Node, Part, Reach, Selector};
 use crate::core::promql::number;
 
 /// The tree of an expression.
@@ -51,6 +52,7 @@ pub(crate) fn tree(node: &Node) -> Value {
         Part::Range(selector, range) => {
             let mut shown = selected("matrixSelector", selector);
             shown["range"] = json!(range.ms);
+            shown["rangeExpr"] = sum(range);
             shown
         }
         Part::Subquery(subquery) => {
@@ -58,7 +60,9 @@ pub(crate) fn tree(node: &Node) -> Value {
                 "type": "subquery",
                 "expr": tree(&subquery.inner),
                 "range": subquery.range.ms,
+                "rangeExpr": sum(&subquery.range),
                 "step": subquery.step.as_ref().map_or(0, |step| step.ms),
+                "stepExpr": subquery.step.as_ref().map_or(Value::Null, sum),
             });
             reach(&subquery.reach, &mut shown);
             shown
@@ -102,8 +106,43 @@ fn selected(kind: &str, selector: &Selector) -> Value {
     shown
 }
 
+/// The parts of a length of time; null where it is none to be computed.
+fn sum(length: &Length) -> Value {
+    length.sum.as_deref().map_or(Value::Null, duration)
+}
+
+fn duration(part: &Duration) -> Value {
+    let computed = |operator: &str, left: Value, right: Value| {
+        json!({
+            "type": "durationExpr", "op": operator, "lhs": left, "rhs": right, "wrapped": false,
+        })
+    };
+    match part {
+        Duration::Literal { seconds, has_unit } => {
+            json!({"type": "numberLiteral", "val": number::plain(*seconds), "duration": has_unit})
+        }
+        Duration::Step => computed("step", Value::Null, Value::Null),
+        Duration::Range => computed("range", Value::Null, Value::Null),
+        Duration::Paren(inner) => {
+            let mut shown = match &**inner {
+                literal @ Duration::Literal { .. } => computed("+", Value::Null, duration(literal)),
+                inner => duration(inner),
+            };
+            shown["wrapped"] = json!(true);
+            shown
+        }
+        Duration::Negation(inner) => computed("-", Value::Null, duration(inner)),
+        Duration::Least(left, right) => computed("min_of", duration(left), duration(right)),
+        Duration::Most(left, right) => computed("max_of", duration(left), duration(right)),
+        Duration::Binary(operator, left, right) => {
+            computed(operator.name(), duration(left), duration(right))
+        }
+    }
+}
+
 fn reach(reach: &Reach, shown: &mut Value) {
     shown["offset"] = json!(reach.offset.ms);
+    shown["offsetExpr"] = sum(&reach.offset);
     shown["timestamp"] = match reach.at {
         Some(At::Time(time)) => json!(time),
         _ => Value::Null,

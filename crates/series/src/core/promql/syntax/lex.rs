@@ -66,7 +66,7 @@ pub(super) enum Shape {
     Text,
     /// Without a colon: a label or a function can have that name.
     Name,
-    /// With a colon: only a metric can.
+    /// With a colon: only a metric can, and a label that series are put together by.
     Metric,
     Keyword(Keyword),
     Aggregator(Aggregator),

@@ -11,7 +11,7 @@ mod parse;
 mod print;
 mod selector;
 
-pub(crate) use duration::{Length, Span};
+pub(crate) use duration::{Length, Span, TIME_MAX};
 pub(crate) use functions::Function;
 pub(crate) use json::tree;
 pub(crate) use lex::unquote as unquote_literal;
@@ -357,6 +357,20 @@ impl Node {
         match &self.part {
             Part::Paren(inner) => inner.bare(),
             _ => self,
+        }
+    }
+
+    /// Whether its series have an order of their own, which a function has given them.
+    pub(crate) fn is_sorted(&self) -> bool {
+        matches!(&self.bare().part, Part::Call(call) if call.name().starts_with("sort"))
+    }
+
+    /// Whether its series are shown by their ranks.
+    pub(crate) fn is_ranked(&self) -> bool {
+        use Aggregator::{BottomK, TopK};
+        match &self.bare().part {
+            Part::Aggregate(aggregate) => matches!(aggregate.aggregator, TopK | BottomK),
+            _ => false,
         }
     }
 

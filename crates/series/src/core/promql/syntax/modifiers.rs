@@ -35,7 +35,7 @@ impl Parser<'_> {
             return self.matrix(node, range, bracket);
         }
         if !self.takes_mark(":") {
-            return Err(self.unexpected_in("subquery or range selector", "\":\" or \"]\""));
+            return Err(self.unexpected_in("subquery or range", "\":\" or \"]\""));
         }
         let mut step = None;
         if !self.takes_mark("]") {
@@ -162,14 +162,23 @@ impl Parser<'_> {
                 self.next();
                 let inner = self.duration(0)?;
                 self.expect_mark(")")?;
-                Ok(Duration::Paren(Box::new(inner)))
+                Ok(match inner {
+                    wrapped @ Duration::Paren(_) => wrapped,
+                    inner => Duration::Paren(Box::new(inner)),
+                })
             }
             _ => Err(Refusal::new(token.position, "")),
         }
     }
 
-    /// The length of an offset: operators after it belong to the expression, unless there are parentheses.
+    /// The length of an offset. Operators after it belong to the expression; but where it begins with a parenthesis, those
+    /// of arithmetic go on with it, as they do in Prometheus.
     fn offset_length(&mut self) -> Parsed<Length> {
+        if self.is_mark("(") {
+            return self
+                .offset_part(|parser| parser.duration(0))
+                .map(Length::of);
+        }
         let sign = match self.peek().shape {
             Shape::Operator(sign @ (Operator::Add | Operator::Sub)) => {
                 self.next();
@@ -178,10 +187,9 @@ impl Parser<'_> {
             _ => None,
         };
         let start = self.peek().position;
-        let length = self.duration_primary();
-        let length = length.map_err(|refusal| match refusal.message.is_empty() {
-            true => self.unexpected_in("offset", "number, duration, step(), or range()"),
-            false => refusal,
+        let length = self.offset_part(|parser| match parser.peek().shape {
+            Shape::Operator(Operator::Add | Operator::Sub) => parser.duration_operand(),
+            _ => parser.duration_primary(),
         })?;
         if let Duration::Literal { seconds, .. } = length
             && (seconds.is_nan() || millis(seconds).abs() == TIME_MAX)
@@ -192,6 +200,17 @@ impl Parser<'_> {
             Some(sign) => signed_duration(sign, length),
             None => length,
         }))
+    }
+
+    /// A part of an offset, with what could stand there if it is missing.
+    fn offset_part(
+        &mut self,
+        part: impl FnOnce(&mut Self) -> Parsed<Duration>,
+    ) -> Parsed<Duration> {
+        part(self).map_err(|refusal| match refusal.message.is_empty() {
+            true => self.unexpected_in("offset", "number, duration, step(), or range()"),
+            false => refusal,
+        })
     }
 
     fn offset(&mut self, mut node: Node) -> Parsed<Node> {

@@ -16,8 +16,24 @@ const INDENT: &str = "  ";
 
 /// A string as Go quotes it.
 pub(crate) fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted_bytes(text.as_bytes())
+}
+
+/// Bytes as Go quotes them: those that are no text by their numbers.
+fn quoted_bytes(bytes: &[u8]) -> String {
+    let mut quoted = String::with_capacity(bytes.len() + 2);
     quoted.push('"');
+    for chunk in bytes.utf8_chunks() {
+        append_escaped(chunk.valid(), &mut quoted);
+        for byte in chunk.invalid() {
+            append(&mut quoted, format_args!("\\x{byte:02x}"));
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn append_escaped(text: &str, quoted: &mut String) {
     for c in text.chars() {
         match c {
             '"' => quoted.push_str("\\\""),
@@ -29,13 +45,11 @@ pub(crate) fn quoted(text: &str) -> String {
             '\x08' => quoted.push_str("\\b"),
             '\x0b' => quoted.push_str("\\v"),
             '\x0c' => quoted.push_str("\\f"),
-            c if c.is_ascii_control() => append(&mut quoted, format_args!("\\x{:02x}", c as u32)),
-            c if c.is_control() => append(&mut quoted, format_args!("\\u{:04x}", c as u32)),
+            c if c.is_ascii_control() => append(quoted, format_args!("\\x{:02x}", c as u32)),
+            c if c.is_control() => append(quoted, format_args!("\\u{:04x}", c as u32)),
             c => quoted.push(c),
         }
     }
-    quoted.push('"');
-    quoted
 }
 
 fn append(text: &mut String, arguments: std::fmt::Arguments<'_>) {
@@ -199,7 +213,7 @@ fn subquery_suffix(subquery: &Subquery) -> String {
 pub(super) fn line(node: &Node) -> String {
     match &node.part {
         Part::Number(value, is_duration) => number(*value, *is_duration),
-        Part::Text(bytes) => quoted(&String::from_utf8_lossy(bytes)),
+        Part::Text(bytes) => quoted_bytes(bytes),
         Part::Paren(inner) => format!("({})", line(inner)),
         Part::Sign(inner, is_minus) => {
             format!("{}{}", if *is_minus { "-" } else { "+" }, line(inner))

@@ -137,7 +137,7 @@ impl Parser<'_> {
             }
             let token = self.peek();
             let is_label = match &token.shape {
-                Shape::Name | Shape::Keyword(_) | Shape::Aggregator(_) => true,
+                Shape::Name | Shape::Metric | Shape::Keyword(_) | Shape::Aggregator(_) => true,
                 Shape::Operator(_) => token.text.starts_with(|c: char| c.is_ascii_alphabetic()),
                 _ => false,
             };

@@ -1,6 +1,7 @@
 //! Positions, and texts that are refused rather than stumbled over.
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::{Node, Part, parse, parse_selector, pretty, tree};
 
@@ -226,7 +227,7 @@ fn a_tree_is_shown_as_the_api_shows_it() {
     let shown = tree(
         &parse("topk(2, rate(a{b!=\"c\"}[5m] offset 1m)) + on (d) e @ start()").expect("PromQL"),
     );
-    let wanted = serde_json::json!({
+    let wanted = json!({
         "type": "binaryExpr", "op": "+", "bool": false,
         "matching": {"card": "one-to-one", "labels": ["d"], "on": true, "include": [], "fillValues": {"lhs": null, "rhs": null}},
         "lhs": {
@@ -236,7 +237,8 @@ fn a_tree_is_shown_as_the_api_shows_it() {
                 "type": "call",
                 "func": {"name": "rate", "argTypes": ["matrix"], "variadic": 0, "returnType": "vector"},
                 "args": [{
-                    "type": "matrixSelector", "name": "a", "range": 300_000, "offset": 60_000, "timestamp": null,
+                    "type": "matrixSelector", "name": "a", "range": 300_000, "rangeExpr": null,
+                    "offset": 60_000, "offsetExpr": null, "timestamp": null,
                     "startOrEnd": null, "anchored": false, "smoothed": false,
                     "matchers": [
                         {"name": "b", "type": "!=", "value": "c"},
@@ -246,7 +248,7 @@ fn a_tree_is_shown_as_the_api_shows_it() {
             },
         },
         "rhs": {
-            "type": "vectorSelector", "name": "e", "offset": 0, "timestamp": null, "startOrEnd": "start",
+            "type": "vectorSelector", "name": "e", "offset": 0, "offsetExpr": null, "timestamp": null, "startOrEnd": "start",
             "anchored": false, "smoothed": false,
             "matchers": [{"name": "__name__", "type": "=", "value": "e"}],
         },
@@ -286,6 +288,7 @@ fn what_cannot_be_evaluated_is_refused() {
         "{a=\"\"}",
         "a{b=\"1\" or c=\"2\"}",
         "a[1e300]",
+        "1e400",
         "a[0]",
         "a[5m:0]",
         "a offset inf",
@@ -314,6 +317,37 @@ fn what_cannot_be_evaluated_is_refused() {
     }
     assert!(refusal(&format!("a{{{}}}", "b=\"\",".repeat(10_000))).contains("tokens"));
     assert!(refusal(&format!("a{{b=~\"{}\"}}", "(a{1000}){1000}")).contains("regex"));
+}
+
+#[test]
+fn what_a_query_says_is_written_as_it_was_said() {
+    for (query, written) in [
+        ("sum by (a:b, ::) (x)", "sum by (\"a:b\", \"::\") (x)"),
+        ("\"\\xff a\\n\"", "\"\\xff a\\n\""),
+    ] {
+        assert_eq!(pretty(&parse(query).expect("a query")), written);
+    }
+}
+
+#[test]
+fn a_tree_shows_how_a_length_of_time_is_computed() {
+    let shown = tree(&parse("a[(1m)] offset (step() * 2)").expect("a query"));
+    assert_eq!(
+        shown["rangeExpr"],
+        json!({"type": "durationExpr", "op": "+", "lhs": null, "wrapped": true,
+            "rhs": {"type": "numberLiteral", "val": "60", "duration": true}})
+    );
+    assert_eq!(
+        shown["offsetExpr"],
+        json!({"type": "durationExpr", "op": "*", "wrapped": true,
+            "lhs": {"type": "durationExpr", "op": "step", "lhs": null, "rhs": null, "wrapped": false},
+            "rhs": {"type": "numberLiteral", "val": "2", "duration": false}})
+    );
+    let shown = tree(&parse("a[5m:30s]").expect("a query"));
+    assert_eq!(
+        (&shown["rangeExpr"], &shown["stepExpr"]),
+        (&json!(null), &json!(null))
+    );
 }
 
 proptest! {

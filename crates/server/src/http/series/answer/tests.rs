@@ -15,6 +15,7 @@ fn answer(result: QueryResult) -> Answer {
         result,
         warnings: Vec::new(),
         infos: Vec::new(),
+        is_ordered: false,
     }
 }
 
@@ -51,11 +52,21 @@ fn vectors() {
             r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"up","job":"a\"b"},"value":[1.500,"1"]},{"metric":{"__name__":"down","job":"a\"b"},"value":[1.500,"NaN"]}]},"infos":["PromQL info: x"]}"#
         ]],
     );
+    two.is_ordered = true;
+    check(
+        two.clone(),
+        1,
+        &expect![[
+            r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"up","job":"a\"b"},"value":[1.500,"1"]}]},"warnings":["results truncated due to limit"],"infos":["PromQL info: x"]}"#
+        ]],
+    );
+    // Those that are kept do not depend on the order they come in, unless that means something.
+    two.is_ordered = false;
     check(
         two,
         1,
         &expect![[
-            r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"up","job":"a\"b"},"value":[1.500,"1"]}]},"warnings":["results truncated due to limit"],"infos":["PromQL info: x"]}"#
+            r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"__name__":"down","job":"a\"b"},"value":[1.500,"NaN"]}]},"warnings":["results truncated due to limit"],"infos":["PromQL info: x"]}"#
         ]],
     );
     let none = answer(QueryResult::Vector(Vec::new()));
