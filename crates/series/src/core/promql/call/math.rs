@@ -98,8 +98,8 @@ fn of_float(name: &str) -> Option<OfFloat> {
         "sinh" => |value, _| Some(value.sinh()),
         "cosh" => |value, _| Some(value.cosh()),
         "tanh" => |value, _| Some(value.tanh()),
-        "asinh" => |value, _| Some(value.asinh()),
-        "acosh" => |value, _| Some(value.acosh()),
+        "asinh" => |value, _| Some(asinh(value)),
+        "acosh" => |value, _| Some(acosh(value)),
         "atanh" => |value, _| Some(value.atanh()),
         "deg" => |value, _| Some(value * 180.0 / std::f64::consts::PI),
         "rad" => |value, _| Some(value * std::f64::consts::PI / 180.0),
@@ -112,6 +112,23 @@ fn of_float(name: &str) -> Option<OfFloat> {
         "clamp_max" => |value, [high, _]| Some(clamped(value, f64::NEG_INFINITY, *high)),
         _ => return None,
     })
+}
+
+/// From here on the square of a number swallows 1.
+const LARGE: f64 = (1_u64 << 28) as f64;
+
+fn asinh(value: f64) -> f64 {
+    match value.abs() > LARGE {
+        true => (value.abs().ln() + std::f64::consts::LN_2).copysign(value),
+        false => value.asinh(),
+    }
+}
+
+fn acosh(value: f64) -> f64 {
+    match value > LARGE {
+        true => value.ln() + std::f64::consts::LN_2,
+        false => value.acosh(),
+    }
 }
 
 fn sign(value: f64) -> f64 {
@@ -133,14 +150,16 @@ fn clamped(value: f64, low: f64, high: f64) -> f64 {
     greater(low, less(high, value))
 }
 
-/// The greater of two: NaN if either is, but nothing is greater than infinity.
+/// The greater of two: NaN if either is, but nothing is greater than infinity, and zero is greater than its negative.
 pub(super) fn greater(one: f64, other: f64) -> f64 {
     if one == f64::INFINITY || other == f64::INFINITY {
         f64::INFINITY
     } else if one.is_nan() || other.is_nan() {
         f64::NAN
+    } else if one > other || one == other && other.is_sign_negative() {
+        one
     } else {
-        one.max(other)
+        other
     }
 }
 

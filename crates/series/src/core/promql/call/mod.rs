@@ -77,6 +77,8 @@ impl Env<'_> {
             "start" => constant(query.start as f64 / 1000.0),
             "end" => constant(query.end as f64 / 1000.0),
             "range" => constant((query.end - query.start) as f64 / 1000.0),
+            // One step alone is at no distance from another.
+            "step" if query.end == query.start => constant(0.0),
             "step" => constant(query.step_ms as f64 / 1000.0),
             "max_of" | "min_of" => {
                 let left = self.scalar(&call.arguments[0], grid)?;

@@ -133,10 +133,14 @@ impl Parser<'_> {
     fn duration_primary(&mut self) -> Parsed<Duration> {
         let token = self.peek().clone();
         match token.shape {
-            Shape::Number | Shape::Duration => Ok(Duration::Literal {
-                seconds: self.number()?,
-                has_unit: token.shape == Shape::Duration,
-            }),
+            Shape::Number | Shape::Duration => {
+                let seconds = self.number()?;
+                if seconds.is_nan() || millis(seconds).abs() == TIME_MAX {
+                    return Err(Refusal::new(token.position, "duration out of range"));
+                }
+                let has_unit = token.shape == Shape::Duration;
+                Ok(Duration::Literal { seconds, has_unit })
+            }
             Shape::Keyword(word @ (Keyword::Step | Keyword::Range)) => {
                 self.next();
                 self.expect_mark("(")?;
@@ -186,16 +190,10 @@ impl Parser<'_> {
             }
             _ => None,
         };
-        let start = self.peek().position;
         let length = self.offset_part(|parser| match parser.peek().shape {
             Shape::Operator(Operator::Add | Operator::Sub) => parser.duration_operand(),
             _ => parser.duration_primary(),
         })?;
-        if let Duration::Literal { seconds, .. } = length
-            && (seconds.is_nan() || millis(seconds).abs() == TIME_MAX)
-        {
-            return Err(Refusal::new(start, "duration out of range"));
-        }
         Ok(Length::of(match sign {
             Some(sign) => signed_duration(sign, length),
             None => length,

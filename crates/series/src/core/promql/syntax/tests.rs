@@ -289,6 +289,8 @@ fn what_cannot_be_evaluated_is_refused() {
         "a{b=\"1\" or c=\"2\"}",
         "a[1e300]",
         "1e400",
+        "a[1e20-(3m)]",
+        "a offset (1m+inf)",
         "a[0]",
         "a[5m:0]",
         "a offset inf",

@@ -83,7 +83,9 @@ fn numbers_and_texts() {
     check(
         number,
         1,
-        &expect![[r#"{"status":"success","data":{"resultType":"scalar","result":[1,"1e+30"]}}"#]],
+        &expect![[
+            r#"{"status":"success","data":{"resultType":"scalar","result":[1,"1000000000000000000000000000000"]}}"#
+        ]],
     );
     let text = answer(QueryResult::Text(-5, "a".to_owned()));
     check(
