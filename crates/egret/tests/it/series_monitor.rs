@@ -150,6 +150,13 @@ fn an_exporter_is_scraped_and_its_end_becomes_a_task() {
     check_task(&firing, "firing", node);
     let alerts = door.data("/api/v1/alerts");
     assert_eq!(alerts["alerts"][0]["state"], "firing", "{alerts}");
+    // Its link leads to what its expression yields.
+    let link = firing["generatorURL"].as_str().unwrap();
+    let answer = door.data(link.strip_prefix(&door.base).unwrap());
+    assert_eq!(
+        answer["result"][0]["metric"]["job"], "node",
+        "{link}: {answer}"
+    );
     let _exporter = self::exporter(&place, node);
     let resolved = until(&place, "second task", || task(&place, 1));
     check_task(&resolved, "resolved", node);
