@@ -119,6 +119,12 @@ impl Inner {
         durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
         let count = self.shard_count()?;
         let policy = self.policy()?;
+        if self.config.lookback.0 == 0 {
+            return Err(SeriesError::Invalid {
+                what: "series.lookback",
+                reason: "with 0 no query sees a sample: give a time such as 5m".to_owned(),
+            });
+        }
         let now = self.clock.running();
         let elections = Elections::open(&self.config, self.directory.clone(), now)?;
         let catalog = Arc::new(self.open_catalog()?);

@@ -317,6 +317,43 @@ fn a_file_that_is_wrong_is_said_at_the_start() {
 }
 
 #[test]
+fn settings_that_cannot_be_are_said_at_the_start() {
+    for (name, value, expected) in [
+        (
+            "EGRET_SERIES_LOOKBACK",
+            "0s",
+            "series.lookback: with 0 no query sees a sample",
+        ),
+        (
+            "EGRET_SERIES_EXTERNAL_URL",
+            "egret.here",
+            "series.external_url: `egret.here` is no URL",
+        ),
+        (
+            "EGRET_SERIES_ALERT_QUEUE",
+            "a b",
+            "series.alert_queue: name: `a b` is not 1 to 128 letters",
+        ),
+        (
+            "EGRET_SERIES_SCRAPE_FILES",
+            "jobs.yml",
+            "jobs.yml: 1:18: job \"a\": target \"http://b/metrics\" is not host:port",
+        ),
+    ] {
+        let mut place = Place::new("monitor-settings");
+        let jobs =
+            "scrape_configs: [{job_name: a, static_configs: [{targets: ['http://b/metrics']}]}]";
+        std::fs::write(place.directory.join("jobs.yml"), jobs).unwrap();
+        place.variables.push((name, value.to_owned()));
+        let output = place.run(&["serve"]);
+        assert!(!output.status.success());
+        let said = crate::place::text(&output.stderr);
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(place.left_behind(), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn the_statistics_of_an_external_server_are_scraped() {
     let postgres = crate::server::Server::start();
     let mut place = Place::new("monitor-external");

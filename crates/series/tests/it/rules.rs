@@ -26,6 +26,10 @@ struct Queue {
 }
 
 impl TaskSink for Queue {
+    fn check_queue(&self, _: &str) -> Result<(), TaskRefused> {
+        Ok(())
+    }
+
     fn enqueue<'a>(
         &'a self,
         tasks: &'a [TaskRequest<'a>],
