@@ -119,6 +119,8 @@ impl Inner {
         durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
         let count = self.shard_count()?;
         let policy = self.policy()?;
+        // Nobody starts an engine twice.
+        let _ = self.keep_max_ms.set(policy.keep_max_ms());
         let now = self.clock.running();
         let elections = Elections::open(&self.config, self.directory.clone(), now)?;
         let catalog = Arc::new(self.open_catalog()?);
