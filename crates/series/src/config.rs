@@ -78,6 +78,8 @@ egret_base::settings! {
         query_samples_max: u64 = 500_000_000,
         /// Memory that the intermediate results of one query may take.
         query_memory_max: Size = Size::gib(2),
+        /// Points that the answer to one query may have.
+        query_points_max: u64 = 20_000_000,
         /// Files with recording and alerting rules in Prometheus's format: paths, with `*` for any part of a name,
         /// separated by semicolons. Relative ones are below the directory that Egret was started in.
         rule_files: String = String::new(),

@@ -17,6 +17,14 @@ pub const STALE_NAN_BITS: u64 = 0x7ff0_0000_0000_0002;
 /// The bits of the NaN that is an ordinary value.
 pub const NORMAL_NAN_BITS: u64 = 0x7ff8_0000_0000_0001;
 
+/// A number that was read from text: there, all that are none are the same one.
+pub fn number_of_text(value: f64) -> f64 {
+    match value.is_nan() {
+        true => f64::from_bits(NORMAL_NAN_BITS),
+        false => value,
+    }
+}
+
 /// Whether a value says that its series has ended.
 pub fn is_stale(value: f64) -> bool {
     value.to_bits() == STALE_NAN_BITS

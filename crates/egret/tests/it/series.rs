@@ -221,7 +221,11 @@ fn samples_come_and_go_as_texts() {
     place.variables.extend(without_own());
     let (server, _) = start(&place);
     std::fs::write(place.directory.join("load.csv"), TABLE).unwrap();
-    let imported = series(&place, &["import", "load.csv"]);
+    let output = place.run(&["series", "import", "load.csv", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let error = text(&output.stderr);
+    assert!(error.contains("1 samples or lines were refused"), "{error}");
+    let imported: Value = serde_json::from_slice(&output.stdout).unwrap();
     let reason = "line 5: the value \"x\" is not a number";
     let expected = json!({"samples": 3, "late": 0, "rejected": 1, "reasons": [reason]});
     assert_eq!(imported, expected);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::core::known::{Known, Place};
+use crate::config::SeriesConfig;
+use crate::core::known::{KeyId, Known, Place};
 use crate::core::record::{HistogramBatch, SampleBatch};
 use crate::model::{Histogram, Labels, TimeMs};
 use crate::wire::labels::parse;
@@ -95,6 +96,15 @@ pub(crate) enum Target {
     Refused,
 }
 
+/// Labels that are too many or too long for the settings are refused.
+pub(super) fn limits(config: &SeriesConfig) -> LabelLimits {
+    LabelLimits {
+        labels_per_series_max: config.labels_per_series_max,
+        label_name_bytes_max: config.label_name_bytes_max.bytes(),
+        label_value_bytes_max: config.label_value_bytes_max.bytes(),
+    }
+}
+
 /// Which of so many shards has the series with these labels.
 pub(crate) fn shard_of(labels: &Labels, shards: usize) -> usize {
     // For ever: it says in which log a series is.
@@ -176,11 +186,27 @@ impl Gather {
             return;
         }
         let side = match time_ms < self.bounds.oldest_ms {
-            true => "too old: series.retention is over",
+            true => "too old: series.retention and series.keep are over",
             false => "too far in the future: see series.future_max",
         };
         self.rejected
             .add(1, format_args!("the time {time_ms} is {side}"));
+    }
+
+    /// Where samples of a series go whose key is known. A series of before replicas were told apart has the label that
+    /// is taken off now: its samples go to the one without.
+    ///
+    /// # Errors
+    /// As [`Gather::unknown`].
+    #[inline]
+    pub fn target(&mut self, known: &Known, id: KeyId, key: &[u8]) -> Result<Target, WireError> {
+        if let Some(replica) = &self.replica_label
+            && let Some(labels) = known.own(id)
+            && !labels.get(replica).is_empty()
+        {
+            return self.unknown(known, key);
+        }
+        Ok(Target::Known(known.place(id)))
     }
 
     /// Where samples of a series go whose key is not known.

@@ -8,9 +8,8 @@ use std::sync::Arc;
 use egret_base::Limit;
 
 use super::Series;
-use super::gather::Rejected;
+use super::gather::{Rejected, limits};
 use crate::api::write::{Value, Written};
-use crate::config::SeriesConfig;
 use crate::core::metadata::{Describe, Description};
 use crate::error::SeriesError;
 use crate::model::{Labels, TimeMs};
@@ -94,14 +93,6 @@ impl Rejected {
         for reason in other.reasons {
             self.add(0, reason);
         }
-    }
-}
-
-fn limits(config: &SeriesConfig) -> LabelLimits {
-    LabelLimits {
-        labels_per_series_max: config.labels_per_series_max,
-        label_name_bytes_max: config.label_name_bytes_max.bytes(),
-        label_value_bytes_max: config.label_value_bytes_max.bytes(),
     }
 }
 

@@ -78,6 +78,8 @@ pub(crate) struct Inner {
     pub catalog: OnceLock<Arc<Catalog<Directory>>>,
     /// Which replicas are listened to; known since the start, where there are any.
     pub elections: OnceLock<Elections>,
+    /// How long samples are kept at most, in milliseconds; known since the start.
+    pub keep_max_ms: OnceLock<i64>,
     /// What the upkeep is asked to do; none when it has not begun, or ends.
     pub jobs: Mutex<Option<Sender<Job>>>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
@@ -108,6 +110,7 @@ impl Series {
                 shards: OnceLock::new(),
                 catalog: OnceLock::new(),
                 elections: OnceLock::new(),
+                keep_max_ms: OnceLock::new(),
                 jobs: Mutex::default(),
                 threads: Mutex::default(),
                 stopping: AtomicBool::new(false),

@@ -112,6 +112,7 @@ impl Inner {
             limits: Limits {
                 samples_max: config.query_samples_max,
                 row_bytes_max: config.query_memory_max.bytes(),
+                points_max: config.query_points_max,
             },
             executor: self.executor(),
             interrupt,

@@ -110,7 +110,8 @@ impl Inner {
                 if let Some((id, key)) = predicted
                     && let Some(series) = request.next_if(key)?
                 {
-                    gather_series_v1(&mut gather, Target::Known(known.place(id)), &series)?;
+                    let target = gather.target(&known, id, key)?;
+                    gather_series_v1(&mut gather, target, &series)?;
                     last = Some(id);
                     continue;
                 }
@@ -124,7 +125,7 @@ impl Inner {
                 };
                 let found = known.find(&series.labels);
                 let target = match found {
-                    Some(id) => Target::Known(known.place(id)),
+                    Some(id) => gather.target(&known, id, &series.labels)?,
                     None => gather.unknown(&known, &series.labels)?,
                 };
                 gather_series_v1(&mut gather, target, &series)?;
@@ -172,7 +173,7 @@ impl Inner {
                 let target = match predicted {
                     Some((id, predicted)) if series.has_key(predicted)? => {
                         last = Some(id);
-                        Target::Known(known.place(id))
+                        gather.target(&known, id, predicted)?
                     }
                     _ => {
                         let key = series.key(key)?;
@@ -182,7 +183,7 @@ impl Inner {
                         }
                         last = found;
                         match found {
-                            Some(id) => Target::Known(known.place(id)),
+                            Some(id) => gather.target(&known, id, key)?,
                             None => gather.unknown(&known, key)?,
                         }
                     }

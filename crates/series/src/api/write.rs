@@ -5,13 +5,12 @@ use std::time::Instant;
 
 use egret_log::Refused;
 
-use super::gather::{Bounds, Gather, Part, Rejected};
+use super::gather::{Bounds, Gather, Part, Rejected, limits};
 use super::remote_write::{Buffers, Read};
 use super::{Inner, Series};
 use crate::error::SeriesError;
 use crate::metrics::Component;
 use crate::model::{Histogram, Labels, TimeMs};
-use crate::wire::LabelLimits;
 use crate::worker::shard::{Submission, Write};
 use crate::worker::ticket::{Outcome, Ticket};
 
@@ -121,20 +120,15 @@ impl Inner {
     pub(super) fn new_gather(&self) -> Result<Gather, SeriesError> {
         let config = &self.config;
         let now_ms = self.now_ms();
-        let retention_ms = config.retention.duration().as_millis() as TimeMs;
+        let keep_max_ms = self.keep_max_ms.get().copied().unwrap_or(TimeMs::MAX);
         let bounds = Bounds {
-            oldest_ms: match retention_ms {
-                0 => TimeMs::MIN,
-                _ => now_ms - retention_ms,
+            oldest_ms: match keep_max_ms {
+                TimeMs::MAX => TimeMs::MIN,
+                _ => now_ms.saturating_sub(keep_max_ms),
             },
             newest_ms: now_ms + config.future_max.duration().as_millis() as TimeMs,
         };
-        let limits = LabelLimits {
-            labels_per_series_max: config.labels_per_series_max,
-            label_name_bytes_max: config.label_name_bytes_max.bytes(),
-            label_value_bytes_max: config.label_value_bytes_max.bytes(),
-        };
-        Ok(Gather::new(self.shards()?.len(), bounds, limits))
+        Ok(Gather::new(self.shards()?.len(), bounds, limits(config)))
     }
 
     fn gather_labelled(

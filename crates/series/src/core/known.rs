@@ -143,6 +143,15 @@ impl Known {
             .place
     }
 
+    /// The labels of a key that is a series' own; none of one that says the same in another way.
+    #[inline]
+    pub fn own(&self, id: KeyId) -> Option<&Labels> {
+        match &self.keys.get(id.0)?.bytes {
+            Bytes::Own(labels) => Some(labels),
+            Bytes::Alias(_) => None,
+        }
+    }
+
     /// The key that came after another the last time, with its bytes.
     #[inline]
     pub fn after(&self, id: KeyId) -> Option<(KeyId, &[u8])> {

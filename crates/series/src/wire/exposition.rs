@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use super::MetricKind;
 use super::error::LineError;
-use crate::model::{METRIC_NAME, NORMAL_NAN_BITS, TimeMs};
+use crate::model::{METRIC_NAME, TimeMs, number_of_text};
 pub use write::{append_end, append_metadata, append_number, append_sample};
 
 /// Which of the two.
@@ -37,7 +37,7 @@ pub enum TextItem<'a, 'l> {
     Sample {
         /// Its series' labels, in memory that the next sample uses again.
         labels: &'l TextLabels<'a>,
-        /// Its value; NaN always has the bits of [`NORMAL_NAN_BITS`].
+        /// Its value; NaN always has the bits of [`crate::model::NORMAL_NAN_BITS`].
         value: f64,
         /// When, if the line says so.
         time_ms: Option<TimeMs>,
@@ -185,10 +185,7 @@ impl<'a> Line<'a> {
             return Err("a value is expected");
         }
         let value: f64 = word.parse().map_err(|_| "the value is not a number")?;
-        Ok(match value.is_nan() {
-            true => f64::from_bits(NORMAL_NAN_BITS),
-            false => value,
-        })
+        Ok(number_of_text(value))
     }
 
     fn time(&mut self, format: TextFormat) -> Parsed<Option<TimeMs>> {

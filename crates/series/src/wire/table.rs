@@ -5,7 +5,7 @@
 use egret_base::Timestamp;
 
 use super::exposition::append_number;
-use crate::model::{Labels, METRIC_NAME, TimeMs};
+use crate::model::{Labels, METRIC_NAME, TimeMs, number_of_text};
 
 /// What the columns of a table hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +72,7 @@ impl TableColumns {
             time_ms: read_time(time)?,
             value: value
                 .parse()
+                .map(number_of_text)
                 .map_err(|_| format!("the value {value:?} is not a number"))?,
         })
     }

@@ -254,7 +254,12 @@ impl Upkeep {
             Ok(made) => {
                 let (why, sources, made) = (job.why, job.sources.len(), made.len());
                 let took_ms = began.elapsed().as_millis() as u64;
-                tracing::debug!(?why, sources, made, took_ms, "blocks were replaced");
+                match why {
+                    plan::Why::Expired | plan::Why::TooMuch => {
+                        tracing::info!(?why, sources, made, "samples were removed from blocks");
+                    }
+                    _ => tracing::debug!(?why, sources, made, took_ms, "blocks were replaced"),
+                }
                 self.inner.metrics.took(Component::Merge, began.elapsed());
                 Ok(())
             }

@@ -138,7 +138,7 @@ async fn good_samples_are_kept_and_bad_ones_told() {
     let reasons = written.rejected.reasons.join("\n");
     expect_test::expect![[r#"
         the time 1700086400000 is too far in the future: see series.future_max
-        the time 1665440000000 is too old: series.retention is over
+        the time 1665440000000 is too old: series.retention and series.keep are over
         series has no metric name: set the label __name__
         label name "c" occurs twice
         a has another value at 1700000000000, which stays"#]]

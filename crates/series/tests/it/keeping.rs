@@ -226,6 +226,28 @@ async fn what_is_older_than_its_rule_says_is_gone_from_queries_and_from_disk() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_rule_keeps_longer_is_taken_in_as_long() {
+    let config = SeriesConfig {
+        retention: Span::secs(2 * 86_400),
+        keep: "{job=\"long\"} 10d".to_owned(),
+        ..SeriesConfig::default()
+    };
+    let world = World::new(config).await;
+    let old = NOW_MS - 5 * DAY_MS;
+    world.write(&["long", "short"], [old].into_iter()).await;
+    world.flush().await;
+    world.tend().await;
+    let found = world.found().await;
+    assert_eq!(found.keys().collect::<Vec<_>>(), ["long"]);
+    let labels = [("__name__", "load"), ("job", "long")];
+    let too_old = [(NOW_MS - 11 * DAY_MS, 1.0)];
+    let request = body(&[(&labels, &too_old)]);
+    let written = world.series.remote_write_v1(&request).await;
+    assert_eq!(written.expect("it is read").rejected.samples, 1);
+    world.series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_kept_for_ever_stays() {
     let config = SeriesConfig {
         shards: 1,

@@ -26,6 +26,28 @@ async fn started(clock: &Arc<ManualClock>, directory: &TempDir) -> Series {
     started_by(clock.clone(), directory, config(), &mut Registry::default()).await
 }
 
+/// A request of remote write 2.0 with a sample of each of two hosts.
+fn request_v2(replica: &str, time_ms: i64) -> Vec<u8> {
+    let mut request = RequestV2::default();
+    for host in ["a", "b"] {
+        let series = SeriesToWrite {
+            labels: vec![
+                ("__name__", "load"),
+                ("__replica__", replica),
+                ("cluster", "west"),
+                ("host", host),
+            ],
+            samples: vec![Sample {
+                time_ms,
+                value: 1.0,
+            }],
+            ..SeriesToWrite::default()
+        };
+        request.push(&series, None);
+    }
+    snappy::encode(&request.into_body())
+}
+
 /// What becomes of a sample of each of three hosts: how many were written, and how many dropped.
 async fn send(series: &Series, cluster: &str, replica: &str, at_ms: i64, value: f64) -> (u64, u64) {
     let hosts = ["a", "b", "c"];
@@ -129,31 +151,11 @@ async fn remote_write_2_is_no_different() {
     let directory = tempfile::tempdir().expect("a directory");
     let clock = clock();
     let series = started(&clock, &directory).await;
-    let request = |replica, time_ms| {
-        let mut request = RequestV2::default();
-        for host in ["a", "b"] {
-            let series = SeriesToWrite {
-                labels: vec![
-                    ("__name__", "load"),
-                    ("__replica__", replica),
-                    ("cluster", "west"),
-                    ("host", host),
-                ],
-                samples: vec![Sample {
-                    time_ms,
-                    value: 1.0,
-                }],
-                ..SeriesToWrite::default()
-            };
-            request.push(&series, None);
-        }
-        snappy::encode(&request.into_body())
-    };
     for round in 0..3 {
         let at = NOW_MS - 30_000 + round * 10_000;
-        let written = series.remote_write_v2(&request("one", at)).await;
+        let written = series.remote_write_v2(&request_v2("one", at)).await;
         assert_eq!(written.expect("it is written").samples, 2);
-        let dropped = series.remote_write_v2(&request("two", at + 1)).await;
+        let dropped = series.remote_write_v2(&request_v2("two", at + 1)).await;
         let dropped = dropped.expect("it is read");
         let expected = Duplicates {
             samples: 2,
@@ -163,6 +165,33 @@ async fn remote_write_2_is_no_different() {
     }
     let counted = ask(&series, "sum(count_over_time(load[5m]))", NOW_MS).await;
     assert_eq!(counted[0].1, 6.0);
+    series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn series_of_before_lose_their_replica_too() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let clock = clock();
+    let plain = SeriesConfig::default();
+    let series = started_by(clock.clone(), &directory, plain, &mut Registry::default()).await;
+    assert_eq!(
+        send(&series, "west", "one", NOW_MS - 60_000, 1.0).await,
+        (3, 0)
+    );
+    series.stop().await;
+    let series = started(&clock, &directory).await;
+    // Twice each: in the second request it is known which series comes after which.
+    for round in 0..2 {
+        let at = NOW_MS - 40_000 + round * 10_000;
+        assert_eq!(send(&series, "west", "one", at, 1.0).await, (3, 0));
+        let written = series.remote_write_v2(&request_v2("one", at + 1)).await;
+        assert_eq!(written.expect("it is written").samples, 2);
+    }
+    let counted = ask(&series, "count_over_time(load{host=\"a\"}[5m])", NOW_MS).await;
+    let before = "{__replica__=\"one\", cluster=\"west\", host=\"a\"}";
+    let since = "{cluster=\"west\", host=\"a\"}";
+    let expected = [(before.to_owned(), 1.0), (since.to_owned(), 4.0)];
+    assert_eq!(counted, expected);
     series.stop().await;
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::api::Api;
 use crate::cli::{self, ImportFormat};
 use crate::failure::Failure;
-use crate::output::{Output, bytes, printable};
+use crate::output::{Output, bytes, decode, printable};
 
 /// So much of a file is read together.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -49,19 +49,24 @@ pub(super) async fn import(
     let query = [("format", format.get_name())];
     let sent = api.upload(&["series", "import"], &query, is_gzip, body);
     let answer = output.waiting("importing", sent).await?;
+    let refused = decode::<Imported>(&answer)?.rejected;
     output.answer(&answer, |imported: Imported| {
         let mut text = format!("{} samples were written", imported.samples);
         if imported.late > 0 {
             text.push_str(&format!(", {} of them late", imported.late));
         }
-        if imported.rejected > 0 {
-            text.push_str(&format!(", {} were refused", imported.rejected));
-        }
         for reason in imported.reasons {
             text.push_str(&format!("\n  {}", printable(&reason)));
         }
         text
-    })
+    })?;
+    match refused {
+        0 => Ok(()),
+        refused => Err(Failure::failed(
+            "samples_refused",
+            format!("{refused} samples or lines were refused"),
+        )),
+    }
 }
 
 /// What a file is, by its name where nobody says; and whether it is compressed.

@@ -61,6 +61,14 @@ pub struct Policy {
     pub coarsen: Vec<Coarsen>,
 }
 
+impl Policy {
+    /// How long those samples are kept that are kept longest, in milliseconds.
+    pub fn keep_max_ms(&self) -> i64 {
+        let each = self.keep.iter().map(|keep| keep.keep_ms);
+        each.fold(self.keep_ms, i64::max)
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {

@@ -119,6 +119,7 @@ pub(super) fn instant(
             }
         },
     };
+    check_points(&result, options)?;
     Ok(with_notes(result, env, query))
 }
 
@@ -155,7 +156,28 @@ pub(super) fn range(
         Value::Text(_) => Vec::new(),
     };
     let result = matrix(finished(series)?, grid);
+    check_points(&result, options)?;
     Ok(with_notes(result, env, query))
+}
+
+fn check_points(result: &Result, options: &Options<'_>) -> std::result::Result<(), QueryError> {
+    let points = match result {
+        Result::Scalar(..) | Result::Text(..) => 1,
+        Result::Vector(samples) => samples.len(),
+        Result::Matrix(series) => {
+            let each = |one: &SeriesPoints| one.floats.len() + one.histograms.len();
+            series.iter().map(each).sum()
+        }
+    };
+    let budget = options.limits.points_max;
+    match points as u64 > budget {
+        true => Err(QueryError::OverBudget {
+            limit: "series.query_points_max",
+            budget,
+            what: "points in its answer",
+        }),
+        false => Ok(()),
+    }
 }
 
 /// The tree with the lengths of time that only a query's step and range tell.

@@ -74,6 +74,8 @@ pub struct Limits {
     pub samples_max: u64,
     /// Memory of intermediate rows, in bytes.
     pub row_bytes_max: u64,
+    /// Points of the answer.
+    pub points_max: u64,
 }
 
 impl Default for Limits {
@@ -81,6 +83,7 @@ impl Default for Limits {
         Self {
             samples_max: 500_000_000,
             row_bytes_max: 2 << 30,
+            points_max: 20_000_000,
         }
     }
 }

@@ -143,6 +143,20 @@ fn budgets_are_errors_that_name_the_limit() {
     };
     let found = code(instant("x", &options));
     assert_eq!(found, ("query_over_budget", "execution"));
+    let limits = Limits {
+        points_max: 99,
+        ..Limits::default()
+    };
+    let options = Options {
+        limits,
+        ..Options::default()
+    };
+    let error = instant("vector(1)[100s:1s]", &options).expect_err("there are 100 points");
+    assert_eq!(
+        error.to_string(),
+        "the query needs more than 99 points in its answer (series.query_points_max): select fewer series or less time, or raise series.query_points_max"
+    );
+    instant("vector(1)[99s:1s]", &options).expect("there are 99");
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, de};
 
+use crate::model::number_of_text;
+
 /// What a client sends.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -347,6 +349,7 @@ impl Number {
             // "NaN", "Infinity" and "-Infinity" among them.
             Self::Text(text) => text
                 .parse()
+                .map(number_of_text)
                 .map_err(|_| E::custom(format!("{text} is no number"))),
         }
     }

@@ -2,6 +2,7 @@
 
 use super::{TableColumns, append_head, append_row};
 use crate::model::Labels;
+use crate::model::NORMAL_NAN_BITS;
 
 #[test]
 fn what_is_written_is_read_again() {
@@ -43,4 +44,9 @@ fn what_is_missing_is_told() {
     assert_eq!(refused("1"), "it has no value");
     assert!(refused("soon,1,a").contains("soon"));
     assert_eq!(columns.row(cells(",1,a")).unwrap().time_ms, None);
+    // Whatever others write: it is the same as in other texts.
+    for text in ["1,NaN,a", "1,nan,a", "1,-NaN,a"] {
+        let value = columns.row(cells(text)).unwrap().value;
+        assert_eq!(value.to_bits(), NORMAL_NAN_BITS, "{text}");
+    }
 }
