@@ -43,10 +43,11 @@ impl Rank {
         }
     }
 
-    /// Puts the best `count` first, those that come earlier before their equals as far as the heap lets them.
-    pub(super) fn choose(self, candidates: &mut [Candidate], count: usize) {
+    /// Puts the best `count` first. Says whether some that are equal to the worst of them are not among them, so that
+    /// the order in which they came has decided.
+    pub(super) fn choose(self, candidates: &mut [Candidate], count: usize) -> bool {
         if count == 0 || count >= candidates.len() {
-            return;
+            return false;
         }
         let (heap, others) = candidates.split_at_mut(count);
         for last in 1..count {
@@ -58,6 +59,9 @@ impl Rank {
                 self.sink(heap);
             }
         }
+        let worst = candidates[0].0;
+        let mut others = candidates[count..].iter().map(|(value, _)| *value);
+        others.any(|value| value == worst || value.is_nan() && worst.is_nan())
     }
 
     /// Brings up the last of a heap to where it belongs.
