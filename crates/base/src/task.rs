@@ -74,6 +74,12 @@ impl Coded for TaskRefused {
 
 /// Takes tasks in and keeps them.
 pub trait TaskSink: Send + Sync {
+    /// Refuses what cannot be the name of a queue, so that who was configured with one says so at the start.
+    ///
+    /// # Errors
+    /// [`TaskRefused`] with what names look like.
+    fn check_queue(&self, queue: &str) -> Result<(), TaskRefused>;
+
     /// Hands tasks over. The answer comes when those that were taken are kept as durably as the
     /// configuration promises, and has one outcome for each task, in their order.
     fn enqueue<'a>(

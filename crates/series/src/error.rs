@@ -148,4 +148,14 @@ impl Coded for SeriesError {
             Self::Log(_) | Self::Io { .. } | Self::Malformed { .. } => Kind::Internal,
         }
     }
+
+    fn retryable(&self) -> bool {
+        match self {
+            Self::Query(error) => error.retryable(),
+            Self::Block(error) => error.retryable(),
+            // Somebody has to do something first.
+            Self::TooManySeries { .. } | Self::TooManyClusters { .. } => false,
+            other => matches!(other.kind(), Kind::Unavailable | Kind::TimedOut),
+        }
+    }
 }

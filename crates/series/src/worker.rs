@@ -113,9 +113,20 @@ fn durability(config: &SeriesConfig) -> Result<Durability, SeriesError> {
     }
 }
 
+fn check_lookback(config: &SeriesConfig) -> Result<(), SeriesError> {
+    match config.lookback.0 {
+        0 => Err(SeriesError::Invalid {
+            what: "series.lookback",
+            reason: "with 0 no query sees a sample: give a time such as 5m".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 impl Inner {
     /// Opens every shard's log, replays it, and starts its thread.
     fn begin(self: &Arc<Self>) -> Result<(), SeriesError> {
+        check_lookback(&self.config)?;
         durable::make_directory(&self.directory).map_err(io("making", &self.directory))?;
         let count = self.shard_count()?;
         let policy = self.policy()?;

@@ -99,7 +99,7 @@ fn info(version: &str) -> Value {
         "title": "Egret",
         "version": version,
         "description": "One server that rides beside PostgreSQL. Every error is a problem \
-            (RFC 9457) with a stable `code`; `429` and `503` carry `Retry-After`.",
+            (RFC 9457) with a stable `code`; `429` and `503` carry `Retry-After` where trying again can help.",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     })
 }

@@ -105,7 +105,8 @@ impl Problem {
         problem
     }
 
-    /// A problem from its parts; `LimitReached` and `Unavailable` statuses get a `Retry-After`.
+    /// A problem from its parts; `LimitReached` and `Unavailable` statuses get a `Retry-After` where trying again can
+    /// help.
     pub fn new(status: StatusCode, code: &str, detail: String, retryable: bool) -> Self {
         let waits = matches!(
             status,
@@ -119,7 +120,7 @@ impl Problem {
             detail,
             retryable,
             request_id: None,
-            retry_after_seconds: waits.then_some(RETRY_AFTER_SECONDS),
+            retry_after_seconds: (waits && retryable).then_some(RETRY_AFTER_SECONDS),
             extensions: Map::new(),
             grpc_code: None,
         }

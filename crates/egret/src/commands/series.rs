@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::api::Api;
 use crate::cli;
 use crate::failure::Failure;
-use crate::output::{Output, printable};
+use crate::output::{Output, decode, printable};
 
 pub(crate) use promqltest::run as promqltest;
 
@@ -71,8 +71,17 @@ async fn labels(
         }
         None => api.get_prometheus(&["labels"], &query).await?,
     };
-    output.answer(&answer, |names: Success<Vec<String>>| {
-        names.tell_notes(output);
-        printable(&names.data.join("\n"))
-    })
+    if output.is_json() {
+        return output.json(&answer);
+    }
+    let names: Success<Vec<String>> = decode(&answer)?;
+    names.tell_notes(output);
+    if names.data.is_empty() {
+        output.remark(match label {
+            Some(_) => "no series has that label: `egret series labels` lists those that there are",
+            None => "there are no series",
+        });
+        return Ok(());
+    }
+    output.text(&printable(&names.data.join("\n")))
 }

@@ -128,6 +128,9 @@ fn a_prometheus_writes_to_it_and_its_tools_read() {
     promtool_reads(&place, &token);
     let metrics = said(&place, &["labels", "__name__", "--match", "{job=\"node\"}"]);
     assert!(metrics.contains("\nnode_load1\n"), "{metrics}");
+    let none = place.run(&["series", "labels", "nope"]);
+    assert_eq!((none.status.code(), &*none.stdout), (Some(0), &b""[..]));
+    assert!(text(&none.stderr).starts_with("no series has that label"));
     let found = series(&place, &["cardinality", "--top", "3"]);
     assert!(found["series"].as_u64().unwrap() > 300, "{found}");
     assert_eq!(found["series_by_metric"].as_array().unwrap().len(), 3);
@@ -303,4 +306,12 @@ fn tests_of_promql_run_without_a_server() {
         said.contains("1 of 1 queries did not answer as expected"),
         "{said}"
     );
+    std::fs::write(&wrong, "lod 1m\n  up 1\n").unwrap();
+    let output = place.run(&["series", "promqltest", wrong.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    let expected = "error: 1 commands of the files cannot be read";
+    assert!(said.contains("unknown command \"lod\""), "{said}");
+    assert!(said.contains(expected), "{said}");
+    assert!(!said.contains("queries"), "{said}");
 }

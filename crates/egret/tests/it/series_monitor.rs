@@ -150,6 +150,13 @@ fn an_exporter_is_scraped_and_its_end_becomes_a_task() {
     check_task(&firing, "firing", node);
     let alerts = door.data("/api/v1/alerts");
     assert_eq!(alerts["alerts"][0]["state"], "firing", "{alerts}");
+    // Its link leads to what its expression yields.
+    let link = firing["generatorURL"].as_str().unwrap();
+    let answer = door.data(link.strip_prefix(&door.base).unwrap());
+    assert_eq!(
+        answer["result"][0]["metric"]["job"], "node",
+        "{link}: {answer}"
+    );
     let _exporter = self::exporter(&place, node);
     let resolved = until(&place, "second task", || task(&place, 1));
     check_task(&resolved, "resolved", node);
@@ -307,6 +314,43 @@ fn a_file_that_is_wrong_is_said_at_the_start() {
     let expected = "error: monitor could not start: r.yml: 1:28: group \"g\", rule 1, \"A\": field 'expr' must be set in rule";
     assert!(said.contains(expected), "{said}");
     assert_eq!(place.left_behind(), Vec::<String>::new());
+}
+
+#[test]
+fn settings_that_cannot_be_are_said_at_the_start() {
+    for (name, value, expected) in [
+        (
+            "EGRET_SERIES_LOOKBACK",
+            "0s",
+            "series.lookback: with 0 no query sees a sample",
+        ),
+        (
+            "EGRET_SERIES_EXTERNAL_URL",
+            "egret.here",
+            "series.external_url: `egret.here` is no URL",
+        ),
+        (
+            "EGRET_SERIES_ALERT_QUEUE",
+            "a b",
+            "series.alert_queue: name: `a b` is not 1 to 128 letters",
+        ),
+        (
+            "EGRET_SERIES_SCRAPE_FILES",
+            "jobs.yml",
+            "jobs.yml: 1:18: job \"a\": target \"http://b/metrics\" is not host:port",
+        ),
+    ] {
+        let mut place = Place::new("monitor-settings");
+        let jobs =
+            "scrape_configs: [{job_name: a, static_configs: [{targets: ['http://b/metrics']}]}]";
+        std::fs::write(place.directory.join("jobs.yml"), jobs).unwrap();
+        place.variables.push((name, value.to_owned()));
+        let output = place.run(&["serve"]);
+        assert!(!output.status.success());
+        let said = crate::place::text(&output.stderr);
+        assert!(said.contains(expected), "{said}");
+        assert_eq!(place.left_behind(), Vec::<String>::new());
+    }
 }
 
 #[test]

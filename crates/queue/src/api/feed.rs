@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::Queues;
 use super::produce::{BATCH_MAX, Enqueues, Format, NewTask};
+use super::queues::check_name;
 use super::sink::{Enqueued, ProduceSink};
 use super::submit::Submission;
 use crate::error::QueueError;
@@ -101,6 +102,10 @@ impl Queues {
 }
 
 impl TaskSink for Queues {
+    fn check_queue(&self, queue: &str) -> Result<(), TaskRefused> {
+        check_name(queue).map_err(|error| refused(&error))
+    }
+
     fn enqueue<'a>(
         &'a self,
         tasks: &'a [TaskRequest<'a>],
@@ -138,11 +143,15 @@ fn receipt(outcome: Outcome) -> Result<TaskReceipt, TaskRefused> {
             id: Uuid::from_bytes(enqueued.id.to_bytes()),
             replayed: enqueued.replayed,
         }),
-        Err(error) => Err(TaskRefused {
-            code: error.code(),
-            kind: error.kind(),
-            retryable: error.retryable(),
-            message: egret_base::error::chain(&error),
-        }),
+        Err(error) => Err(refused(&error)),
+    }
+}
+
+fn refused(error: &QueueError) -> TaskRefused {
+    TaskRefused {
+        code: error.code(),
+        kind: error.kind(),
+        retryable: error.retryable(),
+        message: egret_base::error::chain(error),
     }
 }

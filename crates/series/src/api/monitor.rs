@@ -94,6 +94,7 @@ impl Monitor {
         let config = series.config();
         let clock = series.inner.clock.clone();
         let configured = Configured::new(config, &options.external_url)?;
+        configured.check_queue(&*options.sink)?;
         let (rules, notices) = (RuleMetrics::default(), NoticeMetrics::default());
         rules.register(registry);
         notices.register(registry);

@@ -30,18 +30,32 @@ fn split_selector(text: &str) -> Result<(Vec<LabelMatcher>, &str), String> {
     Err(format!("`{text}` does not begin with a selector in braces"))
 }
 
-fn rule<'a>(rest: &'a str, form: &str, words: &[&str]) -> Result<(Vec<i64>, &'a str), String> {
+/// The durations of a rule: what follows its selector is of these words.
+fn rule<'a>(selector: &str, rest: &'a str, words: &[&str]) -> Result<(Vec<i64>, &'a str), String> {
     let (said, after) = rest.split_once(';').unwrap_or((rest, ""));
-    let wrong = || format!("`{}` is not of the form `{form}`", said.trim());
+    let said = said.trim();
+    let form = format!("`{{selector}} {}`", words.join(" "));
+    let wrong = || format!("`{said}` after `{selector}` is not of the form {form}");
     let mut durations = Vec::new();
     let mut parts = said.split_whitespace();
-    for word in words {
-        let part = parts.next().ok_or_else(wrong)?;
+    for (at, word) in words.iter().enumerate() {
+        let Some(part) = parts.next() else {
+            let (rule, missing) = (format!("{selector} {said}"), words[at..].join(" "));
+            let rule = rule.trim_end();
+            return Err(format!(
+                "`{missing}` is missing after `{rule}`: the form is {form}"
+            ));
+        };
         match *word {
-            "duration" => {
-                let duration = duration_ms(part).filter(|duration| *duration > 0);
-                durations.push(duration.ok_or_else(wrong)?);
-            }
+            "duration" => match duration_ms(part) {
+                Some(0) => {
+                    return Err(format!(
+                        "`{part}` after `{selector}` is no time: give more than 0"
+                    ));
+                }
+                Some(duration) if duration > 0 => durations.push(duration),
+                _ => return Err(wrong()),
+            },
             word if word == part => {}
             _ => return Err(wrong()),
         }
@@ -61,7 +75,8 @@ pub fn parse_keep(text: &str) -> Result<Vec<Keep>, String> {
     let mut rest = text;
     while !rest.trim().is_empty() {
         let (selector, after) = split_selector(rest)?;
-        let (durations, after) = rule(after, "{selector} duration", &["duration"])?;
+        let text = rest[..rest.len() - after.len()].trim();
+        let (durations, after) = rule(text, after, &["duration"])?;
         rules.push(Keep {
             selector,
             keep_ms: durations[0],
@@ -80,8 +95,9 @@ pub fn parse_coarsen(text: &str) -> Result<Vec<Coarsen>, String> {
     let mut rest = text;
     while !rest.trim().is_empty() {
         let (selector, after) = split_selector(rest)?;
-        let form = "{selector} after duration every duration";
-        let (durations, after) = rule(after, form, &["after", "duration", "every", "duration"])?;
+        let text = rest[..rest.len() - after.len()].trim();
+        let words = ["after", "duration", "every", "duration"];
+        let (durations, after) = rule(text, after, &words)?;
         let said = &rest[..rest.len() - after.len()];
         let name = said.trim().trim_end_matches(';').trim_end();
         rules.push(Coarsen {

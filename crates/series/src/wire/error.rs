@@ -107,8 +107,14 @@ pub enum WireError {
         problem: String,
     },
     /// Larger than a named limit.
-    #[error(transparent)]
-    Limit(#[from] LimitExceeded),
+    #[error("limit {} is {}, but {} came: send less or raise the setting", .0.name, .0.max, .0.asked)]
+    Limit(LimitExceeded),
+}
+
+impl From<LimitExceeded> for WireError {
+    fn from(limit: LimitExceeded) -> Self {
+        Self::Limit(limit)
+    }
 }
 
 impl Coded for WireError {

@@ -29,7 +29,7 @@ impl Snappy {
     /// when it is not well formed.
     pub fn decode(&mut self, body: &[u8], decoded_bytes_max: u64) -> Result<&[u8], WireError> {
         let length = snap::raw::decompress_len(body).map_err(bad)?;
-        Limit::new("decoded_bytes_max", decoded_bytes_max).check(length as u64)?;
+        Limit::new("series.decoded_bytes_max", decoded_bytes_max).check(length as u64)?;
         // A copy of 64 bytes, the most there is, takes three: what promises more cannot keep it.
         if length / 32 > body.len() {
             return Err(WireError::Compression {

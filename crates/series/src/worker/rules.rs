@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 use super::notify::{ReceiverConfig, Receivers};
 use super::{Append, now_ms, wait_until};
 use crate::core::rules::{
-    AlertsStatus, Begin, Evaluate, Group, GroupSpec, NewSample, Notice, RulesStatus, Surroundings,
-    Telling, parse,
+    AlertsStatus, Begin, Evaluate, Fingerprint, Group, GroupSpec, NewSample, Notice,
+    RESOLVED_KEPT_MS, RulesStatus, Surroundings, Telling, parse,
 };
 use crate::core::yaml::TEXT_BYTES_MAX;
 use crate::metrics::{NoticeMetrics, RuleMetrics};
@@ -77,6 +77,8 @@ pub struct Rules {
     inner: Arc<Inner>,
     /// Held while files are read and loops replaced.
     reloading: tokio::sync::Mutex<Begin>,
+    /// Tells again of alerts whose rules are no more.
+    telling_again: Mutex<Option<JoinHandle<()>>>,
 }
 
 struct Inner {
@@ -87,6 +89,9 @@ struct Inner {
     receivers: Receivers,
     permits: Semaphore,
     loops: Mutex<BTreeMap<Name, Loop>>,
+    /// Alerts that ended because their rules are no more: told again for as long as others that were resolved. Held
+    /// while they are told, so that of one that fires again that is told after.
+    ended: tokio::sync::Mutex<BTreeMap<Fingerprint, Notice>>,
 }
 
 /// File and name.
@@ -120,6 +125,7 @@ impl Rules {
         let inner = Inner {
             permits: Semaphore::new(options.groups_at_once.max(1)),
             loops: Mutex::default(),
+            ended: tokio::sync::Mutex::default(),
             options,
             clock,
             evaluate,
@@ -129,11 +135,12 @@ impl Rules {
         Ok(Self {
             inner: Arc::new(inner),
             reloading: tokio::sync::Mutex::new(Begin::AfterStart),
+            telling_again: Mutex::default(),
         })
     }
 
-    /// Reads the files again: groups that did not change go on, changed ones go on with what is still theirs, and
-    /// those that are no more end their series.
+    /// Reads the files again: groups that did not change go on, changed ones go on with what is still theirs. Of
+    /// rules that are no more the alerts are told as resolved, and the series end.
     ///
     /// # Errors
     /// [`ReloadError`] with everything that is wrong; then nothing changes.
@@ -175,28 +182,39 @@ impl Rules {
         for (_, one) in &ended {
             one.stop();
         }
+        let (now, telling) = (now_ms(&*self.inner.clock), self.inner.options.telling());
+        let (mut notices, mut markers, mut changed) = (Vec::new(), Vec::new(), Vec::new());
         for (name, one) in ended {
             let old = one.end().await;
             if let Some(spec) = wanted.remove(&name) {
-                self.start(name, spec, Begin::Anew, Some(old));
+                let mut group = self.group(spec, Begin::Anew);
+                notices.extend(group.adopt(old, now, telling));
+                changed.push((name, group));
                 continue;
             }
-            let markers = old.retire(now_ms(&*self.inner.clock));
-            if let Err(problem) = self.inner.write(&markers).await {
-                tracing::warn!(group = %name.1, problem, "series of a group that is no more were not ended");
-            }
+            let retired = old.retire(now, telling);
+            notices.extend(retired.notices);
+            markers.extend(retired.samples);
+        }
+        self.tell_ended(notices).await;
+        if let Err(problem) = self.inner.write(&markers).await {
+            tracing::warn!(problem, "series of groups that are no more were not ended");
+        }
+        for (name, group) in changed {
+            self.start(name, group);
         }
         for (name, spec) in wanted {
-            self.start(name, spec, *begin, None);
+            let group = self.group(spec, *begin);
+            self.start(name, group);
         }
         *begin = Begin::Anew;
     }
 
-    fn start(&self, name: Name, spec: GroupSpec, begin: Begin, old: Option<Group>) {
-        let mut group = Group::new(spec, self.inner.options.interval_ms, begin);
-        if let Some(old) = old {
-            group.adopt(old);
-        }
+    fn group(&self, spec: GroupSpec, begin: Begin) -> Group {
+        Group::new(spec, self.inner.options.interval_ms, begin)
+    }
+
+    fn start(&self, name: Name, group: Group) {
         let group = Arc::new(Mutex::new(group));
         let (stop, stopped) = watch::channel(false);
         let running = tokio::spawn(run(self.inner.clone(), group.clone(), stopped));
@@ -206,6 +224,22 @@ impl Rules {
             running,
         };
         lock(&self.inner.loops).insert(name, one);
+    }
+
+    /// Tells of alerts whose rules are no more, now and for a while.
+    async fn tell_ended(&self, notices: Vec<Notice>) {
+        if notices.is_empty() {
+            return;
+        }
+        let notices = notices
+            .into_iter()
+            .map(|notice| (notice.fingerprint, notice));
+        self.inner.ended.lock().await.extend(notices);
+        self.inner.tell_ended().await;
+        let again = tokio::spawn(tell_ended_again(self.inner.clone()));
+        if let Some(before) = lock(&self.telling_again).replace(again) {
+            before.abort();
+        }
     }
 
     /// The `data` of `/api/v1/rules`.
@@ -231,7 +265,20 @@ impl Rules {
         for (_, one) in loops {
             one.end().await;
         }
+        if let Some(telling) = lock(&self.telling_again).take() {
+            telling.abort();
+        }
         self.inner.receivers.stop().await;
+    }
+}
+
+impl RulesOptions {
+    fn telling(&self) -> Telling<'_> {
+        Telling {
+            external_labels: &self.external_labels,
+            external_url: &self.external_url,
+            resend_ms: self.resend_ms,
+        }
     }
 }
 
@@ -286,7 +333,32 @@ async fn run(inner: Arc<Inner>, group: Arc<Mutex<Group>>, mut stopped: watch::Re
     }
 }
 
+async fn tell_ended_again(inner: Arc<Inner>) {
+    let mut are_left = true;
+    while are_left {
+        let at = now_ms(&*inner.clock) + inner.options.resend_ms;
+        wait_until(&*inner.clock, at).await;
+        are_left = inner.tell_ended().await;
+    }
+}
+
 impl Inner {
+    /// Tells of the alerts whose rules are no more. Whether some are to be told again.
+    async fn tell_ended(&self) -> bool {
+        let mut ended = self.ended.lock().await;
+        let now = now_ms(&*self.clock);
+        ended.retain(|_, notice| now - notice.at <= RESOLVED_KEPT_MS);
+        let mut by_name: BTreeMap<&str, Vec<Notice>> = BTreeMap::new();
+        for notice in ended.values() {
+            let of_name = by_name.entry(notice.labels.get("alertname")).or_default();
+            of_name.push(notice.clone());
+        }
+        for (_, notices) in by_name {
+            self.receivers.tell(notices).await;
+        }
+        !ended.is_empty()
+    }
+
     /// Evaluates the rules of a group, one after the other: each sees what those before it have recorded.
     async fn pass(
         self: &Arc<Self>,
@@ -343,11 +415,7 @@ impl Inner {
         };
         let took = self.clock.running().saturating_sub(begun);
         let has_failed = found.is_err();
-        let telling = Telling {
-            external_labels: &self.options.external_labels,
-            external_url: &self.options.external_url,
-            resend_ms: self.options.resend_ms,
-        };
+        let telling = self.options.telling();
         let settled = lock(group).settle(rule, at, found, took, telling);
         for problem in &settled.problems {
             tracing::warn!(rule = %name, file = %file, problem, "a rule failed");
@@ -368,6 +436,10 @@ impl Inner {
         let took = self.clock.running().saturating_sub(begun);
         self.options.metrics.evaluated(took, has_failed);
         lock(group).appended(rule, written);
+        if !firing.is_empty() {
+            let mut ended = self.ended.lock().await;
+            ended.retain(|alert, _| !firing.iter().any(|notice| notice.fingerprint == *alert));
+        }
         let told = self.receivers.tell(firing).await;
         lock(group).told(rule, &told);
     }

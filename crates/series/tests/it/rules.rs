@@ -26,6 +26,10 @@ struct Queue {
 }
 
 impl TaskSink for Queue {
+    fn check_queue(&self, _: &str) -> Result<(), TaskRefused> {
+        Ok(())
+    }
+
     fn enqueue<'a>(
         &'a self,
         tasks: &'a [TaskRequest<'a>],
@@ -211,6 +215,60 @@ async fn alerts_are_told_once_whatever_happens() {
         .filter_map(|key| key.split('/').nth(4))
         .collect();
     assert_eq!(states, ["firing", "resolved"], "{made:?}");
+}
+
+/// That everybody is told that the alert fires, and once its rule is gone that it has ended.
+async fn ends_with_its_rule(without: &str) {
+    let mut waiting = Waiting::new().await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("a.yml");
+    std::fs::write(&file, RULES).expect("a file");
+    let memory = Arc::new(Memory::default());
+    up(&memory, 0.0);
+    let rules = start(directory.path(), &memory, waiting.receivers());
+    rules.reload().await.expect("the file is good");
+    waiting.are_told().await;
+
+    // A queue that is busy just then is told later.
+    waiting.queue.refuses.store(1, Ordering::Relaxed);
+    std::fs::write(&file, without).expect("a file");
+    rules.reload().await.expect("the file is good");
+    let (_, task) = first(&mut waiting.tasks, "its end", |_| true).await;
+    assert_eq!(task["status"], "resolved");
+    assert_eq!(task["labels"]["alertname"], "Down");
+    first(&mut waiting.hook.requests, "its end by webhook", |told| {
+        body(told)["status"] == "resolved"
+    })
+    .await;
+    first(&mut waiting.manager.requests, "its end", |told| {
+        body(told)[0]["endsAt"] == task["endsAt"]
+    })
+    .await;
+    assert!(rules.alerts().alerts.is_empty());
+
+    // It fires again with its rule, and is no more told as resolved.
+    std::fs::write(&file, RULES).expect("a file");
+    rules.reload().await.expect("the file is good");
+    let (_, task) = first(&mut waiting.tasks, "the alert again", |_| true).await;
+    assert_eq!(task["status"], "firing");
+    let is_new = |told: &Request| body(told)[0]["startsAt"] == task["startsAt"];
+    first(&mut waiting.manager.requests, "the new one", is_new).await;
+    for _ in 0..3 {
+        let told = first(&mut waiting.manager.requests, "it again", |_| true).await;
+        assert!(is_new(&told), "{told:?}");
+    }
+    rules.stop().await;
+}
+
+#[tokio::test]
+async fn an_alert_ends_with_its_group() {
+    ends_with_its_rule("").await;
+}
+
+#[tokio::test]
+async fn an_alert_ends_with_its_rule() {
+    let (others, _) = RULES.split_once("      - alert").expect("it is there");
+    ends_with_its_rule(others).await;
 }
 
 #[tokio::test]

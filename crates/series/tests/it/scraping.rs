@@ -246,6 +246,10 @@ async fn lists_of_targets_are_read_again() {
     })
     .await;
     assert_eq!(scraper.status().active_targets.len(), 1);
+    write(directory.path(), "list.json", "[{targets: ['http://b/m']}]");
+    let error = scraper.reload().await.expect_err("a URL is no target");
+    let said = "list.json: job \"a\": target \"http://b/m\" is not host:port";
+    assert!(error.to_string().contains(said), "{error}");
     scraper.stop().await;
 }
 

@@ -65,6 +65,7 @@ pub fn routes(
         .routes(routes!(export::export))
         .routes(routes!(look::cardinality))
         .routes(routes!(query::query))
+        .routes(routes!(query::graph))
         .routes(routes!(query::query_range))
         .routes(routes!(query::query_exemplars))
         .routes(routes!(query::format_query))

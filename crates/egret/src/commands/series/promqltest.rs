@@ -24,6 +24,7 @@ pub(crate) fn run(paths: &[PathBuf], output: Output) -> Result<(), Failure> {
         .iter()
         .map(|(_, report)| report.failures.len())
         .sum();
+    let unread: usize = reports.iter().map(|(_, report)| report.unread).sum();
     if output.is_json() {
         let files: Vec<_> = reports
             .iter()
@@ -44,18 +45,26 @@ pub(crate) fn run(paths: &[PathBuf], output: Output) -> Result<(), Failure> {
         });
         output.text(&listing(&["file", "passed", "failed"], rows))?;
     }
-    match (passed, failed) {
-        (0, 0) => Err(Failure::failed(
+    verdict(passed, failed - unread, unread)
+}
+
+/// Fails when anything did: of queries, how many did and did not answer as expected; of commands, how many could not
+/// be read.
+fn verdict(passed: usize, failed: usize, unread: usize) -> Result<(), Failure> {
+    let queries = passed + failed;
+    let wrong = format!("{failed} of {queries} queries did not answer as expected");
+    let malformed = format!("{unread} commands of the files cannot be read");
+    match (failed, unread) {
+        (0, 0) if queries == 0 => Err(Failure::failed(
             "promqltest_empty",
             "the files hold no query",
         )),
-        (_, 0) => Ok(()),
+        (0, 0) => Ok(()),
+        (_, 0) => Err(Failure::failed("promqltest_failed", wrong)),
+        (0, _) => Err(Failure::failed("promqltest_malformed", malformed)),
         _ => Err(Failure::failed(
-            "promqltest_failed",
-            format!(
-                "{failed} of {} queries did not answer as expected",
-                passed + failed
-            ),
+            "promqltest_malformed",
+            format!("{malformed}; {wrong}"),
         )),
     }
 }

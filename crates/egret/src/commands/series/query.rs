@@ -15,8 +15,8 @@ use crate::output::{Output, decode, listing, printable};
 /// Values in a range whose step nobody has named.
 const STEPS: u64 = 60;
 
-/// The widest picture.
-const WIDTH_MAX: usize = 60;
+/// The widest picture: a range with [`STEPS`] between its ends has a bar for each of its times.
+const WIDTH_MAX: usize = STEPS as usize + 1;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
@@ -117,7 +117,13 @@ pub(super) async fn range(range: &cli::Range, api: &Api, output: Output) -> Resu
         Some(step) => step.0 as f64 / 1e3,
         None => ((end - start) / STEPS as f64).max(0.001),
     };
-    let [start, end, step] = [start, end, step].map(|seconds| format!("{seconds:.3}"));
+    let [start, end, step] = [start, end, step].map(|seconds| (seconds * 1e3).round() as i64);
+    let slots = Slots {
+        start_ms: start,
+        end_ms: end,
+        step_ms: step,
+    };
+    let [start, end, step] = [start, end, step].map(|ms| format!("{:.3}", ms as f64 / 1e3));
     let form = [
         ("query", range.query.as_str()),
         ("start", &start),
@@ -137,12 +143,8 @@ pub(super) async fn range(range: &cli::Range, api: &Api, output: Output) -> Resu
         return output.text(NOTHING);
     }
     let rows = series.iter().map(|one| {
-        let numbers: Vec<f64> = one
-            .values
-            .iter()
-            .filter_map(|(_, value)| value.parse().ok())
-            .collect();
-        let finite = || numbers.iter().copied().filter(|number| number.is_finite());
+        let numbers = slots.numbers(&one.values);
+        let finite = || numbers.iter().flatten().copied();
         let last = one.values.last().map(|(_, value)| value.clone());
         let histogram = one.histograms.last().map(|(_, histogram)| histogram.text());
         vec![
@@ -156,29 +158,51 @@ pub(super) async fn range(range: &cli::Range, api: &Api, output: Output) -> Resu
     output.text(&listing(&["series", "values", "min", "max", "last"], rows))
 }
 
-/// A bar for each value, or for the mean of several where there are many.
-fn picture(numbers: &[f64]) -> String {
-    let finite: Vec<f64> = numbers
-        .iter()
-        .copied()
-        .filter(|number| number.is_finite())
-        .collect();
-    let low = finite.iter().copied().fold(f64::INFINITY, f64::min);
-    let high = finite.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let group = finite.len().div_ceil(WIDTH_MAX).max(1);
-    let means = finite
-        .chunks(group)
-        .map(|some| some.iter().sum::<f64>() / some.len() as f64);
-    means
-        .map(|mean| {
-            let share = if high > low {
-                (mean - low) / (high - low)
-            } else {
-                0.0
-            };
-            BARS[(share * (BARS.len() - 1) as f64).round() as usize]
-        })
-        .collect()
+/// The times of a range: all series have their places in the same.
+struct Slots {
+    start_ms: i64,
+    end_ms: i64,
+    step_ms: i64,
+}
+
+impl Slots {
+    /// The number of each time; none where there is no value that can be drawn.
+    fn numbers(&self, points: &[Point]) -> Vec<Option<f64>> {
+        let steps = (self.end_ms - self.start_ms) / self.step_ms.max(1);
+        let mut numbers = vec![None; usize::try_from(steps).map_or(0, |steps| steps + 1)];
+        for (seconds, text) in points {
+            let since_ms = (seconds * 1e3).round() as i64 - self.start_ms;
+            let at = usize::try_from(since_ms / self.step_ms.max(1));
+            let slot = at.ok().and_then(|at| numbers.get_mut(at));
+            let number = text.parse().ok().filter(|number: &f64| number.is_finite());
+            if let Some(slot) = slot {
+                *slot = number;
+            }
+        }
+        numbers
+    }
+}
+
+/// A bar for each number, or for the mean of several where there are many; a blank where there is none.
+fn picture(numbers: &[Option<f64>]) -> String {
+    let finite = || numbers.iter().flatten().copied();
+    let low = finite().fold(f64::INFINITY, f64::min);
+    let high = finite().fold(f64::NEG_INFINITY, f64::max);
+    let group = numbers.len().div_ceil(WIDTH_MAX).max(1);
+    let bars = numbers.chunks(group).map(|some| {
+        let count = some.iter().flatten().count();
+        if count == 0 {
+            return ' ';
+        }
+        let mean = some.iter().flatten().sum::<f64>() / count as f64;
+        let share = if high > low {
+            (mean - low) / (high - low)
+        } else {
+            0.0
+        };
+        BARS[(share * (BARS.len() - 1) as f64).round() as usize]
+    });
+    bars.collect()
 }
 
 /// A number in a few digits; nothing when there is none.

@@ -52,19 +52,34 @@ fn texts(text: &str) -> Vec<String> {
     listed(text, ';').map(str::to_owned).collect()
 }
 
+/// What is wrong with an address.
+fn check_url(text: &str) -> Result<(), &'static str> {
+    match reqwest::Url::parse(text) {
+        Err(_) => Err("is no URL: write it as http://host:port/path"),
+        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(()),
+        Ok(_) => Err("begins neither with http:// nor with https://"),
+    }
+}
+
 fn urls(what: &'static str, text: &str) -> Result<Vec<String>, SeriesError> {
     let urls = texts(text);
-    for (at, url) in urls.iter().enumerate() {
-        let place = at + 1;
+    for (url, place) in urls.iter().zip(1..) {
         // The address itself may be a secret.
-        let parsed = reqwest::Url::parse(url)
-            .map_err(|error| invalid(what, format!("address {place} is none: {error}")))?;
-        if !matches!(parsed.scheme(), "http" | "https") {
-            let problem = format!("address {place} begins neither with http:// nor with https://");
-            return Err(invalid(what, problem));
-        }
+        check_url(url).map_err(|why| invalid(what, format!("address {place} {why}")))?;
     }
     Ok(urls)
+}
+
+fn external_url(config: &SeriesConfig, own_url: &str) -> Result<Arc<str>, SeriesError> {
+    let url = match config.external_url.trim() {
+        "" => own_url,
+        url => {
+            let refused = |why| invalid("series.external_url", format!("`{url}` {why}"));
+            check_url(url).map_err(refused)?;
+            url
+        }
+    };
+    Ok(url.trim_end_matches('/').into())
 }
 
 fn external_labels(text: &str) -> Result<Labels, SeriesError> {
@@ -88,7 +103,8 @@ fn external_labels(text: &str) -> Result<Labels, SeriesError> {
 
 fn positive(what: &'static str, ms: u64) -> Result<i64, SeriesError> {
     match i64::try_from(ms) {
-        Ok(0) | Err(_) => Err(invalid(what, format!("{ms}ms cannot be"))),
+        Ok(0) => Err(invalid(what, "0 is no time to wait: give one such as 15s")),
+        Err(_) => Err(invalid(what, format!("{ms} ms is too long"))),
         Ok(ms) => Ok(ms),
     }
 }
@@ -97,10 +113,6 @@ impl Configured {
     pub fn new(config: &SeriesConfig, own_url: &str) -> Result<Self, SeriesError> {
         let interval_ms = positive("series.scrape_interval", config.scrape_interval.0)?;
         let timeout_ms = positive("series.scrape_timeout", config.scrape_timeout.0)?;
-        let external_url = match config.external_url.trim_end_matches('/') {
-            "" => own_url.trim_end_matches('/'),
-            url => url,
-        };
         let repeat_ms = config.alert_repeat.0 as i64;
         let queue = config.alert_queue.trim();
         let interval = config.evaluation_interval.0;
@@ -119,7 +131,7 @@ impl Configured {
             webhooks: urls("series.alert_webhooks", &config.alert_webhooks)?,
             alertmanagers: urls("series.alertmanagers", &config.alertmanagers)?,
             external_labels: external_labels(&config.external_labels)?,
-            external_url: external_url.into(),
+            external_url: external_url(config, own_url)?,
         })
     }
 
@@ -149,6 +161,13 @@ impl Configured {
             defaults: self.defaults,
             metrics,
         }
+    }
+
+    /// Refuses a queue for alerts that there cannot be.
+    pub fn check_queue(&self, sink: &dyn TaskSink) -> Result<(), SeriesError> {
+        let queue = self.queue.as_deref();
+        let checked = queue.map_or(Ok(()), |queue| sink.check_queue(queue));
+        checked.map_err(|refused| invalid("series.alert_queue", refused))
     }
 
     /// Those who wait for alerts. Their names stand in metrics: that of a webhook is its place, as its address may be

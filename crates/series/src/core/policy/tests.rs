@@ -44,24 +44,40 @@ fn what_is_wrong_is_told() {
     check(
         r#"{job="a"}"#,
         "",
-        expect!["series.keep: `` is not of the form `{selector} duration`"],
+        expect![[
+            r#"series.keep: `duration` is missing after `{job="a"}`: the form is `{selector} duration`"#
+        ]],
     );
     check(
         r#"{job="a"} 0s"#,
         "",
-        expect!["series.keep: `0s` is not of the form `{selector} duration`"],
+        expect![[r#"series.keep: `0s` after `{job="a"}` is no time: give more than 0"#]],
     );
     check(
         r#"{job="a"} 1d 2d"#,
         "",
-        expect!["series.keep: `1d 2d` is not of the form `{selector} duration`"],
+        expect![[
+            r#"series.keep: `1d 2d` after `{job="a"}` is not of the form `{selector} duration`"#
+        ]],
     );
     check(
         "",
         r#"{job="a"} every 5m"#,
-        expect![
-            "series.coarsen: `every 5m` is not of the form `{selector} after duration every duration`"
-        ],
+        expect![[
+            r#"series.coarsen: `every 5m` after `{job="a"}` is not of the form `{selector} after duration every duration`"#
+        ]],
+    );
+    check(
+        "",
+        r#"{job="a"} after 30d; {job="b"} after 1d every 5m"#,
+        expect![[
+            r#"series.coarsen: `every duration` is missing after `{job="a"} after 30d`: the form is `{selector} after duration every duration`"#
+        ]],
+    );
+    check(
+        "",
+        r#"{job="a"} after 30d every 0s"#,
+        expect![[r#"series.coarsen: `0s` after `{job="a"}` is no time: give more than 0"#]],
     );
     check(
         r#"{job=~"("} 1d"#,

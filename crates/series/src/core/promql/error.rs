@@ -36,7 +36,9 @@ pub enum QueryError {
         what: &'static str,
     },
     /// The time allowed has passed.
-    #[error("query timed out in expression evaluation")]
+    #[error(
+        "query timed out in expression evaluation: select fewer series or less time, or raise series.query_timeout, or `timeout` where the request has one"
+    )]
     TimedOut,
     /// Nobody waits for the answer any more.
     #[error("query was canceled in expression evaluation")]

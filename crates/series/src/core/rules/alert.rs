@@ -144,6 +144,16 @@ impl Alerts {
         Ok(())
     }
 
+    /// Its rule is no more: what fires has ended, what is pending never was.
+    pub fn end(&mut self, at: TimeMs) {
+        self.active
+            .retain(|_, alert| alert.state != AlertState::Pending);
+        for alert in self.active.values_mut() {
+            alert.state = AlertState::Inactive;
+            alert.resolved_at.get_or_insert(at);
+        }
+    }
+
     /// The series of the alerts that are active.
     pub fn samples(&self, time_ms: TimeMs) -> Vec<NewSample> {
         if !self.is_restored {

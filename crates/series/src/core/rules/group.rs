@@ -237,31 +237,46 @@ impl Group {
         }
     }
 
-    /// Goes on where the group of the same name was that this one takes the place of.
-    pub fn adopt(&mut self, mut old: Group) {
+    /// Goes on where the group of the same name was that this one takes the place of. What is to be told: alerts of
+    /// rules that are no more have ended.
+    pub fn adopt(&mut self, mut old: Group, at: TimeMs, telling: Telling<'_>) -> Vec<Notice> {
         self.evaluated_at = old.evaluated_at;
         self.passes = old.passes;
         self.missed = old.missed;
         self.leftover.append(&mut old.leftover);
-        let mut before: Vec<(RuleSpec, Running)> =
-            old.spec.rules.into_iter().zip(old.rules).collect();
+        let mut before: Vec<usize> = (0..old.rules.len()).collect();
         for (spec, running) in self.spec.rules.iter().zip(&mut self.rules) {
-            let same = |(other, _): &(RuleSpec, Running)| spec.has_identity_of(other);
-            if let Some(at) = before.iter().position(same) {
-                *running = before.remove(at).1;
+            let same = |rule: &usize| spec.has_identity_of(&old.spec.rules[*rule]);
+            if let Some(place) = before.iter().position(same) {
+                *running = std::mem::take(&mut old.rules[before.remove(place)]);
             }
         }
-        for (_, running) in before {
-            self.leftover.extend(running.written);
+        let mut notices = Vec::new();
+        for rule in before {
+            notices.extend(old.end(rule, at, telling));
+            self.leftover.append(&mut old.rules[rule].written);
         }
+        notices
     }
 
-    /// The markers that end everything it wrote, because it is no more.
-    pub fn retire(self, at: TimeMs) -> Vec<NewSample> {
+    /// Its end, because it is no more: alerts that have ended are told, then markers end everything it wrote.
+    pub fn retire(mut self, at: TimeMs, telling: Telling<'_>) -> Settled {
+        let rules = 0..self.rules.len();
+        let notices = rules.flat_map(|rule| self.end(rule, at, telling)).collect();
         let time_ms = at - self.spec.query_offset_ms;
         let written = self.rules.into_iter().flat_map(|running| running.written);
         let all = written.chain(self.leftover);
-        all.map(|labels| marker(labels, time_ms)).collect()
+        Settled {
+            samples: all.map(|labels| marker(labels, time_ms)).collect(),
+            notices,
+            problems: Vec::new(),
+        }
+    }
+
+    /// Ends the alerts of a rule that is no more.
+    fn end(&mut self, rule: usize, at: TimeMs, telling: Telling<'_>) -> Vec<Notice> {
+        self.rules[rule].alerts.end(at);
+        self.due(rule, at, telling)
     }
 
     fn due(&self, rule: usize, at: TimeMs, telling: Telling<'_>) -> Vec<Notice> {

@@ -9,6 +9,7 @@ use egret_base::settings::{Size, Value};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_saphyr::Spanned;
 
+use super::target::check_address;
 use crate::core::relabel::{RelabelConfig, Relabeling};
 use crate::core::yaml::{self, DurationMs, place};
 
@@ -377,7 +378,7 @@ impl ScrapeConfig {
                 refresh_ms: positive(files.refresh_interval).unwrap_or(REFRESH_MS),
             });
         let tls = text.tls_config.as_ref();
-        Ok(Self {
+        let config = Self {
             job_name: job.clone(),
             interval_ms,
             timeout_ms,
@@ -407,7 +408,22 @@ impl ScrapeConfig {
             relabeling: steps(&text.relabel_configs)?,
             metric_relabeling: steps(&text.metric_relabel_configs)?,
             text,
-        })
+        };
+        config.check_targets(&config.statics)?;
+        Ok(config)
+    }
+
+    /// Refuses targets that are no addresses. Where there is relabelling, it may make addresses of anything.
+    ///
+    /// # Errors
+    /// The first of them.
+    pub fn check_targets(&self, groups: &[TargetGroup]) -> Result<(), String> {
+        if !self.relabeling.is_empty() {
+            return Ok(());
+        }
+        let mut targets = groups.iter().flat_map(|group| &group.targets);
+        let refused = |problem| format!("job {:?}: target {problem}", self.job_name);
+        targets.try_for_each(|target| check_address(target).map_err(refused))
     }
 
     /// A job of this program's own: one target that is asked without HTTP.

@@ -122,9 +122,7 @@ fn relabeled(config: &ScrapeConfig, discovered: &Labels) -> Result<Option<Target
     if address.is_empty() {
         return Err("no address".to_owned());
     }
-    if address.contains(['/', '?', '#', '@']) || address.contains(char::is_whitespace) {
-        return Err(format!("{address:?} is not a valid hostname"));
-    }
+    check_address(&address)?;
     let time = |name| {
         let text = labels.get(name);
         let ms = duration_ms(text).filter(|ms| *ms > 0);
@@ -147,6 +145,16 @@ fn relabeled(config: &ScrapeConfig, discovered: &Labels) -> Result<Option<Target
         interval_ms,
         timeout_ms,
     }))
+}
+
+/// Refuses a URL, which people write where an address is wanted.
+pub(super) fn check_address(address: &str) -> Result<(), String> {
+    if address.contains(['/', '?', '#', '@']) || address.contains(char::is_whitespace) {
+        return Err(format!(
+            "{address:?} is not host:port: scheme, metrics_path and params of the job say the rest of a URL"
+        ));
+    }
+    Ok(())
 }
 
 fn url(config: &ScrapeConfig, labels: &LabelsBuilder, address: &str) -> String {

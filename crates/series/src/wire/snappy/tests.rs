@@ -24,7 +24,7 @@ fn a_bomb_is_refused_by_what_it_promises() {
         .expect_err("it is too large");
     assert_eq!(
         error.to_string(),
-        "limit decoded_bytes_max is 1024, but 1048576 is needed: ask for less or raise the setting"
+        "limit series.decoded_bytes_max is 1024, but 1048576 came: send less or raise the setting"
     );
     // It promises 1 GiB and is six bytes long: nothing of the sort is allocated.
     let mut snappy = Snappy::default();

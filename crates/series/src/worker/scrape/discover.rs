@@ -164,7 +164,10 @@ fn find_all(jobs: &[Arc<Job>]) -> Result<Found, ReloadError> {
         for files in &config.files {
             let documents = files::read_matching(&files.patterns, TEXT_BYTES_MAX as u64);
             for document in documents.map_err(reload_error)? {
-                let groups = parse_groups(&document.path, &document.text).map_err(reload_error)?;
+                let path = &document.path;
+                let groups = parse_groups(path, &document.text).map_err(reload_error)?;
+                let checked = config.check_targets(&groups);
+                checked.map_err(|problem| reload_error(format!("{path}: {problem}")))?;
                 lists.extend(
                     groups
                         .into_iter()

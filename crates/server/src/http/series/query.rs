@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use egret_series::core::promql::{Query, QueryError};
 use egret_series::{QueryOptions, Series, SeriesError, When};
+use http::{StatusCode, header};
 
 use super::json::{append_end, append_text};
 use super::parameters::{Parameters, invalid};
@@ -36,6 +37,23 @@ pub(super) async fn query(
     let at = parameters.time("time")?;
     let when = When::At(at.unwrap_or_else(|| series.now_ms()));
     evaluate(&series, &parameters, when).await
+}
+
+/// Follow the link of an alert
+///
+/// `generatorURL` of alerts and links in templates point to Prometheus's page of an expression. Here is no such page:
+/// what leads there is sent on to the answer.
+#[utoipa::path(get, path = "/prometheus/graph", operation_id = "followGraphLink", tag = "series",
+    security(("token" = ["series:read"])),
+    params(("g0.expr" = String, Query, description = "PromQL.")),
+    responses((status = 302, description = "To `api/v1/query` with the expression.",
+        headers(("location" = String, description = "Relative to this address.")))))]
+pub(super) async fn graph(_: Member, parameters: Parameters) -> Response {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    query.append_pair("query", parameters.text("g0.expr"));
+    // A proxy in front of Egret may put more before the path.
+    let answer = format!("api/v1/query?{}", query.finish());
+    (StatusCode::FOUND, [(header::LOCATION, answer)]).into_response()
 }
 
 /// Evaluate a query over a range of time

@@ -4,11 +4,10 @@ use std::ops::ControlFlow;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use egret_base::{Limit, LimitExceeded};
 use egret_series::core::promql::{LabelMatcher, QueryError};
 use egret_series::model::{Labels, SeriesSamples};
 use egret_series::wire::remote_read::{ChunkedResponse, ReadForm, ReadQuery, ReadResponse, decode};
-use egret_series::wire::{WireError, snappy};
+use egret_series::wire::snappy;
 use egret_series::{SampleVisitor, Scope, Series, SeriesError};
 use http::header;
 
@@ -77,11 +76,11 @@ async fn one_by_one(series: &Series, scopes: Vec<Scope>) -> Result<Response, Pro
     let bytes_max = series.config().decoded_bytes_max.bytes();
     let mut reading = Reading {
         response: ReadResponse::default(),
-        limit: Limit::new("series.decoded_bytes_max", bytes_max),
+        bytes_max,
     };
     for scope in scopes {
         reading = series.visit_samples(scope, reading).await?;
-        reading.check().map_err(WireError::from)?;
+        reading.check()?;
         reading.response.end_query();
     }
     let body = snappy::encode(&reading.response.into_body());
@@ -155,12 +154,19 @@ impl SampleVisitor for Streaming {
 /// A response that is being filled. It stops where there is too much.
 struct Reading {
     response: ReadResponse,
-    limit: Limit,
+    bytes_max: u64,
 }
 
 impl Reading {
-    fn check(&self) -> Result<(), LimitExceeded> {
-        self.limit.check(self.response.bytes() as u64)
+    fn check(&self) -> Result<(), QueryError> {
+        match self.response.bytes() as u64 > self.bytes_max {
+            true => Err(QueryError::OverBudget {
+                limit: "series.decoded_bytes_max",
+                budget: self.bytes_max,
+                what: "bytes",
+            }),
+            false => Ok(()),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Success, name, picture, short, shown};
+use super::{Slots, Success, name, picture, short, shown};
 
 fn text(data: serde_json::Value) -> String {
     let answer: Success<_> = crate::output::decode(&json!({"data": data})).unwrap();
@@ -35,13 +35,51 @@ fn answers_of_every_kind() {
     .assert_eq(&text(matrix));
 }
 
+/// The picture of a range of so many steps of 10 s, of which these times have values.
+fn drawn(steps: i64, points: &[(f64, &str)]) -> String {
+    let slots = Slots {
+        start_ms: 5_500,
+        end_ms: 5_500 + steps * 10_000,
+        step_ms: 10_000,
+    };
+    let points: Vec<_> = points
+        .iter()
+        .map(|(at, text)| (*at, (*text).to_owned()))
+        .collect();
+    picture(&slots.numbers(&points))
+}
+
 #[test]
 fn pictures() {
-    assert_eq!(picture(&[0.0, 3.5, 7.0, f64::NAN]), "▁▅█");
-    assert_eq!(picture(&[5.0, 5.0]), "▁▁");
-    assert_eq!(picture(&[]), "");
-    let many: Vec<f64> = (0..601).map(f64::from).collect();
-    assert_eq!(picture(&many).chars().count(), 55);
+    assert_eq!(drawn(2, &[(5.5, "0"), (15.5, "3.5"), (25.5, "7")]), "▁▅█");
+    assert_eq!(drawn(1, &[(5.5, "5"), (15.5, "5")]), "▁▁");
+    assert_eq!(drawn(1, &[]), "  ");
+    let many: Vec<Option<f64>> = (0..=600).map(|number| Some(f64::from(number))).collect();
+    assert_eq!(picture(&many).chars().count(), 61);
+    assert_eq!(picture(&many[..61]).chars().count(), 61);
+}
+
+#[test]
+fn a_time_without_a_value_is_a_blank_in_its_place() {
+    assert_eq!(drawn(5, &[(45.5, "1"), (55.5, "2")]), "    ▁█");
+    assert_eq!(
+        drawn(5, &[(5.5, "1"), (15.5, "NaN"), (35.5, "+Inf"), (45.5, "2")]),
+        "▁   █ "
+    );
+    let mut many = vec![None; 601];
+    many[600] = Some(1.0);
+    assert_eq!(picture(&many).trim_start(), "▁");
+    assert_eq!(picture(&many).chars().count(), 61);
+    let rows = vec![vec![
+        "up".to_owned(),
+        drawn(2, &[(25.5, "1")]),
+        "1".to_owned(),
+    ]];
+    let table = crate::output::listing(&["series", "values", "last"], rows);
+    expect_test::expect![[r#"
+        SERIES  VALUES  LAST
+        up        ▁     1"#]]
+    .assert_eq(&anstream::adapter::strip_str(&table).to_string());
 }
 
 #[test]

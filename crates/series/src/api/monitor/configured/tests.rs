@@ -39,10 +39,27 @@ fn what_cannot_be_is_refused_with_its_setting() {
     let manager = refused(|config| config.alertmanagers = "here".to_owned());
     assert_eq!(
         manager,
-        "series.alertmanagers: address 1 is none: relative URL without a base"
+        "series.alertmanagers: address 1 is no URL: write it as http://host:port/path"
     );
     let interval = refused(|config| config.scrape_interval.0 = 0);
-    assert_eq!(interval, "series.scrape_interval: 0ms cannot be");
+    assert_eq!(
+        interval,
+        "series.scrape_interval: 0 is no time to wait: give one such as 15s"
+    );
+    let external = |url: &str| refused(|config| config.external_url = url.to_owned());
+    assert_eq!(
+        external("egret.example.org/prometheus"),
+        "series.external_url: `egret.example.org/prometheus` is no URL: write it as http://host:port/path"
+    );
+    assert_eq!(
+        external("ftp://egret.example.org"),
+        "series.external_url: `ftp://egret.example.org` begins neither with http:// nor with https://"
+    );
+    let external = configured(|config| config.external_url = "https://e.example/p/".to_owned());
+    assert_eq!(
+        &*external.expect("a URL").external_url,
+        "https://e.example/p"
+    );
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub struct Report {
     pub passed: usize,
     /// Those that did not, and commands that could not be read.
     pub failures: Vec<Failure>,
+    /// How many of the failures are commands that could not be read.
+    pub unread: usize,
 }
 
 /// Something in a file that is not as the file says.
@@ -50,6 +52,7 @@ pub fn run(file: &str, text: &str, options: &Options<'_>) -> Report {
     let mut report = Report::default();
     let mut source = MemorySource::default();
     for (line, head, command) in script::commands(text) {
+        report.unread += usize::from(command.is_err());
         let done = command.and_then(|command| execute(&command, &mut source, options));
         match done {
             Ok(passed) => report.passed += usize::from(passed),

@@ -5,7 +5,7 @@ mod world;
 
 use expect_test::{Expect, expect};
 
-use self::world::{Fails, World, read};
+use self::world::{Fails, World, external_labels, read, telling};
 use super::super::{Ledger, alertmanager_body, task_body, webhook_body};
 use super::*;
 use crate::model::is_stale;
@@ -220,12 +220,15 @@ fn a_reload_goes_on_where_it_was() {
     let changed = "groups: [{name: g, rules: [{alert: Down, expr: 'up < 1', for: 1h}, {record: 'job:b', expr: up * 2}]}]";
     let mut group = Group::new(read(changed), MINUTE, Begin::Anew);
     std::mem::swap(&mut group, &mut world.group);
-    world.group.adopt(group);
+    let labels = external_labels();
+    let notices = world.group.adopt(group, world.now, telling(&labels));
+    assert_eq!(notices, [], "the alert is still that of a rule");
     world.set(&UP, 0.0);
     out += &world.show();
     let group = Group::new(read(text), MINUTE, Begin::Anew);
-    let markers = std::mem::replace(&mut world.group, group).retire(world.now + 1);
-    let ended = markers.iter().map(|sample| {
+    let retired = std::mem::replace(&mut world.group, group);
+    let retired = retired.retire(world.now + 1, telling(&labels));
+    let ended = retired.samples.iter().map(|sample| {
         assert!(is_stale(sample.value));
         format!("{} ends at {}\n", sample.labels, sample.time_ms)
     });
@@ -237,6 +240,40 @@ fn a_reload_goes_on_where_it_was() {
         ALERTS_FOR_STATE{alertname="Down", i="a"} ends at 60001
         job:b{i="a"} ends at 60001
     "#]].assert_eq(&out);
+}
+
+#[test]
+fn alerts_end_with_their_rule() {
+    let text = "groups: [{name: g, rules: [{alert: Down, expr: 'up == 0'}, {alert: Low, expr: 'up < 1'}, {alert: Soon, expr: 'up < 1', for: 1h}]}]";
+    let mut world = World::new(text);
+    let labels = external_labels();
+    world.set(&UP, 0.0);
+    world.pass();
+    let before = world.told.clone();
+    world.now += MINUTE;
+    let changed = "groups: [{name: g, rules: [{alert: Low, expr: 'up < 1'}]}]";
+    let group = Group::new(read(changed), MINUTE, Begin::Anew);
+    let old = std::mem::replace(&mut world.group, group);
+    let mut ended = world.group.adopt(old, world.now, telling(&labels));
+    // The one that stays is not told again, until it goes too.
+    assert_eq!(world.pass(), []);
+    let group = Group::new(read(text), MINUTE, Begin::Anew);
+    let old = std::mem::replace(&mut world.group, group);
+    ended.extend(old.retire(world.now + 1, telling(&labels)).notices);
+    let said: Vec<_> = ended
+        .iter()
+        .map(|notice| {
+            let name = notice.labels.get("alertname");
+            (name, notice.is_resolved, notice.starts_at, notice.ends_at)
+        })
+        .collect();
+    let expected = [("Down", true, 0, MINUTE), ("Low", true, 0, MINUTE + 1)];
+    assert_eq!(said, expected);
+    for notice in &ended {
+        let occasion = world.ledger.occasion(notice).expect("it is news");
+        let key = occasion.key.replace("resolved", "firing");
+        assert!(before.contains_key(&key), "{key} of {before:?}");
+    }
 }
 
 const FULL: &str = "groups: [{name: g, interval: 30s, rules: [{record: 'job:up', expr: up, labels: {a: b}}, \

@@ -70,7 +70,7 @@ scrape_configs:
             secure every 60000 within 10000 of 1048576 bytes, Basic { username: "me", password: Here(Secret) }
             + {instance="c", job="secure"} https://c:443/probe?module=http_2xx&target=c%3A443&target=y
             - {__address__="d:443", __metrics_path__="/probe", __param_module="http_2xx", __param_target="x", __scheme__="https", __scrape_interval__="60000ms", __scrape_timeout__="10000ms", job="secure"}
-            ! job "secure", target "bad/path": "bad/path" is not a valid hostname
+            ! job "secure", target "bad/path": "bad/path" is not host:port: scheme, metrics_path and params of the job say the rest of a URL
             ! job "secure", target "": no address
             token every 60000 within 10000 of 67108864 bytes, Header { kind: "Bearer", credentials: File("/run/token") }
             ! job "token": target_limit exceeded (2 targets, limit 1)
@@ -95,6 +95,12 @@ fn what_is_refused() {
         expect![
             "scrape.yml: 2:19: unknown field `honour_labels`, expected one of job_name, scrape_interval, scrape_timeout, metrics_path, scheme, params, honor_labels, honor_timestamps, sample_limit, label_limit, label_name_length_limit, label_value_length_limit, target_limit, body_size_limit, enable_compression, follow_redirects, basic_auth, authorization, tls_config, static_configs, file_sd_configs, relabel_configs, metric_relabel_configs"
         ],
+    );
+    check(
+        &of("static_configs: [{targets: ['b:1', 'http://127.0.0.1:9100/metrics']}]"),
+        expect![[
+            r#"scrape.yml: 2:5: job "a": target "http://127.0.0.1:9100/metrics" is not host:port: scheme, metrics_path and params of the job say the rest of a URL"#
+        ]],
     );
     check(
         &of("body_size_limit: large"),

@@ -46,6 +46,7 @@ async fn a_body_may_not_become_too_large() {
         ),
         (413, true)
     );
+    assert!(refused.detail.ends_with(": send less or raise the setting"));
     let broken = read_whole(request(fits[..20].to_vec(), "gzip"), &config).await;
     assert_eq!(broken.unwrap_err().status, 400);
     let other = read_whole(request(fits, "br"), &config).await;

@@ -1,5 +1,6 @@
 //! Which errors are which of Prometheus's.
 
+use egret_series::SeriesError;
 use egret_series::core::promql::QueryError;
 use http::StatusCode;
 
@@ -11,6 +12,18 @@ use crate::tokens::TokenError;
 fn check(problem: impl Into<Problem>, status: u16, error_type: &str) {
     let status = StatusCode::from_u16(status).unwrap();
     assert_eq!(named(&problem.into()), (status, error_type));
+}
+
+#[test]
+fn a_limit_that_somebody_has_to_raise_is_not_waited_for() {
+    let problem = Problem::from(SeriesError::TooManySeries { max: 1 });
+    assert_eq!((problem.status, problem.retryable), (429, false));
+    assert_eq!(problem.retry_after_seconds, None);
+    assert!(
+        problem.detail.contains("series.series_max"),
+        "{}",
+        problem.detail
+    );
 }
 
 #[test]
@@ -29,6 +42,8 @@ fn every_kind_of_error_has_its_name() {
     };
     check(over, 422, "execution");
     check(QueryError::TimedOut, 503, "timeout");
+    let said = QueryError::TimedOut.to_string();
+    assert!(said.contains("series.query_timeout"), "{said}");
     check(QueryError::Canceled, 499, "canceled");
     check(QueryError::Source { message: message() }, 500, "internal");
     check(TokenError::Missing, 401, "unauthorized");

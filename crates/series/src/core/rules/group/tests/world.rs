@@ -30,6 +30,18 @@ pub(super) fn read(text: &str) -> GroupSpec {
     groups.remove(0)
 }
 
+pub(super) fn external_labels() -> Labels {
+    Labels::new([("cluster", "eu")])
+}
+
+pub(super) fn telling(external_labels: &Labels) -> Telling<'_> {
+    Telling {
+        external_labels,
+        external_url: "http://egret",
+        resend_ms: MINUTE,
+    }
+}
+
 impl World {
     pub fn new(text: &str) -> Self {
         Self {
@@ -55,12 +67,8 @@ impl World {
     }
 
     pub fn pass(&mut self) -> Vec<Notice> {
-        let (labels, url) = (Labels::new([("cluster", "eu")]), "http://egret".into());
-        let telling = Telling {
-            external_labels: &labels,
-            external_url: "http://egret",
-            resend_ms: MINUTE,
-        };
+        let (labels, url) = (external_labels(), "http://egret".into());
+        let telling = telling(&labels);
         let mut all = Vec::new();
         for rule in 0..self.group.spec().rules.len() {
             let spec = self.group.spec();
