@@ -42,28 +42,17 @@ impl Env<'_> {
     ) -> Result<Vec<Series>, QueryError> {
         let wanted = self.wanted(aggregate, grid)?;
         let mut series = self.vector(&aggregate.inner, grid)?;
-        if !aggregate.inner.is_sorted() {
+        let mut ignored = false;
+        let mut in_order = aggregate.inner.is_sorted();
+        let first_step = loop {
+            let kept = self.keep(aggregate, &wanted, &mut series, in_order, &mut ignored)?;
+            if let Some(first_step) = kept {
+                break first_step;
+            }
             // Which of equals stays depends on their order, which must not depend on how series are stored.
             series.sort_by(|a, b| a.labels.cmp(&b.labels));
-        }
-        let mut first_step = Vec::new();
-        let mut ignored = false;
-        let mut choice = Choice::default();
-        for (_, members) in groups(&series, aggregate) {
-            self.check_stop()?;
-            for (step, wanted) in wanted.iter().enumerate() {
-                ignored |= choice.make(aggregate.aggregator, &series, &members, step, *wanted);
-                for at in &choice.dropped {
-                    series[*at].row.set(step, None);
-                }
-                if step == 0 && grid.count == 1 {
-                    if let Some(rank) = Rank::of(aggregate.aggregator) {
-                        rank.sort(&mut choice.kept);
-                    }
-                    first_step.extend(choice.kept.iter().map(|(_, at)| *at));
-                }
-            }
-        }
+            in_order = true;
+        };
         if ignored {
             let mut notes = Notes::default();
             let name = aggregate.aggregator.name();
@@ -82,6 +71,39 @@ impl Env<'_> {
         }
         series.retain(|one| !one.row.is_empty());
         Ok(series)
+    }
+
+    /// Takes out of the rows what is not chosen, and says which series are at the first step; nothing when some of
+    /// equals have to go and the series are in no order. What was taken out until then would have been in any order.
+    fn keep(
+        &self,
+        aggregate: &Aggregate,
+        wanted: &[f64],
+        series: &mut [Series],
+        in_order: bool,
+        ignored: &mut bool,
+    ) -> Result<Option<Vec<usize>>, QueryError> {
+        let mut first_step = Vec::new();
+        let mut choice = Choice::default();
+        for (_, members) in groups(series, aggregate) {
+            self.check_stop()?;
+            for (step, count) in wanted.iter().enumerate() {
+                *ignored |= choice.make(aggregate.aggregator, series, &members, step, *count);
+                if choice.is_tied && !in_order {
+                    return Ok(None);
+                }
+                for at in &choice.dropped {
+                    series[*at].row.set(step, None);
+                }
+                if wanted.len() == 1 {
+                    if let Some(rank) = Rank::of(aggregate.aggregator) {
+                        rank.sort(&mut choice.kept);
+                    }
+                    first_step.extend(choice.kept.iter().map(|(_, at)| *at));
+                }
+            }
+        }
+        Ok(Some(first_step))
     }
 
     /// How many at each step, or which share.
@@ -225,6 +247,8 @@ struct Choice {
     /// With their values.
     kept: Vec<(f64, usize)>,
     dropped: Vec<usize>,
+    /// Whether another order of the series would have kept others.
+    is_tied: bool,
 }
 
 impl Choice {
@@ -239,6 +263,7 @@ impl Choice {
     ) -> bool {
         self.kept.clear();
         self.dropped.clear();
+        self.is_tied = false;
         let mut ignored = false;
         let rank = Rank::of(aggregator);
         for at in members.iter().copied() {
@@ -267,9 +292,10 @@ impl Choice {
         if count >= self.kept.len() {
             return ignored && count > 0;
         }
-        if let Some(rank) = rank {
-            rank.choose(&mut self.kept, count);
-        }
+        self.is_tied = match rank {
+            Some(rank) => rank.choose(&mut self.kept, count),
+            None => true,
+        };
         let dropped = self.kept.drain(count..).map(|(_, at)| at);
         self.dropped.extend(dropped);
         ignored && count > 0

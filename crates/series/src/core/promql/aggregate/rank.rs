@@ -26,67 +26,13 @@ impl Rank {
         }
     }
 
-    /// Whether a number is worse than another; NaN is worse than anything.
-    fn is_worse(self, one: f64, other: f64) -> bool {
-        one.is_nan()
-            || match self {
-                Self::Highest => one < other,
-                Self::Lowest => one > other,
-            }
-    }
-
-    /// Whether a value takes the place of the worst.
-    fn replaces(self, worst: f64, value: f64) -> bool {
-        match worst.is_nan() {
-            true => !value.is_nan(),
-            false => self.is_worse(worst, value),
-        }
-    }
-
-    /// Puts the best `count` first, those that come earlier before their equals as far as the heap lets them.
-    pub(super) fn choose(self, candidates: &mut [Candidate], count: usize) {
-        if count == 0 || count >= candidates.len() {
-            return;
-        }
-        let (heap, others) = candidates.split_at_mut(count);
-        for last in 1..count {
-            self.rise(heap, last);
-        }
-        for other in others {
-            if self.replaces(heap[0].0, other.0) {
-                std::mem::swap(&mut heap[0], other);
-                self.sink(heap);
-            }
-        }
-    }
-
-    /// Brings up the last of a heap to where it belongs.
-    fn rise(self, heap: &mut [Candidate], mut at: usize) {
-        while at > 0 {
-            let parent = (at - 1) / 2;
-            if !self.is_worse(heap[at].0, heap[parent].0) {
-                break;
-            }
-            heap.swap(at, parent);
-            at = parent;
-        }
-    }
-
-    /// Brings down the first of a heap to where it belongs.
-    fn sink(self, heap: &mut [Candidate]) {
-        let mut at = 0;
-        loop {
-            let (left, right) = (2 * at + 1, 2 * at + 2);
-            if left >= heap.len() {
-                break;
-            }
-            let is_right = right < heap.len() && self.is_worse(heap[right].0, heap[left].0);
-            let worse = if is_right { right } else { left };
-            if !self.is_worse(heap[worse].0, heap[at].0) {
-                break;
-            }
-            heap.swap(at, worse);
-            at = worse;
+    /// Puts the best `count` first. Says whether some that are equal to the worst of them are not among them, so that
+    /// the order in which they came has decided.
+    pub(super) fn choose(self, candidates: &mut [Candidate], count: usize) -> bool {
+        // Two loops, so that neither asks for each value which of them it is.
+        match self {
+            Self::Highest => choose(candidates, count, |one, other| one < other),
+            Self::Lowest => choose(candidates, count, |one, other| one > other),
         }
     }
 
@@ -100,5 +46,65 @@ impl Rank {
             };
             one.is_nan().cmp(&other.is_nan()).then(by_value)
         });
+    }
+}
+
+/// Chooses by what makes one number worse than another. NaN is worse than anything.
+fn choose(
+    candidates: &mut [Candidate],
+    count: usize,
+    is_worse: impl Fn(f64, f64) -> bool + Copy,
+) -> bool {
+    if count == 0 || count >= candidates.len() {
+        return false;
+    }
+    let (heap, others) = candidates.split_at_mut(count);
+    let is_above = |one: Candidate, other: Candidate| one.0.is_nan() || is_worse(one.0, other.0);
+    for last in 1..count {
+        rise(heap, last, is_above);
+    }
+    let (mut worst, mut is_tied) = (heap[0].0, false);
+    for other in others {
+        let value = other.0;
+        if is_worse(worst, value) || worst.is_nan() && !value.is_nan() {
+            std::mem::swap(&mut heap[0], other);
+            sink(heap, is_above);
+            // What went may be as bad as what is the worst now.
+            is_tied = heap[0].0 == worst || heap[0].0.is_nan() && worst.is_nan();
+            worst = heap[0].0;
+        } else {
+            is_tied |= value == worst || value.is_nan() && worst.is_nan();
+        }
+    }
+    is_tied
+}
+
+/// Brings up the last of a heap to where it belongs.
+fn rise(heap: &mut [Candidate], mut at: usize, is_above: impl Fn(Candidate, Candidate) -> bool) {
+    while at > 0 {
+        let parent = (at - 1) / 2;
+        if !is_above(heap[at], heap[parent]) {
+            break;
+        }
+        heap.swap(at, parent);
+        at = parent;
+    }
+}
+
+/// Brings down the first of a heap to where it belongs.
+fn sink(heap: &mut [Candidate], is_above: impl Fn(Candidate, Candidate) -> bool) {
+    let mut at = 0;
+    loop {
+        let (left, right) = (2 * at + 1, 2 * at + 2);
+        if left >= heap.len() {
+            break;
+        }
+        let is_right = right < heap.len() && is_above(heap[right], heap[left]);
+        let worse = if is_right { right } else { left };
+        if !is_above(heap[worse], heap[at]) {
+            break;
+        }
+        heap.swap(at, worse);
+        at = worse;
     }
 }
