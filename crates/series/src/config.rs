@@ -24,7 +24,8 @@ egret_base::settings! {
         label_value_bytes_max: Size = Size(64 << 10),
         /// Samples further in the future than this are refused.
         future_max: Span = Span::secs(600),
-        /// Samples older than this are refused, and deleted. 0: they are kept for ever.
+        /// Samples older than this are deleted, and refused unless `keep` has a longer time for some series. 0: they are kept
+        /// for ever.
         retention: Span = Span::secs(365 * 86_400),
         /// Series that are kept for another time than `retention`: `{selector} duration`, separated by semicolons. The
         /// first that takes a series counts. Example: `{job="debug"} 1d; {__name__=~"tmp_.*"} 6h`.
@@ -37,7 +38,7 @@ egret_base::settings! {
         /// How long after the end of a window of two hours its samples are written to a block, and how long after that of
         /// any window its blocks are merged: samples that come later than that make blocks of their own.
         settle: Span = Span::secs(30 * 60),
-        /// Bytes of samples that merging blocks may read in a second, before compression.
+        /// Bytes of samples that merging blocks may read in a second, before compression. 0 counts as one byte.
         merge_rate: Size = Size::mib(64),
         /// Largest request as it comes in.
         request_bytes_max: Size = Size::mib(32),
@@ -70,22 +71,22 @@ egret_base::settings! {
         lookback: Span = Span::secs(300),
         /// How long a query may take.
         query_timeout: Span = Span::secs(120),
-        /// Queries that are answered at a time; others wait.
+        /// Queries that are answered at a time; others wait. 0 counts as 1.
         queries_max: u32 = 20,
         /// Threads that one query may use, at most 256; they are shared by all. 0: as many as cores.
         query_threads: u32 = 0,
-        /// Samples that one query may read.
+        /// Samples that one query may read. 0: none; no value stands for no limit.
         query_samples_max: u64 = 500_000_000,
-        /// Memory that the intermediate results of one query may take.
+        /// Memory that the intermediate results of one query may take. 0: none.
         query_memory_max: Size = Size::gib(2),
-        /// Points that the answer to one query may have.
+        /// Points that the answer to one query may have. 0: none.
         query_points_max: u64 = 20_000_000,
         /// Files with recording and alerting rules in Prometheus's format: paths, with `*` for any part of a name,
         /// separated by semicolons. Relative ones are below the directory that Egret was started in.
         rule_files: String = String::new(),
         /// Time between two evaluations of a group of rules that does not say it itself.
         evaluation_interval: Span = Span::secs(60),
-        /// Groups of rules that are evaluated at a time; others wait.
+        /// Groups of rules that are evaluated at a time; others wait. 0 counts as 1.
         rule_groups_at_once: u32 = 2,
         /// Files with `scrape_configs` in Prometheus's format, as `rule_files`.
         scrape_files: String = String::new(),

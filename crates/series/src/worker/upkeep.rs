@@ -272,21 +272,24 @@ impl Upkeep {
     /// What is done while blocks are merged, after so many bytes of samples.
     fn between(&mut self, bytes: u64, gives_way: bool) -> Result<ControlFlow<()>, SeriesError> {
         let rate = self.inner.config.merge_rate.bytes().max(1);
-        let pause = Duration::from_secs_f64(bytes as f64 / rate as f64);
-        std::thread::sleep(pause.min(PAUSE));
-        self.build_indexes();
-        self.measure();
-        self.flush_due()?;
-        match self.jobs.try_recv() {
-            Ok(job) => self.waiting.push_back(job),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+        let until = Instant::now() + Duration::from_secs_f64(bytes as f64 / rate as f64);
+        loop {
+            std::thread::sleep(until.saturating_duration_since(Instant::now()).min(PAUSE));
+            self.build_indexes();
+            self.measure();
+            self.flush_due()?;
+            match self.jobs.try_recv() {
+                Ok(job) => self.waiting.push_back(job),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
+            }
+            let stops = self.inner.stopping.load(Ordering::Acquire);
+            if stops || (gives_way && !self.waiting.is_empty()) {
+                return Ok(ControlFlow::Break(()));
+            }
+            if Instant::now() >= until {
+                return Ok(ControlFlow::Continue(()));
+            }
         }
-        let ends =
-            self.inner.stopping.load(Ordering::Acquire) || (gives_way && !self.waiting.is_empty());
-        Ok(match ends {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
-        })
     }
 
     /// Gives back the space of all that was deleted and is still in files.
