@@ -4,7 +4,10 @@
 //! server and removes its files, so that nothing is left behind.
 
 use std::collections::HashMap;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,13 +35,27 @@ pub fn test_directory(purpose: &str) -> PathBuf {
     path
 }
 
-/// A free TCP port of the loopback address at this moment.
+/// A TCP port of the loopback address that nobody has, and that no other test is given.
+///
+/// It lies below the ports which the kernel hands out by itself, so that no connection takes it
+/// before a server does. A socket with the port in its name holds it until this process ends.
 pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("the kernel has a free port");
-    listener
-        .local_addr()
-        .expect("a bound socket has an address")
-        .port()
+    static HELD: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+    const PORTS: std::ops::Range<u32> = 12_000..32_000;
+    let mut held = HELD.lock().expect("no test dies here");
+    let first = std::process::id().wrapping_mul(97);
+    for offset in 0..PORTS.len() as u32 {
+        let port = PORTS.start + first.wrapping_add(offset) % PORTS.len() as u32;
+        let name = SocketAddr::from_abstract_name(format!("egret-test-port-{port}"));
+        let holder = UnixListener::bind_addr(&name.expect("a name without zero bytes"));
+        let Ok(holder) = holder else { continue };
+        let port = u16::try_from(port).expect("PORTS are 16 bits wide");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            held.push(holder);
+            return port;
+        }
+    }
+    panic!("no port in {PORTS:?} is free");
 }
 
 /// Removes a directory and stops what runs in it when the test process ends or this is dropped.

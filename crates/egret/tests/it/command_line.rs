@@ -9,6 +9,7 @@ use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use egret_postgres::test_support::free_port;
 use expect_test::{Expect, expect};
 use serde_json::json;
 
@@ -122,12 +123,9 @@ impl Egret {
     }
 }
 
-/// An address on which nothing listens: it was free a moment ago.
+/// An address on which nothing listens.
 fn nowhere() -> SocketAddr {
-    std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
 #[test]

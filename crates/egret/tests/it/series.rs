@@ -1,10 +1,10 @@
 //! `egret series …` and the HTTP API of Prometheus, spoken to by a real Prometheus, its promtool and node_exporter.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use egret_postgres::test_support::free_port;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -38,12 +38,6 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// A port that nobody has.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 /// The settings with which Egret scrapes nothing that it is not told to.

@@ -3,12 +3,13 @@
 
 use std::time::Instant;
 
+use egret_postgres::test_support::free_port;
 use reqwest::{Method, StatusCode};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::place::Place;
-use crate::series::{PATIENCE, Running, free_port, said, series, start};
+use crate::series::{PATIENCE, Running, said, series, start};
 
 /// Asks an HTTP door with a token.
 struct Door {
