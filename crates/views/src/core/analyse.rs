@@ -1,0 +1,232 @@
+//! From a query, as the server prints it with all names resolved, to what a view computes.
+
+mod aggregates;
+mod children;
+mod expressions;
+mod from;
+mod scope;
+mod select;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::SelectStmt;
+
+use self::select::Rows;
+use super::expression::ColumnId;
+use super::refusal::Refusal;
+use super::tree::{Keeps, Node, Plan, Presentation, Source, Stage};
+
+/// What the catalogue says of what a query names.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Tables and views, by schema and name.
+    pub relations: BTreeMap<(String, String), Relation>,
+    /// Names of functions in it that are aggregates; with their schema where that is not `pg_catalog`.
+    pub aggregates: BTreeSet<(Option<String>, String)>,
+}
+
+/// A table or view that a query names.
+#[derive(Clone, Debug)]
+pub struct Relation {
+    /// Its columns, in their order.
+    pub columns: Vec<String>,
+    /// Where its rows come from.
+    pub kind: RelationKind,
+}
+
+/// Where the rows of a relation come from.
+#[derive(Clone, Debug)]
+pub enum RelationKind {
+    /// It is a table: its place in the list of the view's tables.
+    Table(usize),
+    /// It is a view with this definition, as the server prints it.
+    View(String),
+}
+
+/// A query that is one SELECT.
+///
+/// # Errors
+/// [`Refusal`] for anything else; the parser's message.
+pub fn parse(sql: &str) -> Result<SelectStmt, Refusal> {
+    let parsed = pg_query::parse(sql, pg_query::ParserOptions::default())
+        .map_err(|error| Refusal::new("this text", -1, error.to_string()))?;
+    let mut statements = parsed.protobuf.stmts.into_iter();
+    let (first, second) = (statements.next(), statements.next());
+    if second.is_some() {
+        let advice = "give exactly one query";
+        return Err(Refusal::new("a second statement", -1, advice));
+    }
+    match first.and_then(|raw| raw.stmt).and_then(|node| node.node) {
+        Some(NodeEnum::SelectStmt(select)) => Ok(*select),
+        _ => {
+            let advice = "give a SELECT";
+            Err(Refusal::new("a statement that is no query", -1, advice))
+        }
+    }
+}
+
+/// What a view computes whose query is `sql`.
+///
+/// # Errors
+/// [`Refusal`]: what of it is not covered.
+pub fn analyse(sql: &str, facts: &Facts) -> Result<Plan, Refusal> {
+    if sql.contains("egret$") {
+        let advice = "use other names: these stand for something else here";
+        return Err(Refusal::new("a name that begins with `egret$`", -1, advice));
+    }
+    let query = parse(sql)?;
+    let mut analysis = Analysis {
+        facts,
+        next_column: 0,
+        stages: Vec::new(),
+        depth: 0,
+    };
+    let rows = analysis.select(&query, &Default::default())?;
+    Ok(analysis.finish(rows))
+}
+
+/// How deep views and subqueries may be nested.
+const DEPTH_MAX: usize = 64;
+
+struct Analysis<'a> {
+    facts: &'a Facts,
+    next_column: u32,
+    stages: Vec<Stage>,
+    depth: usize,
+}
+
+impl Analysis<'_> {
+    fn new_column(&mut self) -> ColumnId {
+        self.next_column += 1;
+        ColumnId(self.next_column)
+    }
+
+    /// Adds a stage, and returns what reads it.
+    fn stage(&mut self, stage: Stage) -> Node {
+        let columns = match &stage.keeps {
+            Keeps::Rows { columns } => columns.clone(),
+            Keeps::Groups { keys, aggregates } => {
+                let keys = keys.iter().map(|(id, _)| *id);
+                keys.chain(aggregates.iter().map(|one| one.column))
+                    .collect()
+            }
+        };
+        self.stages.push(stage);
+        Node::Scan {
+            source: Source::Stage(self.stages.len() - 1),
+            columns: columns
+                .into_iter()
+                .map(|id| (id, stage_column(id)))
+                .collect(),
+        }
+    }
+
+    fn finish(mut self, rows: Rows) -> Plan {
+        let columns: Vec<ColumnId> = rows.columns.iter().map(|(_, id)| *id).collect();
+        let last = self.stages.len().checked_sub(1);
+        let node = match last.filter(|last| shows(&rows.node, Source::Stage(*last))) {
+            Some(_) => rows.node,
+            None => {
+                let keeps = Keeps::Rows {
+                    columns: distinct(&columns),
+                };
+                let input = rows.node;
+                self.stage(Stage { input, keeps })
+            }
+        };
+        let mut plan = Plan {
+            stages: self.stages,
+            presentation: Presentation {
+                node,
+                columns: rows.columns,
+            },
+        };
+        prune(&mut plan);
+        plan
+    }
+}
+
+/// What a column is called in the table of a stage.
+pub fn stage_column(column: ColumnId) -> String {
+    format!("c{}", column.0)
+}
+
+fn distinct(columns: &[ColumnId]) -> Vec<ColumnId> {
+    let mut seen = BTreeSet::new();
+    let columns = columns.iter().copied();
+    columns.filter(|column| seen.insert(*column)).collect()
+}
+
+/// Whether a node only filters and projects what it reads from a source.
+fn shows(node: &Node, source: Source) -> bool {
+    match node {
+        Node::Scan { source: read, .. } => *read == source,
+        Node::Filter { input, .. } | Node::Project { input, .. } => shows(input, source),
+        Node::Unit | Node::Join { .. } | Node::UnionAll { .. } => false,
+    }
+}
+
+/// Leaves columns out that nobody uses.
+fn prune(plan: &mut Plan) {
+    let mut used: BTreeSet<ColumnId> = plan
+        .presentation
+        .columns
+        .iter()
+        .map(|(_, id)| *id)
+        .collect();
+    prune_node(&mut plan.presentation.node, &mut used);
+    for stage in plan.stages.iter_mut().rev() {
+        match &mut stage.keeps {
+            Keeps::Rows { columns } => used.extend(columns.iter().copied()),
+            Keeps::Groups { keys, aggregates } => {
+                aggregates.retain(|aggregate| used.contains(&aggregate.column));
+                used.extend(keys.iter().flat_map(|(_, key)| key.columns()));
+                used.extend(aggregates.iter().flat_map(|one| one.call.columns()));
+            }
+        }
+        prune_node(&mut stage.input, &mut used);
+    }
+}
+
+fn prune_node(node: &mut Node, used: &mut BTreeSet<ColumnId>) {
+    match node {
+        Node::Unit => {}
+        Node::Scan { columns, .. } => columns.retain(|(id, _)| used.contains(id)),
+        Node::Filter { input, condition } => {
+            used.extend(condition.columns());
+            prune_node(input, used);
+        }
+        Node::Project { input, columns } => {
+            columns.retain(|(id, _)| used.contains(id));
+            used.extend(columns.iter().flat_map(|(_, column)| column.columns()));
+            prune_node(input, used);
+        }
+        Node::Join {
+            left,
+            right,
+            condition,
+            ..
+        } => {
+            used.extend(condition.columns());
+            prune_node(left, used);
+            prune_node(right, used);
+        }
+        Node::UnionAll { inputs, columns } => {
+            let kept: Vec<bool> = columns.iter().map(|id| used.contains(id)).collect();
+            let keep = |all: &mut Vec<ColumnId>| {
+                let mut kept = kept.iter();
+                all.retain(|_| *kept.next().expect("as many columns in every input"));
+            };
+            keep(columns);
+            for (input, mapped) in inputs {
+                keep(mapped);
+                used.extend(mapped.iter().copied());
+                prune_node(input, used);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

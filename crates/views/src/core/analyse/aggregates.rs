@@ -1,0 +1,180 @@
+//! What a query says of groups.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{self as pb, Node};
+
+use super::Facts;
+use super::expressions::{expression, names_of};
+use super::scope::Scope;
+use crate::core::expression::{ColumnId, Expression};
+use crate::core::refusal::Refusal;
+use crate::core::tree::Aggregate;
+
+/// The keys and aggregates of one query, gathered from its parts.
+pub struct Grouping<'a> {
+    facts: &'a Facts,
+    next_column: &'a mut u32,
+    /// What is grouped by, with its text.
+    keys: Vec<(ColumnId, Expression)>,
+    aggregates: Vec<Aggregate>,
+}
+
+impl<'a> Grouping<'a> {
+    /// Nothing is grouped by yet.
+    pub fn new(facts: &'a Facts, next_column: &'a mut u32) -> Self {
+        Self {
+            facts,
+            next_column,
+            keys: Vec::new(),
+            aggregates: Vec::new(),
+        }
+    }
+
+    /// What it comes to.
+    pub fn finish(self) -> (Vec<(ColumnId, Expression)>, Vec<Aggregate>) {
+        (self.keys, self.aggregates)
+    }
+
+    fn new_column(&mut self) -> ColumnId {
+        *self.next_column += 1;
+        ColumnId(*self.next_column)
+    }
+
+    /// Groups by an expression of the rows.
+    pub fn group_by(&mut self, key: Expression) -> ColumnId {
+        if let Some((id, _)) = self.keys.iter().find(|(_, other)| *other == key) {
+            return *id;
+        }
+        let id = self.new_column();
+        self.keys.push((id, key));
+        id
+    }
+
+    /// The key that an expression is, if it is one.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn key(&self, node: &NodeEnum, scope: &Scope) -> Result<Option<ColumnId>, Refusal> {
+        let is_column = matches!(node, NodeEnum::ColumnRef(_));
+        let may_be = self
+            .keys
+            .iter()
+            .any(|(_, key)| key.as_column().is_some() == is_column);
+        if !may_be
+            || matches!(
+                node,
+                NodeEnum::AConst(_) | NodeEnum::List(_) | NodeEnum::String(_)
+            )
+        {
+            return Ok(None);
+        }
+        if let NodeEnum::FuncCall(call) = node
+            && self.is_aggregate(call)
+        {
+            return Ok(None);
+        }
+        if !is_expression(node) {
+            return Ok(None);
+        }
+        let node = Node {
+            node: Some(node.clone()),
+        };
+        // What has an aggregate in it is no key.
+        let Ok(found) = expression(&node, scope) else {
+            return Ok(None);
+        };
+        let same = self.keys.iter().find(|(_, key)| *key == found);
+        Ok(same.map(|(id, _)| *id))
+    }
+
+    /// A column that depends on the keys: it is as good as one.
+    pub fn dependent(&mut self, column: ColumnId) -> ColumnId {
+        self.group_by(Expression::column(column))
+    }
+
+    /// Whether a call is that of an aggregate.
+    pub fn is_aggregate(&self, call: &pb::FuncCall) -> bool {
+        call.over.is_none() && self.facts.is_aggregate(call)
+    }
+
+    /// The column of an aggregate.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub fn aggregate(&mut self, call: &pb::FuncCall, scope: &Scope) -> Result<ColumnId, Refusal> {
+        let whole = Node {
+            node: Some(NodeEnum::FuncCall(Box::new(call.clone()))),
+        };
+        let whole = expression(&whole, scope)?;
+        if let Some(same) = self.aggregates.iter().find(|other| other.call == whole) {
+            return Ok(same.column);
+        }
+        let (schema, name) = function_name(call);
+        let is_plain = schema.is_none()
+            && !call.agg_distinct
+            && call.agg_order.is_empty()
+            && !call.agg_within_group
+            && !call.func_variadic;
+        let argument = match &call.args[..] {
+            [argument] => Some(expression(argument, scope)?),
+            _ => None,
+        };
+        let filter = call.agg_filter.as_deref();
+        let aggregate = Aggregate {
+            column: self.new_column(),
+            call: whole,
+            function: is_plain.then_some(name),
+            argument,
+            filter: filter.map(|filter| expression(filter, scope)).transpose()?,
+        };
+        let column = aggregate.column;
+        self.aggregates.push(aggregate);
+        Ok(column)
+    }
+}
+
+/// Whether a node can be printed as an expression by itself.
+fn is_expression(node: &NodeEnum) -> bool {
+    !matches!(
+        node,
+        NodeEnum::SortBy(_)
+            | NodeEnum::CaseWhen(_)
+            | NodeEnum::NamedArgExpr(_)
+            | NodeEnum::AIndices(_)
+            | NodeEnum::ResTarget(_)
+    )
+}
+
+/// A function's name, with its schema where that is not `pg_catalog`.
+fn function_name(call: &pb::FuncCall) -> (Option<String>, String) {
+    let names = names_of(&pb::ColumnRef {
+        fields: call.funcname.clone(),
+        location: -1,
+    });
+    match &names[..] {
+        [schema, name] if schema != "pg_catalog" => (Some(schema.clone()), name.clone()),
+        _ => (None, names.last().cloned().unwrap_or_default()),
+    }
+}
+
+impl Facts {
+    fn is_aggregate(&self, call: &pb::FuncCall) -> bool {
+        self.aggregates.contains(&function_name(call))
+    }
+
+    /// Whether there is an aggregate in an expression.
+    pub(super) fn has_aggregate(&self, node: &Node) -> bool {
+        let Some(inner) = &node.node else {
+            return false;
+        };
+        if let NodeEnum::FuncCall(call) = inner
+            && call.over.is_none()
+            && self.is_aggregate(call)
+        {
+            return true;
+        }
+        let mut inner = inner.clone();
+        let below = super::children::children(&mut inner);
+        below.is_ok_and(|below| below.into_iter().any(|child| self.has_aggregate(child)))
+    }
+}

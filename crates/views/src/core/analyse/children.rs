@@ -1,0 +1,86 @@
+//! The parts of an expression, as the parser has it.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{Node, SubLink};
+
+use crate::core::refusal::Refusal;
+
+/// The expressions directly below a node.
+///
+/// # Errors
+/// The construct that is not known here.
+pub fn children(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
+    let mut all = Vec::new();
+    match node {
+        NodeEnum::AConst(_) | NodeEnum::SqlvalueFunction(_) | NodeEnum::ColumnRef(_) => {}
+        NodeEnum::AExpr(expr) => {
+            all.extend(expr.lexpr.as_deref_mut());
+            all.extend(expr.rexpr.as_deref_mut());
+        }
+        NodeEnum::List(list) => all.extend(&mut list.items),
+        NodeEnum::BoolExpr(expr) => all.extend(&mut expr.args),
+        NodeEnum::FuncCall(call) => {
+            all.extend(&mut call.args);
+            all.extend(&mut call.agg_order);
+            all.extend(call.agg_filter.as_deref_mut());
+        }
+        NodeEnum::NamedArgExpr(arg) => all.extend(arg.arg.as_deref_mut()),
+        NodeEnum::SortBy(sort) => all.extend(sort.node.as_deref_mut()),
+        NodeEnum::TypeCast(cast) => all.extend(cast.arg.as_deref_mut()),
+        NodeEnum::CollateClause(clause) => all.extend(clause.arg.as_deref_mut()),
+        NodeEnum::CaseExpr(case) => {
+            all.extend(case.arg.as_deref_mut());
+            all.extend(&mut case.args);
+            all.extend(case.defresult.as_deref_mut());
+        }
+        NodeEnum::CaseWhen(when) => {
+            all.extend(when.expr.as_deref_mut());
+            all.extend(when.result.as_deref_mut());
+        }
+        NodeEnum::CoalesceExpr(expr) => all.extend(&mut expr.args),
+        NodeEnum::MinMaxExpr(expr) => all.extend(&mut expr.args),
+        NodeEnum::NullTest(test) => all.extend(test.arg.as_deref_mut()),
+        NodeEnum::BooleanTest(test) => all.extend(test.arg.as_deref_mut()),
+        NodeEnum::AArrayExpr(array) => all.extend(&mut array.elements),
+        NodeEnum::RowExpr(row) => all.extend(&mut row.args),
+        NodeEnum::AIndirection(indirection) => {
+            all.extend(indirection.arg.as_deref_mut());
+            all.extend(&mut indirection.indirection);
+        }
+        NodeEnum::AIndices(indices) => {
+            all.extend(indices.lidx.as_deref_mut());
+            all.extend(indices.uidx.as_deref_mut());
+        }
+        // The name of a field of a composite value.
+        NodeEnum::String(_) => {}
+        NodeEnum::SubLink(link) => return Err(sublink(link)),
+        NodeEnum::ParamRef(param) => {
+            let advice = "write the value into the query";
+            return Err(Refusal::new("a parameter", param.location, advice));
+        }
+        other => {
+            let advice = "use functions instead, or mode full";
+            return Err(Refusal::new(name_of(other), -1, advice));
+        }
+    }
+    Ok(all)
+}
+
+fn sublink(link: &SubLink) -> Refusal {
+    let advice = "write it as a join, or use mode full";
+    Refusal::new("a subquery in an expression", link.location, advice)
+}
+
+/// What the parser calls a node, in words.
+fn name_of(node: &NodeEnum) -> String {
+    let text = format!("{node:?}");
+    let name = text.split('(').next().unwrap_or_default();
+    let mut words = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    format!("an expression of kind `{words}`")
+}

@@ -1,0 +1,167 @@
+//! Expressions: columns resolved, aggregates and what is grouped by found, the rest left as it is.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{self as pb, Node};
+
+use super::aggregates::Grouping;
+use super::children::children;
+use super::scope::Scope;
+use crate::core::expression::{ColumnId, Expression};
+use crate::core::refusal::Refusal;
+
+/// How deep an expression may be nested.
+const DEPTH_MAX: usize = 500;
+
+/// An expression of the rows of a scope.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn expression(node: &Node, scope: &Scope) -> Result<Expression, Refusal> {
+    let mut node = node.clone();
+    resolve(&mut node, scope, 0)?;
+    text(&node).map(|text| Expression::read(&text))
+}
+
+/// An expression of the groups that rows of a scope fall into.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn grouped(node: &Node, scope: &Scope, grouping: &mut Grouping) -> Result<Expression, Refusal> {
+    let mut node = node.clone();
+    resolve_grouped(&mut node, scope, grouping, 0)?;
+    text(&node).map(|text| Expression::read(&text))
+}
+
+fn resolve(node: &mut Node, scope: &Scope, depth: usize) -> Result<(), Refusal> {
+    let Some(inner) = &mut node.node else {
+        return Ok(());
+    };
+    check_depth(depth)?;
+    if let NodeEnum::ColumnRef(column) = inner {
+        let id = scope.resolve(&names_of(column), column.location)?;
+        *inner = marked(id);
+        return Ok(());
+    }
+    if let NodeEnum::FuncCall(call) = inner {
+        check_call(call)?;
+    }
+    for child in children(inner)? {
+        resolve(child, scope, depth + 1)?;
+    }
+    Ok(())
+}
+
+fn resolve_grouped(
+    node: &mut Node,
+    scope: &Scope,
+    grouping: &mut Grouping,
+    depth: usize,
+) -> Result<(), Refusal> {
+    let Some(inner) = &mut node.node else {
+        return Ok(());
+    };
+    check_depth(depth)?;
+    if let Some(key) = grouping.key(inner, scope)? {
+        *inner = marked(key);
+        return Ok(());
+    }
+    match inner {
+        NodeEnum::ColumnRef(column) => {
+            // It depends on what is grouped by, or the server had refused the query.
+            let id = scope.resolve(&names_of(column), column.location)?;
+            *inner = marked(grouping.dependent(id));
+            return Ok(());
+        }
+        NodeEnum::FuncCall(call) if grouping.is_aggregate(call) => {
+            *inner = marked(grouping.aggregate(call, scope)?);
+            return Ok(());
+        }
+        NodeEnum::FuncCall(call) => check_call(call)?,
+        NodeEnum::GroupingFunc(call) => {
+            let advice = "grouping sets are not covered";
+            return Err(Refusal::new("GROUPING", call.location, advice));
+        }
+        _ => {}
+    }
+    for child in children(inner)? {
+        resolve_grouped(child, scope, grouping, depth + 1)?;
+    }
+    Ok(())
+}
+
+fn check_depth(depth: usize) -> Result<(), Refusal> {
+    match depth > DEPTH_MAX {
+        true => Err(Refusal::new(
+            format!("an expression nested deeper than {DEPTH_MAX}"),
+            -1,
+            "simplify it",
+        )),
+        false => Ok(()),
+    }
+}
+
+fn check_call(call: &pb::FuncCall) -> Result<(), Refusal> {
+    match call.over {
+        Some(_) => {
+            let advice = "use mode full";
+            Err(Refusal::new("a window function", call.location, advice))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The names of a reference to a column; a star is one.
+pub fn names_of(column: &pb::ColumnRef) -> Vec<String> {
+    let fields = column.fields.iter();
+    fields
+        .map(|field| match &field.node {
+            Some(NodeEnum::String(name)) => name.sval.clone(),
+            _ => "*".to_owned(),
+        })
+        .collect()
+}
+
+/// A reference to a column by the name that stands for it.
+fn marked(column: ColumnId) -> NodeEnum {
+    let name = pb::String {
+        sval: Expression::mark(column),
+    };
+    NodeEnum::ColumnRef(pb::ColumnRef {
+        fields: vec![Node {
+            node: Some(NodeEnum::String(name)),
+        }],
+        location: -1,
+    })
+}
+
+/// The text of an expression.
+///
+/// # Errors
+/// [`Refusal`] for one that cannot be printed.
+pub fn text(node: &Node) -> Result<String, Refusal> {
+    let target = NodeEnum::ResTarget(Box::new(pb::ResTarget {
+        val: Some(Box::new(node.clone())),
+        location: -1,
+        ..pb::ResTarget::default()
+    }));
+    let select = pb::SelectStmt {
+        target_list: vec![Node { node: Some(target) }],
+        limit_option: pb::LimitOption::Default as i32,
+        op: pb::SetOperation::SetopNone as i32,
+        ..pb::SelectStmt::default()
+    };
+    let statement = pb::RawStmt {
+        stmt: Some(Box::new(Node {
+            node: Some(NodeEnum::SelectStmt(Box::new(select))),
+        })),
+        ..pb::RawStmt::default()
+    };
+    let all = pb::ParseResult {
+        stmts: vec![statement],
+        ..pb::ParseResult::default()
+    };
+    let printed = pg_query::deparse(&all, pg_query::DeparseOptions::default())
+        .map_err(|error| Refusal::new("an expression", -1, error.to_string()))?;
+    let printed = printed.strip_prefix("SELECT ").unwrap_or(&printed);
+    Ok(printed.to_owned())
+}

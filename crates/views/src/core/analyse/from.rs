@@ -1,0 +1,222 @@
+//! FROM: tables, views, subqueries and joins.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{Alias, JoinExpr, JoinType, Node as Parsed, RangeVar};
+
+use super::expressions::expression;
+use super::scope::{Entry, Scope, column_of};
+use super::select::{Ctes, Rows};
+use super::{Analysis, RelationKind, parse};
+use crate::core::expression::{ColumnId, Expression};
+use crate::core::refusal::Refusal;
+use crate::core::tree::{JoinKind, Node, Source};
+
+impl Analysis<'_> {
+    /// Everything in FROM, side by side.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn from(&mut self, items: &[Parsed], ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
+        let mut all: Option<(Node, Scope)> = None;
+        for item in items {
+            let (node, scope) = self.from_item(item, ctes)?;
+            all = Some(match all {
+                None => (node, scope),
+                Some((before, names)) => {
+                    let condition = Expression::constant("true");
+                    let both = join(JoinKind::Inner, before, node, condition);
+                    (both, names.join(scope))
+                }
+            });
+        }
+        Ok(all.unwrap_or((Node::Unit, Scope::default())))
+    }
+
+    fn from_item(&mut self, item: &Parsed, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
+        match &item.node {
+            Some(NodeEnum::RangeVar(table)) => self.table(table, ctes),
+            Some(NodeEnum::RangeSubselect(sub)) => {
+                if sub.lateral {
+                    return Err(Refusal::new("LATERAL", -1, "use mode full"));
+                }
+                let query = sub.subquery.as_ref().and_then(|query| query.node.as_ref());
+                let Some(NodeEnum::SelectStmt(query)) = query else {
+                    return Err(Refusal::new("a subquery of this kind", -1, "use mode full"));
+                };
+                let rows = self.select(query, ctes)?;
+                Ok(named(rows, sub.alias.as_ref(), ""))
+            }
+            Some(NodeEnum::JoinExpr(expr)) => self.join_expr(expr, ctes),
+            Some(NodeEnum::RangeFunction(_)) => {
+                Err(Refusal::new("a function in FROM", -1, "use mode full"))
+            }
+            Some(NodeEnum::RangeTableSample(sample)) => {
+                let advice = "it gives other rows each time";
+                Err(Refusal::new("TABLESAMPLE", sample.location, advice))
+            }
+            _ => Err(Refusal::new("this kind of FROM", -1, "use mode full")),
+        }
+    }
+
+    fn table(&mut self, table: &RangeVar, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
+        if table.schemaname.is_empty()
+            && let Some(cte) = ctes.get(&table.relname)
+        {
+            let rows = self.cte(&cte)?;
+            return Ok(named(rows, table.alias.as_ref(), &table.relname));
+        }
+        let key = (table.schemaname.clone(), table.relname.clone());
+        let facts = self.facts;
+        let Some(relation) = facts.relations.get(&key) else {
+            let what = format!("the relation `{}.{}`", key.0, key.1);
+            let advice = "only tables and views are covered";
+            return Err(Refusal::new(what, table.location, advice));
+        };
+        let rows = match &relation.kind {
+            RelationKind::View(definition) => {
+                let query = parse(definition)?;
+                let mut rows = self.select(&query, &Ctes::default())?;
+                for ((name, _), column) in rows.columns.iter_mut().zip(&relation.columns) {
+                    name.clone_from(column);
+                }
+                rows
+            }
+            RelationKind::Table(at) => {
+                let columns: Vec<(String, ColumnId)> = relation
+                    .columns
+                    .iter()
+                    .map(|name| (name.clone(), self.new_column()))
+                    .collect();
+                let by_id = columns.iter().map(|(name, id)| (*id, name.clone()));
+                let node = Node::Scan {
+                    source: Source::Table(*at),
+                    columns: by_id.collect(),
+                };
+                Rows { node, columns }
+            }
+        };
+        Ok(named(rows, table.alias.as_ref(), &table.relname))
+    }
+
+    fn join_expr(&mut self, expr: &JoinExpr, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
+        let (Some(left), Some(right)) = (&expr.larg, &expr.rarg) else {
+            return Err(Refusal::new("a join without sides", -1, "give both"));
+        };
+        let (left, left_scope) = self.from_item(left, ctes)?;
+        let (right, right_scope) = self.from_item(right, ctes)?;
+        let is_right = expr.jointype == JoinType::JoinRight as i32;
+        let kind = match JoinType::try_from(expr.jointype) {
+            Ok(JoinType::JoinInner) => JoinKind::Inner,
+            Ok(JoinType::JoinLeft | JoinType::JoinRight) => JoinKind::Left,
+            Ok(JoinType::JoinFull) => JoinKind::Full,
+            _ => return Err(Refusal::new("a join of this kind", -1, "use mode full")),
+        };
+        let mut common = Vec::new();
+        for name in strings(&expr.using_clause) {
+            let of = |scope: &Scope| scope.resolve(std::slice::from_ref(&name), -1);
+            common.push((name.clone(), of(&left_scope)?, of(&right_scope)?));
+        }
+        let scope = left_scope.join(right_scope);
+        let condition = match (expr.quals.as_deref(), &common[..]) {
+            (Some(condition), _) => expression(condition, &scope)?,
+            (None, []) => Expression::constant("true"),
+            (None, common) => equal(common),
+        };
+        let mut node = match is_right {
+            true => join(kind, right, left, condition),
+            false => join(kind, left, right, condition),
+        };
+        let mut merged = Vec::new();
+        for (name, left, right) in common {
+            let id = match kind {
+                JoinKind::Full => {
+                    let id = self.new_column();
+                    node = Node::Project {
+                        input: Box::new(node),
+                        columns: vec![(id, either(left, right))],
+                    };
+                    id
+                }
+                _ if is_right => right,
+                _ => left,
+            };
+            merged.push((name, id));
+        }
+        let scope = join_names(scope, merged, expr.alias.as_ref());
+        Ok((node, scope))
+    }
+}
+
+/// What can be named of a join: both sides and what they have in common, or only the join if it has a name itself.
+fn join_names(scope: Scope, merged: Vec<(String, ColumnId)>, alias: Option<&Alias>) -> Scope {
+    let Some(alias) = alias else {
+        let mut scope = scope;
+        scope.merged.splice(0..0, merged);
+        return scope;
+    };
+    let mut columns = merged.clone();
+    for entry in &scope.entries {
+        let others = entry.columns.iter();
+        columns.extend(
+            others
+                .filter(|(name, _)| column_of(&merged, name).is_none())
+                .cloned(),
+        );
+    }
+    Scope {
+        entries: vec![entry(columns, Some(alias), "")],
+        merged: Vec::new(),
+    }
+}
+
+fn join(kind: JoinKind, left: Node, right: Node, condition: Expression) -> Node {
+    Node::Join {
+        kind,
+        left: Box::new(left),
+        right: Box::new(right),
+        condition,
+    }
+}
+
+fn equal(common: &[(String, ColumnId, ColumnId)]) -> Expression {
+    let equal = common.iter().map(|(_, left, right)| {
+        let (left, right) = (Expression::mark(*left), Expression::mark(*right));
+        format!("(\"{left}\" = \"{right}\")")
+    });
+    Expression::read(&equal.collect::<Vec<_>>().join(" AND "))
+}
+
+fn either(left: ColumnId, right: ColumnId) -> Expression {
+    let (left, right) = (Expression::mark(left), Expression::mark(right));
+    Expression::read(&format!("COALESCE(\"{left}\", \"{right}\")"))
+}
+
+fn named(rows: Rows, alias: Option<&Alias>, name: &str) -> (Node, Scope) {
+    let scope = Scope {
+        entries: vec![entry(rows.columns, alias, name)],
+        merged: Vec::new(),
+    };
+    (rows.node, scope)
+}
+
+fn entry(columns: Vec<(String, ColumnId)>, alias: Option<&Alias>, name: &str) -> Entry {
+    let mut entry = Entry {
+        name: name.to_owned(),
+        columns,
+    };
+    if let Some(alias) = alias {
+        entry.name.clone_from(&alias.aliasname);
+        for ((name, _), other) in entry.columns.iter_mut().zip(strings(&alias.colnames)) {
+            *name = other;
+        }
+    }
+    entry
+}
+
+fn strings(nodes: &[Parsed]) -> Vec<String> {
+    let names = nodes.iter().filter_map(|node| match &node.node {
+        Some(NodeEnum::String(name)) => Some(name.sval.clone()),
+        _ => None,
+    });
+    names.collect()
+}

@@ -1,0 +1,125 @@
+//! Expressions as SQL text with places where columns go.
+//!
+//! What an expression means is PostgreSQL's business: its text comes from the server, with every name resolved. Here
+//! only the columns in it are known, so that the same expression can be asked of a table, of its changes, or of both.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A column of some operator of a view, unlike that of any other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ColumnId(pub u32);
+
+/// What columns are called where an expression is put.
+pub type Names = BTreeMap<ColumnId, String>;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Column(ColumnId),
+}
+
+/// Begins the name that stands for a column in the text of an expression while it is made. Nobody's column is called
+/// so: a name with a dollar sign is put in quotes by whoever prints it, and these are looked for with the quotes.
+const MARK: &str = "\"egret$";
+
+impl Expression {
+    /// Just a column.
+    pub fn column(column: ColumnId) -> Self {
+        Self {
+            pieces: vec![Piece::Column(column)],
+        }
+    }
+
+    /// Text without columns.
+    pub fn constant(text: &str) -> Self {
+        Self {
+            pieces: vec![Piece::Text(text.to_owned())],
+        }
+    }
+
+    /// The name that stands for a column in a text that [`Expression::read`] takes apart.
+    pub fn mark(column: ColumnId) -> String {
+        format!("egret${}", column.0)
+    }
+
+    /// Takes text with marks apart.
+    pub fn read(text: &str) -> Self {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find(MARK) {
+            let after = &rest[at + MARK.len()..];
+            let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+            let id = after[..digits].parse().ok();
+            let Some(id) = id.filter(|_| after[digits..].starts_with('"')) else {
+                break;
+            };
+            if at > 0 {
+                pieces.push(Piece::Text(rest[..at].to_owned()));
+            }
+            pieces.push(Piece::Column(ColumnId(id)));
+            rest = &after[digits + 1..];
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+        Self { pieces }
+    }
+
+    /// The column that this is, if it is nothing else.
+    pub fn as_column(&self) -> Option<ColumnId> {
+        match self.pieces[..] {
+            [Piece::Column(column)] => Some(column),
+            _ => None,
+        }
+    }
+
+    /// The columns in it.
+    pub fn columns(&self) -> BTreeSet<ColumnId> {
+        let columns = self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Column(column) => Some(*column),
+            Piece::Text(_) => None,
+        });
+        columns.collect()
+    }
+
+    /// Its text, with the columns as they are called. Names must be whole by themselves: `t.a` or `(a + b)`.
+    ///
+    /// # Panics
+    /// When a column has no name.
+    pub fn sql(&self, names: &Names) -> String {
+        let mut text = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(piece) => text.push_str(piece),
+                Piece::Column(column) => text.push_str(
+                    names
+                        .get(column)
+                        .unwrap_or_else(|| panic!("column {} has a name", column.0)),
+                ),
+            }
+        }
+        text
+    }
+
+    /// Its text as part of another.
+    pub fn operand(&self, names: &Names) -> String {
+        match self.as_column() {
+            Some(_) => self.sql(names),
+            None => format!("({})", self.sql(names)),
+        }
+    }
+}
+
+/// An identifier as it is written in SQL.
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! The statements that bring the table of a stage from what it was to what it is.
+//!
+//! A stage of rows with a key has one row for each; without a key each different row is kept once, with a count. A
+//! stage of groups has one row for each group, with the aggregates and what is needed to carry them on.
+
+mod groups;
+mod key;
+mod rows;
+
+use std::collections::BTreeMap;
+
+pub use self::groups::{Carried, Groups, carried};
+pub use self::key::{HASH, Key};
+pub use self::rows::Rows;
+use super::analyse::stage_column;
+use super::expression::{ColumnId, quoted};
+use super::sql::WEIGHT;
+
+/// How often a row of a stage without a key is there, or how many rows a group has.
+pub const COUNT: &str = "egret_count";
+
+/// What is known of the type of a column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnType {
+    /// As it is written in SQL, with schema and modifiers.
+    pub sql: String,
+    /// Its collation, where it is not that of the type.
+    pub collation: Option<String>,
+    /// The operator for which two values are one group, if the type has one.
+    pub equality: Option<String>,
+    /// Whether values of the type can be hashed.
+    pub has_hash: bool,
+    /// Whether values that are equal look the same: `1.0` and `1.00` do not.
+    pub is_exact: bool,
+    /// Whether it is never null.
+    pub is_not_null: bool,
+}
+
+/// The types of columns.
+pub type Types = BTreeMap<ColumnId, ColumnType>;
+
+/// The table of a stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// Its name, with schema and in quotes.
+    pub name: String,
+    /// Its columns in their order: names, and types as they are written.
+    pub columns: Vec<(String, String)>,
+    /// The columns of its index.
+    pub indexed: Vec<String>,
+    /// Whether these tell rows apart.
+    pub is_unique: bool,
+    /// The column that says how often a row is there, if that is not once.
+    pub count: Option<&'static str>,
+}
+
+/// What a statement says that it did: one row with these columns.
+///
+/// | column | |
+/// |---|---|
+/// | `added`, `changed`, `removed` | rows of the table |
+/// | `wrong` | rows for which what was there does not fit with what changed: always 0, or the view is rebuilt |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Its text.
+    pub sql: String,
+}
+
+impl Table {
+    /// The statements that make it.
+    pub fn create(&self) -> Vec<String> {
+        let columns = self.columns.iter();
+        let list: Vec<String> = columns
+            .map(|(name, kind)| format!("{} {kind}", quoted(name)))
+            .collect();
+        let mut all = vec![format!("CREATE TABLE {} ({})", self.name, list.join(", "))];
+        if !self.indexed.is_empty() {
+            let names: Vec<String> = self.indexed.iter().map(|name| quoted(name)).collect();
+            let (unique, nulls) = match self.is_unique {
+                true => ("UNIQUE ", " NULLS NOT DISTINCT"),
+                false => ("", ""),
+            };
+            let (name, names) = (&self.name, names.join(", "));
+            all.push(format!("CREATE {unique}INDEX ON {name} ({names}){nulls}"));
+        }
+        all
+    }
+}
+
+/// A column's type as a table is made with it.
+fn declared(types: &Types, column: ColumnId) -> String {
+    let found = &types[&column];
+    match &found.collation {
+        Some(collation) => format!("{} COLLATE {collation}", found.sql),
+        None => found.sql.clone(),
+    }
+}
+
+/// What makes two values of a column look different.
+fn identity(types: &Types, column: ColumnId, name: &str) -> String {
+    match types[&column].is_exact {
+        true => name.to_owned(),
+        false => format!("({name})::text COLLATE \"C\""),
+    }
+}
+
+/// Rows with their weights, each once: `from` is a SELECT with the columns called as in a stage, and [`WEIGHT`].
+fn consolidated(types: &Types, columns: &[ColumnId], from: &str) -> String {
+    let mut list = Vec::new();
+    let mut keys = Vec::new();
+    for column in columns {
+        let name = stage_column(*column);
+        let identity = identity(types, *column, &name);
+        match types[column].is_exact {
+            true => list.push(name),
+            false => list.push(format!("(array_agg({name}))[1] AS {name}")),
+        }
+        keys.push(identity);
+    }
+    list.push(format!("sum({WEIGHT})::bigint AS {WEIGHT}"));
+    let group = match keys.is_empty() {
+        true => String::new(),
+        false => format!(" GROUP BY {}", keys.join(", ")),
+    };
+    format!(
+        "SELECT {} FROM ({from}) AS egret_all{group} HAVING sum({WEIGHT}) <> 0",
+        list.join(", ")
+    )
+}

@@ -1,0 +1,433 @@
+//! Stages that keep groups.
+//!
+//! Counts, sums and averages are carried on by what changed: beside what the user sees a group has the number of its rows,
+//! and for each sum what it comes to and how many values are in it, so that it is null when there is none. All other
+//! aggregates are asked again, of the groups that something changed in and of no others.
+
+use super::key::{HASH, Key};
+use super::{COUNT, Statement, Table, Types, declared};
+use crate::core::analyse::stage_column;
+use crate::core::expression::{ColumnId, Expression, Names};
+use crate::core::sql::{Block, WEIGHT};
+use crate::core::tree::Aggregate;
+
+/// How an aggregate is carried on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Carried {
+    /// The number of rows, or of values.
+    Count,
+    /// A sum, kept with this type.
+    Sum(&'static str),
+    /// An average, of a sum that is kept with this type.
+    Average(&'static str),
+    /// By asking again.
+    Asked,
+}
+
+/// A stage of groups.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    /// What rows of a group have in common; one group where there is nothing.
+    pub keys: Vec<(ColumnId, Expression)>,
+    /// What is said of them, and how it is carried on.
+    pub aggregates: Vec<(Aggregate, Carried)>,
+    key: Key,
+    /// Where they are kept.
+    pub table: Table,
+}
+
+/// How an aggregate is carried on whose argument is of this type.
+pub fn carried(aggregate: &Aggregate, argument: Option<&str>) -> Carried {
+    match (aggregate.function.as_deref(), argument) {
+        (Some("count"), _) => Carried::Count,
+        (Some("sum"), Some("smallint" | "integer")) => Carried::Sum("bigint"),
+        (Some("sum"), Some("bigint")) => Carried::Sum("numeric"),
+        (Some("avg"), Some("smallint" | "integer" | "bigint")) => Carried::Average("numeric"),
+        // With a scale: what is added up is printed with as many digits, whatever comes and goes.
+        (Some("sum"), Some(kind)) if kind.starts_with("numeric(") => Carried::Sum("numeric"),
+        (Some("avg"), Some(kind)) if kind.starts_with("numeric(") => Carried::Average("numeric"),
+        _ => Carried::Asked,
+    }
+}
+
+/// The columns in which a sum is carried on: what it comes to, and how many values are in it.
+fn carrier(id: ColumnId) -> (String, String) {
+    (format!("egret_sum{}", id.0), format!("egret_of{}", id.0))
+}
+
+impl Groups {
+    /// A stage with its table.
+    pub fn new(
+        name: &str,
+        keys: Vec<(ColumnId, Expression)>,
+        aggregates: Vec<(Aggregate, Carried)>,
+        types: &Types,
+    ) -> Self {
+        let mut columns: Vec<(String, String)> = keys
+            .iter()
+            .map(|(id, _)| (stage_column(*id), declared(types, *id)))
+            .collect();
+        for (aggregate, _) in &aggregates {
+            let id = aggregate.column;
+            columns.push((stage_column(id), declared(types, id)));
+        }
+        columns.push((COUNT.to_owned(), "bigint NOT NULL".to_owned()));
+        for (aggregate, carried) in &aggregates {
+            let (sum, of) = carrier(aggregate.column);
+            if let Carried::Sum(kind) | Carried::Average(kind) = carried {
+                columns.push((sum, (*kind).to_owned()));
+                columns.push((of, "bigint".to_owned()));
+            }
+        }
+        let key = Key::new(keys.iter().map(|(id, _)| *id).collect(), types);
+        if key.is_hashed {
+            columns.push((HASH.to_owned(), "bigint NOT NULL".to_owned()));
+        }
+        Self {
+            keys,
+            aggregates,
+            table: Table {
+                name: name.to_owned(),
+                columns,
+                is_unique: !key.is_hashed,
+                indexed: key.indexed(),
+                count: None,
+            },
+            key,
+        }
+    }
+
+    /// What others see of a group.
+    fn seen(&self) -> Vec<String> {
+        let keys = self.keys.iter().map(|(id, _)| *id);
+        let aggregates = self.aggregates.iter().map(|(one, _)| one.column);
+        keys.chain(aggregates).map(stage_column).collect()
+    }
+
+    fn asks(&self) -> bool {
+        let mut all = self.aggregates.iter();
+        all.any(|(_, carried)| *carried == Carried::Asked)
+    }
+
+    /// What is needed of each row: keys, and for what is carried on arguments that are null where a row does not count.
+    fn of_rows(&self, blocks: &[Block]) -> String {
+        let selects = blocks.iter().map(|block| {
+            let names = block.names();
+            let keys = self.keys.iter();
+            let mut list: Vec<String> = keys
+                .map(|(id, key)| format!("{} AS {}", key.sql(names), stage_column(*id)))
+                .collect();
+            for (aggregate, carried) in &self.aggregates {
+                let value = match carried {
+                    Carried::Asked => continue,
+                    Carried::Count => counted(aggregate, names),
+                    Carried::Sum(_) | Carried::Average(_) => summed(aggregate, names),
+                };
+                list.push(format!("{value} AS {}", stage_column(aggregate.column)));
+            }
+            list.push(format!("{} AS {WEIGHT}", block.weight()));
+            block.select(&list)
+        });
+        selects.collect::<Vec<_>>().join(" UNION ALL ")
+    }
+
+    /// What changes of rows come to, group by group. No group is in it in which nothing changed.
+    fn delta(&self, changes: &[Block]) -> String {
+        let key_names = self.key.names();
+        let mut list = key_names.clone();
+        if self.key.is_hashed {
+            list.push(format!("{} AS {HASH}", self.key.hash("egret_all")));
+        }
+        list.push(format!("coalesce(sum({WEIGHT}), 0)::bigint AS {COUNT}"));
+        let mut moved = vec![format!("sum({WEIGHT}) <> 0")];
+        for (aggregate, carried) in &self.aggregates {
+            let name = stage_column(aggregate.column);
+            let (sum, of) = carrier(aggregate.column);
+            match carried {
+                Carried::Asked => {}
+                Carried::Count => {
+                    list.push(format!(
+                        "coalesce(sum({name} * {WEIGHT}), 0)::bigint AS {name}"
+                    ));
+                    moved.push(format!("sum({name} * {WEIGHT}) <> 0"));
+                }
+                Carried::Sum(kind) | Carried::Average(kind) => {
+                    let weighted = format!("coalesce(sum({name} * {WEIGHT}), 0)::{kind}");
+                    let values = format!(
+                        "coalesce(sum({WEIGHT}) FILTER (WHERE {name} IS NOT NULL), 0)::bigint"
+                    );
+                    list.push(format!("{weighted} AS {sum}"));
+                    list.push(format!("{values} AS {of}"));
+                    moved.push(format!("{weighted} <> 0 OR {values} <> 0"));
+                }
+            }
+        }
+        let rows = self.of_rows(changes);
+        let group = match key_names.is_empty() {
+            true => String::new(),
+            false => format!(" GROUP BY {}", key_names.join(", ")),
+        };
+        let moved = match self.asks() || key_names.is_empty() {
+            // Anything may have moved what is asked again, and the only group is there even if there are no rows.
+            true => String::new(),
+            false => format!(" HAVING {}", moved.join(" OR ")),
+        };
+        format!(
+            "SELECT {} FROM ({rows}) AS egret_all{group}{moved}",
+            list.join(", ")
+        )
+    }
+
+    /// The groups that were touched as they are now: every aggregate asked again. `now` are all rows.
+    fn asked(&self, types: &Types, now: &[Block]) -> String {
+        let touched = self.key.same(types, "t", "a");
+        let is_weighted = now.iter().any(Block::is_weighted);
+        let selects = now.iter().map(|block| {
+            let names = block.names();
+            let mut columns: Vec<String> = self
+                .keys
+                .iter()
+                .map(|(id, key)| format!("{} AS {}", key.sql(names), stage_column(*id)))
+                .collect();
+            columns.extend(
+                names
+                    .iter()
+                    .map(|(id, name)| format!("{name} AS i{}", id.0)),
+            );
+            if is_weighted {
+                columns.push(format!("{} AS {WEIGHT}", block.weight()));
+            }
+            block.select(&columns)
+        });
+        let mut rows = selects.collect::<Vec<_>>().join(" UNION ALL ");
+        if is_weighted {
+            rows = format!(
+                "SELECT r.* FROM ({rows}) AS r CROSS JOIN LATERAL generate_series(1, r.{WEIGHT})"
+            );
+        }
+        if self.key.is_hashed {
+            rows = format!(
+                "SELECT k.*, {} AS {HASH} FROM ({rows}) AS k",
+                self.key.hash("k")
+            );
+        }
+        let inner: Names = now
+            .iter()
+            .flat_map(|block| block.names().keys())
+            .map(|id| (*id, format!("a.i{}", id.0)))
+            .collect();
+        let mut list: Vec<String> = self
+            .key
+            .names()
+            .iter()
+            .map(|name| format!("a.{name}"))
+            .collect();
+        let group = match list.is_empty() {
+            true => String::new(),
+            false => format!(
+                " WHERE EXISTS (SELECT FROM egret_delta AS t WHERE {touched}) GROUP BY {}",
+                list.join(", ")
+            ),
+        };
+        for (aggregate, carried) in &self.aggregates {
+            if *carried == Carried::Asked {
+                let call = aggregate.call.sql(&inner);
+                list.push(format!("{call} AS {}", stage_column(aggregate.column)));
+            }
+        }
+        if self.key.is_hashed {
+            list.push(format!("{} AS {HASH}", self.key.hash("a")));
+        }
+        format!("SELECT {} FROM ({rows}) AS a{group}", list.join(", "))
+    }
+
+    /// Brings the table up to date. `changes` are those of the rows, `now` the rows as they are; `sink`, where there is
+    /// one, is a table that takes what changed in this one.
+    pub fn apply(
+        &self,
+        types: &Types,
+        changes: &[Block],
+        now: &[Block],
+        sink: Option<&str>,
+    ) -> Statement {
+        let table = &self.table.name;
+        let mut with = vec![format!(
+            "egret_delta AS MATERIALIZED ({})",
+            self.delta(changes)
+        )];
+        let mut sources = format!(
+            "egret_delta AS d LEFT JOIN {table} AS s ON {}",
+            self.key.same(types, "s", "d")
+        );
+        if self.asks() {
+            with.push(format!(
+                "egret_asked AS MATERIALIZED ({})",
+                self.asked(types, now)
+            ));
+            sources.push_str(&format!(
+                " LEFT JOIN egret_asked AS a ON {}",
+                self.key.same(types, "a", "d")
+            ));
+        }
+        with.push(format!(
+            "egret_joined AS MATERIALIZED ({})",
+            self.joined(&sources)
+        ));
+        with.extend(self.writes());
+        let seen = self.seen().join(", ");
+        if let Some(sink) = sink {
+            let before: Vec<String> = self
+                .seen()
+                .iter()
+                .map(|name| format!("egret_old_{name}"))
+                .collect();
+            let before = before.join(", ");
+            with.push(format!(
+                "egret_told AS (INSERT INTO {sink} ({seen}, {WEIGHT}) \
+                 SELECT {before}, -1 FROM egret_joined WHERE egret_place IS NOT NULL AND egret_differs \
+                 UNION ALL SELECT {seen}, 1 FROM egret_joined WHERE {} AND egret_differs)",
+                self.lives()
+            ));
+        }
+        Statement {
+            sql: format!(
+                "WITH {} SELECT (SELECT count(*) FROM egret_added) AS added, (SELECT count(*) FROM egret_changed) AS changed, \
+                 (SELECT count(*) FROM egret_removed) AS removed, (SELECT count(*) FROM egret_wrong) AS wrong",
+                with.join(", ")
+            ),
+        }
+    }
+
+    /// Whether a group is there afterwards: the only one always is.
+    fn lives(&self) -> String {
+        match self.keys.is_empty() {
+            true => "true".to_owned(),
+            false => format!("{COUNT} > 0"),
+        }
+    }
+
+    /// What was there beside what is to be there.
+    fn joined(&self, sources: &str) -> String {
+        let keys = self.keys.iter();
+        let mut list: Vec<String> = keys
+            .map(|(id, _)| format!("d.{name} AS {name}", name = stage_column(*id)))
+            .collect();
+        if self.key.is_hashed {
+            list.push(format!("d.{HASH} AS {HASH}"));
+        }
+        list.push("s.ctid AS egret_place".to_owned());
+        list.push(format!("coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}"));
+        for (aggregate, carried) in &self.aggregates {
+            let name = stage_column(aggregate.column);
+            let (sum, of) = carrier(aggregate.column);
+            match carried {
+                Carried::Asked => list.push(format!("a.{name} AS {name}")),
+                Carried::Count => list.push(format!("coalesce(s.{name}, 0) + d.{name} AS {name}")),
+                Carried::Sum(_) | Carried::Average(_) => {
+                    list.push(format!("coalesce(s.{sum}, 0) + d.{sum} AS {sum}"));
+                    list.push(format!("coalesce(s.{of}, 0) + d.{of} AS {of}"));
+                }
+            }
+        }
+        list.extend(
+            self.seen()
+                .iter()
+                .map(|name| format!("s.{name} AS egret_old_{name}")),
+        );
+        let carried = format!("SELECT {} FROM {sources}", list.join(", "));
+        let mut shown = vec!["c.*".to_owned()];
+        for (aggregate, carried) in &self.aggregates {
+            let name = stage_column(aggregate.column);
+            let (sum, of) = carrier(aggregate.column);
+            match carried {
+                Carried::Asked | Carried::Count => {}
+                Carried::Sum(_) => {
+                    shown.push(format!("CASE WHEN c.{of} <> 0 THEN c.{sum} END AS {name}"))
+                }
+                Carried::Average(_) => {
+                    shown.push(format!(
+                        "CASE WHEN c.{of} <> 0 THEN c.{sum} / c.{of} END AS {name}"
+                    ));
+                }
+            }
+        }
+        let shown = format!("SELECT {} FROM ({carried}) AS c", shown.join(", "));
+        let same: Vec<String> = self
+            .seen()
+            .iter()
+            .map(|name| format!("egret_shown.{name}::text IS NOT DISTINCT FROM egret_shown.egret_old_{name}::text"))
+            .collect();
+        format!(
+            "SELECT egret_shown.*, NOT (egret_place IS NOT NULL AND {} AND {}) AS egret_differs FROM ({shown}) AS egret_shown",
+            self.lives(),
+            same.join(" AND ")
+        )
+    }
+
+    fn writes(&self) -> Vec<String> {
+        let table = &self.table.name;
+        let names: Vec<&String> = self.table.columns.iter().map(|(name, _)| name).collect();
+        let keys = self.keys.len();
+        let set: Vec<String> = names[keys..]
+            .iter()
+            .map(|name| format!("{name} = j.{name}"))
+            .collect();
+        let all: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+        let (all, lives) = (all.join(", "), self.lives());
+        let (removed, is_wrong) = match self.keys.is_empty() {
+            true => ("SELECT WHERE false".to_owned(), "false".to_owned()),
+            false => (
+                format!(
+                    "DELETE FROM {table} AS s USING egret_joined AS j WHERE s.ctid = j.egret_place AND j.{COUNT} <= 0 RETURNING 1"
+                ),
+                format!("egret_place IS NULL AND {COUNT} <= 0"),
+            ),
+        };
+        vec![
+            format!("egret_removed AS ({removed})"),
+            format!(
+                "egret_changed AS (UPDATE {table} AS s SET {} FROM egret_joined AS j WHERE s.ctid = j.egret_place AND {} RETURNING 1)",
+                set.join(", "),
+                lives.replace(COUNT, &format!("j.{COUNT}")),
+            ),
+            format!(
+                "egret_added AS (INSERT INTO {table} ({all}) SELECT {all} FROM egret_joined WHERE egret_place IS NULL AND {lives} RETURNING 1)"
+            ),
+            format!("egret_wrong AS (SELECT FROM egret_joined WHERE {COUNT} < 0 OR {is_wrong})"),
+        ]
+    }
+
+    /// Fills the empty table: all rows are new.
+    pub fn fill(&self, types: &Types, now: &[Block]) -> Statement {
+        self.apply(types, now, now, None)
+    }
+}
+
+/// 1 for a row that counts, else null.
+fn counted(aggregate: &Aggregate, names: &Names) -> String {
+    let argument = aggregate.argument.as_ref();
+    let conditions = argument
+        .map(|argument| format!("{} IS NOT NULL", argument.operand(names)))
+        .into_iter()
+        .chain(
+            aggregate
+                .filter
+                .as_ref()
+                .map(|filter| filter.operand(names)),
+        );
+    let conditions: Vec<String> = conditions.collect();
+    match conditions.is_empty() {
+        true => "1".to_owned(),
+        false => format!("CASE WHEN {} THEN 1 END", conditions.join(" AND ")),
+    }
+}
+
+/// The argument of a row that counts, else null.
+fn summed(aggregate: &Aggregate, names: &Names) -> String {
+    let argument = aggregate.argument.as_ref();
+    let argument = argument.map_or("NULL".to_owned(), |argument| argument.sql(names));
+    match &aggregate.filter {
+        None => argument,
+        Some(filter) => format!("CASE WHEN {} THEN {argument} END", filter.sql(names)),
+    }
+}

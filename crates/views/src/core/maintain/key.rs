@@ -1,0 +1,77 @@
+//! How rows of a table are found by their key.
+//!
+//! Null is a value of a key like any other. No index and no hash join finds nulls by `IS NOT DISTINCT FROM`, so that where
+//! a column of a key may be null rows are found by a hash of the key, in a column of its own, and compared in full then.
+
+use super::Types;
+use crate::core::analyse::stage_column;
+use crate::core::expression::ColumnId;
+
+/// The hash of a key, or of a row that has no key.
+pub const HASH: &str = "egret_hash";
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// Its columns.
+    pub columns: Vec<ColumnId>,
+    /// Whether there is a column with its hash.
+    pub is_hashed: bool,
+}
+
+impl Key {
+    /// Of these columns.
+    pub fn new(columns: Vec<ColumnId>, types: &Types) -> Self {
+        let may_be_null = columns.iter().any(|id| !types[id].is_not_null);
+        let has_hash = columns.iter().all(|id| types[id].has_hash);
+        Self {
+            is_hashed: may_be_null && has_hash,
+            columns,
+        }
+    }
+
+    /// The names of its columns.
+    pub fn names(&self) -> Vec<String> {
+        self.columns.iter().map(|id| stage_column(*id)).collect()
+    }
+
+    /// What an index is made of that finds rows.
+    pub fn indexed(&self) -> Vec<String> {
+        match self.is_hashed {
+            true => vec![HASH.to_owned()],
+            false => self.names(),
+        }
+    }
+
+    /// The hash of the key of a row that is called `row`.
+    pub fn hash(&self, row: &str) -> String {
+        let each = self.columns.iter();
+        let each: Vec<String> = each
+            .map(|id| format!("{row}.{}", stage_column(*id)))
+            .collect();
+        format!("hash_record_extended(ROW({}), 0)", each.join(", "))
+    }
+
+    /// Whether two rows have the same key. Both have the column with the hash, where there is one.
+    pub fn same(&self, types: &Types, one: &str, other: &str) -> String {
+        let hash = self
+            .is_hashed
+            .then(|| format!("{one}.{HASH} = {other}.{HASH}"));
+        let each = self.columns.iter().map(|id| {
+            let name = stage_column(*id);
+            let (one, other) = (format!("{one}.{name}"), format!("{other}.{name}"));
+            let equality = types[id].equality.as_deref().unwrap_or("=");
+            match types[id].is_not_null {
+                true => format!("{one} {equality} {other}"),
+                false => {
+                    format!("({one} {equality} {other} OR ({one} IS NULL AND {other} IS NULL))")
+                }
+            }
+        });
+        let all: Vec<String> = hash.into_iter().chain(each).collect();
+        match all.is_empty() {
+            true => "true".to_owned(),
+            false => all.join(" AND "),
+        }
+    }
+}

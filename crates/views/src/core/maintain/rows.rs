@@ -1,0 +1,172 @@
+//! Stages that keep rows.
+
+use super::key::{HASH, Key};
+use super::{COUNT, Statement, Table, Types, consolidated, declared, identity};
+use crate::core::analyse::stage_column;
+use crate::core::expression::ColumnId;
+use crate::core::sql::WEIGHT;
+
+/// A stage of rows.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// What is kept of each.
+    pub columns: Vec<ColumnId>,
+    /// The columns of these that tell them apart, if there are such.
+    pub key: Option<Key>,
+    /// Where they are kept.
+    pub table: Table,
+}
+
+impl Rows {
+    /// A stage with its table.
+    pub fn new(
+        name: &str,
+        columns: &[ColumnId],
+        key: Option<Vec<ColumnId>>,
+        types: &Types,
+    ) -> Self {
+        let mut all: Vec<(String, String)> = columns
+            .iter()
+            .map(|id| (stage_column(*id), declared(types, *id)))
+            .collect();
+        let key = key.map(|key| Key::new(key, types));
+        let (indexed, count) = match &key {
+            Some(key) => {
+                if key.is_hashed {
+                    all.push((HASH.to_owned(), "bigint NOT NULL".to_owned()));
+                }
+                (key.indexed(), None)
+            }
+            None => {
+                all.push((COUNT.to_owned(), "bigint NOT NULL".to_owned()));
+                all.push((HASH.to_owned(), "bigint NOT NULL".to_owned()));
+                (vec![HASH.to_owned()], Some(COUNT))
+            }
+        };
+        Self {
+            columns: columns.to_vec(),
+            table: Table {
+                name: name.to_owned(),
+                columns: all,
+                is_unique: key.as_ref().is_some_and(|key| !key.is_hashed),
+                indexed,
+                count,
+            },
+            key,
+        }
+    }
+
+    fn list(&self, prefix: &str) -> String {
+        let names = self.columns.iter();
+        names
+            .map(|id| format!("{prefix}{}", stage_column(*id)))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    /// Brings the table up to date. `from` is a SELECT of what changed; `sink`, where there is one, is a table that
+    /// takes what changed in the table.
+    pub fn apply(&self, types: &Types, from: &str, sink: Option<&str>) -> Statement {
+        let consolidated = consolidated(types, &self.columns, from);
+        let written = match &self.key {
+            Some(key) => self.by_key(types, key),
+            None => self.by_content(types),
+        };
+        let told = match sink {
+            None => String::new(),
+            Some(sink) => format!(
+                ", egret_told AS (INSERT INTO {sink} ({list}, {WEIGHT}) SELECT {list}, {WEIGHT} FROM egret_delta)",
+                list = self.list(""),
+            ),
+        };
+        Statement {
+            sql: format!(
+                "WITH egret_delta AS MATERIALIZED ({consolidated}), {written}{told} \
+                 SELECT (SELECT count(*) FROM egret_added) AS added, (SELECT count(*) FROM egret_changed) AS changed, \
+                 (SELECT count(*) FROM egret_removed) AS removed, (SELECT count(*) FROM egret_wrong) AS wrong",
+            ),
+        }
+    }
+
+    fn by_key(&self, types: &Types, key: &Key) -> String {
+        let table = &self.table.name;
+        let same = |one: &str, other: &str| key.same(types, one, other);
+        let others = self.columns.iter().filter(|id| !key.columns.contains(id));
+        let set: Vec<String> = others
+            .map(|id| format!("{name} = p.{name}", name = stage_column(*id)))
+            .collect();
+        let changed = match set.is_empty() {
+            true => "SELECT WHERE false".to_owned(),
+            false => format!(
+                "UPDATE {table} AS s SET {} FROM egret_plus AS p WHERE {} AND EXISTS (SELECT FROM egret_minus AS m WHERE {}) RETURNING 1",
+                set.join(", "),
+                same("s", "p"),
+                same("m", "p"),
+            ),
+        };
+        let (hash, hash_name) = match key.is_hashed {
+            true => (
+                format!(", {} AS {HASH}", key.hash("d")),
+                format!(", {HASH}"),
+            ),
+            false => Default::default(),
+        };
+        format!(
+            "egret_plus AS MATERIALIZED (SELECT d.*{hash} FROM egret_delta AS d WHERE {WEIGHT} > 0), \
+             egret_minus AS MATERIALIZED (SELECT d.*{hash} FROM egret_delta AS d WHERE {WEIGHT} < 0), \
+             egret_gone AS MATERIALIZED (SELECT * FROM egret_minus AS m WHERE NOT EXISTS (SELECT FROM egret_plus AS p WHERE {m_p})), \
+             egret_new AS MATERIALIZED (SELECT * FROM egret_plus AS p WHERE NOT EXISTS (SELECT FROM egret_minus AS m WHERE {m_p})), \
+             egret_removed AS (DELETE FROM {table} AS s USING egret_gone AS m WHERE {s_m} RETURNING 1), \
+             egret_changed AS ({changed}), \
+             egret_added AS (INSERT INTO {table} ({list}{hash_name}) SELECT {list}{hash_name} FROM egret_new RETURNING 1), \
+             egret_wrong AS (SELECT FROM egret_delta WHERE abs({WEIGHT}) <> 1 \
+             UNION ALL SELECT FROM generate_series(1, abs((SELECT count(*) FROM egret_gone) - (SELECT count(*) FROM egret_removed))))",
+            m_p = same("m", "p"),
+            s_m = same("s", "m"),
+            list = self.list(""),
+        )
+    }
+
+    fn by_content(&self, types: &Types) -> String {
+        let table = &self.table.name;
+        let hash = self.hash(types, "d.");
+        let same: Vec<String> = self
+            .columns
+            .iter()
+            .map(|id| {
+                let name = stage_column(*id);
+                let (one, other) = (format!("s.{name}"), format!("d.{name}"));
+                format!(
+                    "{} IS NOT DISTINCT FROM {}",
+                    identity(types, *id, &one),
+                    identity(types, *id, &other)
+                )
+            })
+            .collect();
+        let same = same
+            .iter()
+            .map(|one| format!(" AND {one}"))
+            .collect::<String>();
+        format!(
+            "egret_hashed AS MATERIALIZED (SELECT d.*, {hash} AS {HASH} FROM egret_delta AS d), \
+             egret_joined AS MATERIALIZED (SELECT d.*, s.ctid AS egret_place, coalesce(s.{COUNT}, 0) + d.{WEIGHT} AS {COUNT} \
+             FROM egret_hashed AS d LEFT JOIN {table} AS s ON s.{HASH} = d.{HASH}{same}), \
+             egret_removed AS (DELETE FROM {table} AS s USING egret_joined AS j WHERE s.ctid = j.egret_place AND j.{COUNT} = 0 RETURNING 1), \
+             egret_changed AS (UPDATE {table} AS s SET {COUNT} = j.{COUNT} FROM egret_joined AS j WHERE s.ctid = j.egret_place AND j.{COUNT} > 0 RETURNING 1), \
+             egret_added AS (INSERT INTO {table} ({list}, {COUNT}, {HASH}) SELECT {list}, {COUNT}, {HASH} FROM egret_joined WHERE egret_place IS NULL AND {COUNT} > 0 RETURNING 1), \
+             egret_wrong AS (SELECT FROM egret_joined WHERE {COUNT} < 0)",
+            list = self.list(""),
+        )
+    }
+
+    fn hash(&self, types: &Types, prefix: &str) -> String {
+        let each = self.columns.iter().map(|id| {
+            let name = format!("{prefix}{}", stage_column(*id));
+            identity(types, *id, &name)
+        });
+        format!(
+            "hashtextextended(ROW({})::text, 0)",
+            each.collect::<Vec<_>>().join(", ")
+        )
+    }
+}

@@ -1,0 +1,9 @@
+//! Pure decisions: what a query computes, and the SQL that keeps it fresh.
+
+pub mod analyse;
+pub mod capture;
+pub mod expression;
+pub mod maintain;
+pub mod refusal;
+pub mod sql;
+pub mod tree;

@@ -1,0 +1,391 @@
+//! SQL for the rows of operators: as they are now, as they were, and what changed between.
+//!
+//! Rows are a multiset with integer weights: a change is the new rows with weight 1 and the old ones with weight -1.
+//! An operator that is linear is applied to changes as to rows. For a join of `l` and `r`, of which both may have
+//! changed, what changed is
+//!
+//! ```text
+//! Δ(l ⋈ r) = Δl ⋈ r_old + l_new ⋈ Δr
+//! ```
+//!
+//! and the rows of `l` that match nothing (`▷`), which an outer join adds:
+//!
+//! ```text
+//! Δ(l ▷ r) = Δl ▷ r_old + (l_new ▷ r_new - l_new ▷ r_old)
+//! ```
+//!
+//! of which the part in brackets concerns only those rows of `l` that match a row of `Δr`. What was there before is what is
+//! there now less what changed. Where nothing changed below an operator, what it was is what it is, so that a refresh
+//! in which one of six tables changed has one term.
+
+mod outer;
+
+use std::collections::BTreeMap;
+
+use super::analyse::stage_column;
+use super::expression::{ColumnId, Expression, Names, quoted};
+use super::tree::{JoinKind, Node, Source};
+
+/// The weight of a row, where it is a column.
+pub const WEIGHT: &str = "egret_weight";
+
+/// What a source is called in the statement that is made.
+#[derive(Clone, Debug)]
+pub struct SourceSql {
+    /// The table with its rows as they are now.
+    pub rows: String,
+    /// Where its changes are, if there are any: with the same columns, and [`WEIGHT`].
+    pub changes: Option<String>,
+    /// The column of its table that says how often a row is there, if that is not once.
+    pub count: Option<&'static str>,
+}
+
+/// Makes SQL of operators.
+pub struct Generator<'a> {
+    sources: &'a BTreeMap<Source, SourceSql>,
+    next_alias: u32,
+}
+
+/// One SELECT, in parts: others are put around it.
+#[derive(Clone, Debug)]
+pub struct Block {
+    from: Vec<String>,
+    filters: Vec<String>,
+    names: Names,
+    /// Factors of the weight; none for rows that are there once.
+    weights: Vec<String>,
+}
+
+impl Block {
+    fn of(item: String, names: Names, weight: Option<String>) -> Self {
+        Self {
+            from: vec![item],
+            filters: Vec::new(),
+            names,
+            weights: weight.into_iter().collect(),
+        }
+    }
+
+    /// How columns are called in it.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Its weight.
+    pub fn weight(&self) -> String {
+        match self.weights.is_empty() {
+            true => "1::bigint".to_owned(),
+            false => self.weights.join(" * "),
+        }
+    }
+
+    /// Whether rows may be in it other than once.
+    pub fn is_weighted(&self) -> bool {
+        !self.weights.is_empty()
+    }
+
+    /// The SELECT with these expressions.
+    pub fn select(&self, expressions: &[String]) -> String {
+        let mut sql = format!("SELECT {}", expressions.join(", "));
+        if !self.from.is_empty() {
+            sql.push_str(" FROM ");
+            sql.push_str(&self.from.join(", "));
+        }
+        if !self.filters.is_empty() {
+            sql.push_str(" WHERE ");
+            sql.push_str(&self.filters.join(" AND "));
+        }
+        sql
+    }
+
+    fn and(mut self, other: Self) -> Self {
+        self.from.extend(other.from);
+        self.filters.extend(other.filters);
+        self.names.extend(other.names);
+        self.weights.extend(other.weights);
+        self
+    }
+
+    fn filtered(mut self, condition: &Expression) -> Self {
+        let condition = condition.operand(&self.names);
+        if condition != "(true)" {
+            self.filters.push(condition);
+        }
+        self
+    }
+
+    fn negated(mut self) -> Self {
+        self.weights.push("-1".to_owned());
+        self
+    }
+}
+
+/// A subquery that is given a name.
+struct Named {
+    /// It, with its name.
+    item: String,
+    names: Names,
+    weight: String,
+}
+
+impl<'a> Generator<'a> {
+    /// For these sources.
+    pub fn new(sources: &'a BTreeMap<Source, SourceSql>) -> Self {
+        Self {
+            sources,
+            next_alias: 0,
+        }
+    }
+
+    fn alias(&mut self) -> String {
+        self.next_alias += 1;
+        format!("t{}", self.next_alias)
+    }
+
+    fn source(&self, source: Source) -> &'a SourceSql {
+        self.sources
+            .get(&source)
+            .expect("every source of a view is described")
+    }
+
+    /// Whether something below changed.
+    pub fn is_changed(&self, node: &Node) -> bool {
+        let mut sources = node.sources().into_iter();
+        sources.any(|source| self.source(source).changes.is_some())
+    }
+
+    /// The rows as they are now.
+    pub fn rows(&mut self, node: &Node) -> Vec<Block> {
+        match node {
+            Node::Unit => vec![unit()],
+            Node::Scan { source, columns } => {
+                let source = self.source(*source);
+                let alias = self.alias();
+                let names = qualified(&alias, columns);
+                let weight = source.count.map(|count| format!("{alias}.{count}"));
+                vec![Block::of(
+                    format!("{} AS {alias}", source.rows),
+                    names,
+                    weight,
+                )]
+            }
+            Node::Join {
+                kind: JoinKind::Inner,
+                left,
+                right,
+                condition,
+            } => {
+                let (left, right) = (self.rows_once(left), self.rows_once(right));
+                vec![left.and(right).filtered(condition)]
+            }
+            Node::Join {
+                kind,
+                left,
+                right,
+                condition,
+            } => vec![self.outer_rows(*kind, left, right, condition)],
+            _ => self.through(node, &mut |this, input| this.rows(input)),
+        }
+    }
+
+    /// The rows as they were before the changes. Some may be there and be taken away by others.
+    pub fn rows_before(&mut self, node: &Node) -> Vec<Block> {
+        if !self.is_changed(node) {
+            return self.rows(node);
+        }
+        match node {
+            Node::Scan { source, columns } => {
+                let source = self.source(*source);
+                let changes = source.changes.as_deref().unwrap_or(&source.rows);
+                let alias = self.alias();
+                let list = |weight: &str| {
+                    let names = columns.iter().map(|(_, name)| quoted(name));
+                    let weight = format!("{weight} AS {WEIGHT}");
+                    names.chain([weight]).collect::<Vec<_>>().join(", ")
+                };
+                let item = format!(
+                    "(SELECT {} FROM {} UNION ALL SELECT {} FROM {changes}) AS {alias}",
+                    list(source.count.unwrap_or("1::bigint")),
+                    source.rows,
+                    list(&format!("-{WEIGHT}")),
+                );
+                let weight = format!("{alias}.{WEIGHT}");
+                vec![Block::of(item, qualified(&alias, columns), Some(weight))]
+            }
+            Node::Join {
+                kind: JoinKind::Inner,
+                left,
+                right,
+                condition,
+            } => {
+                let left = self.rows_before(left);
+                let right = self.rows_before(right);
+                let (left, right) = (self.once(left), self.once(right));
+                vec![left.and(right).filtered(condition)]
+            }
+            Node::Unit | Node::Join { .. } => {
+                let mut all = self.rows(node);
+                all.extend(self.changes(node).into_iter().map(Block::negated));
+                all
+            }
+            _ => self.through(node, &mut |this, input| this.rows_before(input)),
+        }
+    }
+
+    /// What changed. A row may be in it several times, with weights that take each other away.
+    pub fn changes(&mut self, node: &Node) -> Vec<Block> {
+        if !self.is_changed(node) {
+            return Vec::new();
+        }
+        match node {
+            Node::Unit => Vec::new(),
+            Node::Scan { source, columns } => {
+                let source = self.source(*source);
+                let changes = source.changes.as_deref().unwrap_or(&source.rows);
+                let alias = self.alias();
+                let names = qualified(&alias, columns);
+                let weight = format!("{alias}.{WEIGHT}");
+                let item = format!("{changes} AS {alias}");
+                vec![Block::of(item, names, Some(weight))]
+            }
+            Node::Join {
+                kind,
+                left,
+                right,
+                condition,
+            } => {
+                let mut all = self.changes_of_matches(left, right, condition);
+                if *kind != JoinKind::Inner {
+                    all.extend(self.changes_of_unmatched(left, right, condition));
+                }
+                if *kind == JoinKind::Full {
+                    all.extend(self.changes_of_unmatched(right, left, condition));
+                }
+                all
+            }
+            _ => self.through(node, &mut |this, input| this.changes(input)),
+        }
+    }
+
+    /// Operators for which rows and changes are alike.
+    fn through(
+        &mut self,
+        node: &Node,
+        below: &mut dyn FnMut(&mut Self, &Node) -> Vec<Block>,
+    ) -> Vec<Block> {
+        match node {
+            Node::Filter { input, condition } => {
+                let blocks = below(self, input).into_iter();
+                blocks.map(|block| block.filtered(condition)).collect()
+            }
+            Node::Project { input, columns } => {
+                let project = |mut block: Block| {
+                    let new: Vec<_> = columns
+                        .iter()
+                        .map(|(id, expression)| (*id, expression.operand(&block.names)))
+                        .collect();
+                    block.names.extend(new);
+                    block
+                };
+                below(self, input).into_iter().map(project).collect()
+            }
+            Node::UnionAll { inputs, columns } => {
+                let mut all = Vec::new();
+                for (input, mapped) in inputs {
+                    for mut block in below(self, input) {
+                        let names = columns.iter().zip(mapped);
+                        block.names = names
+                            .map(|(id, from)| (*id, block.names[from].clone()))
+                            .collect();
+                        all.push(block);
+                    }
+                }
+                all
+            }
+            Node::Unit | Node::Scan { .. } | Node::Join { .. } => below(self, node),
+        }
+    }
+
+    fn changes_of_matches(
+        &mut self,
+        left: &Node,
+        right: &Node,
+        condition: &Expression,
+    ) -> Vec<Block> {
+        let mut all = Vec::new();
+        if self.is_changed(left) {
+            let before = self.rows_before(right);
+            let before = self.once(before);
+            for changes in self.changes(left) {
+                all.push(changes.and(before.clone()).filtered(condition));
+            }
+        }
+        if self.is_changed(right) {
+            let now = self.rows_once(left);
+            for changes in self.changes(right) {
+                all.push(now.clone().and(changes).filtered(condition));
+            }
+        }
+        all
+    }
+
+    fn rows_once(&mut self, node: &Node) -> Block {
+        let blocks = self.rows(node);
+        self.once(blocks)
+    }
+
+    /// Several blocks as one.
+    fn once(&mut self, blocks: Vec<Block>) -> Block {
+        if let [block] = &blocks[..] {
+            return block.clone();
+        }
+        let named = self.named(&blocks);
+        Block::of(named.item, named.names, Some(named.weight))
+    }
+
+    /// Blocks as a subquery, whose columns are called by their ids.
+    fn named(&mut self, blocks: &[Block]) -> Named {
+        let alias = self.alias();
+        let ids: Vec<ColumnId> = match blocks.first() {
+            Some(first) => first.names.keys().copied().collect(),
+            None => Vec::new(),
+        };
+        let item = format!("({}) AS {alias}", union(blocks, &ids));
+        let name = |id: &ColumnId| (*id, format!("{alias}.{}", stage_column(*id)));
+        Named {
+            item,
+            names: ids.iter().map(name).collect(),
+            weight: format!("{alias}.{WEIGHT}"),
+        }
+    }
+}
+
+/// All rows of blocks, with these columns and their weight.
+pub fn union(blocks: &[Block], columns: &[ColumnId]) -> String {
+    let selects = blocks.iter().map(|block| {
+        let columns = columns.iter();
+        let mut list: Vec<String> = columns
+            .map(|id| format!("{} AS {}", block.names[id], stage_column(*id)))
+            .collect();
+        list.push(format!("{} AS {WEIGHT}", block.weight()));
+        block.select(&list)
+    });
+    selects.collect::<Vec<_>>().join(" UNION ALL ")
+}
+
+fn unit() -> Block {
+    Block {
+        from: Vec::new(),
+        filters: Vec::new(),
+        names: Names::new(),
+        weights: Vec::new(),
+    }
+}
+
+fn qualified(alias: &str, columns: &[(ColumnId, String)]) -> Names {
+    let name = |(id, name): &(ColumnId, String)| (*id, format!("{alias}.{}", quoted(name)));
+    columns.iter().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! What a view computes: operators over sources, and the stages that keep what they came to.
+//!
+//! A view is a chain of *stages*. Each keeps rows or groups in a table of its own, from the rows of sources and of
+//! stages before it. Between the tables there are only operators that are linear, or whose changes can be said by a
+//! formula; whatever has to remember something is a stage.
+
+use super::expression::{ColumnId, Expression};
+
+/// Where rows come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Source {
+    /// A table of the user, by its place in the list of the view's tables.
+    Table(usize),
+    /// A stage of the same view, by its place.
+    Stage(usize),
+}
+
+/// How two inputs are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinKind {
+    /// Rows that match.
+    Inner,
+    /// Also those on the left that match nothing.
+    Left,
+    /// Also those on either side that match nothing.
+    Full,
+}
+
+/// An operator with its inputs.
+#[derive(Clone, Debug)]
+pub enum Node {
+    /// One row without columns: a query without FROM.
+    Unit,
+    /// The rows of a source.
+    Scan {
+        /// Which.
+        source: Source,
+        /// Its columns that are used, by the name they have there.
+        columns: Vec<(ColumnId, String)>,
+    },
+    /// Rows for which something is true.
+    Filter {
+        /// Of these rows.
+        input: Box<Node>,
+        /// What.
+        condition: Expression,
+    },
+    /// Rows with other columns. Those of the input are there still, under their own ids.
+    Project {
+        /// Of these rows.
+        input: Box<Node>,
+        /// The new columns.
+        columns: Vec<(ColumnId, Expression)>,
+    },
+    /// Rows of two inputs together.
+    Join {
+        /// How.
+        kind: JoinKind,
+        /// One.
+        left: Box<Node>,
+        /// The other.
+        right: Box<Node>,
+        /// When two rows match.
+        condition: Expression,
+    },
+    /// The rows of all inputs.
+    UnionAll {
+        /// The inputs, each with those of its columns that become the columns of this, in their order.
+        inputs: Vec<(Node, Vec<ColumnId>)>,
+        /// The columns of this.
+        columns: Vec<ColumnId>,
+    },
+}
+
+impl Node {
+    /// The columns that whoever is above can use.
+    pub fn columns(&self) -> Vec<ColumnId> {
+        match self {
+            Self::Unit => Vec::new(),
+            Self::Scan { columns, .. } => columns.iter().map(|(id, _)| *id).collect(),
+            Self::Filter { input, .. } => input.columns(),
+            Self::Project { input, columns } => {
+                let mut all = input.columns();
+                all.extend(columns.iter().map(|(id, _)| *id));
+                all
+            }
+            Self::Join { left, right, .. } => {
+                let mut all = left.columns();
+                all.extend(right.columns());
+                all
+            }
+            Self::UnionAll { columns, .. } => columns.clone(),
+        }
+    }
+
+    /// The sources that it reads, each as often as it does.
+    pub fn sources(&self) -> Vec<Source> {
+        match self {
+            Self::Unit => Vec::new(),
+            Self::Scan { source, .. } => vec![*source],
+            Self::Filter { input, .. } | Self::Project { input, .. } => input.sources(),
+            Self::Join { left, right, .. } => {
+                let mut all = left.sources();
+                all.extend(right.sources());
+                all
+            }
+            Self::UnionAll { inputs, .. } => {
+                inputs.iter().flat_map(|(node, _)| node.sources()).collect()
+            }
+        }
+    }
+}
+
+/// An aggregate of a stage.
+#[derive(Clone, Debug)]
+pub struct Aggregate {
+    /// What it comes to.
+    pub column: ColumnId,
+    /// The whole call, as it would be asked of the rows of a group.
+    pub call: Expression,
+    /// The function's name, where it is one of PostgreSQL's own and the call has neither DISTINCT nor ORDER BY.
+    pub function: Option<String>,
+    /// Its only argument; none of `count(*)` and of functions with several.
+    pub argument: Option<Expression>,
+    /// The rows that count, where not all do.
+    pub filter: Option<Expression>,
+}
+
+/// What a stage keeps.
+#[derive(Clone, Debug)]
+pub enum Keeps {
+    /// These columns of every row.
+    Rows {
+        /// Which columns.
+        columns: Vec<ColumnId>,
+    },
+    /// A row for each group; exactly one where there are no keys.
+    Groups {
+        /// What rows of a group have in common.
+        keys: Vec<(ColumnId, Expression)>,
+        /// What is said of a group.
+        aggregates: Vec<Aggregate>,
+    },
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// Where its rows come from.
+    pub input: Node,
+    /// What of them is kept.
+    pub keeps: Keeps,
+}
+
+/// What a view is to the reader: the rows of its last stage, or some of them, with the columns that the user has named.
+#[derive(Clone, Debug)]
+pub struct Presentation {
+    /// Filters and projections over a scan of the last stage.
+    pub node: Node,
+    /// Names and columns in their order.
+    pub columns: Vec<(String, ColumnId)>,
+}
+
+/// A view.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Each reads only those before it.
+    pub stages: Vec<Stage>,
+    /// What is shown of the last.
+    pub presentation: Presentation,
+}

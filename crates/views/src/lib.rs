@@ -1,0 +1,3 @@
+//! Views: results of queries, kept fresh.
+
+pub mod core;
