@@ -1,3 +1,7 @@
 //! Views: results of queries, kept fresh.
 
 pub mod core;
+pub mod error;
+mod store;
+
+pub use error::ViewsError;

@@ -2,6 +2,7 @@
 
 pub mod analyse;
 pub mod capture;
+pub mod compile;
 pub mod expression;
 pub mod maintain;
 pub mod refusal;

@@ -97,11 +97,15 @@ impl Groups {
         }
     }
 
-    /// What others see of a group.
-    fn seen(&self) -> Vec<String> {
+    /// What others see of a group: keys and aggregates.
+    pub fn columns(&self) -> Vec<ColumnId> {
         let keys = self.keys.iter().map(|(id, _)| *id);
         let aggregates = self.aggregates.iter().map(|(one, _)| one.column);
-        keys.chain(aggregates).map(stage_column).collect()
+        keys.chain(aggregates).collect()
+    }
+
+    fn seen(&self) -> Vec<String> {
+        self.columns().into_iter().map(stage_column).collect()
     }
 
     fn asks(&self) -> bool {
@@ -250,11 +254,12 @@ impl Groups {
         now: &[Block],
         sink: Option<&str>,
     ) -> Statement {
+        self.write(types, self.delta(changes), now, sink)
+    }
+
+    fn write(&self, types: &Types, delta: String, now: &[Block], sink: Option<&str>) -> Statement {
         let table = &self.table.name;
-        let mut with = vec![format!(
-            "egret_delta AS MATERIALIZED ({})",
-            self.delta(changes)
-        )];
+        let mut with = vec![format!("egret_delta AS MATERIALIZED ({delta})")];
         let mut sources = format!(
             "egret_delta AS d LEFT JOIN {table} AS s ON {}",
             self.key.same(types, "s", "d")
@@ -397,9 +402,40 @@ impl Groups {
         ]
     }
 
-    /// Fills the empty table: all rows are new.
-    pub fn fill(&self, types: &Types, now: &[Block]) -> Statement {
-        self.apply(types, now, now, None)
+    /// Makes the table what `now` says, whatever it was: every group is asked again.
+    pub fn rebuild(&self, types: &Types, now: &[Block], sink: Option<&str>) -> Statement {
+        let delta = format!(
+            "SELECT {} FROM ({}) AS n FULL JOIN {} AS s ON {}",
+            self.difference(),
+            self.delta(now),
+            self.table.name,
+            self.key.same(types, "s", "n"),
+        );
+        self.write(types, delta, now, sink)
+    }
+
+    /// From what there is to be, called `n`, and what is there, called `s`: what changed.
+    fn difference(&self) -> String {
+        let keys = self.key.names().into_iter();
+        let keys = keys.chain(self.key.is_hashed.then(|| HASH.to_owned()));
+        let mut list: Vec<String> = keys
+            .map(|name| format!("coalesce(n.{name}, s.{name}) AS {name}"))
+            .collect();
+        let mut carried = vec![COUNT.to_owned()];
+        for (aggregate, how) in &self.aggregates {
+            let (sum, of) = carrier(aggregate.column);
+            match how {
+                Carried::Asked => {}
+                Carried::Count => carried.push(stage_column(aggregate.column)),
+                Carried::Sum(_) | Carried::Average(_) => carried.extend([sum, of]),
+            }
+        }
+        list.extend(
+            carried
+                .iter()
+                .map(|name| format!("coalesce(n.{name}, 0) - coalesce(s.{name}, 0) AS {name}")),
+        );
+        list.join(", ")
     }
 }
 

@@ -169,4 +169,12 @@ impl Rows {
             each.collect::<Vec<_>>().join(", ")
         )
     }
+
+    /// Makes the table what `now`, a SELECT of all rows, says, whatever it was.
+    pub fn rebuild(&self, types: &Types, now: &str, sink: Option<&str>) -> Statement {
+        let (list, table) = (self.list(""), &self.table.name);
+        let count = self.table.count.unwrap_or("1");
+        let from = format!("{now} UNION ALL SELECT {list}, -{count} FROM {table}");
+        self.apply(types, &from, sink)
+    }
 }

@@ -1,0 +1,226 @@
+//! From a plan to tables and statements, once the types of its columns are known.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::analyse::stage_column;
+use super::expression::{ColumnId, Expression};
+use super::maintain::{Carried, ColumnType, Groups, Rows, Statement, Table, Types, carried};
+use super::sql::{Block, Generator, SourceSql, union};
+use super::tree::{JoinKind, Keeps, Node, Plan, Source, Stage};
+
+/// A stage with its table.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// Where its rows come from.
+    pub input: Node,
+    /// What is kept.
+    pub kept: Kept,
+}
+
+/// What a stage keeps.
+#[derive(Clone, Debug)]
+pub enum Kept {
+    /// Rows.
+    Rows(Rows),
+    /// Groups.
+    Groups(Groups),
+}
+
+impl Compiled {
+    /// Its table.
+    pub fn table(&self) -> &Table {
+        match &self.kept {
+            Kept::Rows(rows) => &rows.table,
+            Kept::Groups(groups) => &groups.table,
+        }
+    }
+
+    /// The columns that later stages and readers see, by their names.
+    pub fn seen(&self) -> Vec<ColumnId> {
+        match &self.kept {
+            Kept::Rows(rows) => rows.columns.clone(),
+            Kept::Groups(groups) => groups.columns(),
+        }
+    }
+
+    /// The statement that applies what changed in `sources`; none where nothing did.
+    pub fn apply(
+        &self,
+        types: &Types,
+        sources: &BTreeMap<Source, SourceSql>,
+        sink: Option<&str>,
+    ) -> Option<Statement> {
+        let mut generator = Generator::new(sources);
+        let changes = generator.changes(&self.input);
+        if changes.is_empty() {
+            return None;
+        }
+        Some(match &self.kept {
+            Kept::Rows(rows) => rows.apply(types, &union(&changes, &rows.columns), sink),
+            Kept::Groups(groups) => {
+                let now = generator.rows(&self.input);
+                groups.apply(types, &changes, &now, sink)
+            }
+        })
+    }
+
+    /// The statement that makes the table what the query says, whatever it was.
+    pub fn rebuild(
+        &self,
+        types: &Types,
+        sources: &BTreeMap<Source, SourceSql>,
+        sink: Option<&str>,
+    ) -> Statement {
+        let mut generator = Generator::new(sources);
+        let now = generator.rows(&self.input);
+        match &self.kept {
+            Kept::Rows(rows) => rows.rebuild(types, &union(&now, &rows.columns), sink),
+            Kept::Groups(groups) => groups.rebuild(types, &now, sink),
+        }
+    }
+}
+
+/// The SELECTs that tell the types of what a stage keeps: the first of rows, with arguments of aggregates, the second
+/// of groups.
+pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, Option<String>) {
+    let blocks = Generator::new(sources).rows(&stage.input);
+    match &stage.keeps {
+        Keeps::Rows { columns } => (plain(&blocks, columns), None),
+        Keeps::Groups { keys, aggregates } => {
+            let of_rows = blocks.iter().map(|block| {
+                let names = block.names();
+                let keys = keys.iter().map(|(id, key)| (*id, key));
+                let arguments = aggregates.iter();
+                let arguments =
+                    arguments.filter_map(|one| Some((one.column, one.argument.as_ref()?)));
+                let list: Vec<String> = keys
+                    .chain(arguments)
+                    .map(|(id, expression)| {
+                        format!("{} AS {}", expression.sql(names), stage_column(id))
+                    })
+                    .collect();
+                block.select(&list)
+            });
+            let of_rows: Vec<String> = of_rows.collect();
+            let grouped = blocks.first().map(|block| {
+                let names = block.names();
+                let list: Vec<String> = aggregates
+                    .iter()
+                    .map(|one| format!("{} AS {}", one.call.sql(names), stage_column(one.column)))
+                    .collect();
+                block.select(&list)
+            });
+            (of_rows.join(" UNION ALL "), grouped)
+        }
+    }
+}
+
+fn plain(blocks: &[Block], columns: &[ColumnId]) -> String {
+    let selects = blocks.iter().map(|block| {
+        let list: Vec<String> = columns
+            .iter()
+            .map(|id| format!("{} AS {}", block.names()[id], stage_column(*id)))
+            .collect();
+        block.select(&list)
+    });
+    selects.collect::<Vec<_>>().join(" UNION ALL ")
+}
+
+/// What a stage keeps, with the types of [`probes`].
+pub fn compile(
+    name: &str,
+    stage: Stage,
+    key: Option<Vec<ColumnId>>,
+    arguments: &Types,
+    types: &Types,
+) -> Compiled {
+    let kept = match stage.keeps {
+        Keeps::Rows { columns } => Kept::Rows(Rows::new(name, &columns, key, types)),
+        Keeps::Groups { keys, aggregates } => {
+            let aggregates = aggregates
+                .into_iter()
+                .map(|aggregate| {
+                    let argument = arguments.get(&aggregate.column);
+                    let argument = argument.map(|found| found.sql.as_str());
+                    let how = carried(&aggregate, argument);
+                    (aggregate, how)
+                })
+                .collect();
+            Kept::Groups(Groups::new(name, keys, aggregates, types))
+        }
+    };
+    Compiled {
+        input: stage.input,
+        kept,
+    }
+}
+
+/// Whether an aggregate of a stage is asked again, and not carried on by what changed.
+pub fn is_asked(carried: &Carried) -> bool {
+    *carried == Carried::Asked
+}
+
+/// The columns that tell the rows of a node apart, by the keys of its sources; none where there are no such.
+pub fn key_of(node: &Node, keys: &impl Fn(Source) -> Option<Vec<String>>) -> Option<Vec<ColumnId>> {
+    match node {
+        Node::Unit => Some(Vec::new()),
+        Node::Scan { source, columns } => {
+            let names = keys(*source)?;
+            let find = |name: &String| {
+                let found = columns.iter().find(|(_, other)| other == name);
+                found.map(|(id, _)| *id)
+            };
+            names.iter().map(find).collect()
+        }
+        Node::Filter { input, .. } | Node::Project { input, .. } => key_of(input, keys),
+        Node::Join { left, right, .. } => {
+            let mut key = key_of(left, keys)?;
+            key.extend(key_of(right, keys)?);
+            Some(key)
+        }
+        Node::UnionAll { .. } => None,
+    }
+}
+
+/// Keeps the key of the rows of the last stage, where it keeps rows and they have one. To be called before columns
+/// that nobody uses are left out.
+pub fn with_key(
+    plan: &mut Plan,
+    keys: &impl Fn(Source) -> Option<Vec<String>>,
+) -> Option<Vec<ColumnId>> {
+    let stage = plan.stages.last_mut()?;
+    let Keeps::Rows { columns } = &mut stage.keeps else {
+        return None;
+    };
+    let key = key_of(&stage.input, keys)?;
+    let missing = key.iter().filter(|id| !columns.contains(id));
+    let missing: Vec<ColumnId> = missing.copied().collect();
+    columns.extend(missing);
+    Some(key)
+}
+
+/// The columns that may be null although they are declared not to be: those of a side of an outer join.
+pub fn nullable(node: &Node, found: &mut BTreeSet<ColumnId>) {
+    match node {
+        Node::Unit | Node::Scan { .. } => {}
+        Node::Filter { input, .. } | Node::Project { input, .. } => nullable(input, found),
+        Node::Join {
+            kind, left, right, ..
+        } => {
+            nullable(left, found);
+            nullable(right, found);
+            if *kind != JoinKind::Inner {
+                found.extend(right.columns());
+            }
+            if *kind == JoinKind::Full {
+                found.extend(left.columns());
+            }
+        }
+        Node::UnionAll { inputs, .. } => inputs.iter().for_each(|(node, _)| nullable(node, found)),
+    }
+}
+
+/// The type of a column that is nothing but another column, which may tell more than the server does.
+pub fn copied(expression: &Expression, types: &Types) -> Option<ColumnType> {
+    types.get(&expression.as_column()?).cloned()
+}

@@ -1,0 +1,47 @@
+//! What can go wrong with views.
+
+use egret_base::{Coded, Kind};
+use egret_postgres::PostgresError;
+use egret_postgres::tokio_postgres;
+
+use crate::core::refusal::Refusal;
+
+/// An error of the views engine.
+#[derive(Debug, thiserror::Error)]
+pub enum ViewsError {
+    /// The query has something that is not covered.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The query reads something that is not covered.
+    #[error("{what} is not maintained incrementally: {advice}")]
+    Unsupported {
+        /// What.
+        what: String,
+        /// What to do.
+        advice: String,
+    },
+    /// The server refuses something, or cannot be reached.
+    #[error(transparent)]
+    Postgres(#[from] PostgresError),
+    /// A statement failed.
+    #[error("{}", egret_base::error::chain(.0))]
+    Statement(#[from] tokio_postgres::Error),
+}
+
+impl Coded for ViewsError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Refused(_) | Self::Unsupported { .. } => "view_unsupported",
+            Self::Postgres(error) => error.code(),
+            Self::Statement(_) => "view_statement_failed",
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Refused(_) | Self::Unsupported { .. } => Kind::Invalid,
+            Self::Postgres(error) => error.kind(),
+            Self::Statement(_) => Kind::Unavailable,
+        }
+    }
+}

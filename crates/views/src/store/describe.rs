@@ -1,0 +1,279 @@
+//! What the catalogue says of a query: PostgreSQL resolves its names and types, as it does for a view of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use egret_postgres::tokio_postgres::{Row, Transaction};
+
+use crate::core::analyse::{Facts, Relation, RelationKind};
+use crate::core::expression::quoted;
+use crate::error::ViewsError;
+
+/// A query with all that is known of it.
+#[derive(Clone, Debug)]
+pub struct Described {
+    /// Its text with every name resolved.
+    pub canonical: String,
+    /// What it names.
+    pub facts: Facts,
+    /// The tables among that, in the order of [`RelationKind::Table`].
+    pub tables: Vec<SourceTable>,
+    /// The functions that it and the views in it call.
+    pub functions: Vec<Function>,
+    /// Its columns.
+    pub columns: Vec<Column>,
+}
+
+/// A table that a query reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceTable {
+    /// Its oid.
+    pub oid: u32,
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// `pg_class.relkind`.
+    pub kind: String,
+    /// Its columns in their order.
+    pub columns: Vec<Column>,
+    /// The columns of a key, if it has one.
+    pub key: Option<Vec<String>>,
+}
+
+impl SourceTable {
+    /// Its name as it is written.
+    pub fn sql(&self) -> String {
+        format!("{}.{}", quoted(&self.schema), quoted(&self.name))
+    }
+}
+
+/// A column.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type, as it is written.
+    pub sql_type: String,
+    /// The same without modifiers.
+    pub base_type: String,
+    /// The oid of its type.
+    pub type_oid: u32,
+    /// Whether it is declared never to be null.
+    pub is_not_null: bool,
+    /// Its collation, where it is not that of its type.
+    pub collation: Option<String>,
+    /// By which operator it is grouped.
+    pub equality: Option<String>,
+    /// Whether its values can be hashed.
+    pub has_hash: bool,
+    /// Whether values that are equal look the same.
+    pub is_exact: bool,
+}
+
+/// A function that is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its schema.
+    pub schema: String,
+    /// Its name.
+    pub name: String,
+    /// Whether it is an aggregate.
+    pub is_aggregate: bool,
+    /// `pg_proc.provolatile`: `i`, `s` or `v`.
+    pub volatility: String,
+}
+
+/// The name of the view that a query is made into for a moment.
+const PROBE: &str = "egret_probe";
+
+/// Has the server resolve a query. Nothing is left of that.
+///
+/// # Errors
+/// What the server says of the query; [`ViewsError::Unsupported`] for sources that cannot be watched.
+pub async fn describe(
+    transaction: &mut Transaction<'_>,
+    sql: &str,
+) -> Result<Described, ViewsError> {
+    let probing = transaction.transaction().await?;
+    let view = probe(&probing, sql).await?;
+    probing.batch_execute("SET LOCAL search_path = ''").await?;
+    let canonical: String = probing
+        .query_one("SELECT pg_catalog.pg_get_viewdef($1::oid)", &[&view])
+        .await?
+        .get(0);
+    let rows = probing
+        .query(include_str!("sql/relations.sql"), &[&view])
+        .await?;
+    let mut oids: Vec<u32> = rows.iter().map(|row| row.get("oid")).collect();
+    oids.push(view);
+    let mut columns = columns_of(&probing, &oids).await?;
+    let mut keys: BTreeMap<u32, Vec<String>> = probing
+        .query(include_str!("sql/keys.sql"), &[&oids])
+        .await?
+        .iter()
+        .map(|row| (row.get(0), row.get(1)))
+        .collect();
+    let functions = functions_of(&probing, &oids).await?;
+    probing.rollback().await?;
+    let mut described = Described {
+        canonical: canonical.trim_end().trim_end_matches(';').to_owned(),
+        facts: Facts::default(),
+        tables: Vec::new(),
+        columns: columns.remove(&view).unwrap_or_default(),
+        functions,
+    };
+    for row in &rows {
+        let oid: u32 = row.get("oid");
+        let of_relation = columns.remove(&oid).unwrap_or_default();
+        described.add(row, of_relation, keys.remove(&oid))?;
+    }
+    let aggregates = described.functions.iter().filter(|one| one.is_aggregate);
+    described.facts.aggregates = aggregates
+        .map(|one| {
+            let schema = (one.schema != "pg_catalog").then(|| one.schema.clone());
+            (schema, one.name.clone())
+        })
+        .collect::<BTreeSet<_>>();
+    Ok(described)
+}
+
+/// The columns that a query has.
+///
+/// # Errors
+/// What the server says of the query.
+pub async fn columns(
+    transaction: &mut Transaction<'_>,
+    sql: &str,
+) -> Result<Vec<Column>, ViewsError> {
+    let probing = transaction.transaction().await?;
+    let view = probe(&probing, sql).await?;
+    let mut columns = columns_of(&probing, &[view]).await?;
+    probing.rollback().await?;
+    Ok(columns.remove(&view).unwrap_or_default())
+}
+
+/// Makes a view of a query, and returns its oid.
+async fn probe(transaction: &Transaction<'_>, sql: &str) -> Result<u32, ViewsError> {
+    let sql = sql.trim().trim_end_matches(';');
+    // One statement at most is taken this way, whatever is in the text.
+    let create = format!("CREATE TEMPORARY VIEW {PROBE} AS {sql}\n");
+    transaction.execute(&create, &[]).await?;
+    let row = transaction
+        .query_one(
+            "SELECT class.oid FROM pg_catalog.pg_class AS class \
+             WHERE class.relname = $1 AND class.relnamespace = pg_catalog.pg_my_temp_schema()",
+            &[&PROBE],
+        )
+        .await?;
+    Ok(row.get(0))
+}
+
+async fn columns_of(
+    transaction: &Transaction<'_>,
+    oids: &[u32],
+) -> Result<BTreeMap<u32, Vec<Column>>, ViewsError> {
+    let mut all: BTreeMap<u32, Vec<Column>> = BTreeMap::new();
+    for row in transaction
+        .query(include_str!("sql/columns.sql"), &[&oids])
+        .await?
+    {
+        let is_deterministic: bool = row.get("is_deterministic");
+        let is_exact: bool = row.get("is_exact");
+        all.entry(row.get("relation")).or_default().push(Column {
+            name: row.get("name"),
+            sql_type: row.get("type"),
+            base_type: row.get("base_type"),
+            type_oid: row.get("type_oid"),
+            is_not_null: row.get("is_not_null"),
+            collation: row.get("collation"),
+            equality: row.get("equality"),
+            has_hash: row.get::<_, Option<bool>>("has_hash").unwrap_or(false),
+            is_exact: is_exact && is_deterministic,
+        });
+    }
+    Ok(all)
+}
+
+async fn functions_of(
+    transaction: &Transaction<'_>,
+    oids: &[u32],
+) -> Result<Vec<Function>, ViewsError> {
+    let rows = transaction
+        .query(include_str!("sql/functions.sql"), &[&oids])
+        .await?;
+    let function = |row: &Row| Function {
+        schema: row.get("schema"),
+        name: row.get("name"),
+        is_aggregate: row.get("is_aggregate"),
+        volatility: row.get("volatility"),
+    };
+    Ok(rows.iter().map(function).collect())
+}
+
+impl Described {
+    fn add(
+        &mut self,
+        row: &Row,
+        columns: Vec<Column>,
+        key: Option<Vec<String>>,
+    ) -> Result<(), ViewsError> {
+        let kind: String = row.get("kind");
+        let (schema, name): (String, String) = (row.get("schema"), row.get("name"));
+        let shown = format!("{schema}.{name}");
+        let refused = |what: &str, advice: &str| {
+            Err(ViewsError::Unsupported {
+                what: format!("{what} `{shown}`"),
+                advice: advice.to_owned(),
+            })
+        };
+        let names = columns.iter().map(|column| column.name.clone()).collect();
+        let kind_of = match kind.as_str() {
+            "v" => RelationKind::View(row.get("definition")),
+            "r" | "p" => RelationKind::Table(self.tables.len()),
+            "m" => {
+                return refused(
+                    "the materialized view",
+                    "it has no triggers: read its tables instead",
+                );
+            }
+            "f" => return refused("the foreign table", "its changes cannot be seen from here"),
+            _ => return refused("the relation", "only tables and views are covered"),
+        };
+        let is_table = matches!(kind_of, RelationKind::Table(_));
+        if is_table && schema == "pg_catalog" || schema == "information_schema" {
+            return refused("the system table", "its changes cannot be seen");
+        }
+        if row.get::<_, String>("persistence") == "t" {
+            return refused("the temporary table", "only its own session sees it");
+        }
+        if row.get::<_, bool>("has_row_security") {
+            return refused(
+                "the table with row level security",
+                "what is recorded of it has the rows of everybody",
+            );
+        }
+        let is_partition: bool = row.get("is_partition");
+        if kind == "r" && row.get::<_, bool>("inherits") || is_partition {
+            return refused(
+                "the table that inherits or is a partition",
+                "read the partitioned table as a whole",
+            );
+        }
+        if is_table {
+            self.tables.push(SourceTable {
+                oid: row.get("oid"),
+                schema: schema.clone(),
+                name: name.clone(),
+                kind,
+                columns,
+                key,
+            });
+        }
+        let relation = Relation {
+            columns: names,
+            kind: kind_of,
+        };
+        self.facts.relations.insert((schema, name), relation);
+        Ok(())
+    }
+}

@@ -1,0 +1,3 @@
+//! The only place that speaks SQL to a database.
+
+pub mod describe;

@@ -1,0 +1,14 @@
+-- The functions that the rules of relations $1 call, with what kind they are and what they promise.
+WITH called AS (
+    SELECT DISTINCT (found.groups)[2]::oid AS function, (found.groups)[1] = 'aggfnoid' AS is_aggregate
+    FROM pg_catalog.pg_rewrite AS rule
+    CROSS JOIN LATERAL pg_catalog.regexp_matches(
+        rule.ev_action::text, ':(aggfnoid|winfnoid|funcid|opfuncid|hashfuncid|negfuncid) ([1-9][0-9]*)', 'g') AS found (groups)
+    WHERE rule.ev_class = ANY ($1::oid[])
+)
+SELECT namespace.nspname AS schema, function.proname AS name, called.is_aggregate,
+       function.provolatile::text AS volatility
+FROM called
+JOIN pg_catalog.pg_proc AS function ON function.oid = called.function
+JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = function.pronamespace
+ORDER BY 1, 2
