@@ -23,14 +23,19 @@ pub(crate) struct Elections {
     writing: Mutex<()>,
 }
 
-/// What becomes of a request.
+/// The server that a request is from.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    cluster: Box<str>,
+    replica: Box<str>,
+}
+
+/// What becomes of a request, if it can be read.
 pub(crate) enum Judged {
     /// It says nothing of replicas.
     Plain,
-    /// It is taken in, without this label.
-    Accepted(Arc<str>),
-    /// The same, and its replica was elected just now.
-    Elected(Arc<str>),
+    /// It is taken in, without the label of the replica.
+    Accepted(Sender),
     /// It is dropped.
     Refused,
 }
@@ -80,16 +85,35 @@ impl Elections {
             return Ok(Judged::Plain);
         }
         match lock(&self.replicas).judge(cluster, replica, now) {
-            Verdict::Accepted => Ok(Judged::Accepted(self.replica_label.clone())),
+            Verdict::Accepted | Verdict::Elected { .. } => Ok(Judged::Accepted(Sender {
+                cluster: cluster.into(),
+                replica: replica.into(),
+            })),
             Verdict::Refused => Ok(Judged::Refused),
-            Verdict::TooMany => Err(SeriesError::TooManyClusters {
-                max: self.clusters_max,
-            }),
-            Verdict::Elected { before } => {
-                let before = before.as_deref();
-                tracing::info!(cluster, replica, before, "a replica was elected");
-                Ok(Judged::Elected(self.replica_label.clone()))
-            }
+            Verdict::TooMany => Err(self.too_many()),
+        }
+    }
+
+    /// What becomes of a request that has been read. Others may have been heard meanwhile, so that this may be other than
+    /// what was judged.
+    pub fn hear(&self, Sender { cluster, replica }: &Sender, now: Duration) -> Verdict {
+        let verdict = lock(&self.replicas).hear(cluster, replica, now);
+        if let Verdict::Elected { before } = &verdict {
+            let before = before.as_deref();
+            tracing::info!(cluster, replica, before, "a replica was elected");
+        }
+        verdict
+    }
+
+    /// The label that is taken off what is taken in.
+    pub fn replica_label(&self) -> &Arc<str> {
+        &self.replica_label
+    }
+
+    /// Why a request is refused of a cluster that there is no room for.
+    pub fn too_many(&self) -> SeriesError {
+        SeriesError::TooManyClusters {
+            max: self.clusters_max,
         }
     }
 

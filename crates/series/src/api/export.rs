@@ -20,8 +20,8 @@ impl Series {
     /// breaks off, and gives the visitor back. It runs on a thread of its own and counts as a query.
     ///
     /// # Errors
-    /// [`SeriesError::Query`] for a malformed regular expression or samples that cannot be read, and
-    /// [`SeriesError::Stopping`].
+    /// [`SeriesError::Query`] for a malformed regular expression, samples that cannot be read, or when it is not its turn
+    /// within `series.query_timeout`; and [`SeriesError::Stopping`].
     pub async fn visit_samples<V: SampleVisitor>(
         &self,
         scope: Scope,
@@ -40,13 +40,14 @@ impl Series {
             .await
     }
 
-    /// Does what may take long, when it is its turn.
+    /// Does what may take long, when it is its turn, for which it waits as long as queries do.
     pub(super) async fn as_query<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Inner) -> Result<T, SeriesError> + Send + 'static,
     ) -> Result<T, SeriesError> {
-        let permit = self.inner.queries.clone().acquire_owned().await;
-        let permit = permit.map_err(|_| SeriesError::Stopping)?;
+        let permit = self
+            .turn(self.inner.config.query_timeout.duration())
+            .await?;
         self.look(move |inner| {
             let done = work(inner);
             drop(permit);

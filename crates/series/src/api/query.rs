@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::sync::OwnedSemaphorePermit;
+
 use super::source::Samples;
 use super::{Inner, Series};
 use crate::core::promql::{Answer, Executor, Limits, Options, Query, QueryError, Serial, Stop};
@@ -60,11 +62,7 @@ impl Series {
         let most = self.inner.config.query_timeout.duration();
         let timeout = options.timeout.map_or(most, |asked| asked.min(most));
         let deadline = Instant::now() + timeout;
-        let waits = self.inner.queries.clone().acquire_owned();
-        let permit = match tokio::time::timeout(timeout, waits).await {
-            Ok(permit) => permit.map_err(|_| SeriesError::Stopping)?,
-            Err(_) => return Err(QueryError::TimedOut.into()),
-        };
+        let permit = self.turn(timeout).await?;
         let gone = Arc::new(AtomicBool::new(false));
         let waiter = Waiter(gone.clone());
         let inner = self.inner.clone();
@@ -87,6 +85,23 @@ impl Series {
         drop(waiter);
         self.inner.metrics.queries.inc();
         Ok(answer)
+    }
+}
+
+impl Series {
+    /// Waits for a place among the queries, of which only so many are answered at a time.
+    ///
+    /// # Errors
+    /// [`QueryError::TimedOut`] and [`SeriesError::Stopping`].
+    pub(super) async fn turn(
+        &self,
+        timeout: Duration,
+    ) -> Result<OwnedSemaphorePermit, SeriesError> {
+        let waits = self.inner.queries.clone().acquire_owned();
+        match tokio::time::timeout(timeout, waits).await {
+            Ok(permit) => permit.map_err(|_| SeriesError::Stopping),
+            Err(_) => Err(QueryError::TimedOut.into()),
+        }
     }
 }
 

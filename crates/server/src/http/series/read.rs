@@ -96,22 +96,26 @@ fn in_chunks(series: Series, scopes: Vec<Scope>) -> Response {
     let mut streaming = Streaming {
         response: ChunkedResponse::default(),
         query: 0,
-        chunks: chunks.clone(),
+        chunks,
     };
     tokio::spawn(async move {
         for (query, scope) in scopes.into_iter().enumerate() {
             streaming.query = query;
             streaming = match series.visit_samples(scope, streaming).await {
                 Ok(streaming) => streaming,
-                Err(error) => {
-                    // The answer has begun: breaking it off is all that is left. The client may be gone.
-                    let _ = chunks.send(Err(std::io::Error::other(error))).await;
-                    return;
-                }
+                // The answer has begun: breaking it off is all that is left.
+                Err(error) => return tracing::warn!(%error, "a remote read was broken off"),
             };
+            if streaming.chunks.is_broken_off() {
+                return;
+            }
         }
-        // Likewise.
-        let _ = chunks.send(Ok(streaming.response.take().into())).await;
+        let Streaming {
+            mut response,
+            chunks,
+            ..
+        } = streaming;
+        chunks.finish(response.take().into()).await;
     });
     ([(header::CONTENT_TYPE, CHUNKED)], body).into_response()
 }
@@ -135,19 +139,15 @@ impl SampleVisitor for Streaming {
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         if !samples.histograms.is_empty() {
             // They came after it was looked whether there are any. The answer has begun.
-            let error = std::io::Error::other(without_histograms(labels));
-            let _ = self.chunks.blocking_send(Err(error));
-            return ControlFlow::Break(());
+            let error = without_histograms(labels);
+            tracing::warn!(%error, "a remote read was broken off");
+            return self.chunks.break_off();
         }
         self.response.push(self.query, labels.iter(), samples);
         if self.response.bytes() < CHUNK_BYTES {
             return ControlFlow::Continue(());
         }
-        match self.chunks.blocking_send(Ok(self.response.take().into())) {
-            Ok(()) => ControlFlow::Continue(()),
-            // The client has left.
-            Err(_) => ControlFlow::Break(()),
-        }
+        self.chunks.send(self.response.take().into())
     }
 }
 
