@@ -28,6 +28,8 @@ pub(crate) struct Elections {
 pub(crate) struct Sender {
     cluster: Box<str>,
     replica: Box<str>,
+    /// The label that has the replica.
+    pub replica_label: Arc<str>,
 }
 
 /// What becomes of a request, if it can be read.
@@ -35,7 +37,7 @@ pub(crate) enum Judged {
     /// It says nothing of replicas.
     Plain,
     /// It is taken in, without the label of the replica.
-    Accepted(Sender),
+    Accepted(Box<Sender>),
     /// It is dropped.
     Refused,
 }
@@ -85,10 +87,11 @@ impl Elections {
             return Ok(Judged::Plain);
         }
         match lock(&self.replicas).judge(cluster, replica, now) {
-            Verdict::Accepted | Verdict::Elected { .. } => Ok(Judged::Accepted(Sender {
+            Verdict::Accepted | Verdict::Elected { .. } => Ok(Judged::Accepted(Box::new(Sender {
                 cluster: cluster.into(),
                 replica: replica.into(),
-            })),
+                replica_label: self.replica_label.clone(),
+            }))),
             Verdict::Refused => Ok(Judged::Refused),
             Verdict::TooMany => Err(self.too_many()),
         }
@@ -96,18 +99,14 @@ impl Elections {
 
     /// What becomes of a request that has been read. Others may have been heard meanwhile, so that this may be other than
     /// what was judged.
-    pub fn hear(&self, Sender { cluster, replica }: &Sender, now: Duration) -> Verdict {
+    pub fn hear(&self, sender: &Sender, now: Duration) -> Verdict {
+        let (cluster, replica) = (&*sender.cluster, &*sender.replica);
         let verdict = lock(&self.replicas).hear(cluster, replica, now);
         if let Verdict::Elected { before } = &verdict {
             let before = before.as_deref();
             tracing::info!(cluster, replica, before, "a replica was elected");
         }
         verdict
-    }
-
-    /// The label that is taken off what is taken in.
-    pub fn replica_label(&self) -> &Arc<str> {
-        &self.replica_label
     }
 
     /// Why a request is refused of a cluster that there is no room for.

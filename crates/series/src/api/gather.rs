@@ -81,10 +81,8 @@ pub(crate) struct Gather {
     pub samples: u64,
     /// Of these, native histograms.
     pub histograms: u64,
-    /// The label that tells replicas apart, which is taken off.
-    pub replica_label: Option<Arc<str>>,
-    /// Who sends it, where replicas are told apart.
-    pub sender: Option<Sender>,
+    /// Who sends it, where replicas are told apart: the label that says so is taken off.
+    pub sender: Option<Box<Sender>>,
     /// Where each of the new series is: their shards, and their places among the new ones of it.
     new: HashMap<Labels, (usize, usize)>,
     bounds: Bounds,
@@ -125,7 +123,6 @@ impl Gather {
             aliases: Vec::new(),
             samples: 0,
             histograms: 0,
-            replica_label: None,
             sender: None,
             new: HashMap::new(),
             bounds,
@@ -223,9 +220,9 @@ impl Gather {
     /// As [`Gather::unknown`].
     #[inline]
     pub fn target(&mut self, known: &Known, id: KeyId, key: &[u8]) -> Result<Target, WireError> {
-        if let Some(replica) = &self.replica_label
+        if let Some(sender) = &self.sender
             && let Some(labels) = known.own(id)
-            && !labels.get(replica).is_empty()
+            && !labels.get(&sender.replica_label).is_empty()
         {
             return self.unknown(known, key);
         }
@@ -250,8 +247,8 @@ impl Gather {
                 return Ok(Target::Refused);
             }
         }
-        if let Some(replica) = &self.replica_label {
-            pairs.retain(|(name, _)| *name != &**replica);
+        if let Some(sender) = &self.sender {
+            pairs.retain(|(name, _)| *name != &*sender.replica_label);
         }
         let labels = Labels::from_sorted(pairs.into_iter());
         let alias = (labels.as_key().as_bytes() != key).then(|| Box::from(key));

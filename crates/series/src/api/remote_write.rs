@@ -256,7 +256,6 @@ impl Inner {
             Err(SeriesError::Wire(error)) if error.is_of_series() => return Ok(None),
             Err(error) => return Err(error),
         };
-        gather.replica_label = Some(elections.replica_label().clone());
         gather.sender = Some(sender);
         Ok(Some(true))
     }

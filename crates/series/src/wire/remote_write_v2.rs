@@ -20,7 +20,7 @@ use egret_base::codec::put_varint;
 use std::borrow::Cow;
 use std::cell::Cell;
 
-use egret_base::limit::Limit;
+use egret_base::limit::{Limit, LimitExceeded};
 
 use super::error::WireError;
 use super::histogram::Histograms;
@@ -326,8 +326,8 @@ impl<'a, 'm> Series<'a, 'm> {
             };
             from = next;
             at = self.append_label(name, value, memory, at);
-            if let Err(error) = KEY_BYTES_MAX.check(at as u64) {
-                return Err(self.unusable(at, error.into()));
+            if at as u64 > KEY_BYTES_MAX.max {
+                return Err(self.too_large(at));
             }
         }
         self.spend(at)?;
@@ -341,6 +341,13 @@ impl<'a, 'm> Series<'a, 'm> {
         REQUEST_KEYS_BYTES_MAX.check(spent)?;
         self.keys_bytes.set(spent);
         Ok(())
+    }
+
+    #[cold]
+    fn too_large(&self, bytes: usize) -> WireError {
+        let Limit { name, max } = KEY_BYTES_MAX;
+        let asked = bytes as u64;
+        self.unusable(bytes, LimitExceeded { name, max, asked }.into())
     }
 
     /// Why there is no key; the bytes that were written of it count all the same.

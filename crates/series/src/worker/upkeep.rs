@@ -216,8 +216,11 @@ impl Upkeep {
         &mut self,
         mut work: impl FnMut(&mut Self, usize) -> Result<(), SeriesError>,
     ) -> Result<(), SeriesError> {
-        let shards = 0..self.shards.len();
-        shards.fold(Ok(()), |done, shard| done.and(work(self, shard)))
+        let mut done = Ok(());
+        for shard in 0..self.shards.len() {
+            done = done.and(work(self, shard));
+        }
+        done
     }
 
     fn has_too_much(&self, shard: usize) -> bool {

@@ -89,7 +89,8 @@ impl Format {
 ///
 /// As JSON with a series a line, which loses nothing; as CSV; in Prometheus's text format; or as a table of
 /// Apache Parquet. `POST /v1/series/import` reads all but the last. CSV and the text format have no way to write native
-/// histograms: series with some are refused. An answer that breaks off must not be used.
+/// histograms: series with some are refused. An answer that breaks off must not be used; it does when its client
+/// takes nothing for 30 s.
 #[utoipa::path(get, path = "/v1/series/export", operation_id = "exportSeries", tag = "series",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["series:read"])),
     params(

@@ -23,7 +23,8 @@ const CHUNKED: &str = "application/x-streamed-protobuf; proto=prometheus.Chunked
 /// Read samples
 ///
 /// Prometheus's remote read. Samples come one by one, or as a stream of chunks where that is what the request would rather
-/// accept. Chunks hold no native histograms: where some are asked for, samples come one by one.
+/// accept. Chunks hold no native histograms: where some are asked for, samples come one by one. A stream breaks off when
+/// its client takes nothing for 30 s.
 #[utoipa::path(post, path = "/prometheus/api/v1/read", operation_id = "remoteRead", tag = "series",
     extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:read"])),
     request_body(content = Vec<u8>, content_type = "application/x-protobuf",
