@@ -268,8 +268,9 @@ fn take_layout(reader: &mut Reader<'_>) -> Result<Buckets, Malformed> {
     }
     let is_float = reader.bool()?;
     let count: usize = reader.small()?;
-    // Each takes a byte at least: nothing is allocated for more than there can be.
-    if count > reader.rest().len() {
+    // Each takes a byte at least: nothing is allocated for more than there can be, by spans neither.
+    let promised: u64 = spans.iter().map(|span: &Span| u64::from(span.length)).sum();
+    if count > reader.rest().len() || promised != count as u64 {
         return Err(reader.malformed());
     }
     let counts = match is_float {

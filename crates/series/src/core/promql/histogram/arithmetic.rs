@@ -123,9 +123,10 @@ impl FloatHistogram {
     }
 
     /// Widens the bucket around zero to at least this threshold, and further where that would divide a bucket
-    /// that is not empty.
+    /// that is not empty. A threshold that is no number stays, and widens nothing.
     fn widen_zero(&mut self, threshold: f64) {
-        if self.zero_threshold >= threshold {
+        let is_wider = threshold > self.zero_threshold;
+        if !is_wider {
             return;
         }
         let mut reach = threshold;
@@ -176,7 +177,10 @@ impl FloatHistogram {
             *other = other.with_bounds(&bounds);
             return Ok(true);
         }
-        while self.zero_threshold != other.zero_threshold {
+        // Thresholds that are no numbers, as older versions took them in, are left as they are: they never become equal.
+        while self.zero_threshold < other.zero_threshold
+            || self.zero_threshold > other.zero_threshold
+        {
             self.widen_zero(other.zero_threshold);
             other.widen_zero(self.zero_threshold);
         }
