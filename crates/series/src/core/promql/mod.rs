@@ -33,7 +33,7 @@ pub(crate) use matcher::anchored;
 pub use memory::MemorySource;
 pub(crate) use number::short as short_number;
 pub use number::{duration_ms, parse as parse_number, plain as format_number};
-pub use source::{Columns, Hints, Selection, SeriesSet, Source};
+pub use source::{Columns, Hints, Selection, SeriesSet, Source, Spend};
 
 use self::row::Grid;
 use self::syntax::Node;
@@ -84,6 +84,24 @@ impl Default for Limits {
             samples_max: 500_000_000,
             row_bytes_max: 2 << 30,
             points_max: 20_000_000,
+        }
+    }
+}
+
+impl Limits {
+    /// Whether an answer may have so many points.
+    ///
+    /// # Errors
+    /// [`QueryError::OverBudget`].
+    fn check_points(&self, points: u64) -> Result<(), QueryError> {
+        let budget = self.points_max;
+        match points > budget {
+            true => Err(QueryError::OverBudget {
+                limit: "series.query_points_max",
+                budget,
+                what: "points in its answer",
+            }),
+            false => Ok(()),
         }
     }
 }
