@@ -10,6 +10,7 @@ pub mod gather;
 pub mod import;
 pub mod look;
 pub mod monitor;
+mod pieces;
 pub mod query;
 mod remote_write;
 pub(crate) mod source;

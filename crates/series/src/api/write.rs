@@ -6,6 +6,7 @@ use std::time::Instant;
 use egret_log::Refused;
 
 use super::gather::{Bounds, Gather, Part, Rejected, limits};
+use super::pieces::split;
 use super::remote_write::{Buffers, Read};
 use super::{Inner, Series};
 use crate::error::SeriesError;
@@ -221,35 +222,4 @@ impl Inner {
             false => Ok(()),
         }
     }
-}
-
-/// Samples that are written together at most: one append takes several times as many.
-const PIECE_SAMPLES: usize = 100_000;
-
-/// New series that are written together at most.
-const PIECE_SERIES: usize = 1_000;
-
-/// A part in pieces that an append can take; none of an empty one.
-fn split(mut part: Part) -> Vec<Part> {
-    let mut pieces = Vec::new();
-    while part.samples.len() > PIECE_SAMPLES {
-        let samples = part.samples.split_off(part.samples.len() - PIECE_SAMPLES);
-        pieces.push(Part {
-            samples,
-            ..Part::default()
-        });
-    }
-    while part.new.len() > PIECE_SERIES {
-        let new = part.new.split_off(part.new.len() - PIECE_SERIES);
-        pieces.push(Part {
-            new,
-            ..Part::default()
-        });
-    }
-    if !part.is_empty() {
-        pieces.push(part);
-    }
-    // What came first is written first.
-    pieces.reverse();
-    pieces
 }

@@ -12,7 +12,7 @@ mod rewrite;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use egret_log::Disk;
 use roaring::RoaringBitmap;
@@ -76,6 +76,8 @@ pub struct Catalog<D: Disk> {
     /// Held while something is changed.
     changes: Mutex<Changes>,
     snapshot: Mutex<Arc<Snapshot>>,
+    /// Earlier ones that somebody may still have.
+    replaced: Mutex<Vec<Weak<Snapshot>>>,
     next_id: AtomicU64,
 }
 
@@ -99,6 +101,14 @@ impl<D: Disk> Catalog<D> {
     /// All blocks as they are now.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot
+            .lock()
+            .expect("no holder of this lock can panic")
+            .clone()
+    }
+
+    /// The snapshots that are not the latest: one that can still be upgraded is somebody's.
+    pub fn replaced(&self) -> Vec<Weak<Snapshot>> {
+        self.replaced
             .lock()
             .expect("no holder of this lock can panic")
             .clone()
@@ -351,7 +361,11 @@ impl<D: Disk> Catalog<D> {
         let mut blocks = snapshot.blocks.clone();
         change(&mut blocks);
         blocks.sort_unstable_by_key(|block| (block.meta().min_ms, block.id()));
-        *snapshot = Arc::new(Snapshot { blocks });
+        let before = std::mem::replace(&mut *snapshot, Arc::new(Snapshot { blocks }));
+        let replaced = self.replaced.lock();
+        let mut replaced = replaced.expect("no holder of this lock can panic");
+        replaced.retain(|earlier| earlier.strong_count() > 0);
+        replaced.push(Arc::downgrade(&before));
     }
 }
 

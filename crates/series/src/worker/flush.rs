@@ -5,11 +5,11 @@
 //!    written to blocks, one for each window of time.
 //! 2. The blocks are published. Readers see samples in both places from here on.
 //! 3. When no reader is left who does not see the blocks, the samples are released from the head.
-//! 4. Series without samples are let go.
+//! 4. Series that had no samples are let go: those that are written to all the time keep their numbers.
 //! 5. A checkpoint says which series there are and what blocks have; then the front of the log is cut off.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use crate::core::known::Place;
 use crate::error::SeriesError;
 use crate::model::{Labels, SeriesSamples, TimeMs};
 use crate::store::block::{BlockWriter, WriterOptions};
-use crate::store::catalog::{Catalog, Snapshot};
+use crate::store::catalog::Catalog;
 use crate::store::checkpoint::{Checkpoint, InBlocks};
 
 /// Series that a shard's thread is asked for at a time.
@@ -126,10 +126,11 @@ impl<D: Disk> Flush<'_, D> {
         let released = captured.iter().any(|(_, flushed)| !flushed.is_empty());
         if released {
             (self.step)("release")?;
-            self.release(captured)?;
         }
+        let idle = idle(&series, &captured);
+        self.release(captured)?;
         (self.step)("let go")?;
-        self.let_go(&series)?;
+        self.let_go(idle)?;
         let in_blocks = InBlocks { seq, end };
         (self.step)("checkpoint")?;
         self.checkpoint(in_blocks)?;
@@ -177,15 +178,16 @@ impl<D: Disk> Flush<'_, D> {
         for writer in writers.by_window.into_values() {
             written.push(writer.finish()?);
         }
-        let mut before: Vec<Arc<Snapshot>> = Vec::new();
+        if written.is_empty() {
+            return Ok(all);
+        }
         for written in written {
             (self.step)("publish")?;
-            before.push(self.catalog.snapshot());
             self.catalog.publish(written)?;
         }
-        // Who has an earlier snapshot looks for these samples in the head.
-        for snapshot in before {
-            while Arc::strong_count(&snapshot) > 1 {
+        // Who has an earlier snapshot, whatever it was replaced by, looks for these samples in the head.
+        for snapshot in self.catalog.replaced() {
+            while snapshot.strong_count() > 0 {
                 (self.step)("wait for readers")?;
                 (self.pause)(READERS_PAUSE);
             }
@@ -206,18 +208,17 @@ impl<D: Disk> Flush<'_, D> {
         Ok(())
     }
 
-    /// Takes out series that have no samples any more. First nobody finds them by their keys, then they go, unless
-    /// somebody who had found them before has brought samples.
-    fn let_go(&self, series: &[Arc<HeadSeries>]) -> Result<(), SeriesError> {
-        let empty: HashSet<u64> = series
-            .iter()
-            .filter(|series| series.now().is_empty())
-            .map(|series| series.number)
-            .collect();
-        if empty.is_empty() {
+    /// Takes out series that have no samples. First nobody finds them by their keys, then they go, unless somebody
+    /// who had found them before has brought samples.
+    fn let_go(&self, idle: HashMap<Labels, u64>) -> Result<(), SeriesError> {
+        if idle.is_empty() {
             return Ok(());
         }
-        let known = self.ask(|core| core.known.clone())?;
+        let empty: HashSet<u64> = idle.values().copied().collect();
+        let known = self.ask(|core| {
+            core.leaving = idle;
+            core.known.clone()
+        })?;
         let shard = self.shared.number;
         let is_gone = |place: Place| place.shard == shard && empty.contains(&place.number);
         let mut from = 0;
@@ -258,4 +259,16 @@ impl<D: Disk> Flush<'_, D> {
         };
         checkpoint.write(self.disk)
     }
+}
+
+/// The series that had nothing when they were captured, and have nothing now. Those of which something is in
+/// blocks since may be in the middle of their life: they are looked at again by the next flush.
+fn idle(series: &[Arc<HeadSeries>], captured: &Captured) -> HashMap<Labels, u64> {
+    let written = captured.iter().filter(|(_, flushed)| !flushed.is_empty());
+    let written: HashSet<u64> = written.map(|(number, _)| *number).collect();
+    series
+        .iter()
+        .filter(|series| !written.contains(&series.number) && series.now().is_empty())
+        .map(|series| (series.labels.clone(), series.number))
+        .collect()
 }

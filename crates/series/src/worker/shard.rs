@@ -68,14 +68,25 @@ pub(crate) enum Submission {
 }
 
 /// What a log needs for a sample, in bytes, at most: number and time as varints, value.
-const SAMPLE_BYTES_MAX: usize = 10 + 10 + 8;
+pub(crate) const SAMPLE_BYTES_MAX: usize = 10 + 10 + 8;
+
+/// What a log needs for a native histogram, in bytes, at most.
+pub(crate) fn histogram_bytes_max(histogram: &Histogram) -> usize {
+    SAMPLE_BYTES_MAX + histogram.encoded_bytes_max()
+}
+
+impl NewSeries {
+    /// Whether it has no samples.
+    pub fn is_empty(&self) -> bool {
+        self.samples.is_empty() && self.histograms.is_empty()
+    }
+}
 
 impl Write {
     /// What it takes in the log, at most.
     pub fn log_bytes(&self) -> usize {
         let of_histograms = |all: &mut dyn Iterator<Item = &Arc<Histogram>>| -> usize {
-            all.map(|histogram| SAMPLE_BYTES_MAX + histogram.encoded_bytes_max())
-                .sum()
+            all.map(|histogram| histogram_bytes_max(histogram)).sum()
         };
         let new = self.new.iter().map(|new| {
             let histograms = &mut new.histograms.iter().map(|(_, histogram)| histogram);
@@ -239,7 +250,7 @@ impl<L: Log + 'static> Shard<L> {
                 ticket.done(Ok(Outcome::default()));
                 Ok(())
             }
-            Err(error @ LogError::Full { .. }) => {
+            Err(error @ (LogError::Full { .. } | LogError::BatchTooLarge(_))) => {
                 self.batch.clear();
                 ticket.done(Err(error.into()));
                 Ok(())
@@ -261,24 +272,23 @@ impl<L: Log + 'static> Shard<L> {
         self.number_new(writes);
         let numbered = Instant::now();
         self.metrics.took(Component::Insert, numbered - began);
-        let records = self.encode(writes);
-        let log_bytes = self.batch.bytes();
-        let encoded = Instant::now();
-        self.metrics.took(Component::Encode, encoded - numbered);
-        if let Err(error) = self.append() {
-            self.batch.clear();
-            let LogError::Full { .. } = error else {
+        let (records, log_bytes) = match self.log(writes, numbered) {
+            Ok(logged) => logged,
+            // What is too much for the log is no reason to take nothing more.
+            Err(error @ (LogError::Full { .. } | LogError::BatchTooLarge(_))) => {
+                self.batch.clear();
+                let error = SeriesError::from(error);
+                writes
+                    .drain(..)
+                    .for_each(|write| write.ticket.done(Err(error.clone())));
+                return Ok(());
+            }
+            Err(error) => {
+                self.batch.clear();
                 return Err(error);
-            };
-            let error = SeriesError::from(error);
-            writes
-                .drain(..)
-                .for_each(|write| write.ticket.done(Err(error.clone())));
-            return Ok(());
-        }
-        self.unlogged.clear();
+            }
+        };
         let logged = Instant::now();
-        self.metrics.took(Component::Log, logged - encoded);
         let last = self.core.next.plus(records - 1);
         for write in writes.drain(..) {
             self.core.note(last, &write.samples.times_ms);
@@ -311,15 +321,14 @@ impl<L: Log + 'static> Shard<L> {
                     .unwrap_or_else(PoisonError::into_inner);
                 let place = known.series(&new.labels);
                 drop(known);
-                let number = place.map_or_else(
-                    || {
-                        let number = self.core.head.next_number();
-                        self.unlogged
-                            .push(self.core.add(number, new.labels.clone()));
-                        number
-                    },
-                    |place| place.number,
-                );
+                let known = place.map(|place| place.number);
+                let known = known.or_else(|| self.core.comes_back(&new.labels));
+                let number = known.unwrap_or_else(|| {
+                    let number = self.core.head.next_number();
+                    self.unlogged
+                        .push(self.core.add(number, new.labels.clone()));
+                    number
+                });
                 if let Some(alias) = &new.alias {
                     let known = &self.core.known;
                     let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
@@ -340,16 +349,54 @@ impl<L: Log + 'static> Shard<L> {
         }
     }
 
+    /// Appends what new series and requests say. Returns how many records the last append had, and their bytes.
+    fn log(&mut self, writes: &[Write], began: Instant) -> Result<(u64, usize), LogError> {
+        while let Some(count) = self.too_many_new() {
+            self.put_series(count);
+            self.append()?;
+            self.unlogged.drain(..count);
+            self.core.next = self.log.next();
+        }
+        let records = self.encode(writes);
+        let bytes = self.batch.bytes();
+        let encoded = Instant::now();
+        self.metrics.took(Component::Encode, encoded - began);
+        self.append()?;
+        self.unlogged.clear();
+        self.metrics.took(Component::Log, encoded.elapsed());
+        Ok((records, bytes))
+    }
+
+    /// How many of the new series are written apart, because all of them are too much for one append: while the disk
+    /// was full there may have come any number.
+    fn too_many_new(&self) -> Option<usize> {
+        let room = self.log.batch_bytes_max() / 4;
+        let mut bytes = 0;
+        self.unlogged
+            .iter()
+            .position(|series| {
+                bytes += series.labels.as_key().len() + SAMPLE_BYTES_MAX;
+                bytes > room
+            })
+            // The one that is over is too large by itself only when a label may be as large as an append.
+            .map(|before| before.max(1))
+    }
+
+    /// Lays out the record of the first of the new series.
+    fn put_series(&mut self, count: usize) {
+        let series = &self.unlogged[..count];
+        self.batch.push_with(|body| {
+            let pairs = series
+                .iter()
+                .map(|one| (one.number, one.labels.as_key().as_bytes()));
+            record::put_series(body, pairs);
+        });
+    }
+
     /// Lays out the records of new series and of requests, and returns how many there are.
     fn encode(&mut self, writes: &[Write]) -> u64 {
         if !self.unlogged.is_empty() {
-            let series = &self.unlogged;
-            self.batch.push_with(|body| {
-                let pairs = series
-                    .iter()
-                    .map(|one| (one.number, one.labels.as_key().as_bytes()));
-                record::put_series(body, pairs);
-            });
+            self.put_series(self.unlogged.len());
         }
         for write in writes {
             if !write.samples.is_empty() {

@@ -51,6 +51,8 @@ async fn three_metrics(directory: &tempfile::TempDir) -> Series {
         write(&series, "old", host, 10).await;
         write(&series, "both", host, 10).await;
     }
+    // The second lets the series go, as they are not written to any more.
+    series.flush().await.expect("it is flushed");
     series.flush().await.expect("it is flushed");
     for host in ["c", "d", "e"] {
         write(&series, "both", host, 1).await;

@@ -159,8 +159,9 @@ pub fn plan(blocks: &[Facts], policy: &Policy, now_ms: TimeMs) -> Vec<Job> {
         add(&mut left, job);
     }
     left.retain(|_, block| !block.is_damaged);
+    let all = blocks.iter().map(|block| (block.meta.id, block)).collect();
     for window_ms in &policy.windows_ms {
-        for job in merges(&left, *window_ms, policy, now_ms) {
+        for job in merges((&left, &all), *window_ms, policy, now_ms) {
             add(&mut left, job);
         }
     }
@@ -227,25 +228,26 @@ fn too_much(blocks: &BTreeMap<BlockId, &Facts>, policy: &Policy) -> Vec<Job> {
     jobs
 }
 
+/// Merges of those that are `left`, of `all` there are.
 fn merges(
-    blocks: &BTreeMap<BlockId, &Facts>,
+    (left, all): (&BTreeMap<BlockId, &Facts>, &BTreeMap<BlockId, &Facts>),
     window_ms: i64,
     policy: &Policy,
     now_ms: TimeMs,
 ) -> Vec<Job> {
     let mut windows: BTreeMap<i64, Vec<&Facts>> = BTreeMap::new();
-    for block in blocks.values() {
+    for block in left.values() {
         let window = block.meta.min_ms.div_euclid(window_ms);
         if block.meta.max_ms < end_of(window, window_ms) {
             windows.entry(window).or_default().push(block);
         }
     }
     let is_smallest = policy.windows_ms.first() == Some(&window_ms);
-    let planned = windows.into_iter().filter_map(|(window, blocks)| {
+    let planned = windows.into_iter().filter_map(|(window, within)| {
         let settles_ms = end_of(window, window_ms).saturating_add(policy.settle_ms);
         match now_ms >= settles_ms {
-            true => merge(blocks, policy),
-            false if is_smallest => merge_alike(&blocks, policy),
+            true => merge(within, all, policy),
+            false if is_smallest => merge_alike(&within, all, policy),
             false => None,
         }
     });
@@ -257,28 +259,20 @@ fn end_of(window: i64, window_ms: i64) -> TimeMs {
 }
 
 /// Merges all blocks of a window.
-fn merge(mut blocks: Vec<&Facts>, policy: &Policy) -> Option<Job> {
-    blocks.sort_by_key(|block| (block.size_bytes, block.meta.id));
-    let mut bytes: u64 = blocks.iter().map(|block| block.size_bytes).sum();
-    let mut left_out = Vec::new();
-    while let Some(largest) = blocks.last() {
+fn merge(mut within: Vec<&Facts>, all: &BTreeMap<BlockId, &Facts>, policy: &Policy) -> Option<Job> {
+    within.sort_by_key(|block| (block.size_bytes, block.meta.id));
+    let mut bytes: u64 = within.iter().map(|block| block.size_bytes).sum();
+    while let Some(largest) = within.last() {
         let others = bytes - largest.size_bytes;
         if largest.size_bytes / LOPSIDED <= others {
             break;
         }
         bytes = others;
-        left_out.push(largest.meta.id);
-        blocks.pop();
+        within.pop();
     }
-    blocks.sort_by_key(|block| block.meta.id);
-    // Of two samples at one time the newer block's counts: what is merged has nothing between it.
-    let is_between = |older: BlockId, newer: BlockId| {
-        let mut ids = left_out.iter();
-        ids.any(|id| (older..newer).contains(id))
-    };
-    let mut runs = blocks.chunk_by(|older, newer| !is_between(older.meta.id, newer.meta.id));
-    let mut longest = runs.next()?;
-    for run in runs {
+    within.sort_by_key(|block| block.meta.id);
+    let mut longest: &[&Facts] = &[];
+    for run in runs(&within, all) {
         if run.len() >= longest.len() {
             longest = run;
         }
@@ -286,22 +280,40 @@ fn merge(mut blocks: Vec<&Facts>, policy: &Policy) -> Option<Job> {
     job(&longest[..longest.len().min(policy.merge_blocks_max)])
 }
 
+/// Blocks with ascending ids in runs between which nothing lies. Of two samples at one time the newer block's counts:
+/// when blocks of before and of after a third one were merged, what the third has corrected would come back.
+fn runs<'a>(
+    within: &'a [&'a Facts],
+    all: &BTreeMap<BlockId, &Facts>,
+) -> impl Iterator<Item = &'a [&'a Facts]> {
+    let min_ms = within.iter().map(|block| block.meta.min_ms).min();
+    let max_ms = within.iter().map(|block| block.meta.max_ms).max();
+    let overlaps =
+        move |other: &Facts| Some(other.meta.min_ms) <= max_ms && Some(other.meta.max_ms) >= min_ms;
+    within.chunk_by(move |older, newer| {
+        let mut between = all.range(older.meta.id..newer.meta.id).skip(1);
+        !between.any(|(_, other)| overlaps(other))
+    })
+}
+
 /// Merges blocks of a window that still grows, when there are many of about the same size: when they are written early,
 /// because memory or the log is full, there would be any number.
-fn merge_alike(blocks: &[&Facts], policy: &Policy) -> Option<Job> {
-    let mut from = 0;
-    let (mut least, mut most) = (u64::MAX, 0);
-    for (at, block) in blocks.iter().enumerate() {
-        (least, most) = (least.min(block.size_bytes), most.max(block.size_bytes));
-        if most / ALIKE > least {
-            from = at;
-            (least, most) = (block.size_bytes, block.size_bytes);
+fn merge_alike(within: &[&Facts], all: &BTreeMap<BlockId, &Facts>, policy: &Policy) -> Option<Job> {
+    runs(within, all).find_map(|run| {
+        let mut from = 0;
+        let (mut least, mut most) = (u64::MAX, 0);
+        for (at, block) in run.iter().enumerate() {
+            (least, most) = (least.min(block.size_bytes), most.max(block.size_bytes));
+            if most / ALIKE > least {
+                from = at;
+                (least, most) = (block.size_bytes, block.size_bytes);
+            }
+            if at + 1 - from == policy.merge_alike_min {
+                return job(&run[from..=at]);
+            }
         }
-        if at + 1 - from == policy.merge_alike_min {
-            return job(&blocks[from..=at]);
-        }
-    }
-    None
+        None
+    })
 }
 
 fn job(blocks: &[&Facts]) -> Option<Job> {

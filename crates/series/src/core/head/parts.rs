@@ -108,6 +108,18 @@ fn between<T>(all: &[(TimeMs, T)], start: TimeMs, end: TimeMs) -> &[(TimeMs, T)]
     all.get(from..to).unwrap_or_default()
 }
 
+/// The value at a time in a chunk, of which so many samples are left out.
+fn value_in(chunk: &Chunk, skipped: usize, time_ms: TimeMs) -> Option<f64> {
+    if chunk.first_ms() > time_ms {
+        return None;
+    }
+    let mut samples = chunk.samples().skip(skipped);
+    let (_, value) = samples
+        .find(|(other, _)| *other >= time_ms)
+        .filter(|(other, _)| *other == time_ms)?;
+    Some(value)
+}
+
 impl Parts {
     /// Those parts that may have samples from `start` to `end`, both included.
     pub fn within(&self, start: TimeMs, end: TimeMs) -> Self {
@@ -199,7 +211,27 @@ impl Parts {
 
     #[cold]
     pub(super) fn take_late(&mut self, time_ms: TimeMs, value: f64, grown: &mut usize) -> Taken {
-        self.rare_mut().take_late(time_ms, value, grown)
+        match self.value_at(time_ms) {
+            Some(there) if there.to_bits() == value.to_bits() => Taken::Same,
+            Some(_) => Taken::Conflict,
+            None => self.rare_mut().take_late(time_ms, value, grown),
+        }
+    }
+
+    /// The value at a time, of a sample in a chunk that is not in a block.
+    fn value_at(&self, time_ms: TimeMs) -> Option<f64> {
+        let after = self
+            .chunks
+            .partition_point(|chunk| chunk.first_ms() <= time_ms);
+        let in_order = after.checked_sub(1).and_then(|at| {
+            let flushed = if at == 0 { self.flushed } else { 0 };
+            value_in(&self.chunks[at], flushed, time_ms)
+        });
+        let late = || {
+            let mut chunks = self.rare().late_chunks.iter().rev();
+            chunks.find_map(|chunk| value_in(chunk, 0, time_ms))
+        };
+        in_order.or_else(late)
     }
 
     /// Adds the chunk that comes after all others.

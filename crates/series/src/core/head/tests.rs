@@ -38,7 +38,16 @@ proptest! {
             // Most come in order.
             let time_ms = if how < 8 { newest + 1 } else { time_ms };
             newest = newest.max(time_ms);
-            if model.contains_key(&time_ms) {
+            if let Some(there) = model.get(&time_ms) {
+                let (value, expected) = match step % 2 {
+                    0 => (*there, Taken::Same),
+                    _ => (-1.0, Taken::Conflict),
+                };
+                let mut again = SampleBatch::default();
+                again.push(3, time_ms, value);
+                let mut told = Vec::new();
+                head.take(&again, |_, taken| told.push(taken));
+                prop_assert_eq!(told, [expected]);
                 continue;
             }
             let mut columns = SampleBatch::default();

@@ -59,6 +59,7 @@ pub(super) fn open<D: Disk>(disk: D, cache: Arc<BlockCache>) -> Result<Catalog<D
     files.sync()?;
     blocks.sort_unstable_by_key(|block| (block.meta().min_ms, block.id()));
     Ok(Catalog {
+        replaced: Mutex::default(),
         files,
         cache,
         changes: Mutex::new(Changes {

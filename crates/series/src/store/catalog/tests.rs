@@ -80,3 +80,25 @@ fn a_replacement_is_written_as_ever_and_read() {
     let read = Replacement::decode(golden).expect("version 1 is read");
     assert_eq!(read, replacement);
 }
+
+#[test]
+fn whoever_has_an_earlier_snapshot_is_known_whatever_it_was_replaced_by() {
+    let disk = SimulatedDisk::new(10 << 20);
+    let opened = catalog(&disk);
+    let living = || {
+        let replaced = opened.replaced();
+        replaced.iter().filter_map(std::sync::Weak::upgrade).count()
+    };
+    let empty = opened.snapshot();
+    for at in 0..3 {
+        assert_eq!(living(), usize::from(at > 0));
+        let mut writer = opened.writer(WriterOptions::default()).unwrap();
+        let labels = Labels::new([("__name__", "up")]);
+        writer.push(&labels, &samples([at].into_iter())).unwrap();
+        opened.publish(writer.finish().unwrap()).unwrap();
+    }
+    let latest = opened.snapshot();
+    assert_eq!((living(), empty.blocks().len()), (1, 0));
+    drop(empty);
+    assert_eq!((living(), latest.blocks().len()), (0, 3));
+}

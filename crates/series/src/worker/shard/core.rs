@@ -1,6 +1,6 @@
 //! What of a shard only its thread changes: the head, and what of the log is needed for it.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -31,6 +31,8 @@ pub(crate) struct Core {
     pub shared: Arc<Shared>,
     pub head: Head,
     pub known: Arc<RwLock<Known>>,
+    /// Series that are being let go, and their numbers: they are not known any more, but still in the head.
+    pub leaving: HashMap<Labels, u64>,
     /// The number that the log's next record gets.
     pub next: Seq,
     /// The time of the latest sample.
@@ -50,6 +52,7 @@ impl Core {
             shared,
             head: Head::default(),
             known,
+            leaving: HashMap::new(),
             next: Seq::FIRST,
             newest_ms: TimeMs::MIN,
             marks: VecDeque::new(),
@@ -99,17 +102,32 @@ impl Core {
         }
     }
 
-    /// Takes out those of some series that have no samples, and returns their numbers.
+    /// The number of a series that is being let go: it stays, and is known again.
+    pub fn comes_back(&mut self, labels: &Labels) -> Option<u64> {
+        let (labels, number) = self.leaving.remove_entry(labels)?;
+        let shard = self.shared.number;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        known.add(labels, Place { shard, number });
+        Some(number)
+    }
+
+    /// Takes out those of some series that are being let go which have no samples, and returns their numbers. The
+    /// others are known again.
     pub fn remove_empty(&mut self, numbers: &[u64]) -> Vec<u64> {
-        let is_empty = |number: &u64| {
-            let series = self.head.series(*number);
-            series.is_some_and(|series| series.now().is_empty())
-        };
-        let empty: Vec<u64> = numbers.iter().copied().filter(is_empty).collect();
-        for number in &empty {
-            self.head.remove(*number);
+        let mut removed = Vec::new();
+        for number in numbers {
+            let Some(series) = self.head.series(*number) else {
+                continue;
+            };
+            if !series.now().is_empty() {
+                let labels = series.labels.clone();
+                self.comes_back(&labels);
+            } else if self.leaving.remove(&series.labels).is_some() {
+                self.head.remove(*number);
+                removed.push(*number);
+            }
         }
-        empty
+        removed
     }
 
     /// Notes which samples are in a record.
@@ -202,3 +220,6 @@ impl Core {
         outcome
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -97,6 +97,21 @@ fn late_samples_are_merged_unless_the_rest_is_far_larger() {
 }
 
 #[test]
+fn what_a_block_between_has_corrected_does_not_come_back() {
+    // The second is an import of a whole day: it corrects what the first has.
+    let day = |id| hours(id, 48, 24);
+    let blocks = [hours(1, 40, 1), day(2), hours(3, 40, 1)];
+    let mut large = day(2);
+    large.size_bytes = 100_000;
+    check(&blocks, &Policy::default(), "Merge 1+2+3");
+    let blocks = [hours(1, 40, 1), large, hours(3, 40, 1)];
+    check(&blocks, &Policy::default(), "");
+    let elsewhere = hours(2, 20, 2);
+    let blocks = [hours(1, 40, 1), elsewhere, hours(3, 40, 1)];
+    check(&blocks, &Policy::default(), "Merge 1+3");
+}
+
+#[test]
 fn the_parts_of_one_result_are_not_merged_again() {
     let part = |id| {
         let mut part = hours(id, 48, 24);

@@ -1,0 +1,82 @@
+//! A series that is written to while it is let go is there once.
+
+use egret_log::InboxLimits;
+
+use super::*;
+use crate::core::index::Index;
+
+fn core() -> Core {
+    let limits = InboxLimits {
+        items_name: "items",
+        items_max: 10,
+        bytes_name: "bytes",
+        bytes_max: 1 << 20,
+    };
+    let shared = Arc::new(Shared {
+        number: 0,
+        inbox: egret_log::Inbox::new(limits),
+        index: Index::default(),
+        head_bytes: Default::default(),
+        log_bytes: Default::default(),
+        has_twins: Default::default(),
+        failure: Default::default(),
+    });
+    Core::new(shared, Arc::new(RwLock::new(Known::new(1))))
+}
+
+fn labels() -> Labels {
+    Labels::new([("__name__", "m")])
+}
+
+/// A core with an empty series that nobody finds any more.
+fn letting_go() -> Core {
+    let mut core = core();
+    core.add(0, labels());
+    core.leaving = HashMap::from([(labels(), 0)]);
+    let mut known = core.known.write().unwrap();
+    assert_eq!(
+        known.remove_some(0, |place| place.number == 0),
+        known.capacity()
+    );
+    drop(known);
+    assert_eq!(number(&core), None);
+    core
+}
+
+fn number(core: &Core) -> Option<u64> {
+    let known = core.known.read().unwrap();
+    known.series(&labels()).map(|place| place.number)
+}
+
+fn write(core: &mut Core, number: u64) -> Outcome {
+    let mut samples = SampleBatch::default();
+    samples.push(number, 1, 1.0);
+    core.take(&samples)
+}
+
+#[test]
+fn one_without_samples_goes() {
+    let mut core = letting_go();
+    assert_eq!(core.remove_empty(&[0]), [0]);
+    assert_eq!(write(&mut core, 0).nowhere, 1);
+    assert_eq!(core.comes_back(&labels()), None);
+}
+
+#[test]
+fn who_found_it_before_keeps_it() {
+    let mut core = letting_go();
+    assert_eq!(write(&mut core, 0).nowhere, 0);
+    assert!(core.remove_empty(&[0]).is_empty());
+    assert_eq!(number(&core), Some(0));
+}
+
+#[test]
+fn who_does_not_find_it_gets_the_same() {
+    let mut core = letting_go();
+    assert_eq!(core.comes_back(&labels()), Some(0));
+    assert_eq!(number(&core), Some(0));
+    // Its samples were refused meanwhile, for example because the disk is full.
+    assert!(core.remove_empty(&[0]).is_empty());
+    assert_eq!(number(&core), Some(0));
+    assert_eq!(write(&mut core, 0).nowhere, 0);
+}
