@@ -3,7 +3,7 @@
 use egret_base::lifecycle::Service;
 use egret_series::core::promql::parse_selector;
 use egret_series::model::TimeMs;
-use egret_series::{Cost, Scope, Series, SeriesConfig};
+use egret_series::{Cost, QueryOptions, Scope, Series, SeriesConfig, When};
 
 use crate::engine::{NOW_MS, body, started};
 
@@ -177,11 +177,7 @@ async fn refused(directory: &tempfile::TempDir, config: SeriesConfig) -> Vec<Str
     for host in 0..20 {
         write(&series, "many", &format!("host-{host}"), 1).await;
     }
-    let all = || Scope {
-        selectors: vec![parse_selector("many").expect("a selector")],
-        start: TimeMs::MIN,
-        end: TimeMs::MAX,
-    };
+    let all = || scope(&["many"], ALWAYS);
     let host = || "host".to_owned();
     let mut errors = Vec::new();
     let at = When::At(NOW_MS);
@@ -194,6 +190,8 @@ async fn refused(directory: &tempfile::TempDir, config: SeriesConfig) -> Vec<Str
         series.flush().await.expect("a block");
     }
     series.stop().await;
-    let told = errors.into_iter().map(|error| error.expect("it is refused"));
+    let told = errors
+        .into_iter()
+        .map(|error| error.expect("it is refused"));
     told.map(|error| error.to_string()).collect()
 }
