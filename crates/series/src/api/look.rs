@@ -287,7 +287,7 @@ impl Inner {
                     }
                 });
                 self.noted(told)?;
-                checked?;
+                checked.and_then(|()| first.check())?;
             }
         }
         Ok(first.finish())
