@@ -1,5 +1,6 @@
 //! Adding, subtracting, scaling, and finding out whether counts began anew.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::{CUSTOM_SCHEMA, FloatHistogram, Side};
@@ -178,9 +179,11 @@ impl FloatHistogram {
             return Ok(true);
         }
         // Thresholds that are no numbers, as older versions took them in, are left as they are: they never become equal.
-        while self.zero_threshold < other.zero_threshold
-            || self.zero_threshold > other.zero_threshold
-        {
+        let differ = |left: &Self, right: &Self| {
+            let compared = left.zero_threshold.partial_cmp(&right.zero_threshold);
+            compared.is_some_and(Ordering::is_ne)
+        };
+        while differ(self, other) {
             self.widen_zero(other.zero_threshold);
             other.widen_zero(self.zero_threshold);
         }
