@@ -1,5 +1,6 @@
 //! The engine's handle and its operations: what the doors call.
 
+mod budget;
 pub mod cardinality;
 pub(crate) mod damage;
 pub(crate) mod describe;

@@ -172,7 +172,7 @@ impl Core {
     /// Tells others how much there is.
     pub fn publish(&self) {
         let shared = &self.shared;
-        let head_bytes = self.head.chunk_bytes() as u64;
+        let head_bytes = self.head.sample_bytes() as u64;
         shared.head_bytes.store(head_bytes, Ordering::Relaxed);
         shared.log_bytes.store(self.log_bytes, Ordering::Relaxed);
     }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use egret_series::core::promql::{LabelMatcher, QueryError};
+use egret_series::core::promql::{Compiler, QueryError};
 use egret_series::model::{Labels, SeriesSamples};
 use egret_series::wire::remote_read::{ChunkedResponse, ReadForm, ReadQuery, ReadResponse, decode};
 use egret_series::wire::snappy;
@@ -40,7 +40,9 @@ pub(super) async fn remote_read(
     let body = read_bounded(request.into_body(), request_limit(config)).await?;
     let mut memory = snappy::Snappy::default();
     let asked = decode(memory.decode(&body, config.decoded_bytes_max.bytes())?)?;
-    let scopes = asked.queries.into_iter().map(scope);
+    let mut compiler = Compiler::default();
+    let queries = asked.queries.into_iter();
+    let scopes = queries.map(|query| scope(query, &mut compiler));
     let scopes: Vec<Scope> = scopes.collect::<Result<_, _>>()?;
     match *asked.forms {
         [] => {
@@ -63,8 +65,9 @@ pub(super) async fn remote_read(
     }
 }
 
-fn scope(query: ReadQuery) -> Result<Scope, SeriesError> {
-    let matchers = query.matchers.into_iter().map(LabelMatcher::new);
+fn scope(query: ReadQuery, compiler: &mut Compiler) -> Result<Scope, SeriesError> {
+    let matchers = query.matchers.into_iter();
+    let matchers = matchers.map(|matcher| compiler.compile(matcher));
     let matchers = matchers.collect::<Result<Vec<_>, _>>()?;
     Ok(Scope {
         selectors: vec![matchers],
