@@ -235,6 +235,9 @@ fn take(reader: &mut Reader<'_>, before: &Histogram) -> Result<Histogram, Malfor
 fn take_shape(reader: &mut Reader<'_>) -> Result<Histogram, Malformed> {
     let mut histogram = empty();
     histogram.schema = reader.u8()? as i8;
+    if !matches!(histogram.schema, -53 | -4..=8) {
+        return Err(Malformed { what: WHAT });
+    }
     histogram.zero_threshold = f64::from_bits(reader.u64()?);
     let bound_count: usize = reader.small()?;
     let bounds = reader.take(bound_count.checked_mul(8).ok_or(Malformed { what: WHAT })?)?;
