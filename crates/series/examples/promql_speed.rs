@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use egret_series::core::promql::{
     Columns, LabelMatcher, Options, Query, QueryError, QueryResult, Selection, SeriesSet, Source,
+    Spend,
 };
 use egret_series::model::Labels;
 
@@ -224,7 +225,11 @@ impl Store {
 }
 
 impl Source for Store {
-    fn select(&self, selection: &Selection) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
+    fn select(
+        &self,
+        selection: &Selection,
+        _: Spend<'_>,
+    ) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
         let began = Instant::now();
         let is_name = |one: &&LabelMatcher| &*one.matcher().name == "__name__";
         let (names, others): (Vec<_>, Vec<_>) = selection.matchers.iter().partition(is_name);

@@ -71,20 +71,22 @@ egret_base::settings! {
         lookback: Span = Span::secs(300),
         /// How long a query may take.
         query_timeout: Span = Span::secs(120),
-        /// Queries that are answered at a time; others wait. 0 counts as 1.
+        /// Queries that are answered at a time; others wait. What lists series and labels counts as a query. 0 counts as
+        /// 1.
         queries_max: u32 = 20,
         /// Threads that one query may use, at most 256; they are shared by all. 0: as many as cores.
         query_threads: u32 = 0,
         /// Samples that one query may read. 0: none; no value stands for no limit.
         query_samples_max: u64 = 500_000_000,
-        /// Memory that the intermediate results of one query may take. 0: none.
+        /// Memory that the series that one query finds and its intermediate results may take. 0: none.
         query_memory_max: Size = Size::gib(2),
         /// Points that the answer to one query may have. 0: none.
         query_points_max: u64 = 20_000_000,
         /// Files with recording and alerting rules in Prometheus's format: paths, with `*` for any part of a name,
         /// separated by semicolons. Relative ones are below the directory that Egret was started in.
         rule_files: String = String::new(),
-        /// Time between two evaluations of a group of rules that does not say it itself.
+        /// Time between two evaluations of a group of rules that does not say it itself, and the step of subqueries that
+        /// name none.
         evaluation_interval: Span = Span::secs(60),
         /// Groups of rules that are evaluated at a time; others wait. 0 counts as 1.
         rule_groups_at_once: u32 = 2,

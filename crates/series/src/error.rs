@@ -83,6 +83,9 @@ pub enum SeriesError {
         /// Which.
         shard: u16,
     },
+    /// The thread that writes and merges blocks ended after an error. Samples are still taken in and found.
+    #[error("the upkeep of the series has ended: see the log, then restart egret")]
+    UpkeepFailed,
     /// Egret stops, or has not started yet.
     #[error("egret is starting or stopping: try again")]
     Stopping,
@@ -130,6 +133,7 @@ impl Coded for SeriesError {
             Self::Io { .. } => "series_io",
             Self::Malformed { .. } => "series_malformed",
             Self::ShardFailed { .. } => "series_shard_failed",
+            Self::UpkeepFailed => "series_upkeep_failed",
             Self::Stopping => "series_stopping",
         }
     }
@@ -141,10 +145,11 @@ impl Coded for SeriesError {
             Self::Query(error) => error.kind(),
             Self::Block(error) => error.kind(),
             Self::TooManySeries { .. } | Self::TooManyClusters { .. } => Kind::LimitReached,
-            Self::Overloaded(_) | Self::DiskFull { .. } | Self::ShardFailed { .. } => {
-                Kind::Unavailable
-            }
-            Self::Stopping => Kind::Unavailable,
+            Self::Overloaded(_)
+            | Self::DiskFull { .. }
+            | Self::ShardFailed { .. }
+            | Self::UpkeepFailed
+            | Self::Stopping => Kind::Unavailable,
             Self::Log(_) | Self::Io { .. } | Self::Malformed { .. } => Kind::Internal,
         }
     }

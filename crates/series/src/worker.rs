@@ -20,6 +20,7 @@ use append::{now_ms, timestamp, wait_until};
 pub use snapshot::SnapshotOf;
 
 use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -75,7 +76,13 @@ impl Service for Series {
             Err(error) => return no(error.to_string()),
         };
         let failed = shards.iter().find_map(|shard| shard.failure.get());
-        failed.map_or(Readiness::Ready, |error| no(error.to_string()))
+        if let Some(error) = failed {
+            return no(error.to_string());
+        }
+        match self.inner.upkeep_failed.load(Ordering::Acquire) {
+            true => no(SeriesError::UpkeepFailed.to_string()),
+            false => Readiness::Ready,
+        }
     }
 
     fn stop(&self) -> BoxFuture<'_, ()> {
@@ -167,9 +174,17 @@ impl Inner {
         self.start_query_threads()?;
         let (jobs, to_do) = std::sync::mpsc::channel::<Job>();
         let upkeep = Upkeep::new(self.clone(), catalog.clone(), kept, root, policy, to_do);
+        let inner = self.clone();
         let thread = std::thread::Builder::new()
             .name("series-upkeep".to_owned())
-            .spawn(move || upkeep.run())
+            .spawn(move || {
+                // What a panic has left is not looked at any more.
+                if catch_unwind(AssertUnwindSafe(|| upkeep.run())).is_err() {
+                    inner.upkeep_failed.store(true, Ordering::Release);
+                    let error = SeriesError::UpkeepFailed;
+                    tracing::error!(%error, "nothing is written to blocks any more");
+                }
+            })
             .map_err(io("starting a thread for", &self.directory))?;
         lock(&self.threads).push(thread);
         *lock(&self.jobs) = Some(jobs);
@@ -301,6 +316,7 @@ impl Inner {
             disk: checkpoints,
             in_blocks,
             due: Due::new(self.now_ms(), config.settle.duration().as_millis() as i64),
+            retry_at: None,
         };
         Ok((Shard::new(core, log, self.metrics.clone()), kept))
     }

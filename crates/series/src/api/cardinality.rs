@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::budget::Budget;
 use super::{Inner, Series};
 use crate::core::block::page::hash_of;
 use crate::core::block::window::WINDOWS_MS;
 use crate::core::head::HeadFigures;
-use crate::core::promql::QueryError;
 use crate::error::SeriesError;
 use crate::model::{Labels, METRIC_NAME, TimeMs};
 use crate::store::block::{Block, BlockError};
@@ -108,23 +108,28 @@ impl Series {
     /// What takes how much in a span of time, by the `limit` largest of each kind. It counts as a query.
     ///
     /// # Errors
-    /// [`SeriesError::Query`] when that takes more memory than a query may, [`SeriesError::Block`], and
+    /// [`SeriesError::Query`] when that takes more time or memory than a query may, [`SeriesError::Block`], and
     /// [`SeriesError::Stopping`].
     pub async fn cardinality(
         &self,
         span: (TimeMs, TimeMs),
         limit: usize,
     ) -> Result<Cardinality, SeriesError> {
-        self.as_query(move |inner| inner.cardinality(span, limit))
-            .await
+        self.as_query(Some(self.query_timeout()), move |inner, budget| {
+            inner.cardinality(span, limit, budget)
+        })
+        .await
     }
 
-    /// What takes how much of the heads, by the `limit` largest of each kind.
+    /// What takes how much of the heads, by the `limit` largest of each kind. It counts as a query.
     ///
     /// # Errors
-    /// [`SeriesError::Stopping`].
+    /// [`SeriesError::Query`] when that takes more time or memory than a query may, and [`SeriesError::Stopping`].
     pub async fn head_statistics(&self, limit: usize) -> Result<HeadStatistics, SeriesError> {
-        self.look(move |inner| inner.head_statistics(limit)).await
+        self.as_query(Some(self.query_timeout()), move |inner, budget| {
+            inner.head_statistics(limit, budget)
+        })
+        .await
     }
 }
 
@@ -133,8 +138,9 @@ impl Inner {
         &self,
         span: (TimeMs, TimeMs),
         limit: usize,
+        budget: &Budget,
     ) -> Result<Cardinality, SeriesError> {
-        let mut explorer = Explorer::new(span, self.config.query_memory_max.bytes());
+        let mut explorer = Explorer::new(span);
         let snapshot = self.catalog()?.snapshot();
         // What was there before is not new.
         let before = span.0.saturating_sub(WINDOWS_MS[0]);
@@ -143,25 +149,35 @@ impl Inner {
                 let to = from.saturating_add(PIECE).min(block.series());
                 let told = explorer.look_into(block, from..to);
                 self.noted(told)?;
-                explorer.check()?;
+                budget.check(explorer.bytes)?;
             }
         }
         for shard in self.shards()? {
-            for series in shard.index.view().all() {
+            for (at, series) in shard.index.view().all().enumerate() {
+                if at.is_multiple_of(PIECE as usize) {
+                    budget.check(explorer.bytes)?;
+                }
                 explorer.add_head(&series.labels, &series.figures(span));
             }
-            explorer.check()?;
         }
+        budget.check(explorer.bytes)?;
         Ok(explorer.finish(limit))
     }
 
-    fn head_statistics(&self, limit: usize) -> Result<HeadStatistics, SeriesError> {
+    fn head_statistics(
+        &self,
+        limit: usize,
+        budget: &Budget,
+    ) -> Result<HeadStatistics, SeriesError> {
         let mut statistics = HeadStatistics::default();
-        let mut values = Values::new();
+        let (mut values, mut bytes) = (Values::new(), 0);
         for shard in self.shards()? {
             let view = shard.index.view();
             statistics.series += view.len() as u64;
-            for series in view.all() {
+            for (at, series) in view.all().enumerate() {
+                if at.is_multiple_of(PIECE as usize) {
+                    budget.check(bytes)?;
+                }
                 let figures = series.figures((TimeMs::MIN, TimeMs::MAX));
                 statistics.chunks += figures.chunks;
                 statistics.span = match (statistics.span, figures.span) {
@@ -178,8 +194,11 @@ impl Inner {
             for name in names {
                 let counts = values.entry(name.clone()).or_default();
                 view.values(&name, |value, count| {
-                    add(counts, value, count as u64);
+                    if add(counts, value, count as u64) {
+                        bytes += VALUE_BYTES + value.len() as u64;
+                    }
                 });
+                budget.check(bytes)?;
             }
         }
         statistics.largest = largest_of(&values, limit);
@@ -264,7 +283,6 @@ struct Explorer {
     metrics: HashMap<Arc<str>, usize>,
     costs: Vec<Cost>,
     bytes: u64,
-    bytes_max: u64,
 }
 
 /// What a series has in one place.
@@ -276,7 +294,7 @@ struct Share {
 }
 
 impl Explorer {
-    fn new(span: (TimeMs, TimeMs), bytes_max: u64) -> Self {
+    fn new(span: (TimeMs, TimeMs)) -> Self {
         Self {
             span,
             seen: HashMap::new(),
@@ -284,7 +302,6 @@ impl Explorer {
             metrics: HashMap::new(),
             costs: Vec::new(),
             bytes: 0,
-            bytes_max,
         }
     }
 
@@ -362,19 +379,6 @@ impl Explorer {
             if add(values, value, 1) {
                 self.bytes += VALUE_BYTES + value.len() as u64;
             }
-        }
-    }
-
-    /// # Errors
-    /// [`QueryError::OverBudget`].
-    fn check(&self) -> Result<(), QueryError> {
-        match self.bytes > self.bytes_max {
-            true => Err(QueryError::OverBudget {
-                limit: "series.query_memory_max",
-                budget: self.bytes_max,
-                what: "bytes of memory",
-            }),
-            false => Ok(()),
         }
     }
 

@@ -29,17 +29,25 @@ impl Damage {
     /// # Errors
     /// The one that it is given.
     pub fn noted<T>(&self, read: Result<T, BlockError>) -> Result<T, BlockError> {
-        if let Err(error @ BlockError::Corrupt { .. }) = &read {
-            self.metrics.damage.inc();
-            let before = self.catalog.quarantined().len();
-            if let Err(failed) = self.catalog.note(error) {
-                tracing::error!(%error, %failed, "a damaged block of series could not be set aside");
-            }
-            if self.catalog.quarantined().len() > before {
-                tracing::error!(%error, "a block of series is damaged and was set aside");
-            }
+        if let Err(error) = &read {
+            self.note(error);
         }
         read
+    }
+
+    /// Takes note of why a block could not be read.
+    pub fn note(&self, error: &BlockError) {
+        if !matches!(error, BlockError::Corrupt { .. }) {
+            return;
+        }
+        self.metrics.damage.inc();
+        let before = self.catalog.quarantined().len();
+        if let Err(failed) = self.catalog.note(error) {
+            tracing::error!(%error, %failed, "a damaged block of series could not be set aside");
+        }
+        if self.catalog.quarantined().len() > before {
+            tracing::error!(%error, "a block of series is damaged and was set aside");
+        }
     }
 }
 

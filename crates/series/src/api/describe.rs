@@ -61,8 +61,8 @@ impl<'a> Said<'a> {
         }
         *lately = (metric, raw);
         if let Some(said) = series.metadata()? {
-            let said =
-                Description::of_series(series.symbol(metric), said.kind, said.unit, said.help);
+            let metric = series.symbol(metric)?;
+            let said = Description::of_series(metric, said.kind, said.unit, said.help);
             self.all.push(said);
         }
         Ok(())

@@ -23,14 +23,21 @@ pub(crate) struct Elections {
     writing: Mutex<()>,
 }
 
-/// What becomes of a request.
+/// The server that a request is from.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    cluster: Box<str>,
+    replica: Box<str>,
+    /// The label that has the replica.
+    pub replica_label: Arc<str>,
+}
+
+/// What becomes of a request, if it can be read.
 pub(crate) enum Judged {
     /// It says nothing of replicas.
     Plain,
-    /// It is taken in, without this label.
-    Accepted(Arc<str>),
-    /// The same, and its replica was elected just now.
-    Elected(Arc<str>),
+    /// It is taken in, without the label of the replica.
+    Accepted(Box<Sender>),
     /// It is dropped.
     Refused,
 }
@@ -80,16 +87,32 @@ impl Elections {
             return Ok(Judged::Plain);
         }
         match lock(&self.replicas).judge(cluster, replica, now) {
-            Verdict::Accepted => Ok(Judged::Accepted(self.replica_label.clone())),
+            Verdict::Accepted | Verdict::Elected { .. } => Ok(Judged::Accepted(Box::new(Sender {
+                cluster: cluster.into(),
+                replica: replica.into(),
+                replica_label: self.replica_label.clone(),
+            }))),
             Verdict::Refused => Ok(Judged::Refused),
-            Verdict::TooMany => Err(SeriesError::TooManyClusters {
-                max: self.clusters_max,
-            }),
-            Verdict::Elected { before } => {
-                let before = before.as_deref();
-                tracing::info!(cluster, replica, before, "a replica was elected");
-                Ok(Judged::Elected(self.replica_label.clone()))
-            }
+            Verdict::TooMany => Err(self.too_many()),
+        }
+    }
+
+    /// What becomes of a request that has been read. Others may have been heard meanwhile, so that this may be other than
+    /// what was judged.
+    pub fn hear(&self, sender: &Sender, now: Duration) -> Verdict {
+        let (cluster, replica) = (&*sender.cluster, &*sender.replica);
+        let verdict = lock(&self.replicas).hear(cluster, replica, now);
+        if let Verdict::Elected { before } = &verdict {
+            let before = before.as_deref();
+            tracing::info!(cluster, replica, before, "a replica was elected");
+        }
+        verdict
+    }
+
+    /// Why a request is refused of a cluster that there is no room for.
+    pub fn too_many(&self) -> SeriesError {
+        SeriesError::TooManyClusters {
+            max: self.clusters_max,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
+use super::budget::Budget;
 use super::look::Scope;
 use super::source::Selected;
 use super::{Inner, Series};
@@ -27,8 +28,12 @@ impl Series {
         scope: Scope,
         mut visitor: V,
     ) -> Result<V, SeriesError> {
-        self.as_query(move |inner| inner.visit(&scope, &mut visitor).map(|()| visitor))
-            .await
+        // Whoever reads slowly takes the time that it takes.
+        self.as_query(None, move |inner, budget| {
+            inner.visit(&scope, budget, &mut visitor)?;
+            Ok(visitor)
+        })
+        .await
     }
 
     /// The labels of a series in scope that has native histograms there, if there is one. It counts as a query.
@@ -36,30 +41,23 @@ impl Series {
     /// # Errors
     /// As [`Series::visit_samples`].
     pub async fn first_with_histograms(&self, scope: Scope) -> Result<Option<Labels>, SeriesError> {
-        self.as_query(move |inner| inner.first_with_histograms(&scope))
-            .await
-    }
-
-    /// Does what may take long, when it is its turn.
-    pub(super) async fn as_query<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Inner) -> Result<T, SeriesError> + Send + 'static,
-    ) -> Result<T, SeriesError> {
-        let permit = self.inner.queries.clone().acquire_owned().await;
-        let permit = permit.map_err(|_| SeriesError::Stopping)?;
-        self.look(move |inner| {
-            let done = work(inner);
-            drop(permit);
-            done
+        let timeout = Some(self.query_timeout());
+        self.as_query(timeout, move |inner, budget| {
+            inner.first_with_histograms(&scope, budget)
         })
         .await
     }
 }
 
 impl Inner {
-    fn visit(&self, scope: &Scope, visitor: &mut impl SampleVisitor) -> Result<(), SeriesError> {
+    fn visit(
+        &self,
+        scope: &Scope,
+        budget: &Budget,
+        visitor: &mut impl SampleVisitor,
+    ) -> Result<(), SeriesError> {
         let mut samples = SeriesSamples::default();
-        self.each_in_scope(scope, |found, at| {
+        self.each_in_scope(scope, budget, |found, at| {
             found.samples(at, &mut samples)?;
             let labels = &found.series[at].labels;
             match samples.is_empty() {
@@ -69,9 +67,14 @@ impl Inner {
         })
     }
 
-    fn first_with_histograms(&self, scope: &Scope) -> Result<Option<Labels>, SeriesError> {
+    fn first_with_histograms(
+        &self,
+        scope: &Scope,
+        budget: &Budget,
+    ) -> Result<Option<Labels>, SeriesError> {
         let mut first = None;
-        self.each_in_scope(scope, |found, at| {
+        self.each_in_scope(scope, budget, |found, at| {
+            budget.check(0)?;
             if !found.has_histograms(at)? {
                 return Ok(ControlFlow::Continue(()));
             }
@@ -85,12 +88,13 @@ impl Inner {
     fn each_in_scope(
         &self,
         scope: &Scope,
+        budget: &Budget,
         mut show: impl FnMut(&Selected, usize) -> Result<ControlFlow<()>, SeriesError>,
     ) -> Result<(), SeriesError> {
         let selectors = scope.selectors();
         let mut seen = HashSet::new();
         for selector in selectors {
-            let mut found = self.select(selector, (scope.start, scope.end))?;
+            let mut found = self.select(selector, (scope.start, scope.end), &budget.spending())?;
             found
                 .series
                 .sort_unstable_by(|one, other| one.labels.cmp(&other.labels));

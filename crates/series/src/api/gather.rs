@@ -1,10 +1,12 @@
 //! A request's samples, sorted by the shards that they go to.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::elections::Sender;
 use crate::config::SeriesConfig;
 use crate::core::known::{KeyId, Known, Place};
 use crate::core::record::{HistogramBatch, SampleBatch};
@@ -79,8 +81,10 @@ pub(crate) struct Gather {
     pub samples: u64,
     /// Of these, native histograms.
     pub histograms: u64,
-    /// The label that tells replicas apart, which is taken off.
-    pub replica_label: Option<Arc<str>>,
+    /// Who sends it, where replicas are told apart: the label that says so is taken off.
+    pub sender: Option<Box<Sender>>,
+    /// Where each of the new series is: their shards, and their places among the new ones of it.
+    new: HashMap<Labels, (usize, usize)>,
     bounds: Bounds,
     limits: LabelLimits,
 }
@@ -119,7 +123,8 @@ impl Gather {
             aliases: Vec::new(),
             samples: 0,
             histograms: 0,
-            replica_label: None,
+            sender: None,
+            new: HashMap::new(),
             bounds,
             limits,
         }
@@ -193,6 +198,21 @@ impl Gather {
             .add(1, format_args!("the time {time_ms} is {side}"));
     }
 
+    /// Counts so many samples as refused for what is wrong with them alone.
+    ///
+    /// # Errors
+    /// The same error, when it is about the whole request.
+    #[cold]
+    pub fn pass_over(&mut self, samples: u64, error: WireError) -> Result<(), WireError> {
+        match error.is_of_series() {
+            true => {
+                self.rejected.add(samples, error);
+                Ok(())
+            }
+            false => Err(error),
+        }
+    }
+
     /// Where samples of a series go whose key is known. A series of before replicas were told apart has the label that
     /// is taken off now: its samples go to the one without.
     ///
@@ -200,9 +220,9 @@ impl Gather {
     /// As [`Gather::unknown`].
     #[inline]
     pub fn target(&mut self, known: &Known, id: KeyId, key: &[u8]) -> Result<Target, WireError> {
-        if let Some(replica) = &self.replica_label
+        if let Some(sender) = &self.sender
             && let Some(labels) = known.own(id)
-            && !labels.get(replica).is_empty()
+            && !labels.get(&sender.replica_label).is_empty()
         {
             return self.unknown(known, key);
         }
@@ -218,14 +238,17 @@ impl Gather {
         let mut pairs = Vec::new();
         match parse(key, &self.limits, &mut pairs) {
             Ok(()) => {}
-            Err(LabelError::Wire(error)) => return Err(error),
+            Err(LabelError::Wire(error)) => {
+                self.pass_over(0, error)?;
+                return Ok(Target::Refused);
+            }
             Err(error) => {
                 self.rejected.add(0, error);
                 return Ok(Target::Refused);
             }
         }
-        if let Some(replica) = &self.replica_label {
-            pairs.retain(|(name, _)| *name != &**replica);
+        if let Some(sender) = &self.sender {
+            pairs.retain(|(name, _)| *name != &*sender.replica_label);
         }
         let labels = Labels::from_sorted(pairs.into_iter());
         let alias = (labels.as_key().as_bytes() != key).then(|| Box::from(key));
@@ -236,6 +259,9 @@ impl Gather {
     pub fn unchecked(&mut self, known: &Known, labels: Labels) -> Target {
         if let Some(place) = known.series(&labels) {
             return Target::Known(place);
+        }
+        if let Some((shard, at)) = self.new.get(&labels) {
+            return Target::New(*shard, *at);
         }
         let mut pairs: Vec<(&str, &str)> = labels.iter().collect();
         if let Err(error) = self.limits.check(&mut pairs) {
@@ -251,15 +277,22 @@ impl Gather {
             self.aliases.extend(alias.map(|alias| (labels, alias)));
             return Target::Known(place);
         }
+        if let Some(&(shard, at)) = self.new.get(&labels) {
+            let first = &mut self.parts[shard].new[at].alias;
+            *first = first.take().or(alias);
+            return Target::New(shard, at);
+        }
         let shard = shard_of(&labels, self.parts.len());
         let new = &mut self.parts[shard].new;
+        let at = new.len();
+        self.new.insert(labels.clone(), (shard, at));
         new.push(NewSeries {
             labels,
             alias,
             samples: Vec::new(),
             histograms: Vec::new(),
         });
-        Target::New(shard, new.len() - 1)
+        Target::New(shard, at)
     }
 
     /// What goes to each shard.

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use super::budget::Budget;
 use super::{Inner, Series};
-use crate::core::head::HeadSeries;
-use crate::core::promql::LabelMatcher;
+use crate::core::promql::{LabelMatcher, QueryError};
 use crate::error::SeriesError;
 use crate::model::{Labels, TimeMs};
 use crate::store::catalog::Snapshot;
@@ -27,23 +27,45 @@ pub struct Scope {
     pub end: TimeMs,
 }
 
-/// Series of a block that are looked at before it is asked whether more are wanted.
+/// Series that are looked at before it is asked whether that may go on, and whether more are wanted.
 const PIECE: usize = 1_024;
 
+/// What one that is found takes beside its text: about.
+const FOUND_BYTES: u64 = 64;
+
 /// The first of what is found, in order, and never more than are wanted.
-struct First<T> {
+struct First<'a, T> {
     found: BTreeSet<T>,
     limit: usize,
     has_more: bool,
+    /// What they take in memory, and how much of it is one's text.
+    bytes: u64,
+    text_bytes: fn(&T) -> usize,
+    budget: &'a Budget,
 }
 
-impl<T: Ord> First<T> {
-    fn new(limit: usize) -> Self {
+impl<'a, T: Ord> First<'a, T> {
+    fn new(limit: usize, budget: &'a Budget, text_bytes: fn(&T) -> usize) -> Self {
         Self {
             found: BTreeSet::new(),
             limit,
             has_more: false,
+            bytes: 0,
+            text_bytes,
+            budget,
         }
+    }
+
+    /// Whether more may be looked for.
+    ///
+    /// # Errors
+    /// As [`Budget::check`].
+    fn check(&self) -> Result<(), QueryError> {
+        self.budget.check(self.bytes)
+    }
+
+    fn bytes_of(&self, one: &T) -> u64 {
+        FOUND_BYTES + (self.text_bytes)(one) as u64
     }
 
     /// Notes one. It breaks off when none that comes after it in order is wanted.
@@ -59,9 +81,12 @@ impl<T: Ord> First<T> {
             return ControlFlow::Break(());
         }
         if !self.found.contains(one) {
-            self.found.insert(one.to_owned());
+            let one = one.to_owned();
+            self.bytes += self.bytes_of(&one);
+            self.found.insert(one);
             if is_full {
-                self.found.pop_last();
+                let last = self.found.pop_last();
+                self.bytes -= last.map_or(0, |last| self.bytes_of(&last));
                 self.has_more = true;
             }
         }
@@ -85,17 +110,24 @@ impl Scope {
 }
 
 impl Series {
-    /// The labels of the series in scope, sorted, at most `limit` of them, and whether there are more.
+    /// The labels of the series in scope, sorted, at most `limit` of them, and whether there are more. It counts as a
+    /// query.
     ///
     /// # Errors
-    /// [`SeriesError::Query`] for a malformed regular expression, [`SeriesError::Block`] for a block that cannot be
-    /// read, and [`SeriesError::Stopping`].
+    /// [`SeriesError::Query`] when that takes more time or memory than a query may, [`SeriesError::Block`] for a block
+    /// that cannot be read, and [`SeriesError::Stopping`].
     pub async fn series(
         &self,
         scope: Scope,
         limit: usize,
     ) -> Result<(Vec<Labels>, bool), SeriesError> {
-        self.look(move |inner| inner.series_in(&scope, limit)).await
+        self.as_query(Some(self.query_timeout()), move |inner, budget| {
+            inner.series_in(
+                &scope,
+                First::new(limit, budget, |labels| labels.as_key().len()),
+            )
+        })
+        .await
     }
 
     /// The names of labels of the series in scope, sorted; otherwise as [`Series::series`].
@@ -107,7 +139,10 @@ impl Series {
         scope: Scope,
         limit: usize,
     ) -> Result<(Vec<String>, bool), SeriesError> {
-        self.look(move |inner| inner.names_in(&scope, limit)).await
+        self.as_query(Some(self.query_timeout()), move |inner, budget| {
+            inner.names_in(&scope, First::new(limit, budget, String::len))
+        })
+        .await
     }
 
     /// The values of a label in the series in scope, sorted; otherwise as [`Series::series`].
@@ -120,20 +155,10 @@ impl Series {
         scope: Scope,
         limit: usize,
     ) -> Result<(Vec<String>, bool), SeriesError> {
-        self.look(move |inner| inner.values_in(&name, &scope, limit))
-            .await
-    }
-
-    pub(super) async fn look<T: Send + 'static>(
-        &self,
-        look: impl FnOnce(&Inner) -> Result<T, SeriesError> + Send + 'static,
-    ) -> Result<T, SeriesError> {
-        let inner = self.inner.clone();
-        match tokio::task::spawn_blocking(move || look(&inner)).await {
-            Ok(found) => found,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => Err(SeriesError::Stopping),
-        }
+        self.as_query(Some(self.query_timeout()), move |inner, budget| {
+            inner.values_in(&name, &scope, First::new(limit, budget, String::len))
+        })
+        .await
     }
 }
 
@@ -143,30 +168,38 @@ impl Inner {
         Ok(self.catalog()?.snapshot())
     }
 
-    /// The series of the heads that a selector takes, with samples in the span.
-    fn heads_in(
+    /// Offers something of each series of the heads that a selector takes, with samples in the span.
+    fn offer_heads<T: Ord>(
         &self,
         scope: &Scope,
         selector: &[LabelMatcher],
-    ) -> Result<impl Iterator<Item = Arc<HeadSeries>>, SeriesError> {
-        let mut series = Vec::new();
+        first: &mut First<'_, T>,
+        offer: impl Fn(&mut First<'_, T>, &Labels),
+    ) -> Result<(), SeriesError> {
+        let mut heads = Vec::new();
         for shard in self.shards()? {
-            shard.index.view().select(selector, &mut series);
+            shard.index.view().select(selector, &mut heads);
         }
         let (start, end) = (scope.start, scope.end);
-        let mut series = series.into_iter();
-        Ok(std::iter::from_fn(move || {
-            series.find(|series| series.has_samples(start, end))
-        }))
+        for piece in heads.chunks(PIECE) {
+            for series in piece.iter().filter(|series| series.has_samples(start, end)) {
+                offer(first, &series.labels);
+            }
+            first.check()?;
+        }
+        Ok(())
     }
 
-    fn series_in(&self, scope: &Scope, limit: usize) -> Result<(Vec<Labels>, bool), SeriesError> {
+    fn series_in(
+        &self,
+        scope: &Scope,
+        mut first: First<'_, Labels>,
+    ) -> Result<(Vec<Labels>, bool), SeriesError> {
         let blocks = self.blocks()?;
-        let mut first = First::new(limit);
         for selector in scope.selectors() {
-            for series in self.heads_in(scope, selector)? {
-                let _ = first.offer(&series.labels);
-            }
+            self.offer_heads(scope, selector, &mut first, |first, labels| {
+                let _ = first.offer(labels);
+            })?;
             for block in blocks.within(scope.start, scope.end) {
                 let matching = self.noted(block.select(selector))?;
                 // They ascend.
@@ -175,6 +208,7 @@ impl Inner {
                     self.noted(block.names(piece.iter().copied(), |_, name| {
                         flow = first.offer(&name.labels());
                     }))?;
+                    first.check()?;
                     if flow.is_break() {
                         break;
                     }
@@ -184,28 +218,33 @@ impl Inner {
         Ok(first.finish())
     }
 
-    fn names_in(&self, scope: &Scope, limit: usize) -> Result<(Vec<String>, bool), SeriesError> {
+    fn names_in(
+        &self,
+        scope: &Scope,
+        mut first: First<'_, String>,
+    ) -> Result<(Vec<String>, bool), SeriesError> {
         let blocks = self.blocks()?;
-        let mut first: First<String> = First::new(limit);
         if scope.selectors.is_empty() {
             for shard in self.shards()? {
                 shard.index.view().names(|name| {
                     let _ = first.offer(name);
                 });
+                first.check()?;
             }
         }
         for selector in &scope.selectors {
-            for series in self.heads_in(scope, selector)? {
-                for (name, _) in series.labels.iter() {
+            self.offer_heads(scope, selector, &mut first, |first, labels| {
+                for (name, _) in labels.iter() {
                     let _ = first.offer(name);
                 }
-            }
+            })?;
         }
         for selector in scope.selectors() {
             for block in blocks.within(scope.start, scope.end) {
                 for name in self.noted(block.label_names(selector))? {
                     let _ = first.offer(&*name);
                 }
+                first.check()?;
             }
         }
         Ok(first.finish())
@@ -215,29 +254,40 @@ impl Inner {
         &self,
         name: &str,
         scope: &Scope,
-        limit: usize,
+        mut first: First<'_, String>,
     ) -> Result<(Vec<String>, bool), SeriesError> {
         let blocks = self.blocks()?;
-        let mut first: First<String> = First::new(limit);
         if scope.selectors.is_empty() {
             for shard in self.shards()? {
                 shard.index.view().values(name, |value, _| {
                     let _ = first.offer(value);
                 });
+                first.check()?;
             }
         }
         for selector in &scope.selectors {
-            for series in self.heads_in(scope, selector)? {
-                match series.labels.get(name) {
+            self.offer_heads(scope, selector, &mut first, |first, labels| {
+                match labels.get(name) {
                     "" => {}
                     value => drop(first.offer(value)),
                 }
-            }
+            })?;
         }
         for selector in scope.selectors() {
             for block in blocks.within(scope.start, scope.end) {
-                let told = block.label_values(name, selector, |value| first.offer(value));
+                let (mut values, mut checked) = (0_usize, Ok(()));
+                let told = block.label_values(name, selector, |value| {
+                    values += 1;
+                    if values.is_multiple_of(PIECE) {
+                        checked = first.check();
+                    }
+                    match checked {
+                        Ok(()) => first.offer(value),
+                        Err(_) => ControlFlow::Break(()),
+                    }
+                });
                 self.noted(told)?;
+                checked.and_then(|()| first.check())?;
             }
         }
         Ok(first.finish())

@@ -1,5 +1,6 @@
 //! The engine's handle and its operations: what the doors call.
 
+mod budget;
 pub mod cardinality;
 pub(crate) mod damage;
 pub(crate) mod describe;
@@ -85,6 +86,8 @@ pub(crate) struct Inner {
     pub jobs: Mutex<Option<Sender<Job>>>,
     pub threads: Mutex<Vec<JoinHandle<()>>>,
     pub stopping: AtomicBool,
+    /// Whether the upkeep has ended by a panic.
+    pub upkeep_failed: AtomicBool,
     /// What is said of metrics.
     pub metadata: RwLock<MetadataStore>,
     /// How many queries may be answered at a time.
@@ -115,6 +118,7 @@ impl Series {
                 jobs: Mutex::default(),
                 threads: Mutex::default(),
                 stopping: AtomicBool::new(false),
+                upkeep_failed: AtomicBool::new(false),
                 metadata: RwLock::new(MetadataStore::new(
                     options.config.metadata_bytes_max.bytes(),
                 )),
@@ -247,6 +251,9 @@ impl Inner {
     }
 
     /// Has something done by the thread of the upkeep, when nothing else is going on there.
+    ///
+    /// # Errors
+    /// Those of the job, [`SeriesError::Stopping`] and [`SeriesError::UpkeepFailed`].
     pub async fn job<R: Send + 'static>(
         &self,
         job: impl FnOnce(&mut Upkeep) -> Result<R, SeriesError> + Send + 'static,
@@ -257,8 +264,13 @@ impl Inner {
             let _ = tell.send(job(upkeep));
         });
         let jobs = lock(&self.jobs).clone().ok_or(SeriesError::Stopping)?;
-        jobs.send(job).map_err(|_| SeriesError::Stopping)?;
-        told.await.map_err(|_| SeriesError::Stopping)?
+        let why_ended = || match self.stopping.load(Ordering::Acquire) {
+            true => SeriesError::Stopping,
+            // Nothing else ends it.
+            false => SeriesError::UpkeepFailed,
+        };
+        jobs.send(job).map_err(|_| why_ended())?;
+        told.await.map_err(|_| why_ended())?
     }
 
     /// Why a shard takes nothing in.

@@ -1,7 +1,5 @@
 //! PromQL queries: how many at a time, how long, over what.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::source::Samples;
@@ -36,15 +34,6 @@ pub struct QueryOptions {
     pub lookback: Option<Duration>,
 }
 
-/// Whoever waits for a query holds it. Dropped, it ends the query.
-struct Waiter(Arc<AtomicBool>);
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 impl Series {
     /// Evaluates a query.
     ///
@@ -57,38 +46,22 @@ impl Series {
         options: QueryOptions,
     ) -> Result<Answer, SeriesError> {
         let query = Query::parse(text)?;
-        let most = self.inner.config.query_timeout.duration();
+        let most = self.query_timeout();
         let timeout = options.timeout.map_or(most, |asked| asked.min(most));
-        let deadline = Instant::now() + timeout;
-        let waits = self.inner.queries.clone().acquire_owned();
-        let permit = match tokio::time::timeout(timeout, waits).await {
-            Ok(permit) => permit.map_err(|_| SeriesError::Stopping)?,
-            Err(_) => return Err(QueryError::TimedOut.into()),
-        };
-        let gone = Arc::new(AtomicBool::new(false));
-        let waiter = Waiter(gone.clone());
-        let inner = self.inner.clone();
-        let evaluated = tokio::task::spawn_blocking(move || {
-            let began = Instant::now();
-            let stop = || match gone.load(Ordering::Relaxed) {
-                true => Some(Stop::Canceled),
-                false => (Instant::now() >= deadline).then_some(Stop::TimedOut),
-            };
-            let answer = inner.evaluate(&query, when, options, &stop);
-            inner.metrics.took(Component::Evaluate, began.elapsed());
-            drop(permit);
-            answer
-        });
-        let answer = match evaluated.await {
-            Ok(answer) => answer?,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => return Err(SeriesError::Stopping),
-        };
-        drop(waiter);
+        let answer = self
+            .as_query(Some(timeout), move |inner, budget| {
+                let began = Instant::now();
+                let answer = inner.evaluate(&query, when, options, &|| budget.stop());
+                inner.metrics.took(Component::Evaluate, began.elapsed());
+                Ok(answer?)
+            })
+            .await?;
         self.inner.metrics.queries.inc();
         Ok(answer)
     }
 }
+
+impl Series {}
 
 impl Inner {
     fn executor(&self) -> &dyn Executor {
@@ -109,6 +82,7 @@ impl Inner {
         let lookback = options.lookback.unwrap_or(config.lookback.duration());
         let options = Options {
             lookback_ms: lookback.as_millis() as i64,
+            subquery_step_ms: config.evaluation_interval.duration().as_millis() as i64,
             limits: Limits {
                 samples_max: config.query_samples_max,
                 row_bytes_max: config.query_memory_max.bytes(),
@@ -116,7 +90,6 @@ impl Inner {
             },
             executor: self.executor(),
             interrupt,
-            ..Options::default()
         };
         let source = Samples { inner: self };
         match when {

@@ -8,7 +8,8 @@ use super::elections::{Elections, Judged};
 use super::gather::{Gather, Target};
 use super::write::Duplicates;
 use super::{Inner, lock};
-use crate::core::known::KeyId;
+use crate::core::known::{KeyId, Known};
+use crate::core::replicas::Verdict;
 use crate::error::SeriesError;
 use crate::metrics::Component;
 use crate::wire::histogram::Histograms;
@@ -51,11 +52,17 @@ impl Duplicates {
             self.samples += 1;
         }
         let mut read = WireHistogram::default();
-        while histograms.read(&mut read)? {
-            self.samples += 1;
-            self.histograms += 1;
+        loop {
+            match histograms.read(&mut read) {
+                Ok(false) => return Ok(()),
+                Err(error) if !error.is_of_series() => return Err(error),
+                // It is dropped, whatever else is wrong with it.
+                Ok(true) | Err(_) => {
+                    self.samples += 1;
+                    self.histograms += 1;
+                }
+            }
         }
-        Ok(())
     }
 }
 
@@ -73,7 +80,7 @@ impl Inner {
             let decompressed = Instant::now();
             self.metrics
                 .took(Component::Decompress, decompressed - began);
-            let gather = read(self, decoded, &mut buffers);
+            let gather = read(self, decoded, &mut buffers).and_then(|read| self.heard(read));
             self.metrics
                 .took(Component::Resolve, decompressed.elapsed());
             gather
@@ -90,8 +97,7 @@ impl Inner {
     pub(super) fn gather_v1(&self, body: &[u8], _: &mut Buffers) -> Result<Read, SeriesError> {
         let mut gather = self.new_gather()?;
         if let Some(elections) = self.elections.get()
-            && let Some(first) = next_series_v1(&mut WriteRequest::new(body))?
-            && !self.is_listened_to(elections, &first.labels, &mut gather)?
+            && !self.listens_to_v1(elections, body, &mut gather)?
         {
             let mut duplicates = Duplicates::default();
             let mut request = WriteRequest::new(body);
@@ -123,15 +129,8 @@ impl Inner {
                     }
                     Some(Entry::Series(series)) => series,
                 };
-                let found = known.find(&series.labels);
-                let target = match found {
-                    Some(id) => gather.target(&known, id, &series.labels)?,
-                    None => gather.unknown(&known, &series.labels)?,
-                };
+                let (target, found) = look_up(&mut gather, &known, &series.labels, last)?;
                 gather_series_v1(&mut gather, target, &series)?;
-                if let (Some(last), Some(id)) = (last, found) {
-                    known.note_after(last, id);
-                }
                 last = found;
             }
             if said.is_full() {
@@ -150,8 +149,7 @@ impl Inner {
         let mut gather = self.new_gather()?;
         let Buffers { symbols, key, .. } = buffers;
         if let Some(elections) = self.elections.get()
-            && let Some(first) = Request::new(body, symbols)?.next()?
-            && !self.is_listened_to(elections, first.key(key)?, &mut gather)?
+            && !self.listens_to_v2(elections, Request::new(body, symbols)?, key, &mut gather)?
         {
             let mut duplicates = Duplicates::default();
             let mut request = Request::new(body, symbols)?;
@@ -175,18 +173,17 @@ impl Inner {
                         last = Some(id);
                         gather.target(&known, id, predicted)?
                     }
-                    _ => {
-                        let key = series.key(key)?;
-                        let found = known.find(key);
-                        if let (Some(last), Some(id)) = (last, found) {
-                            known.note_after(last, id);
+                    _ => match series.key(key) {
+                        Ok(key) => {
+                            let (target, found) = look_up(&mut gather, &known, key, last)?;
+                            last = found;
+                            target
                         }
-                        last = found;
-                        match found {
-                            Some(id) => gather.target(&known, id, key)?,
-                            None => gather.unknown(&known, key)?,
+                        Err(error) => {
+                            gather.pass_over(0, error)?;
+                            Target::Refused
                         }
-                    }
+                    },
                 };
                 for sample in series.samples() {
                     let Sample { time_ms, value } = sample?;
@@ -195,7 +192,9 @@ impl Inner {
                 if series.has_histograms() {
                     gather_histograms(&mut gather, target, series.histograms())?;
                 }
-                said.push_of(&series)?;
+                if let Err(error) = said.push_of(&series) {
+                    gather.pass_over(0, error)?;
+                }
             }
             if said.is_full() {
                 self.note(&mut said);
@@ -205,26 +204,104 @@ impl Inner {
         Ok(Read::Gather(gather))
     }
 
-    /// Whether a request is taken in whose first series has these label fields.
-    fn is_listened_to(
+    /// Whether a request is taken in, as the first of its series tells that can be read.
+    fn listens_to_v1(
         &self,
         elections: &Elections,
-        first: &[u8],
+        body: &[u8],
         gather: &mut Gather,
     ) -> Result<bool, SeriesError> {
-        let label = match elections.judge(first, self.clock.running())? {
-            Judged::Plain => return Ok(true),
-            Judged::Refused => return Ok(false),
-            Judged::Accepted(label) => label,
-            Judged::Elected(label) => {
-                self.metrics.elections.inc();
-                elections.remember();
-                label
+        let mut request = WriteRequest::new(body);
+        while let Some(series) = next_series_v1(&mut request)? {
+            if let Some(listens) = self.listens_to(elections, &series.labels, gather)? {
+                return Ok(listens);
             }
-        };
-        gather.replica_label = Some(label);
+        }
         Ok(true)
     }
+
+    /// The same of remote write 2.0.
+    fn listens_to_v2(
+        &self,
+        elections: &Elections,
+        mut request: Request<'_, '_>,
+        memory: &mut KeyMemory,
+        gather: &mut Gather,
+    ) -> Result<bool, SeriesError> {
+        while let Some(series) = request.next()? {
+            let listens = match series.key(memory) {
+                Ok(key) => self.listens_to(elections, key, gather)?,
+                Err(error) if error.is_of_series() => None,
+                Err(error) => return Err(error.into()),
+            };
+            if let Some(listens) = listens {
+                return Ok(listens);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a request is taken in of which a series has these label fields; nothing when they cannot be read, which is
+    /// told when the series is gathered.
+    fn listens_to(
+        &self,
+        elections: &Elections,
+        labels: &[u8],
+        gather: &mut Gather,
+    ) -> Result<Option<bool>, SeriesError> {
+        let sender = match elections.judge(labels, self.clock.running()) {
+            Ok(Judged::Plain) => return Ok(Some(true)),
+            Ok(Judged::Refused) => return Ok(Some(false)),
+            Ok(Judged::Accepted(sender)) => sender,
+            Err(SeriesError::Wire(error)) if error.is_of_series() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        gather.sender = Some(sender);
+        Ok(Some(true))
+    }
+
+    /// Notes whose request was read to its end: one that is broken keeps nobody elected, and elects nobody.
+    fn heard(&self, read: Read) -> Result<Read, SeriesError> {
+        let Read::Gather(gather) = &read else {
+            return Ok(read);
+        };
+        let (Some(elections), Some(sender)) = (self.elections.get(), &gather.sender) else {
+            return Ok(read);
+        };
+        match elections.hear(sender, self.clock.running()) {
+            Verdict::Accepted => {}
+            Verdict::Elected { .. } => {
+                self.metrics.elections.inc();
+                elections.remember();
+            }
+            // Another was elected while this was read.
+            Verdict::Refused => {
+                return Ok(Read::Duplicates(Duplicates {
+                    samples: gather.samples,
+                    histograms: gather.histograms,
+                }));
+            }
+            Verdict::TooMany => return Err(elections.too_many()),
+        }
+        Ok(read)
+    }
+}
+
+/// Where samples of a series go that is not the one which came next the last time, and which key it has, if it is known.
+#[inline]
+fn look_up(
+    gather: &mut Gather,
+    known: &Known,
+    key: &[u8],
+    last: Option<KeyId>,
+) -> Result<(Target, Option<KeyId>), WireError> {
+    let Some(id) = known.find(key) else {
+        return Ok((gather.unknown(known, key)?, None));
+    };
+    if let Some(last) = last {
+        known.note_after(last, id);
+    }
+    Ok((gather.target(known, id, key)?, Some(id)))
 }
 
 /// The next series, whatever metadata is before it.
@@ -263,9 +340,14 @@ fn gather_histograms(
     mut histograms: Histograms<'_>,
 ) -> Result<(), WireError> {
     let mut read = WireHistogram::default();
-    while histograms.read(&mut read)? {
-        let histogram = Arc::new(read.to_histogram());
-        gather.put_histogram(target, read.time_ms, histogram);
+    loop {
+        match histograms.read(&mut read) {
+            Ok(true) => {
+                let histogram = Arc::new(read.to_histogram());
+                gather.put_histogram(target, read.time_ms, histogram);
+            }
+            Ok(false) => return Ok(()),
+            Err(error) => gather.pass_over(1, error)?,
+        }
     }
-    Ok(())
 }

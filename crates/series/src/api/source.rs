@@ -10,7 +10,7 @@ use super::Inner;
 use super::damage::Damage;
 use crate::core::block::page::hash_of;
 use crate::core::head::HeadSeries;
-use crate::core::promql::{Columns, LabelMatcher, QueryError, Selection, SeriesSet, Source};
+use crate::core::promql::{Columns, LabelMatcher, QueryError, Selection, SeriesSet, Source, Spend};
 use crate::error::SeriesError;
 use crate::metrics::{Component, Metrics};
 use crate::model::{Labels, SeriesSamples, TimeMs};
@@ -64,13 +64,18 @@ fn unreadable(error: impl std::fmt::Display) -> QueryError {
 }
 
 impl Source for Samples<'_> {
-    fn select(&self, selection: &Selection) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
+    fn select(
+        &self,
+        selection: &Selection,
+        spend: Spend<'_>,
+    ) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
         let began = Instant::now();
         let span = (selection.start, selection.end);
-        let mut selected = self
-            .inner
-            .select(&selection.matchers, span)
-            .map_err(unreadable)?;
+        let selected = self.inner.select(&selection.matchers, span, spend);
+        let mut selected = selected.map_err(|error| match error {
+            SeriesError::Query(error) => error,
+            error => unreadable(error),
+        })?;
         selected.metrics = Some(self.inner.metrics.clone());
         self.inner.metrics.took(Component::Search, began.elapsed());
         Ok(Box::new(selected))
@@ -81,17 +86,22 @@ impl Inner {
     /// The series that match, in heads and in blocks that may have samples in the time from first to last.
     ///
     /// # Errors
-    /// [`SeriesError::Stopping`] and [`SeriesError::Block`].
+    /// [`SeriesError::Stopping`], [`SeriesError::Block`], and those that `spend` returns.
     pub fn select(
         &self,
         matchers: &[LabelMatcher],
         (start, end): (TimeMs, TimeMs),
+        spend: Spend<'_>,
     ) -> Result<Selected, SeriesError> {
         // Before the heads are looked at: what they release later is in these blocks.
         let snapshot = self.catalog()?.snapshot();
         let damage = self.damage()?;
-        let selected = select(self.shards()?, snapshot, matchers, (start, end));
-        let mut selected = damage.noted(selected)?;
+        let mut selected = select(self.shards()?, snapshot, matchers, (start, end), spend)
+            .inspect_err(|error| {
+                if let SeriesError::Block(error) = error {
+                    damage.note(error);
+                }
+            })?;
         selected.damage = Some(damage);
         Ok(selected)
     }
@@ -100,23 +110,29 @@ impl Inner {
 /// The series that match in the heads of shards and in blocks.
 ///
 /// # Errors
-/// Those of blocks.
+/// Those of blocks, and those that `spend` returns.
 pub(crate) fn select(
     shards: &[Arc<Shared>],
     snapshot: Arc<Snapshot>,
     matchers: &[LabelMatcher],
     (start, end): (TimeMs, TimeMs),
-) -> Result<Selected, BlockError> {
+    spend: Spend<'_>,
+) -> Result<Selected, SeriesError> {
     let mut heads = Vec::new();
     for shard in shards {
+        let before = heads.len();
         shard.index.view().select(matchers, &mut heads);
+        spend((heads.len() - before) as u64 * HEAD_BYTES)?;
     }
     let blocks: Vec<Block> = snapshot.within(start, end).cloned().collect();
     let mut by_labels = ByLabels::default();
     by_labels.series.reserve(heads.len());
     let twins = |shard: &Arc<Shared>| shard.has_twins.load(Ordering::Relaxed);
     let looks_up = !blocks.is_empty() || shards.iter().any(twins);
-    for head in heads {
+    for (at, head) in heads.into_iter().enumerate() {
+        if at.is_multiple_of(PIECE) {
+            spend(0)?;
+        }
         match looks_up {
             true => by_labels.add_head(head),
             false => by_labels.series.push(Found::of_head(head)),
@@ -124,9 +140,12 @@ pub(crate) fn select(
     }
     for (at, block) in blocks.iter().enumerate() {
         let matching = block.select(matchers)?;
-        block.names(matching, |series, name| {
-            by_labels.add_of_block((at as u32, series), name);
-        })?;
+        for piece in matching.chunks(PIECE) {
+            block.names(piece.iter().copied(), |series, name| {
+                by_labels.add_of_block((at as u32, series), name);
+            })?;
+            spend(std::mem::take(&mut by_labels.added_bytes))?;
+        }
     }
     Ok(Selected {
         series: by_labels.series,
@@ -140,10 +159,19 @@ pub(crate) fn select(
     })
 }
 
+/// Series that are found before it is asked whether that may go on.
+const PIECE: usize = 4_096;
+
+/// What a series takes, beside its labels, and what one of a head takes: about.
+const FOUND_BYTES: u64 = (size_of::<Found>() + size_of::<(u64, u32)>() + 16) as u64;
+const HEAD_BYTES: u64 = FOUND_BYTES + size_of::<Arc<HeadSeries>>() as u64;
+
 /// Series by their labels, while they are gathered.
 #[derive(Default)]
 struct ByLabels {
     series: Vec<Found>,
+    /// What those of blocks take that were added since it was last told.
+    added_bytes: u64,
     /// Hash and place in `series`.
     table: HashTable<(u64, u32)>,
 }
@@ -178,8 +206,10 @@ impl ByLabels {
         let at = self.series.len() as u32;
         self.table
             .insert_unique(hash, (hash, at), |(hash, _)| *hash);
+        let labels = name.labels();
+        self.added_bytes += FOUND_BYTES + labels.as_key().len() as u64;
         self.series.push(Found {
-            labels: name.labels(),
+            labels,
             heads: Vec::new(),
             blocks: vec![place],
         });

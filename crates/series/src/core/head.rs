@@ -86,8 +86,8 @@ pub struct Head {
     first: u64,
     /// Those that lived longer.
     old: HashMap<u64, Box<Slot>>,
-    /// Memory of all chunks, in bytes.
-    chunk_bytes: usize,
+    /// Memory of all samples, in bytes.
+    sample_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -151,9 +151,15 @@ impl Head {
         self.old.values().chain(recent).map(|slot| &slot.series)
     }
 
-    /// Memory of all chunks, in bytes.
-    pub fn chunk_bytes(&self) -> usize {
-        self.chunk_bytes
+    /// Memory of all samples, in bytes: of chunks, and roughly of what is in none.
+    pub fn sample_bytes(&self) -> usize {
+        self.sample_bytes
+    }
+
+    /// It is exact; were it not, samples would be written to blocks at another time, and no more.
+    #[inline]
+    fn grow(&mut self, grown: isize) {
+        self.sample_bytes = self.sample_bytes.saturating_add_signed(grown);
     }
 
     /// Takes samples in, and tells what became of those that were not [`Taken::InOrder`], by their place in the
@@ -174,7 +180,7 @@ impl Head {
             return Taken::Nowhere;
         };
         let taken = slot.take(time_ms, value, &mut grown);
-        self.chunk_bytes += grown;
+        self.grow(grown);
         taken
     }
 
@@ -185,10 +191,15 @@ impl Head {
         time_ms: TimeMs,
         histogram: Arc<Histogram>,
     ) -> Taken {
-        match self.slot(series) {
-            Some(slot) => slot.series.parts().take_histogram(time_ms, histogram),
-            None => Taken::Nowhere,
-        }
+        let mut grown = 0;
+        let Some(slot) = self.slot(series) else {
+            return Taken::Nowhere;
+        };
+        let mut parts = slot.series.parts();
+        let taken = parts.take_histogram(time_ms, histogram, &mut grown);
+        drop(parts);
+        self.grow(grown);
+        taken
     }
 
     /// Takes out the samples of a series that are in a block now.
@@ -203,7 +214,7 @@ impl Head {
         if is_closed {
             slot.appender = None;
         }
-        self.chunk_bytes -= freed;
+        self.grow(-(freed as isize));
     }
 
     /// The samples of a series as they are, those that came late in chunks, so that they can be written to a block
@@ -214,7 +225,7 @@ impl Head {
         let grown = parts.pack_late();
         let captured = parts.clone();
         drop(parts);
-        self.chunk_bytes += grown;
+        self.grow(grown);
         Some(captured)
     }
 
@@ -224,12 +235,12 @@ impl Head {
             return;
         };
         let mut parts = slot.series.parts();
-        let before = parts.chunk_bytes();
+        let before = parts.sample_bytes();
         let appender = parts.delete(start, end);
-        let after = parts.chunk_bytes();
+        let after = parts.sample_bytes();
         drop(parts);
         slot.appender = appender;
-        self.chunk_bytes = self.chunk_bytes - before + after;
+        self.grow(after as isize - before as isize);
     }
 
     /// Takes out a series.
@@ -238,7 +249,8 @@ impl Head {
             Some(at) => self.series.get_mut(at as usize)?.take(),
             None => self.old.remove(&number),
         }?;
-        self.chunk_bytes -= slot.series.parts().chunk_bytes();
+        let freed = slot.series.parts().sample_bytes();
+        self.grow(-(freed as isize));
         Some(slot.series)
     }
 
@@ -286,10 +298,10 @@ impl Flushed {
 
 impl Slot {
     #[inline]
-    fn take(&mut self, time_ms: TimeMs, value: f64, grown: &mut usize) -> Taken {
+    fn take(&mut self, time_ms: TimeMs, value: f64, grown: &mut isize) -> Taken {
         let Some(appender) = &mut self.appender else {
             let appender = Appender::new(time_ms, value);
-            *grown += appender.chunk().size_bytes();
+            *grown += appender.chunk().size_bytes() as isize;
             self.series.parts().push(appender.chunk().clone());
             self.appender = Some(appender);
             return Taken::InOrder;
@@ -297,7 +309,7 @@ impl Slot {
         if time_ms > appender.last_ms() {
             if appender.push(time_ms, value).is_err() {
                 appender.begin_next(time_ms, value);
-                *grown += appender.chunk().size_bytes();
+                *grown += appender.chunk().size_bytes() as isize;
                 self.series.parts().push(appender.chunk().clone());
             }
             return Taken::InOrder;

@@ -24,7 +24,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Elected {
     replica: Box<str>,
-    /// When it last sent something.
+    /// When something last came from it that could be read.
     heard_at: Duration,
 }
 
@@ -55,37 +55,55 @@ impl Replicas {
         }
     }
 
-    /// What becomes of a request of a replica of a cluster.
-    pub fn judge(&mut self, cluster: &str, replica: &str, now: Duration) -> Verdict {
-        if let Some(elected) = self.by_cluster.get_mut(cluster) {
-            if *elected.replica == *replica {
-                elected.heard_at = now;
-                return Verdict::Accepted;
-            }
-            if now.saturating_sub(elected.heard_at) < self.failover {
-                return Verdict::Refused;
-            }
-            elected.heard_at = now;
-            let before = std::mem::replace(&mut elected.replica, replica.into());
-            return Verdict::Elected {
-                before: Some(before),
+    /// What becomes of a request of a replica of a cluster, as long as nobody else is [heard](Replicas::hear).
+    pub fn judge(&self, cluster: &str, replica: &str, now: Duration) -> Verdict {
+        let Some(elected) = self.by_cluster.get(cluster) else {
+            let is_full = self.by_cluster.len() >= self.clusters_max;
+            return match is_full && !self.by_cluster.values().any(|one| self.is_silent(one, now)) {
+                true => Verdict::TooMany,
+                false => Verdict::Elected { before: None },
             };
-        }
-        if self.by_cluster.len() >= self.clusters_max {
-            // Of one that is silent for so long, any replica would be elected: nothing is lost with it.
-            let failover = self.failover;
-            self.by_cluster
-                .retain(|_, elected| now.saturating_sub(elected.heard_at) < failover);
-        }
-        if self.by_cluster.len() >= self.clusters_max {
-            return Verdict::TooMany;
-        }
-        let elected = Elected {
-            replica: replica.into(),
-            heard_at: now,
         };
-        self.by_cluster.insert(cluster.into(), elected);
-        Verdict::Elected { before: None }
+        if *elected.replica == *replica {
+            return Verdict::Accepted;
+        }
+        match self.is_silent(elected, now) {
+            true => Verdict::Elected {
+                before: Some(elected.replica.clone()),
+            },
+            false => Verdict::Refused,
+        }
+    }
+
+    /// The same of a request that has been read whole, and notes who is elected and was heard by it.
+    pub fn hear(&mut self, cluster: &str, replica: &str, now: Duration) -> Verdict {
+        let verdict = self.judge(cluster, replica, now);
+        match &verdict {
+            Verdict::Refused | Verdict::TooMany => {}
+            Verdict::Accepted => {
+                if let Some(elected) = self.by_cluster.get_mut(cluster) {
+                    elected.heard_at = now;
+                }
+            }
+            Verdict::Elected { before } => {
+                if before.is_none() && self.by_cluster.len() >= self.clusters_max {
+                    // Of one that is silent for so long, any replica would be elected: nothing is lost with it.
+                    let failover = self.failover;
+                    self.by_cluster
+                        .retain(|_, elected| now.saturating_sub(elected.heard_at) < failover);
+                }
+                let elected = Elected {
+                    replica: replica.into(),
+                    heard_at: now,
+                };
+                self.by_cluster.insert(cluster.into(), elected);
+            }
+        }
+        verdict
+    }
+
+    fn is_silent(&self, elected: &Elected, now: Duration) -> bool {
+        now.saturating_sub(elected.heard_at) >= self.failover
     }
 
     /// Each cluster with its elected replica, by name.

@@ -69,6 +69,21 @@ pub struct Histogram {
     pub counter_reset: CounterReset,
 }
 
+impl Counts {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Integer(counts) => counts.len(),
+            Self::Float(counts) => counts.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 impl Buckets {
     fn is_same(&self, other: &Self) -> bool {
         let counts = match (&self.counts, &other.counts) {
@@ -102,15 +117,19 @@ impl Histogram {
             && self.negative.is_same(&other.negative)
     }
 
+    /// What it takes in memory, roughly, in bytes.
+    pub fn size_bytes(&self) -> usize {
+        let of = |buckets: &Buckets| {
+            let counts = buckets.counts.len() * size_of::<u64>();
+            size_of_val(&*buckets.spans) + counts
+        };
+        let bounds = size_of_val(&*self.custom_bounds);
+        size_of::<Self>() + of(&self.positive) + of(&self.negative) + bounds
+    }
+
     /// What it takes in a log or a block at most, roughly, in bytes.
     pub fn encoded_bytes_max(&self) -> usize {
-        let of = |buckets: &Buckets| {
-            let counts = match &buckets.counts {
-                Counts::Integer(counts) => counts.len(),
-                Counts::Float(counts) => counts.len(),
-            };
-            buckets.spans.len() * 16 + counts * 10
-        };
+        let of = |buckets: &Buckets| buckets.spans.len() * 16 + buckets.counts.len() * 10;
         80 + of(&self.positive) + of(&self.negative) + self.custom_bounds.len() * 8
     }
 }

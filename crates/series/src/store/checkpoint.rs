@@ -21,8 +21,11 @@ const WHAT: &str = "a checkpoint of series";
 const PREFIX: &str = "checkpoint-";
 const NEW: &str = "checkpoint.new";
 
-/// Series of a piece.
-const PIECE: usize = 1_024;
+/// Series of a piece, at most.
+const PIECE_SERIES: usize = 1_024;
+
+/// A piece that has so many bytes takes no other series, whatever their labels: it is far below what is read.
+const PIECE_BYTES: usize = 1 << 20;
 
 /// The largest frame that is read, in bytes.
 const FRAME_BYTES_MAX: u32 = 256 << 20;
@@ -126,15 +129,20 @@ impl Checkpoint {
         put_varint(&mut head, zigzag(self.in_blocks.end));
         put_varint(&mut head, self.next_number);
         frames.put(&head)?;
-        let mut last = 0;
-        for piece in self.series.chunks(PIECE) {
-            let mut body = Vec::new();
-            for (number, labels) in piece {
-                put_varint(&mut body, number - last);
-                put_bytes(&mut body, labels.as_key().as_bytes());
-                last = *number;
+        let (mut piece, mut count, mut last) = (Vec::new(), 0, 0);
+        for (number, labels) in &self.series {
+            put_varint(&mut piece, number - last);
+            put_bytes(&mut piece, labels.as_key().as_bytes());
+            last = *number;
+            count += 1;
+            if count == PIECE_SERIES || piece.len() >= PIECE_BYTES {
+                frames.put(&piece)?;
+                piece.clear();
+                count = 0;
             }
-            frames.put(&body)?;
+        }
+        if !piece.is_empty() {
+            frames.put(&piece)?;
         }
         frames.put(&[])
     }

@@ -3,7 +3,9 @@
 use egret_base::error::{Coded, Kind};
 use egret_base::limit::LimitExceeded;
 
-/// Why a whole body is refused. Nothing of it counts.
+use super::remote_write_v2::KEY_BYTES_MAX;
+
+/// What is wrong with a body. Nothing of it counts then, unless it is [about one series](WireError::is_of_series).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A field goes beyond the end of the message it is in.
@@ -109,6 +111,20 @@ pub enum WireError {
     /// Larger than a named limit.
     #[error("limit {} is {}, but {} came: send less or raise the setting", .0.name, .0.max, .0.asked)]
     Limit(LimitExceeded),
+}
+
+impl WireError {
+    /// Whether it is about one series alone, of which the protobuf is well formed: the others of the request are kept.
+    pub fn is_of_series(&self) -> bool {
+        match self {
+            Self::NotUtf8 { .. }
+            | Self::BadReference { .. }
+            | Self::OddReferences { .. }
+            | Self::Histogram { .. } => true,
+            Self::Limit(limit) => limit.name == KEY_BYTES_MAX.name,
+            _ => false,
+        }
+    }
 }
 
 impl From<LimitExceeded> for WireError {

@@ -293,6 +293,9 @@ impl WireHistogram {
         if !(-4..=8).contains(&self.schema) && self.schema != CUSTOM_SCHEMA {
             return Some("schema is neither -4 to 8 nor -53");
         }
+        if !self.zero_threshold.is_finite() || self.zero_threshold < 0.0 {
+            return Some("the zero threshold is no finite number from 0 on");
+        }
         if self.schema != CUSTOM_SCHEMA && !self.custom_values.is_empty() {
             return Some("custom bounds belong to schema -53");
         }

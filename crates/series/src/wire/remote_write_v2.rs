@@ -1,6 +1,7 @@
 //! Remote write 2.0: `io.prometheus.write.v2.Request`.
 //!
-//! Strings are in a table of the request, which is checked once; series refer to it. References mean nothing in
+//! Strings are in a table of the request; series refer to it, and those of series that are known were checked when they
+//! became known. References mean nothing in
 //! the next request, so that they cannot be what a series is looked up by. [`Series::key`] writes the
 //! labels as remote write 1.0 has them: the same bytes, hence the same table of known series and the same hash
 //! for both versions, and an unknown series is read by the same function ([`super::labels::parse`]). Which series
@@ -19,14 +20,14 @@ use egret_base::codec::put_varint;
 use std::borrow::Cow;
 use std::cell::Cell;
 
-use egret_base::limit::Limit;
+use egret_base::limit::{Limit, LimitExceeded};
 
 use super::error::WireError;
 use super::histogram::Histograms;
 use super::labels::{LABEL_KEY, NAME_KEY, VALUE_KEY, append_label_bytes};
 use super::protobuf::Message;
 use super::samples::{Samples, skip_samples};
-use symbols::{COPY_BYTES, SHORT, Symbol, check_texts};
+use symbols::{COPY_BYTES, SHORT, Symbol};
 
 pub use metadata::Metadata;
 
@@ -53,7 +54,7 @@ pub struct SymbolMemory {
 /// without this, a small body could ask for terabytes.
 const REQUEST_KEYS_BYTES_MAX: Limit = Limit::new("request_keys_bytes_max", 1 << 30);
 /// The same of one key, which bounds the memory that is kept for keys.
-const KEY_BYTES_MAX: usize = 1 << 20;
+pub(super) const KEY_BYTES_MAX: Limit = Limit::new("key_bytes_max", 1 << 20);
 
 /// The memory of a key, to be used again; only as much of it counts as [`Series::key`] gives back.
 #[derive(Debug, Default)]
@@ -94,7 +95,7 @@ impl<'a, 'm> Request<'a, 'm> {
     /// Reads the table of symbols of an uncompressed body and makes ready to read the series.
     ///
     /// # Errors
-    /// [`WireError`] when the body is not made of fields, or a symbol is not UTF-8.
+    /// [`WireError`] when the body is not made of fields.
     pub fn new(body: &'a [u8], memory: &'m mut SymbolMemory) -> Result<Self, WireError> {
         memory.symbols.clear();
         memory.keys_bytes.set(0);
@@ -123,7 +124,6 @@ impl<'a, 'm> Request<'a, 'm> {
             };
             memory.symbols.push(Symbol::new(symbol)?);
         }
-        check_texts(body, &memory.symbols)?;
         Ok(Self {
             fields: Message::new(body, REQUEST),
             symbols: &memory.symbols,
@@ -281,7 +281,7 @@ impl<'a, 'm> Series<'a, 'm> {
 
     fn text(&self, reference: u64) -> Result<&'a str, WireError> {
         match self.symbols.get(reference as usize) {
-            Some(symbol) => Ok(symbol.text(self.whole)),
+            Some(symbol) => symbol.text(self.whole),
             None => Err(self.bad_reference(SERIES, reference, self.at)),
         }
     }
@@ -308,7 +308,7 @@ impl<'a, 'm> Series<'a, 'm> {
     }
 
     /// Its labels as remote write 1.0 has them; see [`super::labels::append_label_field`], with which this agrees
-    /// byte for byte.
+    /// byte for byte. Whether they are UTF-8 is not looked at.
     ///
     /// # Errors
     /// [`WireError`] when a reference is to no symbol, they are not in pairs, or this key or all keys of the request
@@ -322,12 +322,12 @@ impl<'a, 'm> Series<'a, 'm> {
             let (value, next) = reference(references, after);
             let symbols = (self.symbols.get(name), self.symbols.get(value));
             let (Some(&name), Some(&value)) = symbols else {
-                return Err(self.reference_error(from));
+                return Err(self.unusable(at, self.reference_error(from)));
             };
             from = next;
             at = self.append_label(name, value, memory, at);
-            if at > KEY_BYTES_MAX {
-                Limit::new("key_bytes_max", KEY_BYTES_MAX as u64).check(at as u64)?;
+            if at as u64 > KEY_BYTES_MAX.max {
+                return Err(self.too_large(at));
             }
         }
         self.spend(at)?;
@@ -341,6 +341,19 @@ impl<'a, 'm> Series<'a, 'm> {
         REQUEST_KEYS_BYTES_MAX.check(spent)?;
         self.keys_bytes.set(spent);
         Ok(())
+    }
+
+    #[cold]
+    fn too_large(&self, bytes: usize) -> WireError {
+        let Limit { name, max } = KEY_BYTES_MAX;
+        let asked = bytes as u64;
+        self.unusable(bytes, LimitExceeded { name, max, asked }.into())
+    }
+
+    /// Why there is no key; the bytes that were written of it count all the same.
+    #[cold]
+    fn unusable(&self, bytes: usize, error: WireError) -> WireError {
+        self.spend(bytes).err().unwrap_or(error)
     }
 
     /// What is wrong with the two references at `from`.

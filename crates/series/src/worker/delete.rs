@@ -54,7 +54,7 @@ impl<D: Disk> Delete<'_, D> {
         let id = deletion.id;
         for (shard, perform) in self.performs.iter().enumerate() {
             // Done twice, it would take out what came since.
-            let is_done = super::flush::ask(*perform, move |core| core.deletions.contains(&id))?;
+            let is_done = super::flush::ask(*perform, move |core| core.has_deletion(id))?;
             if !is_done {
                 (self.submit)(shard, deletion.clone())?;
             }

@@ -176,7 +176,9 @@ impl<D: Disk> Flush<'_, D> {
         writers.push(last, &samples)?;
         let mut written = Vec::new();
         for writer in writers.by_window.into_values() {
+            let began = Instant::now();
             written.push(writer.finish()?);
+            (self.pause)(began.elapsed());
         }
         if written.is_empty() {
             return Ok(all);

@@ -58,7 +58,7 @@ pub(crate) fn replay<L: Log>(
                 // What became of them was told when they came.
                 let _ = core.take(&batch);
             }
-            Record::Deletion(deletion) => core.delete(&deletion),
+            Record::Deletion(deletion) => core.delete(seq, &deletion),
             Record::Histograms(mut batch) => {
                 core.note(seq, &batch.times_ms);
                 core.note_bytes(bytes.len());

@@ -245,8 +245,8 @@ impl<L: Log + 'static> Shard<L> {
             .push_with(|body| record::put_deletion(body, deletion));
         match self.append() {
             Ok(()) => {
+                self.core.delete(self.core.next, deletion);
                 self.core.next = self.log.next();
-                self.core.delete(deletion);
                 ticket.done(Ok(Outcome::default()));
                 Ok(())
             }

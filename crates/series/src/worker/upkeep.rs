@@ -47,6 +47,8 @@ pub(crate) struct Kept {
     pub in_blocks: InBlocks,
     /// What is to be written to blocks.
     pub due: Due,
+    /// When it is tried again to write to blocks what is due, after that failed.
+    pub retry_at: Option<Instant>,
 }
 
 /// See the module.
@@ -65,8 +67,13 @@ pub(crate) struct Upkeep {
     tended_at: Option<Instant>,
     /// A deletion may have been begun and not finished: nothing else is done before it is.
     is_deleting: bool,
-    /// When work is tried again that failed.
+    /// When work with blocks, and deleting, is tried again that failed.
     retry_at: Option<Instant>,
+}
+
+/// Whether what has failed is not tried again yet.
+fn rests(retry_at: Option<Instant>) -> bool {
+    retry_at.is_some_and(|at| Instant::now() < at)
 }
 
 impl Kept {
@@ -119,19 +126,18 @@ impl Upkeep {
     fn step(&mut self) {
         self.build_indexes();
         self.measure();
-        if self.retry_at.is_some_and(|at| Instant::now() < at) {
+        if rests(self.retry_at) {
             return;
         }
         self.retry_at = None;
         if let Err(error) = self.finish_deletion() {
-            return self.note_failure("deleting samples", &error);
+            self.retry_at = self.note_failure("deleting samples", &error);
+            return;
         }
-        if let Err(error) = self.flush_due() {
-            self.note_failure("writing blocks", &error);
-            // Where no space is left, what is over still goes, and gives some back.
-        }
+        // Where no space is left for that, what is over still goes, and gives some back.
+        self.flush_due();
         if let Err(error) = self.tend_blocks() {
-            self.note_failure("merging blocks", &error);
+            self.retry_at = self.note_failure("merging blocks", &error);
         }
     }
 
@@ -164,30 +170,57 @@ impl Upkeep {
         metrics.quarantined.set(quarantined as i64);
     }
 
-    fn note_failure(&mut self, what: &'static str, error: &SeriesError) {
+    /// Tells of a failure, and says when to try again.
+    fn note_failure(&self, what: &'static str, error: &SeriesError) -> Option<Instant> {
         if self.inner.stopping.load(Ordering::Acquire) {
-            return;
+            return None;
         }
-        self.retry_at = Some(Instant::now() + RETRY_PAUSE);
         tracing::warn!(%error, what, "upkeep of the series failed and is tried again");
+        Some(Instant::now() + RETRY_PAUSE)
     }
 
-    /// Writes samples to blocks whose window is over, and those of shards that have too many of them.
-    fn flush_due(&mut self) -> Result<(), SeriesError> {
-        let (now_ms, settle_ms) = (self.inner.now_ms(), self.policy.settle_ms);
+    /// Writes to blocks what is due of each shard. One that cannot be written holds up neither the others nor what else
+    /// is to be done: it is told of and tried again after a while, unless the shard has ended, which is told by itself.
+    fn flush_due(&mut self) {
         for shard in 0..self.shards.len() {
-            let kept = &mut self.shards[shard];
-            if let Some(end) = kept.due.at(now_ms, settle_ms, kept.in_blocks.end) {
-                self.flush(shard, end)?;
-                self.shards[shard].due.is_done(end);
+            let kept = &self.shards[shard];
+            if kept.shared.failure.get().is_some() || rests(kept.retry_at) {
+                continue;
             }
-            if self.has_too_much(shard) {
-                let newest = |core: &mut Core| core.newest_ms;
-                let newest_ms = ask(&self.shards[shard].perform(&self.inner), newest)?;
-                self.flush(shard, newest_ms.saturating_add(1))?;
-            }
+            let flushed = self.flush_if_due(shard);
+            self.shards[shard].retry_at = match flushed {
+                Ok(()) => None,
+                Err(error) => self.note_failure("writing blocks", &error),
+            };
+        }
+    }
+
+    /// Writes samples of a shard to blocks whose window is over, and all when there are too many.
+    fn flush_if_due(&mut self, shard: usize) -> Result<(), SeriesError> {
+        let (now_ms, settle_ms) = (self.inner.now_ms(), self.policy.settle_ms);
+        let kept = &mut self.shards[shard];
+        if let Some(end) = kept.due.at(now_ms, settle_ms, kept.in_blocks.end) {
+            self.flush(shard, end)?;
+            self.shards[shard].due.is_done(end);
+        }
+        if self.has_too_much(shard) {
+            let newest = |core: &mut Core| core.newest_ms;
+            let newest_ms = ask(&self.shards[shard].perform(&self.inner), newest)?;
+            self.flush(shard, newest_ms.saturating_add(1))?;
         }
         Ok(())
+    }
+
+    /// Does something with each shard, whatever becomes of the others, and returns the first error.
+    fn with_each_shard(
+        &mut self,
+        mut work: impl FnMut(&mut Self, usize) -> Result<(), SeriesError>,
+    ) -> Result<(), SeriesError> {
+        let mut done = Ok(());
+        for shard in 0..self.shards.len() {
+            done = done.and(work(self, shard));
+        }
+        done
     }
 
     fn has_too_much(&self, shard: usize) -> bool {
@@ -227,30 +260,19 @@ impl Upkeep {
     /// Those of writing blocks.
     pub fn tend(&mut self) -> Result<(), SeriesError> {
         self.finish_deletion()?;
-        self.flush_due()?;
+        let flushed = self.with_each_shard(Self::flush_if_due);
         while let Some(job) = self.most_urgent()? {
             self.carry_out(&job, false)?;
         }
-        Ok(())
+        flushed
     }
 
     /// Replaces blocks. What cannot wait is done meanwhile; what somebody waits for ends it, where it gives way.
     fn carry_out(&mut self, job: &plan::Job, gives_way: bool) -> Result<(), SeriesError> {
         let (catalog, policy) = (self.catalog.clone(), self.policy.clone());
         let began = Instant::now();
-        let mut failed = None;
-        let mut step = |bytes: u64| match self.between(bytes, gives_way) {
-            Ok(flow) => flow,
-            Err(error) => {
-                failed = Some(error);
-                ControlFlow::Break(())
-            }
-        };
-        let replaced = catalog.run(job, &policy, BlockLimits::default(), &mut step);
-        if let Some(error) = failed {
-            return Err(error);
-        }
-        match replaced {
+        let mut step = |bytes: u64| self.between(bytes, gives_way);
+        match catalog.run(job, &policy, BlockLimits::default(), &mut step) {
             Ok(made) => {
                 let (why, sources, made) = (job.why, job.sources.len(), made.len());
                 let took_ms = began.elapsed().as_millis() as u64;
@@ -270,24 +292,24 @@ impl Upkeep {
     }
 
     /// What is done while blocks are merged, after so many bytes of samples.
-    fn between(&mut self, bytes: u64, gives_way: bool) -> Result<ControlFlow<()>, SeriesError> {
+    fn between(&mut self, bytes: u64, gives_way: bool) -> ControlFlow<()> {
         let rate = self.inner.config.merge_rate.bytes().max(1);
         let until = Instant::now() + Duration::from_secs_f64(bytes as f64 / rate as f64);
         loop {
             std::thread::sleep(until.saturating_duration_since(Instant::now()).min(PAUSE));
             self.build_indexes();
             self.measure();
-            self.flush_due()?;
+            self.flush_due();
             match self.jobs.try_recv() {
                 Ok(job) => self.waiting.push_back(job),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => {}
             }
             let stops = self.inner.stopping.load(Ordering::Acquire);
             if stops || (gives_way && !self.waiting.is_empty()) {
-                return Ok(ControlFlow::Break(()));
+                return ControlFlow::Break(());
             }
             if Instant::now() >= until {
-                return Ok(ControlFlow::Continue(()));
+                return ControlFlow::Continue(());
             }
         }
     }
@@ -323,7 +345,7 @@ impl Upkeep {
         // Later than any that is taken in.
         let end =
             self.inner.now_ms() + 2 * self.inner.config.future_max.duration().as_millis() as TimeMs;
-        (0..self.shards.len()).try_for_each(|shard| self.flush(shard, end))
+        self.with_each_shard(|upkeep, shard| upkeep.flush(shard, end))
     }
 
     /// Deletes samples, in heads and in blocks, for good.
@@ -331,6 +353,14 @@ impl Upkeep {
     /// # Errors
     /// [`SeriesError`]: it is not sure what was deleted. The rest is tried again.
     pub fn delete(&mut self, deletion: Deletion) -> Result<(), SeriesError> {
+        // A deletion that is begun and cannot be finished would hold up everything else.
+        if let Some(failure) = self
+            .shards
+            .iter()
+            .find_map(|kept| kept.shared.failure.get())
+        {
+            return Err(failure.clone());
+        }
         self.deleting(|delete| delete.go_on().and_then(|()| delete.run(deletion)))
     }
 
@@ -392,8 +422,12 @@ impl Upkeep {
             disk: &kept.disk,
             now_ms: inner.now_ms(),
             before: kept.in_blocks,
-            // As long as the work took: half of one core is left for others.
-            pause: &std::thread::sleep,
+            // As long as the work took: half of one core is left for others. Series that are new meanwhile are not to
+            // be looked through one by one until it is all done.
+            pause: &|duration| {
+                self.build_indexes();
+                std::thread::sleep(duration);
+            },
             step: &|_| match inner.stopping.load(Ordering::Acquire) {
                 true => Err(SeriesError::Stopping),
                 false => Ok(()),
@@ -410,3 +444,6 @@ impl Upkeep {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -341,6 +341,19 @@ async fn what_was_deleted_stays_deleted_and_what_comes_later_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn subqueries_without_a_step_take_the_interval_of_rules() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig {
+        evaluation_interval: egret_base::settings::Span::secs(10),
+        ..SeriesConfig::default()
+    };
+    let series = started(&directory, config).await;
+    let steps = "count_over_time(vector(1)[2m:])";
+    assert_eq!(ask(&series, steps, NOW_MS).await[0].1, 12.0);
+    series.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_is_an_engine_of_its_own() {
     let directory = tempfile::tempdir().expect("a directory");
     let series = started(&directory, SeriesConfig::default()).await;

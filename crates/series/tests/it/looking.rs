@@ -3,7 +3,7 @@
 use egret_base::lifecycle::Service;
 use egret_series::core::promql::parse_selector;
 use egret_series::model::TimeMs;
-use egret_series::{Cost, Scope, Series, SeriesConfig};
+use egret_series::{Cost, QueryOptions, Scope, Series, SeriesConfig, When};
 
 use crate::engine::{NOW_MS, body, started};
 
@@ -148,23 +148,50 @@ async fn the_explorer_counts_each_series_once_and_knows_which_are_new() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exploring_has_a_budget() {
+async fn looking_has_a_budget_of_memory() {
     let directory = tempfile::tempdir().expect("a directory");
     let config = SeriesConfig {
         query_memory_max: egret_base::settings::Size(1_000),
         ..SeriesConfig::default()
     };
-    let series = started(&directory, config).await;
+    for error in refused(&directory, config).await {
+        assert!(error.contains("series.query_memory_max"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn looking_has_a_budget_of_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = SeriesConfig {
+        query_timeout: egret_base::settings::Span::secs(0),
+        ..SeriesConfig::default()
+    };
+    for error in refused(&directory, config).await {
+        assert!(error.contains("series.query_timeout"), "{error}");
+    }
+}
+
+/// Why nothing that looks at series has an answer with these settings: of series in the heads, then in blocks.
+async fn refused(directory: &tempfile::TempDir, config: SeriesConfig) -> Vec<String> {
+    let series = started(directory, config).await;
     for host in 0..20 {
         write(&series, "many", &format!("host-{host}"), 1).await;
     }
-    let refused = series
-        .cardinality((0, NOW_MS), 1)
-        .await
-        .expect_err("it is too much");
-    assert!(
-        refused.to_string().contains("series.query_memory_max"),
-        "{refused}"
-    );
+    let all = || scope(&["many"], ALWAYS);
+    let host = || "host".to_owned();
+    let mut errors = Vec::new();
+    let at = When::At(NOW_MS);
+    for _ in ["heads", "blocks"] {
+        errors.push(series.series(all(), usize::MAX).await.err());
+        errors.push(series.label_values(host(), all(), usize::MAX).await.err());
+        errors.push(series.cardinality((0, NOW_MS), 1).await.err());
+        let query = series.query("count(many)", at, QueryOptions::default());
+        errors.push(query.await.err());
+        series.flush().await.expect("a block");
+    }
     series.stop().await;
+    let told = errors
+        .into_iter()
+        .map(|error| error.expect("it is refused"));
+    told.map(|error| error.to_string()).collect()
 }

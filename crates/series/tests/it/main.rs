@@ -9,6 +9,7 @@ mod keeping;
 mod looking;
 mod metadata;
 mod promql;
+mod refused;
 mod replicas;
 mod rules;
 mod scraping;

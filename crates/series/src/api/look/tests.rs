@@ -3,7 +3,8 @@
 use super::*;
 
 fn first_of(limit: usize, offered: &[&str]) -> (String, bool) {
-    let mut first: First<String> = First::new(limit);
+    let budget = Budget::new(None, Arc::default(), u64::MAX);
+    let mut first: First<'_, String> = First::new(limit, &budget, String::len);
     for one in offered {
         let _ = first.offer(*one);
         assert!(first.found.len() <= limit);
@@ -25,7 +26,8 @@ fn the_first_in_order_are_kept() {
 
 #[test]
 fn it_breaks_off_when_all_that_follow_are_unwanted() {
-    let mut first: First<String> = First::new(1);
+    let budget = Budget::new(None, Arc::default(), 100);
+    let mut first: First<'_, String> = First::new(1, &budget, String::len);
     assert!(first.offer("b").is_continue());
     assert!(first.offer("a").is_continue());
     assert!(first.offer("a").is_continue());

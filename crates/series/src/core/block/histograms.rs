@@ -77,13 +77,6 @@ fn empty() -> Histogram {
     }
 }
 
-fn count_of(counts: &Counts) -> usize {
-    match counts {
-        Counts::Integer(counts) => counts.len(),
-        Counts::Float(counts) => counts.len(),
-    }
-}
-
 fn same_bits(one: &[f64], other: &[f64]) -> bool {
     one.iter()
         .map(|bound| bound.to_bits())
@@ -93,7 +86,7 @@ fn same_bits(one: &[f64], other: &[f64]) -> bool {
 fn same_layout(one: &Buckets, other: &Buckets) -> bool {
     one.spans == other.spans
         && std::mem::discriminant(&one.counts) == std::mem::discriminant(&other.counts)
-        && count_of(&one.counts) == count_of(&other.counts)
+        && one.counts.len() == other.counts.len()
 }
 
 fn same_shape(one: &Histogram, other: &Histogram) -> bool {
@@ -173,7 +166,7 @@ fn put_shape(histogram: &Histogram, out: &mut Vec<u8>) {
             put_varint(out, span.length.into());
         }
         out.push(u8::from(matches!(buckets.counts, Counts::Float(_))));
-        put_varint(out, count_of(&buckets.counts) as u64);
+        put_varint(out, buckets.counts.len() as u64);
     }
 }
 
@@ -242,6 +235,9 @@ fn take(reader: &mut Reader<'_>, before: &Histogram) -> Result<Histogram, Malfor
 fn take_shape(reader: &mut Reader<'_>) -> Result<Histogram, Malformed> {
     let mut histogram = empty();
     histogram.schema = reader.u8()? as i8;
+    if !matches!(histogram.schema, -53 | -4..=8) {
+        return Err(Malformed { what: WHAT });
+    }
     histogram.zero_threshold = f64::from_bits(reader.u64()?);
     let bound_count: usize = reader.small()?;
     let bounds = reader.take(bound_count.checked_mul(8).ok_or(Malformed { what: WHAT })?)?;
@@ -268,8 +264,9 @@ fn take_layout(reader: &mut Reader<'_>) -> Result<Buckets, Malformed> {
     }
     let is_float = reader.bool()?;
     let count: usize = reader.small()?;
-    // Each takes a byte at least: nothing is allocated for more than there can be.
-    if count > reader.rest().len() {
+    // Each takes a byte at least: nothing is allocated for more than there can be, by spans neither.
+    let promised: u64 = spans.iter().map(|span: &Span| u64::from(span.length)).sum();
+    if count > reader.rest().len() || promised != count as u64 {
         return Err(reader.malformed());
     }
     let counts = match is_float {

@@ -46,7 +46,7 @@ impl Rare {
         self.late_chunks.is_empty() && self.late.is_empty() && self.histograms.is_empty()
     }
 
-    fn take_late(&mut self, time_ms: TimeMs, value: f64, grown: &mut usize) -> Taken {
+    fn take_late(&mut self, time_ms: TimeMs, value: f64, grown: &mut isize) -> Taken {
         match self
             .late
             .binary_search_by_key(&time_ms, |(other, _)| *other)
@@ -55,19 +55,19 @@ impl Rare {
             Ok(_) => return Taken::Conflict,
             Err(at) => self.late.insert(at, (time_ms, value)),
         }
+        *grown += size_of_val(&self.late[0]) as isize;
         if self.late.len() >= LATE_MAX {
             *grown += self.pack_late();
         }
         Taken::Late
     }
 
-    fn pack_late(&mut self) -> usize {
+    fn pack_late(&mut self) -> isize {
         let before = self.late_chunks.len();
-        pack(&std::mem::take(&mut self.late), &mut self.late_chunks);
-        self.late_chunks[before..]
-            .iter()
-            .map(Chunk::size_bytes)
-            .sum()
+        let late = std::mem::take(&mut self.late);
+        pack(&late, &mut self.late_chunks);
+        let chunks = self.late_chunks[before..].iter().map(Chunk::size_bytes);
+        chunks.sum::<usize>() as isize - size_of_val(&*late) as isize
     }
 
     fn take_histogram(&mut self, time_ms: TimeMs, histogram: Arc<Histogram>) -> Taken {
@@ -99,6 +99,11 @@ impl Rare {
             histograms: between(&self.histograms, start, end).to_vec(),
         }
     }
+}
+
+/// What a native histogram takes in memory where it is kept, roughly, in bytes.
+fn histogram_bytes(histogram: &Histogram) -> usize {
+    size_of::<(TimeMs, Arc<Histogram>)>() + histogram.size_bytes()
 }
 
 /// Those from `start` to `end`, both included, of what ascends.
@@ -210,7 +215,7 @@ impl Parts {
     }
 
     #[cold]
-    pub(super) fn take_late(&mut self, time_ms: TimeMs, value: f64, grown: &mut usize) -> Taken {
+    pub(super) fn take_late(&mut self, time_ms: TimeMs, value: f64, grown: &mut isize) -> Taken {
         match self.value_at(time_ms) {
             Some(there) if there.to_bits() == value.to_bits() => Taken::Same,
             Some(_) => Taken::Conflict,
@@ -243,13 +248,23 @@ impl Parts {
         self.chunks.push(chunk);
     }
 
-    /// Makes chunks of what came late, and returns the memory they take.
-    pub fn pack_late(&mut self) -> usize {
+    /// Makes chunks of what came late, and returns by how many bytes that takes more memory, or less.
+    pub fn pack_late(&mut self) -> isize {
         self.rare.as_mut().map_or(0, |rare| rare.pack_late())
     }
 
-    pub(super) fn take_histogram(&mut self, time_ms: TimeMs, histogram: Arc<Histogram>) -> Taken {
-        self.rare_mut().take_histogram(time_ms, histogram)
+    pub(super) fn take_histogram(
+        &mut self,
+        time_ms: TimeMs,
+        histogram: Arc<Histogram>,
+        grown: &mut isize,
+    ) -> Taken {
+        let bytes = histogram_bytes(&histogram);
+        let taken = self.rare_mut().take_histogram(time_ms, histogram);
+        if matches!(taken, Taken::InOrder | Taken::Late) {
+            *grown += bytes as isize;
+        }
+        taken
     }
 
     /// What of this is to be written to a block: all that came late, and of the rest the samples before `end`.
@@ -306,7 +321,7 @@ impl Parts {
         }
     }
 
-    /// Forgets what was flushed, of parts that have grown since; returns the memory of chunks that this frees.
+    /// Forgets what was flushed, of parts that have grown since; returns how many bytes of memory this frees.
     pub(super) fn release(&mut self, flushed: &Flushed) -> usize {
         let whole = flushed.chunks;
         let mut freed: usize = self.chunks[..whole].iter().map(Chunk::size_bytes).sum();
@@ -324,7 +339,13 @@ impl Parts {
             let gone = &flushed.histograms;
             rare.histograms.retain(|(time_ms, histogram)| {
                 let at = gone.binary_search_by_key(time_ms, |(other, _)| *other);
-                !at.is_ok_and(|at| Arc::ptr_eq(&gone[at].1, histogram))
+                let is_gone = at.is_ok_and(|at| Arc::ptr_eq(&gone[at].1, histogram));
+                freed += if is_gone {
+                    histogram_bytes(histogram)
+                } else {
+                    0
+                };
+                !is_gone
             });
             self.forget_rare();
         }
@@ -388,13 +409,16 @@ impl Parts {
         span
     }
 
-    /// Memory of its chunks, in bytes.
-    pub(super) fn chunk_bytes(&self) -> usize {
-        self.chunks
-            .iter()
-            .chain(&self.rare().late_chunks)
-            .map(Chunk::size_bytes)
-            .sum()
+    /// Memory of its samples, in bytes: of chunks, and of what is in none.
+    pub(super) fn sample_bytes(&self) -> usize {
+        let rare = self.rare();
+        let chunks = self.chunks.iter().chain(&rare.late_chunks);
+        let histograms = rare.histograms.iter();
+        chunks.map(Chunk::size_bytes).sum::<usize>()
+            + size_of_val(&*rare.late)
+            + histograms
+                .map(|(_, histogram)| histogram_bytes(histogram))
+                .sum::<usize>()
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::SeriesSamples;
+use crate::model::{Buckets, CounterReset, Counts, SeriesSamples, Span};
 
 fn pairs(samples: SeriesSamples) -> Vec<(TimeMs, f64)> {
     samples.times_ms.into_iter().zip(samples.values).collect()
@@ -89,6 +89,29 @@ fn a_sample_that_was_there_is_no_error_and_another_value_is() {
     assert_eq!(read(&samples, 0, 100), [(5, 2.0), (10, 1.0)]);
 }
 
+/// One of so many buckets.
+fn histogram(buckets: usize) -> Arc<Histogram> {
+    let of = |counts: Vec<u64>| Buckets {
+        spans: vec![Span {
+            offset: 0,
+            length: counts.len() as u32,
+        }],
+        counts: Counts::Integer(counts),
+    };
+    Arc::new(Histogram {
+        schema: 0,
+        zero_threshold: 0.0,
+        zero_count: 0.0,
+        count: buckets as f64,
+        integer: Some((0, buckets as u64)),
+        sum: 1.0,
+        positive: of(vec![1; buckets]),
+        negative: of(Vec::new()),
+        custom_bounds: Arc::new([]),
+        counter_reset: CounterReset::Unknown,
+    })
+}
+
 proptest! {
     /// Samples come, are flushed up to some time and released, and more come: what blocks and head have together is
     /// always what came.
@@ -122,6 +145,10 @@ proptest! {
                     model.retain(|time_ms, _| !gone.contains(time_ms));
                     blocks.retain(|time_ms, _| !gone.contains(time_ms));
                 }
+                (11, kept) => {
+                    captured = kept;
+                    head.take_histogram(0, time_ms, histogram(step));
+                }
                 (_, kept) => {
                     captured = kept;
                     let time_ms = if what < 9 { newest + 1 } else { time_ms };
@@ -138,12 +165,13 @@ proptest! {
             let mut all = blocks.clone();
             all.extend(read(&series, TimeMs::MIN, TimeMs::MAX));
             prop_assert_eq!(&all, &model);
+            prop_assert_eq!(head.sample_bytes(), series.now().sample_bytes());
         }
         if let Some(flushed) = captured {
             head.release(0, &flushed);
         }
         let left = head.remove(0).expect("it is there");
-        prop_assert_eq!(head.chunk_bytes(), 0);
+        prop_assert_eq!(head.sample_bytes(), 0);
         for (time_ms, _) in read(&left, TimeMs::MIN, TimeMs::MAX) {
             prop_assert!(!blocks.contains_key(&time_ms), "{time_ms} was released");
         }

@@ -169,15 +169,7 @@ fn check_points(result: &Result, options: &Options<'_>) -> std::result::Result<(
             series.iter().map(each).sum()
         }
     };
-    let budget = options.limits.points_max;
-    match points as u64 > budget {
-        true => Err(QueryError::OverBudget {
-            limit: "series.query_points_max",
-            budget,
-            what: "points in its answer",
-        }),
-        false => Ok(()),
-    }
+    options.limits.check_points(points as u64)
 }
 
 /// The tree with the lengths of time that only a query's step and range tell.

@@ -14,8 +14,13 @@ use crate::model::{MatchOp, Matcher};
 
 mod rewrite;
 
-/// Compiled, a regular expression of a query takes at most so much memory.
-const REGEX_BYTES_MAX: usize = 8 << 20;
+/// Compiled, a regular expression takes at most so much memory: the first of these that is enough, as `regex` does not
+/// tell how much it is. One that takes more than the last is refused.
+const REGEX_BYTES: [usize; 3] = [64 << 10, 1 << 20, 8 << 20];
+/// All those of a query take at most so much together.
+const REGEXES_BYTES_MAX: usize = 64 << 20;
+/// A query has at most so many matchers.
+const MATCHERS_MAX: usize = 10_000;
 /// One that is no mere list of values has at most so many bytes: reading it takes a hundred times as many.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 /// Groups within groups.
@@ -30,11 +35,20 @@ pub struct LabelMatcher {
     pattern: Option<Pattern>,
 }
 
+/// Compiles the matchers of one query, which may take so much memory together.
+#[derive(Debug, Default)]
+pub struct Compiler {
+    matchers: usize,
+    regex_bytes: usize,
+}
+
 /// A regular expression that must match all of a value.
 #[derive(Clone, Debug)]
 struct Pattern {
     test: Test,
     prefix: Box<str>,
+    /// What it takes in memory at most, compiled; a list does not count.
+    bytes_max: usize,
 }
 
 /// How a value is compared.
@@ -53,6 +67,31 @@ enum Test {
     /// `.*text`
     Suffix(Box<str>),
     Automaton(Regex),
+}
+
+impl Compiler {
+    /// One more matcher.
+    ///
+    /// # Errors
+    /// As of [`LabelMatcher::new`]; [`QueryError::Parse`] too when there are too many, or their regular expressions are
+    /// too large together.
+    pub fn compile(&mut self, matcher: Matcher) -> Result<LabelMatcher, QueryError> {
+        let refuse = |message| Err(QueryError::Parse { message });
+        self.matchers += 1;
+        if self.matchers > MATCHERS_MAX {
+            return refuse(format!("a query has at most {MATCHERS_MAX} matchers"));
+        }
+        let compiled = LabelMatcher::new(matcher)?;
+        let pattern = compiled.pattern.as_ref();
+        self.regex_bytes += pattern.map_or(0, |pattern| pattern.bytes_max);
+        if self.regex_bytes > REGEXES_BYTES_MAX {
+            return refuse(format!(
+                "the regular expressions of a query take at most {} MiB, compiled: ask with fewer or smaller ones",
+                REGEXES_BYTES_MAX >> 20
+            ));
+        }
+        Ok(compiled)
+    }
 }
 
 impl LabelMatcher {
@@ -116,6 +155,11 @@ impl LabelMatcher {
 /// # Errors
 /// Says that and why it is malformed or too large.
 pub(crate) fn anchored(pattern: &str) -> Result<Regex, String> {
+    compiled(pattern).map(|(regex, _)| regex)
+}
+
+/// As [`anchored`], and how much memory that takes at most.
+fn compiled(pattern: &str) -> Result<(Regex, usize), String> {
     let wrong = |error: &dyn std::fmt::Display| {
         let error = error.to_string();
         // The last line is what is wrong, those before show where.
@@ -127,11 +171,19 @@ pub(crate) fn anchored(pattern: &str) -> Result<Regex, String> {
         return Err(wrong(&"expression too large"));
     }
     let rewritten = rewrite::for_regex(pattern).map_err(|reason| wrong(&reason))?;
-    RegexBuilder::new(&format!("^(?s:{rewritten})$"))
-        .size_limit(REGEX_BYTES_MAX)
-        .nest_limit(NESTING_MAX)
-        .build()
-        .map_err(|error| wrong(&error))
+    let mut builder = RegexBuilder::new(&format!("^(?s:{rewritten})$"));
+    builder.nest_limit(NESTING_MAX);
+    let [least @ .., most] = REGEX_BYTES;
+    // None takes less than its text.
+    for bytes_max in least.into_iter().filter(|bytes| pattern.len() < *bytes) {
+        match builder.size_limit(bytes_max).build() {
+            Ok(regex) => return Ok((regex, bytes_max)),
+            Err(regex::Error::CompiledTooBig(_)) => {}
+            Err(error) => return Err(wrong(&error)),
+        }
+    }
+    let regex = builder.size_limit(most).build();
+    Ok((regex.map_err(|error| wrong(&error))?, most))
 }
 
 fn shortened(pattern: &str) -> String {
@@ -146,7 +198,12 @@ impl Pattern {
     fn new(pattern: &str) -> Result<Self, String> {
         let simple = |test: Test, prefix: &str| {
             let prefix = prefix.into();
-            Ok(Self { test, prefix })
+            let bytes_max = 0;
+            Ok(Self {
+                test,
+                prefix,
+                bytes_max,
+            })
         };
         match pattern {
             ".*" => return simple(Test::Anything, ""),
@@ -168,11 +225,15 @@ impl Pattern {
                 (false, false) => {}
             }
         }
-        let regex = anchored(pattern)?;
+        let (regex, bytes_max) = compiled(pattern)?;
         let (literals, prefix) = analysed(pattern);
         match literals {
             Some(values) => Ok(Self::one_of(values)),
-            None => simple(Test::Automaton(regex), &prefix),
+            None => Ok(Self {
+                test: Test::Automaton(regex),
+                prefix: prefix.into(),
+                bytes_max,
+            }),
         }
     }
 
@@ -184,6 +245,7 @@ impl Pattern {
         Self {
             test: Test::OneOf(values.into()),
             prefix,
+            bytes_max: 0,
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::error::QueryError;
 use super::histogram::FloatHistogram;
-use super::source::{Columns, Selection, SeriesSet, Source};
+use super::source::{Columns, Selection, SeriesSet, Source, Spend};
 use crate::model::{CounterReset, Labels, TimeMs, is_stale};
 
 /// Series in memory, each with samples in any order of arrival.
@@ -152,7 +152,12 @@ struct Selected<'a> {
 }
 
 impl Source for MemorySource {
-    fn select(&self, selection: &Selection) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
+    /// Everything is in memory as it is.
+    fn select(
+        &self,
+        selection: &Selection,
+        _: Spend<'_>,
+    ) -> Result<Box<dyn SeriesSet + '_>, QueryError> {
         let wanted = |labels: &Labels| {
             let mut matchers = selection.matchers.iter();
             matchers.all(|matcher| matcher.matches(labels.get(&matcher.matcher().name)))

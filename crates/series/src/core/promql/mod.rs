@@ -28,12 +28,12 @@ mod syntax;
 pub use answer::{Answer, Result as QueryResult, Sample, SampleValue, SeriesPoints};
 pub use error::QueryError;
 pub use histogram::{FloatHistogram, Incompatible, Reconciled, Side, spans};
-pub use matcher::LabelMatcher;
 pub(crate) use matcher::anchored;
+pub use matcher::{Compiler, LabelMatcher};
 pub use memory::MemorySource;
 pub(crate) use number::short as short_number;
 pub use number::{duration_ms, parse as parse_number, plain as format_number};
-pub use source::{Columns, Hints, Selection, SeriesSet, Source};
+pub use source::{Columns, Hints, Selection, SeriesSet, Source, Spend};
 
 use self::row::Grid;
 use self::syntax::Node;
@@ -84,6 +84,24 @@ impl Default for Limits {
             samples_max: 500_000_000,
             row_bytes_max: 2 << 30,
             points_max: 20_000_000,
+        }
+    }
+}
+
+impl Limits {
+    /// Whether an answer may have so many points.
+    ///
+    /// # Errors
+    /// [`QueryError::OverBudget`].
+    fn check_points(&self, points: u64) -> Result<(), QueryError> {
+        let budget = self.points_max;
+        match points > budget {
+            true => Err(QueryError::OverBudget {
+                limit: "series.query_points_max",
+                budget,
+                what: "points in its answer",
+            }),
+            false => Ok(()),
         }
     }
 }
@@ -221,7 +239,19 @@ fn bounded(time: TimeMs) -> TimeMs {
 /// # Errors
 /// [`QueryError::Parse`] when the text is no selector.
 pub fn parse_selector(text: &str) -> Result<Vec<LabelMatcher>, QueryError> {
-    Ok(syntax::parse_selector(text)?.matchers)
+    Ok(syntax::parse_selector(text, &mut Compiler::default())?.matchers)
+}
+
+/// Those of several selectors of one request, within what one query may have.
+///
+/// # Errors
+/// [`QueryError::Parse`] when one of the texts is no selector, or their matchers are too much together.
+pub fn parse_selectors<'a>(
+    texts: impl Iterator<Item = &'a str>,
+) -> Result<Vec<Vec<LabelMatcher>>, QueryError> {
+    let mut compiler = Compiler::default();
+    let parsed = texts.map(|text| Ok(syntax::parse_selector(text, &mut compiler)?.matchers));
+    parsed.collect()
 }
 
 #[cfg(test)]

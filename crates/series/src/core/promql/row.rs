@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::histogram::FloatHistogram;
+use super::histogram::{self, FloatHistogram};
 use crate::model::{Labels, METRIC_NAME, STALE_NAN_BITS, TimeMs, is_stale};
 
 /// The steps of an evaluation.
@@ -142,9 +142,10 @@ impl Row {
         }
     }
 
-    /// What it takes in memory, roughly: a histogram is not asked for its buckets.
+    /// What it takes in memory, roughly, in bytes.
     pub(crate) fn size_bytes(&self) -> u64 {
-        (self.values.len() * 8 + self.histograms.len() * 16) as u64
+        let places = size_of_val(&*self.values) + size_of_val(&*self.histograms);
+        places as u64 + histogram::size_bytes(self.histograms.iter().flatten())
     }
 }
 

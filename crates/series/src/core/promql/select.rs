@@ -54,7 +54,10 @@ impl<'a> Env<'a> {
             },
         };
         self.check_stop()?;
-        self.source.select(&selection)
+        self.source.select(&selection, &|bytes| {
+            self.charge_bytes(bytes)?;
+            self.check_stop()
+        })
     }
 
     /// What is wanted of the newest sample within the look-back at each step.
@@ -130,7 +133,7 @@ impl<'a> Env<'a> {
         let before = range_ms.saturating_add(back_ms);
         let set = self.select(selector, grid, before, ahead_ms, None)?;
         let end = self.target(&selector.reach, grid.start);
-        let mut found = Vec::new();
+        let (mut found, mut points) = (Vec::new(), 0);
         for at in 0..set.len() {
             let mut columns = Columns::default();
             set.read(at, &mut columns)?;
@@ -141,6 +144,9 @@ impl<'a> Env<'a> {
                 extended_samples(&mut columns, (end - range_ms, end), extension)?;
             }
             if !columns.is_empty() {
+                points += columns.len() as u64;
+                self.options.limits.check_points(points)?;
+                self.charge_bytes(columns.size_bytes())?;
                 found.push((set.labels(at).clone(), columns));
             }
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::error::QueryError;
-use super::histogram::FloatHistogram;
+use super::histogram::{self, FloatHistogram};
 use super::matcher::LabelMatcher;
 use crate::model::{CounterReset, Labels, TimeMs, is_stale};
 
@@ -31,13 +31,21 @@ pub struct Hints {
     pub function: Option<&'static str>,
 }
 
+/// Told how many bytes of memory finding series has taken since it was told last, every so many series: an error ends
+/// the search, as when that is too much or took too long.
+pub type Spend<'a> = &'a dyn Fn(u64) -> Result<(), QueryError>;
+
 /// Samples, by something that has them.
 pub trait Source: Sync {
     /// The series that match.
     ///
     /// # Errors
-    /// Of the source.
-    fn select(&self, selection: &Selection) -> Result<Box<dyn SeriesSet + '_>, QueryError>;
+    /// Of the source, and those that `spend` returns.
+    fn select(
+        &self,
+        selection: &Selection,
+        spend: Spend<'_>,
+    ) -> Result<Box<dyn SeriesSet + '_>, QueryError>;
 }
 
 /// Series that were selected. Several threads may read different ones at once.
@@ -97,6 +105,12 @@ impl Columns {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What the samples take in memory, roughly, in bytes.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        let numbers = self.len() * size_of::<(TimeMs, f64)>();
+        numbers as u64 + histogram::size_bytes(&self.histograms)
     }
 
     /// Adds a number at the end.

@@ -157,6 +157,45 @@ fn budgets_are_errors_that_name_the_limit() {
         "the query needs more than 99 points in its answer (series.query_points_max): select fewer series or less time, or raise series.query_points_max"
     );
     instant("vector(1)[99s:1s]", &options).expect("there are 99");
+    let limits = Limits {
+        points_max: 3,
+        ..Limits::default()
+    };
+    let options = Options {
+        limits,
+        ..Options::default()
+    };
+    let error = instant("x[1m]", &options).expect_err("each series has six points");
+    assert!(error.to_string().contains("points_max"), "{error}");
+}
+
+#[test]
+fn histograms_count_with_their_buckets() {
+    let mut source = MemorySource::default();
+    let labels = |at: i32| Labels::new([("__name__", "n"), ("i", &at.to_string())]);
+    for at in 0..4 {
+        let histogram = FloatHistogram {
+            positive: (0..100).map(|bucket| (bucket + 100 * at, 1.0)).collect(),
+            ..FloatHistogram::default()
+        };
+        source.add_histogram(&labels(at), 0, histogram.into());
+    }
+    let answer = |text: &str, row_bytes_max: u64| {
+        let limits = Limits {
+            row_bytes_max,
+            ..Limits::default()
+        };
+        let options = Options {
+            limits,
+            ..Options::default()
+        };
+        Query::parse(text)?.instant(&source, 0, &options)
+    };
+    // Four histograms of a hundred buckets, of 16 bytes each.
+    for text in ["n", "n[1m]", "sum(n)"] {
+        assert_eq!(code(answer(text, 6_400)).0, "query_over_budget", "{text}");
+        answer(text, 10_000).expect("that is enough");
+    }
 }
 
 #[test]

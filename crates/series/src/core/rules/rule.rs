@@ -129,12 +129,14 @@ pub fn last_samples(
     (start, end): (TimeMs, TimeMs),
 ) -> Result<Vec<(Labels, TimeMs, f64)>, QueryError> {
     let matchers = matchers.into_iter().map(LabelMatcher::new);
-    let found = source.select(&Selection {
+    let selection = Selection {
         matchers: matchers.collect::<Result<_, _>>()?,
         start,
         end,
         hints: Hints::default(),
-    })?;
+    };
+    // A rule's own series: no user says how many there are.
+    let found = source.select(&selection, &|_| Ok(()))?;
     let (mut last, mut columns) = (Vec::new(), Columns::default());
     for index in 0..found.len() {
         found.read(index, &mut columns)?;

@@ -73,3 +73,31 @@ fn other_files_are_left_alone() {
     names.sort();
     assert_eq!(names, ["checkpoint-0000000000000003", "checkpoint-7"]);
 }
+
+#[test]
+fn pieces_are_small_whatever_the_labels() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let long = "x".repeat(64 << 10);
+    let labels = |number: u64| {
+        let names: Vec<String> = (0..8).map(|label| format!("l{label}")).collect();
+        let pairs = names.iter().map(|name| (name.as_str(), long.as_str()));
+        (number, Labels::new(pairs))
+    };
+    let written = Checkpoint {
+        series: (0..40).map(labels).collect(),
+        ..checkpoint(9, &[39])
+    };
+    written.write(&disk).expect("it is written");
+    let read = Checkpoint::read(&disk).expect("it is read");
+    assert!(read.as_ref() == Some(&written), "it is another");
+    let file = disk.open(&name_of(Seq(9))).expect("it is there");
+    let (mut offset, mut frames) = (0, 0);
+    while offset < file.size_bytes().expect("it has one") {
+        let length = egret_log::read_exactly(&file, offset, 4).expect("it is read");
+        let length = u32::from_le_bytes(length.try_into().expect("four bytes"));
+        offset += 4 + u64::from(length);
+        frames += 1;
+    }
+    // Two series of half a MiB reach the size; the head and the end are frames as well.
+    assert_eq!(frames, 40 / 2 + 2);
+}

@@ -139,6 +139,11 @@ fn histograms_are_read_as_they_were_written() {
             format!("{written:?}").replace("NaN", "")
         });
     }
+    for threshold in [f64::NAN, f64::INFINITY, -1.0] {
+        let mut wrong = read[0].clone();
+        wrong.zero_threshold = threshold;
+        assert!(wrong.problem().is_some(), "{threshold}");
+    }
     let wrong = text.replace("\"count\":3,", "\"count\":3.5,");
     let line = JsonLine::read(&wrong).unwrap();
     let problem = line.histograms().find_map(Result::err).unwrap();

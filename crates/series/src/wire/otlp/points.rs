@@ -247,6 +247,10 @@ impl Points<'_, '_> {
             histogram.positive = positive;
             histogram.negative = negative;
         }
+        if let Some(problem) = histogram.problem() {
+            let reason = format!("a histogram of {:?}: {problem}", self.metric);
+            return self.out.reject(1, reason);
+        }
         let value = OtlpValue::Histogram(Box::new(histogram));
         self.out.push(named(&labels, self.metric, None), value);
     }

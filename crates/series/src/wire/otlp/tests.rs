@@ -121,7 +121,7 @@ fn what_is_not_cumulative_is_refused_with_a_reason() {
 }
 
 fn exponential(scale: i32, offset: i32, counts: &[u64]) -> Translated {
-    let point = ExponentialPoint {
+    translated(ExponentialPoint {
         time_unix_nano: 5_000_000,
         count: counts.iter().sum(),
         sum: Some(1.5),
@@ -132,7 +132,10 @@ fn exponential(scale: i32, offset: i32, counts: &[u64]) -> Translated {
             bucket_counts: counts.to_vec(),
         }),
         ..ExponentialPoint::default()
-    };
+    })
+}
+
+fn translated(point: ExponentialPoint) -> Translated {
     let metric = Metric {
         name: "e".into(),
         exponential_histogram: Some(ExponentialHistogram {
@@ -202,6 +205,11 @@ fn exponential_histograms_become_native() {
     assert_eq!(native(0, i32::MAX, &[1]), large);
     assert_eq!(native(0, 0, &[u64::MAX]), large);
     assert_eq!(native(31, i32::MIN, &[1]), "8 [(-255, 1)] [1]");
+    let refused = translated(ExponentialPoint {
+        zero_threshold: f64::INFINITY,
+        ..ExponentialPoint::default()
+    });
+    assert_eq!((refused.samples.len(), refused.rejected_points), (0, 1));
 }
 
 #[test]

@@ -20,7 +20,7 @@ impl<'a> Series<'a, '_> {
     /// What it says of its metric, if anything.
     ///
     /// # Errors
-    /// [`WireError`] when that is not well formed or refers to no symbol.
+    /// [`WireError`] when that is not well formed or refers to what is no symbol, or not UTF-8.
     pub fn metadata(&self) -> Result<Option<Metadata<'a>>, WireError> {
         let Some(mut message) = self.metadata else {
             return Ok(None);
@@ -64,7 +64,10 @@ impl<'a> Series<'a, '_> {
     }
 
     /// A symbol of its request that [`Series::metric`] has named.
-    pub fn symbol(&self, index: usize) -> &'a str {
+    ///
+    /// # Errors
+    /// [`WireError`] when it is not UTF-8.
+    pub fn symbol(&self, index: usize) -> Result<&'a str, WireError> {
         self.symbols[index].text(self.whole)
     }
 }

@@ -42,24 +42,11 @@ impl Symbol {
         &whole[self.at()..self.at() + self.length()]
     }
 
-    pub fn text(self, whole: &[u8]) -> &str {
-        std::str::from_utf8(self.bytes(whole)).expect("the table was checked when it was read")
+    pub fn text(self, whole: &[u8]) -> Result<&str, WireError> {
+        let at = self.at();
+        std::str::from_utf8(self.bytes(whole)).map_err(|_| WireError::NotUtf8 {
+            message: REQUEST,
+            at,
+        })
     }
-}
-
-/// Keys and lengths below 128 are ASCII themselves: when all from the first symbol to the last is, all symbols are.
-pub(super) fn check_texts(body: &[u8], symbols: &[Symbol]) -> Result<(), WireError> {
-    let (Some(first), Some(last)) = (symbols.first(), symbols.last()) else {
-        return Ok(());
-    };
-    if body[first.at()..last.at() + last.length()].is_ascii() {
-        return Ok(());
-    }
-    for symbol in symbols {
-        let mut message = Message::new(body, REQUEST);
-        message.at = symbol.at();
-        message.end = message.at + symbol.length();
-        message.text()?;
-    }
-    Ok(())
 }

@@ -17,6 +17,10 @@ fn keys(body: &[u8]) -> Result<Vec<Vec<u8>>, WireError> {
             sample?;
         }
         series.metadata()?;
+        series
+            .metric()
+            .map(|metric| series.symbol(metric))
+            .transpose()?;
         assert_has_only(&series, &keys);
     }
     Ok(keys)
@@ -79,8 +83,9 @@ fn what_is_malformed_says_where() {
         b"\x2a\x02\x0a\x05",
         "TimeSeries is cut off at byte 29: send the whole message",
     );
+    // What nobody refers to is no matter.
     check(
-        b"\x22\x01\xff",
+        b"\x22\x01\xff\x2a\x06\x0a\x00\x2a\x02\x18\x05",
         "Request has a string that is not UTF-8 at byte 27",
     );
     check(

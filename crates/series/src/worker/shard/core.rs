@@ -1,6 +1,6 @@
 //! What of a shard only its thread changes: the head, and what of the log is needed for it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -26,6 +26,13 @@ struct Mark {
 /// How many records have one mark.
 const MARK_RECORDS: u64 = 64;
 
+impl Mark {
+    /// Whether the mark of a record is this one.
+    fn is_of(&self, record: Seq) -> bool {
+        self.before.before().0 / MARK_RECORDS == record.0 / MARK_RECORDS
+    }
+}
+
 /// What of a shard only its thread changes.
 pub(crate) struct Core {
     pub shared: Arc<Shared>,
@@ -40,8 +47,8 @@ pub(crate) struct Core {
     marks: VecDeque<Mark>,
     /// Bytes of records in the log that have samples.
     log_bytes: u64,
-    /// Deletions that are in the log.
-    pub deletions: HashSet<u64>,
+    /// Deletions in the part of the log that is needed, each with its record.
+    deletions: HashMap<u64, Seq>,
     /// Where the log may be cut, because blocks have what is before.
     pub(super) cut: Option<Seq>,
 }
@@ -57,7 +64,7 @@ impl Core {
             newest_ms: TimeMs::MIN,
             marks: VecDeque::new(),
             log_bytes: 0,
-            deletions: HashSet::new(),
+            deletions: HashMap::new(),
             cut: None,
         }
     }
@@ -86,9 +93,14 @@ impl Core {
         (series, Place { shard, number })
     }
 
-    /// Takes samples out. Nothing is being written to blocks meanwhile.
-    pub fn delete(&mut self, deletion: &Deletion) {
-        self.deletions.insert(deletion.id);
+    /// Whether a deletion is in the log. It is asked of one that is under way, during which nothing is cut off.
+    pub fn has_deletion(&self, id: u64) -> bool {
+        self.deletions.contains_key(&id)
+    }
+
+    /// Takes samples out, as a record says. Nothing is being written to blocks meanwhile.
+    pub fn delete(&mut self, record: Seq, deletion: &Deletion) {
+        self.deletions.insert(deletion.id, record);
         let matchers = deletion.matchers.iter().cloned().map(LabelMatcher::new);
         let Ok(matchers) = matchers.collect::<Result<Vec<_>, _>>() else {
             // Such a deletion is refused when it is asked for.
@@ -137,7 +149,7 @@ impl Core {
         self.newest_ms = self.newest_ms.max(newest_ms);
         let before = record.plus(1);
         match self.marks.back_mut() {
-            Some(mark) if !record.0.is_multiple_of(MARK_RECORDS) => {
+            Some(mark) if mark.is_of(record) => {
                 mark.newest_ms = mark.newest_ms.max(newest_ms);
                 mark.before = before;
             }
@@ -160,7 +172,7 @@ impl Core {
     /// Tells others how much there is.
     pub fn publish(&self) {
         let shared = &self.shared;
-        let head_bytes = self.head.chunk_bytes() as u64;
+        let head_bytes = self.head.sample_bytes() as u64;
         shared.head_bytes.store(head_bytes, Ordering::Relaxed);
         shared.log_bytes.store(self.log_bytes, Ordering::Relaxed);
     }
@@ -175,6 +187,9 @@ impl Core {
             self.cut = Some(mark.before);
             self.log_bytes -= mark.bytes;
             self.marks.pop_front();
+        }
+        if let Some(cut) = self.cut {
+            self.deletions.retain(|_, record| *record >= cut);
         }
     }
 

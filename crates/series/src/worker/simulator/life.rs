@@ -136,7 +136,9 @@ impl Life {
         let matchers = [LabelMatcher::new(matcher)?];
         let shards = [self.shared.clone()];
         let span = (TimeMs::MIN, TimeMs::MAX);
-        let selected = select(&shards, self.catalog.snapshot(), &matchers, span)?;
+        let selected = select(&shards, self.catalog.snapshot(), &matchers, span, &|_| {
+            Ok(())
+        })?;
         let mut all = Samples::new();
         let mut samples = SeriesSamples::default();
         for at in 0..selected.series.len() {

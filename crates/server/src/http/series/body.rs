@@ -5,11 +5,12 @@ use std::io::{Read, Write as _};
 use axum::extract::Request;
 use bytes::Bytes;
 use egret_base::Limit;
-use egret_series::SeriesConfig;
 use egret_series::wire::WireError;
+use egret_series::{SeriesConfig, SeriesError};
 use flate2::read::MultiGzDecoder;
 use flate2::write;
 use http::{HeaderMap, header};
+use tokio::runtime::Handle;
 
 use crate::error::RequestError;
 use crate::extract::read_bounded;
@@ -44,6 +45,39 @@ fn broken(error: &std::io::Error) -> WireError {
     }
 }
 
+/// A larger body is worked on by a thread that may be busy for long, so that other requests need not wait for it.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// A larger body may be a large one after decompression: gzip makes a thousandth of something at best.
+const LARGE_GZIP_BYTES: usize = 32 << 10;
+
+/// Does what a body asks for, that of a large one on a thread of its own.
+pub(super) async fn taken_in<T, Work>(
+    body: Bytes,
+    work: impl FnOnce(Bytes) -> Work + Send + 'static,
+) -> Result<T, SeriesError>
+where
+    T: Send + 'static,
+    Work: Future<Output = Result<T, SeriesError>>,
+{
+    if body.len() <= LARGE_BYTES {
+        return work(body).await;
+    }
+    let runtime = Handle::current();
+    apart(move || runtime.block_on(work(body))).await
+}
+
+/// Does on a thread of its own what takes long.
+async fn apart<T: Send + 'static, E: From<SeriesError> + Send + 'static>(
+    work: impl FnOnce() -> Result<T, E> + Send + 'static,
+) -> Result<T, E> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(SeriesError::Stopping.into()),
+    }
+}
+
 /// The limit on a body as it comes in.
 pub(super) fn request_limit(config: &SeriesConfig) -> Limit {
     Limit::new("series.request_bytes_max", config.request_bytes_max.bytes())
@@ -57,8 +91,15 @@ pub(super) async fn read_whole(request: Request, config: &SeriesConfig) -> Resul
         return Ok(body);
     }
     let limit = Limit::new("series.decoded_bytes_max", config.decoded_bytes_max.bytes());
+    match body.len() <= LARGE_GZIP_BYTES {
+        true => Ok(decompressed(&body, limit)?),
+        false => Ok(apart(move || decompressed(&body, limit)).await?),
+    }
+}
+
+fn decompressed(body: &[u8], limit: Limit) -> Result<Bytes, SeriesError> {
     let mut plain = Vec::new();
-    let mut decoder = MultiGzDecoder::new(&*body).take(limit.max.saturating_add(1));
+    let mut decoder = MultiGzDecoder::new(body).take(limit.max.saturating_add(1));
     decoder
         .read_to_end(&mut plain)
         .map_err(|error| broken(&error))?;

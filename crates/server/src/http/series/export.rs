@@ -89,7 +89,8 @@ impl Format {
 ///
 /// As JSON with a series a line, which loses nothing; as CSV; in Prometheus's text format; or as a table of
 /// Apache Parquet. `POST /v1/series/import` reads all but the last. CSV and the text format have no way to write native
-/// histograms: series with some are refused. An answer that breaks off must not be used.
+/// histograms: series with some are refused. An answer that breaks off must not be used; it does when its client
+/// takes nothing for 30 s.
 #[utoipa::path(get, path = "/v1/series/export", operation_id = "exportSeries", tag = "series",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["series:read"])),
     params(
@@ -135,17 +136,13 @@ pub(super) async fn export(
     }
     let kind = format.content_type();
     let (chunks, body) = chunks::body();
-    let writer = Writer {
-        format,
-        chunks: chunks.clone(),
-    };
+    let writer = Writer { format, chunks };
     tokio::spawn(async move {
-        // Whoever exports may have gone away.
-        let _ = match series.visit_samples(scope, writer).await {
-            Ok(writer) => chunks.send(Ok(writer.format.finish())).await,
+        match series.visit_samples(scope, writer).await {
+            Ok(Writer { format, chunks }) => chunks.finish(format.finish()).await,
             // The answer has begun: breaking it off is all that is left.
-            Err(error) => chunks.send(Err(std::io::Error::other(error))).await,
-        };
+            Err(error) => tracing::warn!(%error, "an export was broken off"),
+        }
     });
     Ok(([(header::CONTENT_TYPE, kind)], body).into_response())
 }
@@ -167,19 +164,14 @@ impl SampleVisitor for Writer {
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         if !self.format.has_histograms() && !samples.histograms.is_empty() {
             // They came after it was looked whether there are any. The answer has begun.
-            let error = std::io::Error::other(without_histograms(labels));
-            let _ = self.chunks.blocking_send(Err(error));
-            return ControlFlow::Break(());
+            let error = without_histograms(labels);
+            tracing::warn!(%error, "an export was broken off");
+            return self.chunks.break_off();
         }
         self.format.append(labels, samples);
-        let sent = match self.format.chunk() {
-            Some(chunk) => self.chunks.blocking_send(Ok(chunk)),
-            None => return ControlFlow::Continue(()),
-        };
-        match sent {
-            Ok(()) => ControlFlow::Continue(()),
-            // The client has left.
-            Err(_) => ControlFlow::Break(()),
+        match self.format.chunk() {
+            Some(chunk) => self.chunks.send(chunk),
+            None => ControlFlow::Continue(()),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Member;
-use super::body::read_whole;
+use super::body::{read_whole, taken_in};
 use crate::error::RequestError;
 use crate::extract::Query;
 use crate::problem::Problem;
@@ -78,8 +78,12 @@ async fn write(series: &Series, said: &Written, request: Request) -> Result<Resp
         ),
     })?;
     let body = read_whole(request, series.config()).await?;
-    let labels = [("db", said.db.as_str())];
-    let written = series.write_influx(&body, precision, &labels).await?;
+    let (series, database) = (series.clone(), said.db.clone());
+    let written = taken_in(body, async move |body| {
+        let labels = [("db", database.as_str())];
+        series.write_influx(&body, precision, &labels).await
+    });
+    let written = written.await?;
     match written.rejected.samples {
         0 => Ok(StatusCode::NO_CONTENT.into_response()),
         _ => Err(SeriesError::Invalid {

@@ -7,7 +7,7 @@ use egret_series::wire::otlp::OtlpEncoding;
 use http::{HeaderValue, header};
 
 use super::Member;
-use super::body::read_whole;
+use super::body::{read_whole, taken_in};
 use crate::error::RequestError;
 use crate::problem::Problem;
 
@@ -44,7 +44,10 @@ pub(super) async fn write_otlp(
         }
     };
     let body = read_whole(request, series.config()).await?;
-    let answer = series.write_otlp(&body, encoding).await?;
+    let answer = taken_in(body, async move |body| {
+        series.write_otlp(&body, encoding).await
+    });
+    let answer = answer.await?;
     let kind = HeaderValue::from_static(kind);
     Ok(([(header::CONTENT_TYPE, kind)], answer).into_response())
 }

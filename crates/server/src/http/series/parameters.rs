@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
 use egret_base::Timestamp;
-use egret_series::core::promql::{LabelMatcher, QueryError, duration_ms, parse_selector};
+use egret_series::core::promql::{LabelMatcher, QueryError, duration_ms, parse_selectors};
 use egret_series::model::TimeMs;
 use http::header;
 
@@ -136,8 +136,7 @@ impl Parameters {
 
     /// The selectors of `match[]`.
     pub(super) fn selectors(&self) -> Result<Vec<Vec<LabelMatcher>>, QueryError> {
-        let parse = |text| parse_selector(text).map_err(|error| invalid("match[]", error));
-        self.all("match[]").map(parse).collect()
+        parse_selectors(self.all("match[]")).map_err(|error| invalid("match[]", error))
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use egret_series::core::promql::{LabelMatcher, QueryError};
+use egret_series::core::promql::{Compiler, QueryError};
 use egret_series::model::{Labels, SeriesSamples};
 use egret_series::wire::remote_read::{ChunkedResponse, ReadForm, ReadQuery, ReadResponse, decode};
 use egret_series::wire::snappy;
@@ -23,7 +23,8 @@ const CHUNKED: &str = "application/x-streamed-protobuf; proto=prometheus.Chunked
 /// Read samples
 ///
 /// Prometheus's remote read. Samples come one by one, or as a stream of chunks where that is what the request would rather
-/// accept. Chunks hold no native histograms: where some are asked for, samples come one by one.
+/// accept. Chunks hold no native histograms: where some are asked for, samples come one by one. A stream breaks off when
+/// its client takes nothing for 30 s.
 #[utoipa::path(post, path = "/prometheus/api/v1/read", operation_id = "remoteRead", tag = "series",
     extensions(("x-egret-piecemeal" = json!(true))), security(("token" = ["series:read"])),
     request_body(content = Vec<u8>, content_type = "application/x-protobuf",
@@ -39,7 +40,9 @@ pub(super) async fn remote_read(
     let body = read_bounded(request.into_body(), request_limit(config)).await?;
     let mut memory = snappy::Snappy::default();
     let asked = decode(memory.decode(&body, config.decoded_bytes_max.bytes())?)?;
-    let scopes = asked.queries.into_iter().map(scope);
+    let mut compiler = Compiler::default();
+    let queries = asked.queries.into_iter();
+    let scopes = queries.map(|query| scope(query, &mut compiler));
     let scopes: Vec<Scope> = scopes.collect::<Result<_, _>>()?;
     match *asked.forms {
         [] => {
@@ -62,8 +65,9 @@ pub(super) async fn remote_read(
     }
 }
 
-fn scope(query: ReadQuery) -> Result<Scope, SeriesError> {
-    let matchers = query.matchers.into_iter().map(LabelMatcher::new);
+fn scope(query: ReadQuery, compiler: &mut Compiler) -> Result<Scope, SeriesError> {
+    let matchers = query.matchers.into_iter();
+    let matchers = matchers.map(|matcher| compiler.compile(matcher));
     let matchers = matchers.collect::<Result<Vec<_>, _>>()?;
     Ok(Scope {
         selectors: vec![matchers],
@@ -96,22 +100,26 @@ fn in_chunks(series: Series, scopes: Vec<Scope>) -> Response {
     let mut streaming = Streaming {
         response: ChunkedResponse::default(),
         query: 0,
-        chunks: chunks.clone(),
+        chunks,
     };
     tokio::spawn(async move {
         for (query, scope) in scopes.into_iter().enumerate() {
             streaming.query = query;
             streaming = match series.visit_samples(scope, streaming).await {
                 Ok(streaming) => streaming,
-                Err(error) => {
-                    // The answer has begun: breaking it off is all that is left. The client may be gone.
-                    let _ = chunks.send(Err(std::io::Error::other(error))).await;
-                    return;
-                }
+                // The answer has begun: breaking it off is all that is left.
+                Err(error) => return tracing::warn!(%error, "a remote read was broken off"),
             };
+            if streaming.chunks.is_broken_off() {
+                return;
+            }
         }
-        // Likewise.
-        let _ = chunks.send(Ok(streaming.response.take().into())).await;
+        let Streaming {
+            mut response,
+            chunks,
+            ..
+        } = streaming;
+        chunks.finish(response.take().into()).await;
     });
     ([(header::CONTENT_TYPE, CHUNKED)], body).into_response()
 }
@@ -135,19 +143,15 @@ impl SampleVisitor for Streaming {
     fn visit(&mut self, labels: &Labels, samples: &SeriesSamples) -> ControlFlow<()> {
         if !samples.histograms.is_empty() {
             // They came after it was looked whether there are any. The answer has begun.
-            let error = std::io::Error::other(without_histograms(labels));
-            let _ = self.chunks.blocking_send(Err(error));
-            return ControlFlow::Break(());
+            let error = without_histograms(labels);
+            tracing::warn!(%error, "a remote read was broken off");
+            return self.chunks.break_off();
         }
         self.response.push(self.query, labels.iter(), samples);
         if self.response.bytes() < CHUNK_BYTES {
             return ControlFlow::Continue(());
         }
-        match self.chunks.blocking_send(Ok(self.response.take().into())) {
-            Ok(()) => ControlFlow::Continue(()),
-            // The client has left.
-            Err(_) => ControlFlow::Break(()),
-        }
+        self.chunks.send(self.response.take().into())
     }
 }
 

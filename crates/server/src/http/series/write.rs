@@ -6,7 +6,7 @@ use egret_series::{Series, SeriesError, Written};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 
 use super::Member;
-use super::body::request_limit;
+use super::body::{request_limit, taken_in};
 use crate::error::RequestError;
 use crate::extract::read_bounded;
 use crate::problem::Problem;
@@ -53,10 +53,11 @@ pub(super) async fn remote_write(
     let version = version(request.headers())?;
     let limit = request_limit(series.config());
     let body = read_bounded(request.into_body(), limit).await?;
-    let written = match version {
-        Version::One => series.remote_write_v1(&body).await?,
-        Version::Two => series.remote_write_v2(&body).await?,
-    };
+    let written = taken_in(body, async move |body| match version {
+        Version::One => series.remote_write_v1(&body).await,
+        Version::Two => series.remote_write_v2(&body).await,
+    });
+    let written = written.await?;
     Ok(respond(&written, version))
 }
 

@@ -127,6 +127,19 @@ fn histograms_that_count_on_are_small() {
 }
 
 #[test]
+fn spans_that_promise_other_buckets_than_there_are_are_damage() {
+    let mut chance = Chance::new(3);
+    let mut promising = histogram(&mut chance);
+    promising.positive.spans.push(Span {
+        offset: 1,
+        length: 1 << 31,
+    });
+    let mut bytes = Vec::new();
+    encode(&[Arc::new(promising)], &mut bytes);
+    assert!(decode(&bytes, 1, &mut Vec::new()).is_err());
+}
+
+#[test]
 fn damaged_histograms_are_refused_or_others() {
     let mut chance = Chance::new(2);
     let column = column(&mut chance, 30);

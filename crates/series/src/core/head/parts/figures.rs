@@ -1,6 +1,6 @@
 //! What a series of a head takes: no samples are copied for it.
 
-use super::{Parts, between};
+use super::{Parts, between, histogram_bytes};
 use crate::core::chunk::Chunk;
 use crate::model::TimeMs;
 
@@ -74,7 +74,7 @@ impl Parts {
             figures.add(1, size_of_val(sample));
         }
         for (_, histogram) in between(&rare.histograms, start, end) {
-            figures.add(1, histogram.encoded_bytes_max());
+            figures.add(1, histogram_bytes(histogram));
         }
         if figures
             .span

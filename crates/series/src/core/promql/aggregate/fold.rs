@@ -87,7 +87,9 @@ impl Consumer for Groups<'_> {
                     metric: incoming.labels.metric(),
                     position: self.position,
                 };
-                group.histogram(self.aggregator, step, histogram, &place, incoming.notes);
+                let grown =
+                    group.histogram(self.aggregator, step, histogram, &place, incoming.notes);
+                env.charge_bytes(grown as u64)?;
             }
         }
         Ok(())
@@ -330,6 +332,7 @@ impl Group {
         &mut self.histograms[step]
     }
 
+    /// Takes a histogram of a row, and returns by how many bytes that made the group larger, roughly.
     fn histogram(
         &mut self,
         aggregator: Aggregator,
@@ -337,27 +340,31 @@ impl Group {
         histogram: &FloatHistogram,
         place: &Place<'_>,
         notes: &mut Notes,
-    ) {
+    ) -> usize {
         match aggregator {
             Aggregator::Count | Aggregator::Group => self.counts[step] += 1.0,
             Aggregator::Sum | Aggregator::Avg => {
                 let mine = self.histograms_at(step);
                 mine.said.take(histogram.counter_reset);
                 let Some(total) = &mut mine.total else {
-                    mine.total = Some(Box::new(Total::of(histogram)));
-                    return;
+                    let total = mine.total.insert(Box::new(Total::of(histogram)));
+                    return total.size_bytes();
                 };
+                let before = total.size_bytes();
                 let added = match aggregator {
                     Aggregator::Avg => total.average(histogram),
                     _ => total.add(histogram),
                 };
+                let grown = total.size_bytes().saturating_sub(before);
                 mine.failed |= is_incompatible(added, place, notes);
+                return grown;
             }
             _ => {
                 let text = annotations::histogram_ignored_in_aggregation(aggregator.name());
                 notes.info(place.position, text);
             }
         }
+        0
     }
 
     fn number(&self, aggregator: Aggregator, step: usize) -> f64 {

@@ -1,5 +1,6 @@
 //! Adding, subtracting, scaling, and finding out whether counts began anew.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::{CUSTOM_SCHEMA, FloatHistogram, Side};
@@ -123,9 +124,10 @@ impl FloatHistogram {
     }
 
     /// Widens the bucket around zero to at least this threshold, and further where that would divide a bucket
-    /// that is not empty.
+    /// that is not empty. A threshold that is no number stays, and widens nothing.
     fn widen_zero(&mut self, threshold: f64) {
-        if self.zero_threshold >= threshold {
+        let is_wider = threshold > self.zero_threshold;
+        if !is_wider {
             return;
         }
         let mut reach = threshold;
@@ -176,7 +178,12 @@ impl FloatHistogram {
             *other = other.with_bounds(&bounds);
             return Ok(true);
         }
-        while self.zero_threshold != other.zero_threshold {
+        // Thresholds that are no numbers, as older versions took them in, are left as they are: they never become equal.
+        let differ = |left: &Self, right: &Self| {
+            let compared = left.zero_threshold.partial_cmp(&right.zero_threshold);
+            compared.is_some_and(Ordering::is_ne)
+        };
+        while differ(self, other) {
             self.widen_zero(other.zero_threshold);
             other.widen_zero(self.zero_threshold);
         }

@@ -89,6 +89,22 @@ impl From<&Histogram> for FloatHistogram {
     }
 }
 
+/// What these histograms take in memory, roughly, in bytes. What one shares with the one before it counts once.
+pub(crate) fn size_bytes<'a>(histograms: impl IntoIterator<Item = &'a Arc<FloatHistogram>>) -> u64 {
+    let mut bytes = 0;
+    let mut before: Option<&Arc<FloatHistogram>> = None;
+    for histogram in histograms {
+        if !before.is_some_and(|before| Arc::ptr_eq(before, histogram)) {
+            let (bounds, shares) = (&histogram.custom_bounds, before);
+            let has_own = !shares.is_some_and(|one| Arc::ptr_eq(&one.custom_bounds, bounds));
+            bytes += histogram.own_bytes();
+            bytes += if has_own { size_of_val(&**bounds) } else { 0 };
+        }
+        before = Some(histogram);
+    }
+    bytes as u64
+}
+
 fn side(buckets: &Buckets) -> Side {
     let mut next = 0_i32;
     let indices = buckets.spans.iter().flat_map(|span| {
@@ -128,6 +144,11 @@ impl FloatHistogram {
     /// Whether its bounds are listed.
     pub fn is_custom(&self) -> bool {
         self.schema == CUSTOM_SCHEMA
+    }
+
+    /// What it takes in memory, in bytes, without a list of bounds, which many may share.
+    pub(super) fn own_bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.positive) + size_of_val(&*self.negative)
     }
 
     fn positive_bucket(&self, (index, count): (i32, f64)) -> Bucket {

@@ -55,6 +55,29 @@ fn the_last_bucket_ends_with_the_largest_number() {
 }
 
 #[test]
+fn sums_end_whatever_the_thresholds_are() {
+    let of = |zero_threshold| FloatHistogram {
+        zero_threshold,
+        count: 2.0,
+        positive: vec![(0, 1.0), (1, 1.0)],
+        ..FloatHistogram::default()
+    };
+    let thresholds = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 0.0, 0.75];
+    for (left, right) in thresholds
+        .iter()
+        .flat_map(|left| thresholds.iter().map(move |right| (*left, *right)))
+    {
+        let (mut sum, other) = (of(left), of(right));
+        sum.add(&other).expect("both are exponential");
+        assert_eq!(sum.count, 4.0, "{left} and {right}");
+        let mut total = Total::of(&other);
+        total.average(&of(left)).expect("both are exponential");
+        assert_eq!(total.mean().count, 2.0, "{left} and {right}");
+        let _ = of(left).is_reset_since(&other);
+    }
+}
+
+#[test]
 fn counts_that_fall_are_a_reset() {
     let of = |positive: Side, count| FloatHistogram {
         positive,

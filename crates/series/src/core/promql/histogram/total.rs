@@ -71,6 +71,11 @@ impl Total {
         }
     }
 
+    /// What it takes in memory, roughly, in bytes.
+    pub(crate) fn size_bytes(&self) -> usize {
+        self.value.own_bytes() + self.rest.own_bytes()
+    }
+
     /// One more histogram, of which the sum is wanted.
     pub(crate) fn add(&mut self, other: &FloatHistogram) -> Result<Reconciled, Incompatible> {
         self.count += 1.0;

@@ -1,6 +1,7 @@
 //! Regular expressions match what RE2 matches, and are recognised for what they are.
 
 use super::{LabelMatcher, QueryError};
+use crate::core::promql::{Query, parse_selectors};
 use crate::model::{MatchOp, Matcher};
 
 fn matcher(pattern: &str) -> Result<LabelMatcher, QueryError> {
@@ -120,4 +121,20 @@ fn a_list_may_be_as_long_as_it_likes_and_nothing_else() {
         "{text}"
     );
     assert!(text.len() < 400, "{}", text.len());
+}
+
+#[test]
+fn the_matchers_of_a_query_are_bounded_together() {
+    let large = r#"a=~"(x?y){1000}z?""#;
+    let query = |matchers: usize| format!("x{{{}}}", vec![large; matchers].join(","));
+    assert!(Query::parse(&query(5)).is_ok());
+    let error = Query::parse(&query(500)).expect_err("they are too large together");
+    assert!(error.to_string().contains("at most 64 MiB"), "{error}");
+    let selectors = vec![format!("{{{large}}}"); 500];
+    let selectors = selectors.iter().map(String::as_str);
+    let error = parse_selectors(selectors).expect_err("they are too large together");
+    assert!(error.to_string().contains("at most 64 MiB"), "{error}");
+    let error = parse_selectors(["{a=\"b\"}"; 10_001].into_iter()).expect_err("they are too many");
+    assert!(error.to_string().contains("10000 matchers"), "{error}");
+    assert!(parse_selectors(["{a=~\"b.+c\"}"; 1_000].into_iter()).is_ok());
 }

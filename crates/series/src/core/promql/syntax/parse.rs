@@ -6,6 +6,7 @@ use super::{
     Binary, Cardinality, Grouping, Node, Operator, Part, Position, Selector, check, print,
 };
 use crate::core::promql::error::QueryError;
+use crate::core::promql::matcher::Compiler;
 use crate::core::promql::number;
 
 /// Nodes above each other. Evaluation is recursive.
@@ -16,7 +17,8 @@ const DEPTH_MAX: usize = 250;
 /// # Errors
 /// [`QueryError::Parse`] when it is not PromQL, or larger than can be evaluated.
 pub(crate) fn parse(query: &str) -> Result<Node, QueryError> {
-    let mut parser = Parser::new(query);
+    let mut compiler = Compiler::default();
+    let mut parser = Parser::new(query, &mut compiler);
     let parsed = parser.whole_expression().and_then(|mut node| {
         check::check(&node)?;
         node.mark_comparing(false);
@@ -29,8 +31,8 @@ pub(crate) fn parse(query: &str) -> Result<Node, QueryError> {
 ///
 /// # Errors
 /// [`QueryError::Parse`] when it is none.
-pub(crate) fn parse_selector(text: &str) -> Result<Selector, QueryError> {
-    let mut parser = Parser::new(text);
+pub(crate) fn parse_selector(text: &str, compiler: &mut Compiler) -> Result<Selector, QueryError> {
+    let mut parser = Parser::new(text, compiler);
     let parsed = parser.vector_selector().and_then(|node| {
         parser.expect_end()?;
         match node.part {
@@ -74,15 +76,17 @@ pub(super) struct Parser<'a> {
     depth: usize,
     /// Within how many aggregations the parser is.
     pub(super) aggregations: usize,
+    pub(super) compiler: &'a mut Compiler,
 }
 
 impl<'a> Parser<'a> {
-    fn new(query: &'a str) -> Self {
+    fn new(query: &'a str, compiler: &'a mut Compiler) -> Self {
         Self {
             tokens: split(query),
             at: 0,
             depth: 0,
             aggregations: 0,
+            compiler,
         }
     }
 

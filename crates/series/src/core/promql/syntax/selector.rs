@@ -111,8 +111,9 @@ impl Parser<'_> {
         self.compiled(Matcher { name, op, value }, position)
     }
 
-    fn compiled(&self, matcher: Matcher, position: Position) -> Parsed<LabelMatcher> {
-        LabelMatcher::new(matcher).map_err(|error| Refusal::new(position, error.to_string()))
+    fn compiled(&mut self, matcher: Matcher, position: Position) -> Parsed<LabelMatcher> {
+        let compiled = self.compiler.compile(matcher);
+        compiled.map_err(|error| Refusal::new(position, error.to_string()))
     }
 
     /// A string literal that has to be UTF-8.

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::{Node, Part, parse, parse_selector, pretty, tree};
+use super::{Node, Part, parse, pretty, tree};
+use crate::core::promql::parse_selector;
 
 fn refusal(query: &str) -> String {
     parse(query).expect_err("the query is refused").to_string()
@@ -258,7 +259,7 @@ fn a_tree_is_shown_as_the_api_shows_it() {
 
 #[test]
 fn a_selector_has_no_modifiers() {
-    assert!(parse_selector("{a=~\"b.*\"}").is_ok_and(|selector| selector.matchers.len() == 1));
+    assert!(parse_selector("{a=~\"b.*\"}").is_ok_and(|matchers| matchers.len() == 1));
     for text in ["a[5m]", "a offset 5m", "sum(a)", "a b", ""] {
         assert!(parse_selector(text).is_err(), "{text}");
     }

@@ -1,4 +1,4 @@
-//! A series that is written to while it is let go is there once.
+//! A series that is written to while it is let go is there once, and the log is cut as far as blocks have what it holds.
 
 use egret_log::InboxLimits;
 
@@ -79,4 +79,56 @@ fn who_does_not_find_it_gets_the_same() {
     assert!(core.remove_empty(&[0]).is_empty());
     assert_eq!(number(&core), Some(0));
     assert_eq!(write(&mut core, 0).nowhere, 0);
+}
+
+fn deletion(id: u64) -> Deletion {
+    Deletion {
+        id,
+        matchers: Vec::new(),
+        start: 0,
+        end: 0,
+    }
+}
+
+#[test]
+fn whatever_records_an_append_ends_with_the_log_is_cut_near_what_blocks_have() {
+    for step in [1, 2, 3, 63, 64, 65, 200] {
+        for first in 1..=step {
+            let mut core = core();
+            for last in (first..=1_000).step_by(step as usize) {
+                core.note(Seq(last), &[last as i64]);
+                core.note_bytes(10);
+            }
+            core.cut(Seq(901), i64::MAX);
+            let cut = core.cut.expect("something is cut").0;
+            let near = 901 - 2 * MARK_RECORDS.max(step);
+            assert!((near..=901).contains(&cut), "by {step} from {first}: {cut}");
+            // What has samples that are not in blocks stays.
+            core.cut(Seq(1_001), 950);
+            let cut = core.cut.expect("something was cut").0;
+            assert!(cut <= 950, "by {step} from {first}: {cut}");
+        }
+    }
+}
+
+#[test]
+fn several_writes_of_one_append_have_one_mark() {
+    let mut core = core();
+    for _ in 0..10 {
+        core.note(Seq(2 * MARK_RECORDS), &[1]);
+    }
+    assert_eq!(core.marks.len(), 1);
+}
+
+#[test]
+fn deletions_are_forgotten_with_their_records() {
+    let mut core = core();
+    for record in 1..=1_000 {
+        core.delete(Seq(record), &deletion(record));
+        core.note(Seq(record), &[0]);
+    }
+    core.cut(Seq(901), 1);
+    assert!(!core.has_deletion(1));
+    assert!(core.has_deletion(901) && core.has_deletion(1_000));
+    assert!(core.deletions.len() < 250, "{}", core.deletions.len());
 }

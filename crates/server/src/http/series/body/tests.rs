@@ -4,12 +4,13 @@ use std::io::Write as _;
 
 use axum::body::Body;
 use axum::extract::Request;
+use bytes::Bytes;
 use egret_base::settings::Size;
 use egret_series::SeriesConfig;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::{Decoder, Encoding, read_whole};
+use super::{Decoder, Encoding, LARGE_BYTES, LARGE_GZIP_BYTES, read_whole, taken_in};
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -51,6 +52,28 @@ async fn a_body_may_not_become_too_large() {
     assert_eq!(broken.unwrap_err().status, 400);
     let other = read_whole(request(fits, "br"), &config).await;
     assert_eq!(other.unwrap_err().status, 415);
+}
+
+#[tokio::test]
+async fn large_bodies_become_the_same_on_other_threads() {
+    let config = SeriesConfig::default();
+    // Its bytes repeat too seldom to become few.
+    let large: Vec<u8> = (0..LARGE_BYTES as u32)
+        .flat_map(|at| at.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    let compressed = gzip(&large);
+    assert!(compressed.len() > LARGE_GZIP_BYTES);
+    let body = read_whole(request(compressed, "gzip"), &config).await;
+    let body = body.unwrap();
+    assert!(body == large);
+    for (body, is_elsewhere) in [(body, true), (Bytes::from_static(b"small"), false)] {
+        let here = std::thread::current().id();
+        let length = body.len();
+        let worked = taken_in(body, async move |body| {
+            Ok((body.len(), std::thread::current().id() != here))
+        });
+        assert_eq!(worked.await.unwrap(), (length, is_elsewhere));
+    }
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! What a question may use: it waits for its turn, has so much time and memory, and ends when nobody waits any more.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{Inner, Series};
+use crate::core::promql::{QueryError, Stop};
+use crate::error::SeriesError;
+
+/// Of one question.
+pub(super) struct Budget {
+    deadline: Option<Instant>,
+    gone: Arc<AtomicBool>,
+    bytes_max: u64,
+}
+
+/// Whoever waits for an answer holds it. Dropped, it ends the question.
+struct Waiter(Arc<AtomicBool>);
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Budget {
+    pub fn new(deadline: Option<Instant>, gone: Arc<AtomicBool>, bytes_max: u64) -> Self {
+        Self {
+            deadline,
+            gone,
+            bytes_max,
+        }
+    }
+
+    /// Whether the time is over, or nobody waits.
+    pub fn stop(&self) -> Option<Stop> {
+        if self.gone.load(Ordering::Relaxed) {
+            return Some(Stop::Canceled);
+        }
+        let is_over = self.deadline.is_some_and(|at| Instant::now() >= at);
+        is_over.then_some(Stop::TimedOut)
+    }
+
+    /// Whether it may go on, with so many bytes of memory in use.
+    ///
+    /// # Errors
+    /// [`QueryError::TimedOut`], [`QueryError::Canceled`] and [`QueryError::OverBudget`].
+    pub fn check(&self, bytes: u64) -> Result<(), QueryError> {
+        match self.stop() {
+            Some(Stop::TimedOut) => return Err(QueryError::TimedOut),
+            Some(Stop::Canceled) => return Err(QueryError::Canceled),
+            None => {}
+        }
+        match bytes > self.bytes_max {
+            true => Err(QueryError::OverBudget {
+                limit: "series.query_memory_max",
+                budget: self.bytes_max,
+                what: "bytes of memory",
+            }),
+            false => Ok(()),
+        }
+    }
+
+    /// Counts memory that is given back all at once, and checks as [`Budget::check`] does each time that more is.
+    pub fn spending(&self) -> impl Fn(u64) -> Result<(), QueryError> {
+        let spent = Cell::new(0_u64);
+        move |bytes| {
+            spent.set(spent.get().saturating_add(bytes));
+            self.check(spent.get())
+        }
+    }
+}
+
+impl Series {
+    /// Does what may take long or much, on a thread of its own, when it is its turn, for which it waits as long as
+    /// queries do. The time begins now, where there is a limit to it.
+    ///
+    /// # Errors
+    /// [`SeriesError::Query`] when its turn does not come in time, [`SeriesError::Stopping`], and those of `work`.
+    pub(super) async fn as_query<T: Send + 'static>(
+        &self,
+        timeout: Option<Duration>,
+        work: impl FnOnce(&Inner, &Budget) -> Result<T, SeriesError> + Send + 'static,
+    ) -> Result<T, SeriesError> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let waits = self.inner.queries.clone().acquire_owned();
+        let turn_max = timeout.unwrap_or_else(|| self.query_timeout());
+        let Ok(permit) = tokio::time::timeout(turn_max, waits).await else {
+            return Err(QueryError::TimedOut.into());
+        };
+        let permit = permit.map_err(|_| SeriesError::Stopping)?;
+        let waiter = Waiter(Arc::default());
+        let bytes_max = self.inner.config.query_memory_max.bytes();
+        let budget = Budget::new(deadline, waiter.0.clone(), bytes_max);
+        let inner = self.inner.clone();
+        let working = tokio::task::spawn_blocking(move || {
+            let done = work(&inner, &budget);
+            drop(permit);
+            done
+        });
+        let done = match working.await {
+            Ok(done) => done,
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Err(_) => Err(SeriesError::Stopping),
+        };
+        drop(waiter);
+        done
+    }
+
+    /// How long a question may take.
+    pub(super) fn query_timeout(&self) -> Duration {
+        self.inner.config.query_timeout.duration()
+    }
+}
