@@ -20,6 +20,14 @@ pub enum ViewsError {
         /// What to do.
         advice: String,
     },
+    /// What was kept does not fit with what changed.
+    #[error(
+        "what is kept of the view does not fit with what changed, in {rows} rows: it is computed anew"
+    )]
+    Drifted {
+        /// In how many rows.
+        rows: i64,
+    },
     /// The server refuses something, or cannot be reached.
     #[error(transparent)]
     Postgres(#[from] PostgresError),
@@ -32,6 +40,7 @@ impl Coded for ViewsError {
     fn code(&self) -> &'static str {
         match self {
             Self::Refused(_) | Self::Unsupported { .. } => "view_unsupported",
+            Self::Drifted { .. } => "view_drifted",
             Self::Postgres(error) => error.code(),
             Self::Statement(_) => "view_statement_failed",
         }
@@ -40,6 +49,7 @@ impl Coded for ViewsError {
     fn kind(&self) -> Kind {
         match self {
             Self::Refused(_) | Self::Unsupported { .. } => Kind::Invalid,
+            Self::Drifted { .. } => Kind::Internal,
             Self::Postgres(error) => error.kind(),
             Self::Statement(_) => Kind::Unavailable,
         }

@@ -5,3 +5,10 @@ pub mod error;
 mod store;
 
 pub use error::ViewsError;
+
+/// The parts by themselves, for tests.
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::store::create::create;
+    pub use crate::store::refresh::{Refreshable, Refreshed};
+}

@@ -66,7 +66,7 @@ pub fn parse(sql: &str) -> Result<SelectStmt, Refusal> {
     }
 }
 
-/// What a view computes whose query is `sql`.
+/// What a view computes whose query is `sql`, with all columns of what it reads.
 ///
 /// # Errors
 /// [`Refusal`]: what of it is not covered.
@@ -135,15 +135,13 @@ impl Analysis<'_> {
                 self.stage(Stage { input, keeps })
             }
         };
-        let mut plan = Plan {
+        Plan {
             stages: self.stages,
             presentation: Presentation {
                 node,
                 columns: rows.columns,
             },
-        };
-        prune(&mut plan);
-        plan
+        }
     }
 }
 
@@ -168,7 +166,7 @@ fn shows(node: &Node, source: Source) -> bool {
 }
 
 /// Leaves columns out that nobody uses.
-fn prune(plan: &mut Plan) {
+pub fn prune(plan: &mut Plan) {
     let mut used: BTreeSet<ColumnId> = plan
         .presentation
         .columns

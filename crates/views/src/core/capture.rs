@@ -32,6 +32,8 @@ pub struct CapturedColumn {
     pub sql_type: String,
     /// The oid of the type.
     pub type_oid: u32,
+    /// Whether values that are equal look the same.
+    pub is_exact: bool,
 }
 
 /// What a change comes from: the transition table and the weight of its rows.

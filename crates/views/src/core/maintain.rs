@@ -62,8 +62,22 @@ pub struct Table {
 /// | `wrong` | rows for which what was there does not fit with what changed: always 0, or the view is rebuilt |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Its text.
-    pub sql: String,
+    /// Its common table expressions.
+    pub with: Vec<String>,
+}
+
+impl Statement {
+    /// Its text, behind other common table expressions.
+    pub fn sql(&self, before: &[String]) -> String {
+        let with: Vec<&str> = before
+            .iter()
+            .chain(&self.with)
+            .map(String::as_str)
+            .collect();
+        let counts = ["added", "changed", "removed", "wrong"];
+        let counts = counts.map(|name| format!("(SELECT count(*) FROM egret_{name}) AS {name}"));
+        format!("WITH {} SELECT {}", with.join(", "), counts.join(", "))
+    }
 }
 
 impl Table {

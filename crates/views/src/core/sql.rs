@@ -98,6 +98,15 @@ impl Block {
         sql
     }
 
+    /// The SELECT with these expressions, in which each row is as often as its weight says.
+    pub fn select_each(mut self, expressions: &[String]) -> String {
+        let weight = self.weight();
+        self.from.push(format!(
+            "LATERAL generate_series(1, {weight}) AS egret_times"
+        ));
+        self.select(expressions)
+    }
+
     fn and(mut self, other: Self) -> Self {
         self.from.extend(other.from);
         self.filters.extend(other.filters);

@@ -1,3 +1,6 @@
 //! The only place that speaks SQL to a database.
 
+pub mod build;
+pub mod create;
 pub mod describe;
+pub mod refresh;

@@ -294,13 +294,7 @@ impl Groups {
                 self.lives()
             ));
         }
-        Statement {
-            sql: format!(
-                "WITH {} SELECT (SELECT count(*) FROM egret_added) AS added, (SELECT count(*) FROM egret_changed) AS changed, \
-                 (SELECT count(*) FROM egret_removed) AS removed, (SELECT count(*) FROM egret_wrong) AS wrong",
-                with.join(", ")
-            ),
-        }
+        Statement { with }
     }
 
     /// Whether a group is there afterwards: the only one always is.
@@ -379,13 +373,10 @@ impl Groups {
             .collect();
         let all: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
         let (all, lives) = (all.join(", "), self.lives());
-        let (removed, is_wrong) = match self.keys.is_empty() {
-            true => ("SELECT WHERE false".to_owned(), "false".to_owned()),
-            false => (
-                format!(
-                    "DELETE FROM {table} AS s USING egret_joined AS j WHERE s.ctid = j.egret_place AND j.{COUNT} <= 0 RETURNING 1"
-                ),
-                format!("egret_place IS NULL AND {COUNT} <= 0"),
+        let removed = match self.keys.is_empty() {
+            true => "SELECT WHERE false".to_owned(),
+            false => format!(
+                "DELETE FROM {table} AS s USING egret_joined AS j WHERE s.ctid = j.egret_place AND j.{COUNT} <= 0 RETURNING 1"
             ),
         };
         vec![
@@ -398,7 +389,7 @@ impl Groups {
             format!(
                 "egret_added AS (INSERT INTO {table} ({all}) SELECT {all} FROM egret_joined WHERE egret_place IS NULL AND {lives} RETURNING 1)"
             ),
-            format!("egret_wrong AS (SELECT FROM egret_joined WHERE {COUNT} < 0 OR {is_wrong})"),
+            format!("egret_wrong AS (SELECT FROM egret_joined WHERE {COUNT} < 0)"),
         ]
     }
 

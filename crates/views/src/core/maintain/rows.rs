@@ -68,24 +68,18 @@ impl Rows {
     /// takes what changed in the table.
     pub fn apply(&self, types: &Types, from: &str, sink: Option<&str>) -> Statement {
         let consolidated = consolidated(types, &self.columns, from);
-        let written = match &self.key {
+        let mut with = vec![format!("egret_delta AS MATERIALIZED ({consolidated})")];
+        with.push(match &self.key {
             Some(key) => self.by_key(types, key),
             None => self.by_content(types),
-        };
-        let told = match sink {
-            None => String::new(),
-            Some(sink) => format!(
-                ", egret_told AS (INSERT INTO {sink} ({list}, {WEIGHT}) SELECT {list}, {WEIGHT} FROM egret_delta)",
-                list = self.list(""),
-            ),
-        };
-        Statement {
-            sql: format!(
-                "WITH egret_delta AS MATERIALIZED ({consolidated}), {written}{told} \
-                 SELECT (SELECT count(*) FROM egret_added) AS added, (SELECT count(*) FROM egret_changed) AS changed, \
-                 (SELECT count(*) FROM egret_removed) AS removed, (SELECT count(*) FROM egret_wrong) AS wrong",
-            ),
+        });
+        if let Some(sink) = sink {
+            let list = self.list("");
+            with.push(format!(
+                "egret_told AS (INSERT INTO {sink} ({list}, {WEIGHT}) SELECT {list}, {WEIGHT} FROM egret_delta)"
+            ));
         }
+        Statement { with }
     }
 
     fn by_key(&self, types: &Types, key: &Key) -> String {

@@ -1,0 +1,243 @@
+//! Makes the tables of a view, stage by stage: the types of one are asked of the server when those before it are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use egret_postgres::tokio_postgres::Transaction;
+
+use super::describe::{Column, Described, columns};
+use crate::core::analyse::stage_column;
+use crate::core::compile::{Compiled, compile, copied, nullable, probes};
+use crate::core::expression::{ColumnId, quoted};
+use crate::core::maintain::{ColumnType, Types};
+use crate::core::sql::{Generator, SourceSql};
+use crate::core::tree::{Keeps, Node, Plan, Presentation, Source, Stage};
+use crate::error::ViewsError;
+
+/// A view whose tables are there.
+#[derive(Clone, Debug)]
+pub struct Built {
+    /// Its stages.
+    pub stages: Vec<Compiled>,
+    /// The types of all columns.
+    pub types: Types,
+    /// What is shown of the last stage.
+    pub presentation: Presentation,
+    /// Every source as it is named in SQL, without changes.
+    pub sources: BTreeMap<Source, SourceSql>,
+}
+
+/// The name of the table of a stage.
+pub fn stage_table(view: i64, stage: usize) -> String {
+    format!("egret.view_{view}_{stage}")
+}
+
+/// Finds the types of a plan's columns and makes the tables of its stages where they are not there.
+///
+/// # Errors
+/// What the server says.
+pub async fn build(
+    transaction: &mut Transaction<'_>,
+    view: i64,
+    plan: Plan,
+    key: Option<Vec<ColumnId>>,
+    described: &Described,
+    makes_tables: bool,
+) -> Result<Built, ViewsError> {
+    let mut sources: BTreeMap<Source, SourceSql> = BTreeMap::new();
+    for (at, table) in described.tables.iter().enumerate() {
+        let source = SourceSql {
+            rows: table.sql(),
+            changes: None,
+            count: None,
+        };
+        sources.insert(Source::Table(at), source);
+    }
+    let mut types = Types::new();
+    let mut stages: Vec<Compiled> = Vec::new();
+    let last = plan.stages.len();
+    for (at, stage) in plan.stages.into_iter().enumerate() {
+        scan_types(&stage.input, described, &stages, &mut types);
+        let arguments = stage_types(transaction, &stage, &sources, &mut types).await?;
+        let name = stage_table(view, at);
+        let key = key.clone().filter(|_| at + 1 == last);
+        let compiled = compile(&name, stage, key, &arguments, &types);
+        if makes_tables {
+            for statement in compiled.table().create() {
+                transaction.batch_execute(&statement).await?;
+            }
+        }
+        let source = SourceSql {
+            rows: name,
+            changes: None,
+            count: compiled.table().count,
+        };
+        sources.insert(Source::Stage(at), source);
+        stages.push(compiled);
+    }
+    Ok(Built {
+        stages,
+        types,
+        presentation: plan.presentation,
+        sources,
+    })
+}
+
+/// The types of the columns that a node scans.
+fn scan_types(node: &Node, described: &Described, stages: &[Compiled], types: &mut Types) {
+    match node {
+        Node::Unit => {}
+        Node::Scan {
+            source: Source::Table(at),
+            columns,
+        } => {
+            let table = &described.tables[*at];
+            for (id, name) in columns {
+                let found = table.columns.iter().find(|column| column.name == *name);
+                if let Some(column) = found {
+                    types.insert(*id, type_of(column));
+                }
+            }
+        }
+        Node::Scan {
+            source: Source::Stage(_),
+            ..
+        } => {}
+        Node::Filter { input, .. } | Node::Project { input, .. } => {
+            scan_types(input, described, stages, types);
+        }
+        Node::Join { left, right, .. } => {
+            scan_types(left, described, stages, types);
+            scan_types(right, described, stages, types);
+        }
+        Node::UnionAll { inputs, .. } => {
+            for (input, _) in inputs {
+                scan_types(input, described, stages, types);
+            }
+        }
+    }
+}
+
+/// Adds the types of what a stage keeps; returns those of the arguments of its aggregates, by their columns.
+async fn stage_types(
+    transaction: &mut Transaction<'_>,
+    stage: &Stage,
+    sources: &BTreeMap<Source, SourceSql>,
+    types: &mut Types,
+) -> Result<Types, ViewsError> {
+    let mut may_be_null = BTreeSet::new();
+    nullable(&stage.input, &mut may_be_null);
+    for id in &may_be_null {
+        if let Some(found) = types.get_mut(id) {
+            found.is_not_null = false;
+        }
+    }
+    let (of_rows, of_groups) = probes(stage, sources);
+    let mut found = probed(transaction, &of_rows).await?;
+    match &stage.keeps {
+        Keeps::Rows { columns } => {
+            for id in columns {
+                if let Some(found) = found.remove(id) {
+                    types.entry(*id).or_insert(found);
+                }
+            }
+            Ok(Types::new())
+        }
+        Keeps::Groups { keys, aggregates } => {
+            for (id, key) in keys {
+                let of_column = copied(key, types);
+                if let Some(found) = of_column.or_else(|| found.remove(id)) {
+                    types.insert(*id, found);
+                }
+            }
+            let calls = of_groups.unwrap_or_default();
+            let mut results = match aggregates.is_empty() {
+                true => Types::new(),
+                false => probed(transaction, &calls).await?,
+            };
+            for aggregate in aggregates {
+                if let Some(found) = results.remove(&aggregate.column) {
+                    types.insert(aggregate.column, found);
+                }
+            }
+            Ok(found)
+        }
+    }
+}
+
+async fn probed(transaction: &mut Transaction<'_>, sql: &str) -> Result<Types, ViewsError> {
+    let columns = columns(transaction, sql).await?;
+    let id = |column: &Column| {
+        let digits = column.name.strip_prefix('c')?;
+        digits.parse().ok().map(ColumnId)
+    };
+    let typed = columns
+        .iter()
+        .filter_map(|column| Some((id(column)?, type_of(column))));
+    Ok(typed.collect())
+}
+
+fn type_of(column: &Column) -> ColumnType {
+    ColumnType {
+        sql: column.sql_type.clone(),
+        collation: column.collation.clone(),
+        equality: column.equality.clone(),
+        has_hash: column.has_hash,
+        is_exact: column.is_exact,
+        is_not_null: column.is_not_null,
+    }
+}
+
+impl Built {
+    /// The SELECT of the view that users read.
+    pub fn shown(&self) -> String {
+        let mut generator = Generator::new(&self.sources);
+        let mut blocks = generator.rows(&self.presentation.node);
+        let block = blocks.remove(0);
+        let columns = self.presentation.columns.iter();
+        let list: Vec<String> = columns
+            .map(|(name, id)| format!("{} AS {}", block.names()[id], quoted(name)))
+            .collect();
+        match block.is_weighted() {
+            true => block.select_each(&list),
+            false => block.select(&list),
+        }
+    }
+
+    /// The columns of a source that the stages read, by name.
+    pub fn columns_of(&self, source: Source) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for stage in &self.stages {
+            scanned(&stage.input, source, &mut names);
+        }
+        names
+    }
+
+    /// A table for what changes in the table of a stage, as a list of columns.
+    pub fn changes_columns(&self, stage: usize) -> String {
+        let columns = self.stages[stage].seen().into_iter();
+        let list: Vec<String> = columns
+            .map(|id| format!("{} {}", stage_column(id), self.types[&id].sql))
+            .collect();
+        list.join(", ")
+    }
+}
+
+fn scanned(node: &Node, wanted: Source, names: &mut BTreeSet<String>) {
+    match node {
+        Node::Unit => {}
+        Node::Scan { source, columns } if *source == wanted => {
+            names.extend(columns.iter().map(|(_, name)| name.clone()));
+        }
+        Node::Scan { .. } => {}
+        Node::Filter { input, .. } | Node::Project { input, .. } => scanned(input, wanted, names),
+        Node::Join { left, right, .. } => {
+            scanned(left, wanted, names);
+            scanned(right, wanted, names);
+        }
+        Node::UnionAll { inputs, .. } => {
+            inputs
+                .iter()
+                .for_each(|(node, _)| scanned(node, wanted, names));
+        }
+    }
+}

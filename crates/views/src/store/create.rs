@@ -1,0 +1,74 @@
+//! Makes a view: its tables, the capture of what it reads, and what users read.
+
+use egret_postgres::tokio_postgres::{Client, Transaction};
+
+use super::build::{Built, build};
+use super::describe::{Described, describe};
+use super::refresh::Refreshable;
+use crate::core::analyse::{analyse, prune};
+use crate::core::capture::{Captured, CapturedColumn};
+use crate::core::compile::with_key;
+use crate::core::tree::Source;
+use crate::error::ViewsError;
+
+/// Makes a view of a query under a name, which is written as in SQL. It is empty until it is refreshed.
+///
+/// # Errors
+/// [`ViewsError`]: nothing is left then.
+pub async fn create(
+    client: &mut Client,
+    id: i64,
+    name: &str,
+    sql: &str,
+) -> Result<Refreshable, ViewsError> {
+    let mut transaction = client.transaction().await?;
+    let described = describe(&mut transaction, sql).await?;
+    let mut plan = analyse(&described.canonical, &described.facts).map_err(ViewsError::Refused)?;
+    let keys = |source: Source| match source {
+        Source::Table(at) => described.tables[at].key.clone(),
+        Source::Stage(_) => None,
+    };
+    let key = with_key(&mut plan, &keys);
+    prune(&mut plan);
+    transaction
+        .batch_execute("SET LOCAL search_path = pg_catalog, pg_temp")
+        .await?;
+    let built = build(&mut transaction, id, plan, key, &described, true).await?;
+    let captured = capture(&transaction, id, &built, &described).await?;
+    let shown = format!("CREATE VIEW {name} AS {}", built.shown());
+    transaction.batch_execute(&shown).await?;
+    transaction.commit().await?;
+    Ok(Refreshable { built, captured })
+}
+
+/// Has the changes of every table recorded.
+async fn capture(
+    transaction: &Transaction<'_>,
+    view: i64,
+    built: &Built,
+    described: &Described,
+) -> Result<Vec<Captured>, ViewsError> {
+    let mut all = Vec::new();
+    for (at, table) in described.tables.iter().enumerate() {
+        let needed = built.columns_of(Source::Table(at));
+        let columns = table.columns.iter();
+        let columns = columns.filter(|column| needed.contains(&column.name));
+        let captured = Captured {
+            id: view * 1_000 + at as i64,
+            name: (table.schema.clone(), table.name.clone()),
+            columns: columns
+                .map(|column| CapturedColumn {
+                    name: column.name.clone(),
+                    sql_type: column.base_type.clone(),
+                    type_oid: column.type_oid,
+                    is_exact: column.is_exact,
+                })
+                .collect(),
+        };
+        for statement in captured.install(true) {
+            transaction.batch_execute(&statement).await?;
+        }
+        all.push(captured);
+    }
+    Ok(all)
+}

@@ -1,0 +1,3 @@
+//! Views on real servers.
+
+mod oracle;

@@ -1,0 +1,92 @@
+//! After every refresh a view is what its query says, as multisets, whatever changed in between.
+//!
+//! Queries, rows and changes are drawn at random, by a seed. `EGRET_VIEWS_CASES` says how many, `EGRET_VIEWS_SEED` where to
+//! begin.
+
+mod draw;
+
+use egret_postgres::test_support::TestDatabase;
+use egret_postgres::tokio_postgres::Client;
+use egret_views::testing::{Refreshable, create};
+
+use draw::Draw;
+
+/// Cases in the suite, over all versions.
+const CASES: u64 = 150;
+
+fn number(name: &str, usual: u64) -> u64 {
+    let set = std::env::var(name).ok();
+    set.map_or(usual, |set| set.parse().expect("a number"))
+}
+
+#[tokio::test]
+async fn a_view_is_what_its_query_says() {
+    let (cases, first) = (
+        number("EGRET_VIEWS_CASES", CASES),
+        number("EGRET_VIEWS_SEED", 1),
+    );
+    let seeds: Vec<u64> = (first..first + cases).collect();
+    // A catalogue in which much was made and dropped is slow.
+    for seeds in seeds.chunks(50) {
+        let database = TestDatabase::create(18).await;
+        let mut client = database.connect().await;
+        client
+            .batch_execute("SET client_min_messages = warning")
+            .await
+            .unwrap();
+        for seed in seeds {
+            let mut draw = Draw::new(*seed);
+            if let Err(problem) = case(&mut client, &mut draw).await {
+                panic!("seed {seed}: {problem}");
+            }
+        }
+    }
+}
+
+async fn case(client: &mut Client, draw: &mut Draw) -> Result<(), String> {
+    client.batch_execute("DROP SCHEMA IF EXISTS egret CASCADE; DROP SCHEMA IF EXISTS world CASCADE; CREATE SCHEMA egret; CREATE SCHEMA world; SET search_path = world").await.unwrap();
+    let mut script = draw.tables();
+    run(client, &script).await?;
+    let query = draw.query();
+    let view: Refreshable = match create(client, 1, "world.v", &query).await {
+        Ok(view) => view,
+        Err(error) => return Err(format!("{query}\n{error}\n{script}")),
+    };
+    let mut frontier: Option<String> = None;
+    for round in 0..5 {
+        let refreshed = view.refresh(client, frontier.as_deref()).await;
+        let refreshed =
+            refreshed.map_err(|error| format!("round {round}: {error:?}\n{query}\n{script}"))?;
+        frontier = Some(refreshed.snapshot);
+        client
+            .batch_execute("SET search_path = world")
+            .await
+            .unwrap();
+        let difference = format!(
+            "SELECT r::text, sum(w) FROM (SELECT r::text AS r, 1 AS w FROM v AS r UNION ALL SELECT r::text, -1 FROM ({query}) AS r) AS both_sides GROUP BY r HAVING sum(w) <> 0 ORDER BY 1 LIMIT 10"
+        );
+        let rows = client
+            .query(&difference, &[])
+            .await
+            .map_err(|error| format!("{error:?}\n{query}\n{script}"))?;
+        if !rows.is_empty() {
+            let shown: Vec<String> = rows
+                .iter()
+                .map(|row| format!("{} {}", row.get::<_, i64>(1), row.get::<_, String>(0)))
+                .collect();
+            return Err(format!(
+                "round {round} differs:\n{}\n{query}\n{script}",
+                shown.join("\n")
+            ));
+        }
+        let changes = draw.changes();
+        script.push_str(&changes);
+        run(client, &changes).await?;
+    }
+    Ok(())
+}
+
+async fn run(client: &Client, script: &str) -> Result<(), String> {
+    let ran = client.batch_execute(script).await;
+    ran.map_err(|error| format!("{error:?}\n{script}"))
+}

@@ -1,0 +1,336 @@
+//! Random tables, queries and changes.
+
+use egret_base::{Entropy, SeededEntropy};
+
+/// Draws from a seed.
+pub struct Draw {
+    entropy: SeededEntropy,
+    tables: Vec<Table>,
+    next_name: usize,
+}
+
+#[derive(Clone)]
+struct Table {
+    name: String,
+    has_key: bool,
+}
+
+/// The columns of every table beside its key, with the literals that are drawn for them.
+const COLUMNS: [(&str, &str); 5] = [
+    ("a", "integer"),
+    ("b", "bigint"),
+    ("c", "text"),
+    ("d", "numeric(10,2)"),
+    ("e", "boolean"),
+];
+
+impl Draw {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            entropy: SeededEntropy::new(seed),
+            tables: Vec::new(),
+            next_name: 0,
+        }
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        let mut bytes = [0; 8];
+        self.entropy.fill(&mut bytes);
+        (u64::from_le_bytes(bytes) % limit as u64) as usize
+    }
+
+    fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
+        all[self.below(all.len())]
+    }
+
+    fn literal(&mut self, kind: &str) -> String {
+        if self.chance(20) {
+            return "NULL".to_owned();
+        }
+        match kind {
+            "integer" => (self.below(6) as i64 - 2).to_string(),
+            "bigint" => (self.below(40) as i64 * 1_000_000_007).to_string(),
+            "text" => format!("'{}'", self.pick(&["x", "y", "z", "", "x y"])),
+            "numeric(10,2)" => format!("{}.{:02}", self.below(5), self.below(4) * 25),
+            _ => self.pick(&["true", "false"]).to_owned(),
+        }
+    }
+
+    fn row(&mut self) -> String {
+        let values: Vec<String> = COLUMNS.iter().map(|(_, kind)| self.literal(kind)).collect();
+        format!("({})", values.join(", "))
+    }
+
+    /// Two or three tables with some rows.
+    pub fn tables(&mut self) -> String {
+        let mut script = String::new();
+        for at in 0..2 + self.below(2) {
+            let table = Table {
+                name: format!("t{at}"),
+                has_key: self.chance(70),
+            };
+            let columns: Vec<String> = COLUMNS
+                .iter()
+                .map(|(name, kind)| format!("{name} {kind}"))
+                .collect();
+            let key = match table.has_key {
+                true => "id serial PRIMARY KEY, ",
+                false => "id integer DEFAULT 7, ",
+            };
+            script.push_str(&format!(
+                "CREATE TABLE {} ({key}{});\n",
+                table.name,
+                columns.join(", ")
+            ));
+            self.tables.push(table.clone());
+            if self.chance(90) {
+                script.push_str(&self.insert(&table.name));
+            }
+        }
+        script
+    }
+
+    fn insert(&mut self, table: &str) -> String {
+        let rows: Vec<String> = (0..1 + self.below(8)).map(|_| self.row()).collect();
+        format!(
+            "INSERT INTO {table} (a, b, c, d, e) VALUES {};\n",
+            rows.join(", ")
+        )
+    }
+
+    fn any_table(&mut self) -> Table {
+        let at = self.below(self.tables.len());
+        self.tables[at].clone()
+    }
+
+    /// One or several transactions.
+    pub fn changes(&mut self) -> String {
+        let mut script = String::new();
+        for _ in 0..self.below(4) {
+            script.push_str("BEGIN;\n");
+            for _ in 0..1 + self.below(4) {
+                let change = self.change();
+                match self.chance(15) {
+                    true => script.push_str(&format!(
+                        "SAVEPOINT s;\n{change}{};\n",
+                        self.pick(&["ROLLBACK TO s", "RELEASE s"])
+                    )),
+                    false => script.push_str(&change),
+                }
+            }
+            script.push_str(if self.chance(90) {
+                "COMMIT;\n"
+            } else {
+                "ROLLBACK;\n"
+            });
+        }
+        script
+    }
+
+    fn change(&mut self) -> String {
+        let table = self.any_table();
+        let name = &table.name;
+        let condition = self.condition(name);
+        match self.below(20) {
+            0..8 => self.insert(name),
+            8..14 => {
+                let (column, kind) = COLUMNS[self.below(COLUMNS.len())];
+                let value = self.literal(kind);
+                format!("UPDATE {name} SET {column} = {value} WHERE {condition};\n")
+            }
+            14..18 => format!("DELETE FROM {name} WHERE {condition};\n"),
+            18 if table.has_key => format!("UPDATE {name} SET id = id + 1000 WHERE {condition};\n"),
+            18 => format!("DELETE FROM {name};\n"),
+            _ => format!("TRUNCATE {name};\n"),
+        }
+    }
+
+    fn condition(&mut self, alias: &str) -> String {
+        match self.below(7) {
+            0 => format!("{alias}.a = {}", self.below(5)),
+            1 => format!("{alias}.a > {}", self.below(3)),
+            2 => format!("{alias}.c IN ('x', 'z')"),
+            3 => format!("{alias}.d BETWEEN 1 AND 3"),
+            4 => format!("{alias}.b IS NULL"),
+            5 => format!("coalesce({alias}.e, {alias}.a > 0)"),
+            _ => format!("({alias}.c || 'q' LIKE '_q' OR NOT {alias}.e)"),
+        }
+    }
+
+    fn expression(&mut self, alias: &str) -> String {
+        match self.below(9) {
+            0 => format!("{alias}.a"),
+            1 => format!("{alias}.c"),
+            2 => format!("{alias}.d"),
+            3 => format!("{alias}.a + {alias}.b"),
+            4 => format!("upper({alias}.c)"),
+            5 => format!("CASE WHEN {alias}.e THEN {alias}.a ELSE -1 END"),
+            6 => format!("{alias}.d * 2"),
+            7 => format!("{alias}.e"),
+            _ => format!("coalesce({alias}.c, 'none')"),
+        }
+    }
+
+    fn name(&mut self) -> String {
+        self.next_name += 1;
+        format!("n{}", self.next_name)
+    }
+
+    /// FROM with the names that can be used of it.
+    fn from(&mut self, depth: usize) -> (String, Vec<String>) {
+        let (mut text, mut names) = self.source(depth);
+        for _ in 0..[0, 0, 1, 1, 1, 2][self.below(6)] {
+            let (right, right_names) = self.source(depth);
+            let (left_name, right_name) = (&names[self.below(names.len())], &right_names[0]);
+            let on = match self.below(6) {
+                0 => format!("{left_name}.a < {right_name}.a"),
+                1 => format!("{left_name}.c = {right_name}.c AND {right_name}.a > 0"),
+                2 => format!("{left_name}.a = {right_name}.a AND {left_name}.c = {right_name}.c"),
+                _ => format!("{left_name}.a = {right_name}.a"),
+            };
+            let is_equal = !on.contains('<');
+            let kind = match self.below(8) {
+                0..3 => "JOIN",
+                3..5 => "LEFT JOIN",
+                5 => "RIGHT JOIN",
+                6 if is_equal => "FULL JOIN",
+                _ => "JOIN",
+            };
+            let on = if kind == "FULL JOIN" {
+                format!("{left_name}.a = {right_name}.a")
+            } else {
+                on
+            };
+            text = match self.chance(10) && kind == "JOIN" {
+                true => format!("{text} CROSS JOIN {right}"),
+                false => format!("{text} {kind} {right} ON {on}"),
+            };
+            names.extend(right_names);
+        }
+        (text, names)
+    }
+
+    fn source(&mut self, depth: usize) -> (String, Vec<String>) {
+        let name = self.name();
+        if depth > 0 && self.chance(25) {
+            let inner = self.inner(depth - 1);
+            return (format!("({inner}) AS {name}"), vec![name]);
+        }
+        let table = self.any_table();
+        (format!("{} AS {name}", table.name), vec![name])
+    }
+
+    /// A subquery with the columns that every table has.
+    fn inner(&mut self, depth: usize) -> String {
+        let (from, names) = self.from(depth);
+        let name = names[self.below(names.len())].clone();
+        let other = names[self.below(names.len())].clone();
+        match self.below(4) {
+            0 => format!(
+                "SELECT {name}.a, sum({other}.b)::bigint AS b, max({other}.c) AS c, sum({name}.d) AS d, bool_or({name}.e) AS e FROM {from} GROUP BY {name}.a"
+            ),
+            1 => format!(
+                "SELECT DISTINCT {name}.a, {name}.b, {other}.c, {name}.d, {name}.e FROM {from}"
+            ),
+            2 => format!(
+                "SELECT {name}.a, {name}.b, {other}.c, {name}.d, {name}.e FROM {from} UNION ALL SELECT a, b, c, d, e FROM {}",
+                self.any_table().name
+            ),
+            _ => format!(
+                "SELECT {name}.a, {name}.b, {other}.c, {name}.d, {name}.e FROM {from} WHERE {}",
+                self.condition(&name)
+            ),
+        }
+    }
+
+    /// A query.
+    pub fn query(&mut self) -> String {
+        let (from, names) = self.from(2);
+        let any = |draw: &mut Self| names[draw.below(names.len())].clone();
+        let filter = match self.chance(40) {
+            true => {
+                let name = any(self);
+                format!(" WHERE {}", self.condition(&name))
+            }
+            false => String::new(),
+        };
+        match self.below(10) {
+            0..4 => {
+                let list: Vec<String> = (0..1 + self.below(4))
+                    .map(|at| {
+                        let name = any(self);
+                        format!("{} AS x{at}", self.expression(&name))
+                    })
+                    .collect();
+                let distinct = if self.chance(15) { "DISTINCT " } else { "" };
+                format!("SELECT {distinct}{} FROM {from}{filter}", list.join(", "))
+            }
+            4 => {
+                let (name, other) = (any(self), self.any_table().name);
+                let all = self.pick(&["ALL ", ""]);
+                format!(
+                    "SELECT {name}.a AS x0, {name}.c AS x1 FROM {from}{filter} UNION {all}SELECT a, c FROM {other}"
+                )
+            }
+            _ => self.grouped(&from, &filter, &names),
+        }
+    }
+
+    fn grouped(&mut self, from: &str, filter: &str, names: &[String]) -> String {
+        let mut keys: Vec<String> = Vec::new();
+        for _ in 0..self.below(3) {
+            let name = names[self.below(names.len())].clone();
+            keys.push(self.expression(&name));
+        }
+        let mut list: Vec<String> = keys
+            .iter()
+            .enumerate()
+            .map(|(at, key)| format!("{key} AS k{at}"))
+            .collect();
+        for at in 0..1 + self.below(4) {
+            let name = names[self.below(names.len())].clone();
+            list.push(format!("{} AS x{at}", self.aggregate(&name)));
+        }
+        let group = match keys.is_empty() {
+            true => String::new(),
+            false => format!(" GROUP BY {}", keys.join(", ")),
+        };
+        let having = match self.chance(25) {
+            true => self.pick(&[" HAVING count(*) > 1", " HAVING count(*) < 4"]),
+            false => "",
+        };
+        format!(
+            "SELECT {} FROM {from}{filter}{group}{having}",
+            list.join(", ")
+        )
+    }
+
+    fn aggregate(&mut self, name: &str) -> String {
+        let filter = match self.chance(20) {
+            true => format!(" FILTER (WHERE {})", self.condition(name)),
+            false => String::new(),
+        };
+        let call = match self.below(16) {
+            0 | 1 => "count(*)".to_owned(),
+            2 => format!("count({name}.c)"),
+            3 => format!("sum({name}.a)"),
+            4 => format!("sum({name}.b)"),
+            5 => format!("sum({name}.d)"),
+            6 => format!("avg({name}.a)"),
+            7 => format!("avg({name}.d)"),
+            8 => format!("min({name}.c)"),
+            9 => format!("max({name}.b)"),
+            10 => format!("count(DISTINCT {name}.c)"),
+            11 => format!("string_agg({name}.c, ',' ORDER BY {name}.c)"),
+            12 => format!("bool_and({name}.e)"),
+            13 => format!("array_agg({name}.a ORDER BY {name}.a)"),
+            14 => format!("sum({name}.d * 3)"),
+            _ => format!("min({name}.a)"),
+        };
+        format!("{call}{filter}")
+    }
+}
