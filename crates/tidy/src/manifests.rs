@@ -27,6 +27,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
         "egret-series",
         &["egret-base", "egret-log", "egret-postgres"],
     ),
+    ("egret-views", &["egret-base", "egret-postgres"]),
     (
         "egret-server",
         &[

@@ -10,5 +10,6 @@ pub use error::ViewsError;
 #[doc(hidden)]
 pub mod testing {
     pub use crate::store::create::create;
+    pub use crate::store::install::install;
     pub use crate::store::refresh::{Refreshable, Refreshed};
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression};
-use super::maintain::{Carried, ColumnType, Groups, Rows, Statement, Table, Types, carried};
+use super::maintain::{ColumnType, Groups, Rows, Statement, Table, Types, carried};
 use super::sql::{Block, Generator, SourceSql, union};
 use super::tree::{JoinKind, Keeps, Node, Plan, Source, Stage};
 
@@ -153,11 +153,6 @@ pub fn compile(
         input: stage.input,
         kept,
     }
-}
-
-/// Whether an aggregate of a stage is asked again, and not carried on by what changed.
-pub fn is_asked(carried: &Carried) -> bool {
-    *carried == Carried::Asked
 }
 
 /// The columns that tell the rows of a node apart, by the keys of its sources; none where there are no such.

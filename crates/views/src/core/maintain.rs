@@ -127,7 +127,7 @@ fn consolidated(types: &Types, columns: &[ColumnId], from: &str) -> String {
         let identity = identity(types, *column, &name);
         match types[column].is_exact {
             true => list.push(name),
-            false => list.push(format!("(array_agg({name}))[1] AS {name}")),
+            false => list.push(format!("any_value({name}) AS {name}")),
         }
         keys.push(identity);
     }

@@ -5,7 +5,7 @@
 pub struct Refusal {
     /// What it is, in SQL's words.
     pub construct: String,
-    /// Where in the query it begins, in characters from 1; none when it stands in a view that the query names.
+    /// Where in the query it begins, in bytes from 1; none when it stands in a view that the query names.
     pub position: Option<usize>,
     /// What to do.
     pub advice: String,
@@ -16,7 +16,7 @@ impl Refusal {
     pub fn new(construct: impl Into<String>, offset: i32, advice: impl Into<String>) -> Self {
         Self {
             construct: construct.into(),
-            position: usize::try_from(offset).ok(),
+            position: usize::try_from(offset).ok().map(|offset| offset + 1),
             advice: advice.into(),
         }
     }

@@ -56,7 +56,7 @@ pub async fn build(
     let mut stages: Vec<Compiled> = Vec::new();
     let last = plan.stages.len();
     for (at, stage) in plan.stages.into_iter().enumerate() {
-        scan_types(&stage.input, described, &stages, &mut types);
+        scan_types(&stage.input, described, &mut types);
         let arguments = stage_types(transaction, &stage, &sources, &mut types).await?;
         let name = stage_table(view, at);
         let key = key.clone().filter(|_| at + 1 == last);
@@ -83,7 +83,7 @@ pub async fn build(
 }
 
 /// The types of the columns that a node scans.
-fn scan_types(node: &Node, described: &Described, stages: &[Compiled], types: &mut Types) {
+fn scan_types(node: &Node, described: &Described, types: &mut Types) {
     match node {
         Node::Unit => {}
         Node::Scan {
@@ -103,15 +103,15 @@ fn scan_types(node: &Node, described: &Described, stages: &[Compiled], types: &m
             ..
         } => {}
         Node::Filter { input, .. } | Node::Project { input, .. } => {
-            scan_types(input, described, stages, types);
+            scan_types(input, described, types);
         }
         Node::Join { left, right, .. } => {
-            scan_types(left, described, stages, types);
-            scan_types(right, described, stages, types);
+            scan_types(left, described, types);
+            scan_types(right, described, types);
         }
         Node::UnionAll { inputs, .. } => {
             for (input, _) in inputs {
-                scan_types(input, described, stages, types);
+                scan_types(input, described, types);
             }
         }
     }

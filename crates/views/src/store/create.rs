@@ -31,7 +31,7 @@ pub async fn create(
     let key = with_key(&mut plan, &keys);
     prune(&mut plan);
     transaction
-        .batch_execute("SET LOCAL search_path = pg_catalog, pg_temp")
+        .batch_execute("SET LOCAL search_path = pg_catalog, egret, pg_temp")
         .await?;
     let built = build(&mut transaction, id, plan, key, &described, true).await?;
     let captured = capture(&transaction, id, &built, &described).await?;

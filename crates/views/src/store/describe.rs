@@ -19,8 +19,6 @@ pub struct Described {
     pub tables: Vec<SourceTable>,
     /// The functions that it and the views in it call.
     pub functions: Vec<Function>,
-    /// Its columns.
-    pub columns: Vec<Column>,
 }
 
 /// A table that a query reads.
@@ -119,7 +117,6 @@ pub async fn describe(
         canonical: canonical.trim_end().trim_end_matches(';').to_owned(),
         facts: Facts::default(),
         tables: Vec::new(),
-        columns: columns.remove(&view).unwrap_or_default(),
         functions,
     };
     for row in &rows {

@@ -3,4 +3,5 @@
 pub mod build;
 pub mod create;
 pub mod describe;
+pub mod install;
 pub mod refresh;

@@ -55,7 +55,7 @@ impl Refreshable {
         // Neither takes a snapshot: whoever holds a lock is waited for before there is one.
         transaction
             .batch_execute(&format!(
-                "SET LOCAL search_path = pg_catalog, pg_temp; {}",
+                "SET LOCAL search_path = pg_catalog, egret, pg_temp; {}",
                 self.lock()
             ))
             .await?;
@@ -214,7 +214,7 @@ impl Refreshable {
                 }
                 false => {
                     keys.push(format!("{name}::text COLLATE \"C\""));
-                    list.push(format!("(array_agg({name}))[1] AS {name}"));
+                    list.push(format!("any_value({name}) AS {name}"));
                 }
             }
         }

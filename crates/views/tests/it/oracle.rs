@@ -7,7 +7,7 @@ mod draw;
 
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
-use egret_views::testing::{Refreshable, create};
+use egret_views::testing::{Refreshable, create, install};
 
 use draw::Draw;
 
@@ -27,8 +27,8 @@ async fn a_view_is_what_its_query_says() {
     );
     let seeds: Vec<u64> = (first..first + cases).collect();
     // A catalogue in which much was made and dropped is slow.
-    for seeds in seeds.chunks(50) {
-        let database = TestDatabase::create(18).await;
+    for (seeds, version) in seeds.chunks(50).zip([18, 15].into_iter().cycle()) {
+        let database = TestDatabase::create(version).await;
         let mut client = database.connect().await;
         client
             .batch_execute("SET client_min_messages = warning")
@@ -44,10 +44,18 @@ async fn a_view_is_what_its_query_says() {
 }
 
 async fn case(client: &mut Client, draw: &mut Draw) -> Result<(), String> {
-    client.batch_execute("DROP SCHEMA IF EXISTS egret CASCADE; DROP SCHEMA IF EXISTS world CASCADE; CREATE SCHEMA egret; CREATE SCHEMA world; SET search_path = world").await.unwrap();
+    client
+        .batch_execute("DROP SCHEMA IF EXISTS egret CASCADE; DROP SCHEMA IF EXISTS world CASCADE; CREATE SCHEMA world")
+        .await
+        .unwrap();
+    install(client).await.unwrap();
+    client
+        .batch_execute("SET search_path = world")
+        .await
+        .unwrap();
     let mut script = draw.tables();
     run(client, &script).await?;
-    let query = draw.query();
+    let (query, has_groups) = draw.query();
     let view: Refreshable = match create(client, 1, "world.v", &query).await {
         Ok(view) => view,
         Err(error) => return Err(format!("{query}\n{error}\n{script}")),
@@ -62,8 +70,10 @@ async fn case(client: &mut Client, draw: &mut Draw) -> Result<(), String> {
             .batch_execute("SET search_path = world")
             .await
             .unwrap();
+        // Of values that are equal and look different the server shows any, if it groups by them.
+        let shown = if has_groups { "ROW(r.*)" } else { "r::text" };
         let difference = format!(
-            "SELECT r::text, sum(w) FROM (SELECT r::text AS r, 1 AS w FROM v AS r UNION ALL SELECT r::text, -1 FROM ({query}) AS r) AS both_sides GROUP BY r HAVING sum(w) <> 0 ORDER BY 1 LIMIT 10"
+            "SELECT r::text, sum(w) FROM (SELECT {shown} AS r, 1 AS w FROM v AS r UNION ALL SELECT {shown}, -1 FROM ({query}) AS r) AS both_sides GROUP BY r HAVING sum(w) <> 0 ORDER BY 1 LIMIT 10"
         );
         let rows = client
             .query(&difference, &[])

@@ -19,7 +19,7 @@ impl Analysis<'_> {
     pub(super) fn from(&mut self, items: &[Parsed], ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
         let mut all: Option<(Node, Scope)> = None;
         for item in items {
-            let (node, scope) = self.from_item(item, ctes)?;
+            let (node, scope) = self.item(item, ctes)?;
             all = Some(match all {
                 None => (node, scope),
                 Some((before, names)) => {
@@ -32,7 +32,7 @@ impl Analysis<'_> {
         Ok(all.unwrap_or((Node::Unit, Scope::default())))
     }
 
-    fn from_item(&mut self, item: &Parsed, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
+    fn item(&mut self, item: &Parsed, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
         match &item.node {
             Some(NodeEnum::RangeVar(table)) => self.table(table, ctes),
             Some(NodeEnum::RangeSubselect(sub)) => {
@@ -102,8 +102,8 @@ impl Analysis<'_> {
         let (Some(left), Some(right)) = (&expr.larg, &expr.rarg) else {
             return Err(Refusal::new("a join without sides", -1, "give both"));
         };
-        let (left, left_scope) = self.from_item(left, ctes)?;
-        let (right, right_scope) = self.from_item(right, ctes)?;
+        let (left, left_scope) = self.item(left, ctes)?;
+        let (right, right_scope) = self.item(right, ctes)?;
         let is_right = expr.jointype == JoinType::JoinRight as i32;
         let kind = match JoinType::try_from(expr.jointype) {
             Ok(JoinType::JoinInner) => JoinKind::Inner,

@@ -1,1 +1,121 @@
-//! x
+//! Queries as the server prints them, and what is refused.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+fn facts() -> Facts {
+    let relation = |columns: &[&str], kind| Relation {
+        columns: columns.iter().map(|name| (*name).to_owned()).collect(),
+        kind,
+    };
+    let named = |name: &str| ("public".to_owned(), name.to_owned());
+    let view = RelationKind::View("SELECT t.a AS x FROM public.t WHERE t.b > 1".to_owned());
+    Facts {
+        relations: BTreeMap::from([
+            (named("t"), relation(&["a", "b"], RelationKind::Table(0))),
+            (named("u"), relation(&["a", "c"], RelationKind::Table(1))),
+            (named("v"), relation(&["y"], view)),
+        ]),
+        aggregates: ["count", "sum", "max"]
+            .map(|name| (None, name.to_owned()))
+            .into(),
+    }
+}
+
+fn check(sql: &str, expected: Expect) {
+    let shown = match analyse(sql, &facts()) {
+        Err(refusal) => refusal.to_string(),
+        Ok(mut plan) => {
+            prune(&mut plan);
+            let stages = plan.stages.iter().map(|stage| format!("{:?}", stage.keeps));
+            let names = plan.presentation.columns.iter();
+            let names: Vec<String> = names.map(|(name, id)| format!("{name}={}", id.0)).collect();
+            format!(
+                "{}\n{}",
+                stages.collect::<Vec<_>>().join("\n"),
+                names.join(" ")
+            )
+        }
+    };
+    expected.assert_eq(&shown);
+}
+
+#[test]
+fn rows_of_a_view_are_those_of_its_query() {
+    check(
+        "SELECT y FROM public.v",
+        expect![[r#"
+        Rows { columns: [ColumnId(1)] }
+        y=1"#]],
+    );
+    check(
+        "SELECT t.a + 1 AS z, u.c FROM public.t JOIN public.u USING (a)",
+        expect![[r#"
+            Rows { columns: [ColumnId(5), ColumnId(4)] }
+            z=5 c=4"#]],
+    );
+}
+
+#[test]
+fn groups_have_keys_and_aggregates_once() {
+    check(
+        "SELECT upper(t.b) AS k, sum(t.a) AS s, sum(t.a) + count(*) AS m FROM public.t GROUP BY upper(t.b) HAVING count(*) > 1",
+        expect![[r#"
+            Groups { keys: [(ColumnId(3), Expression { pieces: [Text("upper("), Column(ColumnId(2)), Text(")")] })], aggregates: [Aggregate { column: ColumnId(4), call: Expression { pieces: [Text("sum("), Column(ColumnId(1)), Text(")")] }, function: Some("sum"), argument: Some(Expression { pieces: [Column(ColumnId(1))] }), filter: None }, Aggregate { column: ColumnId(5), call: Expression { pieces: [Text("count(*)")] }, function: Some("count"), argument: None, filter: None }] }
+            k=3 s=4 m=6"#]],
+    );
+    check(
+        "SELECT DISTINCT b FROM public.t",
+        expect![[r#"
+        Groups { keys: [(ColumnId(3), Expression { pieces: [Column(ColumnId(2))] })], aggregates: [] }
+        b=3"#]],
+    );
+}
+
+#[test]
+fn what_is_not_covered_is_named() {
+    let queries = [
+        "SELECT a FROM public.t LIMIT 1",
+        "SELECT a FROM public.t ORDER BY a",
+        "SELECT a, row_number() OVER () FROM public.t",
+        "SELECT a FROM public.t WHERE EXISTS (SELECT FROM public.u)",
+        "SELECT a FROM public.t INTERSECT SELECT a FROM public.u",
+        "SELECT ctid FROM public.t",
+        "SELECT t FROM public.t",
+        "SELECT count(*) FROM public.t GROUP BY ROLLUP (a)",
+        "SELECT a FROM generate_series(1, 2) AS a",
+        "SELECT a FROM public.t TABLESAMPLE system (1)",
+        "SELECT a FROM public.t FOR UPDATE",
+        "SELECT a FROM public.nothing",
+        "WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r",
+        "DELETE FROM public.t",
+        "SELECT 1; SELECT 2",
+        "SELECT \"egret$1\" FROM public.t",
+        "SELECT FROM FROM",
+    ];
+    let said = queries.map(|sql| {
+        analyse(sql, &facts())
+            .err()
+            .map(|refusal| refusal.to_string())
+    });
+    let said: Vec<String> = said.map(Option::unwrap_or_default).into();
+    expect![[r#"
+        LIMIT or OFFSET is not maintained incrementally: use mode full
+        ORDER BY is not maintained incrementally: leave it out: say it where you read the view, whose rows have no order
+        a window function at position 11 is not maintained incrementally: use mode full
+        a subquery in an expression at position 30 is not maintained incrementally: write it as a join, or use mode full
+        INTERSECT or EXCEPT is not maintained incrementally: use mode full
+        the system column `ctid` at position 8 is not maintained incrementally: leave it out
+        the whole row or outer column `t` at position 8 is not maintained incrementally: name the columns
+        GROUPING SETS, ROLLUP or CUBE at position 40 is not maintained incrementally: use mode full
+        a function in FROM is not maintained incrementally: use mode full
+        TABLESAMPLE at position 36 is not maintained incrementally: it gives other rows each time
+        FOR UPDATE or FOR SHARE is not maintained incrementally: leave it out: a view only reads
+        the relation `public.nothing` at position 15 is not maintained incrementally: only tables and views are covered
+        WITH RECURSIVE at position 1 is not maintained incrementally: use mode full
+        a statement that is no query is not maintained incrementally: give a SELECT
+        a second statement is not maintained incrementally: give exactly one query
+        a name that begins with `egret$` is not maintained incrementally: use other names: these stand for something else here
+        this text is not maintained incrementally: Invalid statement: syntax error at or near "FROM""#]].assert_eq(&said.join("\n"));
+}

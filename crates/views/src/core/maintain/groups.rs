@@ -32,6 +32,8 @@ pub struct Groups {
     /// What is said of them, and how it is carried on.
     pub aggregates: Vec<(Aggregate, Carried)>,
     key: Key,
+    /// Whether values of a key that are equal may look different: one that is there is shown then.
+    is_key_shown: bool,
     /// Where they are kept.
     pub table: Table,
 }
@@ -84,6 +86,7 @@ impl Groups {
             columns.push((HASH.to_owned(), "bigint NOT NULL".to_owned()));
         }
         Self {
+            is_key_shown: keys.iter().any(|(id, _)| !types[id].is_exact),
             keys,
             aggregates,
             table: Table {
@@ -110,7 +113,7 @@ impl Groups {
 
     fn asks(&self) -> bool {
         let mut all = self.aggregates.iter();
-        all.any(|(_, carried)| *carried == Carried::Asked)
+        self.is_key_shown || all.any(|(_, carried)| *carried == Carried::Asked)
     }
 
     /// What is needed of each row: keys, and for what is carried on arguments that are null where a row does not count.
@@ -307,9 +310,12 @@ impl Groups {
 
     /// What was there beside what is to be there.
     fn joined(&self, sources: &str) -> String {
-        let keys = self.keys.iter();
-        let mut list: Vec<String> = keys
-            .map(|(id, _)| format!("d.{name} AS {name}", name = stage_column(*id)))
+        let names = self.key.names().into_iter();
+        let mut list: Vec<String> = names
+            .map(|name| match self.is_key_shown {
+                true => format!("coalesce(a.{name}, d.{name}) AS {name}"),
+                false => format!("d.{name} AS {name}"),
+            })
             .collect();
         if self.key.is_hashed {
             list.push(format!("d.{HASH} AS {HASH}"));
@@ -366,7 +372,11 @@ impl Groups {
     fn writes(&self) -> Vec<String> {
         let table = &self.table.name;
         let names: Vec<&String> = self.table.columns.iter().map(|(name, _)| name).collect();
-        let keys = self.keys.len();
+        let keys = if self.is_key_shown {
+            0
+        } else {
+            self.keys.len()
+        };
         let set: Vec<String> = names[keys..]
             .iter()
             .map(|name| format!("{name} = j.{name}"))

@@ -85,7 +85,8 @@ impl Rows {
     fn by_key(&self, types: &Types, key: &Key) -> String {
         let table = &self.table.name;
         let same = |one: &str, other: &str| key.same(types, one, other);
-        let others = self.columns.iter().filter(|id| !key.columns.contains(id));
+        let is_set = |id: &&ColumnId| !key.columns.contains(id) || !types[*id].is_exact;
+        let others = self.columns.iter().filter(is_set);
         let set: Vec<String> = others
             .map(|id| format!("{name} = p.{name}", name = stage_column(*id)))
             .collect();

@@ -1,1 +1,82 @@
-//! x
+//! The SQL of changes, for what changed.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+fn source(rows: &str, changes: Option<&str>) -> SourceSql {
+    SourceSql {
+        rows: rows.to_owned(),
+        changes: changes.map(str::to_owned),
+        count: None,
+    }
+}
+
+fn join(kind: JoinKind) -> Node {
+    let scan = |table, id, name: &str| {
+        Box::new(Node::Scan {
+            source: Source::Table(table),
+            columns: vec![(ColumnId(id), name.to_owned())],
+        })
+    };
+    Node::Join {
+        kind,
+        left: scan(0, 1, "a"),
+        right: scan(1, 2, "b"),
+        condition: Expression::read("\"egret$1\" = \"egret$2\""),
+    }
+}
+
+fn check(kind: JoinKind, changed: [bool; 2], expected: Expect) {
+    let sources = BTreeMap::from([
+        (Source::Table(0), source("l", changed[0].then_some("dl"))),
+        (Source::Table(1), source("r", changed[1].then_some("dr"))),
+    ]);
+    let blocks = Generator::new(&sources).changes(&join(kind));
+    let selects = blocks.iter();
+    let selects: Vec<String> = selects
+        .map(|block| union(std::slice::from_ref(block), &[ColumnId(1), ColumnId(2)]))
+        .collect();
+    expected.assert_eq(&selects.join("\n"));
+}
+
+#[test]
+fn a_join_of_which_one_side_changed_has_one_term() {
+    check(JoinKind::Inner, [false, false], expect![[r#""#]]);
+    check(
+        JoinKind::Inner,
+        [true, false],
+        expect![[
+            r#"SELECT t2."a" AS c1, t1."b" AS c2, t2.egret_weight AS egret_weight FROM dl AS t2, r AS t1 WHERE (t2."a" = t1."b")"#
+        ]],
+    );
+    check(
+        JoinKind::Inner,
+        [false, true],
+        expect![[
+            r#"SELECT t1."a" AS c1, t2."b" AS c2, t2.egret_weight AS egret_weight FROM l AS t1, dr AS t2 WHERE (t1."a" = t2."b")"#
+        ]],
+    );
+}
+
+#[test]
+fn a_join_of_which_both_sides_changed_takes_one_as_it_was() {
+    check(
+        JoinKind::Inner,
+        [true, true],
+        expect![[r#"
+        SELECT t2."a" AS c1, t1."b" AS c2, t2.egret_weight * t1.egret_weight AS egret_weight FROM dl AS t2, (SELECT "b", 1::bigint AS egret_weight FROM r UNION ALL SELECT "b", -egret_weight AS egret_weight FROM dr) AS t1 WHERE (t2."a" = t1."b")
+        SELECT t3."a" AS c1, t4."b" AS c2, t4.egret_weight AS egret_weight FROM l AS t3, dr AS t4 WHERE (t3."a" = t4."b")"#]],
+    );
+}
+
+#[test]
+fn an_outer_join_has_what_matches_nothing_too() {
+    check(
+        JoinKind::Left,
+        [false, true],
+        expect![[r#"
+        SELECT t1."a" AS c1, t2."b" AS c2, t2.egret_weight AS egret_weight FROM l AS t1, dr AS t2 WHERE (t1."a" = t2."b")
+        SELECT t11.c1 AS c1, t13.c2 AS c2, t11.egret_weight AS egret_weight FROM (SELECT t10.*, t10.egret_rows * ((egret_now = 0)::integer - (egret_now - egret_more = 0)::integer) AS egret_weight FROM (SELECT t6.c1 AS c1, t6.egret_weight AS egret_rows, (SELECT coalesce(sum(t7.egret_weight), 0) FROM (SELECT t3."b" AS c2, 1::bigint AS egret_weight FROM r AS t3) AS t7 WHERE (t6.c1 = t7.c2)) AS egret_now, (SELECT coalesce(sum(t8.egret_weight), 0) FROM (SELECT t4."b" AS c2, t4.egret_weight AS egret_weight FROM dr AS t4) AS t8 WHERE (t6.c1 = t8.c2)) AS egret_more FROM (SELECT t5."a" AS c1, 1::bigint AS egret_weight FROM l AS t5) AS t6 WHERE EXISTS (SELECT FROM (SELECT t4."b" AS c2, t4.egret_weight AS egret_weight FROM dr AS t4) AS t9 WHERE (t6.c1 = t9.c2))) AS t10) AS t11 LEFT JOIN (SELECT t12."b" AS c2, 1::bigint AS egret_weight FROM r AS t12) AS t13 ON false WHERE t11.egret_weight <> 0"#]],
+    );
+}

@@ -15,13 +15,39 @@ struct Table {
     has_key: bool,
 }
 
-/// The columns of every table beside its key, with the literals that are drawn for them.
-const COLUMNS: [(&str, &str); 5] = [
+/// The columns of every table beside its key. Subqueries have the first five.
+const COLUMNS: [(&str, &str); 13] = [
     ("a", "integer"),
     ("b", "bigint"),
     ("c", "text"),
     ("d", "numeric(10,2)"),
     ("e", "boolean"),
+    ("f", "double precision"),
+    ("g", "numeric"),
+    ("h", "jsonb"),
+    ("i", "text[]"),
+    ("j", "json"),
+    ("m", "mood"),
+    ("p", "positive"),
+    ("t", "timestamptz"),
+];
+
+/// What some values are drawn from.
+const VALUES: [(&str, &[&str]); 8] = [
+    (
+        "double precision",
+        &["0.5", "1.25", "-3", "0", "'-0'", "'NaN'", "1e10"],
+    ),
+    ("numeric", &["1", "1.0", "1.00", "2.5", "'NaN'", "-0.125"]),
+    ("jsonb", &["'{}'", "'1.0'", "'1'", "'[1, \"a\"]'", "'null'"]),
+    ("text[]", &["'{}'", "'{a,NULL}'", "'{b}'"]),
+    ("json", &["'{}'", "'{ }'", "'1'"]),
+    ("mood", &["'sad'", "'glad'"]),
+    ("positive", &["1", "2", "3"]),
+    (
+        "timestamptz",
+        &["'2013-01-01'", "'2013-01-01 00:00+02'", "'infinity'"],
+    ),
 ];
 
 impl Draw {
@@ -56,7 +82,12 @@ impl Draw {
             "bigint" => (self.below(40) as i64 * 1_000_000_007).to_string(),
             "text" => format!("'{}'", self.pick(&["x", "y", "z", "", "x y"])),
             "numeric(10,2)" => format!("{}.{:02}", self.below(5), self.below(4) * 25),
-            _ => self.pick(&["true", "false"]).to_owned(),
+            "boolean" => self.pick(&["true", "false"]).to_owned(),
+            _ => {
+                let found = VALUES.iter().find(|(name, _)| *name == kind);
+                self.pick(found.expect("every type has values").1)
+                    .to_owned()
+            }
         }
     }
 
@@ -67,7 +98,9 @@ impl Draw {
 
     /// Two or three tables with some rows.
     pub fn tables(&mut self) -> String {
-        let mut script = String::new();
+        let mut script = String::from(
+            "CREATE TYPE mood AS ENUM ('sad', 'glad');\nCREATE DOMAIN positive AS integer CHECK (VALUE > 0);\n",
+        );
         for at in 0..2 + self.below(2) {
             let table = Table {
                 name: format!("t{at}"),
@@ -97,7 +130,8 @@ impl Draw {
     fn insert(&mut self, table: &str) -> String {
         let rows: Vec<String> = (0..1 + self.below(8)).map(|_| self.row()).collect();
         format!(
-            "INSERT INTO {table} (a, b, c, d, e) VALUES {};\n",
+            "INSERT INTO {table} ({}) VALUES {};\n",
+            COLUMNS.map(|(name, _)| name).join(", "),
             rows.join(", ")
         )
     }
@@ -161,7 +195,11 @@ impl Draw {
         }
     }
 
-    fn expression(&mut self, alias: &str) -> String {
+    fn expression(&mut self, alias: &str, is_grouped: bool) -> String {
+        // Subqueries are called otherwise.
+        if alias.starts_with('n') && self.chance(40) {
+            return self.rich(alias, is_grouped);
+        }
         match self.below(9) {
             0 => format!("{alias}.a"),
             1 => format!("{alias}.c"),
@@ -172,6 +210,22 @@ impl Draw {
             6 => format!("{alias}.d * 2"),
             7 => format!("{alias}.e"),
             _ => format!("coalesce({alias}.c, 'none')"),
+        }
+    }
+
+    /// An expression of a table, which has columns that subqueries have not; some cannot be grouped by.
+    fn rich(&mut self, alias: &str, is_grouped: bool) -> String {
+        match self.below(if is_grouped { 8 } else { 10 }) {
+            0 => format!("{alias}.f"),
+            1 => format!("{alias}.g"),
+            2 => format!("{alias}.h"),
+            3 => format!("{alias}.i"),
+            4 => format!("{alias}.m"),
+            5 => format!("{alias}.p"),
+            6 => format!("{alias}.t"),
+            7 => format!("date_trunc('year', {alias}.t AT TIME ZONE 'UTC')"),
+            8 => format!("{alias}.j"),
+            _ => format!("ARRAY[{alias}.g, 1.0]"),
         }
     }
 
@@ -218,6 +272,7 @@ impl Draw {
         let name = self.name();
         if depth > 0 && self.chance(25) {
             let inner = self.inner(depth - 1);
+            let name = name.replace('n', "s");
             return (format!("({inner}) AS {name}"), vec![name]);
         }
         let table = self.any_table();
@@ -247,8 +302,8 @@ impl Draw {
         }
     }
 
-    /// A query.
-    pub fn query(&mut self) -> String {
+    /// A query, and whether it has groups.
+    pub fn query(&mut self) -> (String, bool) {
         let (from, names) = self.from(2);
         let any = |draw: &mut Self| names[draw.below(names.len())].clone();
         let filter = match self.chance(40) {
@@ -260,23 +315,27 @@ impl Draw {
         };
         match self.below(10) {
             0..4 => {
+                let distinct = if self.chance(15) { "DISTINCT " } else { "" };
                 let list: Vec<String> = (0..1 + self.below(4))
                     .map(|at| {
                         let name = any(self);
-                        format!("{} AS x{at}", self.expression(&name))
+                        format!("{} AS x{at}", self.expression(&name, !distinct.is_empty()))
                     })
                     .collect();
-                let distinct = if self.chance(15) { "DISTINCT " } else { "" };
-                format!("SELECT {distinct}{} FROM {from}{filter}", list.join(", "))
+                let query = format!("SELECT {distinct}{} FROM {from}{filter}", list.join(", "));
+                (query, !distinct.is_empty())
             }
             4 => {
                 let (name, other) = (any(self), self.any_table().name);
                 let all = self.pick(&["ALL ", ""]);
-                format!(
-                    "SELECT {name}.a AS x0, {name}.c AS x1 FROM {from}{filter} UNION {all}SELECT a, c FROM {other}"
+                (
+                    format!(
+                        "SELECT {name}.a AS x0, {name}.c AS x1 FROM {from}{filter} UNION {all}SELECT a, c FROM {other}"
+                    ),
+                    false,
                 )
             }
-            _ => self.grouped(&from, &filter, &names),
+            _ => (self.grouped(&from, &filter, &names), true),
         }
     }
 
@@ -284,7 +343,7 @@ impl Draw {
         let mut keys: Vec<String> = Vec::new();
         for _ in 0..self.below(3) {
             let name = names[self.below(names.len())].clone();
-            keys.push(self.expression(&name));
+            keys.push(self.expression(&name, true));
         }
         let mut list: Vec<String> = keys
             .iter()
@@ -314,7 +373,12 @@ impl Draw {
             true => format!(" FILTER (WHERE {})", self.condition(name)),
             false => String::new(),
         };
-        let call = match self.below(16) {
+        let rich = if name.starts_with('n') { 20 } else { 16 };
+        let call = match self.below(rich) {
+            16 => format!("sum({name}.g)"),
+            17 => format!("sum({name}.p)"),
+            18 => format!("max({name}.t)"),
+            19 => format!("count({name}.j)"),
             0 | 1 => "count(*)".to_owned(),
             2 => format!("count({name}.c)"),
             3 => format!("sum({name}.a)"),
