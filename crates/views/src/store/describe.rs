@@ -226,7 +226,13 @@ impl Described {
         let names = columns.iter().map(|column| column.name.clone()).collect();
         let kind_of = match kind.as_str() {
             "v" => RelationKind::View(row.get("definition")),
-            "r" | "p" => RelationKind::Table(self.tables.len()),
+            "r" => RelationKind::Table(self.tables.len()),
+            "p" => {
+                return refused(
+                    "the partitioned table",
+                    "its partitions are not watched yet",
+                );
+            }
             "m" => {
                 return refused(
                     "the materialized view",

@@ -1,3 +1,5 @@
 //! Views on real servers.
 
+mod capture;
+mod open;
 mod oracle;
