@@ -216,52 +216,18 @@ impl Described {
     ) -> Result<(), ViewsError> {
         let kind: String = row.get("kind");
         let (schema, name): (String, String) = (row.get("schema"), row.get("name"));
-        let shown = format!("{schema}.{name}");
-        let refused = |what: &str, advice: &str| {
-            Err(ViewsError::Unsupported {
-                what: format!("{what} `{shown}`"),
+        if let Some((what, advice)) = not_watched(row, &kind, &schema) {
+            return Err(ViewsError::Unsupported {
+                what: format!("{what} `{schema}.{name}`"),
                 advice: advice.to_owned(),
-            })
-        };
+            });
+        }
         let names = columns.iter().map(|column| column.name.clone()).collect();
         let kind_of = match kind.as_str() {
             "v" => RelationKind::View(row.get("definition")),
-            "r" => RelationKind::Table(self.tables.len()),
-            "p" => {
-                return refused(
-                    "the partitioned table",
-                    "its partitions are not watched yet",
-                );
-            }
-            "m" => {
-                return refused(
-                    "the materialized view",
-                    "it has no triggers: read its tables instead",
-                );
-            }
-            "f" => return refused("the foreign table", "its changes cannot be seen from here"),
-            _ => return refused("the relation", "only tables and views are covered"),
+            _ => RelationKind::Table(self.tables.len()),
         };
         let is_table = matches!(kind_of, RelationKind::Table(_));
-        if is_table && schema == "pg_catalog" || schema == "information_schema" {
-            return refused("the system table", "its changes cannot be seen");
-        }
-        if row.get::<_, String>("persistence") == "t" {
-            return refused("the temporary table", "only its own session sees it");
-        }
-        if row.get::<_, bool>("has_row_security") {
-            return refused(
-                "the table with row level security",
-                "what is recorded of it has the rows of everybody",
-            );
-        }
-        let is_partition: bool = row.get("is_partition");
-        if kind == "r" && row.get::<_, bool>("inherits") || is_partition {
-            return refused(
-                "the table that inherits or is a partition",
-                "read the partitioned table as a whole",
-            );
-        }
         if is_table {
             self.tables.push(SourceTable {
                 oid: row.get("oid"),
@@ -279,4 +245,39 @@ impl Described {
         self.facts.relations.insert((schema, name), relation);
         Ok(())
     }
+}
+
+/// Why changes of a relation cannot be seen, and what to do.
+fn not_watched(row: &Row, kind: &str, schema: &str) -> Option<(&'static str, &'static str)> {
+    let is_table = kind != "v";
+    match kind {
+        "v" | "r" => {}
+        "p" => {
+            return Some((
+                "the partitioned table",
+                "its partitions are not watched yet",
+            ));
+        }
+        "m" => {
+            let advice = "it has no triggers: read its tables instead";
+            return Some(("the materialized view", advice));
+        }
+        "f" => return Some(("the foreign table", "its changes cannot be seen from here")),
+        _ => return Some(("the relation", "only tables and views are covered")),
+    }
+    if is_table && schema == "pg_catalog" || schema == "information_schema" {
+        return Some(("the system table", "its changes cannot be seen"));
+    }
+    if row.get::<_, String>("persistence") == "t" {
+        return Some(("the temporary table", "only its own session sees it"));
+    }
+    if row.get("has_row_security") {
+        let advice = "what is recorded of it has the rows of everybody";
+        return Some(("the table with row level security", advice));
+    }
+    if is_table && (row.get("inherits") || row.get("is_partition")) {
+        let advice = "changes of the others are not seen";
+        return Some(("the table that inherits or is a partition", advice));
+    }
+    None
 }
