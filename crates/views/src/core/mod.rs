@@ -4,6 +4,7 @@ pub mod analyse;
 pub mod capture;
 pub mod compile;
 pub mod expression;
+pub mod functions;
 pub mod maintain;
 pub mod refusal;
 pub mod sql;

@@ -5,9 +5,10 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 use super::build::{Built, build};
 use super::describe::{Described, describe};
 use super::refresh::Refreshable;
-use crate::core::analyse::{analyse, prune};
+use crate::core::analyse::{analyse, parse, prune};
 use crate::core::capture::{Captured, CapturedColumn};
 use crate::core::compile::with_key;
+use crate::core::functions::refused;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 
@@ -21,8 +22,18 @@ pub async fn create(
     name: &str,
     sql: &str,
 ) -> Result<Refreshable, ViewsError> {
+    parse(sql).map_err(ViewsError::Refused)?;
     let mut transaction = client.transaction().await?;
     let described = describe(&mut transaction, sql).await?;
+    for function in &described.functions {
+        let (schema, name) = (&function.schema, &function.name);
+        if let Some(advice) = refused(schema, name, &function.volatility) {
+            return Err(ViewsError::Unsupported {
+                what: format!("the function `{schema}.{name}`"),
+                advice: advice.to_owned(),
+            });
+        }
+    }
     let mut plan = analyse(&described.canonical, &described.facts).map_err(ViewsError::Refused)?;
     let keys = |source: Source| match source {
         Source::Table(at) => described.tables[at].key.clone(),

@@ -3,3 +3,4 @@
 mod capture;
 mod open;
 mod oracle;
+mod refused;

@@ -12,7 +12,7 @@ use crate::core::refusal::Refusal;
 pub fn children(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
     let mut all = Vec::new();
     match node {
-        NodeEnum::AConst(_) | NodeEnum::SqlvalueFunction(_) | NodeEnum::ColumnRef(_) => {}
+        NodeEnum::AConst(_) | NodeEnum::ColumnRef(_) => {}
         NodeEnum::AExpr(expr) => {
             all.extend(expr.lexpr.as_deref_mut());
             all.extend(expr.rexpr.as_deref_mut());
@@ -53,6 +53,11 @@ pub fn children(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
         }
         // The name of a field of a composite value.
         NodeEnum::String(_) => {}
+        NodeEnum::SqlvalueFunction(function) => {
+            let advice = "it gives something else while no row changes: leave it out";
+            let what = "CURRENT_DATE, CURRENT_USER or the like";
+            return Err(Refusal::new(what, function.location, advice));
+        }
         NodeEnum::SubLink(link) => return Err(sublink(link)),
         NodeEnum::ParamRef(param) => {
             let advice = "write the value into the query";

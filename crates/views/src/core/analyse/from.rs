@@ -68,7 +68,11 @@ impl Analysis<'_> {
         let key = (table.schemaname.clone(), table.relname.clone());
         let facts = self.facts;
         let Some(relation) = facts.relations.get(&key) else {
-            let what = format!("the relation `{}.{}`", key.0, key.1);
+            let what = match key.0.as_str() {
+                // The server names no schema of its own tables, and no dependency on them.
+                "" => format!("the system table `{}`", key.1),
+                schema => format!("the relation `{schema}.{}`", key.1),
+            };
             let advice = "only tables and views are covered";
             return Err(Refusal::new(what, table.location, advice));
         };

@@ -1,0 +1,91 @@
+//! Which functions a view may call: what they give must depend on rows alone, and on settings, which are pinned.
+
+/// Stable functions of PostgreSQL's own that depend on nothing but their arguments and settings such as the time zone.
+/// The others read the clock, the session or the catalogue.
+const SETTINGS_ONLY: &[&str] = &[
+    "array_to_json",
+    "array_to_string",
+    "concat",
+    "concat_ws",
+    "date",
+    "date_part",
+    "date_trunc",
+    "extract",
+    "format",
+    "generate_series",
+    "json_agg",
+    "json_build_array",
+    "json_build_object",
+    "json_object_agg",
+    "jsonb_agg",
+    "jsonb_build_array",
+    "jsonb_build_object",
+    "jsonb_object_agg",
+    "make_timestamptz",
+    "phraseto_tsquery",
+    "plainto_tsquery",
+    "quote_literal",
+    "quote_nullable",
+    "row_to_json",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "timetz",
+    "timezone",
+    "to_char",
+    "to_date",
+    "to_json",
+    "to_jsonb",
+    "to_number",
+    "to_timestamp",
+    "to_tsquery",
+    "to_tsvector",
+    "websearch_to_tsquery",
+];
+
+/// How the names of functions begin that operators with times of day are: they depend on the time zone alone.
+const SETTINGS_ONLY_OPERATORS: &[&str] = &["timestamptz_", "timestamp_", "date_", "timetz_"];
+
+/// Why a function cannot be called by a view, if it cannot. `volatility` is that of `pg_proc`.
+pub fn refused(schema: &str, name: &str, volatility: &str) -> Option<&'static str> {
+    match volatility {
+        "i" => None,
+        "s" if schema == "pg_catalog" => {
+            let depends_on_settings = SETTINGS_ONLY.contains(&name)
+                || SETTINGS_ONLY_OPERATORS
+                    .iter()
+                    .any(|beginning| name.starts_with(beginning));
+            (!depends_on_settings)
+                .then_some("it may give something else while no row changes: leave it out")
+        }
+        "s" => Some(
+            "it is declared STABLE, so that it may read other tables: declare it IMMUTABLE if it does not",
+        ),
+        _ => Some("it is VOLATILE, so that it may give something else each time: leave it out"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_depends_on_more_than_rows_is_refused() {
+        assert_eq!(refused("public", "mine", "i"), None);
+        assert_eq!(refused("pg_catalog", "to_char", "s"), None);
+        assert_eq!(refused("pg_catalog", "timestamptz_pl_interval", "s"), None);
+        for (schema, name, volatility) in [
+            ("pg_catalog", "now", "s"),
+            ("pg_catalog", "random", "v"),
+            ("pg_catalog", "age", "s"),
+            ("pg_catalog", "current_setting", "s"),
+            ("public", "to_char", "s"),
+            ("public", "mine", "v"),
+        ] {
+            assert!(
+                refused(schema, name, volatility).is_some(),
+                "{schema}.{name}"
+            );
+        }
+    }
+}

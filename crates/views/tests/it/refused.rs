@@ -1,0 +1,56 @@
+//! What cannot be kept fresh is refused by name, and nothing is left of it.
+
+use egret_base::Coded;
+use egret_postgres::test_support::TestDatabase;
+use egret_views::testing::{create, install};
+
+#[tokio::test]
+async fn what_is_not_covered_is_refused_by_name() {
+    let database = TestDatabase::create(18).await;
+    let mut client = database.connect().await;
+    install(&mut client).await.unwrap();
+    client
+        .batch_execute(
+            "SET search_path = public;
+             CREATE TABLE t (a int PRIMARY KEY, b timestamptz, j json);
+             CREATE TABLE guarded (a int); ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
+             CREATE TABLE parts (a int) PARTITION BY RANGE (a);
+             CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (9);
+             CREATE TABLE base (a int); CREATE TABLE child () INHERITS (base);
+             CREATE MATERIALIZED VIEW kept AS SELECT a FROM t;
+             CREATE FUNCTION reads() RETURNS bigint LANGUAGE sql STABLE AS 'SELECT count(*) FROM t';
+             CREATE VIEW over_guarded AS SELECT a FROM guarded",
+        )
+        .await
+        .unwrap();
+    let refused = [
+        ("SELECT a, now() FROM t", "pg_catalog.now"),
+        ("SELECT a FROM t WHERE b > CURRENT_DATE", "CURRENT_DATE"),
+        ("SELECT a, random() FROM t", "pg_catalog.random"),
+        ("SELECT a, reads() FROM t", "public.reads"),
+        ("SELECT a FROM guarded", "row level security"),
+        ("SELECT a FROM over_guarded", "row level security"),
+        ("SELECT a FROM parts", "partitioned"),
+        ("SELECT a FROM part", "inherits or is a partition"),
+        ("SELECT a FROM base", "inherits or is a partition"),
+        ("SELECT a FROM kept", "materialized view"),
+        ("SELECT relname FROM pg_class", "system table"),
+        ("SELECT a FROM t LIMIT 1", "LIMIT"),
+        ("SELECT a FROM t WHERE a IN (SELECT a FROM t)", "subquery"),
+        ("SELECT a FROM t; DROP TABLE t", "second statement"),
+        ("SELECT nothing FROM t", "nothing"),
+        ("DELETE FROM t", "no query"),
+    ];
+    for (query, named) in refused {
+        let error = create(&mut client, 1, "public.v", query).await.err();
+        let error = error.unwrap_or_else(|| panic!("{query} is refused"));
+        let said = error.to_string();
+        assert!(said.contains(named), "{query}: {said} ({})", error.code());
+    }
+    let sql = "SELECT count(*) FROM pg_class WHERE relnamespace = 'egret'::regnamespace AND relname LIKE '%\\_1\\_%' OR relname LIKE 'changes%'";
+    let left: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(left, 0);
+    let sql = "SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal";
+    let triggers: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+    assert_eq!(triggers, 0);
+}
