@@ -28,6 +28,11 @@ pub enum ViewsError {
         /// In how many rows.
         rows: i64,
     },
+    /// A table that is read got another partition or file while it was read.
+    #[error(
+        "a table of the view was rewritten, or got or lost a partition, while it was read: it is read again"
+    )]
+    SourceChanged,
     /// The server refuses something, or cannot be reached.
     #[error(transparent)]
     Postgres(#[from] PostgresError),
@@ -41,6 +46,7 @@ impl Coded for ViewsError {
         match self {
             Self::Refused(_) | Self::Unsupported { .. } => "view_unsupported",
             Self::Drifted { .. } => "view_drifted",
+            Self::SourceChanged => "view_source_changed",
             Self::Postgres(error) => error.code(),
             Self::Statement(_) => "view_statement_failed",
         }
@@ -50,6 +56,7 @@ impl Coded for ViewsError {
         match self {
             Self::Refused(_) | Self::Unsupported { .. } => Kind::Invalid,
             Self::Drifted { .. } => Kind::Internal,
+            Self::SourceChanged => Kind::Unavailable,
             Self::Postgres(error) => error.kind(),
             Self::Statement(_) => Kind::Unavailable,
         }

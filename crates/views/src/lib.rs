@@ -11,5 +11,5 @@ pub use error::ViewsError;
 pub mod testing {
     pub use crate::store::create::create;
     pub use crate::store::install::install;
-    pub use crate::store::refresh::{Refreshable, Refreshed};
+    pub use crate::store::refresh::{Reached, Refreshable, Refreshed};
 }

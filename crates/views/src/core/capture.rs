@@ -17,8 +17,6 @@ pub const TRANSACTION: &str = "egret_xid";
 pub struct Captured {
     /// Its number among all.
     pub id: i64,
-    /// Its schema and name.
-    pub name: (String, String),
     /// The columns that some view needs.
     pub columns: Vec<CapturedColumn>,
 }
@@ -46,13 +44,9 @@ impl Captured {
         format!("egret.changes_{}", self.id)
     }
 
-    fn function(&self) -> String {
+    /// The function that the triggers call.
+    pub fn function(&self) -> String {
         format!("egret.capture_{}", self.id)
-    }
-
-    fn source(&self) -> String {
-        let (schema, name) = &self.name;
-        format!("{}.{}", quoted(schema), quoted(name))
     }
 
     /// What makes the table for changes.
@@ -186,7 +180,7 @@ impl Captured {
         .concat()
     }
 
-    /// What makes all of it.
+    /// What makes all of it but the triggers.
     pub fn install(&self, is_logged: bool) -> Vec<String> {
         let mut all = self.create_changes(is_logged);
         all.push(self.create_function());
@@ -194,7 +188,6 @@ impl Captured {
             "REVOKE ALL ON FUNCTION {}() FROM PUBLIC",
             self.function()
         ));
-        all.extend(self.create_triggers(&self.source()));
         all
     }
 

@@ -8,6 +8,7 @@ use super::refresh::Refreshable;
 use crate::core::analyse::{analyse, parse, prune};
 use crate::core::capture::{Captured, CapturedColumn};
 use crate::core::compile::with_key;
+use crate::core::expression::quoted;
 use crate::core::functions::refused;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
@@ -49,7 +50,12 @@ pub async fn create(
     let shown = format!("CREATE VIEW {name} AS {}", built.shown());
     transaction.batch_execute(&shown).await?;
     transaction.commit().await?;
-    Ok(Refreshable { built, captured })
+    let tables = described.tables.iter().map(|table| table.oid).collect();
+    Ok(Refreshable {
+        built,
+        captured,
+        tables,
+    })
 }
 
 /// Has the changes of every table recorded.
@@ -66,7 +72,6 @@ async fn capture(
         let columns = columns.filter(|column| needed.contains(&column.name));
         let captured = Captured {
             id: view * 1_000 + at as i64,
-            name: (table.schema.clone(), table.name.clone()),
             columns: columns
                 .map(|column| CapturedColumn {
                     name: column.name.clone(),
@@ -79,7 +84,40 @@ async fn capture(
         for statement in captured.install(true) {
             transaction.batch_execute(&statement).await?;
         }
+        watch(transaction, &captured, table.oid).await?;
         all.push(captured);
     }
     Ok(all)
+}
+
+/// Has every statement captured that names a table or one of its partitions, and none that names what is not any more.
+///
+/// # Errors
+/// What the server says.
+pub async fn watch(
+    transaction: &Transaction<'_>,
+    captured: &Captured,
+    table: u32,
+) -> Result<(), ViewsError> {
+    let members = transaction
+        .query(include_str!("sql/members.sql"), &[&table])
+        .await?;
+    for member in members {
+        let (schema, name): (String, String) = (member.get("schema"), member.get("name"));
+        let on = format!("{}.{}", quoted(&schema), quoted(&name));
+        for statement in captured.create_triggers(&on) {
+            transaction.batch_execute(&statement).await?;
+        }
+    }
+    let function = format!("{}()", captured.function());
+    let left = transaction
+        .query(include_str!("sql/left.sql"), &[&table, &function])
+        .await?;
+    for row in left {
+        let name = |column| quoted(row.get::<_, &str>(column));
+        let (schema, table, trigger) = (name("schema"), name("name"), name("trigger"));
+        let drop = format!("DROP TRIGGER {trigger} ON {schema}.{table}");
+        transaction.batch_execute(&drop).await?;
+    }
+    Ok(())
 }

@@ -251,13 +251,7 @@ impl Described {
 fn not_watched(row: &Row, kind: &str, schema: &str) -> Option<(&'static str, &'static str)> {
     let is_table = kind != "v";
     match kind {
-        "v" | "r" => {}
-        "p" => {
-            return Some((
-                "the partitioned table",
-                "its partitions are not watched yet",
-            ));
-        }
+        "v" | "r" | "p" => {}
         "m" => {
             let advice = "it has no triggers: read its tables instead";
             return Some(("the materialized view", advice));
@@ -275,9 +269,13 @@ fn not_watched(row: &Row, kind: &str, schema: &str) -> Option<(&'static str, &'s
         let advice = "what is recorded of it has the rows of everybody";
         return Some(("the table with row level security", advice));
     }
-    if is_table && (row.get("inherits") || row.get("is_partition")) {
+    if row.get("is_partition") {
+        let advice = "read the partitioned table, with a condition";
+        return Some(("the partition", advice));
+    }
+    if kind == "r" && row.get("inherits") {
         let advice = "changes of the others are not seen";
-        return Some(("the table that inherits or is a partition", advice));
+        return Some(("the table that inherits or is inherited", advice));
     }
     None
 }

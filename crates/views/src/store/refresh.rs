@@ -4,9 +4,10 @@
 //! those that this snapshot sees and the last one did not. A transaction that commits late is seen by exactly one
 //! refresh, whatever its number.
 
-use egret_postgres::tokio_postgres::{Client, IsolationLevel, Transaction};
+use egret_postgres::tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
 
 use super::build::Built;
+use super::create::watch;
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
@@ -20,13 +21,24 @@ pub struct Refreshable {
     pub built: Built,
     /// What is recorded of its tables, in their order.
     pub captured: Vec<Captured>,
+    /// Their oids.
+    pub tables: Vec<u32>,
+}
+
+/// How far a view has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// The snapshot whose rows it shows, as `pg_snapshot` is written.
+    pub snapshot: String,
+    /// The tables, their partitions and the files of all, as they were then.
+    pub stamp: String,
 }
 
 /// What a refresh did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refreshed {
-    /// The snapshot that it reached, as `pg_snapshot` is written.
-    pub snapshot: String,
+    /// How far it has come.
+    pub reached: Reached,
     /// Rows of the last stage.
     pub added: i64,
     /// The same.
@@ -38,15 +50,19 @@ pub struct Refreshed {
 }
 
 impl Refreshable {
-    /// Refreshes it. `frontier` is the snapshot that it has reached; none of one that was never filled.
+    /// Refreshes it. `reached` is how far it has come; nothing of one that was never filled.
     ///
     /// # Errors
     /// [`ViewsError`]: nothing has changed then.
     pub async fn refresh(
         &self,
         client: &mut Client,
-        frontier: Option<&str>,
+        reached: Option<&Reached>,
     ) -> Result<Refreshed, ViewsError> {
+        let before = stamp(client, &self.tables).await?;
+        if reached.is_none_or(|reached| reached.stamp != before) {
+            self.watch(client).await?;
+        }
         let transaction = client
             .build_transaction()
             .isolation_level(IsolationLevel::RepeatableRead)
@@ -63,25 +79,43 @@ impl Refreshable {
             .query_one("SELECT pg_current_snapshot()::text", &[])
             .await?;
         let mut done = Refreshed {
-            snapshot: row.get(0),
+            reached: Reached {
+                snapshot: row.get(0),
+                stamp: before,
+            },
             ..Refreshed::default()
         };
-        let changes = match frontier {
-            Some(frontier) => self.changes(&transaction, frontier).await?,
-            None => Changes::Break,
+        let changes = match reached {
+            Some(reached) if reached.stamp == done.reached.stamp => {
+                self.changes(&transaction, &reached.snapshot).await?
+            }
+            _ => Changes::Break,
         };
-        match changes {
-            Changes::Rows(changed) if changed.is_empty() => {}
-            Changes::Rows(changed) => {
-                let frontier = frontier.unwrap_or_default();
+        match (changes, reached) {
+            (Changes::Rows(changed), _) if changed.is_empty() => {}
+            (Changes::Rows(changed), Some(reached)) => {
+                let frontier = &reached.snapshot;
                 self.apply(&transaction, frontier, &changed, &mut done)
                     .await?;
             }
-            Changes::Break => self.rebuild(&transaction, &mut done).await?,
+            _ => self.rebuild(&transaction, &mut done).await?,
         }
         self.forget(&transaction).await?;
+        // A partition that came meanwhile was read, or was not: it is not known which.
+        if stamp(&transaction, &self.tables).await? != done.reached.stamp {
+            return Err(ViewsError::SourceChanged);
+        }
         transaction.commit().await?;
         Ok(done)
+    }
+
+    /// Has everything captured that is part of its tables now.
+    async fn watch(&self, client: &mut Client) -> Result<(), ViewsError> {
+        let transaction = client.transaction().await?;
+        for (captured, table) in self.captured.iter().zip(&self.tables) {
+            watch(&transaction, captured, *table).await?;
+        }
+        Ok(transaction.commit().await?)
     }
 
     fn lock(&self) -> String {
@@ -252,4 +286,11 @@ enum Changes {
 /// Whether a change is not part of the last snapshot.
 fn is_new(frontier: &str) -> String {
     format!("NOT pg_visible_in_snapshot({TRANSACTION}, '{frontier}'::pg_snapshot)")
+}
+
+async fn stamp(client: &impl GenericClient, tables: &[u32]) -> Result<String, ViewsError> {
+    let row = client
+        .query_one(include_str!("sql/stamp.sql"), &[&tables])
+        .await?;
+    Ok(row.get(0))
 }

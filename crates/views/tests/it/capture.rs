@@ -2,14 +2,14 @@
 
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
-use egret_views::testing::{Refreshable, create, install};
+use egret_views::testing::{Reached, Refreshable, create, install};
 
 const QUERY: &str = "SELECT c, count(*) AS n, sum(d) AS s FROM t GROUP BY c";
 
 struct World {
     client: Client,
     view: Refreshable,
-    frontier: String,
+    frontier: Reached,
     _database: TestDatabase,
 }
 
@@ -24,7 +24,7 @@ impl World {
         Self {
             client,
             view,
-            frontier: refreshed.snapshot,
+            frontier: refreshed.reached,
             _database: database,
         }
     }
@@ -37,7 +37,7 @@ impl World {
             .refresh(&mut self.client, Some(&self.frontier))
             .await;
         let refreshed = refreshed.unwrap_or_else(|error| panic!("{change}: {error:?}"));
-        self.frontier = refreshed.snapshot;
+        self.frontier = refreshed.reached;
         let sql = format!(
             "SELECT count(*) FROM ((TABLE v EXCEPT ALL {QUERY}) UNION ALL ({QUERY} EXCEPT ALL TABLE v)) AS d"
         );
@@ -140,4 +140,44 @@ async fn no_statement_fails_when_a_column_has_gone_or_changed() {
     let breaks: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
     // All of those since the type changed. A column that is not there is null, of the type that was recorded.
     assert_eq!(breaks, 4);
+}
+
+#[tokio::test]
+async fn partitions_are_watched_whichever_table_a_statement_names() {
+    let setup = "CREATE TABLE t (id int, c text, d int) PARTITION BY RANGE (id); \
+        CREATE TABLE low PARTITION OF t FOR VALUES FROM (0) TO (100) PARTITION BY LIST (c); \
+        CREATE TABLE low_a PARTITION OF low FOR VALUES IN ('a'); \
+        CREATE TABLE low_b (d int, id int, c text); ALTER TABLE low ATTACH PARTITION low_b FOR VALUES IN ('b'); \
+        CREATE TABLE high PARTITION OF t FOR VALUES FROM (100) TO (200); \
+        CREATE TABLE alone (id int, c text, d int); INSERT INTO alone VALUES (250, 'q', 1); \
+        INSERT INTO t VALUES (1, 'a', 1), (2, 'b', 2), (100, 'c', 3);";
+    let mut world = World::new(15, setup).await;
+    for change in [
+        "INSERT INTO t VALUES (3, 'a', 5), (150, 'x', 6)",
+        "INSERT INTO low_b VALUES (7, 4, 'b')",
+        "UPDATE low SET d = d + 1",
+        "UPDATE t SET id = id + 98, c = 'moved' WHERE id = 2",
+        "UPDATE low_a SET d = 100",
+        "DELETE FROM high WHERE c = 'x'",
+        "DELETE FROM low_b",
+    ] {
+        assert!(!world.after(change).await, "{change}");
+    }
+    for change in [
+        "TRUNCATE low_a",
+        "CREATE TABLE more PARTITION OF t FOR VALUES FROM (300) TO (400); INSERT INTO more VALUES (300, 'm', 1)",
+        "ALTER TABLE t ATTACH PARTITION alone FOR VALUES FROM (200) TO (300)",
+    ] {
+        assert!(world.after(change).await, "{change}");
+    }
+    for change in [
+        "INSERT INTO more VALUES (301, 'm', 2)",
+        "UPDATE alone SET d = 9",
+        "DELETE FROM alone",
+    ] {
+        assert!(!world.after(change).await, "{change}");
+    }
+    assert!(world.after("ALTER TABLE t DETACH PARTITION more").await);
+    assert!(world.after("VACUUM FULL high").await);
+    assert!(!world.after("INSERT INTO more VALUES (302, 'm', 2)").await);
 }
