@@ -20,6 +20,18 @@ pub enum ViewsError {
         /// What to do.
         advice: String,
     },
+    /// There is a view of this name.
+    #[error("view `{name}` exists: choose another name, or drop it first")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// No view has this name.
+    #[error("view `{name}` does not exist")]
+    NotFound {
+        /// The name.
+        name: String,
+    },
     /// What was kept does not fit with what changed.
     #[error(
         "what is kept of the view does not fit with what changed, in {rows} rows: it is computed anew"
@@ -46,6 +58,8 @@ impl Coded for ViewsError {
         match self {
             Self::Refused(_) | Self::Unsupported { .. } => "view_unsupported",
             Self::Drifted { .. } => "view_drifted",
+            Self::Exists { .. } => "view_exists",
+            Self::NotFound { .. } => "view_not_found",
             Self::SourceChanged => "view_source_changed",
             Self::Postgres(error) => error.code(),
             Self::Statement(_) => "view_statement_failed",
@@ -56,6 +70,8 @@ impl Coded for ViewsError {
         match self {
             Self::Refused(_) | Self::Unsupported { .. } => Kind::Invalid,
             Self::Drifted { .. } => Kind::Internal,
+            Self::Exists { .. } => Kind::Conflict,
+            Self::NotFound { .. } => Kind::NotFound,
             Self::SourceChanged => Kind::Unavailable,
             Self::Postgres(error) => error.kind(),
             Self::Statement(_) => Kind::Unavailable,

@@ -68,7 +68,7 @@ impl Captured {
         ]
     }
 
-    /// The function that the triggers call.
+    /// What makes the function that the triggers call.
     pub fn create_function(&self) -> String {
         let table = self.changes();
         let names: String = self
@@ -189,6 +189,12 @@ impl Captured {
             self.function()
         ));
         all
+    }
+
+    /// What records one more column.
+    pub fn add_column(&self, column: &CapturedColumn) -> String {
+        let (table, name) = (self.changes(), quoted(&column.name));
+        format!("ALTER TABLE {table} ADD COLUMN {name} {}", column.sql_type)
     }
 
     /// What removes it.

@@ -203,6 +203,12 @@ impl Built {
         }
     }
 
+    /// The tables of its stages, as text.
+    pub fn shape(&self) -> String {
+        let tables = self.stages.iter().flat_map(|stage| stage.table().create());
+        tables.collect::<Vec<_>>().join(";\n")
+    }
+
     /// The columns of a source that the stages read, by name.
     pub fn columns_of(&self, source: Source) -> BTreeSet<String> {
         let mut names = BTreeSet::new();

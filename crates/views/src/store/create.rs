@@ -3,8 +3,9 @@
 use egret_postgres::tokio_postgres::{Client, Transaction};
 
 use super::build::{Built, build};
-use super::describe::{Described, describe};
+use super::describe::{Column, Described, SourceTable, describe};
 use super::refresh::Refreshable;
+use super::registry;
 use crate::core::analyse::{analyse, parse, prune};
 use crate::core::capture::{Captured, CapturedColumn};
 use crate::core::compile::with_key;
@@ -13,14 +14,13 @@ use crate::core::functions::refused;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 
-/// Makes a view of a query under a name, which is written as in SQL. It is empty until it is refreshed.
+/// Makes a view of a query under a name. It is empty until it is refreshed.
 ///
 /// # Errors
 /// [`ViewsError`]: nothing is left then.
 pub async fn create(
     client: &mut Client,
-    id: i64,
-    name: &str,
+    (schema, name): (&str, &str),
     sql: &str,
 ) -> Result<Refreshable, ViewsError> {
     parse(sql).map_err(ViewsError::Refused)?;
@@ -45,13 +45,26 @@ pub async fn create(
     transaction
         .batch_execute("SET LOCAL search_path = pg_catalog, egret, pg_temp")
         .await?;
+    let new = registry::NewView {
+        name: (schema, name),
+        query: sql,
+        definition: &described.canonical,
+    };
+    let id = registry::add(&transaction, &new).await?;
     let built = build(&mut transaction, id, plan, key, &described, true).await?;
     let captured = capture(&transaction, id, &built, &described).await?;
-    let shown = format!("CREATE VIEW {name} AS {}", built.shown());
+    registry::set_shape(&transaction, id, &built.shape()).await?;
+    let shown = format!(
+        "CREATE VIEW {}.{} AS {}",
+        quoted(schema),
+        quoted(name),
+        built.shown()
+    );
     transaction.batch_execute(&shown).await?;
     transaction.commit().await?;
     let tables = described.tables.iter().map(|table| table.oid).collect();
     Ok(Refreshable {
+        id,
         built,
         captured,
         tables,
@@ -70,24 +83,72 @@ async fn capture(
         let needed = built.columns_of(Source::Table(at));
         let columns = table.columns.iter();
         let columns = columns.filter(|column| needed.contains(&column.name));
-        let captured = Captured {
-            id: view * 1_000 + at as i64,
-            columns: columns
-                .map(|column| CapturedColumn {
-                    name: column.name.clone(),
-                    sql_type: column.base_type.clone(),
-                    type_oid: column.type_oid,
-                    is_exact: column.is_exact,
-                })
-                .collect(),
+        let (number, is_new) = registry::capture(transaction, table.oid).await?;
+        registry::reads(transaction, view, at as i32, number).await?;
+        let mut captured = Captured {
+            id: number,
+            columns: columns.map(recorded).collect(),
         };
-        for statement in captured.install(true) {
-            transaction.batch_execute(&statement).await?;
+        if is_new {
+            for statement in captured.install(true) {
+                transaction.batch_execute(&statement).await?;
+            }
+        } else {
+            extend(transaction, &mut captured, table).await?;
         }
         watch(transaction, &captured, table.oid).await?;
         all.push(captured);
     }
     Ok(all)
+}
+
+fn recorded(column: &Column) -> CapturedColumn {
+    CapturedColumn {
+        name: column.name.clone(),
+        sql_type: column.base_type.clone(),
+        type_oid: column.type_oid,
+        is_exact: column.is_exact,
+    }
+}
+
+/// Has more columns recorded of a table, if that is needed. Views that are there do not look at them.
+async fn extend(
+    transaction: &Transaction<'_>,
+    captured: &mut Captured,
+    table: &SourceTable,
+) -> Result<(), ViewsError> {
+    let before = registry::recorded(transaction, captured).await?;
+    let needed = captured.columns.clone();
+    let missing = needed
+        .iter()
+        .filter(|column| !before.contains(&column.name));
+    let missing: Vec<&CapturedColumn> = missing.collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    // Whoever writes at this moment is waited for: who comes later records all columns.
+    let lock = format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", table.sql());
+    transaction.batch_execute(&lock).await?;
+    for column in &missing {
+        transaction
+            .batch_execute(&captured.add_column(column))
+            .await?;
+    }
+    let names: Vec<&String> = before
+        .iter()
+        .chain(missing.iter().map(|column| &column.name))
+        .collect();
+    let all = Captured {
+        id: captured.id,
+        columns: table
+            .columns
+            .iter()
+            .filter(|column| names.contains(&&column.name))
+            .map(recorded)
+            .collect(),
+    };
+    transaction.batch_execute(&all.create_function()).await?;
+    Ok(())
 }
 
 /// Has every statement captured that names a table or one of its partitions, and none that names what is not any more.

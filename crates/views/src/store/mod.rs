@@ -5,3 +5,4 @@ pub mod create;
 pub mod describe;
 pub mod install;
 pub mod refresh;
+pub mod registry;

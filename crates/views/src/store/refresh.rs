@@ -8,15 +8,21 @@ use egret_postgres::tokio_postgres::{Client, GenericClient, IsolationLevel, Tran
 
 use super::build::Built;
 use super::create::watch;
+use super::registry;
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 
+/// The first of the numbers of advisory locks that views have: from SHA-256 of `egret/views`.
+const LOCK_KEY: i64 = 0x1be0_a1b5_3282_0000;
+
 /// A view that can be refreshed.
 #[derive(Clone, Debug)]
 pub struct Refreshable {
+    /// Its number.
+    pub id: i64,
     /// Its tables and stages.
     pub built: Built,
     /// What is recorded of its tables, in their order.
@@ -50,17 +56,37 @@ pub struct Refreshed {
 }
 
 impl Refreshable {
-    /// Refreshes it. `reached` is how far it has come; nothing of one that was never filled.
+    /// Refreshes it.
     ///
     /// # Errors
     /// [`ViewsError`]: nothing has changed then.
-    pub async fn refresh(
-        &self,
-        client: &mut Client,
-        reached: Option<&Reached>,
-    ) -> Result<Refreshed, ViewsError> {
+    pub async fn refresh(&self, client: &mut Client) -> Result<Refreshed, ViewsError> {
+        // One at a time refreshes a view, whoever it is.
+        client
+            .execute("SELECT pg_advisory_lock($1)", &[&self.lock_key()])
+            .await?;
+        let done = self.refresh_alone(client).await;
+        client
+            .execute("SELECT pg_advisory_unlock($1)", &[&self.lock_key()])
+            .await?;
+        let done = done?;
+        for captured in &self.captured {
+            registry::forget(client, captured).await?;
+        }
+        Ok(done)
+    }
+
+    /// The number of its advisory lock: a name and its own number.
+    fn lock_key(&self) -> i64 {
+        LOCK_KEY ^ self.id
+    }
+
+    async fn refresh_alone(&self, client: &mut Client) -> Result<Refreshed, ViewsError> {
+        let reached = registry::reached(client, self.id).await?;
         let before = stamp(client, &self.tables).await?;
-        if reached.is_none_or(|reached| reached.stamp != before) {
+        let reached = reached.filter(|reached| reached.stamp == before);
+        if reached.is_none() {
+            registry::claim(client, self.id).await?;
             self.watch(client).await?;
         }
         let transaction = client
@@ -85,13 +111,11 @@ impl Refreshable {
             },
             ..Refreshed::default()
         };
-        let changes = match reached {
-            Some(reached) if reached.stamp == done.reached.stamp => {
-                self.changes(&transaction, &reached.snapshot).await?
-            }
-            _ => Changes::Break,
+        let changes = match &reached {
+            Some(reached) => self.changes(&transaction, &reached.snapshot).await?,
+            None => Changes::Break,
         };
-        match (changes, reached) {
+        match (changes, &reached) {
             (Changes::Rows(changed), _) if changed.is_empty() => {}
             (Changes::Rows(changed), Some(reached)) => {
                 let frontier = &reached.snapshot;
@@ -100,7 +124,7 @@ impl Refreshable {
             }
             _ => self.rebuild(&transaction, &mut done).await?,
         }
-        self.forget(&transaction).await?;
+        registry::set_reached(&transaction, self.id, &done.reached).await?;
         // A partition that came meanwhile was read, or was not: it is not known which.
         if stamp(&transaction, &self.tables).await? != done.reached.stamp {
             return Err(ViewsError::SourceChanged);
@@ -263,15 +287,6 @@ impl Refreshable {
             captured.changes(),
             is_new(frontier)
         )
-    }
-
-    /// Removes changes that this refresh has seen.
-    async fn forget(&self, transaction: &Transaction<'_>) -> Result<(), ViewsError> {
-        for captured in &self.captured {
-            let sql = format!("DELETE FROM {}", captured.changes());
-            transaction.execute(&sql, &[]).await?;
-        }
-        Ok(())
     }
 }
 

@@ -4,3 +4,4 @@ mod capture;
 mod open;
 mod oracle;
 mod refused;
+mod several;

@@ -7,7 +7,7 @@ mod draw;
 
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
-use egret_views::testing::{Reached, Refreshable, create, install};
+use egret_views::testing::{Refreshable, create, install};
 
 use draw::Draw;
 
@@ -56,16 +56,13 @@ async fn case(client: &mut Client, draw: &mut Draw) -> Result<(), String> {
     let mut script = draw.tables();
     run(client, &script).await?;
     let (query, has_groups) = draw.query();
-    let view: Refreshable = match create(client, 1, "world.v", &query).await {
+    let view: Refreshable = match create(client, ("world", "v"), &query).await {
         Ok(view) => view,
         Err(error) => return Err(format!("{query}\n{error}\n{script}")),
     };
-    let mut frontier: Option<Reached> = None;
     for round in 0..5 {
-        let refreshed = view.refresh(client, frontier.as_ref()).await;
-        let refreshed =
-            refreshed.map_err(|error| format!("round {round}: {error:?}\n{query}\n{script}"))?;
-        frontier = Some(refreshed.reached);
+        let refreshed = view.refresh(client).await;
+        refreshed.map_err(|error| format!("round {round}: {error:?}\n{query}\n{script}"))?;
         client
             .batch_execute("SET search_path = world")
             .await

@@ -41,7 +41,7 @@ async fn what_is_not_covered_is_refused_by_name() {
         ("DELETE FROM t", "no query"),
     ];
     for (query, named) in refused {
-        let error = create(&mut client, 1, "public.v", query).await.err();
+        let error = create(&mut client, ("public", "v"), query).await.err();
         let error = error.unwrap_or_else(|| panic!("{query} is refused"));
         let said = error.to_string();
         assert!(said.contains(named), "{query}: {said} ({})", error.code());
