@@ -6,6 +6,9 @@ use egret_base::{Entropy, SeededEntropy};
 pub struct Draw {
     entropy: SeededEntropy,
     tables: Vec<Table>,
+    views: Vec<String>,
+    /// WITH of the query that is drawn.
+    with: Vec<String>,
     next_name: usize,
 }
 
@@ -13,6 +16,7 @@ pub struct Draw {
 struct Table {
     name: String,
     has_key: bool,
+    is_partitioned: bool,
 }
 
 /// The columns of every table beside its key. Subqueries have the first five.
@@ -55,6 +59,8 @@ impl Draw {
         Self {
             entropy: SeededEntropy::new(seed),
             tables: Vec::new(),
+            views: Vec::new(),
+            with: Vec::new(),
             next_name: 0,
         }
     }
@@ -102,9 +108,11 @@ impl Draw {
             "CREATE TYPE mood AS ENUM ('sad', 'glad');\nCREATE DOMAIN positive AS integer CHECK (VALUE > 0);\n",
         );
         for at in 0..2 + self.below(2) {
+            let is_partitioned = self.chance(20);
             let table = Table {
                 name: format!("t{at}"),
-                has_key: self.chance(70),
+                has_key: !is_partitioned && self.chance(70),
+                is_partitioned,
             };
             let columns: Vec<String> = COLUMNS
                 .iter()
@@ -114,15 +122,25 @@ impl Draw {
                 true => "id serial PRIMARY KEY, ",
                 false => "id integer DEFAULT 7, ",
             };
-            script.push_str(&format!(
-                "CREATE TABLE {} ({key}{});\n",
-                table.name,
-                columns.join(", ")
-            ));
+            let (name, columns) = (&table.name, columns.join(", "));
+            script.push_str(&match is_partitioned {
+                false => format!("CREATE TABLE {name} ({key}{columns});\n"),
+                true => format!(
+                    "CREATE TABLE {name} ({key}{columns}) PARTITION BY LIST (c);\n\
+                     CREATE TABLE {name}_x PARTITION OF {name} FOR VALUES IN ('x', NULL);\n\
+                     CREATE TABLE {name}_y PARTITION OF {name} DEFAULT;\n"
+                ),
+            });
             self.tables.push(table.clone());
             if self.chance(90) {
                 script.push_str(&self.insert(&table.name));
             }
+        }
+        for at in 0..self.below(2) {
+            let inner = self.inner(1);
+            let inner = self.with_ctes(inner);
+            script.push_str(&format!("CREATE VIEW w{at} AS {inner};\n"));
+            self.views.push(format!("w{at}"));
         }
         script
     }
@@ -167,13 +185,22 @@ impl Draw {
 
     fn change(&mut self) -> String {
         let table = self.any_table();
-        let name = &table.name;
+        // A statement may name a partition as well.
+        let part = match table.is_partitioned && self.chance(40) {
+            true => self.pick(&["_x", "_y"]),
+            false => "",
+        };
+        let name = &format!("{}{part}", table.name);
         let condition = self.condition(name);
         match self.below(20) {
-            0..8 => self.insert(name),
+            0..8 => self.insert(&table.name),
             8..14 => {
-                let (column, kind) = COLUMNS[self.below(COLUMNS.len())];
-                let value = self.literal(kind);
+                let (mut column, kind) = COLUMNS[self.below(COLUMNS.len())];
+                let mut value = self.literal(kind);
+                if !part.is_empty() && column == "c" {
+                    // It would have to stay in its partition.
+                    (column, value) = ("a", "1".to_owned());
+                }
                 format!("UPDATE {name} SET {column} = {value} WHERE {condition};\n")
             }
             14..18 => format!("DELETE FROM {name} WHERE {condition};\n"),
@@ -259,9 +286,12 @@ impl Draw {
             } else {
                 on
             };
-            text = match self.chance(10) && kind == "JOIN" {
-                true => format!("{text} CROSS JOIN {right}"),
-                false => format!("{text} {kind} {right} ON {on}"),
+            // Between two sources columns in common are named once.
+            let can_share = names.len() == 1;
+            text = match self.below(10) {
+                0 if kind == "JOIN" => format!("{text} CROSS JOIN {right}"),
+                1 | 2 if can_share => format!("{text} {kind} {right} USING (a, c)"),
+                _ => format!("{text} {kind} {right} ON {on}"),
             };
             names.extend(right_names);
         }
@@ -274,6 +304,18 @@ impl Draw {
             let inner = self.inner(depth - 1);
             let name = name.replace('n', "s");
             return (format!("({inner}) AS {name}"), vec![name]);
+        }
+        if self.chance(12) {
+            // The same subquery, by a name.
+            let (inner, cte) = (self.inner(0), name.replace('n', "c"));
+            self.with.push(format!("{cte} AS ({inner})"));
+            let name = name.replace('n', "s");
+            return (format!("{cte} AS {name}"), vec![name]);
+        }
+        if !self.views.is_empty() && self.chance(15) {
+            let view = self.views[0].clone();
+            let name = name.replace('n', "s");
+            return (format!("{view} AS {name}"), vec![name]);
         }
         let table = self.any_table();
         (format!("{} AS {name}", table.name), vec![name])
@@ -304,6 +346,18 @@ impl Draw {
 
     /// A query, and whether it has groups.
     pub fn query(&mut self) -> (String, bool) {
+        let (query, has_groups) = self.body();
+        (self.with_ctes(query), has_groups)
+    }
+
+    fn with_ctes(&mut self, query: String) -> String {
+        match std::mem::take(&mut self.with) {
+            with if with.is_empty() => query,
+            with => format!("WITH {} {query}", with.join(", ")),
+        }
+    }
+
+    fn body(&mut self) -> (String, bool) {
         let (from, names) = self.from(2);
         let any = |draw: &mut Self| names[draw.below(names.len())].clone();
         let filter = match self.chance(40) {
