@@ -115,29 +115,40 @@ impl Core {
     }
 
     /// The number of a series that is being let go: it stays, and is known again.
+    ///
+    /// Its key may be taken out once more by whoever lets it go, who goes through all keys meanwhile. So it stays among
+    /// those that are leaving until [`Core::remove_empty`] sees to it.
     pub fn comes_back(&mut self, labels: &Labels) -> Option<u64> {
-        let (labels, number) = self.leaving.remove_entry(labels)?;
-        let shard = self.shared.number;
+        let (labels, number) = self.leaving.get_key_value(labels)?;
+        let (shard, number) = (self.shared.number, *number);
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.add(labels, Place { shard, number });
+        known.add(labels.clone(), Place { shard, number });
         Some(number)
     }
 
-    /// Takes out those of some series that are being let go which have no samples, and returns their numbers. The
-    /// others are known again.
+    /// Takes out those of some series that are being let go which have no samples and have not come back, and returns
+    /// their numbers. The others are known. No key is taken out any more.
     pub fn remove_empty(&mut self, numbers: &[u64]) -> Vec<u64> {
         let mut removed = Vec::new();
         for number in numbers {
             let Some(series) = self.head.series(*number) else {
                 continue;
             };
-            if !series.now().is_empty() {
-                let labels = series.labels.clone();
-                self.comes_back(&labels);
-            } else if self.leaving.remove(&series.labels).is_some() {
-                self.head.remove(*number);
-                removed.push(*number);
+            let labels = series.labels.clone();
+            let is_empty = series.now().is_empty();
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            let place = known.series(&labels);
+            drop(known);
+            match place {
+                Some(place) if place.number == *number => {}
+                None if !is_empty => _ = self.comes_back(&labels),
+                _ if is_empty => {
+                    self.head.remove(*number);
+                    removed.push(*number);
+                }
+                _ => {}
             }
+            self.leaving.remove(&labels);
         }
         removed
     }

@@ -33,14 +33,16 @@ fn letting_go() -> Core {
     let mut core = core();
     core.add(0, labels());
     core.leaving = HashMap::from([(labels(), 0)]);
-    let mut known = core.known.write().unwrap();
-    assert_eq!(
-        known.remove_some(0, |place| place.number == 0),
-        known.capacity()
-    );
-    drop(known);
-    assert_eq!(number(&core), None);
+    take_keys_out(&core);
     core
+}
+
+fn take_keys_out(core: &Core) {
+    let mut known = core.known.write().unwrap();
+    let capacity = known.capacity();
+    assert_eq!(known.remove_some(0, |place| place.number == 0), capacity);
+    drop(known);
+    assert_eq!(number(core), None);
 }
 
 fn number(core: &Core) -> Option<u64> {
@@ -131,4 +133,28 @@ fn deletions_are_forgotten_with_their_records() {
     assert!(!core.has_deletion(1));
     assert!(core.has_deletion(901) && core.has_deletion(1_000));
     assert!(core.deletions.len() < 250, "{}", core.deletions.len());
+}
+
+#[test]
+fn one_whose_key_is_taken_out_once_more_is_still_the_same() {
+    let mut core = letting_go();
+    assert_eq!(core.comes_back(&labels()), Some(0));
+    assert_eq!(write(&mut core, 0).nowhere, 0);
+    // Its key went to a place that had not been looked at.
+    take_keys_out(&core);
+    assert_eq!(core.comes_back(&labels()), Some(0));
+    take_keys_out(&core);
+    assert!(core.remove_empty(&[0]).is_empty());
+    assert_eq!(number(&core), Some(0));
+    assert!(core.leaving.is_empty());
+}
+
+#[test]
+fn an_older_number_of_a_series_goes_and_the_newer_stays() {
+    let mut core = core();
+    core.add(0, labels());
+    core.add_again(1, labels());
+    core.leaving = HashMap::from([(labels(), 0)]);
+    assert_eq!(core.remove_empty(&[0]), [0]);
+    assert_eq!(number(&core), Some(1));
 }
