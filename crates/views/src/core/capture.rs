@@ -50,16 +50,15 @@ impl Captured {
     }
 
     /// What makes the table for changes.
-    pub fn create_changes(&self, is_logged: bool) -> Vec<String> {
+    fn create_changes(&self) -> Vec<String> {
         let columns = self.columns.iter();
         let columns: String = columns
             .map(|column| format!(", {} {}", quoted(&column.name), column.sql_type))
             .collect();
-        let kind = if is_logged { "" } else { "UNLOGGED " };
         let table = self.changes();
         vec![
             format!(
-                "CREATE {kind}TABLE {table} ({TRANSACTION} xid8 NOT NULL, {WEIGHT} smallint NOT NULL{columns}) \
+                "CREATE TABLE {table} ({TRANSACTION} xid8 NOT NULL, {WEIGHT} smallint NOT NULL{columns}) \
                  WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, \
                  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000)"
             ),
@@ -181,8 +180,8 @@ impl Captured {
     }
 
     /// What makes all of it but the triggers.
-    pub fn install(&self, is_logged: bool) -> Vec<String> {
-        let mut all = self.create_changes(is_logged);
+    pub fn install(&self) -> Vec<String> {
+        let mut all = self.create_changes();
         all.push(self.create_function());
         all.push(format!(
             "REVOKE ALL ON FUNCTION {}() FROM PUBLIC",
@@ -195,14 +194,5 @@ impl Captured {
     pub fn add_column(&self, column: &CapturedColumn) -> String {
         let (table, name) = (self.changes(), quoted(&column.name));
         format!("ALTER TABLE {table} ADD COLUMN {name} {}", column.sql_type)
-    }
-
-    /// What removes it.
-    pub fn remove(&self) -> Vec<String> {
-        // Its triggers go with the function.
-        vec![
-            format!("DROP FUNCTION IF EXISTS {}() CASCADE", self.function()),
-            format!("DROP TABLE IF EXISTS {}", self.changes()),
-        ]
     }
 }

@@ -90,7 +90,7 @@ async fn capture(
             columns: columns.map(recorded).collect(),
         };
         if is_new {
-            for statement in captured.install(true) {
+            for statement in captured.install() {
                 transaction.batch_execute(&statement).await?;
             }
         } else {

@@ -15,7 +15,8 @@ use crate::core::sql::WEIGHT;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 
-/// The first of the numbers of advisory locks that views have: from SHA-256 of `egret/views`.
+/// The first of the numbers of advisory locks that views have: of SHA-256("egret/views") the first six bytes, positive,
+/// and zeros.
 const LOCK_KEY: i64 = 0x1be0_a1b5_3282_0000;
 
 /// A view that can be refreshed.
@@ -66,10 +67,11 @@ impl Refreshable {
             .execute("SELECT pg_advisory_lock($1)", &[&self.lock_key()])
             .await?;
         let done = self.refresh_alone(client).await;
-        client
+        let unlocked = client
             .execute("SELECT pg_advisory_unlock($1)", &[&self.lock_key()])
-            .await?;
+            .await;
         let done = done?;
+        unlocked?;
         for captured in &self.captured {
             registry::forget(client, captured).await?;
         }

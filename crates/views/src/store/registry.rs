@@ -6,6 +6,10 @@ use super::refresh::Reached;
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::error::ViewsError;
 
+/// The first of the numbers of advisory locks that tables for changes have: of SHA-256("egret/views/forget") the first six
+/// bytes, positive, and zeros.
+const FORGET_LOCK_KEY: i64 = 0x64e5_949e_eaf1_0000;
+
 /// A view to be remembered.
 #[derive(Clone, Debug)]
 pub struct NewView<'a> {
@@ -153,8 +157,9 @@ pub async fn set_reached(
 /// What the server says.
 pub async fn forget(client: &mut Client, captured: &Captured) -> Result<u64, ViewsError> {
     let transaction = client.transaction().await?;
-    let sql = "SELECT pg_catalog.pg_try_advisory_xact_lock(x'6567726574'::bigint # $1::bigint)";
-    let is_alone: bool = transaction.query_one(sql, &[&captured.id]).await?.get(0);
+    let sql = "SELECT pg_catalog.pg_try_advisory_xact_lock($1)";
+    let key = FORGET_LOCK_KEY ^ captured.id;
+    let is_alone: bool = transaction.query_one(sql, &[&key]).await?.get(0);
     if !is_alone {
         return Ok(0);
     }
