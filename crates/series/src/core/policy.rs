@@ -4,7 +4,6 @@
 //! both separated by semicolons: `{job="debug"} 1d; {__name__=~"tmp_.*"} 6h`.
 
 use super::block::plan::{Coarsen, Keep, Policy};
-use super::block::window::WINDOWS_MS;
 use super::promql::{LabelMatcher, duration_ms, parse_selector};
 
 /// Selectors are read by PromQL, so that a semicolon or a blank within quotes belongs to them.
@@ -122,7 +121,6 @@ pub fn policy(
     bytes_max: Option<u64>,
 ) -> Result<Policy, (&'static str, String)> {
     Ok(Policy {
-        windows_ms: WINDOWS_MS.to_vec(),
         keep_ms: keep_ms.unwrap_or(i64::MAX),
         keep: parse_keep(keep).map_err(|reason| ("series.keep", reason))?,
         bytes_max: bytes_max.unwrap_or(u64::MAX),

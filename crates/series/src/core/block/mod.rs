@@ -19,7 +19,8 @@
 //!
 //! A chunk has at most [`CHUNK_SAMPLES_MAX`] samples. Its times are a column that other chunks may share, as series
 //! that are scraped together have the same times; its numbers are encoded by whatever takes least ([`values`]), over
-//! columns of integers ([`ints`]); its histograms as the difference to the one before ([`histograms`]).
+//! columns of integers ([`ints`]); its histograms as the difference to the one before ([`histograms`]). What has the
+//! same bytes is there once.
 
 pub mod cut;
 pub mod frame;

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::meta::{BlockId, BlockMeta};
+use super::window::WINDOWS_MS;
 use crate::core::promql::LabelMatcher;
 use crate::model::TimeMs;
 
 const HOUR_MS: i64 = 3_600_000;
-const DAY_MS: i64 = 24 * HOUR_MS;
 
 /// A block so many times larger than all others of its window together is not written again for their sake.
 const LOPSIDED: u64 = 16;
@@ -72,7 +72,7 @@ impl Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            windows_ms: vec![2 * HOUR_MS, DAY_MS, 30 * DAY_MS],
+            windows_ms: WINDOWS_MS.to_vec(),
             settle_ms: HOUR_MS / 2,
             merge_blocks_max: 128,
             merge_alike_min: 8,

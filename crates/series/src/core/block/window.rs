@@ -6,16 +6,17 @@ use crate::model::{SeriesSamples, TimeMs};
 const HOUR_MS: TimeMs = 3_600_000;
 const DAY_MS: TimeMs = 24 * HOUR_MS;
 
-/// The windows that samples of the last day, of the last month, and before are written to, in milliseconds. All
-/// begin at multiples of their length.
-pub const WINDOWS_MS: [TimeMs; 3] = [2 * HOUR_MS, DAY_MS, 30 * DAY_MS];
+/// The windows that samples of the last hours, of the last day, of the last month, and before are written to, in
+/// milliseconds. All begin at multiples of their length.
+pub const WINDOWS_MS: [TimeMs; 4] = [2 * HOUR_MS, 8 * HOUR_MS, DAY_MS, 30 * DAY_MS];
 
 /// How long the window of a sample is.
 fn length_ms(time_ms: TimeMs, now_ms: TimeMs) -> TimeMs {
     let age_ms = now_ms.saturating_sub(time_ms);
     match age_ms {
-        _ if age_ms > 31 * DAY_MS => WINDOWS_MS[2],
-        _ if age_ms > 25 * HOUR_MS => WINDOWS_MS[1],
+        _ if age_ms > 31 * DAY_MS => WINDOWS_MS[3],
+        _ if age_ms > 25 * HOUR_MS => WINDOWS_MS[2],
+        _ if age_ms > 9 * HOUR_MS => WINDOWS_MS[1],
         _ => WINDOWS_MS[0],
     }
 }

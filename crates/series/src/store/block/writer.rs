@@ -163,8 +163,8 @@ impl<D: Disk> BlockWriter<D> {
         let (first_ms, last_ms) = (times_ms[0], times_ms[times_ms.len() - 1]);
         self.meta.min_ms = self.meta.min_ms.min(first_ms);
         self.meta.max_ms = self.meta.max_ms.max(last_ms);
-        let key = self.columns.key(times_ms);
-        if let Some(column) = self.columns.get(key) {
+        let key = self.columns.key_of_times(times_ms);
+        if let Some(column) = self.columns.times(key) {
             return Ok(self.page.column(column));
         }
         self.scratch.clear();
@@ -177,16 +177,22 @@ impl<D: Disk> BlockWriter<D> {
             body,
         };
         let place = self.page.column(&column);
-        self.columns.insert(key, column);
+        self.columns.insert_times(key, column);
         Ok(place)
     }
 
-    /// What is in the scratch space, where it is kept.
+    /// What is in the scratch space, where it is kept: once, however many have it.
     fn body(&mut self) -> Result<Body, BlockError> {
-        match self.scratch.len() <= BODY_INLINE_MAX {
-            true => Ok(Body::Inline(self.scratch.clone())),
-            false => Ok(Body::At(self.output.put_checked(&self.scratch)?)),
+        if self.scratch.len() <= BODY_INLINE_MAX {
+            return Ok(Body::Inline(self.scratch.clone()));
         }
+        let key = self.columns.key_of_body(&self.scratch);
+        if let Some(extent) = self.columns.body(key) {
+            return Ok(Body::At(extent));
+        }
+        let extent = self.output.put_checked(&self.scratch)?;
+        self.columns.insert_body(key, extent);
+        Ok(Body::At(extent))
     }
 
     fn close_page(&mut self) -> Result<(), BlockError> {

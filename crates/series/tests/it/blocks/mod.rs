@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use egret_log::Disk;
+use egret_log::simulated::{Chance, SimulatedDisk};
 use egret_series::core::block::BlockId;
 use egret_series::core::promql::LabelMatcher;
 use egret_series::model::{Labels, MatchOp, Matcher, SeriesSamples, TimeMs};
@@ -65,4 +66,31 @@ fn content(block: &Block) -> Result<Content, BlockError> {
         all.insert(block.labels(series)?, of.collect());
     }
     Ok(all)
+}
+
+/// The count of a histogram is its bucket `+Inf`, sample by sample.
+#[test]
+fn what_two_series_have_alike_is_written_once() {
+    let mut chance = Chance::new(5);
+    let mut sum = 0;
+    let step = |at: i64| {
+        sum += chance.below(1000);
+        (1000 * at, (sum as f64).to_bits())
+    };
+    let of: BTreeMap<TimeMs, u64> = (0..2000).map(step).collect();
+    let named = |name| Labels::new([("__name__", name)]);
+    let one = Content::from([(named("count"), of.clone())]);
+    let two = Content::from([(named("bucket"), of.clone()), (named("count"), of)]);
+    let mut sizes = Vec::new();
+    for wanted in [one, two] {
+        let catalog = open(&SimulatedDisk::new(1 << 20)).expect("the disk works");
+        publish(&catalog, &wanted).expect("the disk works");
+        let snapshot = catalog.snapshot();
+        let [block] = snapshot.blocks() else {
+            panic!("one block was written")
+        };
+        assert_eq!(content(block).expect("it is whole"), wanted);
+        sizes.push(block.size_bytes());
+    }
+    assert!(sizes[1] < sizes[0] + 200, "{sizes:?}");
 }

@@ -79,8 +79,8 @@ fn a_day_of_two_shards_becomes_one_block_on_a_real_disk() {
     let done = settle(&catalog, &Policy::default(), 2 * DAY_MS);
     assert_eq!(
         done.len(),
-        13,
-        "each window of two hours, then the day: {done:?}"
+        16,
+        "each window of two hours, of eight, then the day: {done:?}"
     );
     assert_eq!(all(&catalog), expected);
     assert_eq!(before.blocks().len(), 24);
@@ -92,7 +92,7 @@ fn a_day_of_two_shards_becomes_one_block_on_a_real_disk() {
     let snapshot = catalog.snapshot();
     assert_eq!(
         (snapshot.blocks().len(), snapshot.blocks()[0].meta().level),
-        (1, 2)
+        (1, 3)
     );
     assert_eq!(disk.list().expect("the disk works").len(), 1);
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 
+const DAY_MS: i64 = 24 * HOUR_MS;
 const NOW_MS: TimeMs = 100 * 30 * DAY_MS;
 
 fn block(id: u64, from_ms: i64, to_ms: i64) -> Facts {
@@ -66,11 +67,16 @@ fn blocks_of_several_shards_become_one_when_their_window_has_settled() {
 }
 
 #[test]
-fn the_blocks_of_a_day_become_one_and_those_of_a_month() {
-    let day: Vec<Facts> = (0..12)
+fn the_blocks_of_eight_hours_become_one_and_those_of_a_day_and_of_a_month() {
+    let of_two_hours: Vec<Facts> = (0..12)
         .map(|at| hours(at + 1, 48 - at as i64 * 2, 2))
         .collect();
-    check(&day, &Policy::default(), "Merge 1+2+3+4+5+6+7+8+9+10+11+12");
+    let thirds = "Merge 1+2+3+4, Merge 5+6+7+8, Merge 9+10+11+12";
+    check(&of_two_hours, &Policy::default(), thirds);
+    let day: Vec<Facts> = (0..3)
+        .map(|at| hours(at + 1, 48 - at as i64 * 8, 8))
+        .collect();
+    check(&day, &Policy::default(), "Merge 1+2+3");
     let month: Vec<Facts> = (0..30)
         .map(|at| hours(at + 1, (60 - at as i64) * 24, 24))
         .collect();

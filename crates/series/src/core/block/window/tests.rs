@@ -24,7 +24,7 @@ proptest! {
             froms.push(from);
             prop_assert!(piece.times_ms[0] >= from);
             let last = *piece.times_ms.last().expect("no piece is empty");
-            prop_assert!(last - from < WINDOWS_MS[2] + WINDOWS_MS[1]);
+            prop_assert!(last - from < WINDOWS_MS[3] + WINDOWS_MS[2]);
             all.append(piece);
         }
         prop_assert_eq!(all.times_ms, samples.times_ms);
