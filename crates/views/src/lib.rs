@@ -1,9 +1,12 @@
 //! Views: results of queries, kept fresh.
 
+pub mod config;
 pub mod core;
 pub mod error;
+pub mod model;
 mod store;
 
+pub use config::ViewsConfig;
 pub use error::ViewsError;
 
 /// The parts by themselves, for tests.

@@ -1,0 +1,31 @@
+//! The settings of the views engine.
+
+use egret_base::settings::Span;
+
+egret_base::settings! {
+    /// Settings of the views engine.
+    pub struct ViewsConfig in "views" {
+        /// Lag of a view that is made without a schedule and that no view reads.
+        default_lag: Span = Span::secs(1),
+        /// Groups of views that read each other which are refreshed at a time, in each database. Each takes a
+        /// connection.
+        refresh_parallel_max: u32 = 2,
+        /// How long a refresh may take before it is ended and counted as failed.
+        refresh_timeout: Span = Span::secs(600),
+        /// How long locks on tables are waited for, when a view is made and when one is refreshed.
+        lock_timeout: Span = Span::secs(5),
+        /// How long after a failed refresh the next is tried at first; it doubles with each failure.
+        retry_after: Span = Span::secs(1),
+        /// The longest time between two attempts.
+        retry_after_max: Span = Span::secs(300),
+        /// Failures in a row after which a view is suspended.
+        failures_max: u32 = 10,
+        /// Views in a database.
+        views_max: u32 = 1_000,
+        /// Changes of one table that wait for views; over it they are no longer recorded, and views of it are computed
+        /// anew.
+        waiting_changes_max: u64 = 10_000_000,
+        /// Refreshes of each view that are remembered.
+        history_max: u32 = 100,
+    }
+}

@@ -1,0 +1,325 @@
+//! The nouns of views.
+
+use std::fmt;
+use std::str::FromStr;
+
+use egret_base::settings::Span;
+
+/// How a view is brought up to date.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Whatever takes less, each time.
+    #[default]
+    Auto,
+    /// By what changed.
+    Incremental,
+    /// By computing all of it anew; only what differs is written.
+    Full,
+}
+
+/// When a view is brought up to date. One without a schedule is when a view that reads it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Schedule {
+    /// So that it is never further behind than this.
+    Lag(Span),
+    /// At the times of a cron expression with five fields, in UTC.
+    Cron(String),
+    /// When it is asked for.
+    Manual,
+}
+
+/// What a view is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has not been filled yet.
+    New,
+    /// It is kept fresh.
+    Active,
+    /// Its last refresh failed; it shows what it showed before, and is tried again.
+    Failing,
+    /// It is not tried any more until it is repaired or altered; it shows what it showed last.
+    Suspended,
+}
+
+/// Where a view is: its schema and its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewName {
+    /// The schema.
+    pub schema: String,
+    /// The name in it.
+    pub name: String,
+}
+
+/// Why a text is none of the words, or not a name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotUnderstood(pub String);
+
+impl Mode {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Incremental => "incremental",
+            Self::Full => "full",
+        }
+    }
+}
+
+impl FromStr for Mode {
+    type Err = NotUnderstood;
+
+    fn from_str(text: &str) -> Result<Self, NotUnderstood> {
+        let all = [Self::Auto, Self::Incremental, Self::Full];
+        let found = all.into_iter().find(|mode| mode.as_str() == text);
+        found.ok_or_else(|| {
+            NotUnderstood(format!(
+                "`{text}` is no mode: there are auto, incremental and full"
+            ))
+        })
+    }
+}
+
+impl State {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Active => "active",
+            Self::Failing => "failing",
+            Self::Suspended => "suspended",
+        }
+    }
+
+    /// What a word says; [`Self::New`] for any other.
+    pub fn named(word: &str) -> Self {
+        let all = [Self::Active, Self::Failing, Self::Suspended];
+        let found = all.into_iter().find(|state| state.as_str() == word);
+        found.unwrap_or(Self::New)
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lag(lag) => write!(f, "{lag}"),
+            Self::Cron(cron) => f.write_str(cron),
+            Self::Manual => f.write_str("manual"),
+        }
+    }
+}
+
+/// `manual`, a duration such as `5s`, or a cron expression.
+impl FromStr for Schedule {
+    type Err = NotUnderstood;
+
+    fn from_str(text: &str) -> Result<Self, NotUnderstood> {
+        let text = text.trim();
+        if text == "manual" {
+            return Ok(Self::Manual);
+        }
+        if text.split_whitespace().count() == 5 {
+            return Ok(Self::Cron(text.to_owned()));
+        }
+        match <Span as egret_base::settings::Value>::parse(text) {
+            Ok(lag) => Ok(Self::Lag(lag)),
+            Err(_) => Err(NotUnderstood(format!(
+                "`{text}` is no schedule: give the lag that is allowed, such as `5s`, a cron expression with five fields, or `manual`"
+            ))),
+        }
+    }
+}
+
+impl fmt::Display for ViewName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.name)
+    }
+}
+
+/// `name`, which is in schema `public`, or `schema.name`; with double quotes as in SQL, or taken literally.
+impl FromStr for ViewName {
+    type Err = NotUnderstood;
+
+    fn from_str(text: &str) -> Result<Self, NotUnderstood> {
+        let refuse = |why: &str| {
+            Err(NotUnderstood(format!(
+                "`{text}` is no name of a view: {why}"
+            )))
+        };
+        let mut parts = vec![String::new()];
+        let mut is_quoted = false;
+        let mut letters = text.chars().peekable();
+        while let Some(letter) = letters.next() {
+            let part = parts.last_mut().expect("there is one at least");
+            match letter {
+                '"' if is_quoted && letters.peek() == Some(&'"') => {
+                    letters.next();
+                    part.push('"');
+                }
+                '"' => is_quoted = !is_quoted,
+                '.' if !is_quoted => parts.push(String::new()),
+                '\0' => return refuse("it has a NUL"),
+                letter => part.push(letter),
+            }
+        }
+        if is_quoted {
+            return refuse("a quote is not closed");
+        }
+        let (schema, name) = match parts.as_slice() {
+            [name] => ("public", name),
+            [schema, name] => (schema.as_str(), name),
+            _ => return refuse("it has more than a schema and a name"),
+        };
+        for part in [schema, name] {
+            if part.is_empty() || part.len() > NAME_BYTES_MAX {
+                return refuse("each part has 1 to 63 bytes");
+            }
+        }
+        Ok(Self {
+            schema: schema.to_owned(),
+            name: name.clone(),
+        })
+    }
+}
+
+/// PostgreSQL's own bound on names.
+const NAME_BYTES_MAX: usize = 63;
+
+/// A view to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewView {
+    /// Where users will read it.
+    pub name: ViewName,
+    /// The query, one SELECT.
+    pub query: String,
+    /// How it is brought up to date.
+    pub mode: Mode,
+    /// When; none: when a view that reads it is, or after the default lag.
+    pub schedule: Option<Schedule>,
+    /// Lists of its columns, for each of which its storage gets an index.
+    pub indexes: Vec<Vec<String>>,
+    /// The role that it is of, whose rights its query has; none: the one that Egret connects as.
+    pub owner: Option<String>,
+}
+
+/// What changes of a view. What is none stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Alteration {
+    /// How it is brought up to date.
+    pub mode: Option<Mode>,
+    /// When; `Some(None)`: when a view that reads it is, or after the default lag.
+    pub schedule: Option<Option<Schedule>>,
+    /// Whether it is kept fresh: false suspends it, true ends any suspension.
+    pub is_active: Option<bool>,
+}
+
+/// A view as people see it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ViewReport {
+    /// The database that it is in.
+    pub database: String,
+    /// Its name.
+    pub name: ViewName,
+    /// The query, as it was given.
+    pub query: String,
+    /// The role whose rights its query has.
+    pub owner: String,
+    /// How it is brought up to date.
+    pub mode: Mode,
+    /// When; none: by those that read it.
+    pub schedule: Option<Schedule>,
+    /// What it is doing.
+    pub state: State,
+    /// Why it fails or is suspended.
+    pub reason: Option<String>,
+    /// Refreshes that failed since one did not.
+    pub failures: u32,
+    /// The tables and views that it reads, as `schema.name`.
+    pub reads: Vec<String>,
+    /// The views that read it.
+    pub read_by: Vec<String>,
+    /// The snapshot that it shows, as `pg_snapshot` is written; none until it is filled.
+    pub snapshot: Option<String>,
+    /// When it was known to be up to date last, in milliseconds of Unix time.
+    pub fresh_at_ms: Option<i64>,
+    /// Whether nothing that it reads has changed since.
+    pub is_current: bool,
+    /// Rows of changes that it has not seen yet.
+    pub waiting_changes: i64,
+    /// What its storage takes, in bytes, indexes included.
+    pub size_bytes: i64,
+    /// Median and 95th percentile of what its latest refreshes took, in milliseconds.
+    pub took_p50_ms: Option<f64>,
+    /// The same.
+    pub took_p95_ms: Option<f64>,
+    /// The last refresh that changed something or failed.
+    pub last: Option<RefreshReport>,
+}
+
+/// What a refresh did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RefreshReport {
+    /// When it began, in milliseconds of Unix time.
+    pub at_ms: i64,
+    /// `nothing` (nothing had changed), `incremental`, `full`, or `failed`.
+    pub outcome: String,
+    /// What chose between incremental and full, in words.
+    pub why: String,
+    /// The snapshot that it reached, as `pg_snapshot` is written.
+    pub snapshot: String,
+    /// Rows of changes that it read, each side of an update being one.
+    pub changes: i64,
+    /// Rows that were added, …
+    pub added: i64,
+    /// … changed, …
+    pub changed: i64,
+    /// … and removed.
+    pub removed: i64,
+    /// How long it took, in milliseconds: all of it, …
+    pub took_ms: f64,
+    /// … waiting for locks, …
+    pub waited_ms: f64,
+    /// … and computing and writing.
+    pub applied_ms: f64,
+    /// What went wrong.
+    pub error: Option<String>,
+}
+
+/// What is known of a query before a view of it is made, or of one that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The query with every name resolved.
+    pub definition: String,
+    /// Its columns, with their types.
+    pub columns: Vec<(String, String)>,
+    /// The tables and views that it reads, as `schema.name`.
+    pub reads: Vec<String>,
+    /// The stages in which it is kept, from the first to the last.
+    pub stages: Vec<StageExplanation>,
+}
+
+/// A stage of a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageExplanation {
+    /// Its table.
+    pub table: String,
+    /// Its operators as a tree, a line each, indented by two spaces a level.
+    pub operators: String,
+    /// What it keeps, and how that is maintained, in words; a line each.
+    pub keeps: Vec<String>,
+    /// The statement that applies changes of all that it reads.
+    pub sql: String,
+}
+
+/// How the rows of a view compare with its query.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verification {
+    /// The snapshot at which they were compared.
+    pub snapshot: String,
+    /// Rows that both have.
+    pub same: i64,
+    /// Rows that the query has and the view does not.
+    pub missing: i64,
+    /// Rows that the view has and the query does not.
+    pub extra: i64,
+}
