@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use egret_base::settings::Span;
+use egret_base::settings::{Span, Value};
 
 /// How a view is brought up to date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl State {
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lag(lag) => write!(f, "{lag}"),
+            Self::Lag(lag) => f.write_str(&lag.show()),
             Self::Cron(cron) => f.write_str(cron),
             Self::Manual => f.write_str("manual"),
         }
@@ -121,7 +121,7 @@ impl FromStr for Schedule {
         if text.split_whitespace().count() == 5 {
             return Ok(Self::Cron(text.to_owned()));
         }
-        match <Span as egret_base::settings::Value>::parse(text) {
+        match Span::read(text) {
             Ok(lag) => Ok(Self::Lag(lag)),
             Err(_) => Err(NotUnderstood(format!(
                 "`{text}` is no schedule: give the lag that is allowed, such as `5s`, a cron expression with five fields, or `manual`"
