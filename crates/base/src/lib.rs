@@ -1,5 +1,6 @@
 //! What every layer of Egret shares: ids, clock, entropy, the error contract, named limits,
-//! settings with provenance, the number of parts that data is split into, the bytes of records, files that survive a crash, and the start/ready/stop contract.
+//! settings with provenance, the number of parts that data is split into, the bytes of records,
+//! files that survive a crash, cron expressions, and the start/ready/stop contract.
 //!
 //! Nothing here knows tokio, SQL, HTTP or any engine.
 
@@ -12,6 +13,7 @@ pub mod id;
 pub mod lifecycle;
 pub mod limit;
 pub mod parts;
+pub mod rhythm;
 pub mod settings;
 pub mod task;
 mod value;
@@ -20,4 +22,5 @@ pub use clock::{Clock, ManualClock, SystemClock, Timestamp};
 pub use entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use error::{Coded, Kind};
 pub use limit::{Limit, LimitExceeded};
+pub use rhythm::{Rhythm, RhythmError};
 pub use task::{TaskReceipt, TaskRefused, TaskRequest, TaskSink};

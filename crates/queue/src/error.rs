@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use egret_base::{Coded, Kind, LimitExceeded};
+use egret_base::{Coded, Kind, LimitExceeded, RhythmError};
 use egret_log::{LogError, Seq};
 use egret_postgres::PostgresError;
 
@@ -272,6 +272,18 @@ impl From<PostgresError> for QueueError {
     }
 }
 
+impl From<RhythmError> for QueueError {
+    fn from(error: RhythmError) -> Self {
+        QueueError::Invalid {
+            what: match error {
+                RhythmError::Cron { .. } => "cron",
+                RhythmError::TimeZone { .. } => "time_zone",
+            },
+            reason: error.to_string(),
+        }
+    }
+}
+
 fn no_outbox(database: Option<&str>) -> String {
     match database {
         Some(name) => format!(
@@ -293,3 +305,6 @@ pub(crate) fn io(
         reason: error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests;

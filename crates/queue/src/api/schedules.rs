@@ -13,7 +13,8 @@ use crate::error::QueueError;
 use crate::model::{TaskId, TaskOptions};
 use crate::store::content::{self, Format};
 use crate::store::record;
-use crate::worker::ticks::{NEVER_MS, Rhythm};
+use crate::worker::ticks::{NEVER_MS, tick_after};
+use egret_base::Rhythm;
 use egret_base::codec::{Malformed, Reader, put_bytes, put_varint};
 pub(crate) use place::{Place, Places, put_ms};
 
@@ -104,11 +105,8 @@ impl ScheduleView {
         let Ok(rhythm) = Rhythm::new(&self.cron, &self.time_zone) else {
             return Vec::new();
         };
-        let ticks = std::iter::successors(Some(self.next_ms), |tick| Some(rhythm.after(*tick)));
-        ticks
-            .take_while(|tick| *tick != NEVER_MS)
-            .take(count)
-            .collect()
+        let ticks = std::iter::successors(Some(self.next_ms), |tick| rhythm.after(*tick));
+        ticks.take(count).collect()
     }
 }
 
@@ -267,7 +265,7 @@ impl Queues {
                     tenant: &owner,
                     name: &asked_name,
                     paused,
-                    next_ms: rhythm.after(now_ms),
+                    next_ms: tick_after(&rhythm, now_ms),
                 })
             });
             Ok(asked.await??)

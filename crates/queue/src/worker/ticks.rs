@@ -1,9 +1,8 @@
 //! Making the tasks of schedules whose tick has come.
 
-pub(crate) mod rhythm;
-
 use std::collections::BTreeMap;
 
+use egret_base::Rhythm;
 use egret_log::{LogError, Seq};
 
 use super::partition::ReadRecord;
@@ -13,7 +12,6 @@ use crate::core::command::Command;
 use crate::core::state::State;
 use crate::error::QueueError;
 use crate::store::{content, record};
-pub(crate) use rhythm::Rhythm;
 
 pub(crate) use crate::core::state::NEVER_MS;
 
@@ -64,6 +62,11 @@ struct Late {
     until_ms: u64,
 }
 
+/// The first tick after a time, both in Unix milliseconds; [`NEVER_MS`] when there is none.
+pub(crate) fn tick_after(rhythm: &Rhythm, ms: u64) -> u64 {
+    rhythm.after(ms).unwrap_or(NEVER_MS)
+}
+
 /// Decides on the ticks from `tick_ms` up to now, of which at most `most` get tasks. `next_ms` is not
 /// after now when there are more.
 fn due(rhythm: &Rhythm, late: Late, tick_ms: u64, now_ms: u64, most: u32) -> Due {
@@ -73,17 +76,17 @@ fn due(rhythm: &Rhythm, late: Late, tick_ms: u64, now_ms: u64, most: u32) -> Due
         if late.policy == Missed::All {
             while is_missed(next_ms) && made_up < MISSED_MAX.min(most) {
                 made_up += 1;
-                next_ms = rhythm.after(next_ms);
+                next_ms = tick_after(rhythm, next_ms);
             }
         }
         if late.policy != Missed::All || made_up == MISSED_MAX {
-            next_ms = rhythm.after(late.until_ms.min(now_ms + 1) - 1);
+            next_ms = tick_after(rhythm, late.until_ms.min(now_ms + 1) - 1);
         }
     }
     let mut in_time = 0;
     while !is_missed(next_ms) && next_ms <= now_ms && in_time < TICKS_MAX.min(most - made_up) {
         in_time += 1;
-        next_ms = rhythm.after(next_ms);
+        next_ms = tick_after(rhythm, next_ms);
     }
     let stands = u32::from(late.policy == Missed::One && is_missed(tick_ms));
     Due {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use egret_base::Rhythm;
 use egret_log::Seq;
 
 use super::{Description, NewSchedule, ScheduleView, check, not_found};
@@ -13,7 +14,7 @@ use crate::core::command::{Command, PutSchedule, Refusal};
 use crate::error::QueueError;
 use crate::model::SHARD_BITS;
 use crate::store::{content, record};
-use crate::worker::ticks::{NEVER_MS, Rhythm};
+use crate::worker::ticks::tick_after;
 
 /// Schedules of all tenants together.
 const SCHEDULES_MAX: u64 = 10_000;
@@ -71,7 +72,8 @@ impl Queues {
     ) -> Result<ScheduleView, QueueError> {
         check(schedule)?;
         let rhythm = Rhythm::new(schedule.cron, schedule.time_zone)?;
-        if rhythm.after(self.inner.clock.now().as_millis_unsigned()) == NEVER_MS {
+        let now_ms = self.inner.clock.now().as_millis_unsigned();
+        if rhythm.after(now_ms).is_none() {
             return Err(QueueError::Invalid {
                 what: "cron",
                 reason: format!(
@@ -210,7 +212,7 @@ impl Queues {
                 tenant: &tenant,
                 name: &name,
                 paused,
-                next_ms: rhythm.after(gone_ms),
+                next_ms: tick_after(&rhythm, gone_ms),
             })
         });
         Ok(begun.await??)
@@ -224,7 +226,7 @@ impl Queues {
             turn.run(&Command::PutSchedule(PutSchedule {
                 tenant: &put.tenant,
                 name: &put.name,
-                next_ms: put.rhythm.after(now_ms + wait_ms),
+                next_ms: tick_after(&put.rhythm, now_ms + wait_ms),
                 paused: put.paused,
                 task: put.item.command(&put.bytes),
             }))

@@ -10,9 +10,6 @@ use chrono_tz::{GapInfo, Tz};
 use croner::Cron;
 use croner::parser::{CronParser, Seconds};
 
-use crate::core::state::NEVER_MS;
-use crate::error::QueueError;
-
 /// A cron expression in its time zone.
 ///
 /// It is *fixed* when its hours, minutes and seconds are plain numbers or lists of them: such ticks are
@@ -21,30 +18,46 @@ use crate::error::QueueError;
 /// the expression is an *interval*: a tick comes whenever the local time matches, twice where it comes
 /// twice. (Vixie cron tells the two apart in much the same way, by `*`.)
 #[derive(Clone, Debug)]
-pub(crate) struct Rhythm {
+pub struct Rhythm {
     cron: Cron,
     zone: Tz,
     is_interval: bool,
+}
+
+/// What is no rhythm.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RhythmError {
+    /// The expression cannot be read.
+    #[error("`{cron}`: {reason}")]
+    Cron {
+        /// The expression.
+        cron: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No time zone has this name.
+    #[error("`{name}` is not one of the IANA database, such as Europe/Zurich")]
+    TimeZone {
+        /// The name.
+        name: String,
+    },
 }
 
 impl Rhythm {
     /// Reads an expression of five fields, or six with seconds first; an empty zone is UTC.
     ///
     /// # Errors
-    /// [`QueueError::Invalid`].
-    pub fn new(cron: &str, zone: &str) -> Result<Self, QueueError> {
-        let invalid = |what, reason| QueueError::Invalid { what, reason };
+    /// [`RhythmError`], which says which of the two is wrong.
+    pub fn new(cron: &str, zone: &str) -> Result<Self, RhythmError> {
         let parser = CronParser::builder().seconds(Seconds::Optional).build();
-        let parsed = parser
-            .parse(cron)
-            .map_err(|error| invalid("cron", format!("`{cron}`: {error}")))?;
+        let parsed = parser.parse(cron).map_err(|error| RhythmError::Cron {
+            cron: cron.to_owned(),
+            reason: error.to_string(),
+        })?;
         let zone = match zone {
             "" => Tz::UTC,
-            name => Tz::from_str(name).map_err(|_| {
-                invalid(
-                    "time_zone",
-                    format!("`{name}` is not one of the IANA database, such as Europe/Zurich"),
-                )
+            name => Tz::from_str(name).map_err(|_| RhythmError::TimeZone {
+                name: name.to_owned(),
             })?,
         };
         let fields: Vec<&str> = parsed.pattern.as_str().split_whitespace().collect();
@@ -58,14 +71,11 @@ impl Rhythm {
         })
     }
 
-    /// The first tick after a time, both in Unix milliseconds; [`NEVER_MS`] when there is none.
-    pub fn after(&self, ms: u64) -> u64 {
+    /// The first tick after a time, both in Unix milliseconds, if there is one.
+    pub fn after(&self, ms: u64) -> Option<u64> {
         // Ticks are whole seconds; the search would carry a fraction on.
-        let seconds = i64::try_from(ms / 1_000).ok();
-        let from = seconds.and_then(|seconds| DateTime::from_timestamp(seconds, 0));
-        let Some(from) = from.map(|from| from.with_timezone(&self.zone)) else {
-            return NEVER_MS;
-        };
+        let seconds = i64::try_from(ms / 1_000).ok()?;
+        let from = DateTime::from_timestamp(seconds, 0)?.with_timezone(&self.zone);
         let next = match self.is_interval {
             true => {
                 let candidates = [self.ahead(&from), self.again(&from)];
@@ -73,10 +83,9 @@ impl Rhythm {
             }
             false => self.fixed(&from),
         };
-        let next_ms = next.and_then(|next| u64::try_from(next.timestamp_millis()).ok());
-        let next_ms = next_ms.unwrap_or(NEVER_MS);
+        let next_ms = u64::try_from(next?.timestamp_millis()).ok()?;
         assert!(next_ms > ms, "tick {next_ms} does not come after {ms}");
-        next_ms
+        Some(next_ms)
     }
 
     /// The next local time of the expression, as if no clock were ever changed.
