@@ -1,11 +1,12 @@
 //! A PostgreSQL server to stand on: one that Egret provisions and supervises, or the user's own.
 //!
 //! [`embedded`] runs a server beside Egret, [`external`] examines one that somebody else runs;
-//! [`pool`], [`listen`], [`migrate`] and [`retry`] work on both. [`postmaster`] starts, adopts and
+//! [`pool`], [`databases`], [`listen`], [`migrate`] and [`retry`] work on both. [`postmaster`] starts, adopts and
 //! stops single postmasters and is what branches are made of as well.
 
 pub mod cluster;
 pub mod config;
+pub mod databases;
 pub mod embedded;
 pub mod error;
 pub mod external;
@@ -25,6 +26,7 @@ pub mod tuning;
 pub mod wire;
 
 pub use config::PostgresConfig;
+pub use databases::{Databases, DatabasesError};
 pub use embedded::EmbeddedServer;
 pub use error::PostgresError;
 pub use tokio_postgres;

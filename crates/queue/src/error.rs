@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use egret_base::{Coded, Kind, LimitExceeded, RhythmError};
 use egret_log::{LogError, Seq};
-use egret_postgres::PostgresError;
+use egret_postgres::{DatabasesError, PostgresError};
 
 use crate::core::command::Refusal;
 use egret_base::codec::Malformed;
@@ -269,6 +269,20 @@ impl From<Refusal> for QueueError {
 impl From<PostgresError> for QueueError {
     fn from(error: PostgresError) -> Self {
         QueueError::Postgres(Arc::new(error))
+    }
+}
+
+impl From<DatabasesError> for QueueError {
+    fn from(error: DatabasesError) -> Self {
+        match error {
+            DatabasesError::Postgres(error) => error.into(),
+            DatabasesError::Unknown { .. } | DatabasesError::Several { .. } => {
+                QueueError::Invalid {
+                    what: "database",
+                    reason: error.to_string(),
+                }
+            }
+        }
     }
 }
 

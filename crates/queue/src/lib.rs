@@ -14,7 +14,7 @@ mod worker;
 
 pub use api::attachments::{Attachment, Manifest, Opened, Upload};
 pub use api::claim::OwnedTask;
-pub use api::outbox::{Outbox, OutboxDatabases, OutboxSteps, OutboxView};
+pub use api::outbox::{Outbox, OutboxSteps, OutboxView};
 pub use api::produce::{BATCH_MAX, Enqueues, Format, NewTask, PRIORITY_DEFAULT, check_batch};
 pub use api::queues::{QueueView, SettingsChange};
 pub use api::schedules::{Missed, NewSchedule, ScheduleView};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use egret_postgres::databases::CONNECTABLE_DATABASES;
 use egret_postgres::wire::{RawSession, Session, Startup, WireError};
 
 use super::postmaster::SOCKET_PORT;
@@ -16,7 +17,7 @@ use super::rehearsal::Part;
 use super::{Inner, Slot, lock};
 use crate::model::{BranchId, TemplateId};
 use crate::store::prepare::ROLE;
-use crate::store::source::{CONNECTABLE_DATABASES, SESSION_DEFAULTS};
+use crate::store::source::SESSION_DEFAULTS;
 
 /// Rows that one of Egret's own questions may answer with.
 const ROWS_MAX: u64 = 10_000;

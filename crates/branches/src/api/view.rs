@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use egret_base::Timestamp;
 use egret_postgres::embedded::socket_connection;
-use egret_postgres::pool;
+use egret_postgres::{databases, pool};
 use serde::Serialize;
 
 use super::postmaster::SOCKET_PORT;
@@ -13,7 +13,7 @@ use crate::error::{BranchesError, io};
 use crate::model::{
     Branch, BranchId, BranchName, BranchState, Phase, Receipt, Template, TemplateId, TemplateState,
 };
-use crate::store::source::{self, blocking};
+use crate::store::source::blocking;
 
 /// A branch as it is shown.
 #[derive(Clone, Debug, Serialize)]
@@ -286,7 +286,7 @@ impl Inner {
         let connection =
             socket_connection(&self.paths.socket(id), SOCKET_PORT, "postgres", "branches");
         let client = pool::connect(&connection).await?;
-        Ok(source::databases(&client).await?)
+        Ok(databases::list(&client).await?)
     }
 
     /// Bytes of a branch that are its own; nothing while its files come or go.

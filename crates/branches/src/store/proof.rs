@@ -3,11 +3,9 @@
 
 use egret_postgres::error::server;
 use egret_postgres::wire::{Session, WireError};
-use egret_postgres::{EmbeddedServer, PostgresError, pool};
+use egret_postgres::{EmbeddedServer, PostgresError, databases, pool};
 use sha2::{Digest, Sha256};
 use tokio_postgres::Client;
-
-use super::source::databases;
 
 /// What the source looked like at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +29,7 @@ pub async fn source_state(server_of: &EmbeddedServer) -> Result<SourceState, Pos
     let transactions = transactions(&first).await?;
     let (mut tables, mut catalogue) = (Sha256::new(), Sha256::new());
     let mut tables_checked = 0;
-    for database in databases(&first).await? {
+    for database in databases::list(&first).await? {
         let client = pool::connect(&server_of.connection(&database, "branches")).await?;
         catalogue.update(format!("{database}:{}", catalogue_checksum(&client).await?));
         let rows = client
@@ -118,7 +116,7 @@ pub async fn schema_in_source(
     schema: &str,
 ) -> Result<bool, PostgresError> {
     let first = pool::connect(&server_of.connection("postgres", "branches")).await?;
-    for database in databases(&first).await? {
+    for database in databases::list(&first).await? {
         let client = pool::connect(&server_of.connection(&database, "branches")).await?;
         let found = client
             .query_opt("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&schema])

@@ -16,10 +16,6 @@ use super::volume::tree::Tree;
 use crate::error::{BranchesError, io};
 use crate::model::SourceIdentity;
 
-/// Databases that can be connected to, templates left out.
-pub const CONNECTABLE_DATABASES: &str = "SELECT datname::text FROM pg_catalog.pg_database \
-     WHERE datallowconn AND NOT datistemplate ORDER BY 1";
-
 /// What a session of this role in this database starts with, other than its own parameters.
 pub const SESSION_DEFAULTS: &str = "SELECT setdatabase, setrole, setconfig \
      FROM pg_catalog.pg_db_role_setting";
@@ -117,18 +113,6 @@ pub async fn wal_position(client: &Client) -> Result<String, PostgresError> {
         .await
         .map_err(server("read the WAL position"))?;
     Ok(row.get(0))
-}
-
-/// Every database that can be connected to and is not a template.
-///
-/// # Errors
-/// The server's.
-pub async fn databases(client: &Client) -> Result<Vec<String>, PostgresError> {
-    let rows = client
-        .query(CONNECTABLE_DATABASES, &[])
-        .await
-        .map_err(server("list the databases"))?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// Every database but the empty one, and whether it can be connected to: what is to be prepared.

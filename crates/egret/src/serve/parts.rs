@@ -18,9 +18,9 @@ use egret_postgres::external::{Verdict, check, parse};
 use egret_postgres::managed::ManagedServer;
 use egret_postgres::tokio_postgres::Config;
 use egret_postgres::tokio_postgres::config::Host;
-use egret_postgres::{EmbeddedServer, PostgresConfig, pool};
+use egret_postgres::{Databases, EmbeddedServer, PostgresConfig, pool};
 use egret_queue::model::TaskState;
-use egret_queue::{Options as QueueOptions, Outbox, OutboxDatabases, QueueConfig, Queues};
+use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_series::{Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
@@ -166,18 +166,7 @@ impl Parts {
         embedded: Option<&Embedded>,
         external: Option<&ManagedServer>,
     ) -> Outbox {
-        let databases = match (embedded, external) {
-            (Some(embedded), _) => {
-                let server = embedded.postgres.clone();
-                OutboxDatabases::every(move |database| server.connection(database, "queue"))
-            }
-            (None, Some(server)) => {
-                let mut connection = server.connection().clone();
-                connection.application_name("egret/queue");
-                OutboxDatabases::one(connection)
-            }
-            (None, None) => unreachable!("egret stands on one server or the other"),
-        };
+        let databases = databases("queue", embedded, external);
         let mut outbox = None;
         self.metrics.register(|registry| {
             outbox = Some(Outbox::new(queues.clone(), databases, registry));
@@ -279,6 +268,26 @@ fn with_branches(server: Builder, embedded: Embedded, proxy: Arc<Proxy>) -> Buil
         .status("postgres", postgres_section(embedded.postgres))
         .status("volume", volume_section(embedded.branches.clone()))
         .status("branches", branches_section(embedded.branches))
+}
+
+/// Every database of the source, or the one that a connection string names, as an engine comes to them.
+fn databases(
+    engine: &'static str,
+    embedded: Option<&Embedded>,
+    external: Option<&ManagedServer>,
+) -> Databases {
+    match (embedded, external) {
+        (Some(embedded), _) => {
+            let server = embedded.postgres.clone();
+            Databases::every(move |database| server.connection(database, engine))
+        }
+        (None, Some(server)) => {
+            let mut connection = server.connection().clone();
+            connection.application_name(format!("egret/{engine}"));
+            Databases::one(connection)
+        }
+        (None, None) => unreachable!("egret stands on one server or the other"),
+    }
 }
 
 fn check_free(address: SocketAddr, setting: &str) -> anyhow::Result<()> {

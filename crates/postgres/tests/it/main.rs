@@ -1,5 +1,6 @@
 //! The PostgreSQL underneath, against real servers of every supported version.
 
+mod databases;
 mod embedded;
 mod external;
 mod failover;

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_postgres::tokio_postgres::{Client, Config};
-use egret_postgres::{PostgresError, pool};
+use egret_postgres::databases::is_gone;
+use egret_postgres::tokio_postgres::Client;
+use egret_postgres::{Databases, DatabasesError, PostgresError};
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -17,66 +18,6 @@ use crate::error::QueueError;
 use crate::store::outbox::{self as store, Counts};
 use crate::worker::outbox::metrics::OutboxMetrics;
 use crate::worker::outbox::{Reader, watch_over};
-
-/// Where outboxes may be.
-#[derive(Clone)]
-pub struct OutboxDatabases {
-    connect: Arc<dyn Fn(&str) -> Config + Send + Sync>,
-    /// The only one, where there is but one.
-    only: Option<String>,
-}
-
-/// The database of every server, to which those who want the list of the others connect.
-const MAINTENANCE: &str = "postgres";
-
-impl OutboxDatabases {
-    /// Every database of a server of Egret's own; `connect` says how to connect to one.
-    pub fn every(connect: impl Fn(&str) -> Config + Send + Sync + 'static) -> Self {
-        Self {
-            connect: Arc::new(connect),
-            only: None,
-        }
-    }
-
-    /// The database that a connection string names, of a server that somebody else runs.
-    pub fn one(connection: Config) -> Self {
-        let named = connection.get_dbname().or(connection.get_user());
-        let name = named.unwrap_or(MAINTENANCE).to_owned();
-        Self {
-            connect: Arc::new(move |_| connection.clone()),
-            only: Some(name),
-        }
-    }
-
-    pub(crate) fn connection(&self, database: &str) -> Config {
-        (self.connect)(database)
-    }
-
-    /// Whether something may stand between here and the server that swaps sessions.
-    pub(crate) fn is_remote(&self) -> bool {
-        self.only.is_some()
-    }
-
-    /// The names of all of them.
-    pub(crate) async fn names(&self) -> Result<Vec<String>, QueueError> {
-        match &self.only {
-            Some(only) => Ok(vec![only.clone()]),
-            None => {
-                let client = pool::connect(&self.connection(MAINTENANCE)).await?;
-                Ok(store::databases(&client).await?)
-            }
-        }
-    }
-
-    pub(crate) async fn client(&self, database: &str) -> Result<Client, QueueError> {
-        let client = pool::connect(&self.connection(database)).await?;
-        // What stands between may keep such settings for others.
-        if !self.is_remote() {
-            store::settle(&client).await?;
-        }
-        Ok(client)
-    }
-}
 
 /// Is told before each step that changes something outside the process, so that tests can end it there.
 pub trait OutboxSteps: Send + Sync {
@@ -99,7 +40,7 @@ pub struct Outbox {
 
 pub(crate) struct Inner {
     pub queues: Queues,
-    pub databases: OutboxDatabases,
+    pub databases: Databases,
     pub metrics: OutboxMetrics,
     pub steps: Arc<dyn OutboxSteps>,
     /// Who reads which database.
@@ -129,14 +70,14 @@ pub struct OutboxView {
 
 impl Outbox {
     /// The outboxes in these databases, whose rows become tasks of `queues`.
-    pub fn new(queues: Queues, databases: OutboxDatabases, registry: &mut Registry) -> Self {
+    pub fn new(queues: Queues, databases: Databases, registry: &mut Registry) -> Self {
         Self::with_steps(queues, databases, registry, Arc::new(Unwatched))
     }
 
     /// The same, with somebody who is told of every step.
     pub fn with_steps(
         queues: Queues,
-        databases: OutboxDatabases,
+        databases: Databases,
         registry: &mut Registry,
         steps: Arc<dyn OutboxSteps>,
     ) -> Self {
@@ -164,8 +105,7 @@ impl Outbox {
         database: Option<&str>,
         grant: &[String],
     ) -> Result<String, QueueError> {
-        let names = self.inner.databases.names().await?;
-        let database = choose(database, names)?;
+        let database = self.inner.databases.choose(database).await?;
         let mut client = self.inner.databases.client(&database).await?;
         store::install(&mut client).await?;
         store::set_limit(&client, self.payload_bytes_max()).await?;
@@ -257,7 +197,7 @@ impl Outbox {
             Ok(client) => client,
             // It was dropped meanwhile.
             Err(error) if is_gone(&error) => return Ok(None),
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
         let installed = store::is_installed(&client).await?;
         Ok(installed.then_some(client))
@@ -279,51 +219,11 @@ impl Outbox {
                 store::check(&client).await?;
                 Ok((name, client))
             }
-            (Some(_), false) => several(&names),
+            (Some(_), false) => Err(DatabasesError::Several { names }.into()),
             (None, _) => Err(QueueError::OutboxNotFound {
                 database: database.map(str::to_owned),
             }),
         }
-    }
-}
-
-/// Whether the database is not there.
-pub(crate) fn is_gone(error: &QueueError) -> bool {
-    use egret_postgres::PostgresError;
-    use egret_postgres::tokio_postgres::error::SqlState;
-    let QueueError::Postgres(error) = error else {
-        return false;
-    };
-    let PostgresError::Server { source, .. } = &**error else {
-        return false;
-    };
-    source.code() == Some(&SqlState::UNDEFINED_DATABASE)
-}
-
-fn several<T>(names: &[String]) -> Result<T, QueueError> {
-    Err(QueueError::Invalid {
-        what: "database",
-        reason: format!("there are several, name one of them: {}", names.join(", ")),
-    })
-}
-
-/// The database asked for; else the only one besides the server's own.
-fn choose(asked: Option<&str>, mut names: Vec<String>) -> Result<String, QueueError> {
-    if let Some(asked) = asked {
-        return match names.iter().any(|name| name == asked) {
-            true => Ok(asked.to_owned()),
-            false => Err(QueueError::Invalid {
-                what: "database",
-                reason: format!("`{asked}` does not exist; there are: {}", names.join(", ")),
-            }),
-        };
-    }
-    if names.len() > 1 {
-        names.retain(|name| name != MAINTENANCE);
-    }
-    match names.len() {
-        1 => Ok(names.remove(0)),
-        _ => several(&names),
     }
 }
 

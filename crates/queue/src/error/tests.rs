@@ -23,3 +23,19 @@ fn rhythms_are_refused_by_the_part_that_is_wrong() {
         ],
     );
 }
+
+#[test]
+fn databases_are_refused_by_name() {
+    let names = || vec!["shop".to_owned(), "weather".to_owned()];
+    check(
+        DatabasesError::Several { names: names() },
+        expect!["invalid_request: database: there are several, name one of them: shop, weather"],
+    );
+    check(
+        DatabasesError::Unknown {
+            asked: "ship".to_owned(),
+            names: names(),
+        },
+        expect!["invalid_request: database: `ship` does not exist; there are: shop, weather"],
+    );
+}

@@ -158,15 +158,6 @@ async fn counts_in(transaction: &Transaction<'_>) -> Result<Counts, PostgresErro
     })
 }
 
-/// Makes the session one in which unqualified names mean the system's, and nothing ends a pause.
-pub async fn settle(client: &Client) -> Result<(), PostgresError> {
-    let sql = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0;
-               SET idle_session_timeout = 0; SET default_transaction_read_only = off;
-               SET default_transaction_isolation = 'read committed'";
-    let set = client.batch_execute(sql).await;
-    set.map_err(server("set up a session"))
-}
-
 /// Becomes the one that reads this outbox, until the session ends; false when somebody else is.
 pub async fn become_reader(client: &Client) -> Result<bool, PostgresError> {
     let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
@@ -278,13 +269,4 @@ pub async fn retry(client: &Client) -> Result<u64, PostgresError> {
     let sql = include_str!("outbox/retry.sql");
     let moved = client.execute(sql, &[]).await;
     moved.map_err(server("read egret.outbox_rejected"))
-}
-
-/// Databases that may have an outbox.
-pub async fn databases(client: &Client) -> Result<Vec<String>, PostgresError> {
-    let sql = "SELECT datname::text FROM pg_catalog.pg_database
-               WHERE datallowconn AND NOT datistemplate ORDER BY 1";
-    let rows = client.query(sql, &[]).await;
-    let rows = rows.map_err(server("list the databases"))?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
 }

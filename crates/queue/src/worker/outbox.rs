@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use egret_base::{Coded, Kind};
+use egret_postgres::databases::{is_gone, settle};
 use egret_postgres::external::{TRANSACTION_MODE, keeps_session};
 use egret_postgres::listen::{Attentive, attend};
 use egret_postgres::pool;
@@ -23,7 +24,7 @@ use tokio::task::JoinHandle;
 
 use crate::api::feed::Order;
 use crate::api::lock;
-use crate::api::outbox::{Outbox, is_gone};
+use crate::api::outbox::Outbox;
 use crate::api::produce::{BATCH_MAX, Format, NewTask};
 use crate::api::sink::Enqueued;
 use crate::error::QueueError;
@@ -114,7 +115,7 @@ async fn look_around(outbox: &Outbox) -> Result<(), QueueError> {
         let client = match outbox.inner.databases.client(&database).await {
             Ok(client) => client,
             Err(error) if is_gone(&error) => continue,
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
         if store::is_installed(&client).await? {
             let told = Arc::new(Mutex::new(Told::default()));
@@ -155,7 +156,7 @@ impl Reading {
         while !*self.stopping.borrow() {
             let (reason, passes) = match self.session(&mut failures).await {
                 Ok(Ended::ForGood) => break,
-                Err(error) if is_gone(&error) => break,
+                Err(QueueError::Postgres(error)) if is_gone(&error) => break,
                 Ok(Ended::Kept(reason)) => (reason, false),
                 Err(error) => (egret_base::error::chain(&error), error.retryable()),
             };
@@ -193,7 +194,7 @@ impl Reading {
             }
         }
         let Attentive { mut client, heard } = attend(&connection, store::CHANNEL).await?;
-        store::settle(&client).await?;
+        settle(&client).await?;
         if !store::is_installed(&client).await? {
             return Ok(Ended::ForGood);
         }

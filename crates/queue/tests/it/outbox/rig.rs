@@ -6,12 +6,12 @@ use std::sync::Arc;
 use egret_base::lifecycle::Service;
 use egret_base::settings::Span;
 use egret_base::{SystemClock, SystemEntropy};
+use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::{Client, Config};
 use egret_queue::model::TaskState;
 use egret_queue::{
-    Detail, Options, Outbox, OutboxDatabases, OutboxSteps, OutboxView, QueueConfig, Queues,
-    SettingsChange, TaskView,
+    Detail, Options, Outbox, OutboxSteps, OutboxView, QueueConfig, Queues, SettingsChange, TaskView,
 };
 use prometheus_client::registry::Registry;
 
@@ -55,7 +55,7 @@ pub async fn queues_in(directory: &Path, config: QueueConfig) -> Queues {
 
 /// The outbox of one database, not started.
 pub fn outbox(queues: &Queues, connection: Config, steps: Arc<dyn OutboxSteps>) -> Outbox {
-    let databases = OutboxDatabases::one(connection);
+    let databases = Databases::one(connection);
     Outbox::with_steps(queues.clone(), databases, &mut Registry::default(), steps)
 }
 

@@ -1,0 +1,161 @@
+//! The databases that an engine may work in: every one of a server of Egret's own, or the one that a
+//! connection string names.
+
+use std::sync::Arc;
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config};
+
+use crate::error::{PostgresError, server};
+use crate::pool;
+
+/// The database of every server, to which those who want the list of the others connect.
+const MAINTENANCE: &str = "postgres";
+
+/// Databases that can be connected to, templates left out.
+pub const CONNECTABLE_DATABASES: &str = "SELECT datname::text FROM pg_catalog.pg_database \
+     WHERE datallowconn AND NOT datistemplate ORDER BY 1";
+
+/// Where an engine may work. Cheap to clone.
+///
+/// Each engine has one of its own, as `application_name` of its sessions is the engine's.
+#[derive(Clone)]
+pub struct Databases {
+    connect: Arc<dyn Fn(&str) -> Config + Send + Sync>,
+    /// The only one, where there is but one.
+    only: Option<String>,
+}
+
+/// Why there is no database to work in. Messages about a name are meant to follow `database:`.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabasesError {
+    /// None has this name.
+    #[error("`{asked}` does not exist; there are: {}", names.join(", "))]
+    Unknown {
+        /// The name.
+        asked: String,
+        /// Those that there are.
+        names: Vec<String>,
+    },
+    /// Nobody said which one.
+    #[error("there are several, name one of them: {}", names.join(", "))]
+    Several {
+        /// Those that it may be.
+        names: Vec<String>,
+    },
+    /// They could not be listed.
+    #[error(transparent)]
+    Postgres(#[from] PostgresError),
+}
+
+impl Databases {
+    /// Every database of a server of Egret's own; `connect` says how to connect to one.
+    pub fn every(connect: impl Fn(&str) -> Config + Send + Sync + 'static) -> Self {
+        Self {
+            connect: Arc::new(connect),
+            only: None,
+        }
+    }
+
+    /// The database that a connection string names, of a server that somebody else runs.
+    pub fn one(connection: Config) -> Self {
+        let named = connection.get_dbname().or(connection.get_user());
+        let name = named.unwrap_or(MAINTENANCE).to_owned();
+        Self {
+            connect: Arc::new(move |_| connection.clone()),
+            only: Some(name),
+        }
+    }
+
+    /// How to connect to one of them.
+    pub fn connection(&self, database: &str) -> Config {
+        (self.connect)(database)
+    }
+
+    /// Whether something may stand between here and the server that swaps sessions.
+    pub fn is_remote(&self) -> bool {
+        self.only.is_some()
+    }
+
+    /// The names of all of them, in order.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn names(&self) -> Result<Vec<String>, PostgresError> {
+        match &self.only {
+            Some(only) => Ok(vec![only.clone()]),
+            None => list(&pool::connect(&self.connection(MAINTENANCE)).await?).await,
+        }
+    }
+
+    /// The database asked for; else the only one besides the server's own.
+    ///
+    /// # Errors
+    /// [`DatabasesError`].
+    pub async fn choose(&self, asked: Option<&str>) -> Result<String, DatabasesError> {
+        choose(asked, self.names().await?)
+    }
+
+    /// A session of its own in one of them, made fit by [`settle`] where it stays one session.
+    ///
+    /// # Errors
+    /// The server's; [`is_gone`] tells whether there is no such database.
+    pub async fn client(&self, database: &str) -> Result<Client, PostgresError> {
+        let client = pool::connect(&self.connection(database)).await?;
+        // What stands between may keep such settings for others.
+        if !self.is_remote() {
+            settle(&client).await?;
+        }
+        Ok(client)
+    }
+}
+
+fn choose(asked: Option<&str>, mut names: Vec<String>) -> Result<String, DatabasesError> {
+    if let Some(asked) = asked {
+        let asked = asked.to_owned();
+        return match names.contains(&asked) {
+            true => Ok(asked),
+            false => Err(DatabasesError::Unknown { asked, names }),
+        };
+    }
+    if names.len() > 1 {
+        names.retain(|name| name != MAINTENANCE);
+    }
+    match names.len() {
+        1 => Ok(names.remove(0)),
+        _ => Err(DatabasesError::Several { names }),
+    }
+}
+
+/// Makes the session one in which unqualified names mean the system's, and nothing ends a pause.
+///
+/// # Errors
+/// The server's.
+pub async fn settle(client: &Client) -> Result<(), PostgresError> {
+    let sql = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0;
+               SET idle_session_timeout = 0; SET default_transaction_read_only = off;
+               SET default_transaction_isolation = 'read committed'";
+    let set = client.batch_execute(sql).await;
+    set.map_err(server("set up a session"))
+}
+
+/// The names of all databases of a server that can be connected to, in order; templates are left out.
+///
+/// # Errors
+/// The server's.
+pub async fn list(client: &Client) -> Result<Vec<String>, PostgresError> {
+    let rows = client.query(CONNECTABLE_DATABASES, &[]).await;
+    let rows = rows.map_err(server("list the databases"))?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Whether a connection failed because the database is not there.
+pub fn is_gone(error: &PostgresError) -> bool {
+    let PostgresError::Server { source, .. } = error else {
+        return false;
+    };
+    source.code() == Some(&SqlState::UNDEFINED_DATABASE)
+}
+
+#[cfg(test)]
+mod tests;

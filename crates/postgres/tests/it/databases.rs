@@ -1,0 +1,70 @@
+//! The databases of a server, and sessions in them.
+
+use egret_postgres::Databases;
+use egret_postgres::databases::is_gone;
+use egret_postgres::test_support::TestDatabase;
+
+/// Every database of the server that the tests share; all of them may make some.
+fn every(database: &TestDatabase) -> Databases {
+    let connection = database.connection();
+    Databases::every(move |name| {
+        let mut connection = connection.clone();
+        connection.dbname(name).application_name("egret/databases");
+        connection
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_servers_databases_are_listed_without_templates() {
+    let database = TestDatabase::create(18).await;
+    let databases = every(&database);
+    assert!(!databases.is_remote());
+    let names = databases.names().await.unwrap();
+    assert!(names.contains(&database.name) && names.contains(&"postgres".to_owned()));
+    assert!(!names.contains(&"template1".to_owned()), "{names:?}");
+    let chosen = databases.choose(Some(&database.name)).await.unwrap();
+    assert_eq!(chosen, database.name);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_has_settings_of_its_own_where_it_stays_one_session() {
+    let database = TestDatabase::create(15).await;
+    let alter = format!(
+        "ALTER DATABASE {} SET search_path = public; ALTER DATABASE {0} SET statement_timeout = 50",
+        database.name
+    );
+    database
+        .connect()
+        .await
+        .batch_execute(&alter)
+        .await
+        .unwrap();
+    let (every, one) = (every(&database), Databases::one(database.connection()));
+    for (databases, expected) in [
+        (every, ["pg_catalog, pg_temp", "0"]),
+        (one, ["public", "50ms"]),
+    ] {
+        let client = databases.client(&database.name).await.unwrap();
+        let sql = "SELECT current_database()::text, current_setting('search_path'),
+                   current_setting('statement_timeout')";
+        let row = client.query_one(sql, &[]).await.unwrap();
+        assert_eq!(row.get::<_, String>(0), database.name);
+        assert_eq!([row.get::<_, String>(1), row.get(2)], expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_gone_is_told_from_other_failures() {
+    let database = TestDatabase::create(18).await;
+    let databases = every(&database);
+    let Err(error) = databases.client("not_there").await else {
+        panic!("there is such a database")
+    };
+    assert!(is_gone(&error), "{error}");
+    let mut connection = database.connection();
+    connection.user("nobody_of_this_name");
+    let Err(error) = Databases::one(connection).client(&database.name).await else {
+        panic!("there is such a role")
+    };
+    assert!(!is_gone(&error), "{error}");
+}
