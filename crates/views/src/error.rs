@@ -2,9 +2,12 @@
 
 use egret_base::{Coded, Kind};
 use egret_postgres::PostgresError;
+use egret_postgres::databases::DatabasesError;
 use egret_postgres::tokio_postgres;
+use egret_postgres::tokio_postgres::error::SqlState;
 
 use crate::core::refusal::Refusal;
+use crate::model::NotUnderstood;
 
 /// An error of the views engine.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +23,17 @@ pub enum ViewsError {
         /// What to do.
         advice: String,
     },
+    /// The server refuses the query.
+    #[error("the query is refused by PostgreSQL: {}", egret_base::error::chain(.0))]
+    Query(tokio_postgres::Error),
+    /// Something that was given is not what it should be.
+    #[error("{what}: {reason}")]
+    Invalid {
+        /// What.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// There is a view of this name.
     #[error("view `{name}` exists: choose another name, or drop it first")]
     Exists {
@@ -32,11 +46,51 @@ pub enum ViewsError {
         /// The name.
         name: String,
     },
+    /// Several databases have a view of this name.
+    #[error("view `{name}` is in several databases, name one of them: {}", databases.join(", "))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// Where it is.
+        databases: Vec<String>,
+    },
+    /// Other views read it.
+    #[error("view `{name}` is read by other views, drop them first: {}", readers.join(", "))]
+    InUse {
+        /// The name.
+        name: String,
+        /// Who reads it.
+        readers: Vec<String>,
+    },
+    /// There are views in a database from which everything is to be removed.
+    #[error("database `{database}` has {views} views: they go with it only when that is forced")]
+    Installed {
+        /// The database.
+        database: String,
+        /// How many views.
+        views: i64,
+    },
+    /// There are as many views as may be.
+    #[error("there are {max} views in this database already, `views.views_max`")]
+    TooMany {
+        /// How many there may be.
+        max: u32,
+    },
+    /// A right is missing.
+    #[error("{what}; to allow it: {grant}")]
+    Right {
+        /// What is not allowed.
+        what: String,
+        /// The statement that allows it.
+        grant: String,
+    },
     /// What was kept does not fit with what changed.
     #[error(
         "what is kept of the view does not fit with what changed, in {rows} rows: it is computed anew"
     )]
     Drifted {
+        /// The number of the view.
+        view: i64,
         /// In how many rows.
         rows: i64,
     },
@@ -45,6 +99,54 @@ pub enum ViewsError {
         "a table of the view was rewritten, or got or lost a partition, while it was read: it is read again"
     )]
     SourceChanged,
+    /// A table that is read has other columns or another name than when the view was loaded.
+    #[error("a table of the view was altered: it is looked at again")]
+    SourceAltered {
+        /// The number of the view.
+        view: i64,
+    },
+    /// A table that is read is not there any more, or not as the query needs it.
+    #[error(
+        "what the view reads is not what it was: {reason}; drop the view, or change that back and repair the view"
+    )]
+    SourceGone {
+        /// What the server says of the query.
+        reason: String,
+    },
+    /// A view that it reads was not refreshed.
+    #[error("a view that it reads was not refreshed")]
+    SourceFailed {
+        /// The number of that view.
+        view: i64,
+    },
+    /// A view that was made could not be filled, and is not there any more.
+    #[error("the view could not be filled, and is not made: {reason}")]
+    NotFilled {
+        /// What went wrong.
+        reason: String,
+    },
+    /// A refresh failed. The view shows what it showed before.
+    #[error("view `{name}` could not be refreshed, and shows what it showed before: {reason}")]
+    Failed {
+        /// The name.
+        name: String,
+        /// What went wrong.
+        reason: String,
+    },
+    /// It is suspended.
+    #[error("view `{name}` is suspended: {reason}; repair it, or make it active again")]
+    Suspended {
+        /// The name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// It takes longer than it may.
+    #[error("the refresh took longer than {seconds} s, `views.refresh_timeout`, and was ended")]
+    TooLong {
+        /// How long it may take, in seconds.
+        seconds: u64,
+    },
     /// The server refuses something, or cannot be reached.
     #[error(transparent)]
     Postgres(#[from] PostgresError),
@@ -53,14 +155,62 @@ pub enum ViewsError {
     Statement(#[from] tokio_postgres::Error),
 }
 
+impl From<DatabasesError> for ViewsError {
+    fn from(error: DatabasesError) -> Self {
+        match error {
+            DatabasesError::Postgres(error) => error.into(),
+            error => Self::Invalid {
+                what: "database",
+                reason: error.to_string(),
+            },
+        }
+    }
+}
+
+impl From<NotUnderstood> for ViewsError {
+    fn from(error: NotUnderstood) -> Self {
+        Self::Invalid {
+            what: "view",
+            reason: error.0,
+        }
+    }
+}
+
+impl ViewsError {
+    /// Whether it may go well when it is done again at once.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Drifted { .. } | Self::SourceChanged | Self::SourceAltered { .. } => true,
+            Self::Statement(error) => matches!(
+                error.code(),
+                Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED)
+            ),
+            _ => false,
+        }
+    }
+}
+
 impl Coded for ViewsError {
     fn code(&self) -> &'static str {
         match self {
             Self::Refused(_) | Self::Unsupported { .. } => "view_unsupported",
+            Self::Query(_) => "view_query_refused",
+            Self::Invalid { .. } => "invalid",
             Self::Drifted { .. } => "view_drifted",
             Self::Exists { .. } => "view_exists",
             Self::NotFound { .. } => "view_not_found",
-            Self::SourceChanged => "view_source_changed",
+            Self::Ambiguous { .. } => "view_ambiguous",
+            Self::InUse { .. } => "view_in_use",
+            Self::Installed { .. } => "views_installed",
+            Self::TooMany { .. } => "too_many_views",
+            Self::Right { .. } => "view_right_missing",
+            Self::SourceChanged | Self::SourceAltered { .. } => "view_source_changed",
+            Self::SourceGone { .. } => "view_source_gone",
+            Self::SourceFailed { .. } => "view_source_failed",
+            Self::NotFilled { .. } => "view_not_filled",
+            Self::Failed { .. } => "view_refresh_failed",
+            Self::Suspended { .. } => "view_suspended",
+            Self::TooLong { .. } => "view_refresh_timeout",
             Self::Postgres(error) => error.code(),
             Self::Statement(_) => "view_statement_failed",
         }
@@ -68,11 +218,25 @@ impl Coded for ViewsError {
 
     fn kind(&self) -> Kind {
         match self {
-            Self::Refused(_) | Self::Unsupported { .. } => Kind::Invalid,
+            Self::Refused(_) | Self::Unsupported { .. } | Self::Query(_) | Self::Invalid { .. } => {
+                Kind::Invalid
+            }
             Self::Drifted { .. } => Kind::Internal,
-            Self::Exists { .. } => Kind::Conflict,
+            Self::Exists { .. }
+            | Self::InUse { .. }
+            | Self::Installed { .. }
+            | Self::Ambiguous { .. }
+            | Self::SourceGone { .. }
+            | Self::NotFilled { .. }
+            | Self::Suspended { .. } => Kind::Conflict,
             Self::NotFound { .. } => Kind::NotFound,
-            Self::SourceChanged => Kind::Unavailable,
+            Self::Right { .. } => Kind::Denied,
+            Self::TooMany { .. } => Kind::LimitReached,
+            Self::SourceChanged
+            | Self::SourceAltered { .. }
+            | Self::SourceFailed { .. }
+            | Self::Failed { .. } => Kind::Unavailable,
+            Self::TooLong { .. } => Kind::TimedOut,
             Self::Postgres(error) => error.kind(),
             Self::Statement(_) => Kind::Unavailable,
         }

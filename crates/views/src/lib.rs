@@ -1,18 +1,50 @@
 //! Views: results of queries, kept fresh.
 
+pub mod api;
 pub mod config;
 pub mod core;
 pub mod error;
+mod metrics;
 pub mod model;
 mod store;
+mod worker;
 
+pub use api::{Address, Options, Views};
 pub use config::ViewsConfig;
 pub use error::ViewsError;
 
 /// The parts by themselves, for tests.
 #[doc(hidden)]
 pub mod testing {
-    pub use crate::store::create::create;
+    use egret_postgres::tokio_postgres::Client;
+
     pub use crate::store::install::install;
     pub use crate::store::refresh::{Reached, Refreshable, Refreshed};
+    use crate::{
+        ViewsError,
+        model::{Mode, NewView, ViewName},
+    };
+
+    /// Makes a view that is maintained incrementally. It is empty until it is refreshed.
+    ///
+    /// # Errors
+    /// [`ViewsError`].
+    pub async fn create(
+        client: &mut Client,
+        (schema, name): (&str, &str),
+        query: &str,
+    ) -> Result<Refreshable, ViewsError> {
+        let view = NewView {
+            name: ViewName {
+                schema: schema.to_owned(),
+                name: name.to_owned(),
+            },
+            query: query.to_owned(),
+            mode: Mode::Incremental,
+            schedule: None,
+            indexes: Vec::new(),
+            owner: None,
+        };
+        crate::store::create::create(client, &view).await
+    }
 }

@@ -86,6 +86,33 @@ pub fn analyse(sql: &str, facts: &Facts) -> Result<Plan, Refusal> {
     Ok(analysis.finish(rows))
 }
 
+/// A plan for a query of which nothing is known but its columns: all of its rows are kept. `table` is the place at which
+/// it stands among the tables that it reads, as one more.
+pub fn whole(table: usize, columns: impl Iterator<Item = String>) -> Plan {
+    let columns: Vec<(ColumnId, String)> = (1..).map(ColumnId).zip(columns).collect();
+    let ids: Vec<ColumnId> = columns.iter().map(|(id, _)| *id).collect();
+    let kept = ids.iter().map(|id| (*id, stage_column(*id)));
+    Plan {
+        presentation: Presentation {
+            node: Node::Scan {
+                source: Source::Stage(0),
+                columns: kept.collect(),
+            },
+            columns: columns
+                .iter()
+                .map(|(id, name)| (name.clone(), *id))
+                .collect(),
+        },
+        stages: vec![Stage {
+            input: Node::Scan {
+                source: Source::Table(table),
+                columns,
+            },
+            keeps: Keeps::Rows { columns: ids },
+        }],
+    }
+}
+
 /// How deep views and subqueries may be nested.
 const DEPTH_MAX: usize = 64;
 

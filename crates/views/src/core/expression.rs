@@ -36,6 +36,15 @@ impl Expression {
         }
     }
 
+    /// As people read it: columns by their numbers.
+    pub fn shown(&self) -> String {
+        let piece = |piece: &Piece| match piece {
+            Piece::Text(text) => text.clone(),
+            Piece::Column(id) => format!("#{}", id.0),
+        };
+        self.pieces.iter().map(piece).collect()
+    }
+
     /// Text without columns.
     pub fn constant(text: &str) -> Self {
         Self {

@@ -2,10 +2,13 @@
 
 pub mod analyse;
 pub mod capture;
+pub mod choose;
 pub mod compile;
 pub mod expression;
 pub mod functions;
 pub mod maintain;
+pub mod pace;
 pub mod refusal;
+pub mod show;
 pub mod sql;
 pub mod tree;

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use egret_postgres::tokio_postgres::Transaction;
 
-use super::describe::{Column, Described, columns};
+use super::describe::{Column, Described, SourceTable, columns};
+use super::load::Planned;
 use crate::core::analyse::stage_column;
 use crate::core::compile::{Compiled, compile, copied, nullable, probes};
 use crate::core::expression::{ColumnId, quoted};
 use crate::core::maintain::{ColumnType, Types};
-use crate::core::sql::{Generator, SourceSql};
-use crate::core::tree::{Keeps, Node, Plan, Presentation, Source, Stage};
+use crate::core::sql::{Generator, SourceSql, WEIGHT};
+use crate::core::tree::{Keeps, Node, Presentation, Source, Stage};
 use crate::error::ViewsError;
 
 /// A view whose tables are there.
@@ -24,11 +25,18 @@ pub struct Built {
     pub presentation: Presentation,
     /// Every source as it is named in SQL, without changes.
     pub sources: BTreeMap<Source, SourceSql>,
+    /// Whether the query is only computed as a whole.
+    pub is_whole: bool,
 }
 
 /// The name of the table of a stage.
 pub fn stage_table(view: i64, stage: usize) -> String {
     format!("egret.view_{view}_{stage}")
+}
+
+/// The name of the table that takes what changes in the table of a stage, while a refresh goes on.
+pub fn sink_table(view: i64, stage: usize) -> String {
+    format!("egret.told_{view}_{stage}")
 }
 
 /// Finds the types of a plan's columns and makes the tables of its stages where they are not there.
@@ -38,15 +46,21 @@ pub fn stage_table(view: i64, stage: usize) -> String {
 pub async fn build(
     transaction: &mut Transaction<'_>,
     view: i64,
-    plan: Plan,
-    key: Option<Vec<ColumnId>>,
+    planned: Planned,
     described: &Described,
     makes_tables: bool,
 ) -> Result<Built, ViewsError> {
+    let Planned {
+        plan,
+        key,
+        is_whole,
+    } = planned;
+    let named = described.tables.iter().map(SourceTable::sql);
+    let query = is_whole.then(|| format!("({})", described.canonical));
     let mut sources: BTreeMap<Source, SourceSql> = BTreeMap::new();
-    for (at, table) in described.tables.iter().enumerate() {
+    for (at, rows) in named.chain(query).enumerate() {
         let source = SourceSql {
-            rows: table.sql(),
+            rows,
             changes: None,
             count: None,
         };
@@ -65,6 +79,8 @@ pub async fn build(
             for statement in compiled.table().create() {
                 transaction.batch_execute(&statement).await?;
             }
+            let sink = sink(view, at, &compiled, &types);
+            transaction.batch_execute(&sink).await?;
         }
         let source = SourceSql {
             rows: name,
@@ -79,7 +95,18 @@ pub async fn build(
         types,
         presentation: plan.presentation,
         sources,
+        is_whole,
     })
+}
+
+/// Makes the table that takes what changes in a stage. It is empty but for the time of a refresh.
+fn sink(view: i64, stage: usize, compiled: &Compiled, types: &Types) -> String {
+    let columns = compiled.seen().into_iter();
+    let list: String = columns
+        .map(|id| format!("{} {}, ", stage_column(id), types[&id].sql))
+        .collect();
+    let name = sink_table(view, stage);
+    format!("CREATE UNLOGGED TABLE {name} ({list}{WEIGHT} bigint)")
 }
 
 /// The types of the columns that a node scans.
@@ -90,9 +117,10 @@ fn scan_types(node: &Node, described: &Described, types: &mut Types) {
             source: Source::Table(at),
             columns,
         } => {
-            let table = &described.tables[*at];
+            let table = described.tables.get(*at);
+            let known = table.map_or(&described.columns, |table| &table.columns);
             for (id, name) in columns {
-                let found = table.columns.iter().find(|column| column.name == *name);
+                let found = known.iter().find(|column| column.name == *name);
                 if let Some(column) = found {
                     types.insert(*id, type_of(column));
                 }
@@ -203,6 +231,17 @@ impl Built {
         }
     }
 
+    /// Whether all columns that users see have values of which it can be said that they are equal.
+    pub fn has_equality(&self) -> bool {
+        let mut shown = self.presentation.columns.iter();
+        // One that is computed when it is read has no type here.
+        shown.all(|(_, id)| {
+            self.types
+                .get(id)
+                .is_some_and(|found| found.equality.is_some())
+        })
+    }
+
     /// The tables of its stages, as text.
     pub fn shape(&self) -> String {
         let tables = self.stages.iter().flat_map(|stage| stage.table().create());
@@ -218,13 +257,44 @@ impl Built {
         names
     }
 
-    /// A table for what changes in the table of a stage, as a list of columns.
-    pub fn changes_columns(&self, stage: usize) -> String {
-        let columns = self.stages[stage].seen().into_iter();
-        let list: Vec<String> = columns
-            .map(|id| format!("{} {}", stage_column(id), self.types[&id].sql))
-            .collect();
-        list.join(", ")
+    /// Makes an index on the storage of the last stage, of columns that users know by these names.
+    ///
+    /// # Errors
+    /// [`ViewsError::Invalid`] for a column that is not there, or is computed from what is kept.
+    pub fn index(&self, columns: &[String]) -> Result<String, ViewsError> {
+        let stored: BTreeSet<ColumnId> = match self.stages.last() {
+            Some(last) => last.seen().into_iter().collect(),
+            None => BTreeSet::new(),
+        };
+        let refuse = |reason: String| {
+            Err(ViewsError::Invalid {
+                what: "index",
+                reason,
+            })
+        };
+        let mut names = Vec::new();
+        for column in columns {
+            let mut shown = self.presentation.columns.iter();
+            let Some((_, id)) = shown.find(|(name, _)| name == column) else {
+                return refuse(format!("the view has no column `{column}`"));
+            };
+            if !stored.contains(id) {
+                return refuse(format!(
+                    "column `{column}` is computed from what is kept when it is read"
+                ));
+            }
+            names.push(stage_column(*id));
+        }
+        let Some((_, table)) = self.storage() else {
+            return refuse("nothing is kept of this view".to_owned());
+        };
+        Ok(format!("CREATE INDEX ON {table} ({})", names.join(", ")))
+    }
+
+    /// The last stage with its table.
+    fn storage(&self) -> Option<(usize, &str)> {
+        let (at, last) = self.stages.iter().enumerate().next_back()?;
+        Some((at, &last.table().name))
     }
 }
 

@@ -4,91 +4,114 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 
 use super::build::{Built, build};
 use super::describe::{Column, Described, SourceTable, describe};
-use super::refresh::Refreshable;
-use super::registry;
-use crate::core::analyse::{analyse, parse, prune};
+use super::load::{check_functions, planned};
+use super::refresh::{Read, Refreshable, signature};
+use super::registry::{self, Reads, Record};
+use super::rights;
+use crate::core::analyse::parse;
 use crate::core::capture::{Captured, CapturedColumn};
-use crate::core::compile::with_key;
 use crate::core::expression::quoted;
-use crate::core::functions::refused;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
+use crate::model::NewView;
 
-/// Makes a view of a query under a name. It is empty until it is refreshed.
+/// In what follows names mean what the catalogue and Egret say, whatever a role has set.
+pub const SEARCH_PATH: &str = "SET LOCAL search_path = pg_catalog, egret, pg_temp";
+
+/// Makes a view. It is empty until it is refreshed.
 ///
 /// # Errors
 /// [`ViewsError`]: nothing is left then.
-pub async fn create(
-    client: &mut Client,
-    (schema, name): (&str, &str),
-    sql: &str,
-) -> Result<Refreshable, ViewsError> {
-    parse(sql).map_err(ViewsError::Refused)?;
+pub async fn create(client: &mut Client, view: &NewView) -> Result<Refreshable, ViewsError> {
+    parse(&view.query).map_err(ViewsError::Refused)?;
     let mut transaction = client.transaction().await?;
-    let described = describe(&mut transaction, sql).await?;
-    for function in &described.functions {
-        let (schema, name) = (&function.schema, &function.name);
-        if let Some(advice) = refused(schema, name, &function.volatility) {
-            return Err(ViewsError::Unsupported {
-                what: format!("the function `{schema}.{name}`"),
-                advice: advice.to_owned(),
-            });
-        }
+    let described = describe(&mut transaction, &view.query).await?;
+    check_functions(&described)?;
+    let planned = planned(&described, view.mode)?;
+    transaction.batch_execute(SEARCH_PATH).await?;
+    if let Some(owner) = &view.owner {
+        rights::check_owner(&transaction, owner, &view.name.schema).await?;
     }
-    let mut plan = analyse(&described.canonical, &described.facts).map_err(ViewsError::Refused)?;
-    let keys = |source: Source| match source {
-        Source::Table(at) => described.tables[at].key.clone(),
-        Source::Stage(_) => None,
-    };
-    let key = with_key(&mut plan, &keys);
-    prune(&mut plan);
-    transaction
-        .batch_execute("SET LOCAL search_path = pg_catalog, egret, pg_temp")
-        .await?;
-    let new = registry::NewView {
-        name: (schema, name),
-        query: sql,
-        definition: &described.canonical,
-    };
-    let id = registry::add(&transaction, &new).await?;
-    let built = build(&mut transaction, id, plan, key, &described, true).await?;
-    let captured = capture(&transaction, id, &built, &described).await?;
+    let id = registry::add(&transaction, view, &described.canonical).await?;
+    let built = build(&mut transaction, id, planned, &described, true).await?;
+    let reads = capture(&transaction, id, &built, &described).await?;
+    let record = registry::record_of(&transaction, id).await?;
+    show(&mut transaction, &record, &built).await?;
     registry::set_shape(&transaction, id, &built.shape()).await?;
-    let shown = format!(
-        "CREATE VIEW {}.{} AS {}",
-        quoted(schema),
-        quoted(name),
-        built.shown()
-    );
-    transaction.batch_execute(&shown).await?;
+    if record.is_of_another {
+        rights::hand_over(&transaction, &record, &built, &reads).await?;
+    }
+    let signature = signature(&transaction, id).await?;
     transaction.commit().await?;
-    let tables = described.tables.iter().map(|table| table.oid).collect();
     Ok(Refreshable {
-        id,
+        record,
         built,
-        captured,
-        tables,
+        reads,
+        signature,
+        rows: described.rows(),
     })
 }
 
+/// Makes what users read, and the indexes they asked for. A view that is there is replaced, where that can be done with its
+/// grants and whatever depends on it kept.
+///
+/// # Errors
+/// What the server says.
+pub async fn show(
+    transaction: &mut Transaction<'_>,
+    record: &Record,
+    built: &Built,
+) -> Result<(), ViewsError> {
+    for columns in &record.indexes {
+        let index = built.index(columns)?;
+        transaction.batch_execute(&index).await?;
+    }
+    let name = format!(
+        "{}.{}",
+        quoted(&record.name.schema),
+        quoted(&record.name.name)
+    );
+    let shown = built.shown();
+    if record.shape.is_empty() {
+        let create = format!("CREATE VIEW {name} AS {shown}");
+        let created = transaction.batch_execute(&create).await;
+        return created.map_err(ViewsError::Query);
+    }
+    let savepoint = transaction.transaction().await?;
+    let replace = format!("CREATE OR REPLACE VIEW {name} AS {shown}");
+    match savepoint.batch_execute(&replace).await {
+        Ok(()) => Ok(savepoint.commit().await?),
+        Err(_) => {
+            savepoint.rollback().await?;
+            let create = format!("DROP VIEW {name}; CREATE VIEW {name} AS {shown}");
+            Ok(transaction.batch_execute(&create).await?)
+        }
+    }
+}
+
 /// Has the changes of every table recorded.
-async fn capture(
+///
+/// # Errors
+/// [`ViewsError::Right`]; what the server says.
+pub async fn capture(
     transaction: &Transaction<'_>,
     view: i64,
     built: &Built,
     described: &Described,
-) -> Result<Vec<Captured>, ViewsError> {
+) -> Result<Vec<Read>, ViewsError> {
     let mut all = Vec::new();
     for (at, table) in described.tables.iter().enumerate() {
-        let needed = built.columns_of(Source::Table(at));
-        let columns = table.columns.iter();
-        let columns = columns.filter(|column| needed.contains(&column.name));
+        let name = format!("{}.{}", table.schema, table.name);
+        let place = (at as i32, name.as_str());
+        if let Some(kept) = table.kept {
+            registry::reads(transaction, view, place, Reads::View(kept)).await?;
+            all.push(Read::View(kept));
+            continue;
+        }
+        rights::check_trigger(transaction, table).await?;
         let (number, is_new) = registry::capture(transaction, table.oid).await?;
-        registry::reads(transaction, view, at as i32, number).await?;
-        let mut captured = Captured {
-            id: number,
-            columns: columns.map(recorded).collect(),
-        };
+        registry::reads(transaction, view, place, Reads::Capture(number)).await?;
+        let mut captured = captured(number, built, at, table);
         if is_new {
             for statement in captured.install() {
                 transaction.batch_execute(&statement).await?;
@@ -97,9 +120,23 @@ async fn capture(
             extend(transaction, &mut captured, table).await?;
         }
         watch(transaction, &captured, table.oid).await?;
-        all.push(captured);
+        all.push(Read::Table {
+            oid: table.oid,
+            captured,
+        });
     }
     Ok(all)
+}
+
+/// What a view needs recorded of the table at a place.
+pub fn captured(number: i64, built: &Built, at: usize, table: &SourceTable) -> Captured {
+    let needed = built.columns_of(Source::Table(at));
+    let columns = table.columns.iter();
+    let columns = columns.filter(|column| needed.contains(&column.name));
+    Captured {
+        id: number,
+        columns: columns.map(recorded).collect(),
+    }
 }
 
 fn recorded(column: &Column) -> CapturedColumn {

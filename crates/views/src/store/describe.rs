@@ -19,6 +19,8 @@ pub struct Described {
     pub tables: Vec<SourceTable>,
     /// The functions that it and the views in it call.
     pub functions: Vec<Function>,
+    /// Its own columns.
+    pub columns: Vec<Column>,
 }
 
 /// A table that a query reads.
@@ -30,12 +32,14 @@ pub struct SourceTable {
     pub schema: String,
     /// Its name.
     pub name: String,
-    /// `pg_class.relkind`.
-    pub kind: String,
+    /// The number of the view, where it is one that is kept fresh.
+    pub kept: Option<i64>,
     /// Its columns in their order.
     pub columns: Vec<Column>,
     /// The columns of a key, if it has one.
     pub key: Option<Vec<String>>,
+    /// How many rows it has, about.
+    pub rows: i64,
 }
 
 impl SourceTable {
@@ -118,6 +122,7 @@ pub async fn describe(
         facts: Facts::default(),
         tables: Vec::new(),
         functions,
+        columns: columns.remove(&view).unwrap_or_default(),
     };
     for row in &rows {
         let oid: u32 = row.get("oid");
@@ -154,7 +159,8 @@ async fn probe(transaction: &Transaction<'_>, sql: &str) -> Result<u32, ViewsErr
     let sql = sql.trim().trim_end_matches(';');
     // One statement at most is taken this way, whatever is in the text.
     let create = format!("CREATE TEMPORARY VIEW {PROBE} AS {sql}\n");
-    transaction.execute(&create, &[]).await?;
+    let created = transaction.execute(&create, &[]).await;
+    created.map_err(ViewsError::Query)?;
     let row = transaction
         .query_one(
             "SELECT class.oid FROM pg_catalog.pg_class AS class \
@@ -208,6 +214,11 @@ async fn functions_of(
 }
 
 impl Described {
+    /// How many rows all that it reads has, about.
+    pub fn rows(&self) -> i64 {
+        self.tables.iter().map(|table| table.rows).sum()
+    }
+
     fn add(
         &mut self,
         row: &Row,
@@ -223,8 +234,9 @@ impl Described {
             });
         }
         let names = columns.iter().map(|column| column.name.clone()).collect();
-        let kind_of = match kind.as_str() {
-            "v" => RelationKind::View(row.get("definition")),
+        let kept: Option<i64> = row.get("kept");
+        let kind_of = match (kind.as_str(), kept) {
+            ("v", None) => RelationKind::View(row.get("definition")),
             _ => RelationKind::Table(self.tables.len()),
         };
         let is_table = matches!(kind_of, RelationKind::Table(_));
@@ -233,9 +245,10 @@ impl Described {
                 oid: row.get("oid"),
                 schema: schema.clone(),
                 name: name.clone(),
-                kind,
+                kept,
                 columns,
                 key,
+                rows: row.get("rows"),
             });
         }
         let relation = Relation {

@@ -1,6 +1,6 @@
 //! What the engine keeps in a database.
 
-use egret_postgres::migrate::{Migration, migrate};
+use egret_postgres::migrate::{self, Migration, migrate};
 use egret_postgres::tokio_postgres::Client;
 
 use crate::error::ViewsError;
@@ -17,4 +17,23 @@ const MIGRATIONS: &[Migration] = &[Migration {
 /// [`ViewsError::Postgres`].
 pub async fn install(client: &mut Client) -> Result<(), ViewsError> {
     Ok(migrate(client, "views", MIGRATIONS).await?)
+}
+
+/// Whether a database has the engine's part of schema `egret`.
+///
+/// # Errors
+/// What the server says.
+pub async fn is_installed(client: &Client) -> Result<bool, ViewsError> {
+    let sql = "SELECT pg_catalog.to_regclass('egret.view') IS NOT NULL";
+    Ok(client.query_one(sql, &[]).await?.get(0))
+}
+
+/// Removes the engine's part of schema `egret`, in which there are no views any more.
+///
+/// # Errors
+/// What the server says.
+pub async fn uninstall(client: &mut Client) -> Result<(), ViewsError> {
+    let transaction = client.transaction().await?;
+    migrate::remove(&transaction, "views", include_str!("install/remove.sql")).await?;
+    Ok(transaction.commit().await?)
 }

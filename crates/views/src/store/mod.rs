@@ -1,8 +1,16 @@
-//! The only place that speaks SQL to a database.
+//! What of views is in PostgreSQL.
 
+pub mod apply;
 pub mod build;
 pub mod create;
 pub mod describe;
+pub mod explain;
 pub mod install;
+pub mod load;
 pub mod refresh;
 pub mod registry;
+pub mod remove;
+pub mod repair;
+pub mod report;
+pub mod rights;
+pub mod statements;

@@ -1,35 +1,62 @@
-//! Brings a view from one snapshot to the next.
+//! Brings views from one snapshot to the next.
 //!
-//! Everything is done in one REPEATABLE READ transaction: it reads tables as they are in its snapshot, and of the changes
-//! those that this snapshot sees and the last one did not. A transaction that commits late is seen by exactly one
-//! refresh, whatever its number.
+//! Views that read each other are refreshed together, in one REPEATABLE READ transaction: it reads tables as they are in
+//! its snapshot, and of the changes those that this snapshot sees and the last one did not. A transaction that commits late
+//! is seen by exactly one refresh, whatever its number. What changes in a view is told to those that read it, row by row.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use egret_postgres::tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
 
+use super::apply::{Told, bring};
 use super::build::Built;
 use super::create::watch;
-use super::registry;
+use super::registry::{self, Record};
+use super::statements::Statements;
 use crate::core::capture::{Captured, TRANSACTION};
-use crate::core::expression::quoted;
-use crate::core::sql::WEIGHT;
+use crate::core::choose::{Costs, Way};
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 
 /// The first of the numbers of advisory locks that views have: of SHA-256("egret/views") the first six bytes, positive,
 /// and zeros.
-const LOCK_KEY: i64 = 0x1be0_a1b5_3282_0000;
+pub const LOCK_KEY: i64 = 0x1be0_a1b5_3282_0000;
+
+/// Locks what no other refresher may refresh, in the same order whoever does it.
+const LOCK: &str = "SELECT pg_catalog.pg_advisory_lock(key) \
+                    FROM (SELECT key FROM pg_catalog.unnest($1::bigint[]) AS key ORDER BY key OFFSET 0) AS keys";
+
+const UNLOCK: &str =
+    "SELECT pg_catalog.pg_advisory_unlock(key) FROM pg_catalog.unnest($1::bigint[]) AS key";
 
 /// A view that can be refreshed.
 #[derive(Clone, Debug)]
 pub struct Refreshable {
-    /// Its number.
-    pub id: i64,
+    /// What is remembered of it.
+    pub record: Record,
     /// Its tables and stages.
     pub built: Built,
-    /// What is recorded of its tables, in their order.
-    pub captured: Vec<Captured>,
-    /// Their oids.
-    pub tables: Vec<u32>,
+    /// What it reads, by place.
+    pub reads: Vec<Read>,
+    /// The names and columns of its tables, as [`standing`] tells them.
+    pub signature: String,
+    /// Rows of all that it reads, about.
+    pub rows: i64,
+}
+
+/// What a view reads.
+#[derive(Clone, Debug)]
+pub enum Read {
+    /// A table, whose changes are recorded.
+    Table {
+        /// Its oid.
+        oid: u32,
+        /// What is recorded.
+        captured: Captured,
+    },
+    /// Another view that is kept fresh, by its number.
+    View(i64),
 }
 
 /// How far a view has come.
@@ -37,15 +64,17 @@ pub struct Refreshable {
 pub struct Reached {
     /// The snapshot whose rows it shows, as `pg_snapshot` is written.
     pub snapshot: String,
-    /// The tables, their partitions and the files of all, as they were then.
+    /// The server, the tables, their partitions and the files of all, as they were then.
     pub stamp: String,
 }
 
-/// What a refresh did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What a refresh did with a view.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Refreshed {
     /// How far it has come.
     pub reached: Reached,
+    /// Rows of changes that were read.
+    pub changes: i64,
     /// Rows of the last stage.
     pub added: i64,
     /// The same.
@@ -54,260 +83,438 @@ pub struct Refreshed {
     pub removed: i64,
     /// Whether everything was computed anew.
     pub is_full: bool,
+    /// Whether nothing had changed.
+    pub is_nothing: bool,
+    /// What chose the way, in words.
+    pub why: String,
+    /// Where that was asked: the rows that view and query both have, that only the query has, and only the view.
+    pub compared: Option<(i64, i64, i64)>,
+    /// How long locks were waited for, in milliseconds, …
+    pub waited_ms: f64,
+    /// … and how long it took to compute and write.
+    pub applied_ms: f64,
+}
+
+/// What became of each view.
+pub type Outcomes = Vec<(i64, Result<Refreshed, ViewsError>)>;
+
+/// How a view stands before a refresh.
+struct Standing {
+    /// None when it is to be computed anew.
+    reached: Option<String>,
+    stamp: String,
+    signature: String,
 }
 
 impl Refreshable {
-    /// Refreshes it.
+    /// Refreshes it alone. Views that read it are not told.
     ///
     /// # Errors
     /// [`ViewsError`]: nothing has changed then.
     pub async fn refresh(&self, client: &mut Client) -> Result<Refreshed, ViewsError> {
-        // One at a time refreshes a view, whoever it is.
-        client
-            .execute("SELECT pg_advisory_lock($1)", &[&self.lock_key()])
-            .await?;
-        let done = self.refresh_alone(client).await;
-        let unlocked = client
-            .execute("SELECT pg_advisory_unlock($1)", &[&self.lock_key()])
-            .await;
-        let done = done?;
-        unlocked?;
-        for captured in &self.captured {
+        let mut statements = Statements::default();
+        let costs = BTreeMap::new();
+        let mut outcomes = refresh(client, &mut statements, &[self], (&costs, None)).await?;
+        self.forget(client).await?;
+        match outcomes.pop() {
+            Some((_, outcome)) => outcome,
+            None => Ok(Refreshed::default()),
+        }
+    }
+
+    /// Removes changes that every view has seen.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn forget(&self, client: &mut Client) -> Result<(), ViewsError> {
+        for captured in self.captured() {
             registry::forget(client, captured).await?;
         }
-        Ok(done)
+        Ok(())
     }
 
-    /// The number of its advisory lock: a name and its own number.
-    fn lock_key(&self) -> i64 {
-        LOCK_KEY ^ self.id
+    /// What is recorded of its tables.
+    pub fn captured(&self) -> impl Iterator<Item = &Captured> {
+        self.reads.iter().filter_map(|read| match read {
+            Read::Table { captured, .. } => Some(captured),
+            Read::View(_) => None,
+        })
     }
 
-    async fn refresh_alone(&self, client: &mut Client) -> Result<Refreshed, ViewsError> {
-        let reached = registry::reached(client, self.id).await?;
-        let before = stamp(client, &self.tables).await?;
-        let reached = reached.filter(|reached| reached.stamp == before);
-        if reached.is_none() {
-            registry::claim(client, self.id).await?;
-            self.watch(client).await?;
+    /// The views that it reads.
+    pub fn views(&self) -> impl Iterator<Item = i64> {
+        self.reads.iter().filter_map(|read| match read {
+            Read::Table { .. } => None,
+            Read::View(view) => Some(*view),
+        })
+    }
+
+    /// The names of its tables.
+    fn tables(&self) -> impl Iterator<Item = &str> {
+        let named = self.built.sources.iter();
+        named.filter_map(|(source, sql)| match source {
+            Source::Table(at) if matches!(self.reads.get(*at), Some(Read::Table { .. })) => {
+                Some(sql.rows.as_str())
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether there are changes that it has not seen, as an expression; `$1` is how far it has come.
+    fn has_changes(&self, parameter: usize) -> String {
+        let each = self.captured().map(|captured| {
+            format!(
+                "EXISTS (SELECT FROM {} WHERE NOT pg_catalog.pg_visible_in_snapshot({TRANSACTION}, ${parameter}::text::pg_snapshot))",
+                captured.changes()
+            )
+        });
+        let each: Vec<String> = each.collect();
+        match each.is_empty() {
+            true => "false".to_owned(),
+            false => each.join(" OR "),
         }
+    }
+}
+
+/// Refreshes views, of which each comes after those that it reads. `costs` says what earlier refreshes took. A view that
+/// fails, and those that read it, stay what they were. `compared` is compared with its query.
+///
+/// # Errors
+/// [`ViewsError`]: nothing has changed in any of them.
+pub async fn refresh(
+    client: &mut Client,
+    statements: &mut Statements,
+    views: &[&Refreshable],
+    (costs, compared): (&BTreeMap<i64, Costs>, Option<i64>),
+) -> Result<Outcomes, ViewsError> {
+    let keys: Vec<i64> = views.iter().map(|view| LOCK_KEY ^ view.record.id).collect();
+    let begun = Instant::now();
+    statements.query(client, LOCK, &[&keys]).await?;
+    let waited_ms = begun.elapsed().as_secs_f64() * 1e3;
+    let mut group = Group {
+        views,
+        costs,
+        compared,
+        waited_ms,
+    };
+    let outcomes = group.refresh(client, statements).await;
+    let unlocked = statements.query(client, UNLOCK, &[&keys]).await;
+    let outcomes = outcomes?;
+    unlocked?;
+    Ok(outcomes)
+}
+
+struct Group<'a> {
+    views: &'a [&'a Refreshable],
+    costs: &'a BTreeMap<i64, Costs>,
+    compared: Option<i64>,
+    waited_ms: f64,
+}
+
+impl Group<'_> {
+    async fn refresh(
+        &mut self,
+        client: &mut Client,
+        statements: &mut Statements,
+    ) -> Result<Outcomes, ViewsError> {
+        let standing = standing(client, statements, self.views).await?;
+        let anew = self
+            .views
+            .iter()
+            .filter(|view| standing[&view.record.id].reached.is_none());
+        let anew: Vec<&Refreshable> = anew.copied().collect();
+        if anew.is_empty() {
+            let unchanged = self.unchanged(client, statements, &standing).await?;
+            if let (Some(snapshot), None) = (unchanged, self.compared) {
+                return Ok(self.nothing(&snapshot, &standing));
+            }
+        } else {
+            let ids: Vec<i64> = anew.iter().map(|view| view.record.id).collect();
+            registry::claim(client, &ids).await?;
+            watch_all(client, &anew).await?;
+        }
+        let begun = Instant::now();
         let transaction = client
             .build_transaction()
             .isolation_level(IsolationLevel::RepeatableRead)
             .start()
             .await?;
         // Neither takes a snapshot: whoever holds a lock is waited for before there is one.
-        transaction
-            .batch_execute(&format!(
-                "SET LOCAL search_path = pg_catalog, egret, pg_temp; {}",
-                self.lock()
-            ))
-            .await?;
-        let row = transaction
-            .query_one("SELECT pg_current_snapshot()::text", &[])
-            .await?;
-        let mut done = Refreshed {
-            reached: Reached {
-                snapshot: row.get(0),
-                stamp: before,
-            },
-            ..Refreshed::default()
-        };
-        let changes = match &reached {
-            Some(reached) => self.changes(&transaction, &reached.snapshot).await?,
-            None => Changes::Break,
-        };
-        match (changes, &reached) {
-            (Changes::Rows(changed), _) if changed.is_empty() => {}
-            (Changes::Rows(changed), Some(reached)) => {
-                let frontier = &reached.snapshot;
-                self.apply(&transaction, frontier, &changed, &mut done)
-                    .await?;
-            }
-            _ => self.rebuild(&transaction, &mut done).await?,
-        }
-        registry::set_reached(&transaction, self.id, &done.reached).await?;
-        // A partition that came meanwhile was read, or was not: it is not known which.
-        if stamp(&transaction, &self.tables).await? != done.reached.stamp {
-            return Err(ViewsError::SourceChanged);
-        }
-        transaction.commit().await?;
-        Ok(done)
+        transaction.batch_execute(&self.begin()).await?;
+        self.waited_ms += begun.elapsed().as_secs_f64() * 1e3;
+        self.within(transaction, statements, &standing).await
     }
 
-    /// Has everything captured that is part of its tables now.
-    async fn watch(&self, client: &mut Client) -> Result<(), ViewsError> {
-        let transaction = client.transaction().await?;
-        for (captured, table) in self.captured.iter().zip(&self.tables) {
-            watch(&transaction, captured, *table).await?;
+    /// The snapshot at which no view of them had anything to see, if that is so.
+    async fn unchanged(
+        &self,
+        client: &Client,
+        statements: &mut Statements,
+        standing: &BTreeMap<i64, Standing>,
+    ) -> Result<Option<String>, ViewsError> {
+        let mut each = Vec::new();
+        let mut reached = Vec::new();
+        for (at, view) in self.views.iter().enumerate() {
+            each.push(view.has_changes(at + 1));
+            reached.push(standing[&view.record.id].reached.clone());
+        }
+        // Every parameter is there, whatever reads no table.
+        let typed: Vec<String> = (1..=each.len()).map(|at| format!("${at}::text")).collect();
+        let sql = format!(
+            "SELECT pg_catalog.pg_current_snapshot()::text, {}, ARRAY[{}]",
+            each.join(" OR "),
+            typed.join(", ")
+        );
+        let values = reached.iter().map(|one| one as _);
+        let values: Vec<&(dyn egret_postgres::tokio_postgres::types::ToSql + Sync)> =
+            values.collect();
+        let row = statements.query_one(client, &sql, &values).await?;
+        let (snapshot, has_changes): (String, bool) = (row.get(0), row.get(1));
+        Ok((!has_changes).then_some(snapshot))
+    }
+
+    fn nothing(&self, snapshot: &str, standing: &BTreeMap<i64, Standing>) -> Outcomes {
+        let each = self.views.iter().map(|view| {
+            let reached = Reached {
+                snapshot: snapshot.to_owned(),
+                stamp: standing[&view.record.id].stamp.clone(),
+            };
+            let refreshed = Refreshed {
+                reached,
+                is_nothing: true,
+                waited_ms: self.waited_ms,
+                ..Refreshed::default()
+            };
+            (view.record.id, Ok(refreshed))
+        });
+        each.collect()
+    }
+
+    fn begin(&self) -> String {
+        let tables: BTreeSet<&str> = self.views.iter().flat_map(|view| view.tables()).collect();
+        let tables: Vec<&str> = tables.into_iter().collect();
+        let lock = match tables.is_empty() {
+            true => String::new(),
+            false => format!("LOCK TABLE {} IN ACCESS SHARE MODE", tables.join(", ")),
+        };
+        format!("SET LOCAL search_path = pg_catalog, egret, pg_temp; {lock}")
+    }
+
+    async fn within(
+        &self,
+        mut transaction: Transaction<'_>,
+        statements: &mut Statements,
+        standing: &BTreeMap<i64, Standing>,
+    ) -> Result<Outcomes, ViewsError> {
+        let sql = "SELECT pg_catalog.pg_current_snapshot()::text";
+        let row = statements.query_one(&transaction, sql, &[]).await?;
+        let snapshot: String = row.get(0);
+        let mut told = Told::default();
+        let mut outcomes = Outcomes::new();
+        for view in self.views {
+            let id = view.record.id;
+            let is_told = self
+                .views
+                .iter()
+                .any(|other| other.views().any(|one| one == id));
+            let one = One {
+                view,
+                standing: &standing[&id],
+                costs: self.costs.get(&id),
+                is_told,
+                is_compared: self.compared == Some(id),
+            };
+            let outcome = match self.views.len() {
+                1 => one.refresh(&transaction, statements, &mut told).await,
+                _ => one.apart(&mut transaction, statements, &mut told).await,
+            };
+            let outcome = outcome.map(|refreshed| Refreshed {
+                reached: Reached {
+                    snapshot: snapshot.clone(),
+                    stamp: standing[&id].stamp.clone(),
+                },
+                waited_ms: self.waited_ms,
+                ..refreshed
+            });
+            match outcome {
+                // Alone it can only be given up as a whole.
+                Err(error) if self.views.len() == 1 => return Err(error),
+                outcome => outcomes.push((id, outcome)),
+            }
+        }
+        for sink in &told.sinks {
+            let delete = format!("DELETE FROM {sink}");
+            transaction.batch_execute(&delete).await?;
+        }
+        self.finish(transaction, statements, &outcomes, standing)
+            .await?;
+        Ok(outcomes)
+    }
+
+    async fn finish(
+        &self,
+        transaction: Transaction<'_>,
+        statements: &mut Statements,
+        outcomes: &Outcomes,
+        before: &BTreeMap<i64, Standing>,
+    ) -> Result<(), ViewsError> {
+        let reached = outcomes.iter();
+        let reached: Vec<(i64, &Refreshed)> = reached
+            .filter_map(|(id, outcome)| Some((*id, outcome.as_ref().ok()?)))
+            .collect();
+        let ids: Vec<i64> = reached.iter().map(|(id, _)| *id).collect();
+        let stamps: Vec<&str> = reached
+            .iter()
+            .map(|(_, one)| one.reached.stamp.as_str())
+            .collect();
+        let snapshot = reached
+            .first()
+            .map(|(_, one)| one.reached.snapshot.as_str());
+        let sql = include_str!("sql/reached.sql");
+        statements
+            .query(&transaction, sql, &[&ids, &stamps, &snapshot])
+            .await?;
+        // A partition that came meanwhile was read, or was not: it is not known which.
+        let after = standing(&transaction, statements, self.views).await?;
+        let is_same = |view: &&&Refreshable| {
+            let id = view.record.id;
+            after[&id].stamp == before[&id].stamp && after[&id].signature == before[&id].signature
+        };
+        if !self.views.iter().all(|view| is_same(&view)) {
+            return Err(ViewsError::SourceChanged);
         }
         Ok(transaction.commit().await?)
     }
+}
 
-    fn lock(&self) -> String {
-        let names = self.built.sources.iter();
-        let tables = names.filter(|(source, _)| matches!(source, Source::Table(_)));
-        let tables: Vec<&str> = tables.map(|(_, sql)| sql.rows.as_str()).collect();
-        match tables.is_empty() {
-            true => String::new(),
-            false => format!("LOCK TABLE {} IN ACCESS SHARE MODE", tables.join(", ")),
-        }
-    }
+/// One view of those that are refreshed.
+struct One<'a> {
+    view: &'a Refreshable,
+    standing: &'a Standing,
+    costs: Option<&'a Costs>,
+    is_told: bool,
+    is_compared: bool,
+}
 
-    async fn changes(
+impl One<'_> {
+    async fn refresh(
         &self,
         transaction: &Transaction<'_>,
-        frontier: &str,
-    ) -> Result<Changes, ViewsError> {
-        let mut changed = Vec::new();
-        for (at, captured) in self.captured.iter().enumerate() {
-            let sql = format!(
-                "SELECT count(*), count(*) FILTER (WHERE {WEIGHT} = 0) FROM {} WHERE {}",
-                captured.changes(),
-                is_new(frontier)
-            );
-            let row = transaction.query_one(&sql, &[]).await?;
-            let (rows, breaks): (i64, i64) = (row.get(0), row.get(1));
-            if breaks > 0 {
-                return Ok(Changes::Break);
-            }
-            if rows > 0 {
-                changed.push(at);
-            }
-        }
-        Ok(Changes::Rows(changed))
-    }
-
-    async fn apply(
-        &self,
-        transaction: &Transaction<'_>,
-        frontier: &str,
-        changed: &[usize],
-        done: &mut Refreshed,
-    ) -> Result<(), ViewsError> {
-        let mut sources = self.built.sources.clone();
-        let mut with = Vec::new();
-        for at in changed {
-            let name = format!("egret_changes_{at}");
-            with.push(format!(
-                "{name} AS MATERIALIZED ({})",
-                self.consolidated(*at, frontier)
-            ));
-            if let Some(source) = sources.get_mut(&Source::Table(*at)) {
-                source.changes = Some(name);
-            }
-        }
-        for (at, stage) in self.built.stages.iter().enumerate() {
-            let sink = self.sink(transaction, at).await?;
-            let statement = stage.apply(&self.built.types, &sources, sink.as_deref());
-            let Some(statement) = statement else {
-                continue;
-            };
-            self.run(transaction, &statement.sql(&with), done).await?;
-            if let Some(source) = sources.get_mut(&Source::Stage(at)) {
-                source.changes = sink;
-            }
-        }
-        Ok(())
-    }
-
-    async fn rebuild(
-        &self,
-        transaction: &Transaction<'_>,
-        done: &mut Refreshed,
-    ) -> Result<(), ViewsError> {
-        done.is_full = true;
-        for stage in &self.built.stages {
-            let statement = stage.rebuild(&self.built.types, &self.built.sources, None);
-            self.run(transaction, &statement.sql(&[]), done).await?;
-        }
-        Ok(())
-    }
-
-    async fn run(
-        &self,
-        transaction: &Transaction<'_>,
-        sql: &str,
-        done: &mut Refreshed,
-    ) -> Result<(), ViewsError> {
-        let row = transaction.query_one(sql, &[]).await?;
-        let wrong: i64 = row.get("wrong");
-        if wrong > 0 {
-            return Err(ViewsError::Drifted { rows: wrong });
-        }
-        (done.added, done.changed, done.removed) =
-            (row.get("added"), row.get("changed"), row.get("removed"));
-        Ok(())
-    }
-
-    /// A table for what changes in a stage, where a later one reads it.
-    async fn sink(
-        &self,
-        transaction: &Transaction<'_>,
-        stage: usize,
-    ) -> Result<Option<String>, ViewsError> {
-        let mut later = self.built.stages.iter().skip(stage + 1);
-        if !later.any(|later| later.input.sources().contains(&Source::Stage(stage))) {
-            return Ok(None);
-        }
-        let name = format!("egret_told_{stage}");
-        let columns = self.built.changes_columns(stage);
-        let create = format!(
-            "CREATE TEMPORARY TABLE {name} ({columns}{}{WEIGHT} bigint) ON COMMIT DROP",
-            if columns.is_empty() { "" } else { ", " }
+        statements: &mut Statements,
+        told: &mut Told,
+    ) -> Result<Refreshed, ViewsError> {
+        let begun = Instant::now();
+        let reached = self.standing.reached.as_deref();
+        let done = bring(
+            transaction,
+            statements,
+            self.view,
+            (reached, self.costs),
+            (told, self.is_told),
+            self.is_compared,
         );
-        transaction.batch_execute(&create).await?;
-        Ok(Some(format!("pg_temp.{name}")))
+        let mut refreshed = done.await?;
+        refreshed.applied_ms = begun.elapsed().as_secs_f64() * 1e3;
+        Ok(refreshed)
     }
 
-    /// The changes of a table that are new, each row once.
-    fn consolidated(&self, at: usize, frontier: &str) -> String {
-        let captured = &self.captured[at];
-        let mut list = Vec::new();
-        let mut keys = Vec::new();
-        for column in &captured.columns {
-            let name = quoted(&column.name);
-            match column.is_exact {
-                true => {
-                    keys.push(name.clone());
-                    list.push(name);
-                }
-                false => {
-                    keys.push(format!("{name}::text COLLATE \"C\""));
-                    list.push(format!("any_value({name}) AS {name}"));
-                }
+    /// The same, so that others go on when it fails.
+    async fn apart(
+        &self,
+        transaction: &mut Transaction<'_>,
+        statements: &mut Statements,
+        told: &mut Told,
+    ) -> Result<Refreshed, ViewsError> {
+        let failed = self
+            .view
+            .views()
+            .find(|view| !told.views.contains_key(view));
+        if let Some(view) = failed {
+            return Err(ViewsError::SourceFailed { view });
+        }
+        let savepoint = transaction.transaction().await?;
+        let refreshed = self.refresh(&savepoint, statements, told).await;
+        match refreshed {
+            Ok(refreshed) => {
+                savepoint.commit().await?;
+                Ok(refreshed)
+            }
+            Err(error) => {
+                savepoint.rollback().await?;
+                told.views.remove(&self.view.record.id);
+                Err(error)
             }
         }
-        list.push(format!("sum({WEIGHT})::bigint AS {WEIGHT}"));
-        let group = match keys.is_empty() {
-            true => String::new(),
-            false => format!(" GROUP BY {}", keys.join(", ")),
-        };
-        format!(
-            "SELECT {} FROM {} WHERE {}{group} HAVING sum({WEIGHT}) <> 0",
-            list.join(", "),
-            captured.changes(),
-            is_new(frontier)
-        )
     }
 }
 
-/// What a refresh finds.
-enum Changes {
-    /// The tables in which rows changed, by their places.
-    Rows(Vec<usize>),
-    /// Something that rows do not say.
-    Break,
+/// How views stand. One whose tables are not what they were when it was loaded is to be loaded again.
+async fn standing(
+    client: &impl GenericClient,
+    statements: &mut Statements,
+    views: &[&Refreshable],
+) -> Result<BTreeMap<i64, Standing>, ViewsError> {
+    let ids: Vec<i64> = views.iter().map(|view| view.record.id).collect();
+    let sql = include_str!("sql/standing.sql");
+    let rows = statements.query(client, sql, &[&ids]).await?;
+    let mut all = BTreeMap::new();
+    for row in rows {
+        let (stamp, now): (String, String) = (row.get("stamp"), row.get("stamp_now"));
+        let snapshot: Option<String> = row.get("snapshot");
+        let standing = Standing {
+            reached: snapshot.filter(|_| stamp == now),
+            stamp: now,
+            signature: row.get("signature"),
+        };
+        all.insert(row.get("id"), standing);
+    }
+    for view in views {
+        let id = view.record.id;
+        match all.get(&id) {
+            None => {
+                return Err(ViewsError::NotFound {
+                    name: view.record.name.to_string(),
+                });
+            }
+            Some(standing) if standing.signature != view.signature => {
+                return Err(ViewsError::SourceAltered { view: id });
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(all)
 }
 
-/// Whether a change is not part of the last snapshot.
-fn is_new(frontier: &str) -> String {
-    format!("NOT pg_visible_in_snapshot({TRANSACTION}, '{frontier}'::pg_snapshot)")
+/// The names and columns of the tables of a view.
+///
+/// # Errors
+/// What the server says.
+pub async fn signature(client: &impl GenericClient, view: i64) -> Result<String, ViewsError> {
+    let sql = include_str!("sql/standing.sql");
+    let row = client.query_one(sql, &[&vec![view]]).await?;
+    Ok(row.get("signature"))
 }
 
-async fn stamp(client: &impl GenericClient, tables: &[u32]) -> Result<String, ViewsError> {
-    let row = client
-        .query_one(include_str!("sql/stamp.sql"), &[&tables])
-        .await?;
-    Ok(row.get(0))
+/// Has everything captured that is part of the tables of these views now.
+async fn watch_all(client: &mut Client, views: &[&Refreshable]) -> Result<(), ViewsError> {
+    let transaction = client.transaction().await?;
+    for view in views {
+        for read in &view.reads {
+            if let Read::Table { oid, captured } = read {
+                watch(&transaction, captured, *oid).await?;
+            }
+        }
+    }
+    Ok(transaction.commit().await?)
+}
+
+impl Refreshed {
+    /// Which way it went; none when there was nothing to do.
+    pub fn way(&self) -> Option<Way> {
+        match (self.is_nothing, self.is_full) {
+            (true, _) => None,
+            (false, true) => Some(Way::Full),
+            (false, false) => Some(Way::Incremental),
+        }
+    }
 }

@@ -1,43 +1,158 @@
 //! What is remembered of views, in the database that they are in.
 
-use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
+use std::collections::BTreeSet;
 
-use super::refresh::Reached;
+use egret_postgres::tokio_postgres::types::ToSql;
+use egret_postgres::tokio_postgres::{Client, GenericClient, Row, Transaction};
+
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::error::ViewsError;
+use crate::model::{Alteration, Mode, NewView, RefreshReport, Schedule, State, ViewName};
 
 /// The first of the numbers of advisory locks that tables for changes have: of SHA-256("egret/views/forget") the first six
 /// bytes, positive, and zeros.
 const FORGET_LOCK_KEY: i64 = 0x64e5_949e_eaf1_0000;
 
-/// A view to be remembered.
+/// A view as it is remembered.
 #[derive(Clone, Debug)]
-pub struct NewView<'a> {
+pub struct Record {
+    /// Its number.
+    pub id: i64,
     /// Where users find it.
-    pub name: (&'a str, &'a str),
+    pub name: ViewName,
     /// Its query, as the user wrote it.
-    pub query: &'a str,
+    pub query: String,
     /// The same with every name resolved.
-    pub definition: &'a str,
+    pub definition: String,
+    /// What sets the settings of the session that made it.
+    pub settings: String,
+    /// Whose rights the query has.
+    pub owner: String,
+    /// Whether that is somebody else than who refreshes it.
+    pub is_of_another: bool,
+    /// How it is brought up to date.
+    pub mode: Mode,
+    /// When.
+    pub schedule: Option<Schedule>,
+    /// Lists of columns of which its storage has indexes.
+    pub indexes: Vec<Vec<String>>,
+    /// The tables of its stages, as text.
+    pub shape: String,
+    /// What it is doing.
+    pub state: State,
+    /// Why it fails or is suspended.
+    pub reason: Option<String>,
+    /// Refreshes that failed since one did not.
+    pub failures: u32,
+    /// How far it has come.
+    pub snapshot: Option<String>,
+    /// When it was known to be up to date last, in milliseconds of Unix time.
+    pub fresh_at_ms: Option<i64>,
+    /// What it reads, in the order of places: the name, and the number of the view where it is one that is kept fresh.
+    pub reads: Vec<(String, Option<i64>)>,
 }
 
-/// Remembers a view, and returns its number.
+/// Every view, or the one with a number.
+const RECORDS: &str = include_str!("sql/records.sql");
+
+fn record(row: &Row) -> Record {
+    let text = |column| row.get::<_, String>(column);
+    let names: Vec<String> = row.get("read_names");
+    let views: Vec<Option<i64>> = row.get("read_views");
+    Record {
+        id: row.get("id"),
+        name: ViewName {
+            schema: text("schema"),
+            name: text("name"),
+        },
+        query: text("query"),
+        definition: text("definition"),
+        settings: text("settings"),
+        owner: text("owner"),
+        is_of_another: row.get("is_of_another"),
+        mode: text("mode").parse().unwrap_or_default(),
+        schedule: row
+            .get::<_, Option<String>>("schedule")
+            .and_then(|schedule| schedule.parse().ok()),
+        indexes: serde_json::from_str(&text("indexes")).unwrap_or_default(),
+        shape: text("shape"),
+        state: State::named(&text("state")),
+        reason: row.get("reason"),
+        failures: u32::try_from(row.get::<_, i32>("failures")).unwrap_or(0),
+        snapshot: row.get("snapshot"),
+        fresh_at_ms: row.get("fresh_at_ms"),
+        reads: names.into_iter().zip(views).collect(),
+    }
+}
+
+/// All views of a database, in the order of their numbers.
+///
+/// # Errors
+/// What the server says.
+pub async fn records(client: &impl GenericClient) -> Result<Vec<Record>, ViewsError> {
+    let rows = client.query(RECORDS, &[&None::<i64>]).await?;
+    Ok(rows.iter().map(record).collect())
+}
+
+/// The view with a number.
+///
+/// # Errors
+/// [`ViewsError::NotFound`]; what the server says.
+pub async fn record_of(client: &impl GenericClient, view: i64) -> Result<Record, ViewsError> {
+    let row = client.query_opt(RECORDS, &[&view]).await?;
+    let row = row.ok_or(ViewsError::NotFound {
+        name: view.to_string(),
+    })?;
+    Ok(record(&row))
+}
+
+/// The number of the view with a name.
+///
+/// # Errors
+/// What the server says.
+pub async fn find(client: &impl GenericClient, name: &ViewName) -> Result<Option<i64>, ViewsError> {
+    let sql = "SELECT id FROM egret.view WHERE schema = $1 AND name = $2";
+    let row = client.query_opt(sql, &[&name.schema, &name.name]).await?;
+    Ok(row.map(|row| row.get(0)))
+}
+
+/// How many views there are.
+///
+/// # Errors
+/// What the server says.
+pub async fn count(client: &impl GenericClient) -> Result<i64, ViewsError> {
+    let sql = "SELECT count(*) FROM egret.view";
+    Ok(client.query_one(sql, &[]).await?.get(0))
+}
+
+/// Remembers a view, and returns its number. `owner` is the one it is of.
 ///
 /// # Errors
 /// [`ViewsError::Exists`]; what the server says.
-pub async fn add(transaction: &Transaction<'_>, view: &NewView<'_>) -> Result<i64, ViewsError> {
-    let (schema, name) = view.name;
+pub async fn add(
+    transaction: &Transaction<'_>,
+    view: &NewView,
+    definition: &str,
+) -> Result<i64, ViewsError> {
+    let schedule = view.schedule.as_ref().map(ToString::to_string);
+    let indexes = serde_json::json!(view.indexes).to_string();
+    let values: [&(dyn ToSql + Sync); 8] = [
+        &view.name.schema,
+        &view.name.name,
+        &view.query,
+        &definition,
+        &view.owner,
+        &view.mode.as_str(),
+        &schedule,
+        &indexes,
+    ];
     let added = transaction
-        .query_opt(
-            "INSERT INTO egret.view (schema, name, query, definition, shape) VALUES ($1, $2, $3, $4, '') \
-             ON CONFLICT (schema, name) DO NOTHING RETURNING id",
-            &[&schema, &name, &view.query, &view.definition],
-        )
+        .query_opt(include_str!("sql/add.sql"), &values)
         .await?;
     match added {
         Some(row) => Ok(row.get(0)),
         None => Err(ViewsError::Exists {
-            name: format!("{schema}.{name}"),
+            name: view.name.to_string(),
         }),
     }
 }
@@ -53,6 +168,27 @@ pub async fn set_shape(
 ) -> Result<(), ViewsError> {
     let sql = "UPDATE egret.view SET shape = $2 WHERE id = $1";
     transaction.execute(sql, &[&view, &shape]).await?;
+    Ok(())
+}
+
+/// Remembers what the query of a view means now, and its tables, which are new. It is computed anew by its next refresh, and
+/// so are those that read it: they are not told what was in the tables that it had.
+///
+/// # Errors
+/// What the server says.
+pub async fn renew(
+    transaction: &Transaction<'_>,
+    view: i64,
+    definition: &str,
+    shape: &str,
+) -> Result<(), ViewsError> {
+    let sql = "UPDATE egret.view SET definition = $2, shape = $3, snapshot = NULL, state = 'new', reason = NULL, failures = 0 \
+               WHERE id = $1";
+    let values: [&(dyn ToSql + Sync); 3] = [&view, &definition, &shape];
+    transaction.execute(sql, &values).await?;
+    let sql = "UPDATE egret.view SET snapshot = NULL \
+               WHERE id IN (SELECT read.view FROM egret.view_table AS read WHERE read.reads = $1)";
+    transaction.execute(sql, &[&view]).await?;
     Ok(())
 }
 
@@ -89,66 +225,190 @@ pub async fn recorded(
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Remembers that a view reads a table.
+/// What a view reads: the record of a table's changes, or another view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// A table, by the number under which its changes are recorded.
+    Capture(i64),
+    /// A view that is kept fresh.
+    View(i64),
+}
+
+/// Remembers what a view reads at a place.
 ///
 /// # Errors
 /// What the server says.
 pub async fn reads(
     transaction: &Transaction<'_>,
     view: i64,
-    place: i32,
-    capture: i64,
+    (place, name): (i32, &str),
+    what: Reads,
 ) -> Result<(), ViewsError> {
-    let sql = "INSERT INTO egret.view_table (view, place, capture) VALUES ($1, $2, $3)";
-    transaction.execute(sql, &[&view, &place, &capture]).await?;
+    let (capture, other) = match what {
+        Reads::Capture(capture) => (Some(capture), None),
+        Reads::View(view) => (None, Some(view)),
+    };
+    let sql = "INSERT INTO egret.view_table (view, place, name, capture, reads) VALUES ($1, $2, $3, $4, $5)";
+    let values: [&(dyn ToSql + Sync); 5] = [&view, &place, &name, &capture, &other];
+    transaction.execute(sql, &values).await?;
     Ok(())
 }
 
-/// How far a view has come; nothing of one that is to be computed anew.
-///
-/// # Errors
-/// [`ViewsError::NotFound`]; what the server says.
-pub async fn reached(
-    client: &impl GenericClient,
-    view: i64,
-) -> Result<Option<Reached>, ViewsError> {
-    let sql = "SELECT snapshot::text, coalesce(stamp, '') FROM egret.view WHERE id = $1";
-    let row = client.query_opt(sql, &[&view]).await?;
-    let row = row.ok_or(ViewsError::NotFound {
-        name: view.to_string(),
-    })?;
-    let snapshot: Option<String> = row.get(0);
-    Ok(snapshot.map(|snapshot| Reached {
-        snapshot,
-        stamp: row.get(1),
-    }))
-}
-
-/// Has changes kept from here on for a view that is about to be computed anew: what commits while that goes on is not
+/// Has changes kept from here on for views that are about to be computed anew: what commits while that goes on is not
 /// forgotten.
 ///
 /// # Errors
 /// What the server says.
-pub async fn claim(client: &Client, view: i64) -> Result<(), ViewsError> {
-    let sql = "UPDATE egret.view SET snapshot = pg_current_snapshot(), stamp = '' WHERE id = $1";
+pub async fn claim(client: &Client, views: &[i64]) -> Result<(), ViewsError> {
+    let sql =
+        "UPDATE egret.view SET snapshot = pg_current_snapshot(), stamp = '' WHERE id = ANY ($1)";
+    client.execute(sql, &[&views]).await?;
+    Ok(())
+}
+
+/// Remembers that a refresh failed. A view that is suspended is computed anew when it is not any more, so that no changes
+/// are kept for it. It counts as the view's own unless one that it reads failed.
+///
+/// # Errors
+/// What the server says.
+pub async fn failed(
+    client: &impl GenericClient,
+    view: i64,
+    (state, reason): (State, &str),
+    is_own: bool,
+) -> Result<(), ViewsError> {
+    let sql = "UPDATE egret.view SET state = $2, reason = $3, failures = failures + $4::boolean::int, \
+               snapshot = CASE WHEN $2 = 'suspended' THEN NULL ELSE snapshot END WHERE id = $1";
+    let values: [&(dyn ToSql + Sync); 4] = [&view, &state.as_str(), &reason, &is_own];
+    client.execute(sql, &values).await?;
+    Ok(())
+}
+
+/// Has a view computed anew by its next refresh.
+///
+/// # Errors
+/// What the server says.
+pub async fn compute_anew(client: &impl GenericClient, view: i64) -> Result<(), ViewsError> {
+    let sql = "UPDATE egret.view SET snapshot = NULL WHERE id = $1";
     client.execute(sql, &[&view]).await?;
     Ok(())
 }
 
-/// Remembers how far a view has come.
+/// Adds a refresh to the history of a view, of which so many are kept.
 ///
 /// # Errors
 /// What the server says.
-pub async fn set_reached(
-    transaction: &Transaction<'_>,
+pub async fn remember(
+    client: &impl GenericClient,
     view: i64,
-    reached: &Reached,
+    report: &RefreshReport,
+    history_max: u32,
 ) -> Result<(), ViewsError> {
-    let sql = "UPDATE egret.view SET snapshot = $2::text::pg_snapshot, stamp = $3 WHERE id = $1";
-    let values: [&(dyn egret_postgres::tokio_postgres::types::ToSql + Sync); 3] =
-        [&view, &reached.snapshot, &reached.stamp];
-    transaction.execute(sql, &values).await?;
+    let values: [&(dyn ToSql + Sync); 14] = [
+        &view,
+        &report.at_ms,
+        &report.outcome,
+        &report.why,
+        &report.snapshot,
+        &report.changes,
+        &report.added,
+        &report.changed,
+        &report.removed,
+        &report.took_ms,
+        &report.waited_ms,
+        &report.applied_ms,
+        &report.error,
+        &i64::from(history_max),
+    ];
+    client
+        .execute(include_str!("sql/remember.sql"), &values)
+        .await?;
     Ok(())
+}
+
+/// The latest refreshes of a view, the last first.
+///
+/// # Errors
+/// What the server says.
+pub async fn history(
+    client: &impl GenericClient,
+    view: i64,
+    limit: u32,
+) -> Result<Vec<RefreshReport>, ViewsError> {
+    let rows = client
+        .query(include_str!("sql/history.sql"), &[&view, &i64::from(limit)])
+        .await?;
+    let report = |row: &Row| RefreshReport {
+        at_ms: row.get("at_ms"),
+        outcome: row.get("outcome"),
+        why: row.get("why"),
+        snapshot: row.get("snapshot"),
+        changes: row.get("changes"),
+        added: row.get("added"),
+        changed: row.get("changed"),
+        removed: row.get("removed"),
+        took_ms: row.get("took_ms"),
+        waited_ms: row.get("waited_ms"),
+        applied_ms: row.get("applied_ms"),
+        error: row.get("error"),
+    };
+    Ok(rows.iter().map(report).collect())
+}
+
+/// Changes how and when a view is kept fresh. What was suspended and is not any more is computed anew.
+///
+/// # Errors
+/// What the server says.
+pub async fn alter(
+    client: &impl GenericClient,
+    view: i64,
+    alteration: &Alteration,
+) -> Result<(), ViewsError> {
+    let mode = alteration.mode.map(Mode::as_str);
+    let schedule = alteration.schedule.as_ref();
+    let sets_schedule = schedule.is_some();
+    let schedule = schedule.and_then(|one| one.as_ref().map(ToString::to_string));
+    let values: [&(dyn ToSql + Sync); 5] = [
+        &view,
+        &mode,
+        &sets_schedule,
+        &schedule,
+        &alteration.is_active,
+    ];
+    client
+        .execute(include_str!("sql/alter.sql"), &values)
+        .await?;
+    Ok(())
+}
+
+/// Which views read which tables whose changes are recorded.
+///
+/// # Errors
+/// What the server says.
+pub async fn captures(client: &impl GenericClient) -> Result<Vec<(i64, i64)>, ViewsError> {
+    let sql = "SELECT view, capture FROM egret.view_table WHERE capture IS NOT NULL";
+    let rows = client.query(sql, &[]).await?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+/// Those of the tables for changes that are not empty.
+///
+/// # Errors
+/// What the server says.
+pub async fn waiting(
+    client: &impl GenericClient,
+    captures: &[i64],
+) -> Result<BTreeSet<i64>, ViewsError> {
+    let captures: BTreeSet<i64> = captures.iter().copied().collect();
+    if captures.is_empty() {
+        return Ok(captures);
+    }
+    let each = captures
+        .iter()
+        .map(|id| format!("SELECT {id}::bigint WHERE EXISTS (SELECT FROM egret.changes_{id})"));
+    let sql = each.collect::<Vec<_>>().join(" UNION ALL ");
+    let rows = client.query(&sql, &[]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// Removes changes of a table that every view which reads it has seen. Nothing happens while another does.

@@ -1,6 +1,7 @@
 //! Views on real servers.
 
 mod capture;
+mod engine;
 mod open;
 mod oracle;
 mod refused;

@@ -7,11 +7,28 @@ CREATE TABLE egret.view (
     -- As the user wrote it, and with every name resolved.
     query text NOT NULL,
     definition text NOT NULL,
+    -- The settings of the session that made it, with which it is computed for ever.
+    settings text NOT NULL DEFAULT '',
+    -- Whose rights its query has.
+    owner name NOT NULL DEFAULT current_user,
+    -- 'auto', 'incremental' or 'full'.
+    mode text NOT NULL DEFAULT 'auto',
+    -- Lists of columns of which its storage has indexes.
+    indexes text NOT NULL DEFAULT '[]',
+    -- A duration, a cron expression or 'manual'; null: when a view that reads it is.
+    schedule text,
     -- The tables of its stages: another Egret that would make others computes it anew.
-    shape text NOT NULL,
+    shape text NOT NULL DEFAULT '',
+    -- 'new', 'active', 'failing' or 'suspended', and why.
+    state text NOT NULL DEFAULT 'new',
+    reason text,
+    failures integer NOT NULL DEFAULT 0,
     -- How far it has come; null until it is filled, and when it is to be computed anew.
     snapshot pg_snapshot,
     stamp text,
+    -- When it was known to be up to date last.
+    fresh_at timestamptz,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     UNIQUE (schema, name)
 );
 COMMENT ON TABLE egret.view IS 'Views that Egret keeps fresh.';
@@ -25,11 +42,36 @@ COMMENT ON TABLE egret.view_capture IS 'Tables whose changes are recorded, in eg
 CREATE TABLE egret.view_table (
     view bigint NOT NULL REFERENCES egret.view ON DELETE CASCADE,
     place integer NOT NULL,
-    capture bigint NOT NULL REFERENCES egret.view_capture,
-    PRIMARY KEY (view, place)
+    -- As the query names it.
+    name text NOT NULL,
+    -- One of the two.
+    capture bigint REFERENCES egret.view_capture,
+    reads bigint REFERENCES egret.view,
+    PRIMARY KEY (view, place),
+    CHECK (num_nonnulls(capture, reads) = 1)
 );
 CREATE INDEX ON egret.view_table (capture);
-COMMENT ON TABLE egret.view_table IS 'The tables that a view reads.';
+CREATE INDEX ON egret.view_table (reads);
+COMMENT ON TABLE egret.view_table IS 'The tables and views that a view reads.';
+
+CREATE TABLE egret.view_refresh (
+    view bigint NOT NULL REFERENCES egret.view ON DELETE CASCADE,
+    at timestamptz NOT NULL,
+    -- 'incremental', 'full' or 'failed'.
+    outcome text NOT NULL,
+    why text NOT NULL,
+    snapshot text NOT NULL,
+    changes bigint NOT NULL,
+    added bigint NOT NULL,
+    changed bigint NOT NULL,
+    removed bigint NOT NULL,
+    took_ms float8 NOT NULL,
+    waited_ms float8 NOT NULL,
+    applied_ms float8 NOT NULL,
+    error text
+);
+CREATE INDEX ON egret.view_refresh (view, at);
+COMMENT ON TABLE egret.view_refresh IS 'The latest refreshes of each view that did something.';
 
 -- What statements of views need of a server that has not got it.
 DO $$
@@ -41,3 +83,27 @@ BEGIN
     END IF;
 END
 $$;
+
+CREATE FUNCTION egret.waiting_changes(view bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, egret, pg_temp AS $$
+DECLARE
+    record_id bigint;
+    reached pg_snapshot;
+    waiting bigint;
+    total bigint := 0;
+BEGIN
+    FOR record_id, reached IN
+        SELECT read.capture, kept.snapshot
+        FROM egret.view_table AS read
+        JOIN egret.view AS kept ON kept.id = read.view
+        WHERE read.view = waiting_changes.view AND read.capture IS NOT NULL AND kept.snapshot IS NOT NULL
+        GROUP BY read.capture, kept.id
+    LOOP
+        EXECUTE format('SELECT count(*) FROM egret.changes_%s WHERE NOT pg_visible_in_snapshot(egret_xid, $1)', record_id)
+            INTO waiting USING reached;
+        total := total + waiting;
+    END LOOP;
+    RETURN total;
+END
+$$;
+COMMENT ON FUNCTION egret.waiting_changes IS 'Rows of changes that a view has not seen yet.';

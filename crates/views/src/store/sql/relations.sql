@@ -1,4 +1,4 @@
--- The tables and views that a view reads, directly or through other views: $1 the view.
+-- The tables and views that a view reads, directly or through views that are not kept fresh: $1 the view.
 WITH RECURSIVE read (relation) AS (
     SELECT $1::oid
     UNION
@@ -8,12 +8,25 @@ WITH RECURSIVE read (relation) AS (
     JOIN pg_catalog.pg_depend AS depend
         ON depend.classid = 'pg_catalog.pg_rewrite'::regclass AND depend.objid = rule.oid
         AND depend.refclassid = 'pg_catalog.pg_class'::regclass
+    WHERE NOT EXISTS (
+        SELECT FROM egret.view AS kept
+        JOIN pg_catalog.pg_namespace AS namespace ON namespace.nspname = kept.schema
+        JOIN pg_catalog.pg_class AS class ON class.relnamespace = namespace.oid AND class.relname = kept.name
+        WHERE class.oid = read.relation)
 )
 SELECT class.oid, namespace.nspname AS schema, class.relname AS name, class.relkind::text AS kind,
        class.relispartition AS is_partition, class.relpersistence::text AS persistence,
        class.relrowsecurity AS has_row_security,
+       -- Of a table that was never analysed by the size of its file, as rows of 100 bytes.
+       CASE WHEN class.reltuples >= 0 THEN class.reltuples::bigint
+            WHEN class.relkind = 'r' THEN pg_catalog.pg_relation_size(class.oid) / 100
+            ELSE 0
+       END AS rows,
        EXISTS (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = class.oid OR inhrelid = class.oid) AS inherits,
-       CASE WHEN class.relkind = 'v' THEN pg_catalog.pg_get_viewdef(class.oid) END AS definition
+       CASE WHEN class.relkind = 'v' THEN pg_catalog.pg_get_viewdef(class.oid) END AS definition,
+       CASE WHEN class.relkind = 'v' THEN
+           (SELECT kept.id FROM egret.view AS kept WHERE kept.schema = namespace.nspname AND kept.name = class.relname)
+       END AS kept
 FROM read
 JOIN pg_catalog.pg_class AS class ON class.oid = read.relation
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace

@@ -1,0 +1,454 @@
+//! The engine's handle: what the doors call.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use egret_base::Clock;
+use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
+use egret_base::rhythm::Rhythm;
+use egret_postgres::Databases;
+use prometheus_client::registry::Registry;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::config::ViewsConfig;
+use crate::error::ViewsError;
+use crate::metrics::Metrics;
+use crate::model::{
+    Alteration, Explanation, NewView, RefreshReport, Schedule, State, Verification, ViewName,
+    ViewReport,
+};
+use crate::store::registry::{self, Record};
+use crate::store::{create, explain, install, remove, repair, report};
+use crate::worker::keeper::{Keeper, Session, Shared, lock};
+use crate::worker::watch_over;
+
+/// What the engine is made of.
+pub struct Options {
+    /// The settings.
+    pub config: ViewsConfig,
+    /// Where views may be.
+    pub databases: Databases,
+    /// Wall-clock time.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// Which view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The database that it is in; none: the only one with a view of this name.
+    pub database: Option<String>,
+    /// Its name.
+    pub name: ViewName,
+}
+
+/// The views of a server. Cheap to clone.
+#[derive(Clone)]
+pub struct Views {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub shared: Arc<Shared>,
+    keepers: Mutex<BTreeMap<String, Arc<Keeper>>>,
+    /// A database may have its first view.
+    pub changed: Notify,
+    pub stopping: watch::Sender<bool>,
+    watcher: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A view that was found.
+struct Found {
+    keeper: Arc<Keeper>,
+    session: Session,
+    record: Record,
+}
+
+impl Views {
+    /// The views in these databases.
+    pub fn new(options: Options, registry: &mut Registry) -> Self {
+        let shared = Shared {
+            config: options.config,
+            databases: options.databases,
+            clock: options.clock,
+            metrics: Metrics::new(registry),
+        };
+        Self {
+            inner: Arc::new(Inner {
+                shared: Arc::new(shared),
+                keepers: Mutex::default(),
+                changed: Notify::new(),
+                stopping: watch::Sender::new(false),
+                watcher: Mutex::default(),
+            }),
+        }
+    }
+
+    pub(crate) fn keeper(&self, database: &str) -> Arc<Keeper> {
+        let mut keepers = lock(&self.inner.keepers);
+        let keeper = keepers.entry(database.to_owned()).or_insert_with(|| {
+            let shared = self.inner.shared.clone();
+            Arc::new(Keeper::new(database, shared))
+        });
+        keeper.clone()
+    }
+
+    /// Makes a view and fills it.
+    ///
+    /// # Errors
+    /// [`ViewsError`]: nothing is left then.
+    pub async fn create(
+        &self,
+        database: Option<&str>,
+        view: NewView,
+    ) -> Result<ViewReport, ViewsError> {
+        check_schedule(view.schedule.as_ref())?;
+        let database = self.inner.shared.databases.choose(database).await?;
+        let keeper = self.keeper(&database);
+        let mut session = keeper.session().await?;
+        install::install(&mut session.client).await?;
+        let max = self.inner.shared.config.views_max;
+        if registry::count(&session.client).await? >= i64::from(max) {
+            return Err(ViewsError::TooMany { max });
+        }
+        let made = create::create(&mut session.client, &view).await?;
+        tracing::info!(database, view = %view.name, "a view is made");
+        let filled = keeper.refresh(made.record.id, None).await;
+        let problem = match filled {
+            Ok(reports) => reports
+                .get(&made.record.id)
+                .and_then(|(report, _)| report.error.clone()),
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(reason) = problem {
+            remove::remove(&mut session.client, &made.record).await?;
+            return Err(ViewsError::NotFilled { reason });
+        }
+        keeper.give_back(session);
+        keeper.changed.notify_one();
+        self.inner.changed.notify_one();
+        self.show_of(&keeper, &made.record.name).await
+    }
+
+    /// What a view of a query would be. Nothing is left of it.
+    ///
+    /// # Errors
+    /// [`ViewsError::Refused`] and the like: why there can be none.
+    pub async fn validate(
+        &self,
+        database: Option<&str>,
+        query: &str,
+    ) -> Result<Explanation, ViewsError> {
+        let database = self.inner.shared.databases.choose(database).await?;
+        let keeper = self.keeper(&database);
+        let mut session = keeper.session().await?;
+        install::install(&mut session.client).await?;
+        let explanation = explain::of_query(&mut session.client, query).await?;
+        keeper.give_back(session);
+        Ok(explanation)
+    }
+
+    /// The views of a database, or of all, in order.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn list(&self, database: Option<&str>) -> Result<Vec<ViewReport>, ViewsError> {
+        let mut all = Vec::new();
+        for keeper in self.installed(database).await? {
+            let session = keeper.session().await?;
+            all.extend(report::reports(&session.client, &keeper.database).await?);
+            keeper.give_back(session);
+        }
+        Ok(all)
+    }
+
+    /// One view.
+    ///
+    /// # Errors
+    /// [`ViewsError::NotFound`] and [`ViewsError::Ambiguous`]; the server's.
+    pub async fn show(&self, at: &Address) -> Result<ViewReport, ViewsError> {
+        let found = self.find(at).await?;
+        found.keeper.give_back(found.session);
+        self.show_of(&found.keeper, &found.record.name).await
+    }
+
+    async fn show_of(&self, keeper: &Keeper, name: &ViewName) -> Result<ViewReport, ViewsError> {
+        let session = keeper.session().await?;
+        let all = report::reports(&session.client, &keeper.database).await?;
+        keeper.give_back(session);
+        let mut all = all.into_iter();
+        let found = all.find(|report| report.name == *name);
+        found.ok_or_else(|| ViewsError::NotFound {
+            name: name.to_string(),
+        })
+    }
+
+    /// How a view is maintained.
+    ///
+    /// # Errors
+    /// Those of [`Self::show`]; [`ViewsError::SourceGone`].
+    pub async fn explain(&self, at: &Address) -> Result<Explanation, ViewsError> {
+        let mut found = self.find(at).await?;
+        let client = &mut found.session.client;
+        let view = found.keeper.loaded(client, found.record.id).await?;
+        let explanation = explain::of_view(client, &view).await?;
+        found.keeper.give_back(found.session);
+        Ok(explanation)
+    }
+
+    /// Brings a view up to date, and those that are refreshed with it.
+    ///
+    /// # Errors
+    /// Those of [`Self::show`]; [`ViewsError::Failed`] when it could not be.
+    pub async fn refresh(&self, at: &Address) -> Result<RefreshReport, ViewsError> {
+        let found = self.find(at).await?;
+        found.keeper.give_back(found.session);
+        let (report, _) = refreshed(&found.keeper, &found.record, None).await?;
+        Ok(report)
+    }
+
+    /// Brings a view up to date and compares it with its query.
+    ///
+    /// # Errors
+    /// Those of [`Self::refresh`].
+    pub async fn verify(&self, at: &Address) -> Result<Verification, ViewsError> {
+        let found = self.find(at).await?;
+        found.keeper.give_back(found.session);
+        let id = found.record.id;
+        let (report, compared) = refreshed(&found.keeper, &found.record, Some(id)).await?;
+        let (same, missing, extra) = compared.unwrap_or_default();
+        Ok(Verification {
+            snapshot: report.snapshot,
+            same,
+            missing,
+            extra,
+        })
+    }
+
+    /// The latest refreshes of a view that did something, the last first.
+    ///
+    /// # Errors
+    /// Those of [`Self::show`].
+    pub async fn history(
+        &self,
+        at: &Address,
+        limit: u32,
+    ) -> Result<Vec<RefreshReport>, ViewsError> {
+        let found = self.find(at).await?;
+        let history = registry::history(&found.session.client, found.record.id, limit).await?;
+        found.keeper.give_back(found.session);
+        Ok(history)
+    }
+
+    /// Changes how and when a view is kept fresh.
+    ///
+    /// # Errors
+    /// Those of [`Self::show`]; [`ViewsError::Refused`] where its query is only computed as a whole.
+    pub async fn alter(
+        &self,
+        at: &Address,
+        alteration: Alteration,
+    ) -> Result<ViewReport, ViewsError> {
+        check_schedule(alteration.schedule.as_ref().and_then(Option::as_ref))?;
+        let mut found = self.find(at).await?;
+        let client = &mut found.session.client;
+        if let Some(mode) = alteration.mode {
+            explain::check_mode(client, &found.record, mode).await?;
+        }
+        registry::alter(client, found.record.id, &alteration).await?;
+        self.changed(found).await
+    }
+
+    /// Makes the storage of a view anew from its query, fills it, and ends any suspension.
+    ///
+    /// # Errors
+    /// Those of [`Self::create`] and [`Self::show`].
+    pub async fn repair(&self, at: &Address) -> Result<ViewReport, ViewsError> {
+        let mut found = self.find(at).await?;
+        repair::repair(&mut found.session.client, &found.record).await?;
+        found.keeper.unload(found.record.id);
+        found.keeper.forget_costs(found.record.id);
+        found.record = registry::record_of(&found.session.client, found.record.id).await?;
+        refreshed(&found.keeper, &found.record, None).await?;
+        self.changed(found).await
+    }
+
+    /// Removes a view.
+    ///
+    /// # Errors
+    /// Those of [`Self::show`]; [`ViewsError::InUse`].
+    pub async fn drop(&self, at: &Address) -> Result<(), ViewsError> {
+        let mut found = self.find(at).await?;
+        remove::remove(&mut found.session.client, &found.record).await?;
+        tracing::info!(database = found.keeper.database, view = %found.record.name, "a view is dropped");
+        found.keeper.unload(found.record.id);
+        found.keeper.forget_costs(found.record.id);
+        found.keeper.give_back(found.session);
+        found.keeper.changed.notify_one();
+        Ok(())
+    }
+
+    /// Removes all that the engine keeps in a database, its views with `force` only. Returns the database, and how many
+    /// views went.
+    ///
+    /// # Errors
+    /// [`ViewsError::Installed`]; the server's.
+    pub async fn uninstall(
+        &self,
+        database: Option<&str>,
+        force: bool,
+    ) -> Result<(String, u64), ViewsError> {
+        let database = self.inner.shared.databases.choose(database).await?;
+        let keeper = self.keeper(&database);
+        let mut session = keeper.session().await?;
+        if !install::is_installed(&session.client).await? {
+            return Ok((database, 0));
+        }
+        let records = registry::records(&session.client).await?;
+        if !force && !records.is_empty() {
+            return Err(ViewsError::Installed {
+                database,
+                views: records.len() as i64,
+            });
+        }
+        let views = remove::remove_all(&mut session.client, &records).await?;
+        install::uninstall(&mut session.client).await?;
+        for record in &records {
+            keeper.unload(record.id);
+        }
+        keeper.changed.notify_one();
+        Ok((database, views))
+    }
+
+    async fn changed(&self, found: Found) -> Result<ViewReport, ViewsError> {
+        found.keeper.unload(found.record.id);
+        found.keeper.give_back(found.session);
+        found.keeper.changed.notify_one();
+        self.show_of(&found.keeper, &found.record.name).await
+    }
+
+    /// The keepers of databases with views, of one if that is named.
+    async fn installed(&self, database: Option<&str>) -> Result<Vec<Arc<Keeper>>, ViewsError> {
+        let databases = &self.inner.shared.databases;
+        let names = match database {
+            Some(name) => vec![databases.choose(Some(name)).await?],
+            None => databases.names().await?,
+        };
+        let mut all = Vec::new();
+        for name in names {
+            let keeper = self.keeper(&name);
+            let session = keeper.session().await?;
+            if install::is_installed(&session.client).await? {
+                all.push(keeper.clone());
+            }
+            keeper.give_back(session);
+        }
+        Ok(all)
+    }
+
+    async fn find(&self, at: &Address) -> Result<Found, ViewsError> {
+        let mut all = Vec::new();
+        for keeper in self.installed(at.database.as_deref()).await? {
+            let session = keeper.session().await?;
+            match registry::find(&session.client, &at.name).await? {
+                Some(id) => {
+                    let record = registry::record_of(&session.client, id).await?;
+                    all.push(Found {
+                        keeper,
+                        session,
+                        record,
+                    });
+                }
+                None => keeper.give_back(session),
+            }
+        }
+        let name = at.name.to_string();
+        match (all.pop(), all.is_empty()) {
+            (Some(found), true) => Ok(found),
+            (Some(last), false) => {
+                let all = all.iter().chain([&last]);
+                let databases = all.map(|found| found.keeper.database.clone()).collect();
+                Err(ViewsError::Ambiguous { name, databases })
+            }
+            (None, _) => Err(ViewsError::NotFound { name }),
+        }
+    }
+}
+
+/// Refreshes a view, and says what became of it.
+async fn refreshed(
+    keeper: &Keeper,
+    record: &Record,
+    compared: Option<i64>,
+) -> Result<(RefreshReport, Option<(i64, i64, i64)>), ViewsError> {
+    let name = record.name.to_string();
+    if record.state == State::Suspended {
+        return Err(ViewsError::Suspended {
+            name,
+            reason: record.reason.clone().unwrap_or_default(),
+        });
+    }
+    let mut reports = keeper.refresh(record.id, compared).await?;
+    match reports.remove(&record.id) {
+        None => Err(ViewsError::Suspended {
+            name,
+            reason: "a view that it reads is".to_owned(),
+        }),
+        Some((report, compared)) => match report.error.clone() {
+            Some(reason) => Err(ViewsError::Failed { name, reason }),
+            None => Ok((report, compared)),
+        },
+    }
+}
+
+fn check_schedule(schedule: Option<&Schedule>) -> Result<(), ViewsError> {
+    let invalid = |reason| ViewsError::Invalid {
+        what: "schedule",
+        reason,
+    };
+    match schedule {
+        Some(Schedule::Cron(cron)) => match Rhythm::new(cron, "") {
+            Ok(_) => Ok(()),
+            Err(error) => Err(invalid(error.to_string())),
+        },
+        Some(Schedule::Lag(lag)) if lag.duration().as_millis() < LAG_MIN_MS => {
+            Err(invalid(format!("a lag is at least {LAG_MIN_MS}ms")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The smallest lag that can be asked for, in milliseconds.
+const LAG_MIN_MS: u128 = 10;
+
+impl Service for Views {
+    fn name(&self) -> &'static str {
+        "views"
+    }
+
+    /// Views are looked for and kept behind; nothing waits for them.
+    fn start(&self) -> BoxFuture<'_, Result<(), StartError>> {
+        Box::pin(async move {
+            let watcher = tokio::spawn(watch_over(self.clone()));
+            *lock(&self.inner.watcher) = Some(watcher);
+            Ok(())
+        })
+    }
+
+    /// Views are read whether they are kept fresh or not; their list says what one of them lacks.
+    fn ready(&self) -> Readiness {
+        Readiness::Ready
+    }
+
+    fn stop(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            self.inner.stopping.send_replace(true);
+            let watcher = lock(&self.inner.watcher).take();
+            if let Some(watcher) = watcher
+                && let Err(error) = watcher.await
+            {
+                tracing::error!(%error, "the watch over views ended badly");
+            }
+        })
+    }
+}

@@ -1,0 +1,58 @@
+//! The way that is expected to take less is taken.
+
+use super::*;
+
+fn way(costs: &Costs, changes: i64) -> Way {
+    let situation = Situation {
+        mode: Mode::Auto,
+        changes,
+        rows: 100_000,
+    };
+    choose(situation, costs).0
+}
+
+#[test]
+fn few_changes_are_applied_and_many_are_not() {
+    let mut costs = Costs::default();
+    assert_eq!(way(&costs, 150_000), Way::Incremental);
+    assert_eq!(way(&costs, 200_000), Way::Full);
+    costs.learn(Way::Full, 0, 150.0);
+    assert_eq!(way(&costs, 1_000), Way::Incremental);
+    assert_eq!(way(&costs, 100_000), Way::Full, "by what is usual");
+    for changes in [1_000, 2_000, 10_000] {
+        costs.learn(Way::Incremental, changes, 1.0 + changes as f64 * 0.002);
+    }
+    assert_eq!(way(&costs, 60_000), Way::Incremental, "by what was seen");
+    assert_eq!(way(&costs, 100_000), Way::Full);
+    assert!((costs.incremental_ms(50_000) - 101.0).abs() < 0.01);
+}
+
+#[test]
+fn refreshes_that_are_all_alike_tell_of_others() {
+    let mut costs = Costs::default();
+    for _ in 0..100 {
+        costs.learn(Way::Incremental, 1_000, 12.0);
+    }
+    assert!((costs.incremental_ms(1_000) - 12.0).abs() < 0.01);
+    assert!((costs.incremental_ms(2_000) - 22.0).abs() < 0.01);
+    assert!(costs.incremental_ms(0) <= 2.01);
+}
+
+#[test]
+fn a_mode_is_not_discussed() {
+    let mut costs = Costs::default();
+    costs.learn(Way::Full, 0, 1.0);
+    let situation = |mode| Situation {
+        mode,
+        changes: 1_000_000,
+        rows: 10,
+    };
+    assert_eq!(
+        choose(situation(Mode::Incremental), &costs).0,
+        Way::Incremental
+    );
+    assert_eq!(
+        choose(situation(Mode::Full), &Costs::default()).0,
+        Way::Full
+    );
+}

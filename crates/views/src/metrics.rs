@@ -1,0 +1,87 @@
+//! What the engine tells of itself.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// What a refresh did.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct Outcome {
+    /// `incremental`, `full` or `failed`.
+    pub outcome: &'static str,
+}
+
+/// A state of views.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct InState {
+    /// The database.
+    pub database: String,
+    /// `new`, `active`, `failing` or `suspended`.
+    pub state: &'static str,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// Refreshes of views that did something.
+    pub refreshes: Family<Outcome, Counter>,
+    /// How long they took, in seconds.
+    pub refresh_seconds: Histogram,
+    /// How long they waited for locks, in seconds.
+    pub wait_seconds: Histogram,
+    /// Rows of changes that were read.
+    pub changes: Counter,
+    /// Rows of views that were added, changed and removed.
+    pub rows: Counter,
+    /// Views by state.
+    pub views: Family<InState, Gauge>,
+}
+
+/// From a quarter of a millisecond to two minutes.
+fn seconds() -> Histogram {
+    Histogram::new((0..20).map(|power| 0.000_25 * f64::from(1 << power)))
+}
+
+impl Metrics {
+    /// Registers them.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            refreshes: Family::default(),
+            refresh_seconds: seconds(),
+            wait_seconds: seconds(),
+            changes: Counter::default(),
+            rows: Counter::default(),
+            views: Family::default(),
+        };
+        registry.register(
+            "egret_views_refreshes",
+            "Refreshes of views that did something, by what they did",
+            metrics.refreshes.clone(),
+        );
+        registry.register(
+            "egret_views_refresh_seconds",
+            "How long refreshes took that did something",
+            metrics.refresh_seconds.clone(),
+        );
+        registry.register(
+            "egret_views_wait_seconds",
+            "How long refreshes waited for locks",
+            metrics.wait_seconds.clone(),
+        );
+        registry.register(
+            "egret_views_changes",
+            "Rows of changes that refreshes read, each side of an update being one",
+            metrics.changes.clone(),
+        );
+        registry.register(
+            "egret_views_rows",
+            "Rows of views that refreshes added, changed and removed",
+            metrics.rows.clone(),
+        );
+        registry.register("egret_views_views", "Views by state", metrics.views.clone());
+        metrics
+    }
+}

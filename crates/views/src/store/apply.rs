@@ -1,0 +1,332 @@
+//! Brings one view up to date, within the transaction of a refresh.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use egret_postgres::tokio_postgres::{Row, Transaction};
+
+use super::build::{Built, sink_table};
+use super::refresh::{Read, Refreshable, Refreshed};
+use super::statements::Statements;
+use crate::core::capture::{Captured, TRANSACTION};
+use crate::core::choose::{Costs, Situation, Way, choose};
+use crate::core::expression::quoted;
+use crate::core::sql::{Generator, SourceSql, WEIGHT};
+use crate::core::tree::Source;
+use crate::error::ViewsError;
+
+/// What changed in the views that were refreshed in this transaction.
+#[derive(Default)]
+pub struct Told {
+    /// By number: a subquery with the columns that users see, and [`WEIGHT`]; none where nothing changed.
+    pub views: BTreeMap<i64, Option<String>>,
+    /// The tables with what changed in stages, to be emptied.
+    pub sinks: BTreeSet<String>,
+}
+
+/// A snapshot that sees nothing, for statements that look at no changes.
+const NO_FRONTIER: &str = "3:3:";
+
+/// Brings a view up to date from how far it has come; from nothing if that is none. Where it `is_compared`, it is compared
+/// with its query after that, at the same snapshot.
+///
+/// # Errors
+/// [`ViewsError`]: the transaction is to be rolled back.
+pub async fn bring(
+    transaction: &Transaction<'_>,
+    statements: &mut Statements,
+    view: &Refreshable,
+    (reached, costs): (Option<&str>, Option<&Costs>),
+    (told, is_told): (&mut Told, bool),
+    is_compared: bool,
+) -> Result<Refreshed, ViewsError> {
+    if !view.record.settings.is_empty() {
+        transaction.batch_execute(&view.record.settings).await?;
+    }
+    let mut one = Bringing {
+        transaction,
+        statements,
+        view,
+        done: Refreshed::default(),
+    };
+    let (way, sources, with) = match reached {
+        None => {
+            one.done.why = "it is computed for the first time, or anew".to_owned();
+            (Some(Way::Full), view.built.sources.clone(), Vec::new())
+        }
+        Some(reached) => one.choose(reached, costs, told).await?,
+    };
+    let sinks = match way {
+        None => {
+            one.done.is_nothing = true;
+            BTreeMap::new()
+        }
+        Some(Way::Incremental) => {
+            let frontier = reached.unwrap_or(NO_FRONTIER);
+            one.apply(frontier, sources, &with, is_told).await?
+        }
+        Some(Way::Full) => one.rebuild(is_told).await?,
+    };
+    told.sinks.extend(sinks.values().cloned());
+    if is_compared {
+        one.compare().await?;
+    }
+    let last = view.built.stages.len().saturating_sub(1);
+    let changes = sinks
+        .get(&last)
+        .map(|sink| shown_changes(&view.built, sink));
+    told.views.insert(view.record.id, changes);
+    Ok(one.done)
+}
+
+struct Bringing<'a, 'b> {
+    transaction: &'a Transaction<'b>,
+    statements: &'a mut Statements,
+    view: &'a Refreshable,
+    done: Refreshed,
+}
+
+/// What is to be done; sources with their changes; the common table expressions that these are.
+type Chosen = (Option<Way>, BTreeMap<Source, SourceSql>, Vec<String>);
+
+impl Bringing<'_, '_> {
+    async fn choose(
+        &mut self,
+        reached: &str,
+        costs: Option<&Costs>,
+        told: &Told,
+    ) -> Result<Chosen, ViewsError> {
+        let mut sources = self.view.built.sources.clone();
+        let mut with =
+            vec!["egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot)".to_owned()];
+        let counts = self.counts(reached).await?;
+        let mut is_changed = false;
+        let mut has_break = false;
+        for (at, read) in self.view.reads.iter().enumerate() {
+            let changes = match read {
+                Read::Table { captured, .. } => {
+                    let (rows, breaks) = counts.get(&at).copied().unwrap_or_default();
+                    self.done.changes += rows;
+                    has_break |= breaks > 0;
+                    (rows > 0).then(|| {
+                        let name = format!("egret_changes_{at}");
+                        with.push(format!(
+                            "{name} AS MATERIALIZED ({})",
+                            consolidated(captured)
+                        ));
+                        name
+                    })
+                }
+                Read::View(view) => told.views.get(view).cloned().flatten(),
+            };
+            is_changed |= changes.is_some();
+            if let Some(source) = sources.get_mut(&Source::Table(at)) {
+                source.changes = changes;
+            }
+        }
+        if !is_changed && !has_break {
+            return Ok((None, sources, with));
+        }
+        let (way, why) = match (has_break, self.view.built.is_whole) {
+            (true, _) => (
+                Way::Full,
+                "a table changed in a way that rows do not tell: it was truncated or altered"
+                    .to_owned(),
+            ),
+            (false, true) => (
+                Way::Full,
+                "the query is only computed as a whole".to_owned(),
+            ),
+            (false, false) => {
+                let situation = Situation {
+                    mode: self.view.record.mode,
+                    changes: self.done.changes,
+                    rows: self.view.rows,
+                };
+                choose(situation, costs.unwrap_or(&Costs::default()))
+            }
+        };
+        self.done.why = why;
+        Ok((Some(way), sources, with))
+    }
+
+    /// How many changes of each table are new, and how many of them are breaks.
+    async fn counts(&mut self, reached: &str) -> Result<BTreeMap<usize, (i64, i64)>, ViewsError> {
+        let mut each = Vec::new();
+        for (at, read) in self.view.reads.iter().enumerate() {
+            if let Read::Table { captured, .. } = read {
+                each.push(format!(
+                    "SELECT {at}::bigint, count(*), count(*) FILTER (WHERE {WEIGHT} = 0) FROM {} \
+                     WHERE NOT pg_visible_in_snapshot({TRANSACTION}, (SELECT $1::text::pg_snapshot))",
+                    captured.changes(),
+                ));
+            }
+        }
+        if each.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let sql = each.join(" UNION ALL ");
+        let rows = self
+            .statements
+            .query(self.transaction, &sql, &[&reached])
+            .await?;
+        let counted = rows.iter().map(|row| {
+            let at: i64 = row.get(0);
+            (at as usize, (row.get(1), row.get(2)))
+        });
+        Ok(counted.collect())
+    }
+
+    /// Applies what changed, stage by stage; returns the tables with what changed in those where that is asked.
+    async fn apply(
+        &mut self,
+        frontier: &str,
+        mut sources: BTreeMap<Source, SourceSql>,
+        with: &[String],
+        is_told: bool,
+    ) -> Result<BTreeMap<usize, String>, ViewsError> {
+        let built = &self.view.built;
+        let mut sinks = BTreeMap::new();
+        for (at, stage) in built.stages.iter().enumerate() {
+            let sink = self.sink(at, is_told);
+            let Some(statement) = stage.apply(&built.types, &sources, sink.as_deref()) else {
+                continue;
+            };
+            self.run(&statement.sql(with), frontier).await?;
+            if let Some(sink) = sink {
+                if let Some(source) = sources.get_mut(&Source::Stage(at)) {
+                    source.changes = Some(sink.clone());
+                }
+                sinks.insert(at, sink);
+            }
+        }
+        Ok(sinks)
+    }
+
+    async fn rebuild(&mut self, is_told: bool) -> Result<BTreeMap<usize, String>, ViewsError> {
+        self.done.is_full = true;
+        let built = &self.view.built;
+        let last = built.stages.len().saturating_sub(1);
+        let with = ["egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot)".to_owned()];
+        let mut sinks = BTreeMap::new();
+        for (at, stage) in built.stages.iter().enumerate() {
+            // Stages after it are computed anew as well, and need not be told.
+            let sink = (at == last && is_told).then(|| sink_table(self.view.record.id, at));
+            let statement = stage.rebuild(&built.types, &built.sources, sink.as_deref());
+            self.run(&statement.sql(&with), NO_FRONTIER).await?;
+            sinks.extend(sink.map(|sink| (at, sink)));
+        }
+        Ok(sinks)
+    }
+
+    async fn compare(&mut self) -> Result<(), ViewsError> {
+        let name = &self.view.record.name;
+        let shown = format!("{}.{}", quoted(&name.schema), quoted(&name.name));
+        let definition = &self.view.record.definition;
+        // Values that are equal are one, whatever they look like; of what has no equality, as json, the text is compared.
+        let has_equality = self.view.built.has_equality();
+        let row = |alias: &str| match has_equality {
+            true => format!("ROW({alias}.*)"),
+            false => format!("{alias}::text"),
+        };
+        let (one, other) = (row("v"), row("q"));
+        let sql = format!(
+            "WITH egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot), both_sides AS ( \
+             SELECT r, count(*) FILTER (WHERE is_shown) AS shown, count(*) FILTER (WHERE NOT is_shown) AS asked FROM ( \
+             SELECT {one} AS r, true AS is_shown FROM {shown} AS v UNION ALL SELECT {other}, false FROM ({definition}) AS q \
+             ) AS every GROUP BY r) \
+             SELECT coalesce(sum(least(shown, asked)), 0)::bigint AS added, \
+             coalesce(sum(greatest(asked - shown, 0)), 0)::bigint AS changed, \
+             coalesce(sum(greatest(shown - asked, 0)), 0)::bigint AS removed, 0::bigint AS wrong FROM both_sides"
+        );
+        let row = self.row(&sql, NO_FRONTIER).await?;
+        self.done.compared = Some((row.get("added"), row.get("changed"), row.get("removed")));
+        Ok(())
+    }
+
+    async fn run(&mut self, sql: &str, frontier: &str) -> Result<(), ViewsError> {
+        let row = self.row(sql, frontier).await?;
+        let wrong: i64 = row.get("wrong");
+        if wrong > 0 {
+            let view = self.view.record.id;
+            return Err(ViewsError::Drifted { view, rows: wrong });
+        }
+        let done = &mut self.done;
+        (done.added, done.changed, done.removed) =
+            (row.get("added"), row.get("changed"), row.get("removed"));
+        Ok(())
+    }
+
+    /// The row that a statement has, of four numbers, run with the rights of the view's owner.
+    async fn row(&mut self, sql: &str, frontier: &str) -> Result<Row, ViewsError> {
+        if !self.view.record.is_of_another {
+            let values = [&frontier as _];
+            let statements = &mut self.statements;
+            return statements.query_one(self.transaction, sql, &values).await;
+        }
+        let call = format!(
+            "SELECT added, changed, removed, wrong FROM egret.run_{}($1, $2)",
+            self.view.record.id
+        );
+        let values = [&sql as _, &frontier as _];
+        let statements = &mut self.statements;
+        statements.query_one(self.transaction, &call, &values).await
+    }
+
+    /// The table that takes what changes in a stage, where a later one or another view reads it.
+    fn sink(&self, stage: usize, is_told: bool) -> Option<String> {
+        let stages = &self.view.built.stages;
+        let is_last = stage + 1 == stages.len();
+        let mut later = stages.iter().skip(stage + 1);
+        let is_read = later.any(|later| later.input.sources().contains(&Source::Stage(stage)));
+        (is_read || is_last && is_told).then(|| sink_table(self.view.record.id, stage))
+    }
+}
+
+/// The changes of a table that are new, each row once.
+fn consolidated(captured: &Captured) -> String {
+    let mut list = Vec::new();
+    let mut keys = Vec::new();
+    for column in &captured.columns {
+        let name = quoted(&column.name);
+        match column.is_exact {
+            true => {
+                keys.push(name.clone());
+                list.push(name);
+            }
+            false => {
+                keys.push(format!("{name}::text COLLATE \"C\""));
+                list.push(format!("any_value({name}) AS {name}"));
+            }
+        }
+    }
+    list.push(format!("sum({WEIGHT})::bigint AS {WEIGHT}"));
+    let group = match keys.is_empty() {
+        true => String::new(),
+        false => format!(" GROUP BY {}", keys.join(", ")),
+    };
+    format!(
+        "SELECT {} FROM {} WHERE NOT pg_visible_in_snapshot({TRANSACTION}, (SELECT snapshot FROM egret_frontier)){group} \
+         HAVING sum({WEIGHT}) <> 0",
+        list.join(", "),
+        captured.changes(),
+    )
+}
+
+/// What changed for users of a view, of what changed in its last stage: a subquery.
+fn shown_changes(built: &Built, sink: &str) -> String {
+    let last = Source::Stage(built.stages.len().saturating_sub(1));
+    let mut sources = built.sources.clone();
+    if let Some(source) = sources.get_mut(&last) {
+        source.changes = Some(sink.to_owned());
+    }
+    let blocks = Generator::new(&sources).changes(&built.presentation.node);
+    let selects = blocks.iter().map(|block| {
+        let columns = built.presentation.columns.iter();
+        let mut list: Vec<String> = columns
+            .map(|(name, id)| format!("{} AS {}", block.names()[id], quoted(name)))
+            .collect();
+        list.push(format!("{} AS {WEIGHT}", block.weight()));
+        block.select(&list)
+    });
+    format!("({})", selects.collect::<Vec<_>>().join(" UNION ALL "))
+}

@@ -1,0 +1,153 @@
+//! How a query is kept fresh, in words and in SQL.
+
+use egret_postgres::tokio_postgres::{Client, Transaction};
+
+use super::build::{Built, build, sink_table};
+use super::create::SEARCH_PATH;
+use super::describe::{Described, describe};
+use super::load::{check_functions, planned};
+use super::refresh::Refreshable;
+use super::registry::Record;
+use crate::core::analyse::parse;
+use crate::core::compile::Kept;
+use crate::core::maintain::Carried;
+use crate::core::show::operators;
+use crate::core::tree::Source;
+use crate::error::ViewsError;
+use crate::model::{Explanation, Mode, StageExplanation};
+
+/// The number under which a view is made that is never there.
+const NOBODY: i64 = 0;
+
+/// What a view of a query would be. Nothing is left of it.
+///
+/// # Errors
+/// [`ViewsError`]: why there can be none that is maintained incrementally.
+pub async fn of_query(client: &mut Client, query: &str) -> Result<Explanation, ViewsError> {
+    parse(query).map_err(ViewsError::Refused)?;
+    let mut transaction = client.transaction().await?;
+    let described = describe(&mut transaction, query).await?;
+    let explanation = explained(&mut transaction, &described, (NOBODY, Mode::Incremental)).await?;
+    transaction.rollback().await?;
+    Ok(explanation)
+}
+
+/// How a view is kept fresh.
+///
+/// # Errors
+/// What the server says.
+pub async fn of_view(client: &mut Client, view: &Refreshable) -> Result<Explanation, ViewsError> {
+    let mut transaction = client.transaction().await?;
+    let described = describe(&mut transaction, &view.record.definition).await?;
+    let whose = (view.record.id, view.record.mode);
+    let explanation = explained(&mut transaction, &described, whose).await?;
+    transaction.rollback().await?;
+    Ok(explanation)
+}
+
+/// Refuses a mode in which a view cannot be maintained.
+///
+/// # Errors
+/// [`ViewsError::Refused`].
+pub async fn check_mode(
+    client: &mut Client,
+    record: &Record,
+    mode: Mode,
+) -> Result<(), ViewsError> {
+    let mut transaction = client.transaction().await?;
+    let described = describe(&mut transaction, &record.definition).await?;
+    planned(&described, mode)?;
+    Ok(transaction.rollback().await?)
+}
+
+async fn explained(
+    transaction: &mut Transaction<'_>,
+    described: &Described,
+    (id, mode): (i64, Mode),
+) -> Result<Explanation, ViewsError> {
+    check_functions(described)?;
+    let planned = planned(described, mode)?;
+    transaction.batch_execute(SEARCH_PATH).await?;
+    let built = build(transaction, id, planned, described, id == NOBODY).await?;
+    let columns = described.columns.iter();
+    let reads = described.tables.iter();
+    Ok(Explanation {
+        definition: described.canonical.clone(),
+        columns: columns
+            .map(|column| (column.name.clone(), column.sql_type.clone()))
+            .collect(),
+        reads: reads
+            .map(|table| format!("{}.{}", table.schema, table.name))
+            .collect(),
+        stages: stages(&built, described, id),
+    })
+}
+
+fn stages(built: &Built, described: &Described, id: i64) -> Vec<StageExplanation> {
+    let mut sources = built.sources.clone();
+    for at in 0..described.tables.len() {
+        if let Some(source) = sources.get_mut(&Source::Table(at)) {
+            source.changes = Some(format!("egret_changes_{at}"));
+        }
+    }
+    let mut all = Vec::new();
+    for (at, stage) in built.stages.iter().enumerate() {
+        let is_read = built.stages[at + 1..]
+            .iter()
+            .any(|later| later.input.sources().contains(&Source::Stage(at)));
+        let sink = is_read.then(|| sink_table(id, at));
+        let statement = stage.apply(&built.types, &sources, sink.as_deref());
+        if let Some(source) = sources.get_mut(&Source::Stage(at)) {
+            source.changes = sink;
+        }
+        let name = |source: Source| match source {
+            Source::Table(at) => match described.tables.get(at) {
+                Some(table) => format!("{}.{}", table.schema, table.name),
+                None => "the whole query".to_owned(),
+            },
+            Source::Stage(at) => format!("stage {at}"),
+        };
+        let sql = match built.is_whole {
+            true => stage.rebuild(&built.types, &sources, None).sql(&[]),
+            false => statement.map_or_else(String::new, |statement| statement.sql(&[])),
+        };
+        all.push(StageExplanation {
+            table: stage.table().name.clone(),
+            operators: operators(&stage.input, &name),
+            keeps: keeps(&stage.kept, built.is_whole),
+            sql,
+        });
+    }
+    all
+}
+
+fn keeps(kept: &Kept, is_whole: bool) -> Vec<String> {
+    match kept {
+        Kept::Rows(_) if is_whole => {
+            vec![
+                "rows, each different one once with a count; computed as a whole each time"
+                    .to_owned(),
+            ]
+        }
+        Kept::Rows(rows) => vec![match &rows.key {
+            Some(_) => "rows, told apart by their key".to_owned(),
+            None => "rows, each different one once with a count".to_owned(),
+        }],
+        Kept::Groups(groups) => {
+            let mut all = vec![match groups.keys.len() {
+                0 => "one group of all rows".to_owned(),
+                keys => format!("groups by {keys} keys, with their numbers of rows"),
+            }];
+            for (aggregate, carried) in &groups.aggregates {
+                let call = aggregate.call.shown();
+                all.push(match carried {
+                    Carried::Asked => {
+                        format!("{call}: asked again, of groups in which something changed")
+                    }
+                    _ => format!("{call}: carried on by what changed"),
+                });
+            }
+            all
+        }
+    }
+}

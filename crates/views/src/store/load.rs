@@ -1,0 +1,134 @@
+//! Views that are there, as they are needed to refresh them: their definitions are resolved anew, and compared with their
+//! tables.
+
+use egret_postgres::tokio_postgres::{Client, GenericClient};
+
+use super::build::build;
+use super::create::{SEARCH_PATH, captured};
+use super::describe::{Described, describe};
+use super::refresh::{Read, Refreshable, signature};
+use super::registry;
+use crate::core::analyse::{analyse, prune, whole};
+use crate::core::compile::with_key;
+use crate::core::expression::ColumnId;
+use crate::core::functions::refused;
+use crate::core::tree::{Plan, Source};
+use crate::error::ViewsError;
+use crate::model::Mode;
+
+/// What a view computes, and how.
+pub struct Planned {
+    /// Its stages.
+    pub plan: Plan,
+    /// What tells the rows of the last stage apart, if anything does.
+    pub key: Option<Vec<ColumnId>>,
+    /// Whether nothing is known of the query but its columns.
+    pub is_whole: bool,
+}
+
+/// Refuses functions whose results change by themselves.
+///
+/// # Errors
+/// [`ViewsError::Unsupported`].
+pub fn check_functions(described: &Described) -> Result<(), ViewsError> {
+    for function in &described.functions {
+        let (schema, name) = (&function.schema, &function.name);
+        if let Some(advice) = refused(schema, name, &function.volatility) {
+            return Err(ViewsError::Unsupported {
+                what: format!("the function `{schema}.{name}`"),
+                advice: advice.to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Plans a query. One that is only computed as a whole may have what is not covered incrementally.
+///
+/// # Errors
+/// [`ViewsError::Refused`].
+pub fn planned(described: &Described, mode: Mode) -> Result<Planned, ViewsError> {
+    let mut plan = match (analyse(&described.canonical, &described.facts), mode) {
+        (Ok(plan), _) => plan,
+        (Err(_), Mode::Full) => {
+            let columns = described.columns.iter().map(|column| column.name.clone());
+            return Ok(Planned {
+                plan: whole(described.tables.len(), columns),
+                key: None,
+                is_whole: true,
+            });
+        }
+        (Err(refusal), _) => return Err(ViewsError::Refused(refusal)),
+    };
+    let keys = |source: Source| match source {
+        Source::Table(at) => described.tables[at].key.clone(),
+        Source::Stage(_) => None,
+    };
+    let key = with_key(&mut plan, &keys);
+    prune(&mut plan);
+    Ok(Planned {
+        plan,
+        key,
+        is_whole: false,
+    })
+}
+
+/// Loads a view.
+///
+/// # Errors
+/// [`ViewsError::NotFound`]; [`ViewsError::SourceGone`] when its query does not mean any more what its tables have; what
+/// the server says.
+pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsError> {
+    let mut transaction = client.transaction().await?;
+    let record = registry::record_of(&transaction, view).await?;
+    let gone = |error: ViewsError| match error {
+        ViewsError::Query(error) => ViewsError::SourceGone {
+            reason: egret_base::error::chain(&error).to_string(),
+        },
+        error => error,
+    };
+    let described = describe(&mut transaction, &record.definition)
+        .await
+        .map_err(gone)?;
+    check_functions(&described)?;
+    let planned = planned(&described, record.mode)?;
+    transaction.batch_execute(SEARCH_PATH).await?;
+    let built = build(&mut transaction, view, planned, &described, false).await?;
+    if built.shape() != record.shape {
+        return Err(ViewsError::SourceGone {
+            reason: "the types of its columns, or a key, are others now".to_owned(),
+        });
+    }
+    let mut reads = Vec::new();
+    for (at, table) in described.tables.iter().enumerate() {
+        reads.push(match table.kept {
+            Some(kept) => Read::View(kept),
+            None => {
+                let number = capture_of(&transaction, table.oid).await?;
+                let number = number.ok_or_else(|| ViewsError::SourceGone {
+                    reason: format!("`{}.{}` is another table now", table.schema, table.name),
+                })?;
+                Read::Table {
+                    oid: table.oid,
+                    captured: captured(number, &built, at, table),
+                }
+            }
+        });
+    }
+    let signature = signature(&transaction, view).await?;
+    let rows = described.rows();
+    transaction.rollback().await?;
+    Ok(Refreshable {
+        record,
+        built,
+        reads,
+        signature,
+        rows,
+    })
+}
+
+async fn capture_of(client: &impl GenericClient, table: u32) -> Result<Option<i64>, ViewsError> {
+    let sql = "SELECT id FROM egret.view_capture WHERE relation = $1";
+    let row = client.query_opt(sql, &[&table]).await?;
+    Ok(row.map(|row| row.get(0)))
+}

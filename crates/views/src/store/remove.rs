@@ -1,0 +1,133 @@
+//! Takes views away again, or makes their tables anew.
+
+use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
+
+use super::refresh::LOCK_KEY;
+use super::registry::Record;
+use crate::core::expression::quoted;
+use crate::error::ViewsError;
+
+/// Removes a view, and the record of changes of tables that no other view reads.
+///
+/// # Errors
+/// [`ViewsError::InUse`]; what the server says, for example that something else depends on it.
+pub async fn remove(client: &mut Client, record: &Record) -> Result<(), ViewsError> {
+    let transaction = client.transaction().await?;
+    alone(&transaction, record.id).await?;
+    let readers = readers(&transaction, record.id).await?;
+    if !readers.is_empty() {
+        return Err(ViewsError::InUse {
+            name: record.name.to_string(),
+            readers,
+        });
+    }
+    let (schema, name) = (quoted(&record.name.schema), quoted(&record.name.name));
+    let drop = format!("DROP VIEW IF EXISTS {schema}.{name}");
+    transaction.batch_execute(&drop).await?;
+    drop_storage(&transaction, record.id).await?;
+    let sql = "DELETE FROM egret.view WHERE id = $1";
+    transaction.execute(sql, &[&record.id]).await?;
+    drop_unread(&transaction).await?;
+    Ok(transaction.commit().await?)
+}
+
+/// Waits until nobody refreshes a view, until the end of the transaction.
+///
+/// # Errors
+/// What the server says.
+pub async fn alone(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
+    let sql = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
+    transaction.query_one(sql, &[&(LOCK_KEY ^ view)]).await?;
+    Ok(())
+}
+
+/// The names of the views that read one.
+///
+/// # Errors
+/// What the server says.
+async fn readers(client: &impl GenericClient, view: i64) -> Result<Vec<String>, ViewsError> {
+    let sql = "SELECT DISTINCT kept.schema || '.' || kept.name FROM egret.view_table AS read \
+               JOIN egret.view AS kept ON kept.id = read.view WHERE read.reads = $1 ORDER BY 1";
+    let rows = client.query(sql, &[&view]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Drops the tables of a view, and the function that runs as its owner.
+///
+/// # Errors
+/// What the server says.
+pub async fn drop_storage(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
+    for table in tables(transaction, view).await? {
+        let drop = format!("DROP TABLE egret.{}", quoted(&table));
+        transaction.batch_execute(&drop).await?;
+    }
+    let drop = format!("DROP FUNCTION IF EXISTS egret.run_{view}(text, text)");
+    Ok(transaction.batch_execute(&drop).await?)
+}
+
+async fn tables(client: &impl GenericClient, view: i64) -> Result<Vec<String>, ViewsError> {
+    let sql = "SELECT relname::text FROM pg_catalog.pg_class \
+               WHERE relnamespace = 'egret'::regnamespace AND relkind = 'r' AND relname ~ $1 ORDER BY 1";
+    let pattern = format!("^(view|told)_{view}_[0-9]+$");
+    let rows = client.query(sql, &[&pattern]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Moves the tables of a view out of the way of others with their names; [`drop_aside`] drops them.
+///
+/// # Errors
+/// What the server says.
+pub async fn set_aside(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
+    for table in tables(transaction, view).await? {
+        let aside = quoted(&format!("{table}_aside"));
+        let rename = format!("ALTER TABLE egret.{} RENAME TO {aside}", quoted(&table));
+        transaction.batch_execute(&rename).await?;
+    }
+    let drop = format!("DROP FUNCTION IF EXISTS egret.run_{view}(text, text)");
+    Ok(transaction.batch_execute(&drop).await?)
+}
+
+/// See [`set_aside`].
+///
+/// # Errors
+/// What the server says.
+pub async fn drop_aside(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
+    let sql = "SELECT relname::text FROM pg_catalog.pg_class \
+               WHERE relnamespace = 'egret'::regnamespace AND relkind = 'r' AND relname ~ $1";
+    let pattern = format!("^(view|told)_{view}_[0-9]+_aside$");
+    for row in transaction.query(sql, &[&pattern]).await? {
+        let drop = format!("DROP TABLE egret.{}", quoted(row.get(0)));
+        transaction.batch_execute(&drop).await?;
+    }
+    Ok(())
+}
+
+/// Ends the record of changes of tables that no view reads.
+///
+/// # Errors
+/// What the server says.
+pub async fn drop_unread(transaction: &Transaction<'_>) -> Result<(), ViewsError> {
+    let sql = "DELETE FROM egret.view_capture AS capture \
+               WHERE NOT EXISTS (SELECT FROM egret.view_table AS read WHERE read.capture = capture.id) RETURNING capture.id";
+    for row in transaction.query(sql, &[]).await? {
+        let id: i64 = row.get(0);
+        // With its triggers, on whatever tables they are.
+        let drop = format!(
+            "DROP FUNCTION IF EXISTS egret.capture_{id}() CASCADE; DROP TABLE IF EXISTS egret.changes_{id}"
+        );
+        transaction.batch_execute(&drop).await?;
+    }
+    Ok(())
+}
+
+/// Removes every view, and with them all that the engine keeps in a database. Returns how many there were.
+///
+/// # Errors
+/// What the server says.
+pub async fn remove_all(client: &mut Client, records: &[Record]) -> Result<u64, ViewsError> {
+    // Those that read others first.
+    for record in records.iter().rev() {
+        remove(client, record).await?;
+    }
+    Ok(records.len() as u64)
+}

@@ -1,0 +1,50 @@
+//! Makes the tables of a view anew from its query: after what it reads was altered, or when its storage is in doubt.
+
+use egret_postgres::tokio_postgres::{Client, Transaction};
+
+use super::build::build;
+use super::create::{SEARCH_PATH, capture, show};
+use super::describe::{Described, describe};
+use super::load::{check_functions, planned};
+use super::registry::{self, Record};
+use super::{remove, rights};
+use crate::error::ViewsError;
+
+/// Repairs a view. It is empty until it is refreshed; where its columns are what they were, it stays the same view, with
+/// its grants and with what depends on it.
+///
+/// # Errors
+/// [`ViewsError`]: nothing has changed then.
+pub async fn repair(client: &mut Client, record: &Record) -> Result<(), ViewsError> {
+    let mut transaction = client.transaction().await?;
+    remove::alone(&transaction, record.id).await?;
+    let described = resolve(&mut transaction, record).await?;
+    check_functions(&described)?;
+    let planned = planned(&described, record.mode)?;
+    transaction.batch_execute(SEARCH_PATH).await?;
+    remove::set_aside(&transaction, record.id).await?;
+    let forget = "DELETE FROM egret.view_table WHERE view = $1";
+    transaction.execute(forget, &[&record.id]).await?;
+    let built = build(&mut transaction, record.id, planned, &described, true).await?;
+    let definition = &described.canonical;
+    registry::renew(&transaction, record.id, definition, &built.shape()).await?;
+    let reads = capture(&transaction, record.id, &built, &described).await?;
+    show(&mut transaction, record, &built).await?;
+    if record.is_of_another {
+        rights::hand_over(&transaction, record, &built, &reads).await?;
+    }
+    remove::drop_aside(&transaction, record.id).await?;
+    remove::drop_unread(&transaction).await?;
+    Ok(transaction.commit().await?)
+}
+
+/// What its query means now: by the names that were resolved, or else as the user wrote it.
+async fn resolve(
+    transaction: &mut Transaction<'_>,
+    record: &Record,
+) -> Result<Described, ViewsError> {
+    match describe(transaction, &record.definition).await {
+        Err(ViewsError::Query(_)) => describe(transaction, &record.query).await,
+        described => described,
+    }
+}

@@ -1,0 +1,111 @@
+//! What people are told of views.
+
+use std::collections::BTreeMap;
+
+use egret_postgres::tokio_postgres::Client;
+
+use super::registry::{self, Record};
+use crate::error::ViewsError;
+use crate::model::{RefreshReport, ViewReport};
+
+/// Reports of all views of a database, in the order of their names.
+///
+/// # Errors
+/// What the server says.
+pub async fn reports(client: &Client, database: &str) -> Result<Vec<ViewReport>, ViewsError> {
+    let records = registry::records(client).await?;
+    let ids: Vec<i64> = records.iter().map(|record| record.id).collect();
+    let rows = client
+        .query(include_str!("sql/reports.sql"), &[&ids])
+        .await?;
+    let mut known = BTreeMap::new();
+    for row in &rows {
+        let view: i64 = row.get("view");
+        let last: Option<String> = row.get("outcome");
+        let last = last.map(|outcome| RefreshReport {
+            outcome,
+            at_ms: row.get("at_ms"),
+            why: row.get("why"),
+            snapshot: row.get("snapshot"),
+            changes: row.get("changes"),
+            added: row.get("added"),
+            changed: row.get("changed"),
+            removed: row.get("removed"),
+            took_ms: row.get("took_ms"),
+            waited_ms: row.get("waited_ms"),
+            applied_ms: row.get("applied_ms"),
+            error: row.get("error"),
+        });
+        known.insert(
+            view,
+            Known {
+                waiting_changes: row.get("waiting"),
+                size_bytes: row.get("size_bytes"),
+                took_p50_ms: row.get("took_p50_ms"),
+                took_p95_ms: row.get("took_p95_ms"),
+                last,
+            },
+        );
+    }
+    let names: BTreeMap<i64, String> = records
+        .iter()
+        .map(|record| (record.id, record.name.to_string()))
+        .collect();
+    let mut current: BTreeMap<i64, bool> = BTreeMap::new();
+    let mut reports = Vec::new();
+    for record in &records {
+        let known = known.remove(&record.id).unwrap_or_default();
+        // Those that it reads come before it.
+        let reads = record.reads.iter().filter_map(|(_, view)| *view);
+        let is_current = record.snapshot.is_some()
+            && known.waiting_changes == 0
+            && reads.clone().all(|view| current.get(&view) == Some(&true));
+        current.insert(record.id, is_current);
+        let read_by = records.iter().filter(|other| {
+            let mut reads = other.reads.iter();
+            reads.any(|(_, view)| *view == Some(record.id))
+        });
+        let read_by = read_by.map(|other| names[&other.id].clone()).collect();
+        reports.push(report(database, record, known, (is_current, read_by)));
+    }
+    reports.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(reports)
+}
+
+#[derive(Default)]
+struct Known {
+    waiting_changes: i64,
+    size_bytes: i64,
+    took_p50_ms: Option<f64>,
+    took_p95_ms: Option<f64>,
+    last: Option<RefreshReport>,
+}
+
+fn report(
+    database: &str,
+    record: &Record,
+    known: Known,
+    (is_current, read_by): (bool, Vec<String>),
+) -> ViewReport {
+    ViewReport {
+        database: database.to_owned(),
+        name: record.name.clone(),
+        query: record.query.clone(),
+        owner: record.owner.clone(),
+        mode: record.mode,
+        schedule: record.schedule.clone(),
+        state: record.state,
+        reason: record.reason.clone(),
+        failures: record.failures,
+        reads: record.reads.iter().map(|(name, _)| name.clone()).collect(),
+        read_by,
+        snapshot: record.snapshot.clone(),
+        fresh_at_ms: record.fresh_at_ms,
+        is_current,
+        waiting_changes: known.waiting_changes,
+        size_bytes: known.size_bytes,
+        took_p50_ms: known.took_p50_ms,
+        took_p95_ms: known.took_p95_ms,
+        last: known.last,
+    }
+}

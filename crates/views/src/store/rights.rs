@@ -1,0 +1,131 @@
+//! Whose rights a view has: its statements run as its owner, not as who refreshes it.
+//!
+//! A function of the owner's, SECURITY DEFINER, runs what it is given: within it nothing can become another role again, as
+//! it could after SET ROLE. Only who refreshes may call it.
+
+use egret_postgres::tokio_postgres::Transaction;
+
+use super::build::{Built, sink_table, stage_table};
+use super::describe::SourceTable;
+use super::refresh::Read;
+use super::registry::Record;
+use crate::core::capture::TRANSACTION;
+use crate::core::expression::quoted;
+use crate::core::sql::WEIGHT;
+use crate::error::ViewsError;
+
+/// Refuses an owner as whom this session cannot act, or who may not make the view.
+///
+/// # Errors
+/// [`ViewsError::Invalid`] and [`ViewsError::Right`].
+pub async fn check_owner(
+    transaction: &Transaction<'_>,
+    owner: &str,
+    schema: &str,
+) -> Result<(), ViewsError> {
+    let sql = "SELECT pg_catalog.pg_has_role(current_user, role.oid, 'MEMBER'), current_user::text, \
+               pg_catalog.has_schema_privilege(role.oid, namespace.oid, 'CREATE') \
+               FROM pg_catalog.pg_roles AS role, pg_catalog.pg_namespace AS namespace \
+               WHERE role.rolname = $1 AND namespace.nspname = $2";
+    let Some(row) = transaction.query_opt(sql, &[&owner, &schema]).await? else {
+        return Err(ViewsError::Invalid {
+            what: "owner",
+            reason: format!("there is no role `{owner}`, or no schema `{schema}`"),
+        });
+    };
+    let (is_member, me, may_create): (bool, String, bool) = (row.get(0), row.get(1), row.get(2));
+    if !is_member {
+        return Err(ViewsError::Right {
+            what: format!("`{me}` cannot act as `{owner}`"),
+            grant: format!("GRANT {} TO {}", quoted(owner), quoted(&me)),
+        });
+    }
+    if !may_create {
+        return Err(ViewsError::Right {
+            what: format!("`{owner}` may not make a view in schema `{schema}`"),
+            grant: format!(
+                "GRANT CREATE ON SCHEMA {} TO {}",
+                quoted(schema),
+                quoted(owner)
+            ),
+        });
+    }
+    Ok(())
+}
+
+/// Refuses a table whose changes this session may not have recorded.
+///
+/// # Errors
+/// [`ViewsError::Right`].
+pub async fn check_trigger(
+    transaction: &Transaction<'_>,
+    table: &SourceTable,
+) -> Result<(), ViewsError> {
+    let sql = "SELECT pg_catalog.has_table_privilege($1::oid, 'TRIGGER'), current_user::text";
+    let row = transaction.query_one(sql, &[&table.oid]).await?;
+    let (may, me): (bool, String) = (row.get(0), row.get(1));
+    match may {
+        true => Ok(()),
+        false => Err(ViewsError::Right {
+            what: format!(
+                "`{me}` may not have changes of `{}.{}` recorded",
+                table.schema, table.name
+            ),
+            grant: format!("GRANT TRIGGER ON {} TO {}", table.sql(), quoted(&me)),
+        }),
+    }
+}
+
+/// Gives a view to its owner, who may read and write its tables and read the changes of its sources, and nothing else.
+///
+/// # Errors
+/// What the server says.
+pub async fn hand_over(
+    transaction: &Transaction<'_>,
+    record: &Record,
+    built: &Built,
+    reads: &[Read],
+) -> Result<(), ViewsError> {
+    let (id, owner) = (record.id, quoted(&record.owner));
+    let mut all = vec![format!("GRANT USAGE ON SCHEMA egret TO {owner}")];
+    for stage in 0..built.stages.len() {
+        for table in [stage_table(id, stage), sink_table(id, stage)] {
+            all.push(format!(
+                "GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {owner}"
+            ));
+        }
+    }
+    for read in reads {
+        if let Read::Table { captured, .. } = read {
+            let columns: String = captured
+                .columns
+                .iter()
+                .map(|column| format!(", {}", quoted(&column.name)))
+                .collect();
+            all.push(format!(
+                "GRANT SELECT ({TRANSACTION}, {WEIGHT}{columns}) ON {} TO {owner}",
+                captured.changes()
+            ));
+        }
+    }
+    let function = format!("egret.run_{id}(text, text)");
+    all.push(format!(
+        "CREATE FUNCTION {function} RETURNS TABLE (added bigint, changed bigint, removed bigint, wrong bigint) \
+         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
+         AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2; END'"
+    ));
+    all.push(format!("REVOKE ALL ON FUNCTION {function} FROM PUBLIC"));
+    all.push(format!(
+        "GRANT EXECUTE ON FUNCTION {function} TO CURRENT_USER"
+    ));
+    // Whoever is to own something in a schema must be allowed to make it there, for a moment that nobody sees.
+    all.push(format!("GRANT CREATE ON SCHEMA egret TO {owner}"));
+    all.push(format!("ALTER FUNCTION {function} OWNER TO {owner}"));
+    all.push(format!("REVOKE CREATE ON SCHEMA egret FROM {owner}"));
+    let (schema, name) = (quoted(&record.name.schema), quoted(&record.name.name));
+    all.push(format!("ALTER VIEW {schema}.{name} OWNER TO {owner}"));
+    for statement in all {
+        transaction.batch_execute(&statement).await?;
+    }
+    Ok(())
+}

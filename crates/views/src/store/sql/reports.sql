@@ -1,0 +1,20 @@
+-- What is known of views $1 beside what is remembered of each.
+SELECT kept.id AS view, egret.waiting_changes(kept.id) AS waiting, storage.size_bytes, took.p50 AS took_p50_ms, took.p95 AS took_p95_ms,
+       (extract(epoch FROM latest.at) * 1000)::bigint AS at_ms, latest.outcome, latest.why, latest.snapshot, latest.changes,
+       latest.added, latest.changed, latest.removed, latest.took_ms, latest.waited_ms, latest.applied_ms, latest.error
+FROM egret.view AS kept
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(pg_catalog.pg_total_relation_size(class.oid)), 0)::bigint AS size_bytes
+    FROM pg_catalog.pg_class AS class
+    WHERE class.relnamespace = 'egret'::regnamespace AND class.relkind = 'r' AND class.relname LIKE 'view\_' || kept.id || '\_%'
+) AS storage
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.percentile_cont(0.5) WITHIN GROUP (ORDER BY done.took_ms) AS p50,
+           pg_catalog.percentile_cont(0.95) WITHIN GROUP (ORDER BY done.took_ms) AS p95
+    FROM egret.view_refresh AS done
+    WHERE done.view = kept.id AND done.outcome <> 'failed'
+) AS took
+LEFT JOIN LATERAL (
+    SELECT * FROM egret.view_refresh AS done WHERE done.view = kept.id ORDER BY done.at DESC LIMIT 1
+) AS latest ON true
+WHERE kept.id = ANY ($1::bigint[])

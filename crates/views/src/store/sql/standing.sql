@@ -1,0 +1,43 @@
+-- How views $1 stand, and the tables that they read.
+--
+-- `stamp` says whether rows of these may have changed without a trigger: it has the server (its identity, its timeline,
+-- the database), the partitions of all tables, and the files of all of them. `signature` says whether they are the tables that they were:
+-- names and columns.
+SELECT kept.id, kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp, tables.stamp AS stamp_now, tables.signature
+FROM egret.view AS kept
+CROSS JOIN LATERAL (
+    SELECT pg_catalog.format(
+               '%s/%s/%s;%s',
+               (SELECT system_identifier FROM pg_catalog.pg_control_system()),
+               (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()),
+               (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()),
+               pg_catalog.string_agg(
+                   pg_catalog.format('%s:%s', member.oid, coalesce(pg_catalog.pg_relation_filenode(member.oid), 0)),
+                   ',' ORDER BY member.oid)
+           ) AS stamp,
+           coalesce(pg_catalog.string_agg(member.columns, ';' ORDER BY member.oid), '') AS signature
+    FROM (
+        SELECT capture.relation AS oid,
+               (SELECT pg_catalog.format(
+                           '%s.%s=%s', class.relnamespace, class.relname,
+                           pg_catalog.md5(pg_catalog.string_agg(pg_catalog.format(
+                               '%s %s %s %s %s', attribute.attname, attribute.atttypid, attribute.atttypmod, attribute.attnotnull,
+                               attribute.attcollation), ',' ORDER BY attribute.attnum)))
+                FROM pg_catalog.pg_class AS class
+                LEFT JOIN pg_catalog.pg_attribute AS attribute
+                    ON attribute.attrelid = class.oid AND attribute.attnum > 0 AND NOT attribute.attisdropped
+                WHERE class.oid = capture.relation
+                GROUP BY class.oid) AS columns
+        FROM egret.view_table AS read
+        JOIN egret.view_capture AS capture ON capture.id = read.capture
+        WHERE read.view = kept.id
+        GROUP BY capture.relation
+        UNION ALL
+        SELECT tree.relid::oid, NULL
+        FROM egret.view_table AS read
+        JOIN egret.view_capture AS capture ON capture.id = read.capture
+        CROSS JOIN LATERAL pg_catalog.pg_partition_tree(capture.relation) AS tree
+        WHERE read.view = kept.id AND tree.relid::oid <> capture.relation
+    ) AS member
+) AS tables
+WHERE kept.id = ANY ($1::bigint[])

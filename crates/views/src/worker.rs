@@ -1,0 +1,335 @@
+//! Keeps views fresh: finds the databases that have views, and refreshes what is due in each.
+
+pub(crate) mod keeper;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use egret_base::rhythm::Rhythm;
+use egret_postgres::databases::is_gone;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use self::keeper::{Keeper, Session, member};
+use crate::api::Views;
+use crate::core::pace::{Pace, components};
+use crate::error::ViewsError;
+use crate::metrics::InState;
+use crate::model::State;
+use crate::store::install;
+use crate::store::registry::{self, Record};
+
+/// How often it is looked for databases that got views without this Egret, such as restored ones.
+const LOOK_AROUND: Duration = Duration::from_secs(30);
+
+/// How often the list of views is read again when nobody told of a change.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// How often what is due is looked at, at least.
+const TICK_MAX: Duration = Duration::from_millis(500);
+
+/// How often a view whose tables have no changes is looked at all the same: whether they got partitions, or were rewritten.
+const INSPECT: Duration = Duration::from_secs(5);
+
+/// How long it is waited after an interruption.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// How long a refresh that is under way may take to end when everything stops.
+const STOP_MAX: Duration = Duration::from_secs(5);
+
+/// Looks for databases with views and has them kept, until everything stops.
+pub(crate) async fn watch_over(views: Views) {
+    let mut stopping = views.inner.stopping.subscribe();
+    let mut tasks: BTreeMap<String, JoinHandle<()>> = BTreeMap::new();
+    while !*stopping.borrow() {
+        let wait = match look_around(&views, &mut tasks).await {
+            Ok(()) => LOOK_AROUND,
+            Err(error) => {
+                tracing::debug!(%error, "views could not be looked for");
+                AGAIN
+            }
+        };
+        tokio::select! {
+            _ = stopping.changed() => {}
+            () = views.inner.changed.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+    for (database, mut task) in tasks {
+        match tokio::time::timeout(STOP_MAX, &mut task).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!(%error, database, "the keeper of views ended badly"),
+            // What it was at is rolled back, and done again at the next start.
+            Err(_) => task.abort(),
+        }
+    }
+}
+
+async fn look_around(
+    views: &Views,
+    tasks: &mut BTreeMap<String, JoinHandle<()>>,
+) -> Result<(), ViewsError> {
+    tasks.retain(|_, task| !task.is_finished());
+    for database in views.inner.shared.databases.names().await? {
+        if tasks.contains_key(&database) {
+            continue;
+        }
+        let keeper = views.keeper(&database);
+        let session = match keeper.session().await {
+            Ok(session) => session,
+            Err(ViewsError::Postgres(error)) if is_gone(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let is_installed = install::is_installed(&session.client).await?;
+        keeper.give_back(session);
+        if is_installed {
+            let stopping = views.inner.stopping.subscribe();
+            tasks.insert(database, tokio::spawn(keep(keeper, stopping)));
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the views of a database fresh, until everything stops or there are none any more.
+async fn keep(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
+    let mut keeping = Keeping {
+        keeper: keeper.clone(),
+        components: Vec::new(),
+        tasks: JoinSet::new(),
+    };
+    let mut failures = 0_u32;
+    while !*stopping.borrow() {
+        let wait = match keeping.go_on().await {
+            Ok(Next::In(wait)) => {
+                failures = 0;
+                wait
+            }
+            Ok(Next::Never) => break,
+            Err(error) => {
+                failures += 1;
+                let database = &keeper.database;
+                tracing::warn!(%error, database, failures, "views cannot be kept fresh");
+                AGAIN * failures.min(15)
+            }
+        };
+        tokio::select! {
+            _ = stopping.changed() => {}
+            () = keeper.changed.notified() => keeping.components.clear(),
+            Some(done) = keeping.tasks.join_next() => keeping.ended(done.ok()),
+            () = tokio::time::sleep(wait) => {}
+        }
+    }
+    while let Some(done) = keeping.tasks.join_next().await {
+        keeping.ended(done.ok());
+    }
+}
+
+enum Next {
+    /// Something is due then.
+    In(Duration),
+    /// The engine's part of this database is gone.
+    Never,
+}
+
+/// Views that are refreshed together.
+struct Component {
+    views: Vec<i64>,
+    /// The tables for changes of all of them, by number.
+    captures: Vec<i64>,
+    pace: Pace,
+    rhythms: Vec<Rhythm>,
+    /// Whether some of them are not filled.
+    is_new: bool,
+    /// Refreshes that failed since one did not.
+    failures: u32,
+    due: Option<Instant>,
+    inspected: Instant,
+    is_running: bool,
+}
+
+struct Keeping {
+    keeper: Arc<Keeper>,
+    components: Vec<Component>,
+    tasks: JoinSet<Ended>,
+}
+
+/// What a refresh came to: the first view of the component, how long it took, and whether it failed.
+struct Ended {
+    first: i64,
+    took: Duration,
+    is_failed: bool,
+}
+
+impl Keeping {
+    async fn go_on(&mut self) -> Result<Next, ViewsError> {
+        let session = self.keeper.session().await?;
+        let next = self.go_on_with(&session).await;
+        if next.is_ok() {
+            self.keeper.give_back(session);
+        }
+        next
+    }
+
+    async fn go_on_with(&mut self, session: &Session) -> Result<Next, ViewsError> {
+        let is_old = |component: &Component| component.inspected.elapsed() > LOOK_AGAIN;
+        if self.components.is_empty() || self.components.iter().any(is_old) {
+            if !install::is_installed(&session.client).await? {
+                return Ok(Next::Never);
+            }
+            self.read(session).await?;
+        }
+        let now = Instant::now();
+        let is_due = |component: &&mut Component| {
+            !component.is_running && component.due.is_some_and(|due| due <= now)
+        };
+        let mut due: Vec<&mut Component> = self.components.iter_mut().filter(is_due).collect();
+        let changed = changed(session, &due).await?;
+        for (component, is_changed) in due.iter_mut().zip(changed) {
+            let is_inspected = component.inspected.elapsed() < INSPECT;
+            if !is_changed && !component.is_new && component.failures == 0 && is_inspected {
+                component.due = component.next(now, Duration::ZERO, &self.keeper);
+                continue;
+            }
+            component.is_running = true;
+            component.inspected = now;
+            let (keeper, first) = (self.keeper.clone(), component.views[0]);
+            self.tasks.spawn(async move {
+                let begun = Instant::now();
+                let done = keeper.refresh(first, None).await;
+                let is_failed = match &done {
+                    Ok(reports) => reports.values().any(|(report, _)| report.error.is_some()),
+                    Err(error) => {
+                        tracing::warn!(%error, database = keeper.database, "views could not be refreshed");
+                        true
+                    }
+                };
+                Ended {
+                    first,
+                    took: begun.elapsed(),
+                    is_failed,
+                }
+            });
+        }
+        let waits = self.components.iter().filter(|one| !one.is_running);
+        let waits = waits.filter_map(|one| Some(one.due?.saturating_duration_since(now)));
+        Ok(Next::In(waits.min().unwrap_or(TICK_MAX).min(TICK_MAX)))
+    }
+
+    /// Reads the list of views.
+    async fn read(&mut self, session: &Session) -> Result<(), ViewsError> {
+        let records = registry::records(&session.client).await?;
+        self.count(&records);
+        let captures = registry::captures(&session.client).await?;
+        let is_kept = |record: &&Record| record.state != State::Suspended;
+        let members: Vec<_> = records.iter().filter(is_kept).map(member).collect();
+        let now = Instant::now();
+        let mut before = std::mem::take(&mut self.components);
+        for members in components(&members) {
+            let views: Vec<i64> = members.iter().map(|member| member.view).collect();
+            let of_views = captures.iter().filter(|(view, _)| views.contains(view));
+            let default_lag = self.keeper.shared.config.default_lag.duration();
+            let pace = Pace::of(&members, default_lag);
+            let rhythms = pace.crons.iter();
+            let rhythms = rhythms.filter_map(|cron| Rhythm::new(cron, "").ok());
+            let in_views = |record: &&Record| views.contains(&record.id);
+            let mut component = Component {
+                is_new: records
+                    .iter()
+                    .filter(in_views)
+                    .any(|one| one.snapshot.is_none()),
+                captures: of_views.map(|(_, capture)| *capture).collect(),
+                rhythms: rhythms.collect(),
+                failures: 0,
+                due: None,
+                inspected: now,
+                is_running: false,
+                pace,
+                views,
+            };
+            match before.iter().position(|one| one.views == component.views) {
+                Some(place) => {
+                    let old = before.swap_remove(place);
+                    component.failures = old.failures;
+                    component.is_running = old.is_running;
+                    component.due = match component.pace == old.pace {
+                        true => old.due,
+                        false => component.next(now, Duration::ZERO, &self.keeper),
+                    };
+                }
+                None => component.due = component.next(now, Duration::ZERO, &self.keeper),
+            }
+            self.components.push(component);
+        }
+        // One whose views are others now ends by itself.
+        before.retain(|component| component.is_running);
+        Ok(())
+    }
+
+    fn count(&self, records: &[Record]) {
+        for state in [State::New, State::Active, State::Failing, State::Suspended] {
+            let count = records.iter().filter(|one| one.state == state).count();
+            let views = &self.keeper.shared.metrics.views;
+            let database = self.keeper.database.clone();
+            let state = state.as_str();
+            views
+                .get_or_create(&InState { database, state })
+                .set(count as i64);
+        }
+    }
+
+    fn ended(&mut self, ended: Option<Ended>) {
+        let Some(ended) = ended else {
+            // It ended badly, which is logged where it did; all are looked at again.
+            self.components.clear();
+            return;
+        };
+        let mut components = self.components.iter_mut();
+        let Some(component) = components.find(|one| one.views.first() == Some(&ended.first)) else {
+            return;
+        };
+        component.is_running = false;
+        component.is_new = false;
+        component.failures = match ended.is_failed {
+            true => component.failures + 1,
+            false => 0,
+        };
+        component.due = component.next(Instant::now(), ended.took, &self.keeper);
+    }
+}
+
+impl Component {
+    /// When it is refreshed next.
+    fn next(&self, now: Instant, took: Duration, keeper: &Keeper) -> Option<Instant> {
+        let config = &keeper.shared.config;
+        if self.failures > 0 {
+            let wait = config.retry_after.duration() * 2_u32.saturating_pow(self.failures - 1);
+            return Some(now + wait.min(config.retry_after_max.duration()));
+        }
+        let now_ms = keeper.shared.clock.now().as_millis_unsigned();
+        let ticks = self
+            .rhythms
+            .iter()
+            .filter_map(|rhythm| rhythm.after(now_ms));
+        let tick = ticks
+            .min()
+            .map(|at_ms| Duration::from_millis(at_ms - now_ms));
+        let lag = self.pace.wait(took);
+        let wait = match (lag, tick) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        wait.map(|wait| now + wait)
+    }
+}
+
+/// Which of these components have changes that wait.
+async fn changed(session: &Session, due: &[&mut Component]) -> Result<Vec<bool>, ViewsError> {
+    let captures: Vec<i64> = due.iter().flat_map(|one| one.captures.clone()).collect();
+    let waiting = registry::waiting(&session.client, &captures).await?;
+    let has = |component: &&mut Component| {
+        let mut captures = component.captures.iter();
+        captures.any(|capture| waiting.contains(capture))
+    };
+    Ok(due.iter().map(has).collect())
+}

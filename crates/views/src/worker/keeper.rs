@@ -1,0 +1,414 @@
+//! The views of one database: loaded, refreshed together with those that read them, and what became of that.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use egret_base::Clock;
+use egret_postgres::Databases;
+use egret_postgres::tokio_postgres::Client;
+use egret_postgres::tokio_postgres::error::SqlState;
+use tokio::sync::{Notify, Semaphore};
+
+use crate::config::ViewsConfig;
+use crate::core::choose::{Costs, Way};
+use crate::core::pace::{Member, components};
+use crate::error::ViewsError;
+use crate::metrics::{Metrics, Outcome};
+use crate::model::{RefreshReport, State};
+use crate::store::load::load;
+use crate::store::refresh::{self, Refreshable, Refreshed};
+use crate::store::registry::{self, Record};
+use crate::store::statements::Statements;
+
+/// How often what passes by itself is tried again at once.
+const ATTEMPTS: u32 = 4;
+
+/// A session with what it has prepared.
+pub struct Session {
+    /// It.
+    pub client: Client,
+    statements: Statements,
+}
+
+/// What all keepers share.
+pub struct Shared {
+    /// The settings.
+    pub config: ViewsConfig,
+    /// Where views may be.
+    pub databases: Databases,
+    /// Wall-clock time.
+    pub clock: Arc<dyn Clock>,
+    /// What is counted.
+    pub metrics: Metrics,
+}
+
+/// See the module.
+pub struct Keeper {
+    /// The database.
+    pub database: String,
+    /// What all keepers share.
+    pub shared: Arc<Shared>,
+    /// There may be a new view, or another schedule.
+    pub changed: Notify,
+    /// Sessions that nobody uses.
+    idle: Mutex<Vec<Session>>,
+    loaded: Mutex<BTreeMap<i64, Arc<Refreshable>>>,
+    costs: Mutex<BTreeMap<i64, Costs>>,
+    /// Components that may be refreshed at a time.
+    parallel: Semaphore,
+}
+
+/// A lock whose holder died is still a lock.
+pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What became of the views of a component.
+pub type Reports = BTreeMap<i64, (RefreshReport, Option<(i64, i64, i64)>)>;
+
+impl Keeper {
+    /// For a database.
+    pub fn new(database: &str, shared: Arc<Shared>) -> Self {
+        let parallel = shared.config.refresh_parallel_max.max(1) as usize;
+        Self {
+            database: database.to_owned(),
+            shared,
+            changed: Notify::new(),
+            idle: Mutex::default(),
+            loaded: Mutex::default(),
+            costs: Mutex::default(),
+            parallel: Semaphore::new(parallel),
+        }
+    }
+
+    /// A session in the database. It is given back by [`Self::give_back`] when nothing went wrong.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn session(&self) -> Result<Session, ViewsError> {
+        let idle = lock(&self.idle).pop();
+        if let Some(session) = idle
+            && !session.client.is_closed()
+        {
+            return Ok(session);
+        }
+        let client = self.shared.databases.client(&self.database).await?;
+        let config = &self.shared.config;
+        let settings = format!(
+            "SET lock_timeout = {}; SET statement_timeout = {}; SET client_min_messages = warning; \
+             SET search_path = public",
+            config.lock_timeout.duration().as_millis(),
+            config.refresh_timeout.duration().as_millis(),
+        );
+        client.batch_execute(&settings).await?;
+        Ok(Session {
+            client,
+            statements: Statements::default(),
+        })
+    }
+
+    /// Keeps a session for others.
+    pub fn give_back(&self, session: Session) {
+        let mut idle = lock(&self.idle);
+        if idle.len() <= self.shared.config.refresh_parallel_max as usize {
+            idle.push(session);
+        }
+    }
+
+    /// Has a view loaded again when it is next refreshed.
+    pub fn unload(&self, view: i64) {
+        lock(&self.loaded).remove(&view);
+    }
+
+    /// What refreshes of a view have taken is of no use any more.
+    pub fn forget_costs(&self, view: i64) {
+        lock(&self.costs).remove(&view);
+    }
+
+    /// A view as it is refreshed.
+    ///
+    /// # Errors
+    /// [`ViewsError`].
+    pub async fn loaded(
+        &self,
+        client: &mut Client,
+        view: i64,
+    ) -> Result<Arc<Refreshable>, ViewsError> {
+        let known = lock(&self.loaded).get(&view).cloned();
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let found = Arc::new(load(client, view).await?);
+        lock(&self.loaded).insert(view, found.clone());
+        Ok(found)
+    }
+
+    /// Refreshes the component of a view; `compared` is compared with its query in the same transaction.
+    ///
+    /// # Errors
+    /// [`ViewsError`] when none of them could be refreshed.
+    pub async fn refresh(&self, view: i64, compared: Option<i64>) -> Result<Reports, ViewsError> {
+        let _permit = self.parallel.acquire().await;
+        let mut session = self.session().await?;
+        for attempt in 1.. {
+            match self.attempt(&mut session, view, compared).await {
+                Err(error) if error.is_passing() && attempt < ATTEMPTS => {
+                    self.pass(&session.client, &error).await?;
+                }
+                Err(error) => return Err(self.named(error)),
+                Ok(reports) => {
+                    self.give_back(session);
+                    return Ok(reports);
+                }
+            }
+        }
+        Err(ViewsError::SourceChanged)
+    }
+
+    /// What is to be done before another attempt.
+    async fn pass(&self, client: &Client, error: &ViewsError) -> Result<(), ViewsError> {
+        tracing::debug!(database = self.database, %error, "a refresh is tried again");
+        match error {
+            ViewsError::SourceAltered { view } => self.unload(*view),
+            ViewsError::Drifted { view, .. } => registry::compute_anew(client, *view).await?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn named(&self, error: ViewsError) -> ViewsError {
+        match error {
+            ViewsError::Statement(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => {
+                ViewsError::TooLong {
+                    seconds: self.shared.config.refresh_timeout.duration().as_secs(),
+                }
+            }
+            error => error,
+        }
+    }
+
+    /// The views that are refreshed with one, in their order, without those that are suspended and those that read these.
+    async fn component(&self, client: &Client, view: i64) -> Result<Vec<Record>, ViewsError> {
+        let records = registry::records(client).await?;
+        let members: Vec<Member> = records.iter().map(member).collect();
+        let found = components(&members)
+            .into_iter()
+            .find(|component| component.iter().any(|member| member.view == view));
+        let Some(found) = found else {
+            return Err(ViewsError::NotFound {
+                name: view.to_string(),
+            });
+        };
+        let mut left: Vec<Record> = Vec::new();
+        for member in found {
+            let record = records.iter().find(|record| record.id == member.view);
+            let is_there = |view: &i64| left.iter().any(|record| record.id == *view);
+            if let Some(record) = record
+                && record.state != State::Suspended
+                && member.reads.iter().all(is_there)
+            {
+                left.push(record.clone());
+            }
+        }
+        Ok(left)
+    }
+
+    async fn attempt(
+        &self,
+        session: &mut Session,
+        view: i64,
+        compared: Option<i64>,
+    ) -> Result<Reports, ViewsError> {
+        let at_ms = self.shared.clock.now().as_millis_unsigned() as i64;
+        let begun = Instant::now();
+        let records = self.component(&session.client, view).await?;
+        let mut reports = Reports::new();
+        let mut views: Vec<Arc<Refreshable>> = Vec::new();
+        for record in &records {
+            let is_there = |read: &i64| views.iter().any(|view| view.record.id == *read);
+            if !record
+                .reads
+                .iter()
+                .filter_map(|(_, view)| view.as_ref())
+                .all(is_there)
+            {
+                continue;
+            }
+            match self.loaded(&mut session.client, record.id).await {
+                Ok(view) => views.push(view),
+                Err(
+                    error @ (ViewsError::SourceGone { .. }
+                    | ViewsError::Refused(_)
+                    | ViewsError::Unsupported { .. }),
+                ) => {
+                    let report = self.suspend(&session.client, record, at_ms, &error).await?;
+                    reports.insert(record.id, (report, None));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if views.is_empty() {
+            return Ok(reports);
+        }
+        let costs = lock(&self.costs).clone();
+        let Session { client, statements } = session;
+        let borrowed: Vec<&Refreshable> = views.iter().map(AsRef::as_ref).collect();
+        let outcomes = refresh::refresh(client, statements, &borrowed, (&costs, compared)).await;
+        let outcomes = match outcomes {
+            Ok(outcomes) => outcomes,
+            Err(error) if error.is_passing() => return Err(error),
+            Err(error) => {
+                if let ([only], false) = (borrowed.as_slice(), client.is_closed()) {
+                    let report = self.failed(client, &only.record, at_ms, &error).await?;
+                    reports.insert(only.record.id, (report, None));
+                    return Ok(reports);
+                }
+                return Err(error);
+            }
+        };
+        let took_ms = begun.elapsed().as_secs_f64() * 1e3;
+        for (view, (id, outcome)) in borrowed.iter().zip(outcomes) {
+            let report = match outcome {
+                Ok(refreshed) => {
+                    let compared = refreshed.compared;
+                    let report = self.done(client, view, refreshed, (at_ms, took_ms)).await?;
+                    (report, compared)
+                }
+                Err(ViewsError::Drifted { .. }) => {
+                    registry::compute_anew(client, id).await?;
+                    (failure(at_ms, "it is computed anew"), None)
+                }
+                Err(error) => {
+                    let error = self.named(error);
+                    (
+                        self.failed(client, &view.record, at_ms, &error).await?,
+                        None,
+                    )
+                }
+            };
+            reports.insert(id, report);
+        }
+        Ok(reports)
+    }
+
+    async fn done(
+        &self,
+        client: &mut Client,
+        view: &Refreshable,
+        refreshed: Refreshed,
+        (at_ms, took_ms): (i64, f64),
+    ) -> Result<RefreshReport, ViewsError> {
+        let way = refreshed.way();
+        let report = RefreshReport {
+            at_ms,
+            outcome: way.map_or("nothing", Way::as_str).to_owned(),
+            why: refreshed.why,
+            snapshot: refreshed.reached.snapshot,
+            changes: refreshed.changes,
+            added: refreshed.added,
+            changed: refreshed.changed,
+            removed: refreshed.removed,
+            took_ms,
+            waited_ms: refreshed.waited_ms,
+            applied_ms: refreshed.applied_ms,
+            error: None,
+        };
+        let Some(way) = way else {
+            return Ok(report);
+        };
+        let id = view.record.id;
+        {
+            let mut costs = lock(&self.costs);
+            let costs = costs.entry(id).or_default();
+            costs.learn(way, refreshed.changes, refreshed.applied_ms);
+        }
+        let metrics = &self.shared.metrics;
+        let outcome = way.as_str();
+        metrics.refreshes.get_or_create(&Outcome { outcome }).inc();
+        metrics.refresh_seconds.observe(took_ms / 1e3);
+        metrics.wait_seconds.observe(report.waited_ms / 1e3);
+        metrics.changes.inc_by(report.changes as u64);
+        let rows = report.added + report.changed + report.removed;
+        metrics.rows.inc_by(rows.unsigned_abs());
+        let history_max = self.shared.config.history_max;
+        registry::remember(client, id, &report, history_max).await?;
+        view.forget(client).await?;
+        Ok(report)
+    }
+
+    /// Remembers that a view could not be refreshed, and suspends it after too often.
+    async fn failed(
+        &self,
+        client: &Client,
+        record: &Record,
+        at_ms: i64,
+        error: &ViewsError,
+    ) -> Result<RefreshReport, ViewsError> {
+        let current = registry::record_of(client, record.id).await?;
+        let is_own = !matches!(error, ViewsError::SourceFailed { .. });
+        let is_last = current.failures + 1 >= self.shared.config.failures_max;
+        let state = match is_last && is_own {
+            true => State::Suspended,
+            false => State::Failing,
+        };
+        self.remember_failure(client, record, at_ms, (state, error))
+            .await
+    }
+
+    async fn suspend(
+        &self,
+        client: &Client,
+        record: &Record,
+        at_ms: i64,
+        error: &ViewsError,
+    ) -> Result<RefreshReport, ViewsError> {
+        self.remember_failure(client, record, at_ms, (State::Suspended, error))
+            .await
+    }
+
+    async fn remember_failure(
+        &self,
+        client: &Client,
+        record: &Record,
+        at_ms: i64,
+        (state, error): (State, &ViewsError),
+    ) -> Result<RefreshReport, ViewsError> {
+        let reason = error.to_string();
+        let (database, view, doing) = (&self.database, record.name.to_string(), state.as_str());
+        tracing::warn!(
+            database,
+            view,
+            state = doing,
+            reason,
+            "a view could not be refreshed"
+        );
+        let is_own = !matches!(error, ViewsError::SourceFailed { .. });
+        registry::failed(client, record.id, (state, &reason), is_own).await?;
+        let report = failure(at_ms, &reason);
+        let outcome = "failed";
+        let metrics = &self.shared.metrics;
+        metrics.refreshes.get_or_create(&Outcome { outcome }).inc();
+        let history_max = self.shared.config.history_max;
+        registry::remember(client, record.id, &report, history_max).await?;
+        Ok(report)
+    }
+}
+
+fn failure(at_ms: i64, reason: &str) -> RefreshReport {
+    RefreshReport {
+        at_ms,
+        outcome: "failed".to_owned(),
+        error: Some(reason.to_owned()),
+        ..RefreshReport::default()
+    }
+}
+
+/// What of a view matters for its component.
+pub fn member(record: &Record) -> Member {
+    Member {
+        view: record.id,
+        reads: record.reads.iter().filter_map(|(_, view)| *view).collect(),
+        schedule: record.schedule.clone(),
+    }
+}
