@@ -19,6 +19,7 @@ use crate::model::{
     ViewReport,
 };
 use crate::store::registry::{self, Record};
+use crate::store::requests::{self, Resolved};
 use crate::store::{create, explain, install, remove, repair, report};
 use crate::worker::keeper::{Keeper, Session, Shared, lock};
 use crate::worker::watch_over;
@@ -102,32 +103,34 @@ impl Views {
         database: Option<&str>,
         view: NewView,
     ) -> Result<ViewReport, ViewsError> {
-        check_schedule(view.schedule.as_ref())?;
         let database = self.inner.shared.databases.choose(database).await?;
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;
         install::install(&mut session.client).await?;
-        let max = self.inner.shared.config.views_max;
-        if registry::count(&session.client).await? >= i64::from(max) {
-            return Err(ViewsError::TooMany { max });
-        }
-        let made = create::create(&mut session.client, &view).await?;
-        tracing::info!(database, view = %view.name, "a view is made");
-        let filled = keeper.refresh(made.record.id, None).await;
-        let problem = match filled {
-            Ok(reports) => reports
-                .get(&made.record.id)
-                .and_then(|(report, _)| report.error.clone()),
-            Err(error) => Some(error.to_string()),
-        };
-        if let Some(reason) = problem {
-            remove::remove(&mut session.client, &made.record).await?;
-            return Err(ViewsError::NotFilled { reason });
-        }
+        make(&keeper, &mut session, &view, None).await?;
         keeper.give_back(session);
         keeper.changed.notify_one();
         self.inner.changed.notify_one();
-        self.show_of(&keeper, &made.record.name).await
+        self.show_of(&keeper, &view.name).await
+    }
+
+    /// Lets roles ask for views from SQL, by `egret.create_view` and the like (`public`: everybody). Returns the database.
+    ///
+    /// # Errors
+    /// The server's.
+    pub async fn allow(
+        &self,
+        database: Option<&str>,
+        roles: &[String],
+    ) -> Result<String, ViewsError> {
+        let database = self.inner.shared.databases.choose(database).await?;
+        let keeper = self.keeper(&database);
+        let mut session = keeper.session().await?;
+        install::install(&mut session.client).await?;
+        requests::grant(&session.client, roles).await?;
+        keeper.give_back(session);
+        self.inner.changed.notify_one();
+        Ok(database)
     }
 
     /// What a view of a query would be. Nothing is left of it.
@@ -265,7 +268,8 @@ impl Views {
     /// Those of [`Self::create`] and [`Self::show`].
     pub async fn repair(&self, at: &Address) -> Result<ViewReport, ViewsError> {
         let mut found = self.find(at).await?;
-        repair::repair(&mut found.session.client, &found.record).await?;
+        let size_max = self.inner.shared.config.changes_size_max.bytes();
+        repair::repair(&mut found.session.client, &found.record, size_max).await?;
         found.keeper.unload(found.record.id);
         found.keeper.forget_costs(found.record.id);
         found.record = registry::record_of(&found.session.client, found.record.id).await?;
@@ -375,8 +379,41 @@ impl Views {
     }
 }
 
+/// Makes a view and fills it.
+pub(crate) async fn make(
+    keeper: &Keeper,
+    session: &mut Session,
+    view: &NewView,
+    resolved: Option<&Resolved>,
+) -> Result<(), ViewsError> {
+    check_schedule(view.schedule.as_ref())?;
+    let max = keeper.shared.config.views_max;
+    if registry::count(&session.client).await? >= i64::from(max) {
+        return Err(ViewsError::TooMany { max });
+    }
+    let size_max = keeper.shared.config.changes_size_max.bytes();
+    let made = create::create(&mut session.client, view, resolved, size_max).await?;
+    tracing::info!(database = keeper.database, view = %view.name, "a view is made");
+    let id = made.record.id;
+    let problem = match keeper.refresh(id, None).await {
+        Ok(reports) => {
+            let report = reports.get(&id);
+            report.and_then(|(report, _)| report.error.clone())
+        }
+        Err(error) => Some(error.to_string()),
+    };
+    match problem {
+        None => Ok(()),
+        Some(reason) => {
+            remove::remove(&mut session.client, &made.record).await?;
+            keeper.unload(id);
+            Err(ViewsError::NotFilled { reason })
+        }
+    }
+}
+
 /// Refreshes a view, and says what became of it.
-async fn refreshed(
+pub(crate) async fn refreshed(
     keeper: &Keeper,
     record: &Record,
     compared: Option<i64>,

@@ -1,6 +1,6 @@
 //! The settings of the views engine.
 
-use egret_base::settings::Span;
+use egret_base::settings::{Size, Span};
 
 egret_base::settings! {
     /// Settings of the views engine.
@@ -22,9 +22,9 @@ egret_base::settings! {
         failures_max: u32 = 10,
         /// Views in a database.
         views_max: u32 = 1_000,
-        /// Changes of one table that wait for views; over it they are no longer recorded, and views of it are computed
-        /// anew.
-        waiting_changes_max: u64 = 10_000_000,
+        /// Bytes of the changes of one table that wait for views; over it they are not recorded any more, and views of it are
+        /// computed anew. It holds for tables that a view reads for the first time after it was set.
+        changes_size_max: Size = Size::gib(1),
         /// Refreshes of each view that are remembered.
         history_max: u32 = 100,
     }

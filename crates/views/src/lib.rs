@@ -45,6 +45,6 @@ pub mod testing {
             indexes: Vec::new(),
             owner: None,
         };
-        crate::store::create::create(client, &view).await
+        crate::store::create::create(client, &view, None, 1 << 30).await
     }
 }

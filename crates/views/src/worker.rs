@@ -1,6 +1,7 @@
 //! Keeps views fresh: finds the databases that have views, and refreshes what is due in each.
 
 pub(crate) mod keeper;
+mod requests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use self::keeper::{Keeper, Session, member};
+use self::requests::serve;
 use crate::api::Views;
 use crate::core::pace::{Pace, components};
 use crate::error::ViewsError;
@@ -27,7 +29,7 @@ const LOOK_AROUND: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// How often what is due is looked at, at least.
-const TICK_MAX: Duration = Duration::from_millis(500);
+const TICK_MAX: Duration = Duration::from_millis(250);
 
 /// How often a view whose tables have no changes is looked at all the same: whether they got partitions, or were rewritten.
 const INSPECT: Duration = Duration::from_secs(5);
@@ -97,7 +99,9 @@ async fn keep(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
         keeper: keeper.clone(),
         components: Vec::new(),
         tasks: JoinSet::new(),
+        read_at: None,
     };
+    let requests = tokio::spawn(serve(keeper.clone(), stopping.clone()));
     let mut failures = 0_u32;
     while !*stopping.borrow() {
         let wait = match keeping.go_on().await {
@@ -115,7 +119,7 @@ async fn keep(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
         };
         tokio::select! {
             _ = stopping.changed() => {}
-            () = keeper.changed.notified() => keeping.components.clear(),
+            () = keeper.changed.notified() => keeping.read_at = None,
             Some(done) = keeping.tasks.join_next() => keeping.ended(done.ok()),
             () = tokio::time::sleep(wait) => {}
         }
@@ -123,6 +127,10 @@ async fn keep(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
     while let Some(done) = keeping.tasks.join_next().await {
         keeping.ended(done.ok());
     }
+    if !*stopping.borrow() {
+        requests.abort();
+    }
+    _ = requests.await;
 }
 
 enum Next {
@@ -152,6 +160,8 @@ struct Keeping {
     keeper: Arc<Keeper>,
     components: Vec<Component>,
     tasks: JoinSet<Ended>,
+    /// When the list of views was read; none: it is to be read.
+    read_at: Option<Instant>,
 }
 
 /// What a refresh came to: the first view of the component, how long it took, and whether it failed.
@@ -172,12 +182,13 @@ impl Keeping {
     }
 
     async fn go_on_with(&mut self, session: &Session) -> Result<Next, ViewsError> {
-        let is_old = |component: &Component| component.inspected.elapsed() > LOOK_AGAIN;
-        if self.components.is_empty() || self.components.iter().any(is_old) {
+        let is_due = self.read_at.is_none_or(|at| at.elapsed() > LOOK_AGAIN);
+        if is_due {
             if !install::is_installed(&session.client).await? {
                 return Ok(Next::Never);
             }
             self.read(session).await?;
+            self.read_at = Some(Instant::now());
         }
         let now = Instant::now();
         let is_due = |component: &&mut Component| {
@@ -282,6 +293,7 @@ impl Keeping {
         let Some(ended) = ended else {
             // It ended badly, which is logged where it did; all are looked at again.
             self.components.clear();
+            self.read_at = None;
             return;
         };
         let mut components = self.components.iter_mut();

@@ -19,6 +19,8 @@ pub struct Captured {
     pub id: i64,
     /// The columns that some view needs.
     pub columns: Vec<CapturedColumn>,
+    /// Changes that take more bytes are not recorded any more.
+    pub size_max: u64,
 }
 
 /// A column that is recorded.
@@ -86,6 +88,11 @@ impl Captured {
         format!(
             "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $egret$\n\
              BEGIN\n\
+             IF pg_catalog.pg_relation_size('{table}') > {size_max} THEN\n\
+             INSERT INTO {table} ({TRANSACTION}, {WEIGHT}) SELECT pg_catalog.pg_current_xact_id(), 0\n\
+             WHERE NOT EXISTS (SELECT FROM {table} WHERE {WEIGHT} = 0 AND {TRANSACTION} = pg_catalog.pg_current_xact_id());\n\
+             RETURN NULL;\n\
+             END IF;\n\
              IF TG_OP = 'INSERT' THEN IF {fits_new} THEN {insert}; RETURN NULL; END IF;\n\
              ELSIF TG_OP = 'UPDATE' THEN IF {fits_new} THEN {update}; RETURN NULL; END IF;\n\
              ELSIF TG_OP = 'DELETE' THEN IF {fits_old} THEN {delete}; RETURN NULL; END IF;\n\
@@ -94,6 +101,7 @@ impl Captured {
              RETURN NULL;\n\
              END $egret$",
             function = self.function(),
+            size_max = self.size_max,
             insert = copy(&[NEW]),
             update = copy(&[OLD, NEW]),
             delete = copy(&[OLD]),

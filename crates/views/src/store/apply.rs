@@ -6,6 +6,7 @@ use egret_postgres::tokio_postgres::{Row, Transaction};
 
 use super::build::{Built, sink_table};
 use super::refresh::{Read, Refreshable, Refreshed};
+use super::rights;
 use super::statements::Statements;
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::core::choose::{Costs, Situation, Way, choose};
@@ -42,6 +43,11 @@ pub async fn bring(
     if !view.record.settings.is_empty() {
         transaction.batch_execute(&view.record.settings).await?;
     }
+    let record = &view.record;
+    if record.is_of_another {
+        let make = rights::make_runner(&record.owner);
+        transaction.batch_execute(&make).await?;
+    }
     let mut one = Bringing {
         transaction,
         statements,
@@ -69,6 +75,9 @@ pub async fn bring(
     told.sinks.extend(sinks.values().cloned());
     if is_compared {
         one.compare().await?;
+    }
+    if record.is_of_another {
+        transaction.batch_execute(rights::DROP_RUNNER).await?;
     }
     let last = view.built.stages.len().saturating_sub(1);
     let changes = sinks
@@ -263,13 +272,11 @@ impl Bringing<'_, '_> {
             let statements = &mut self.statements;
             return statements.query_one(self.transaction, sql, &values).await;
         }
-        let call = format!(
-            "SELECT added, changed, removed, wrong FROM egret.run_{}($1, $2)",
-            self.view.record.id
-        );
         let values = [&sql as _, &frontier as _];
         let statements = &mut self.statements;
-        statements.query_one(self.transaction, &call, &values).await
+        statements
+            .query_one(self.transaction, rights::RUN, &values)
+            .await
     }
 
     /// The table that takes what changes in a stage, where a later one or another view reads it.

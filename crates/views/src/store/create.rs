@@ -7,6 +7,7 @@ use super::describe::{Column, Described, SourceTable, describe};
 use super::load::{check_functions, planned};
 use super::refresh::{Read, Refreshable, signature};
 use super::registry::{self, Reads, Record};
+use super::requests::Resolved;
 use super::rights;
 use crate::core::analyse::parse;
 use crate::core::capture::{Captured, CapturedColumn};
@@ -18,23 +19,34 @@ use crate::model::NewView;
 /// In what follows names mean what the catalogue and Egret say, whatever a role has set.
 pub const SEARCH_PATH: &str = "SET LOCAL search_path = pg_catalog, egret, pg_temp";
 
-/// Makes a view. It is empty until it is refreshed.
+/// Makes a view. It is empty until it is refreshed. Where a session has resolved the query already, names and settings are
+/// that session's.
 ///
 /// # Errors
 /// [`ViewsError`]: nothing is left then.
-pub async fn create(client: &mut Client, view: &NewView) -> Result<Refreshable, ViewsError> {
-    parse(&view.query).map_err(ViewsError::Refused)?;
+pub async fn create(
+    client: &mut Client,
+    view: &NewView,
+    resolved: Option<&Resolved>,
+    changes_size_max: u64,
+) -> Result<Refreshable, ViewsError> {
+    let query = resolved.map_or(&view.query, |resolved| &resolved.definition);
+    parse(query).map_err(ViewsError::Refused)?;
     let mut transaction = client.transaction().await?;
-    let described = describe(&mut transaction, &view.query).await?;
-    check_functions(&described)?;
+    let described = describe(&mut transaction, query).await?;
     let planned = planned(&described, view.mode)?;
     transaction.batch_execute(SEARCH_PATH).await?;
-    if let Some(owner) = &view.owner {
-        rights::check_owner(&transaction, owner, &view.name.schema).await?;
-    }
-    let id = registry::add(&transaction, view, &described.canonical).await?;
+    let is_of_another = match &view.owner {
+        Some(owner) => rights::check_owner(&transaction, owner, &view.name.schema).await?,
+        None => false,
+    };
+    check_functions(&described, is_of_another)?;
+    let id = {
+        let settings = resolved.map(|resolved| resolved.settings.as_str());
+        registry::add(&transaction, view, &described.canonical, settings).await?
+    };
     let built = build(&mut transaction, id, planned, &described, true).await?;
-    let reads = capture(&transaction, id, &built, &described).await?;
+    let reads = capture(&transaction, id, &built, (&described, changes_size_max)).await?;
     let record = registry::record_of(&transaction, id).await?;
     show(&mut transaction, &record, &built).await?;
     registry::set_shape(&transaction, id, &built.shape()).await?;
@@ -97,7 +109,7 @@ pub async fn capture(
     transaction: &Transaction<'_>,
     view: i64,
     built: &Built,
-    described: &Described,
+    (described, changes_size_max): (&Described, u64),
 ) -> Result<Vec<Read>, ViewsError> {
     let mut all = Vec::new();
     for (at, table) in described.tables.iter().enumerate() {
@@ -112,6 +124,7 @@ pub async fn capture(
         let (number, is_new) = registry::capture(transaction, table.oid).await?;
         registry::reads(transaction, view, place, Reads::Capture(number)).await?;
         let mut captured = captured(number, built, at, table);
+        captured.size_max = changes_size_max;
         if is_new {
             for statement in captured.install() {
                 transaction.batch_execute(&statement).await?;
@@ -136,6 +149,7 @@ pub fn captured(number: i64, built: &Built, at: usize, table: &SourceTable) -> C
     Captured {
         id: number,
         columns: columns.map(recorded).collect(),
+        size_max: u64::MAX >> 1,
     }
 }
 
@@ -177,6 +191,7 @@ async fn extend(
         .collect();
     let all = Captured {
         id: captured.id,
+        size_max: captured.size_max,
         columns: table
             .columns
             .iter()

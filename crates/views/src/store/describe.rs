@@ -83,6 +83,8 @@ pub struct Function {
     pub is_aggregate: bool,
     /// `pg_proc.provolatile`: `i`, `s` or `v`.
     pub volatility: String,
+    /// Whether it does nothing that another role than this session's has thought of.
+    pub is_trusted: bool,
 }
 
 /// The name of the view that a query is made into for a moment.
@@ -209,6 +211,7 @@ async fn functions_of(
         name: row.get("name"),
         is_aggregate: row.get("is_aggregate"),
         volatility: row.get("volatility"),
+        is_trusted: row.get("is_trusted"),
     };
     Ok(rows.iter().map(function).collect())
 }

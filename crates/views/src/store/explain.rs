@@ -65,7 +65,7 @@ async fn explained(
     described: &Described,
     (id, mode): (i64, Mode),
 ) -> Result<Explanation, ViewsError> {
-    check_functions(described)?;
+    check_functions(described, false)?;
     let planned = planned(described, mode)?;
     transaction.batch_execute(SEARCH_PATH).await?;
     let built = build(transaction, id, planned, described, id == NOBODY).await?;

@@ -6,10 +6,16 @@ use egret_postgres::tokio_postgres::Client;
 use crate::error::ViewsError;
 
 /// The engine's part of schema `egret`.
-const MIGRATIONS: &[Migration] = &[Migration {
-    name: "functions",
-    sql: include_str!("install/migration_1.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        name: "views",
+        sql: include_str!("install/migration_1.sql"),
+    },
+    Migration {
+        name: "requests",
+        sql: include_str!("install/migration_2.sql"),
+    },
+];
 
 /// Makes the engine's part of schema `egret`, or brings it up to date.
 ///

@@ -26,11 +26,21 @@ pub struct Planned {
     pub is_whole: bool,
 }
 
-/// Refuses functions whose results change by themselves.
+/// Refuses functions whose results change by themselves. In a view that is of another role than refreshes it, also those
+/// that are neither PostgreSQL's own nor of a role that may do everything: what they leave behind in the transaction, such as
+/// deferred triggers, would run with the rights of whoever refreshes.
 ///
 /// # Errors
 /// [`ViewsError::Unsupported`].
-pub fn check_functions(described: &Described) -> Result<(), ViewsError> {
+pub fn check_functions(described: &Described, is_of_another: bool) -> Result<(), ViewsError> {
+    let untrusted = described.functions.iter().find(|one| !one.is_trusted);
+    if let (Some(function), true) = (untrusted, is_of_another) {
+        let (schema, name) = (&function.schema, &function.name);
+        return Err(ViewsError::Unsupported {
+            what: format!("`{schema}.{name}`, in a view of another role,"),
+            advice: "use PostgreSQL's own functions, or have a superuser own this one".to_owned(),
+        });
+    }
     for function in &described.functions {
         let (schema, name) = (&function.schema, &function.name);
         if let Some(advice) = refused(schema, name, &function.volatility) {
@@ -90,7 +100,7 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
     let described = describe(&mut transaction, &record.definition)
         .await
         .map_err(gone)?;
-    check_functions(&described)?;
+    check_functions(&described, record.is_of_another)?;
     let planned = planned(&described, record.mode)?;
     transaction.batch_execute(SEARCH_PATH).await?;
     let built = build(&mut transaction, view, planned, &described, false).await?;

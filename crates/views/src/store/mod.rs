@@ -12,5 +12,6 @@ pub mod registry;
 pub mod remove;
 pub mod repair;
 pub mod report;
+pub mod requests;
 pub mod rights;
 pub mod statements;

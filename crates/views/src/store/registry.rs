@@ -125,7 +125,7 @@ pub async fn count(client: &impl GenericClient) -> Result<i64, ViewsError> {
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
-/// Remembers a view, and returns its number. `owner` is the one it is of.
+/// Remembers a view, and returns its number. Without settings it has those of this session.
 ///
 /// # Errors
 /// [`ViewsError::Exists`]; what the server says.
@@ -133,10 +133,11 @@ pub async fn add(
     transaction: &Transaction<'_>,
     view: &NewView,
     definition: &str,
+    settings: Option<&str>,
 ) -> Result<i64, ViewsError> {
     let schedule = view.schedule.as_ref().map(ToString::to_string);
     let indexes = serde_json::json!(view.indexes).to_string();
-    let values: [&(dyn ToSql + Sync); 8] = [
+    let values: [&(dyn ToSql + Sync); 9] = [
         &view.name.schema,
         &view.name.name,
         &view.query,
@@ -145,6 +146,7 @@ pub async fn add(
         &view.mode.as_str(),
         &schedule,
         &indexes,
+        &settings,
     ];
     let added = transaction
         .query_opt(include_str!("sql/add.sql"), &values)
@@ -411,6 +413,9 @@ pub async fn waiting(
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
+/// A table for changes that takes more bytes is truncated when it is empty: rows that are deleted leave their space behind.
+const TRUNCATE_BYTES: i64 = 1 << 20;
+
 /// Removes changes of a table that every view which reads it has seen. Nothing happens while another does.
 ///
 /// # Errors
@@ -423,13 +428,35 @@ pub async fn forget(client: &mut Client, captured: &Captured) -> Result<u64, Vie
     if !is_alone {
         return Ok(0);
     }
+    let changes = captured.changes();
     let sql = format!(
         "DELETE FROM {changes} AS c WHERE NOT EXISTS (SELECT FROM egret.view AS v \
          JOIN egret.view_table AS t ON t.view = v.id \
          WHERE t.capture = $1 AND v.snapshot IS NOT NULL AND NOT pg_visible_in_snapshot(c.{TRANSACTION}, v.snapshot))",
-        changes = captured.changes(),
     );
     let removed = transaction.execute(&sql, &[&captured.id]).await?;
     transaction.commit().await?;
+    let sql = format!(
+        "SELECT pg_catalog.pg_relation_size('{changes}') > {TRUNCATE_BYTES} AND NOT EXISTS (SELECT FROM {changes})"
+    );
+    if client.query_one(&sql, &[]).await?.get(0) {
+        truncate(client, &changes).await?;
+    }
     Ok(removed)
+}
+
+/// Gives back the space of a table for changes, if nobody is about to write to it and it is empty.
+async fn truncate(client: &mut Client, changes: &str) -> Result<(), ViewsError> {
+    let transaction = client.transaction().await?;
+    // Whoever writes to the table that is recorded is not made to wait.
+    let lock = format!("LOCK TABLE {changes} IN ACCESS EXCLUSIVE MODE NOWAIT");
+    if transaction.batch_execute(&lock).await.is_err() {
+        return Ok(());
+    }
+    let sql = format!("SELECT NOT EXISTS (SELECT FROM {changes})");
+    if transaction.query_one(&sql, &[]).await?.get(0) {
+        let truncate = format!("TRUNCATE {changes}");
+        transaction.batch_execute(&truncate).await?;
+    }
+    Ok(transaction.commit().await?)
 }

@@ -52,7 +52,7 @@ async fn readers(client: &impl GenericClient, view: i64) -> Result<Vec<String>, 
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Drops the tables of a view, and the function that runs as its owner.
+/// Drops the tables of a view.
 ///
 /// # Errors
 /// What the server says.
@@ -61,8 +61,7 @@ pub async fn drop_storage(transaction: &Transaction<'_>, view: i64) -> Result<()
         let drop = format!("DROP TABLE egret.{}", quoted(&table));
         transaction.batch_execute(&drop).await?;
     }
-    let drop = format!("DROP FUNCTION IF EXISTS egret.run_{view}(text, text)");
-    Ok(transaction.batch_execute(&drop).await?)
+    Ok(())
 }
 
 async fn tables(client: &impl GenericClient, view: i64) -> Result<Vec<String>, ViewsError> {
@@ -83,8 +82,7 @@ pub async fn set_aside(transaction: &Transaction<'_>, view: i64) -> Result<(), V
         let rename = format!("ALTER TABLE egret.{} RENAME TO {aside}", quoted(&table));
         transaction.batch_execute(&rename).await?;
     }
-    let drop = format!("DROP FUNCTION IF EXISTS egret.run_{view}(text, text)");
-    Ok(transaction.batch_execute(&drop).await?)
+    Ok(())
 }
 
 /// See [`set_aside`].

@@ -15,11 +15,15 @@ use crate::error::ViewsError;
 ///
 /// # Errors
 /// [`ViewsError`]: nothing has changed then.
-pub async fn repair(client: &mut Client, record: &Record) -> Result<(), ViewsError> {
+pub async fn repair(
+    client: &mut Client,
+    record: &Record,
+    changes_size_max: u64,
+) -> Result<(), ViewsError> {
     let mut transaction = client.transaction().await?;
     remove::alone(&transaction, record.id).await?;
     let described = resolve(&mut transaction, record).await?;
-    check_functions(&described)?;
+    check_functions(&described, record.is_of_another)?;
     let planned = planned(&described, record.mode)?;
     transaction.batch_execute(SEARCH_PATH).await?;
     remove::set_aside(&transaction, record.id).await?;
@@ -28,7 +32,13 @@ pub async fn repair(client: &mut Client, record: &Record) -> Result<(), ViewsErr
     let built = build(&mut transaction, record.id, planned, &described, true).await?;
     let definition = &described.canonical;
     registry::renew(&transaction, record.id, definition, &built.shape()).await?;
-    let reads = capture(&transaction, record.id, &built, &described).await?;
+    let reads = capture(
+        &transaction,
+        record.id,
+        &built,
+        (&described, changes_size_max),
+    )
+    .await?;
     show(&mut transaction, record, &built).await?;
     if record.is_of_another {
         rights::hand_over(&transaction, record, &built, &reads).await?;

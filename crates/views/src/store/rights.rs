@@ -1,7 +1,8 @@
 //! Whose rights a view has: its statements run as its owner, not as who refreshes it.
 //!
 //! A function of the owner's, SECURITY DEFINER, runs what it is given: within it nothing can become another role again, as
-//! it could after SET ROLE. Only who refreshes may call it.
+//! it could after SET ROLE. It is temporary and made within the transaction, so that its owner cannot alter it before it is
+//! called.
 
 use egret_postgres::tokio_postgres::Transaction;
 
@@ -14,7 +15,7 @@ use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
 use crate::error::ViewsError;
 
-/// Refuses an owner as whom this session cannot act, or who may not make the view.
+/// Refuses an owner as whom this session cannot act, or who may not make the view. Says whether that is somebody else.
 ///
 /// # Errors
 /// [`ViewsError::Invalid`] and [`ViewsError::Right`].
@@ -22,7 +23,7 @@ pub async fn check_owner(
     transaction: &Transaction<'_>,
     owner: &str,
     schema: &str,
-) -> Result<(), ViewsError> {
+) -> Result<bool, ViewsError> {
     let sql = "SELECT pg_catalog.pg_has_role(current_user, role.oid, 'MEMBER'), current_user::text, \
                pg_catalog.has_schema_privilege(role.oid, namespace.oid, 'CREATE') \
                FROM pg_catalog.pg_roles AS role, pg_catalog.pg_namespace AS namespace \
@@ -50,8 +51,28 @@ pub async fn check_owner(
             ),
         });
     }
-    Ok(())
+    Ok(me != owner)
 }
+
+/// Makes what runs statements as an owner, for this transaction: a function of texts, the statement and how far the view
+/// has come, which returns what every statement of views does.
+pub fn make_runner(owner: &str) -> String {
+    format!(
+        "SET LOCAL ROLE {}; \
+         CREATE FUNCTION pg_temp.egret_run(text, text) \
+         RETURNS TABLE (added bigint, changed bigint, removed bigint, wrong bigint) \
+         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
+         AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2; END'; \
+         RESET ROLE",
+        quoted(owner)
+    )
+}
+
+/// Calls it.
+pub const RUN: &str = "SELECT added, changed, removed, wrong FROM pg_temp.egret_run($1, $2)";
+
+/// Drops it.
+pub const DROP_RUNNER: &str = "DROP FUNCTION pg_temp.egret_run(text, text)";
 
 /// Refuses a table whose changes this session may not have recorded.
 ///
@@ -108,20 +129,6 @@ pub async fn hand_over(
             ));
         }
     }
-    let function = format!("egret.run_{id}(text, text)");
-    all.push(format!(
-        "CREATE FUNCTION {function} RETURNS TABLE (added bigint, changed bigint, removed bigint, wrong bigint) \
-         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
-         AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2; END'"
-    ));
-    all.push(format!("REVOKE ALL ON FUNCTION {function} FROM PUBLIC"));
-    all.push(format!(
-        "GRANT EXECUTE ON FUNCTION {function} TO CURRENT_USER"
-    ));
-    // Whoever is to own something in a schema must be allowed to make it there, for a moment that nobody sees.
-    all.push(format!("GRANT CREATE ON SCHEMA egret TO {owner}"));
-    all.push(format!("ALTER FUNCTION {function} OWNER TO {owner}"));
-    all.push(format!("REVOKE CREATE ON SCHEMA egret FROM {owner}"));
     let (schema, name) = (quoted(&record.name.schema), quoted(&record.name.name));
     all.push(format!("ALTER VIEW {schema}.{name} OWNER TO {owner}"));
     for statement in all {

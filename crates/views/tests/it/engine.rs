@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use egret_base::lifecycle::Service;
-use egret_base::settings::Span;
+use egret_base::settings::{Size, Span};
 use egret_base::{Coded, SystemClock};
 use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
@@ -317,6 +317,20 @@ async fn a_query_has_the_rights_of_its_owner_and_no_others() {
         code(rig.create(owned("refused", "SELECT id, v FROM t")).await),
         "view_not_filled"
     );
+    rig.run(&format!(
+        "CREATE FUNCTION public.theirs(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1'; ALTER FUNCTION public.theirs OWNER TO {role}; \
+         CREATE DOMAIN public.small AS int CHECK (public.theirs(VALUE) < 100)"
+    ))
+    .await;
+    for query in [
+        "SELECT public.theirs(g) AS g FROM t",
+        "SELECT g::public.small FROM t",
+    ] {
+        assert_eq!(
+            code(rig.create(owned("refused", query)).await),
+            "view_unsupported"
+        );
+    }
     let query = "SELECT g, count(*) AS n, max(public.me()) AS who FROM t GROUP BY g";
     rig.create(owned("mine", query)).await.unwrap();
     rig.run("INSERT INTO t VALUES (400, 9, 9)").await;
@@ -342,8 +356,10 @@ async fn a_query_has_the_rights_of_its_owner_and_no_others() {
     assert_eq!(rig.number(&sql).await, 1, "it shows what it showed");
     rig.views.drop(&at("mine")).await.unwrap();
     rig.views.uninstall(None, true).await.unwrap();
-    rig.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
-        .await;
+    rig.run(&format!(
+        "DROP DOMAIN small; DROP OWNED BY {role}; DROP ROLE {role}"
+    ))
+    .await;
 }
 
 #[tokio::test]
@@ -440,4 +456,112 @@ async fn views_are_altered_explained_and_refused() {
     let triggers = "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'egret%'";
     assert_eq!(rig.number(triggers).await, 0);
     assert!(rig.views.list(None).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn views_are_asked_for_from_sql() {
+    for version in [18, 15] {
+        let rig = Rig::new(version).await;
+        let role = format!("asker_{}", rig.database.name);
+        rig.run(TABLES).await;
+        rig.run(&format!(
+            "CREATE ROLE {role}; GRANT USAGE, CREATE ON SCHEMA public TO {role}; GRANT SELECT ON t, u TO {role}"
+        ))
+        .await;
+        rig.views
+            .allow(None, std::slice::from_ref(&role))
+            .await
+            .unwrap();
+        rig.views.start().await.unwrap();
+        let done = async |sql: &str| {
+            let request = rig.number(sql).await;
+            let asked = format!("SELECT egret.request_done({request})::int::bigint");
+            let is_done = async {
+                loop {
+                    match rig.client.query_one(&asked, &[]).await {
+                        Ok(row) if row.get::<_, i64>(0) == 1 => return Ok(()),
+                        Ok(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                        Err(error) => return Err(egret_base::error::chain(&error).to_string()),
+                    }
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), is_done)
+                .await
+                .unwrap()
+        };
+        rig.run(&format!("SET ROLE {role}; SET TimeZone = 'Asia/Tokyo'"))
+            .await;
+        let create = "SELECT egret.create_view('mine', $$SELECT g, count(*) AS n FROM t GROUP BY g$$, lag => '1h')";
+        done(create).await.unwrap();
+        let shown = "SELECT count(*) FROM mine";
+        assert_eq!(rig.number(shown).await, 5);
+        let current = "SELECT is_current::int::bigint FROM egret.freshness('mine')";
+        assert_eq!(rig.number(current).await, 1);
+        let settings = "SELECT count(*) FROM egret.view WHERE settings LIKE '%Asia/Tokyo%'";
+        let again = rig.client.query_one(create, &[]).await.unwrap_err();
+        assert!(
+            again.as_db_error().unwrap().message().contains("exists"),
+            "{again:?}"
+        );
+        let not_covered = "SELECT egret.create_view('top', 'SELECT id FROM t ORDER BY id LIMIT 3')";
+        assert!(done(not_covered).await.unwrap_err().contains("LIMIT"));
+        rig.run("RESET ROLE; INSERT INTO t VALUES (700, 70, 1)")
+            .await;
+        assert_eq!(rig.number(settings).await, 1);
+        assert_eq!(rig.number(current).await, 0);
+        rig.run(&format!("SET ROLE {role}")).await;
+        done("SELECT egret.refresh('mine')").await.unwrap();
+        assert_eq!((rig.number(shown).await, rig.number(current).await), (6, 1));
+        // Of somebody else's view nothing can be asked, nor as somebody else.
+        rig.run("RESET ROLE").await;
+        rig.create(view("others", "SELECT id FROM t"))
+            .await
+            .unwrap();
+        rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
+        for sql in [
+            "SELECT egret.drop_view('others')",
+            "SELECT egret.request_view('drop', '{public,others}', NULL, NULL, NULL, NULL, NULL, 'postgres')",
+            "SELECT count(*) FROM egret.view",
+        ] {
+            assert!(rig.client.query_one(sql, &[]).await.is_err(), "{sql}");
+        }
+        done("SELECT egret.drop_view('mine')").await.unwrap();
+        rig.run("RESET SESSION AUTHORIZATION").await;
+        rig.views.stop().await;
+        rig.views.uninstall(None, true).await.unwrap();
+        rig.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn changes_that_take_too_much_are_not_recorded_and_no_write_fails() {
+    let config = ViewsConfig {
+        changes_size_max: Size::mib(1),
+        ..ViewsConfig::default()
+    };
+    let rig = Rig::with(18, config).await;
+    rig.run(TABLES).await;
+    rig.create(view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
+        .await
+        .unwrap();
+    for round in 0..6 {
+        rig.run(&format!(
+            "INSERT INTO t SELECT i, i % 9, i FROM generate_series({}, {}) AS i",
+            1000 + round * 10_000,
+            999 + (round + 1) * 10_000
+        ))
+        .await;
+    }
+    let size = "SELECT pg_relation_size('egret.changes_1')";
+    assert!(rig.number(size).await < 3 << 20);
+    let done = rig.refresh("sums").await;
+    assert_eq!((done.outcome.as_str(), done.changes > 0), ("full", true));
+    rig.verify(&["sums"]).await;
+    assert_eq!(rig.number(size).await, 0);
+    rig.run("DELETE FROM t WHERE id > 40000").await;
+    rig.verify(&["sums"]).await;
+    rig.run("INSERT INTO t VALUES (-1, 1, 1)").await;
+    assert_eq!(rig.refresh("sums").await.outcome, "incremental");
+    rig.verify(&["sums"]).await;
 }

@@ -1,4 +1,5 @@
--- The functions that the rules of relations $1 call, with what kind they are and what they promise.
+-- The functions that the rules of relations $1 call, with what kind they are and what they promise. A cast to a domain calls
+-- what its constraints call: it stands here as one function.
 WITH called AS (
     SELECT DISTINCT (found.groups)[2]::oid AS function, (found.groups)[1] = 'aggfnoid' AS is_aggregate
     FROM pg_catalog.pg_rewrite AS rule
@@ -7,8 +8,15 @@ WITH called AS (
     WHERE rule.ev_class = ANY ($1::oid[])
 )
 SELECT namespace.nspname AS schema, function.proname AS name, called.is_aggregate,
-       function.provolatile::text AS volatility
+       function.provolatile::text AS volatility,
+       -- Whether it does nothing that another role than its caller has thought of.
+       namespace.nspname = 'pg_catalog' OR owner.rolsuper OR owner.rolname = current_user AS is_trusted
 FROM called
 JOIN pg_catalog.pg_proc AS function ON function.oid = called.function
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = function.pronamespace
+JOIN pg_catalog.pg_roles AS owner ON owner.oid = function.proowner
+UNION ALL
+SELECT DISTINCT 'pg_catalog', 'a cast to a domain', false, 'i', false
+FROM pg_catalog.pg_rewrite AS rule
+WHERE rule.ev_class = ANY ($1::oid[]) AND rule.ev_action::text LIKE '%{COERCETODOMAIN %'
 ORDER BY 1, 2
