@@ -109,6 +109,7 @@ pub(crate) struct Status {
     pub(crate) branches: Option<Section<Branches>>,
     pub(crate) queue: Option<Section<Queue>>,
     pub(crate) series: Option<Section<Series>>,
+    pub(crate) views: Option<Section<Views>>,
 }
 
 /// What a part says of itself, or why it cannot: while it starts, for one.
@@ -173,6 +174,12 @@ pub(crate) struct Series {
     pub(crate) shards: u64,
     pub(crate) shards_failed: u64,
     pub(crate) durability: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Views {
+    pub(crate) total: u64,
+    pub(crate) by_state: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -57,6 +57,7 @@ struct Problem {
     code: Option<String>,
     detail: Option<String>,
     request_id: Option<String>,
+    position: Option<usize>,
     /// Prometheus's own form has these two.
     error: Option<String>,
     #[serde(rename = "errorType")]
@@ -240,7 +241,11 @@ impl Api {
         self.json(&self.whole(response).await?)
     }
 
-    async fn call(
+    /// A call with query parameters and perhaps a JSON body.
+    ///
+    /// # Errors
+    /// [`Failure`] when the server cannot be reached or refuses.
+    pub async fn call(
         &self,
         method: Method,
         path: &[&str],
@@ -375,6 +380,7 @@ impl Api {
             hint,
             retryable: matches!(status.as_u16(), 429 | 502..=504),
             request_id: problem.request_id,
+            position: problem.position,
             ..Failure::failed(code.as_deref().unwrap_or("failed"), message)
         }
     }

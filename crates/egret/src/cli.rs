@@ -2,6 +2,7 @@
 
 mod queue;
 mod series;
+mod view;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ pub use self::queue::{
     Put, Queue, Retry, Work,
 };
 pub use self::series::{Delete, Export, ExportFormat, ImportFormat, Monitor, Range, Series};
+pub use self::view::{Alter, Create as CreateView, Named, Query as ViewQuery, View, When};
 
 /// The command tree, for completions and for the test that checks the documentation.
 pub fn command() -> clap::Command {
@@ -114,7 +116,7 @@ pub enum Command {
     Serve,
     /// Run the server with the flights database and a branch of it to try
     Demo,
-    /// Show what runs: services, PostgreSQL, volume, branches, queue, series
+    /// Show what runs: services, PostgreSQL, volume, branches, queue, series, views
     Status,
     /// Show every setting with its value and where it came from
     Config {
@@ -131,6 +133,9 @@ pub enum Command {
     /// Metrics, kept and asked with PromQL
     #[command(subcommand)]
     Series(Series),
+    /// Results of queries, kept fresh
+    #[command(subcommand)]
+    View(View),
     /// Tokens that open the doors
     #[command(subcommand)]
     Token(Token),
@@ -142,10 +147,16 @@ pub enum Command {
         /// Its connection string [default: postgres.url as configured]
         postgres_url: Option<String>,
     },
-    /// Remove everything of Egret (schema egret) from a PostgreSQL database
+    /// Remove everything of Egret from a database: views, outbox, schema egret; says what without --force
     Uninstall {
-        /// Its connection string [default: postgres.url as configured]
+        /// Connection string of a database that no Egret works in [default: ask the running server]
         postgres_url: Option<String>,
+        /// A database of the running server [default: the only one with something of Egret in it]
+        #[arg(long, short, conflicts_with = "postgres_url")]
+        database: Option<String>,
+        /// Do it
+        #[arg(long)]
+        force: bool,
     },
     /// Print a completion script for a shell
     Completions {
@@ -380,8 +391,8 @@ pub enum Token {
     Create {
         /// What it is for, e.g. ci
         name: String,
-        /// What it may do: admin, metrics:read, status:read, or branches, queue or series with `:read`, `:write`
-        /// or `:*`; may be repeated
+        /// What it may do: admin, metrics:read, status:read, or branches, queue, series or views with `:read`,
+        /// `:write` or `:*`; may be repeated
         #[arg(long = "scope", value_name = "SCOPE", required = true)]
         scopes: Vec<String>,
         /// The tenant it belongs to

@@ -12,6 +12,8 @@ mod queue;
 mod series;
 mod status;
 mod token;
+mod uninstall;
+mod view;
 mod volume;
 
 use std::path::Path;
@@ -84,15 +86,21 @@ async fn dispatch(
         Command::Check { postgres_url } => {
             external::check(postgres_url, configuration, output).await
         }
-        Command::Uninstall { postgres_url } => {
-            external::uninstall(postgres_url, configuration, output).await
-        }
+        Command::Uninstall {
+            postgres_url: Some(url),
+            force,
+            ..
+        } => uninstall::directly(url, force, configuration, output).await,
+        Command::Uninstall {
+            database, force, ..
+        } => uninstall::by_server(database, force, &connect()?, output).await,
         Command::Status => status::show(&connect()?, output).await,
         Command::Branch(command) => branch::run(command, &connect()?, output)
             .await
             .map_err(without_branches),
         Command::Queue(command) => queue::run(command, &connect()?, output).await,
         Command::Series(command) => series::run(command, &connect()?, output).await,
+        Command::View(command) => view::run(command, &connect()?, output).await,
         Command::Token(command) => token::run(command, &connect()?, output).await,
         Command::Config { .. } => configuration::show(configuration, output),
         Command::Completions { .. } | Command::Bench(_) => Ok(()),

@@ -16,6 +16,7 @@ use egret_queue::QueueConfig;
 use egret_series::SeriesConfig;
 use egret_server::ServerConfig;
 use egret_server::proxy::ProxyConfig;
+use egret_views::ViewsConfig;
 
 use crate::api::Address;
 
@@ -88,6 +89,7 @@ fn parts() -> Vec<Part> {
         Part::of::<BranchesConfig>(),
         Part::of::<QueueConfig>(),
         Part::of::<SeriesConfig>(),
+        Part::of::<ViewsConfig>(),
         Part::of::<ServerConfig>(),
         Part::of::<ProxyConfig>(),
     ]

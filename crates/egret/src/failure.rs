@@ -20,6 +20,8 @@ pub struct Failure {
     pub request_id: Option<String>,
     /// Whether the same may succeed later.
     pub retryable: bool,
+    /// Where in the text that was sent it went wrong, from 1.
+    pub position: Option<usize>,
 }
 
 /// The documented exit codes other than 0.
@@ -43,6 +45,7 @@ impl Failure {
             hint: None,
             request_id: None,
             retryable: false,
+            position: None,
         }
     }
 
@@ -70,6 +73,7 @@ impl Failure {
                 "detail": self.message,
                 "hint": self.hint,
                 "request_id": self.request_id,
+                "position": self.position,
                 "exit_code": self.exit as u8,
             }
         })

@@ -17,7 +17,7 @@ use egret_postgres::{EmbeddedServer, PostgresConfig};
 use egret_server::ServerConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use self::parts::Engines;
+use self::parts::{Engines, Underneath};
 use crate::configuration::Configuration;
 use crate::output::Output;
 
@@ -79,11 +79,11 @@ impl Egret {
         stack.push_eager(Arc::new(queues.clone()));
         let series = parts.series(&home, configuration.section()?);
         stack.push_eager(Arc::new(series.clone()));
-        let (embedded, external, underneath) = match &postgres.url {
+        let (underneath, told) = match &postgres.url {
             Some(url) => {
                 let (server, found) = parts::examine_external(url).await?;
                 stack.push(server.clone());
-                (None, Some(server), found)
+                (Underneath::External(server), found)
             }
             None => {
                 let branches: BranchesConfig = configuration.section()?;
@@ -92,17 +92,22 @@ impl Egret {
                 let embedded = parts.embedded(&home, postgres, branches).await?;
                 stack.push(embedded.postgres.clone());
                 stack.push(Arc::new(embedded.branches.clone()));
-                (Some(embedded), None, format!("embedded, 127.0.0.1:{port}"))
+                let told = format!("embedded, 127.0.0.1:{port}");
+                (Underneath::Embedded(embedded), told)
             }
         };
-        let outbox = parts.outbox(&queues, embedded.as_ref(), external.as_deref());
+        let outbox = parts.outbox(&queues, &underneath);
         stack.push(Arc::new(outbox.clone()));
+        let views = parts.views(configuration.section()?, &underneath);
+        stack.push(Arc::new(views.clone()));
         let engines = Engines {
             queues,
             outbox,
             series,
+            views,
         };
-        let doors = parts.doors(&home, &mut stack, engines, embedded.clone(), external);
+        let embedded = underneath.embedded().cloned();
+        let doors = parts.doors(&home, &mut stack, engines, underneath);
         let started = match doors {
             Ok(token) => stack.start().await.map(|()| token).map_err(Into::into),
             Err(error) => Err(error),
@@ -120,7 +125,7 @@ impl Egret {
                 url: configuration.address()?.url.to_string(),
                 proxy: embedded.as_ref().map(|_| parts.proxy_address()),
                 admin_token,
-                postgres: underneath,
+                postgres: told,
             },
             stack,
             home,
@@ -172,6 +177,7 @@ fn still_to_do(part: &str) -> &str {
         "proxy" => "sessions through the proxy to end",
         "monitor" => "alerts to be told",
         "branches" => "the servers of the branches to stop",
+        "views" => "refreshes of views that have begun",
         "postgres" => "the embedded server to write its last checkpoint",
         "volume" => "the volume to be written to disk",
         other => other,

@@ -175,6 +175,14 @@ pub enum PostgresError {
         /// Their names.
         roles: String,
     },
+    /// Schema `egret` cannot go without views outside of it.
+    #[error(
+        "views that read schema egret would go with it: {dependents}; drop them first, or take them with it by --force"
+    )]
+    SchemaInUse {
+        /// Their names.
+        dependents: String,
+    },
     /// No connection became free in time.
     #[error("no connection to PostgreSQL became free: {reason}")]
     Pool {
@@ -205,6 +213,7 @@ impl Coded for PostgresError {
             PostgresError::Url { .. } => "postgres_url",
             PostgresError::ManagedElsewhere { .. } => "managed_elsewhere",
             PostgresError::Migration(_) => "postgres_migration",
+            PostgresError::SchemaInUse { .. } => "postgres_schema_in_use",
             PostgresError::ForeignSchema { .. } => "postgres_foreign_schema",
             PostgresError::Pool { .. } => "postgres_pool",
         }
@@ -218,7 +227,9 @@ impl Coded for PostgresError {
                 Kind::Unavailable
             }
             PostgresError::Url { .. } | PostgresError::Version { .. } => Kind::Invalid,
-            PostgresError::ManagedElsewhere { .. } => Kind::Conflict,
+            PostgresError::ManagedElsewhere { .. } | PostgresError::SchemaInUse { .. } => {
+                Kind::Conflict
+            }
             _ => Kind::Internal,
         }
     }

@@ -126,27 +126,63 @@ pub async fn remove(
     Ok(())
 }
 
-/// Removes schema `egret` and everything in it; returns how many objects went with it.
+/// What Egret keeps in a database, and what it cannot go without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installation {
+    /// Relations and functions in schema `egret`.
+    pub objects: u64,
+    /// Views in other schemas that read something in it, as `schema.name`.
+    pub dependents: Vec<String>,
+}
+
+/// What Egret keeps in a database; none where there is no schema `egret`.
 ///
 /// # Errors
-/// [`PostgresError::Server`]; nothing has changed then.
-pub async fn uninstall(client: &mut Client) -> Result<u64, PostgresError> {
+/// [`PostgresError::Server`].
+pub async fn installation(
+    client: &impl GenericClient,
+) -> Result<Option<Installation>, PostgresError> {
+    let counted = client.query_opt(include_str!("migrate/count_objects.sql"), &[]);
+    let counted = counted.await;
+    let Some(row) = counted.map_err(server("count the objects of schema egret"))? else {
+        return Ok(None);
+    };
+    let objects: i64 = row.get(0);
+    let rows = client.query(include_str!("migrate/dependents.sql"), &[]);
+    let rows = rows
+        .await
+        .map_err(server("look for views that read schema egret"))?;
+    Ok(Some(Installation {
+        objects: u64::try_from(objects).unwrap_or(0),
+        dependents: rows.iter().map(|row| row.get(0)).collect(),
+    }))
+}
+
+/// Removes schema `egret` and everything in it; with views of other schemas that read it only when `force` says so.
+/// Returns how many objects of the schema went.
+///
+/// # Errors
+/// [`PostgresError::SchemaInUse`], [`PostgresError::Server`]; nothing has changed then.
+pub async fn uninstall(client: &mut Client, force: bool) -> Result<u64, PostgresError> {
     let transaction = client.transaction().await.map_err(server("begin"))?;
     transaction
         .execute("SELECT pg_advisory_xact_lock($1)", &[&LOCK_KEY])
         .await
         .map_err(server("lock schema egret"))?;
-    let row = transaction
-        .query_one(include_str!("migrate/count_objects.sql"), &[])
-        .await
-        .map_err(server("count the objects of schema egret"))?;
-    let objects: i64 = row.get(0);
+    let Some(found) = installation(&transaction).await? else {
+        return Ok(0);
+    };
+    if !force && !found.dependents.is_empty() {
+        return Err(PostgresError::SchemaInUse {
+            dependents: found.dependents.join(", "),
+        });
+    }
     transaction
-        .batch_execute("DROP SCHEMA IF EXISTS egret CASCADE")
+        .batch_execute("DROP SCHEMA egret CASCADE")
         .await
         .map_err(server("drop schema egret"))?;
     transaction.commit().await.map_err(server("commit"))?;
-    Ok(u64::try_from(objects).unwrap_or(0))
+    Ok(found.objects)
 }
 
 fn checksum(sql: &str) -> String {

@@ -155,6 +155,12 @@ pub enum RequestError {
         /// The token's tenant.
         tenant: String,
     },
+    /// Only the default tenant has views.
+    #[error("the token is of tenant `{tenant}`, which has no views: use one of the default tenant")]
+    TenantWithoutViews {
+        /// The token's tenant.
+        tenant: String,
+    },
     /// The body is no JSON.
     #[error("the body is not JSON: {message}")]
     JsonMalformed {
@@ -205,6 +211,7 @@ impl Coded for RequestError {
                 "content_type_unsupported"
             }
             RequestError::TenantWithoutSeries { .. } => "tenant_without_series",
+            RequestError::TenantWithoutViews { .. } => "tenant_without_views",
             RequestError::JsonMalformed { .. } => "json_malformed",
             RequestError::JsonInvalid { .. } => "json_invalid",
             RequestError::BodyBroken { .. } => "body_broken",
@@ -218,7 +225,9 @@ impl Coded for RequestError {
             RequestError::Busy { .. } => Kind::Unavailable,
             RequestError::TimedOut { .. } => Kind::TimedOut,
             RequestError::RouteNotFound { .. } => Kind::NotFound,
-            RequestError::TenantWithoutSeries { .. } => Kind::Denied,
+            RequestError::TenantWithoutSeries { .. } | RequestError::TenantWithoutViews { .. } => {
+                Kind::Denied
+            }
             RequestError::MethodNotAllowed { .. }
             | RequestError::ContentType { .. }
             | RequestError::MediaType { .. }

@@ -2,11 +2,13 @@
 
 pub(crate) mod branches;
 mod docs;
+pub(crate) mod installations;
 pub(crate) mod outboxes;
 pub(crate) mod queues;
 pub(crate) mod series;
 mod system;
 mod tokens;
+pub(crate) mod views;
 
 use std::convert::Infallible;
 use std::sync::Arc;

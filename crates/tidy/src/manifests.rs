@@ -38,6 +38,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-proto",
             "egret-queue",
             "egret-series",
+            "egret-views",
         ],
     ),
     // Only its tests start a server themselves.
@@ -53,6 +54,7 @@ pub const LAYERS: &[(&str, &[&str])] = &[
             "egret-log",
             "egret-queue",
             "egret-series",
+            "egret-views",
             "egret-state",
             "egret-postgres",
             "egret-branches",

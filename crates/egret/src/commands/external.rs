@@ -1,7 +1,7 @@
-//! `egret check` and `egret uninstall`: a PostgreSQL that somebody else runs.
+//! `egret check`: a PostgreSQL that somebody else runs.
 
+use egret_postgres::PostgresConfig;
 use egret_postgres::external::{self, Verdict};
-use egret_postgres::{PostgresConfig, migrate, pool};
 use serde_json::json;
 
 use crate::configuration::Configuration;
@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::{Output, listing};
 
 /// The connection string of the command line, else of the configuration.
-fn connection(
+pub(super) fn connection(
     given: Option<String>,
     configuration: &Configuration,
 ) -> Result<egret_postgres::tokio_postgres::Config, Failure> {
@@ -63,24 +63,7 @@ pub(super) async fn check(
     ))
 }
 
-pub(super) async fn uninstall(
-    given: Option<String>,
-    configuration: &Configuration,
-    output: Output,
-) -> Result<(), Failure> {
-    let connection = connection(given, configuration)?;
-    let mut client = pool::connect(&connection).await.map_err(failed)?;
-    let objects = migrate::uninstall(&mut client).await.map_err(failed)?;
-    if output.is_json() {
-        return output.json(&json!({"removed_objects": objects}));
-    }
-    output.text(&match objects {
-        0 => "there is nothing of egret in this database\n".to_owned(),
-        objects => format!("schema egret is gone with its {objects} objects\n"),
-    })
-}
-
-fn failed(error: egret_postgres::PostgresError) -> Failure {
+pub(super) fn failed(error: egret_postgres::PostgresError) -> Failure {
     use egret_base::Coded;
     Failure::failed(error.code(), error.to_string())
 }

@@ -1,6 +1,8 @@
 //! `egret status`: what runs and what does not.
 
-use crate::answers::{Branches, Postgres, Queue, Series, Status, Volume};
+use std::collections::BTreeMap;
+
+use crate::answers::{Postgres, Queue, Series, Status, Volume};
 use crate::api::Api;
 use crate::failure::Failure;
 use crate::output::{Output, bytes, duration, facts, listing};
@@ -32,9 +34,9 @@ fn text(status: Status) -> String {
         ),
         (
             "branches",
-            status
-                .branches
-                .map_or_else(String::new, |part| part.line(branches)),
+            status.branches.map_or_else(String::new, |part| {
+                part.line(|branches| by_state(branches.total, &branches.by_state))
+            }),
         ),
         (
             "queue",
@@ -47,6 +49,12 @@ fn text(status: Status) -> String {
             status
                 .series
                 .map_or_else(String::new, |part| part.line(series)),
+        ),
+        (
+            "views",
+            status.views.map_or_else(String::new, |part| {
+                part.line(|views| by_state(views.total, &views.by_state))
+            }),
         ),
     ]);
     let services = status.services.into_iter().map(|service| {
@@ -82,16 +90,16 @@ fn volume(volume: Volume) -> String {
     )
 }
 
-fn branches(branches: Branches) -> String {
-    let by_state: Vec<String> = branches
-        .by_state
+/// How many there are, and of those how many in which state.
+fn by_state(total: u64, by_state: &BTreeMap<String, u64>) -> String {
+    let met: Vec<String> = by_state
         .iter()
         .filter(|(_, count)| **count > 0)
         .map(|(state, count)| format!("{count} {state}"))
         .collect();
-    match by_state.as_slice() {
-        [] => branches.total.to_string(),
-        states => format!("{} ({})", branches.total, states.join(", ")),
+    match met.as_slice() {
+        [] => total.to_string(),
+        states => format!("{total} ({})", states.join(", ")),
     }
 }
 

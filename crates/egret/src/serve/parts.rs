@@ -1,34 +1,36 @@
 //! The parts of an Egret, made from the configuration and tied together.
 
 mod monitor;
+mod sections;
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::bail;
-use egret_base::lifecycle::{Readiness, Service, Stack};
+use egret_base::lifecycle::Stack;
 use egret_base::{Clock, Entropy};
 use egret_branches::{Branches, BranchesConfig, Mounted, Options};
 use egret_postgres::embedded::check_port;
 use egret_postgres::external::{Verdict, check, parse};
 use egret_postgres::managed::ManagedServer;
-use egret_postgres::tokio_postgres::Config;
-use egret_postgres::tokio_postgres::config::Host;
-use egret_postgres::{Databases, EmbeddedServer, PostgresConfig, pool};
-use egret_queue::model::TaskState;
+use egret_postgres::{Databases, EmbeddedServer, PostgresConfig};
 use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
-use egret_series::{Options as SeriesOptions, Series, SeriesConfig};
+use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
-    Build, Builder, Deps, Metrics, ProxyAddress, Server, ServerConfig, StatusSection, Tokens,
-    branches_routes, outbox_routes, queue_routes, queue_service, series_routes, series_service,
+    Build, Builder, Deps, Metrics, ProxyAddress, Server, ServerConfig, Tokens, branches_routes,
+    installation_routes, outbox_routes, queue_routes, queue_service, series_routes, series_service,
+    view_routes,
 };
-use serde_json::{Value, json};
+use egret_views::{Options as ViewsOptions, Views, ViewsConfig};
+use serde_json::json;
 
+use self::sections::{
+    branches_section, external_section, fixed_section, postgres_section, queue_section,
+    series_section, views_section, volume_section,
+};
 use super::{Embedded, Home};
 use crate::configuration::Configuration;
 
@@ -42,14 +44,47 @@ const BUILD: Build = Build {
     profile: egret_bench::BUILD_PROFILE,
 };
 
-/// How long the status waits for a server to say its version.
-const ANSWER_MAX: Duration = Duration::from_secs(2);
-
-/// The engines that need no PostgreSQL to answer.
+/// The engines but branches, which need the embedded server.
 pub(super) struct Engines {
     pub(super) queues: Queues,
     pub(super) outbox: Outbox,
     pub(super) series: Series,
+    pub(super) views: Views,
+}
+
+/// What Egret stands on.
+#[derive(Clone)]
+pub(super) enum Underneath {
+    /// A server of its own, with branches of it.
+    Embedded(Embedded),
+    /// A server that somebody else runs.
+    External(Arc<ManagedServer>),
+}
+
+impl Underneath {
+    /// The parts that only a server of its own has.
+    pub(super) fn embedded(&self) -> Option<&Embedded> {
+        match self {
+            Self::Embedded(embedded) => Some(embedded),
+            Self::External(_) => None,
+        }
+    }
+
+    /// Every database of the embedded server, or the one that the connection string names; sessions there say which
+    /// engine they are of.
+    fn databases(&self, engine: &'static str) -> Databases {
+        match self {
+            Self::Embedded(embedded) => {
+                let server = embedded.postgres.clone();
+                Databases::every(move |database| server.connection(database, engine))
+            }
+            Self::External(server) => {
+                let mut connection = server.connection().clone();
+                connection.application_name(format!("egret/{engine}"));
+                Databases::one(connection)
+            }
+        }
+    }
 }
 
 /// Makes the parts.
@@ -159,19 +194,27 @@ impl Parts {
         engine.expect("registering runs its closure")
     }
 
-    /// The outboxes of the source, or of the one database that a connection string names.
-    pub(super) fn outbox(
-        &self,
-        queues: &Queues,
-        embedded: Option<&Embedded>,
-        external: Option<&ManagedServer>,
-    ) -> Outbox {
-        let databases = databases("queue", embedded, external);
+    /// The outboxes in the databases of the server underneath.
+    pub(super) fn outbox(&self, queues: &Queues, underneath: &Underneath) -> Outbox {
+        let databases = underneath.databases("queue");
         let mut outbox = None;
         self.metrics.register(|registry| {
             outbox = Some(Outbox::new(queues.clone(), databases, registry));
         });
         outbox.expect("registering runs its closure")
+    }
+
+    /// The views engine, in the same databases.
+    pub(super) fn views(&self, config: ViewsConfig, underneath: &Underneath) -> Views {
+        let options = ViewsOptions {
+            config,
+            databases: underneath.databases("views"),
+            clock: self.clock.clone(),
+        };
+        let mut engine = None;
+        self.metrics
+            .register(|registry| engine = Some(Views::new(options, registry)));
+        engine.expect("registering runs its closure")
     }
 
     /// The doors, on top of the stack. Returns the admin token when it was made just now.
@@ -180,25 +223,19 @@ impl Parts {
         home: &Home,
         stack: &mut Stack,
         engines: Engines,
-        embedded: Option<Embedded>,
-        external: Option<Arc<ManagedServer>>,
+        underneath: Underneath,
     ) -> anyhow::Result<Option<String>> {
-        let monitor = self.monitor(&engines, embedded.as_ref(), external.as_deref())?;
+        let monitor = self.monitor(&engines, &underneath)?;
         // It needs no PostgreSQL to begin, and asks it no more when it stops.
         stack.push_eager(Arc::new(monitor.clone()));
-        let Engines {
-            queues,
-            outbox,
-            series,
-        } = engines;
         let tokens = Arc::new(Tokens::open(
             &home.state_db(),
-            &["branches", "queue", "series"],
+            &["branches", "queue", "series", "views"],
             self.clock.clone(),
             self.entropy.clone(),
         )?);
         let admin = tokens.ensure_admin(&home.admin_token())?;
-        let proxy = match &embedded {
+        let proxy = match underneath.embedded() {
             Some(embedded) => Some(Arc::new(self.proxy(embedded.branches.clone())?)),
             None => None,
         };
@@ -206,8 +243,7 @@ impl Parts {
             stack.push(proxy.clone());
         }
         let under = stack.clone();
-        let series_door = series_routes(series.clone(), monitor, BUILD, self.clock.now());
-        let mut server = Server::builder(
+        let server = Server::builder(
             self.server.clone(),
             Deps {
                 build: BUILD,
@@ -218,25 +254,52 @@ impl Parts {
                 readiness: Arc::new(move || under.readiness()),
             },
         );
-        let stopping = server.stopping();
-        server = server
-            .route(queue_routes(queues.clone(), stopping.clone()))
-            .route(outbox_routes(outbox))
-            .route(series_door)
-            .status("series", series_section(series.clone()))
-            .status("queue", queue_section(queues.clone()))
-            .grpc(queue_service(queues, stopping.clone()))
-            .grpc(series_service(series, stopping));
-        if let (Some(embedded), Some(proxy)) = (embedded, proxy) {
-            let proxied = json!({ "address": self.proxy_address() });
-            server = with_branches(server, embedded, proxy).status("proxy", fixed_section(proxied));
-        }
-        if let Some(external) = external {
-            server = server.status("postgres", external_section(external));
+        let databases = underneath.databases("server");
+        let mut server = self.with_engines(server, engines, monitor, databases);
+        match underneath {
+            Underneath::External(external) => {
+                server = server.status("postgres", external_section(external));
+            }
+            Underneath::Embedded(embedded) => {
+                if let Some(proxy) = proxy {
+                    let proxied = json!({ "address": self.proxy_address() });
+                    server = with_branches(server, embedded, proxy)
+                        .status("proxy", fixed_section(proxied));
+                }
+            }
         }
         // It answers for the queue while PostgreSQL still starts; the rest says that it is not ready.
         stack.push_eager(Arc::new(server.build()?));
         Ok(admin.map(|admin| admin.token))
+    }
+
+    /// The doors of the engines that every Egret has.
+    fn with_engines(
+        &self,
+        server: Builder,
+        engines: Engines,
+        monitor: Monitor,
+        databases: Databases,
+    ) -> Builder {
+        let Engines {
+            queues,
+            outbox,
+            series,
+            views,
+        } = engines;
+        let stopping = server.stopping();
+        let series_door = series_routes(series.clone(), monitor, BUILD, self.clock.now());
+        server
+            .route(queue_routes(queues.clone(), stopping.clone()))
+            .route(outbox_routes(outbox.clone()))
+            .route(series_door)
+            .route(view_routes(views.clone(), self.clock.clone()))
+            .route(installation_routes(databases, views.clone(), outbox))
+            .status("series", series_section(series.clone()))
+            .status("queue", queue_section(queues.clone()))
+            .status("views", views_section(views))
+            .grpc(queue_service(queues, stopping.clone()))
+            .grpc(series_service(series, stopping))
     }
 
     fn proxy(&self, branches: Branches) -> anyhow::Result<Proxy> {
@@ -268,26 +331,6 @@ fn with_branches(server: Builder, embedded: Embedded, proxy: Arc<Proxy>) -> Buil
         .status("postgres", postgres_section(embedded.postgres))
         .status("volume", volume_section(embedded.branches.clone()))
         .status("branches", branches_section(embedded.branches))
-}
-
-/// Every database of the source, or the one that a connection string names, as an engine comes to them.
-fn databases(
-    engine: &'static str,
-    embedded: Option<&Embedded>,
-    external: Option<&ManagedServer>,
-) -> Databases {
-    match (embedded, external) {
-        (Some(embedded), _) => {
-            let server = embedded.postgres.clone();
-            Databases::every(move |database| server.connection(database, engine))
-        }
-        (None, Some(server)) => {
-            let mut connection = server.connection().clone();
-            connection.application_name(format!("egret/{engine}"));
-            Databases::one(connection)
-        }
-        (None, None) => unreachable!("egret stands on one server or the other"),
-    }
 }
 
 fn check_free(address: SocketAddr, setting: &str) -> anyhow::Result<()> {
@@ -341,155 +384,4 @@ pub(super) async fn examine_external(url: &str) -> anyhow::Result<(Arc<ManagedSe
             report.version
         ),
     ))
-}
-
-fn fixed_section(value: Value) -> StatusSection {
-    Arc::new(move || {
-        let value = value.clone();
-        Box::pin(async move { value })
-    })
-}
-
-fn postgres_section(server: Arc<EmbeddedServer>) -> StatusSection {
-    Arc::new(move || {
-        let server = server.clone();
-        Box::pin(async move {
-            let (state, version) = match server.ready() {
-                Readiness::Ready => ("running".to_owned(), running_version(&server).await),
-                Readiness::NotReady(reason) => (reason, String::new()),
-            };
-            json!({
-                "kind": "embedded",
-                "version": version,
-                "state": state,
-                "port": server.port(),
-                "data_directory": server.layout().data,
-                "socket_directory": server.layout().socket_dir,
-            })
-        })
-    })
-}
-
-/// Where an external server is; never the connection string itself, which may hold a password.
-fn external_section(server: Arc<ManagedServer>) -> StatusSection {
-    Arc::new(move || {
-        let server = server.clone();
-        Box::pin(async move {
-            let connection = server.connection();
-            let (state, version) = match server.ready() {
-                Readiness::Ready => ("connected".to_owned(), version_of(connection).await),
-                Readiness::NotReady(reason) => (reason, String::new()),
-            };
-            json!({
-                "kind": "external",
-                "version": version,
-                "state": state,
-                "hosts": hosts(connection),
-                "database": connection.get_dbname().or(connection.get_user()),
-            })
-        })
-    })
-}
-
-/// `host:port` of each server that a connection string names.
-fn hosts(connection: &Config) -> Vec<String> {
-    let ports = connection.get_ports();
-    let port = |position: usize| ports.get(position).or(ports.first()).copied();
-    let named = connection.get_hosts().iter().map(|host| match host {
-        Host::Tcp(name) => name.clone(),
-        Host::Unix(directory) => directory.display().to_string(),
-    });
-    let mut names: Vec<String> = named.collect();
-    if names.is_empty() {
-        let addresses = connection.get_hostaddrs().iter();
-        names.extend(addresses.map(ToString::to_string));
-    }
-    let pairs = names.into_iter().enumerate();
-    pairs
-        .map(|(position, name)| format!("{name}:{}", port(position).unwrap_or(5432)))
-        .collect()
-}
-
-async fn running_version(server: &EmbeddedServer) -> String {
-    version_of(&server.connection("postgres", "status")).await
-}
-
-/// What the server itself says; empty when it does not answer soon.
-async fn version_of(connection: &Config) -> String {
-    let ask = async {
-        let client = pool::connect(connection).await.ok()?;
-        let row = client.query_one("SHOW server_version", &[]).await.ok()?;
-        Some(row.get::<_, String>(0))
-    };
-    let answered = tokio::time::timeout(ANSWER_MAX, ask).await;
-    answered.ok().flatten().unwrap_or_default()
-}
-
-fn queue_section(queues: Queues) -> StatusSection {
-    Arc::new(move || {
-        let queues = queues.clone();
-        Box::pin(async move {
-            match queues.summary().await {
-                Ok(summary) => {
-                    let states = TaskState::ALL.into_iter();
-                    let tasks: BTreeMap<_, _> = states
-                        .map(|state| (state.as_str(), summary.count(state)))
-                        .collect();
-                    json!({
-                        "queues": summary.queues,
-                        "tasks": tasks,
-                        "oldest_ready_ms": summary.oldest_ready_ms,
-                        "partitions": summary.partitions,
-                        "partitions_stopped": summary.partitions_stopped,
-                        "durability": queues.config().durability,
-                    })
-                }
-                Err(error) => json!({ "error": error.to_string() }),
-            }
-        })
-    })
-}
-
-fn series_section(series: Series) -> StatusSection {
-    Arc::new(move || {
-        let summary = series.summary();
-        let durability = series.config().durability.clone();
-        Box::pin(async move {
-            match summary {
-                Ok(summary) => json!({
-                    "series": summary.series,
-                    "shards": summary.shards,
-                    "shards_failed": summary.shards_failed,
-                    "durability": durability,
-                }),
-                Err(error) => json!({ "error": error.to_string() }),
-            }
-        })
-    })
-}
-
-fn volume_section(branches: Branches) -> StatusSection {
-    Arc::new(move || {
-        let volume = branches.volume();
-        Box::pin(async move {
-            match volume {
-                Ok(volume) => serde_json::to_value(volume).unwrap_or(Value::Null),
-                Err(error) => json!({ "error": error.to_string() }),
-            }
-        })
-    })
-}
-
-fn branches_section(branches: Branches) -> StatusSection {
-    Arc::new(move || {
-        let counts = branches.count_by_state();
-        Box::pin(async move {
-            match counts {
-                Ok(counts) => {
-                    json!({ "total": counts.values().sum::<usize>(), "by_state": counts })
-                }
-                Err(error) => json!({ "error": error.to_string() }),
-            }
-        })
-    })
 }

@@ -24,3 +24,4 @@ mod series_monitor;
 mod series_senders;
 mod serve;
 mod server;
+mod views;

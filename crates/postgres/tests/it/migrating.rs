@@ -1,7 +1,8 @@
 //! Schema `egret`: ordered, checksummed, transactional, removed by one call.
 
+use egret_base::Coded;
 use egret_postgres::PostgresError;
-use egret_postgres::migrate::{Migration, migrate, uninstall};
+use egret_postgres::migrate::{Migration, installation, migrate, uninstall};
 use egret_postgres::test_support::TestDatabase;
 
 const FIRST: Migration = Migration {
@@ -75,10 +76,41 @@ async fn uninstall_leaves_nothing() {
     migrate(&mut client, "test", &[FIRST, SECOND])
         .await
         .unwrap();
-    let removed = uninstall(&mut client).await.unwrap();
+    let found = installation(&client).await.unwrap().unwrap();
+    assert_eq!(found.dependents, Vec::<String>::new());
+    let removed = uninstall(&mut client, false).await.unwrap();
     assert!(removed >= 2, "{removed}");
+    assert_eq!(removed, found.objects);
     assert_eq!(catalogue_size(&client).await, before);
-    assert_eq!(uninstall(&mut client).await.unwrap(), 0);
+    assert_eq!(installation(&client).await.unwrap(), None);
+    assert_eq!(uninstall(&mut client, false).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn views_that_read_the_schema_go_with_it_only_by_force() {
+    let database = TestDatabase::create(18).await;
+    let mut client = database.connect().await;
+    migrate(&mut client, "test", &[FIRST]).await.unwrap();
+    let before = catalogue_size(&client).await;
+    let readers = "CREATE VIEW things AS SELECT id FROM egret.thing;
+                   CREATE VIEW \"Few things\" AS SELECT id FROM things LIMIT 3;
+                   CREATE VIEW others AS SELECT 1 AS one";
+    client.batch_execute(readers).await.unwrap();
+    let found = installation(&client).await.unwrap().unwrap();
+    let dependents = ["public.\"Few things\"", "public.things"];
+    assert_eq!(found.dependents, dependents);
+    let refused = uninstall(&mut client, false).await.unwrap_err();
+    assert_eq!(refused.code(), "postgres_schema_in_use");
+    assert!(
+        refused.to_string().contains(&dependents.join(", ")),
+        "{refused}"
+    );
+    assert_eq!(installation(&client).await.unwrap(), Some(found));
+    uninstall(&mut client, true).await.unwrap();
+    let left = "SELECT string_agg(viewname, ', ') FROM pg_views WHERE schemaname = 'public'";
+    let left: String = client.query_one(left, &[]).await.unwrap().get(0);
+    assert_eq!(left, "others");
+    assert!(catalogue_size(&client).await < before);
 }
 
 async fn catalogue_size(client: &egret_postgres::tokio_postgres::Client) -> i64 {

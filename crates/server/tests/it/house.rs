@@ -86,7 +86,13 @@ impl Site {
         )));
         let entropy = Arc::new(SeededEntropy::new(3));
         let state = directory.path().join("state.db");
-        let tokens = Tokens::open(&state, &["branches", "queue"], clock.clone(), entropy).unwrap();
+        let tokens = Tokens::open(
+            &state,
+            &["branches", "queue", "views"],
+            clock.clone(),
+            entropy,
+        )
+        .unwrap();
         Self {
             config: ServerConfig {
                 port: 0,

@@ -10,3 +10,4 @@ mod queues;
 mod system;
 mod tokens;
 mod transport;
+mod views;

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use egret_postgres::managed::ManagedServer;
 use egret_series::core::scrape::Exposition;
 use egret_series::store::statistics::{PostgresStatistics, StatisticsLimits};
 use egret_series::{Monitor, MonitorOptions, OwnMetrics};
 use egret_server::Metrics;
 
-use super::{Engines, Parts, hosts};
-use crate::serve::Embedded;
+use super::sections::hosts;
+use super::{Engines, Parts, Underneath};
 
 /// The program's own metrics, as `/metrics` shows them.
 struct Own(Arc<Metrics>);
@@ -28,8 +27,7 @@ impl Parts {
     pub(super) fn monitor(
         &self,
         engines: &Engines,
-        embedded: Option<&Embedded>,
-        external: Option<&ManagedServer>,
+        underneath: &Underneath,
     ) -> anyhow::Result<Monitor> {
         let url = self.own_url.trim_end_matches('/');
         let egret = OwnMetrics {
@@ -39,7 +37,7 @@ impl Parts {
         };
         let options = MonitorOptions {
             egret,
-            postgres: postgres(embedded, external),
+            postgres: postgres(underneath),
             sink: Arc::new(engines.queues.clone()),
             external_url: format!("{url}/prometheus"),
         };
@@ -51,19 +49,18 @@ impl Parts {
     }
 }
 
-fn postgres(embedded: Option<&Embedded>, external: Option<&ManagedServer>) -> OwnMetrics {
-    let (connection, instance) = match (embedded, external) {
-        (Some(embedded), _) => {
+fn postgres(underneath: &Underneath) -> OwnMetrics {
+    let (connection, instance) = match underneath {
+        Underneath::Embedded(embedded) => {
             let server = &embedded.postgres;
             let instance = format!("127.0.0.1:{}", server.port());
             (server.connection("postgres", "series"), instance)
         }
-        (None, Some(server)) => {
+        Underneath::External(server) => {
             let connection = server.connection().clone();
             let instance = hosts(&connection).join(",");
             (connection, instance)
         }
-        (None, None) => unreachable!("egret stands on one server or the other"),
     };
     let statistics = PostgresStatistics::new(connection, StatisticsLimits::default());
     OwnMetrics {

@@ -1,14 +1,13 @@
 //! What callers ask for, as JSON.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
-use std::str::FromStr;
 
 use egret_branches::model::{BranchName, Change, From, NewBranch, Preset, TemplateId};
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 
 use super::answer::preset_schema;
+use crate::extract::by_text;
 
 /// A new branch.
 #[derive(Deserialize, ToSchema)]
@@ -131,14 +130,6 @@ pub(super) struct VolumeRequest {
     /// How large it is to be, in bytes.
     #[schema(example = 21_474_836_480_u64)]
     pub(super) size_bytes: u64,
-}
-
-/// Reads a value from the text that stands for it.
-fn by_text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
-    deserializer: D,
-) -> Result<T, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    text.parse().map_err(serde::de::Error::custom)
 }
 
 /// Reads an origin that has to be a template.

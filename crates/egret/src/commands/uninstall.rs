@@ -1,0 +1,142 @@
+//! `egret uninstall`: nothing of Egret is left in a database.
+
+use egret_postgres::{migrate, pool};
+use serde::Deserialize;
+use serde_json::{Value as Json, json};
+
+use super::external::{connection, failed};
+use crate::answers::Items;
+use crate::api::Api;
+use crate::configuration::Configuration;
+use crate::failure::Failure;
+use crate::output::{self, Output};
+
+/// What is in a database.
+#[derive(Debug, Deserialize)]
+struct Installation {
+    database: String,
+    objects: u64,
+    dependents: Vec<String>,
+    outbox_rows: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Removed {
+    database: String,
+    views: u64,
+    outbox_rows: u64,
+}
+
+/// From a database of the running server, which stops working in it.
+pub(super) async fn by_server(
+    database: Option<String>,
+    force: bool,
+    api: &Api,
+    output: Output,
+) -> Result<(), Failure> {
+    let found = match installed(database.as_deref(), api).await {
+        Err(failure) if failure.code == "server_unreachable" => {
+            let hint = "start it, or give the connection string of the database";
+            return Err(failure.with_hint(hint));
+        }
+        found => found?,
+    };
+    let Some(found) = found else {
+        let answer = json!({"database": database, "removed": false});
+        return output.answer(&answer, |_: Json| nothing());
+    };
+    if !force {
+        let answer = json!({
+            "database": found.database,
+            "removed": false,
+            "would_remove": {
+                "objects": found.objects,
+                "dependents": found.dependents,
+                "outbox_rows": found.outbox_rows,
+            },
+        });
+        return output.answer(&answer, |_: Json| foretold(&found));
+    }
+    let path = ["installations", &found.database];
+    let answer = api.delete(&path, &[("force", "true")]).await?;
+    output.answer(&answer, |gone: Removed| {
+        let Removed {
+            database,
+            views,
+            outbox_rows,
+        } = gone;
+        format!(
+            "nothing of egret is left in {database}: {views} views and an outbox with {outbox_rows} rows are gone with schema egret"
+        )
+    })
+}
+
+/// What is in the database named, else in the only one with something in it.
+async fn installed(named: Option<&str>, api: &Api) -> Result<Option<Installation>, Failure> {
+    let answer = api.get(&["installations"], &[]).await?;
+    let list: Items<Installation> = output::decode(&answer)?;
+    let mut items = list.items;
+    if let Some(named) = named {
+        return Ok(items.into_iter().find(|found| found.database == named));
+    }
+    if items.len() > 1 {
+        let names: Vec<String> = items.into_iter().map(|found| found.database).collect();
+        return Err(Failure::usage(format!(
+            "egret keeps something in several databases, name one with --database: {}",
+            names.join(", ")
+        )));
+    }
+    Ok(items.pop())
+}
+
+/// From a database that no Egret works in.
+pub(super) async fn directly(
+    url: String,
+    force: bool,
+    configuration: &Configuration,
+    output: Output,
+) -> Result<(), Failure> {
+    let connection = connection(Some(url), configuration)?;
+    let mut client = pool::connect(&connection).await.map_err(failed)?;
+    let Some(found) = migrate::installation(&client).await.map_err(failed)? else {
+        return output.answer(&json!({"removed": false}), |_: Json| nothing());
+    };
+    let database = connection.get_dbname().or(connection.get_user());
+    let found = Installation {
+        database: database.unwrap_or_default().to_owned(),
+        objects: found.objects,
+        dependents: found.dependents,
+        outbox_rows: None,
+    };
+    let what = json!({"objects": found.objects, "dependents": found.dependents});
+    if !force {
+        let answer = json!({"removed": false, "would_remove": what});
+        return output.answer(&answer, |_: Json| foretold(&found));
+    }
+    migrate::uninstall(&mut client, force)
+        .await
+        .map_err(failed)?;
+    let answer = json!({"removed": true, "was": what});
+    output.answer(&answer, |_: Json| {
+        format!("schema egret is gone with its {} objects", found.objects)
+    })
+}
+
+fn nothing() -> String {
+    "there is nothing of egret in this database".to_owned()
+}
+
+/// What would go.
+fn foretold(found: &Installation) -> String {
+    let mut text = format!(
+        "nothing is removed: --force would remove schema egret of {} with its {} objects",
+        found.database, found.objects
+    );
+    if let Some(rows) = found.outbox_rows {
+        text.push_str(&format!("\n  an outbox with {rows} rows that are no tasks"));
+    }
+    for view in &found.dependents {
+        text.push_str(&format!("\n  the view {view}"));
+    }
+    text
+}

@@ -1,0 +1,229 @@
+//! `egret view …`: results of queries that are kept fresh.
+
+mod explain;
+mod report;
+
+use std::io::Read;
+
+use egret_base::settings::Value;
+use reqwest::Method;
+use serde_json::{Map, Value as Json, json};
+
+use self::report::{Refresh, Verification, View};
+use crate::answers::Items;
+use crate::api::Api;
+use crate::cli::{self, Named};
+use crate::failure::Failure;
+use crate::output::{self, Output};
+
+pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result<(), Failure> {
+    use cli::View as Command;
+    match command {
+        Command::Create(view) => create(*view, api, output).await,
+        Command::List { database } => {
+            let answer = api.get(&["views"], &place(database.as_deref())).await?;
+            output.answer(&answer, |list: Items<View>| report::table(&list.items))
+        }
+        Command::Show(view) => {
+            let answer = at(Method::GET, &view, &[], None, api).await?;
+            output.answer(&answer, |view: View| report::described(&view))
+        }
+        Command::Explain(explain) => match explain.name {
+            Some(name) => {
+                let database = explain.database;
+                let view = Named { name, database };
+                let answer = at(Method::GET, &view, &["explain"], None, api).await?;
+                output.answer(&answer, explain::text)
+            }
+            None => {
+                let answer = validated(&explain.query, explain.database, api).await?;
+                output.answer(&answer, explain::text)
+            }
+        },
+        Command::Validate { query, database } => {
+            let answer = validated(&query, database, api).await?;
+            output.answer(&answer, explain::verdict)
+        }
+        Command::Refresh(view) => {
+            let refreshing = at(Method::POST, &view, &["refresh"], Some(json!({})), api);
+            let answer = output.waiting("refreshing", refreshing).await?;
+            output.answer(&answer, |refresh: Refresh| refresh.told(&view.name))
+        }
+        Command::Verify(view) => verify(&view, api, output).await,
+        Command::Alter(alter) => {
+            let body = change(&alter);
+            let answer = at(Method::PATCH, &alter.view, &[], Some(body), api).await?;
+            output.answer(&answer, |view: View| report::described(&view))
+        }
+        Command::Repair(view) => {
+            let repairing = at(Method::POST, &view, &["repair"], Some(json!({})), api);
+            let answer = output.waiting("making it anew", repairing).await?;
+            output.answer(&answer, |view: View| {
+                format!(
+                    "view {} is made anew\n\n{}",
+                    view.name,
+                    report::described(&view)
+                )
+            })
+        }
+        Command::Drop(view) => {
+            at(Method::DELETE, &view, &[], None, api).await?;
+            let answer = json!({"view": view.name, "dropped": true});
+            output.answer(&answer, |_: Json| format!("view {} is dropped", view.name))
+        }
+        Command::History { view, limit } => {
+            let limit = limit.to_string();
+            let mut query = place(view.database.as_deref());
+            query.push(("limit", &limit));
+            let answer = api.get(&["views", &view.name, "history"], &query).await?;
+            output.answer(&answer, |list: Items<Refresh>| report::history(&list.items))
+        }
+    }
+}
+
+/// The parameter that names a database.
+fn place(database: Option<&str>) -> Vec<(&str, &str)> {
+    database
+        .map(|name| ("database", name))
+        .into_iter()
+        .collect()
+}
+
+/// A call about one view.
+async fn at(
+    method: Method,
+    view: &Named,
+    about: &[&str],
+    body: Option<Json>,
+    api: &Api,
+) -> Result<Json, Failure> {
+    let path = [&["views", view.name.as_str()], about].concat();
+    let query = place(view.database.as_deref());
+    api.call(method, &path, &query, body).await
+}
+
+async fn create(view: cli::CreateView, api: &Api, output: Output) -> Result<(), Failure> {
+    let query = text_of(&view.query)?;
+    let indexes: Vec<Vec<&str>> = view
+        .indexes
+        .iter()
+        .map(|columns| columns.split(',').map(str::trim).collect())
+        .collect();
+    let mut body = Map::new();
+    body.insert("name".to_owned(), json!(view.name));
+    body.insert("query".to_owned(), json!(query));
+    body.insert("indexes".to_owned(), json!(indexes));
+    let optional = [
+        ("mode", view.mode),
+        ("schedule", schedule(&view.when)),
+        ("owner", view.owner),
+        ("database", view.database),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            body.insert(name.to_owned(), json!(value));
+        }
+    }
+    let making = api.post(&["views"], Json::Object(body));
+    let made = output.waiting("filling the view", making).await;
+    let answer = made.map_err(|failure| pointed(failure, &query))?;
+    output.answer(&answer, |view: View| {
+        format!("view {} is made\n\n{}", view.name, report::described(&view))
+    })
+}
+
+/// What the options say of when a view is refreshed.
+fn schedule(when: &cli::When) -> Option<String> {
+    match (when.lag, &when.cron, when.manual) {
+        (Some(lag), _, _) => Some(lag.show()),
+        (None, Some(cron), _) => Some(cron.clone()),
+        (None, None, true) => Some("manual".to_owned()),
+        (None, None, false) => None,
+    }
+}
+
+fn change(alter: &cli::Alter) -> Json {
+    let mut body = Map::new();
+    if let Some(mode) = &alter.mode {
+        body.insert("mode".to_owned(), json!(mode));
+    }
+    match schedule(&alter.when) {
+        Some(schedule) => body.insert("schedule".to_owned(), json!(schedule)),
+        None if alter.default_schedule => body.insert("schedule".to_owned(), Json::Null),
+        None => None,
+    };
+    if alter.suspend || alter.resume {
+        body.insert("active".to_owned(), json!(alter.resume));
+    }
+    Json::Object(body)
+}
+
+async fn validated(
+    query: &cli::ViewQuery,
+    database: Option<String>,
+    api: &Api,
+) -> Result<Json, Failure> {
+    let query = text_of(query)?;
+    let body = json!({"query": query, "database": database});
+    let answer = api.post(&["view-validations"], body).await;
+    answer.map_err(|failure| pointed(failure, &query))
+}
+
+/// The query that was given, or that the file holds.
+fn text_of(query: &cli::ViewQuery) -> Result<String, Failure> {
+    let path = match (&query.sql, &query.file) {
+        (Some(sql), _) => return Ok(sql.clone()),
+        (None, Some(path)) => path,
+        (None, None) => return Err(Failure::usage("a query is missing: give --sql or --file")),
+    };
+    let mut text = String::new();
+    let read = match path.as_os_str() == "-" {
+        true => std::io::stdin().lock().read_to_string(&mut text),
+        false => std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text)),
+    };
+    read.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
+    Ok(text)
+}
+
+/// The characters of a query that are repeated where something is wrong with them.
+const SHOWN: usize = 40;
+
+/// The failure with the place in the query that it is about.
+fn pointed(failure: Failure, query: &str) -> Failure {
+    let Some((before, rest)) = failure
+        .position
+        .and_then(|position| query.split_at_checked(position.checked_sub(1)?))
+    else {
+        return failure;
+    };
+    let line = before.matches('\n').count() + 1;
+    let here: String = rest
+        .lines()
+        .next()
+        .unwrap_or("")
+        .chars()
+        .take(SHOWN)
+        .collect();
+    match here.trim() {
+        "" => failure,
+        here => failure.with_hint(format!("it is in line {line} of the query: {here}")),
+    }
+}
+
+async fn verify(view: &Named, api: &Api, output: Output) -> Result<(), Failure> {
+    let comparing = at(Method::POST, view, &["verify"], Some(json!({})), api);
+    let answer = output.waiting("comparing", comparing).await?;
+    let found: Verification = output::decode(&answer)?;
+    output.answer(&answer, |found: Verification| found.told(&view.name))?;
+    match found.equal {
+        true => Ok(()),
+        false => {
+            let message = format!("view {} is not what its query gives", view.name);
+            let hint = format!("`egret view repair {}` makes it anew", view.name);
+            Err(Failure::failed("view_differs", message).with_hint(hint))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! How a view is kept, as text.
+
+use serde::Deserialize;
+
+use crate::output::{facts, printable};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Explanation {
+    definition: String,
+    columns: Vec<Column>,
+    reads: Vec<String>,
+    stages: Vec<Stage>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Column {
+    name: String,
+    #[serde(rename = "type")]
+    type_name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Stage {
+    table: String,
+    operators: String,
+    keeps: Vec<String>,
+    sql: String,
+}
+
+/// All of it.
+pub(super) fn text(explanation: Explanation) -> String {
+    let mut text = summary(&explanation);
+    text.push('\n');
+    text.push_str(&printable(explanation.definition.trim()));
+    text.push('\n');
+    for (number, stage) in (1..).zip(&explanation.stages) {
+        text.push_str(&format!("\nstage {number}, kept in {}\n", stage.table));
+        for line in stage.operators.lines() {
+            text.push_str(&format!("  {line}\n"));
+        }
+        for line in &stage.keeps {
+            text.push_str(&format!("  - {line}\n"));
+        }
+        text.push('\n');
+        text.push_str(&printable(stage.sql.trim()));
+        text.push('\n');
+    }
+    text
+}
+
+/// That it can be kept, and as what.
+pub(super) fn verdict(explanation: Explanation) -> String {
+    format!(
+        "a view of this query can be kept by what changes\n\n{}",
+        summary(&explanation)
+    )
+}
+
+fn summary(explanation: &Explanation) -> String {
+    let columns = explanation.columns.iter();
+    let columns: Vec<String> = columns
+        .map(|column| format!("{} {}", column.name, column.type_name))
+        .collect();
+    facts(&[
+        ("columns", columns.join(", ")),
+        ("reads", explanation.reads.join(", ")),
+        ("stages", explanation.stages.len().to_string()),
+    ])
+}

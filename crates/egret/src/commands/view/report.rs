@@ -1,0 +1,207 @@
+//! Views and their refreshes as text.
+
+use egret_base::Timestamp;
+use serde::Deserialize;
+
+use crate::output::{bytes, duration, facts, listing, printable};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct View {
+    database: String,
+    pub(super) name: String,
+    query: String,
+    owner: String,
+    mode: String,
+    schedule: Option<String>,
+    state: String,
+    reason: Option<String>,
+    failures: u32,
+    reads: Vec<String>,
+    read_by: Vec<String>,
+    snapshot: Option<String>,
+    fresh_at: Option<Timestamp>,
+    lag_ms: Option<u64>,
+    waiting_changes: i64,
+    size_bytes: u64,
+    took_p50_ms: Option<f64>,
+    took_p95_ms: Option<f64>,
+    last_refresh: Option<Refresh>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Refresh {
+    at: Timestamp,
+    outcome: String,
+    why: String,
+    snapshot: String,
+    changes: i64,
+    added: i64,
+    changed: i64,
+    removed: i64,
+    took_ms: f64,
+    waited_ms: f64,
+    error: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Verification {
+    pub(super) equal: bool,
+    snapshot: String,
+    same: i64,
+    missing: i64,
+    extra: i64,
+}
+
+impl View {
+    fn schedule(&self) -> String {
+        match (&self.schedule, self.read_by.is_empty()) {
+            (Some(schedule), _) => schedule.clone(),
+            (None, true) => "default".to_owned(),
+            (None, false) => "with its readers".to_owned(),
+        }
+    }
+
+    fn lag(&self) -> String {
+        self.lag_ms.map_or_else(String::new, duration)
+    }
+}
+
+impl Refresh {
+    /// What came of it, in few words.
+    fn outcome(&self) -> String {
+        match self.outcome.as_str() {
+            "nothing" => "nothing had changed".to_owned(),
+            "failed" => format!("failed: {}", self.error.as_deref().unwrap_or("")),
+            mode => format!(
+                "{mode}, {} changes read; rows: {} added, {} changed, {} removed",
+                self.changes, self.added, self.changed, self.removed
+            ),
+        }
+    }
+
+    /// As the answer to who asked for it.
+    pub(super) fn told(&self, name: &str) -> String {
+        let Self {
+            took_ms, waited_ms, ..
+        } = self;
+        let why = match self.why.as_str() {
+            "" => String::new(),
+            why => format!(" ({why})"),
+        };
+        format!(
+            "view {name} is up to date: {}{why}\ntook {took_ms:.1} ms, {waited_ms:.1} ms of it waiting for locks; snapshot {}",
+            self.outcome(),
+            self.snapshot
+        )
+    }
+}
+
+impl Verification {
+    pub(super) fn told(&self, name: &str) -> String {
+        let Self {
+            same,
+            missing,
+            extra,
+            snapshot,
+            ..
+        } = self;
+        match self.equal {
+            true => {
+                format!("view {name} is what its query gives: {same} rows at snapshot {snapshot}")
+            }
+            false => format!(
+                "{same} rows are the same, {missing} are missing, {extra} should not be there, at snapshot {snapshot}"
+            ),
+        }
+    }
+}
+
+pub(super) fn table(views: &[View]) -> String {
+    let rows = views.iter().map(|view| {
+        let last = view.last_refresh.as_ref();
+        vec![
+            view.database.clone(),
+            view.name.clone(),
+            view.mode.clone(),
+            view.schedule(),
+            view.state.clone(),
+            view.lag(),
+            bytes(view.size_bytes),
+            last.map_or_else(String::new, |last| {
+                format!("{}, {:.1} ms", last.outcome, last.took_ms)
+            }),
+        ]
+    });
+    let head = [
+        "database",
+        "view",
+        "mode",
+        "schedule",
+        "state",
+        "lag",
+        "size",
+        "last refresh",
+    ];
+    listing(&head, rows)
+}
+
+pub(super) fn described(view: &View) -> String {
+    let failures = match view.failures {
+        0 => String::new(),
+        failures => format!("{failures} in a row"),
+    };
+    let waiting = match view.waiting_changes {
+        0 => String::new(),
+        rows => format!("{rows} rows"),
+    };
+    let took = view
+        .took_p50_ms
+        .zip(view.took_p95_ms)
+        .map(|(median, p95)| format!("{median:.1} ms, p95 {p95:.1} ms"));
+    let last = view
+        .last_refresh
+        .as_ref()
+        .map(|last| format!("{}, at {}", last.outcome(), last.at));
+    let told = facts(&[
+        ("view", view.name.clone()),
+        ("database", view.database.clone()),
+        ("owner", view.owner.clone()),
+        ("state", view.state.clone()),
+        ("reason", view.reason.clone().unwrap_or_default()),
+        ("failures", failures),
+        ("mode", view.mode.clone()),
+        ("schedule", view.schedule()),
+        ("lag", view.lag()),
+        (
+            "up to date at",
+            view.fresh_at.map_or_else(String::new, |at| at.to_string()),
+        ),
+        ("changes waiting", waiting),
+        ("size", bytes(view.size_bytes)),
+        ("reads", view.reads.join(", ")),
+        ("read by", view.read_by.join(", ")),
+        ("refreshes take", took.unwrap_or_default()),
+        ("last refresh", last.unwrap_or_default()),
+        ("snapshot", view.snapshot.clone().unwrap_or_default()),
+    ]);
+    format!("{told}\n{}", printable(view.query.trim()))
+}
+
+pub(super) fn history(refreshes: &[Refresh]) -> String {
+    let rows = refreshes.iter().map(|refresh| {
+        vec![
+            refresh.at.to_string(),
+            refresh.outcome.clone(),
+            format!("{:.1} ms", refresh.took_ms),
+            refresh.changes.to_string(),
+            refresh.added.to_string(),
+            refresh.changed.to_string(),
+            refresh.removed.to_string(),
+            refresh.error.clone().unwrap_or_else(|| refresh.why.clone()),
+        ]
+    });
+    let head = [
+        "at", "outcome", "took", "changes", "added", "changed", "removed", "why",
+    ];
+    listing(&head, rows)
+}

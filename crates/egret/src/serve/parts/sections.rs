@@ -1,0 +1,195 @@
+//! What each part says of itself in `/v1/status`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_base::lifecycle::{Readiness, Service};
+use egret_branches::Branches;
+use egret_postgres::managed::ManagedServer;
+use egret_postgres::tokio_postgres::Config;
+use egret_postgres::tokio_postgres::config::Host;
+use egret_postgres::{EmbeddedServer, pool};
+use egret_queue::Queues;
+use egret_queue::model::TaskState;
+use egret_series::Series;
+use egret_server::StatusSection;
+use egret_views::Views;
+use egret_views::model::State;
+use serde_json::{Value, json};
+
+/// How long the status waits for a server to say its version.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+
+pub(super) fn fixed_section(value: Value) -> StatusSection {
+    Arc::new(move || {
+        let value = value.clone();
+        Box::pin(async move { value })
+    })
+}
+
+pub(super) fn postgres_section(server: Arc<EmbeddedServer>) -> StatusSection {
+    Arc::new(move || {
+        let server = server.clone();
+        Box::pin(async move {
+            let (state, version) = match server.ready() {
+                Readiness::Ready => ("running".to_owned(), running_version(&server).await),
+                Readiness::NotReady(reason) => (reason, String::new()),
+            };
+            json!({
+                "kind": "embedded",
+                "version": version,
+                "state": state,
+                "port": server.port(),
+                "data_directory": server.layout().data,
+                "socket_directory": server.layout().socket_dir,
+            })
+        })
+    })
+}
+
+/// Where an external server is; never the connection string itself, which may hold a password.
+pub(super) fn external_section(server: Arc<ManagedServer>) -> StatusSection {
+    Arc::new(move || {
+        let server = server.clone();
+        Box::pin(async move {
+            let connection = server.connection();
+            let (state, version) = match server.ready() {
+                Readiness::Ready => ("connected".to_owned(), version_of(connection).await),
+                Readiness::NotReady(reason) => (reason, String::new()),
+            };
+            json!({
+                "kind": "external",
+                "version": version,
+                "state": state,
+                "hosts": hosts(connection),
+                "database": connection.get_dbname().or(connection.get_user()),
+            })
+        })
+    })
+}
+
+/// `host:port` of each server that a connection string names.
+pub(super) fn hosts(connection: &Config) -> Vec<String> {
+    let ports = connection.get_ports();
+    let port = |position: usize| ports.get(position).or(ports.first()).copied();
+    let named = connection.get_hosts().iter().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(directory) => directory.display().to_string(),
+    });
+    let mut names: Vec<String> = named.collect();
+    if names.is_empty() {
+        let addresses = connection.get_hostaddrs().iter();
+        names.extend(addresses.map(ToString::to_string));
+    }
+    let pairs = names.into_iter().enumerate();
+    pairs
+        .map(|(position, name)| format!("{name}:{}", port(position).unwrap_or(5432)))
+        .collect()
+}
+
+async fn running_version(server: &EmbeddedServer) -> String {
+    version_of(&server.connection("postgres", "status")).await
+}
+
+/// What the server itself says; empty when it does not answer soon.
+async fn version_of(connection: &Config) -> String {
+    let ask = async {
+        let client = pool::connect(connection).await.ok()?;
+        let row = client.query_one("SHOW server_version", &[]).await.ok()?;
+        Some(row.get::<_, String>(0))
+    };
+    let answered = tokio::time::timeout(ANSWER_MAX, ask).await;
+    answered.ok().flatten().unwrap_or_default()
+}
+
+pub(super) fn queue_section(queues: Queues) -> StatusSection {
+    Arc::new(move || {
+        let queues = queues.clone();
+        Box::pin(async move {
+            match queues.summary().await {
+                Ok(summary) => {
+                    let states = TaskState::ALL.into_iter();
+                    let tasks: BTreeMap<_, _> = states
+                        .map(|state| (state.as_str(), summary.count(state)))
+                        .collect();
+                    json!({
+                        "queues": summary.queues,
+                        "tasks": tasks,
+                        "oldest_ready_ms": summary.oldest_ready_ms,
+                        "partitions": summary.partitions,
+                        "partitions_stopped": summary.partitions_stopped,
+                        "durability": queues.config().durability,
+                    })
+                }
+                Err(error) => json!({ "error": error.to_string() }),
+            }
+        })
+    })
+}
+
+pub(super) fn series_section(series: Series) -> StatusSection {
+    Arc::new(move || {
+        let summary = series.summary();
+        let durability = series.config().durability.clone();
+        Box::pin(async move {
+            match summary {
+                Ok(summary) => json!({
+                    "series": summary.series,
+                    "shards": summary.shards,
+                    "shards_failed": summary.shards_failed,
+                    "durability": durability,
+                }),
+                Err(error) => json!({ "error": error.to_string() }),
+            }
+        })
+    })
+}
+
+pub(super) fn volume_section(branches: Branches) -> StatusSection {
+    Arc::new(move || {
+        let volume = branches.volume();
+        Box::pin(async move {
+            match volume {
+                Ok(volume) => serde_json::to_value(volume).unwrap_or(Value::Null),
+                Err(error) => json!({ "error": error.to_string() }),
+            }
+        })
+    })
+}
+
+pub(super) fn branches_section(branches: Branches) -> StatusSection {
+    Arc::new(move || {
+        let counts = branches.count_by_state();
+        Box::pin(async move {
+            match counts {
+                Ok(counts) => {
+                    json!({ "total": counts.values().sum::<usize>(), "by_state": counts })
+                }
+                Err(error) => json!({ "error": error.to_string() }),
+            }
+        })
+    })
+}
+
+/// Counts of views by state, over all databases.
+pub(super) fn views_section(views: Views) -> StatusSection {
+    Arc::new(move || {
+        let views = views.clone();
+        Box::pin(async move {
+            match views.list(None).await {
+                Ok(reports) => {
+                    let mut states = BTreeMap::new();
+                    for state in [State::New, State::Active, State::Failing, State::Suspended] {
+                        states.insert(state.as_str(), 0);
+                    }
+                    for report in &reports {
+                        *states.entry(report.state.as_str()).or_insert(0) += 1;
+                    }
+                    json!({ "total": reports.len(), "by_state": states })
+                }
+                Err(error) => json!({ "error": error.to_string() }),
+            }
+        })
+    })
+}

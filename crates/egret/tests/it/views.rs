@@ -1,0 +1,279 @@
+//! `egret view …` and `egret uninstall` with the whole program: an embedded server with a branch, and an external server.
+
+use rustix::process::Signal;
+
+use crate::place::{Place, text};
+
+const FLIGHTS: &str = "CREATE TABLE flights (id int PRIMARY KEY, carrier text, delay int);
+    INSERT INTO flights VALUES (1, 'UA', 10), (2, 'UA', 70), (3, 'DL', 5)";
+
+const BY_CARRIER: &str = "select carrier, count(*) as flights from flights group by carrier";
+
+const SHOWN: &str =
+    "SELECT string_agg(carrier || ' ' || flights, ', ' ORDER BY carrier) FROM by_carrier";
+
+/// A view that fell behind shows this in the end.
+fn until(place: &Place, url: &str, sql: &str, expected: &str) {
+    while place.psql(url, sql).unwrap() != expected {
+        std::thread::yield_now();
+    }
+}
+
+/// Exit code, and all that was said.
+fn said(place: &Place, arguments: &[&str]) -> (i32, String) {
+    let output = place.run(arguments);
+    let all = text(&output.stdout) + &text(&output.stderr);
+    (output.status.code().unwrap(), all)
+}
+
+/// What the command must say, with exit code 0.
+fn check(place: &Place, arguments: &[&str], expected: &[&str]) {
+    let (code, all) = said(place, arguments);
+    assert_eq!(code, 0, "{arguments:?}: {all}");
+    for expected in expected {
+        assert!(all.contains(expected), "{arguments:?}: {all}");
+    }
+}
+
+/// How it must fail.
+fn refused(place: &Place, arguments: &[&str], code: i32, expected: &[&str]) {
+    let (found, all) = said(place, arguments);
+    assert_eq!(found, code, "{arguments:?}: {all}");
+    for expected in expected {
+        assert!(all.contains(expected), "{arguments:?}: {all}");
+    }
+}
+
+#[test]
+fn a_view_of_the_source_is_kept_fresh_and_that_of_a_branch_is_not() {
+    let place = Place::new("views");
+    let server = place.start(&["serve"]);
+    let password = std::fs::read_to_string(place.data_dir().join("superuser.password")).unwrap();
+    let source = |database: &str| {
+        let (password, port) = (password.trim(), place.ports[2]);
+        format!("postgres://egret:{password}@127.0.0.1:{port}/{database}")
+    };
+    place
+        .psql(&source("postgres"), "CREATE DATABASE shop")
+        .unwrap();
+    let shop = source("shop");
+    place.psql(&shop, FLIGHTS).unwrap();
+
+    let file = place.directory.join("query.sql");
+    std::fs::write(&file, format!("{BY_CARRIER}\n")).unwrap();
+    let file = file.to_str().unwrap();
+    check(
+        &place,
+        &["view", "validate", "--file", file],
+        &["can be kept", "carrier text, flights bigint"],
+    );
+    check(
+        &place,
+        &["view", "explain", "--sql", BY_CARRIER],
+        &["stage 1", "public.flights"],
+    );
+    let create = [
+        "view",
+        "create",
+        "by_carrier",
+        "--file",
+        file,
+        "--lag",
+        "50ms",
+        "--index",
+        "flights,carrier",
+    ];
+    check(&place, &create, &["view public.by_carrier is made", "50ms"]);
+    refused(&place, &create, 1, &["view `public.by_carrier` exists"]);
+    assert_eq!(place.psql(&shop, SHOWN).unwrap(), "DL 1, UA 2");
+    place
+        .psql(&shop, "INSERT INTO flights VALUES (4, 'AA', 0)")
+        .unwrap();
+    until(&place, &shop, SHOWN, "AA 1, DL 1, UA 2");
+    check(
+        &place,
+        &["view", "list"],
+        &["shop", "public.by_carrier", "auto", "50ms", "active"],
+    );
+    check(
+        &place,
+        &["view", "show", "by_carrier"],
+        &["public.flights", BY_CARRIER],
+    );
+    check(&place, &["view", "explain", "by_carrier"], &["stage 1"]);
+    check(
+        &place,
+        &["view", "refresh", "by_carrier"],
+        &["view by_carrier is up to date"],
+    );
+    check(&place, &["view", "history", "by_carrier"], &["OUTCOME"]);
+    check(&place, &["view", "verify", "by_carrier"], &["3 rows"]);
+
+    // What a branch has of it stays as it is there.
+    place.json(&["branch", "create", "copy", "--from", "head"]);
+    let copy = place.connection_string("copy", "shop");
+    place
+        .psql(&copy, "INSERT INTO flights VALUES (5, 'AA', 0)")
+        .unwrap();
+    place
+        .psql(&shop, "INSERT INTO flights VALUES (5, 'DL', 0)")
+        .unwrap();
+    until(&place, &shop, SHOWN, "AA 1, DL 2, UA 2");
+    assert_eq!(place.psql(&copy, SHOWN).unwrap(), "AA 1, DL 1, UA 2");
+
+    server.kill();
+    place
+        .psql(&shop, "INSERT INTO flights VALUES (6, 'AA', 0)")
+        .unwrap_err();
+    let server = place.start(&["serve"]);
+    place
+        .psql(&shop, "INSERT INTO flights VALUES (6, 'AA', 0)")
+        .unwrap();
+    until(&place, &shop, SHOWN, "AA 2, DL 2, UA 2");
+    check(&place, &["status"], &["views", "1 (1 active)"]);
+    check(
+        &place,
+        &["view", "alter", "by_carrier", "--manual", "--mode", "full"],
+        &["manual", "full"],
+    );
+    check(
+        &place,
+        &["view", "drop", "by_carrier"],
+        &["view by_carrier is dropped"],
+    );
+    refused(
+        &place,
+        &["view", "show", "by_carrier"],
+        1,
+        &["does not exist"],
+    );
+    server.stop(Signal::TERM);
+    assert_eq!(place.left_behind(), Vec::<String>::new());
+}
+
+#[test]
+fn a_query_that_cannot_be_kept_is_refused_with_its_place() {
+    let external = crate::server::Server::start();
+    let mut place = Place::new("views-refused");
+    place.variables.push(("EGRET_POSTGRES_URL", external.url()));
+    let server = place.start(&["serve"]);
+    place.psql(&external.url(), FLIGHTS).unwrap();
+    let dice = "select carrier,\n  random() as dice\nfrom flights";
+    for arguments in [
+        vec!["view", "validate", "--sql", dice],
+        vec!["view", "create", "dice", "--sql", dice],
+    ] {
+        refused(
+            &place,
+            &arguments,
+            1,
+            &["at position 19", "in line 2 of the query: random() as dice"],
+        );
+    }
+    refused(&place, &["view", "create", "dice"], 2, &["--sql"]);
+    refused(&place, &["view", "alter", "dice"], 2, &["--mode"]);
+    refused(
+        &place,
+        &["view", "show", "a.b.c"],
+        1,
+        &["more than a schema and a name"],
+    );
+
+    // Something else than Egret writes to the storage of a view.
+    place.json(&[
+        "view",
+        "create",
+        "by_carrier",
+        "--sql",
+        BY_CARRIER,
+        "--manual",
+    ]);
+    let url = external.url();
+    let storage = "SELECT c.oid::regclass FROM pg_depend d JOIN pg_rewrite r ON r.oid = d.objid
+        JOIN pg_class c ON c.oid = d.refobjid
+        WHERE r.ev_class = 'by_carrier'::regclass AND c.relnamespace = 'egret'::regnamespace LIMIT 1";
+    let storage = place.psql(&url, storage).unwrap();
+    place.psql(&url, &format!("DELETE FROM {storage}")).unwrap();
+    refused(
+        &place,
+        &["view", "verify", "by_carrier"],
+        1,
+        &["2 are missing", "egret view repair by_carrier"],
+    );
+    check(&place, &["view", "repair", "by_carrier"], &["made anew"]);
+    check(&place, &["view", "verify", "by_carrier"], &["2 rows"]);
+
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'egret/views'";
+    server.stop(Signal::TERM);
+    assert_eq!(place.psql(&url, sessions).unwrap(), "0");
+}
+
+#[test]
+fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
+    let external = crate::server::Server::start();
+    let mut place = Place::new("views-uninstall");
+    place.variables.push(("EGRET_POSTGRES_URL", external.url()));
+    let server = place.start(&["serve"]);
+    let url = external.url();
+    check(
+        &place,
+        &["uninstall"],
+        &["there is nothing of egret in this database"],
+    );
+    place.psql(&url, FLIGHTS).unwrap();
+    let size = "SELECT (SELECT count(*) FROM pg_class) + (SELECT count(*) FROM pg_proc) + (SELECT count(*) FROM pg_trigger)
+                    + (SELECT count(*) FROM pg_namespace) + (SELECT count(*) FROM pg_type)";
+    let before = place.psql(&url, size).unwrap();
+    let create = ["view", "create", "by_carrier", "--sql", BY_CARRIER];
+    let install = || {
+        place.json(&create);
+        place.json(&["queue", "outbox", "install"]);
+        place
+            .psql(
+                &url,
+                "CREATE VIEW most AS SELECT max(flights) FROM by_carrier",
+            )
+            .unwrap();
+    };
+    install();
+    let foretold = [
+        "nothing is removed",
+        "an outbox with 0 rows",
+        "the view public.by_carrier",
+        "the view public.most",
+    ];
+    check(&place, &["uninstall"], &foretold);
+    check(&place, &["view", "show", "by_carrier"], &["active"]);
+    check(
+        &place,
+        &["uninstall", "--database", "elsewhere"],
+        &["there is nothing of egret"],
+    );
+    check(
+        &place,
+        &["uninstall", "--force"],
+        &["nothing of egret is left in postgres: 1 views"],
+    );
+    assert_eq!(place.psql(&url, size).unwrap(), before);
+    assert_eq!(
+        place.json(&["view", "list"])["items"],
+        serde_json::json!([])
+    );
+
+    install();
+    server.stop(Signal::TERM);
+    refused(&place, &["uninstall"], 3, &["give the connection string"]);
+    let told = [
+        "nothing is removed",
+        "the view public.by_carrier",
+        "the view public.most",
+    ];
+    check(&place, &["uninstall", &url], &told);
+    check(
+        &place,
+        &["uninstall", &url, "--force"],
+        &["schema egret is gone"],
+    );
+    assert_eq!(place.psql(&url, size).unwrap(), before);
+    check(&place, &["uninstall", &url], &["there is nothing of egret"]);
+}

@@ -1,0 +1,157 @@
+//! What Egret keeps in databases, over HTTP: looked at, and removed whole.
+//!
+//! Each engine takes back its own part; then schema `egret` goes. This is a matter of no engine alone, so it is here.
+
+use std::collections::HashMap;
+
+use axum::extract::State;
+use egret_postgres::databases::is_gone;
+use egret_postgres::{Databases, migrate};
+use egret_queue::{Outbox, QueueError};
+use egret_views::Views;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::access::Caller;
+use crate::extract::{Json, Path, Query};
+use crate::problem::Problem;
+
+/// The routes of installations, for [`Builder::route`](crate::Builder::route).
+pub fn routes(databases: Databases, views: Views, outbox: Outbox) -> OpenApiRouter {
+    OpenApiRouter::default()
+        .routes(routes!(list_installations))
+        .routes(routes!(remove_installation))
+        .with_state(Door {
+            databases,
+            views,
+            outbox,
+        })
+}
+
+/// What the handlers hold.
+#[derive(Clone)]
+struct Door {
+    databases: Databases,
+    views: Views,
+    outbox: Outbox,
+}
+
+/// What Egret keeps in a database.
+#[derive(Serialize, ToSchema)]
+struct Installation {
+    /// The database.
+    #[schema(example = "shop")]
+    database: String,
+    /// Relations and functions in schema `egret`.
+    #[schema(example = 12)]
+    objects: u64,
+    /// Views in other schemas that go with it: those that Egret made, and those that read them.
+    #[schema(example = json!(["public.late_by_carrier"]))]
+    dependents: Vec<String>,
+    /// Rows of its outbox that are no tasks; null where there is no outbox.
+    #[schema(example = 0)]
+    outbox_rows: Option<u64>,
+}
+
+/// The databases in which Egret keeps something, in order of names.
+#[derive(Serialize, ToSchema)]
+struct InstallationList {
+    /// The installations.
+    items: Vec<Installation>,
+}
+
+/// List what Egret keeps in databases
+///
+/// In every database of the embedded server, or in the one database of an external server.
+#[utoipa::path(get, path = "/v1/installations", operation_id = "listInstallations", tag = "system",
+    security(("token" = ["admin"])),
+    responses((status = 200, description = "What is in which database.", body = InstallationList)))]
+async fn list_installations(State(door): State<Door>) -> Result<Json<InstallationList>, Problem> {
+    let outboxes = door.outbox.list().await?.into_iter();
+    let rows: HashMap<String, u64> = outboxes
+        .map(|outbox| (outbox.database, outbox.waiting + outbox.rejected))
+        .collect();
+    let mut items = Vec::new();
+    for database in door.databases.names().await? {
+        let client = match door.databases.client(&database).await {
+            Ok(client) => client,
+            // It was dropped meanwhile.
+            Err(error) if is_gone(&error) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let Some(found) = migrate::installation(&client).await? else {
+            continue;
+        };
+        items.push(Installation {
+            outbox_rows: rows.get(&database).copied(),
+            objects: found.objects,
+            dependents: found.dependents,
+            database,
+        });
+    }
+    Ok(Json(InstallationList { items }))
+}
+
+/// What a removal takes with it.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+struct Removal {
+    /// Whether views and rows of the outbox go too; else their existence refuses it.
+    #[serde(default)]
+    force: bool,
+}
+
+/// What was removed from a database.
+#[derive(Serialize, ToSchema)]
+struct Removed {
+    /// The database.
+    #[schema(example = "shop")]
+    database: String,
+    /// Views that Egret kept.
+    #[schema(example = 1)]
+    views: u64,
+    /// Rows of the outbox that were no tasks.
+    #[schema(example = 0)]
+    outbox_rows: u64,
+}
+
+/// Remove everything of Egret from a database
+///
+/// Its views, its outbox and schema `egret`. Nothing but these is changed.
+#[utoipa::path(delete, path = "/v1/installations/{database}", operation_id = "removeInstallation", tag = "system",
+    security(("token" = ["admin"])),
+    params(("database" = String, Path, description = "The database."), Removal),
+    responses(
+        (status = 200, description = "Nothing of Egret is left in it.", body = Removed),
+        (status = 409, description = "There are views, or rows in the outbox.", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+async fn remove_installation(
+    State(door): State<Door>,
+    caller: Caller,
+    Path(database): Path<String>,
+    Query(Removal { force }): Query<Removal>,
+) -> Result<Json<Removed>, Problem> {
+    tracing::info!(
+        token = caller.token_id(),
+        database,
+        force,
+        "egret is to be removed from a database"
+    );
+    let (database, views) = door.views.uninstall(Some(&database), force).await?;
+    let outbox_rows = match door.outbox.remove(Some(&database), force).await {
+        Ok((_, rows)) => rows,
+        Err(QueueError::OutboxNotFound { .. }) => 0,
+        Err(error) => return Err(error.into()),
+    };
+    let mut client = door.databases.client(&database).await?;
+    migrate::uninstall(&mut client, force).await?;
+    Ok(Json(Removed {
+        database,
+        views,
+        outbox_rows,
+    }))
+}

@@ -1,0 +1,252 @@
+//! What is told of views, as JSON.
+
+use egret_base::Timestamp;
+use egret_views::model;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// A view.
+#[derive(Serialize, ToSchema)]
+pub(super) struct View {
+    /// The database that it is in.
+    #[schema(example = "shop")]
+    database: String,
+    /// Its name, with its schema.
+    #[schema(example = "public.late_by_carrier")]
+    name: String,
+    /// Its query, as it was given.
+    query: String,
+    /// The role whose rights its query has.
+    #[schema(example = "app")]
+    owner: String,
+    /// How it is brought up to date: `auto`, `incremental` or `full`.
+    #[schema(example = "auto")]
+    mode: String,
+    /// When: the lag that is allowed, a cron expression in UTC, or `manual`; null: with the views that read it, or after
+    /// `views.default_lag`.
+    #[schema(example = "5s")]
+    schedule: Option<String>,
+    /// `new`: it is not filled yet. `active`: it is kept fresh. `failing`: its last refresh failed, and is tried again.
+    /// `suspended`: it is not tried any more. It shows what it showed last.
+    #[schema(example = "active")]
+    state: String,
+    /// Why it fails or is suspended.
+    reason: Option<String>,
+    /// Refreshes that failed since one did not.
+    failures: u32,
+    /// The tables and views that it reads.
+    #[schema(example = json!(["public.flights"]))]
+    reads: Vec<String>,
+    /// The views that read it.
+    read_by: Vec<String>,
+    /// The snapshot that it shows, as PostgreSQL writes a `pg_snapshot`; null until it is filled.
+    #[schema(example = "812:812:")]
+    snapshot: Option<String>,
+    /// When it was known to be up to date last, RFC 3339; null until it is filled.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    fresh_at: Option<Timestamp>,
+    /// How far it is behind, in milliseconds: 0 while nothing that it reads has changed, else since `fresh_at`; null until it
+    /// is filled.
+    #[schema(example = 0)]
+    lag_ms: Option<u64>,
+    /// Rows of changes that it has not seen yet.
+    waiting_changes: i64,
+    /// What it takes on disk, in bytes, indexes included.
+    size_bytes: i64,
+    /// Median of what its latest refreshes took, in milliseconds.
+    took_p50_ms: Option<f64>,
+    /// Their 95th percentile.
+    took_p95_ms: Option<f64>,
+    /// The last refresh that changed something or failed.
+    last_refresh: Option<Refresh>,
+}
+
+impl View {
+    /// A view as it is at a time.
+    pub(super) fn of(report: model::ViewReport, now: Timestamp) -> Self {
+        let fresh_at = report.fresh_at_ms.map(moment);
+        let lag_ms = fresh_at.map(|fresh_at| match report.is_current {
+            true => 0,
+            false => u64::try_from(now.since(fresh_at).as_millis()).unwrap_or(u64::MAX),
+        });
+        Self {
+            database: report.database,
+            name: report.name.to_string(),
+            query: report.query,
+            owner: report.owner,
+            mode: report.mode.as_str().to_owned(),
+            schedule: report.schedule.map(|schedule| schedule.to_string()),
+            state: report.state.as_str().to_owned(),
+            reason: report.reason,
+            failures: report.failures,
+            reads: report.reads,
+            read_by: report.read_by,
+            snapshot: report.snapshot,
+            fresh_at,
+            lag_ms,
+            waiting_changes: report.waiting_changes,
+            size_bytes: report.size_bytes,
+            took_p50_ms: report.took_p50_ms,
+            took_p95_ms: report.took_p95_ms,
+            last_refresh: report.last.map(Refresh::from),
+        }
+    }
+}
+
+fn moment(ms: i64) -> Timestamp {
+    Timestamp::from_micros(ms.saturating_mul(1_000))
+}
+
+/// The views, in order of databases and names.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ViewList {
+    /// The views.
+    pub(super) items: Vec<View>,
+}
+
+/// What a refresh did.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Refresh {
+    /// When it began, RFC 3339.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// `nothing` (nothing had changed), `incremental`, `full` or `failed`.
+    #[schema(example = "incremental")]
+    outcome: String,
+    /// What chose between incremental and full, in words.
+    why: String,
+    /// The snapshot that it reached, as PostgreSQL writes a `pg_snapshot`.
+    #[schema(example = "812:812:")]
+    snapshot: String,
+    /// Rows of changes that it read; an update is two.
+    changes: i64,
+    /// Rows that were added to the view.
+    added: i64,
+    /// Rows that were changed in it.
+    changed: i64,
+    /// Rows that were removed from it.
+    removed: i64,
+    /// How long it took, in milliseconds: all of it.
+    took_ms: f64,
+    /// Of that, waiting for locks.
+    waited_ms: f64,
+    /// Of that, computing and writing.
+    applied_ms: f64,
+    /// What went wrong.
+    error: Option<String>,
+}
+
+impl From<model::RefreshReport> for Refresh {
+    fn from(report: model::RefreshReport) -> Self {
+        Self {
+            at: moment(report.at_ms),
+            outcome: report.outcome,
+            why: report.why,
+            snapshot: report.snapshot,
+            changes: report.changes,
+            added: report.added,
+            changed: report.changed,
+            removed: report.removed,
+            took_ms: report.took_ms,
+            waited_ms: report.waited_ms,
+            applied_ms: report.applied_ms,
+            error: report.error,
+        }
+    }
+}
+
+/// The refreshes of a view, the latest first.
+#[derive(Serialize, ToSchema)]
+pub(super) struct RefreshList {
+    /// The refreshes.
+    pub(super) items: Vec<Refresh>,
+}
+
+/// How a query is kept, or would be.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Explanation {
+    /// The query with every name resolved.
+    definition: String,
+    /// Its columns.
+    columns: Vec<ViewColumn>,
+    /// The tables and views that it reads.
+    #[schema(example = json!(["public.flights"]))]
+    reads: Vec<String>,
+    /// The stages in which it is kept, from the first to the last.
+    stages: Vec<Stage>,
+}
+
+/// A column of a view.
+#[derive(Serialize, ToSchema)]
+struct ViewColumn {
+    /// Its name.
+    #[schema(example = "carrier")]
+    name: String,
+    /// Its type, as PostgreSQL writes it.
+    #[serde(rename = "type")]
+    #[schema(example = "text")]
+    type_name: String,
+}
+
+/// A stage of a view.
+#[derive(Serialize, ToSchema)]
+struct Stage {
+    /// Its table.
+    table: String,
+    /// Its operators as a tree, a line each, indented by two spaces a level.
+    operators: String,
+    /// What it keeps, and how that is maintained.
+    keeps: Vec<String>,
+    /// The statement that applies changes of all that it reads.
+    sql: String,
+}
+
+impl From<model::Explanation> for Explanation {
+    fn from(explanation: model::Explanation) -> Self {
+        let columns = explanation.columns.into_iter();
+        let stages = explanation.stages.into_iter();
+        Self {
+            definition: explanation.definition,
+            columns: columns
+                .map(|(name, type_name)| ViewColumn { name, type_name })
+                .collect(),
+            reads: explanation.reads,
+            stages: stages
+                .map(|stage| Stage {
+                    table: stage.table,
+                    operators: stage.operators,
+                    keeps: stage.keeps,
+                    sql: stage.sql,
+                })
+                .collect(),
+        }
+    }
+}
+
+/// How the rows of a view compare with those of its query.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Verification {
+    /// Whether they are the same.
+    equal: bool,
+    /// The snapshot at which they were compared.
+    #[schema(example = "812:812:")]
+    snapshot: String,
+    /// Rows that both have.
+    same: i64,
+    /// Rows that the query has and the view does not.
+    missing: i64,
+    /// Rows that the view has and the query does not.
+    extra: i64,
+}
+
+impl From<model::Verification> for Verification {
+    fn from(found: model::Verification) -> Self {
+        Self {
+            equal: found.missing == 0 && found.extra == 0,
+            snapshot: found.snapshot,
+            same: found.same,
+            missing: found.missing,
+            extra: found.extra,
+        }
+    }
+}

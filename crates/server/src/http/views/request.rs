@@ -1,0 +1,119 @@
+//! What callers ask of views, as JSON.
+
+use egret_views::model::{Alteration, Mode, NewView, Schedule, ViewName};
+use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
+use utoipa::openapi::Object;
+
+use crate::extract::by_text;
+use crate::openapi::one_of;
+
+/// A new view.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ViewRequest {
+    /// Where it will be read: a name in schema `public`, or `schema.name`.
+    #[serde(deserialize_with = "by_text")]
+    #[schema(value_type = String, example = "late_by_carrier")]
+    name: ViewName,
+    /// Its query, one SELECT.
+    #[schema(
+        example = "select carrier, count(*) as flights from flights where arr_delay > 60 group by carrier"
+    )]
+    query: String,
+    /// The database; may be left out where there is one only.
+    database: Option<String>,
+    /// How it is brought up to date; `auto` when absent.
+    #[serde(default, deserialize_with = "by_text")]
+    #[schema(schema_with = mode_schema)]
+    mode: Mode,
+    /// When: the lag that is allowed (`5s`), a cron expression of five fields in UTC, or `manual`. When absent, it is
+    /// refreshed with the views that read it, or after `views.default_lag` where there are none.
+    #[serde(default, deserialize_with = "maybe_schedule")]
+    #[schema(value_type = Option<String>, example = "5s")]
+    schedule: Option<Schedule>,
+    /// Lists of its columns, for each of which there will be an index.
+    #[serde(default)]
+    #[schema(example = json!([["carrier"]]))]
+    indexes: Vec<Vec<String>>,
+    /// The role whose rights its query has; the one that Egret connects as when absent. Takes an admin.
+    pub(super) owner: Option<String>,
+}
+
+impl ViewRequest {
+    /// The database, and what the engine is asked to make there.
+    pub(super) fn into_view(self) -> (Option<String>, NewView) {
+        let view = NewView {
+            name: self.name,
+            query: self.query,
+            mode: self.mode,
+            schedule: self.schedule,
+            indexes: self.indexes,
+            owner: self.owner,
+        };
+        (self.database, view)
+    }
+}
+
+/// A query that may become a view.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Validation {
+    /// The query, one SELECT.
+    #[schema(example = "select carrier, count(*) as flights from flights group by carrier")]
+    pub(super) query: String,
+    /// The database; may be left out where there is one only.
+    pub(super) database: Option<String>,
+}
+
+/// A change to a view; what is absent stays as it is.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ViewChange {
+    /// How it is brought up to date.
+    #[serde(default, deserialize_with = "maybe_mode")]
+    #[schema(schema_with = mode_schema)]
+    mode: Option<Mode>,
+    /// When: the lag that is allowed (`5s`), a cron expression of five fields in UTC, or `manual`; null for when the views
+    /// that read it are refreshed, or after `views.default_lag`.
+    #[serde(default, deserialize_with = "present_schedule")]
+    #[schema(value_type = Option<String>, example = "1min")]
+    schedule: Option<Option<Schedule>>,
+    /// Whether it is kept fresh: false suspends it, true ends any suspension.
+    active: Option<bool>,
+}
+
+impl ViewChange {
+    pub(super) fn into_alteration(self) -> Alteration {
+        Alteration {
+            mode: self.mode,
+            schedule: self.schedule,
+            is_active: self.active,
+        }
+    }
+}
+
+fn maybe_mode<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Mode>, D::Error> {
+    by_text(deserializer).map(Some)
+}
+
+fn maybe_schedule<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Schedule>, D::Error> {
+    let text: Option<String> = Option::deserialize(deserializer)?;
+    let schedule = text.map(|text| text.parse()).transpose();
+    schedule.map_err(serde::de::Error::custom)
+}
+
+fn present_schedule<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<Schedule>>, D::Error> {
+    maybe_schedule(deserializer).map(Some)
+}
+
+/// The ways in which a view is brought up to date.
+fn mode_schema() -> Object {
+    let description = "`incremental`: by what changed. `full`: by computing all of it anew, of which only what differs is \
+                       written. `auto`: whichever takes less, each time.";
+    one_of(&["auto", "incremental", "full"], description)
+}
