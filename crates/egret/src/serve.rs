@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use egret_base::lifecycle::Stack;
 use egret_base::{Clock, Entropy, SystemClock, SystemEntropy};
-use egret_branches::{Branches, BranchesConfig, VolumeService};
+use egret_branches::Branches;
 use egret_postgres::{EmbeddedServer, PostgresConfig};
 use egret_server::ServerConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -79,23 +79,8 @@ impl Egret {
         stack.push_eager(Arc::new(queues.clone()));
         let series = parts.series(&home, configuration.section()?);
         stack.push_eager(Arc::new(series.clone()));
-        let (underneath, told) = match &postgres.url {
-            Some(url) => {
-                let (server, found) = parts::examine_external(url).await?;
-                stack.push(server.clone());
-                (Underneath::External(server), found)
-            }
-            None => {
-                let branches: BranchesConfig = configuration.section()?;
-                let port = postgres.port;
-                stack.push(Arc::new(VolumeService::new(home.data_dir())));
-                let embedded = parts.embedded(&home, postgres, branches).await?;
-                stack.push(embedded.postgres.clone());
-                stack.push(Arc::new(embedded.branches.clone()));
-                let told = format!("embedded, 127.0.0.1:{port}");
-                (Underneath::Embedded(embedded), told)
-            }
-        };
+        let found = parts.underneath(configuration, &home, postgres, &mut stack);
+        let (underneath, told) = found.await?;
         let outbox = parts.outbox(&queues, &underneath);
         stack.push(Arc::new(outbox.clone()));
         let views = parts.views(configuration.section()?, &underneath);

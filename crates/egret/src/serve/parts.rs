@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use egret_base::lifecycle::Stack;
 use egret_base::{Clock, Entropy};
-use egret_branches::{Branches, BranchesConfig, Mounted, Options};
+use egret_branches::{Branches, BranchesConfig, Mounted, Options, VolumeService};
 use egret_postgres::embedded::check_port;
 use egret_postgres::external::{Verdict, check, parse};
 use egret_postgres::managed::ManagedServer;
@@ -132,8 +132,33 @@ impl Parts {
         Ok(())
     }
 
+    /// What Egret stands on, pushed on the stack, and how to say it.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub(super) async fn underneath(
+        &self,
+        configuration: &Configuration,
+        home: &Home,
+        postgres: PostgresConfig,
+        stack: &mut Stack,
+    ) -> anyhow::Result<(Underneath, String)> {
+        if let Some(url) = &postgres.url {
+            let (server, told) = examine_external(url).await?;
+            stack.push(server.clone());
+            return Ok((Underneath::External(server), told));
+        }
+        let told = format!("embedded, 127.0.0.1:{}", postgres.port);
+        stack.push(Arc::new(VolumeService::new(home.data_dir())));
+        let branches = configuration.section()?;
+        let embedded = self.embedded(home, postgres, branches).await?;
+        stack.push(embedded.postgres.clone());
+        stack.push(Arc::new(embedded.branches.clone()));
+        Ok((Underneath::Embedded(embedded), told))
+    }
+
     /// The volume, the server on it, and the engine.
-    pub(super) async fn embedded(
+    async fn embedded(
         &self,
         home: &Home,
         postgres: PostgresConfig,
@@ -353,7 +378,7 @@ async fn open_volume(data_dir: &Path, config: &BranchesConfig) -> anyhow::Result
 }
 
 /// Examines a server of the user's own; started, it holds the lock that keeps other Egrets away.
-pub(super) async fn examine_external(url: &str) -> anyhow::Result<(Arc<ManagedServer>, String)> {
+async fn examine_external(url: &str) -> anyhow::Result<(Arc<ManagedServer>, String)> {
     let connection = parse(url, "serve")?;
     let report = check(&connection).await?;
     for finding in &report.findings {

@@ -93,12 +93,12 @@ impl<S: Send + Sync> FromRequestParts<S> for At {
     async fn from_request_parts(parts: &mut RequestParts, state: &S) -> Result<Self, Problem> {
         let Path(name) = Path::from_request_parts(parts, state).await?;
         let Query(Place { database }) = Query::from_request_parts(parts, state).await?;
-        Self::read(name, database)
+        Ok(Self::read(name, database)?)
     }
 }
 
 impl At {
-    fn read(name: String, database: Option<String>) -> Result<Self, Problem> {
+    fn read(name: String, database: Option<String>) -> Result<Self, RequestError> {
         let name: Result<ViewName, _> = name.parse();
         let name = name.map_err(|refusal| RequestError::Parameter {
             place: "path",

@@ -153,6 +153,14 @@ async fn a_view_is_made_refreshed_verified_and_dropped() {
     );
     assert!(!explained["stages"].as_array().unwrap().is_empty());
 
+    rig.close().await;
+}
+
+#[tokio::test]
+async fn a_view_is_changed_repaired_and_dropped() {
+    let rig = Rig::new().await;
+    rig.make("by_carrier", BY_CARRIER).await;
+    let path = "/v1/views/by_carrier";
     let change = json!({"mode": "full", "schedule": null, "active": false});
     let changed = rig.answered(Method::PATCH, path, change, 200).await;
     assert_eq!(changed["mode"], "full");
