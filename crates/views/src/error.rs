@@ -6,6 +6,7 @@ use egret_postgres::databases::DatabasesError;
 use egret_postgres::tokio_postgres;
 use egret_postgres::tokio_postgres::error::SqlState;
 
+use crate::core::locate::locate;
 use crate::core::refusal::Refusal;
 use crate::model::NotUnderstood;
 
@@ -24,8 +25,13 @@ pub enum ViewsError {
         advice: String,
     },
     /// The server refuses the query.
-    #[error("the query is refused by PostgreSQL: {}", egret_base::error::chain(.0))]
-    Query(tokio_postgres::Error),
+    #[error("the query is refused by PostgreSQL: {}", egret_base::error::chain(.error))]
+    Query {
+        /// What it says.
+        error: tokio_postgres::Error,
+        /// Where in the query, in bytes from 1, as far as it says that.
+        position: Option<usize>,
+    },
     /// Something that was given is not what it should be.
     #[error("{what}: {reason}")]
     Invalid {
@@ -177,6 +183,19 @@ impl From<NotUnderstood> for ViewsError {
 }
 
 impl ViewsError {
+    /// The same of a query as it was written, where it is of one with every name resolved.
+    pub(crate) fn located(self, resolved: &str, written: &str) -> Self {
+        match self {
+            Self::Refused(refusal) => Self::Refused(Refusal {
+                position: refusal
+                    .position
+                    .and_then(|position| locate(resolved, position, written)),
+                ..refusal
+            }),
+            other => other,
+        }
+    }
+
     /// Whether it may go well when it is done again at once.
     pub fn is_passing(&self) -> bool {
         match self {
@@ -194,15 +213,15 @@ impl Coded for ViewsError {
     fn code(&self) -> &'static str {
         match self {
             Self::Refused(_) | Self::Unsupported { .. } => "view_unsupported",
-            Self::Query(_) => "view_query_refused",
-            Self::Invalid { .. } => "invalid",
+            Self::Query { .. } => "view_query_refused",
+            Self::Invalid { .. } => "invalid_request",
             Self::Drifted { .. } => "view_drifted",
             Self::Exists { .. } => "view_exists",
             Self::NotFound { .. } => "view_not_found",
             Self::Ambiguous { .. } => "view_ambiguous",
             Self::InUse { .. } => "view_in_use",
             Self::Installed { .. } => "views_installed",
-            Self::TooMany { .. } => "too_many_views",
+            Self::TooMany { .. } => "limit_exceeded",
             Self::Right { .. } => "view_right_missing",
             Self::SourceChanged | Self::SourceAltered { .. } => "view_source_changed",
             Self::SourceGone { .. } => "view_source_gone",
@@ -218,9 +237,10 @@ impl Coded for ViewsError {
 
     fn kind(&self) -> Kind {
         match self {
-            Self::Refused(_) | Self::Unsupported { .. } | Self::Query(_) | Self::Invalid { .. } => {
-                Kind::Invalid
-            }
+            Self::Refused(_)
+            | Self::Unsupported { .. }
+            | Self::Query { .. }
+            | Self::Invalid { .. } => Kind::Invalid,
             Self::Drifted { .. } => Kind::Internal,
             Self::Exists { .. }
             | Self::InUse { .. }

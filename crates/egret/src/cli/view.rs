@@ -34,7 +34,7 @@ pub enum View {
     },
     /// Bring a view up to date now
     Refresh(Named),
-    /// Compare a view with its query; exit code 1 when they differ
+    /// Bring a view up to date and compare it with its query; exit code 1 when they differ
     Verify(Named),
     /// Change how or when a view is refreshed, or whether it is
     Alter(Alter),

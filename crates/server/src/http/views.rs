@@ -130,23 +130,38 @@ async fn finished<T: Send + 'static>(
     }
 }
 
-/// The problem of an error, with what was refused of a query as members of their own.
+/// The problem of an error, with what is known of a refused query as members of their own.
 fn problem(error: ViewsError) -> Problem {
-    let (construct, position, advice) = match &error {
-        ViewsError::Refused(refusal) => (
-            Some(refusal.construct.clone()),
-            refusal.position,
-            Some(refusal.advice.clone()),
-        ),
-        ViewsError::Unsupported { what, advice } => {
-            (Some(what.clone()), None, Some(advice.clone()))
+    match &error {
+        ViewsError::Refused(refusal) => {
+            let refusal = refusal.clone();
+            Problem::from(error)
+                .with_member("construct", Some(refusal.construct))
+                .with_member("position", refusal.position)
+                .with_member("advice", Some(refusal.advice))
         }
-        _ => (None, None, None),
-    };
-    Problem::from(error)
-        .with_member("construct", construct)
-        .with_member("position", position)
-        .with_member("advice", advice)
+        ViewsError::Unsupported { what, advice } => {
+            let (what, advice) = (what.clone(), advice.clone());
+            Problem::from(error)
+                .with_member("construct", Some(what))
+                .with_member("advice", Some(advice))
+        }
+        ViewsError::Query {
+            error: refused,
+            position,
+        } => {
+            let (said, position) = (refused.as_db_error().cloned(), *position);
+            let problem = Problem::from(error).with_member("position", position);
+            let Some(said) = said else {
+                return problem;
+            };
+            problem
+                .with_member("sqlstate", Some(said.code().code()))
+                .with_member("sql_detail", said.detail())
+                .with_member("hint", said.hint())
+        }
+        _ => Problem::from(error),
+    }
 }
 
 /// List the views
@@ -178,8 +193,8 @@ async fn list_views(
     request_body = ViewRequest,
     responses(
         (status = 201, description = "It is made, and filled.", body = View),
-        (status = 400, description = "The query is refused: `construct`, `position` (in bytes, from 1) and `advice` say \
-            why, as far as they are known.", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "The query cannot be kept: `construct`, `position` (in bytes, from 1) and `advice` \
+            say why; or PostgreSQL refuses it, for the reason in `sqlstate`, `position`, `sql_detail` and `hint`.", body = Problem, content_type = "application/problem+json"),
         (status = 409, description = "The name is taken.", body = Problem,
             content_type = "application/problem+json"),
     ))]
@@ -205,8 +220,8 @@ async fn create_view(
     security(("token" = ["views:write"])), request_body = Validation,
     responses(
         (status = 200, description = "It can be kept, and this is how.", body = Explanation),
-        (status = 400, description = "It cannot: `construct`, `position` (in bytes, from 1) and `advice` say why, as \
-            far as they are known.", body = Problem, content_type = "application/problem+json"),
+        (status = 400, description = "It cannot: `construct`, `position` (in bytes, from 1) and `advice` say why; or \
+            PostgreSQL refuses it, for the reason in `sqlstate`, `position`, `sql_detail` and `hint`.", body = Problem, content_type = "application/problem+json"),
     ))]
 async fn validate_view(
     State(views): State<Views>,
@@ -364,9 +379,9 @@ async fn refresh_view(
 
 /// Compare a view with its query
 ///
-/// Its rows with those that the query gives at the snapshot that the view shows. Nothing is changed.
+/// It is brought up to date, and its rows are compared with those that the query gives at the same snapshot.
 #[utoipa::path(post, path = "/v1/views/{name}/verify", operation_id = "verifyView", tag = "views",
-    extensions(("x-egret-lasting" = json!(true))), security(("token" = ["views:read"])),
+    extensions(("x-egret-lasting" = json!(true))), security(("token" = ["views:write"])),
     params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
     request_body = Option<Nothing>,
     responses(

@@ -44,13 +44,16 @@ pub enum RelationKind {
     View(String),
 }
 
+/// The construct of a refusal of what is no SQL.
+pub const MALFORMED: &str = "this text";
+
 /// A query that is one SELECT.
 ///
 /// # Errors
 /// [`Refusal`] for anything else; the parser's message.
 pub fn parse(sql: &str) -> Result<SelectStmt, Refusal> {
     let parsed = pg_query::parse(sql, pg_query::ParserOptions::default())
-        .map_err(|error| Refusal::new("this text", -1, error.to_string()))?;
+        .map_err(|error| Refusal::new(MALFORMED, -1, error.to_string()))?;
     let mut statements = parsed.protobuf.stmts.into_iter();
     let (first, second) = (statements.next(), statements.next());
     if second.is_some() {

@@ -3,13 +3,12 @@
 use egret_postgres::tokio_postgres::{Client, Transaction};
 
 use super::build::{Built, build};
-use super::describe::{Column, Described, SourceTable, describe};
+use super::describe::{Column, Described, SourceTable, describe_written};
 use super::load::{check_functions, planned};
 use super::refresh::{Read, Refreshable, signature};
 use super::registry::{self, Reads, Record};
 use super::requests::Resolved;
 use super::rights;
-use crate::core::analyse::parse;
 use crate::core::capture::{Captured, CapturedColumn};
 use crate::core::expression::quoted;
 use crate::core::tree::Source;
@@ -31,16 +30,16 @@ pub async fn create(
     changes_size_max: u64,
 ) -> Result<Refreshable, ViewsError> {
     let query = resolved.map_or(&view.query, |resolved| &resolved.definition);
-    parse(query).map_err(ViewsError::Refused)?;
     let mut transaction = client.transaction().await?;
-    let described = describe(&mut transaction, query).await?;
-    let planned = planned(&described, view.mode)?;
+    let described = describe_written(&mut transaction, query).await?;
+    let located = |error: ViewsError| error.located(&described.canonical, &view.query);
+    let planned = planned(&described, view.mode).map_err(located)?;
     transaction.batch_execute(SEARCH_PATH).await?;
     let is_of_another = match &view.owner {
         Some(owner) => rights::check_owner(&transaction, owner, &view.name.schema).await?,
         None => false,
     };
-    check_functions(&described, is_of_another)?;
+    check_functions(&described, is_of_another).map_err(located)?;
     let id = {
         let settings = resolved.map(|resolved| resolved.settings.as_str());
         registry::add(&transaction, view, &described.canonical, settings).await?
@@ -87,7 +86,10 @@ pub async fn show(
     if record.shape.is_empty() {
         let create = format!("CREATE VIEW {name} AS {shown}");
         let created = transaction.batch_execute(&create).await;
-        return created.map_err(ViewsError::Query);
+        return created.map_err(|error| ViewsError::Query {
+            error,
+            position: None,
+        });
     }
     let savepoint = transaction.transaction().await?;
     let replace = format!("CREATE OR REPLACE VIEW {name} AS {shown}");

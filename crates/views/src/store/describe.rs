@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use egret_postgres::tokio_postgres::{Row, Transaction};
+use egret_postgres::tokio_postgres::error::ErrorPosition;
+use egret_postgres::tokio_postgres::{self, Row, Transaction};
 
-use crate::core::analyse::{Facts, Relation, RelationKind};
+use crate::core::analyse::{Facts, MALFORMED, Relation, RelationKind, parse};
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
 
@@ -156,13 +157,46 @@ pub async fn columns(
     Ok(columns.remove(&view).unwrap_or_default())
 }
 
+/// What is known of a query as somebody has written it.
+///
+/// # Errors
+/// [`ViewsError::Refused`] and [`ViewsError::Query`]: why it is none.
+pub async fn describe_written(
+    transaction: &mut Transaction<'_>,
+    query: &str,
+) -> Result<Described, ViewsError> {
+    match parse(query) {
+        Ok(_) => describe(transaction, query).await,
+        // The server says where its language is broken. What only it takes is none by itself.
+        Err(refusal) if refusal.construct == MALFORMED => {
+            let described = describe(transaction, query).await;
+            described.and(Err(ViewsError::Refused(refusal)))
+        }
+        Err(refusal) => Err(ViewsError::Refused(refusal)),
+    }
+}
+
+/// Where in a query an error is, in bytes from 1; the server counts letters, from the beginning of the statement.
+fn position(error: &tokio_postgres::Error, before: &str, query: &str) -> Option<usize> {
+    let Some(ErrorPosition::Original(letter)) = error.as_db_error()?.position() else {
+        return None;
+    };
+    let letter = usize::try_from(*letter).ok()?;
+    let within = letter.checked_sub(before.chars().count() + 1)?;
+    let (offset, _) = query.char_indices().nth(within)?;
+    Some(offset + 1)
+}
+
 /// Makes a view of a query, and returns its oid.
 async fn probe(transaction: &Transaction<'_>, sql: &str) -> Result<u32, ViewsError> {
-    let sql = sql.trim().trim_end_matches(';');
+    let sql = sql.trim_end().trim_end_matches(';');
     // One statement at most is taken this way, whatever is in the text.
-    let create = format!("CREATE TEMPORARY VIEW {PROBE} AS {sql}\n");
-    let created = transaction.execute(&create, &[]).await;
-    created.map_err(ViewsError::Query)?;
+    let before = format!("CREATE TEMPORARY VIEW {PROBE} AS ");
+    let created = transaction.execute(&format!("{before}{sql}\n"), &[]).await;
+    created.map_err(|error| ViewsError::Query {
+        position: position(&error, &before, sql),
+        error,
+    })?;
     let row = transaction
         .query_one(
             "SELECT class.oid FROM pg_catalog.pg_class AS class \

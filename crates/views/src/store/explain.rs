@@ -4,11 +4,10 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 
 use super::build::{Built, build, sink_table};
 use super::create::SEARCH_PATH;
-use super::describe::{Described, describe};
+use super::describe::{Described, describe, describe_written};
 use super::load::{check_functions, planned};
 use super::refresh::Refreshable;
 use super::registry::Record;
-use crate::core::analyse::parse;
 use crate::core::compile::Kept;
 use crate::core::maintain::Carried;
 use crate::core::show::operators;
@@ -24,10 +23,10 @@ const NOBODY: i64 = 0;
 /// # Errors
 /// [`ViewsError`]: why there can be none that is maintained incrementally.
 pub async fn of_query(client: &mut Client, query: &str) -> Result<Explanation, ViewsError> {
-    parse(query).map_err(ViewsError::Refused)?;
     let mut transaction = client.transaction().await?;
-    let described = describe(&mut transaction, query).await?;
-    let explanation = explained(&mut transaction, &described, (NOBODY, Mode::Incremental)).await?;
+    let described = describe_written(&mut transaction, query).await?;
+    let explained = explained(&mut transaction, &described, (NOBODY, Mode::Incremental)).await;
+    let explanation = explained.map_err(|error| error.located(&described.canonical, query))?;
     transaction.rollback().await?;
     Ok(explanation)
 }

@@ -92,7 +92,7 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
     let mut transaction = client.transaction().await?;
     let record = registry::record_of(&transaction, view).await?;
     let gone = |error: ViewsError| match error {
-        ViewsError::Query(error) => ViewsError::SourceGone {
+        ViewsError::Query { error, .. } => ViewsError::SourceGone {
             reason: egret_base::error::chain(&error).to_string(),
         },
         error => error,

@@ -54,7 +54,7 @@ async fn resolve(
     record: &Record,
 ) -> Result<Described, ViewsError> {
     match describe(transaction, &record.definition).await {
-        Err(ViewsError::Query(_)) => describe(transaction, &record.query).await,
+        Err(ViewsError::Query { .. }) => describe(transaction, &record.query).await,
         described => described,
     }
 }

@@ -404,7 +404,7 @@ async fn views_are_altered_explained_and_refused() {
     assert_eq!(code(rig.create(indexed.clone()).await), "view_exists");
     indexed.name = "others".parse().unwrap();
     indexed.indexes = vec![vec!["nothing".to_owned()]];
-    assert_eq!(code(rig.create(indexed).await), "invalid");
+    assert_eq!(code(rig.create(indexed).await), "invalid_request");
     assert_eq!(
         code(rig.create(view("broken", "SELECT nothing FROM t")).await),
         "view_query_refused"

@@ -177,8 +177,8 @@ pub(super) fn views_section(views: Views) -> StatusSection {
     Arc::new(move || {
         let views = views.clone();
         Box::pin(async move {
-            match views.list(None).await {
-                Ok(reports) => {
+            match tokio::time::timeout(ANSWER_MAX, views.list(None)).await {
+                Ok(Ok(reports)) => {
                     let mut states = BTreeMap::new();
                     for state in [State::New, State::Active, State::Failing, State::Suspended] {
                         states.insert(state.as_str(), 0);
@@ -188,7 +188,8 @@ pub(super) fn views_section(views: Views) -> StatusSection {
                     }
                     json!({ "total": reports.len(), "by_state": states })
                 }
-                Err(error) => json!({ "error": error.to_string() }),
+                Ok(Err(error)) => json!({ "error": error.to_string() }),
+                Err(_) => json!({ "error": "PostgreSQL does not answer" }),
             }
         })
     })

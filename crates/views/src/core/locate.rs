@@ -1,0 +1,45 @@
+//! Where a place in a query with every name resolved is in the query as it was written.
+//!
+//! The two have the same words in the same order, but for names of columns that were added, schemas, brackets and casts. So a word that
+//! both have as often is the same word where it is the same of its kind.
+
+/// The place in `written` of the word at `position` of `resolved`, both in bytes from 1; none where that is not certain.
+pub fn locate(resolved: &str, position: usize, written: &str) -> Option<usize> {
+    let (resolved, written) = (words(resolved)?, words(written)?);
+    let at = resolved
+        .iter()
+        .position(|(start, _)| *start + 1 == position)?;
+    // Of a name with its schema the last part is what was written for certain.
+    let is_dot = |at: usize| resolved.get(at).is_some_and(|(_, word)| word == ".");
+    let at = if is_dot(at + 1) { at + 2 } else { at };
+    let (_, wanted) = resolved.get(at)?;
+    let before = resolved[..at].iter().filter(|(_, word)| word == wanted);
+    let nth = before.count();
+    let total = resolved.iter().filter(|(_, word)| word == wanted).count();
+    let same: Vec<usize> = written
+        .iter()
+        .filter(|(_, word)| word == wanted)
+        .map(|(start, _)| *start)
+        .collect();
+    (same.len() == total).then(|| same[nth] + 1)
+}
+
+/// The words of a query in lower case, each with where it begins, in bytes. The name behind an AS is left out: most of them are the
+/// server's.
+fn words(query: &str) -> Option<Vec<(usize, String)>> {
+    let scanned = pg_query::scan(query).ok()?;
+    let mut words = Vec::new();
+    let mut is_named = false;
+    for token in scanned.tokens {
+        let (start, end) = (token.start as usize, token.end as usize);
+        let word = query.get(start..end)?.to_lowercase();
+        let is_name = std::mem::replace(&mut is_named, word == "as");
+        if !is_name {
+            words.push((start, word));
+        }
+    }
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests;

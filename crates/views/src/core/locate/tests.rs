@@ -1,0 +1,60 @@
+//! Places in queries as the server prints them, and as they were written.
+
+use super::*;
+
+/// What stands in `written` where `marked` stands in `resolved`.
+fn check(resolved: &str, marked: &str, written: &str, expected: Option<&str>) {
+    let position = resolved.find(marked).unwrap() + 1;
+    let found = locate(resolved, position, written);
+    let expected = expected.map(|expected| written.find(expected).unwrap() + 1);
+    assert_eq!(found, expected, "{resolved}: {marked}");
+}
+
+#[test]
+fn a_word_is_found_where_it_was_written() {
+    let resolved = " SELECT t.a,\n    random() AS dice\n   FROM t\n  WHERE (t.a > 1)\n LIMIT 3";
+    let written = "select a, -- random\n RANDOM() as dice from T where a > 1 limit 3";
+    check(resolved, "random()", written, Some("RANDOM"));
+    check(resolved, "LIMIT", written, Some("limit"));
+}
+
+#[test]
+fn the_same_word_is_told_by_its_turn() {
+    let resolved = "SELECT max(t.a) AS max, max(t.b) OVER () AS over FROM t";
+    let written = "select max(a) as max, max(b) over () as over from t";
+    check(resolved, "max(t.b)", written, Some("max(b)"));
+}
+
+#[test]
+fn names_of_columns_are_mostly_the_servers() {
+    let resolved = "SELECT 'é'::text, random() AS random FROM t";
+    check(
+        resolved,
+        "random()",
+        "select 'é', random() from t",
+        Some("random()"),
+    );
+}
+
+#[test]
+fn a_schema_need_not_have_been_written() {
+    let resolved = "SELECT public.reads() AS reads FROM public.t";
+    check(
+        resolved,
+        "public.reads",
+        "select reads() as reads from t",
+        Some("reads()"),
+    );
+}
+
+#[test]
+fn what_is_not_certain_is_not_said() {
+    check(
+        "SELECT random() AS random FROM t",
+        "random()",
+        "select random() random from t",
+        None,
+    );
+    assert_eq!(locate("SELECT 1", 4, "select 1"), None);
+    assert_eq!(locate("SELECT 'open", 1, "select 1"), None);
+}
