@@ -24,6 +24,14 @@ pub fn locate(resolved: &str, position: usize, written: &str) -> Option<usize> {
     (same.len() == total).then(|| same[nth] + 1)
 }
 
+/// Where a function is called first by its name, in bytes from 1.
+pub fn call_of(query: &str, function: &str) -> Option<usize> {
+    let words = words(query)?;
+    let is_call = |pair: &&[(usize, String)]| pair[0].1 == function && pair[1].1 == "(";
+    let call = words.windows(2).find(is_call)?;
+    Some(call[0].0 + 1)
+}
+
 /// The words of a query in lower case, each with where it begins, in bytes. The name behind an AS is left out: most of them are the
 /// server's.
 fn words(query: &str) -> Option<Vec<(usize, String)>> {

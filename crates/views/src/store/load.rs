@@ -12,6 +12,8 @@ use crate::core::analyse::{analyse, prune, whole};
 use crate::core::compile::with_key;
 use crate::core::expression::ColumnId;
 use crate::core::functions::refused;
+use crate::core::locate::call_of;
+use crate::core::refusal::Refusal;
 use crate::core::tree::{Plan, Source};
 use crate::error::ViewsError;
 use crate::model::Mode;
@@ -31,7 +33,7 @@ pub struct Planned {
 /// deferred triggers, would run with the rights of whoever refreshes.
 ///
 /// # Errors
-/// [`ViewsError::Unsupported`].
+/// [`ViewsError::Refused`], [`ViewsError::Unsupported`].
 pub fn check_functions(described: &Described, is_of_another: bool) -> Result<(), ViewsError> {
     let untrusted = described.functions.iter().find(|one| !one.is_trusted);
     if let (Some(function), true) = (untrusted, is_of_another) {
@@ -44,10 +46,11 @@ pub fn check_functions(described: &Described, is_of_another: bool) -> Result<(),
     for function in &described.functions {
         let (schema, name) = (&function.schema, &function.name);
         if let Some(advice) = refused(schema, name, &function.volatility) {
-            return Err(ViewsError::Unsupported {
-                what: format!("the function `{schema}.{name}`"),
+            return Err(ViewsError::Refused(Refusal {
+                construct: format!("the function `{schema}.{name}`"),
+                position: call_of(&described.canonical, name),
                 advice: advice.to_owned(),
-            });
+            }));
         }
     }
     Ok(())

@@ -58,3 +58,10 @@ fn what_is_not_certain_is_not_said() {
     assert_eq!(locate("SELECT 1", 4, "select 1"), None);
     assert_eq!(locate("SELECT 'open", 1, "select 1"), None);
 }
+
+#[test]
+fn a_call_is_a_name_with_arguments() {
+    let query = "SELECT now AS now, pg_catalog.now() AS later, now() FROM t";
+    assert_eq!(call_of(query, "now"), Some(31));
+    assert_eq!(call_of(query, "random"), None);
+}
