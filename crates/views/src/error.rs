@@ -60,8 +60,8 @@ pub enum ViewsError {
         /// Where it is.
         databases: Vec<String>,
     },
-    /// Other views read it.
-    #[error("view `{name}` is read by other views, drop them first: {}", readers.join(", "))]
+    /// Something else reads it.
+    #[error("view `{name}` is read by others, drop them first: {}", readers.join(", "))]
     InUse {
         /// The name.
         name: String,

@@ -1,17 +1,35 @@
 //! Takes views away again, or makes their tables anew.
 
-use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
+use egret_postgres::tokio_postgres::error::SqlState;
+use egret_postgres::tokio_postgres::{self, Client, GenericClient, Transaction};
 
 use super::refresh::LOCK_KEY;
 use super::registry::Record;
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
 
+/// What becomes of a user's own objects that depend on a view which is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dependents {
+    /// They keep it from being removed.
+    Restrict,
+    /// They go with it.
+    Cascade,
+}
+
 /// Removes a view, and the record of changes of tables that no other view reads.
 ///
 /// # Errors
-/// [`ViewsError::InUse`]; what the server says, for example that something else depends on it.
+/// [`ViewsError::InUse`]; what the server says.
 pub async fn remove(client: &mut Client, record: &Record) -> Result<(), ViewsError> {
+    remove_with(client, record, Dependents::Restrict).await
+}
+
+async fn remove_with(
+    client: &mut Client,
+    record: &Record,
+    dependents: Dependents,
+) -> Result<(), ViewsError> {
     let transaction = client.transaction().await?;
     alone(&transaction, record.id).await?;
     let readers = readers(&transaction, record.id).await?;
@@ -22,13 +40,38 @@ pub async fn remove(client: &mut Client, record: &Record) -> Result<(), ViewsErr
         });
     }
     let (schema, name) = (quoted(&record.name.schema), quoted(&record.name.name));
-    let drop = format!("DROP VIEW IF EXISTS {schema}.{name}");
-    transaction.batch_execute(&drop).await?;
+    let behaviour = match dependents {
+        Dependents::Restrict => "RESTRICT",
+        Dependents::Cascade => "CASCADE",
+    };
+    let drop = format!("DROP VIEW IF EXISTS {schema}.{name} {behaviour}");
+    let dropped = transaction.batch_execute(&drop).await;
+    dropped.map_err(|error| needed(record, error))?;
     drop_storage(&transaction, record.id).await?;
     let sql = "DELETE FROM egret.view WHERE id = $1";
     transaction.execute(sql, &[&record.id]).await?;
     drop_unread(&transaction).await?;
     Ok(transaction.commit().await?)
+}
+
+/// Says that a view is in use, where it is that for which the server does not drop it.
+fn needed(record: &Record, error: tokio_postgres::Error) -> ViewsError {
+    let told = error.as_db_error().filter(|told| {
+        let code = told.code();
+        *code == SqlState::DEPENDENT_OBJECTS_STILL_EXIST
+    });
+    match told {
+        Some(told) => ViewsError::InUse {
+            name: record.name.to_string(),
+            readers: told
+                .detail()
+                .unwrap_or_default()
+                .lines()
+                .map(str::to_owned)
+                .collect(),
+        },
+        None => error.into(),
+    }
 }
 
 /// Waits until nobody refreshes a view, until the end of the transaction.
@@ -118,14 +161,14 @@ pub async fn drop_unread(transaction: &Transaction<'_>) -> Result<(), ViewsError
     Ok(())
 }
 
-/// Removes every view, and with them all that the engine keeps in a database. Returns how many there were.
+/// Removes every view, with whatever depends on it, and with them all that the engine keeps in a database. Returns how many there were.
 ///
 /// # Errors
 /// What the server says.
 pub async fn remove_all(client: &mut Client, records: &[Record]) -> Result<u64, ViewsError> {
     // Those that read others first.
     for record in records.iter().rev() {
-        remove(client, record).await?;
+        remove_with(client, record, Dependents::Cascade).await?;
     }
     Ok(records.len() as u64)
 }
