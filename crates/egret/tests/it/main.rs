@@ -25,3 +25,4 @@ mod series_senders;
 mod serve;
 mod server;
 mod views;
+mod views_crash;
