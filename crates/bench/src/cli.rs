@@ -30,7 +30,7 @@ pub enum BenchCommand {
     Queue(QueueArgs),
     /// Metrics: samples in, PromQL out
     Series(SeriesArgs),
-    /// Results of queries kept fresh: refreshes, what they cost writers, how far behind they are
+    /// Views of queries: what a refresh takes, what writers pay, how far behind they are
     Views(ViewsArgs),
     /// The log under every queue, beside the bare disk
     Log(LogArgs),
