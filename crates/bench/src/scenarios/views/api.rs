@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use reqwest::Url;
 use serde_json::{Value, json};
 
 use crate::server::Server;
@@ -11,6 +12,8 @@ use crate::server::Server;
 pub(super) struct Api {
     server: Server,
     database: String,
+    /// Behind a path, what names the database.
+    query: String,
 }
 
 /// A view to be made.
@@ -34,8 +37,22 @@ pub(super) struct Refreshed {
 }
 
 impl Api {
-    pub(super) fn new(server: Server, database: String) -> Self {
-        Self { server, database }
+    /// In this database of an Egret.
+    ///
+    /// # Errors
+    /// When Egret's address is none.
+    pub(super) fn new(server: Server, database: String) -> Result<Self> {
+        let mut address = Url::parse(&server.door().url).context("the address of Egret")?;
+        address
+            .query_pairs_mut()
+            .clear()
+            .append_pair("database", &database);
+        let query = address.query().unwrap_or_default().to_owned();
+        Ok(Self {
+            server,
+            database,
+            query,
+        })
     }
 
     /// Makes a view; it is filled then.
@@ -70,8 +87,7 @@ impl Api {
     /// # Errors
     /// When Egret refuses.
     pub(super) async fn drop_all(&self, schema: &str) -> Result<()> {
-        let path = format!("v1/views?database={}", self.database);
-        let all = self.server.get(&path).await?;
+        let all = self.server.get(&format!("v1/views?{}", self.query)).await?;
         let views = all["items"].as_array().into_iter().flatten();
         let names = views.filter_map(|view| view["name"].as_str());
         for name in names.filter(|name| name.starts_with(&format!("{schema}."))) {
@@ -92,7 +108,7 @@ impl Api {
     }
 
     fn path(&self, name: &str, behind: &str) -> String {
-        format!("v1/views/{name}{behind}?database={}", self.database)
+        format!("v1/views/{name}{behind}?{}", self.query)
     }
 }
 
@@ -102,7 +118,7 @@ fn read(said: &Value) -> Result<Refreshed> {
         .as_str()
         .context("a refresh without an outcome")?;
     if let Some(error) = said["error"].as_str() {
-        anyhow::bail!("the refresh failed: {error}");
+        bail!("the refresh failed: {error}");
     }
     let took_ms = said["took_ms"]
         .as_f64()

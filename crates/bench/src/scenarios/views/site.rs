@@ -45,7 +45,7 @@ impl Site {
             .await
             .context("make a schema for the measurement")?;
         Ok(Self {
-            api: Api::new(server.clone(), database.get(0)),
+            api: Api::new(server.clone(), database.get(0))?,
             schema: own,
             target,
             made,
