@@ -13,7 +13,7 @@
 //! other's. Who goes first is another in each cycle.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::Result;
 use tokio_postgres::Client;
@@ -173,7 +173,7 @@ impl Block<'_> {
                 findings.took("noop", begun, took);
             }
         }
-        let at: Duration = findings.at(first);
+        let at = findings.at(first);
         findings.cycle(Cycle {
             index: u64::from(number),
             // Of those that do not count the group is none.
