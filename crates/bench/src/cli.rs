@@ -7,12 +7,14 @@ use clap::{Args, Subcommand, ValueEnum};
 
 mod queue;
 mod series;
+mod views;
 
 use crate::compare::CompareArgs;
 use crate::report::ReportArgs;
 
 pub use queue::{Durability, LogArgs, Peer, QueueArgs, QueueScenario};
 pub use series::{Protocol, SeriesArgs, SeriesPeer, SeriesScenario};
+pub use views::{ViewsArgs, ViewsPart, ViewsShape};
 
 /// Printed at the end of `egret bench --help`.
 pub const EXIT_CODES: &str = "\
@@ -28,6 +30,8 @@ pub enum BenchCommand {
     Queue(QueueArgs),
     /// Metrics: samples in, PromQL out
     Series(SeriesArgs),
+    /// Views of queries: what a refresh takes, what writers pay, how far behind they are
+    Views(ViewsArgs),
     /// The log under every queue, beside the bare disk
     Log(LogArgs),
     /// Load any PostgreSQL with the transactions of a workload file
@@ -45,6 +49,7 @@ impl BenchCommand {
             Self::Branches(args) => args.run.server.as_deref(),
             Self::Queue(args) => args.run.server.as_deref(),
             Self::Series(args) => args.run.server.as_deref(),
+            Self::Views(args) => args.run.server.as_deref(),
             Self::Sql(args) => args.run.server.as_deref(),
             Self::Log(_) | Self::Compare(_) | Self::Report(_) => None,
         }

@@ -51,6 +51,7 @@ use scenarios::branches::Branches;
 use scenarios::queue::Queue;
 use scenarios::series::Series;
 use scenarios::sql::Sql;
+use scenarios::views::Views;
 
 /// The git commit that this program was built from, with `+dirty` behind it for a changed tree;
 /// `unknown` outside a checkout.
@@ -90,6 +91,11 @@ pub async fn run(command: BenchCommand, global: &Global) -> Result<ExitCode> {
         }
         BenchCommand::Series(args) => {
             let scenario = Series::new(&args)?;
+            runner::run(scenario, &args.run, global).await?;
+            Ok(ExitCode::SUCCESS)
+        }
+        BenchCommand::Views(args) => {
+            let scenario = Views::new(&args)?;
             runner::run(scenario, &args.run, global).await?;
             Ok(ExitCode::SUCCESS)
         }

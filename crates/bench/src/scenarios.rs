@@ -4,3 +4,4 @@ pub mod branches;
 pub mod queue;
 pub mod series;
 pub mod sql;
+pub mod views;

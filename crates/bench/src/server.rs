@@ -146,6 +146,27 @@ impl Server {
         )
     }
 
+    /// The connection string of the superuser of its embedded server, without a database.
+    ///
+    /// # Errors
+    /// When its data directory is not on this machine, its password cannot be read, or it has no embedded server.
+    pub async fn superuser_url(&self) -> Result<String> {
+        let Some(data_dir) = &self.door.data_dir else {
+            bail!(
+                "only the superuser can prepare and check this: run it on Egret's machine, as Egret's user, with its data directory"
+            );
+        };
+        let path = data_dir.join("superuser.password");
+        let password = std::fs::read_to_string(&path)
+            .with_context(|| format!("read the superuser's password in {}", path.display()))?;
+        let status = self.get("v1/status").await?;
+        let port = status["postgres"]["port"]
+            .as_u64()
+            .context("the status of Egret names no port of an embedded server")?;
+        let password = password.trim();
+        Ok(format!("postgres://egret:{password}@127.0.0.1:{port}"))
+    }
+
     /// Fails when nobody answers at the address.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Results and comparisons as text for a terminal of 80 columns and more.
+//! Results and comparisons as text for a terminal of 80 columns, and of more where names are long.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
@@ -7,7 +7,7 @@ use crate::compare::{Comparison, Row, Verdict};
 use crate::quantity::{change, cut, printable, show};
 use crate::result::{Environment, Metric, ResultFile};
 
-const NAME_WIDTH: usize = 22;
+const NAME_WIDTH: usize = 40;
 const SPARKLINE_WIDTH: usize = 12;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 

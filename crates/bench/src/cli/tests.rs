@@ -41,6 +41,22 @@ fn a_measurement_is_described_in_one_line() {
 }
 
 #[test]
+fn lists_are_typed_with_commas_and_have_defaults() {
+    let of = |line: &str| match parse(line).unwrap() {
+        BenchCommand::Views(views) => views,
+        other => panic!("another command: {other:?}"),
+    };
+    let all = of("views --private");
+    assert_eq!(all.rates, [0.0, 1.0, 10.0, 50.0]);
+    assert_eq!(all.shapes.len(), 5);
+    assert_eq!(all.parts.len(), 3);
+    let some = of("views --private --rates 0.1,100 --shapes join_aggregate,scan --parts lag");
+    assert_eq!(some.rates, [0.1, 100.0]);
+    assert_eq!(some.shapes, [ViewsShape::JoinAggregate, ViewsShape::Scan]);
+    assert_eq!(some.parts, [ViewsPart::Lag]);
+}
+
+#[test]
 fn what_is_wrong_is_said() {
     let with = |rest: &str| format!("sql --file x --private {rest}");
     refused("sql --file x", "--url <URL>");
@@ -59,5 +75,8 @@ fn what_is_wrong_is_said() {
     );
     refused(&with("--profile"), "--out <FILE>");
     refused(&with("--server http://x"), "cannot be used with");
+    refused("views --rates 101", "`101` is not a percentage");
+    refused("views --shapes scan,cube", "invalid value 'cube'");
+    refused("views --private --url postgres://x", "cannot be used with");
     refused("sqll", "a similar subcommand exists: 'sql'");
 }

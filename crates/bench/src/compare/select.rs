@@ -39,10 +39,12 @@ const STATISTICS: [(&str, Statistic); 9] = [
 ];
 
 impl Statistic {
-    /// The statistic of this name.
-    pub fn parse(name: &str) -> Option<Self> {
-        let found = STATISTICS.iter().find(|(known, _)| *known == name);
-        found.map(|(_, statistic)| *statistic)
+    /// The metric and the statistic of `create.p95`. Names of metrics may have points too, as one statistic has.
+    fn behind(text: &str) -> Option<(&str, Self)> {
+        STATISTICS.iter().find_map(|(name, statistic)| {
+            let metric = text.strip_suffix(name)?.strip_suffix('.')?;
+            Some((metric, *statistic))
+        })
     }
 
     /// The metric's value of this statistic, where it has one.
@@ -89,14 +91,14 @@ impl Figure {
     /// # Errors
     /// When the statistic is not known.
     pub fn parse(text: &str, metrics: &BTreeMap<String, Metric>) -> Result<Self> {
-        let (metric, statistic) = match text.split_once('.') {
-            None => (text, metrics.get(text).map_or(Statistic::Value, usual)),
-            Some((metric, name)) => match Statistic::parse(name) {
-                Some(statistic) => (metric, statistic),
-                None => bail!(
-                    "metric {text}: {name} is no statistic: use p50, p90, p95, p99, p999, max or mean"
-                ),
-            },
+        let at_end = text.rsplit_once('.');
+        let (metric, statistic) = match (metrics.get(text), Statistic::behind(text), at_end) {
+            (Some(known), ..) => (text, usual(known)),
+            (None, Some(named), _) => named,
+            (None, None, None) => (text, Statistic::Value),
+            (None, None, Some((_, name))) => bail!(
+                "metric {text}: {name} is no statistic: use p50, p90, p95, p99, p999, max or mean"
+            ),
         };
         Ok(Self {
             metric: metric.to_owned(),

@@ -46,12 +46,7 @@ main().catch(error => { console.error(error); process.exit(1) })
 fn the_printed_string_works_in_drivers_as_it_stands() {
     let place = Place::new("clients");
     let server = place.start(&["serve"]);
-    let password = std::fs::read_to_string(place.data_dir().join("superuser.password")).unwrap();
-    let source = format!(
-        "postgres://egret:{}@127.0.0.1:{}/postgres",
-        password.trim(),
-        place.ports[2]
-    );
+    let source = place.source("postgres");
     // No slash: node-postgres leaves reserved characters of a name encoded.
     let odd = "odd name@x %41";
     place

@@ -4,6 +4,7 @@
 mod bench;
 mod bench_branches;
 mod bench_queue;
+mod bench_views;
 mod clients;
 mod command_line;
 mod demo;

@@ -47,12 +47,7 @@ fn said(place: &Place, arguments: &[&str]) -> String {
 fn the_outbox_of_the_source_is_read_and_that_of_a_branch_is_not() {
     let place = place("outbox");
     let server = place.start(&["serve"]);
-    let password = std::fs::read_to_string(place.data_dir().join("superuser.password")).unwrap();
-    let source = |database: &str| {
-        let (password, port) = (password.trim(), place.ports[2]);
-        format!("postgres://egret:{password}@127.0.0.1:{port}/{database}")
-    };
-    let maintenance = source("postgres");
+    let maintenance = place.source("postgres");
     place.psql(&maintenance, "CREATE DATABASE shop").unwrap();
     place.psql(&maintenance, "CREATE ROLE app").unwrap();
     let status = ["queue", "outbox", "status"];
@@ -67,7 +62,7 @@ fn the_outbox_of_the_source_is_read_and_that_of_a_branch_is_not() {
         installed.trim(),
         "the outbox of shop is installed; egret.enqueue may be called by app"
     );
-    let shop = source("shop");
+    let shop = place.source("shop");
     let as_app = "SET ROLE app; SELECT egret.enqueue('mail', '{\"to\": 1}')";
     place.psql(&shop, as_app).unwrap();
     while enqueued(&place) < 1 {

@@ -164,6 +164,13 @@ impl Place {
         Err(text(&output.stderr))
     }
 
+    /// The superuser's connection string of a database of the source.
+    pub fn source(&self, database: &str) -> String {
+        let password = std::fs::read_to_string(self.data_dir().join("superuser.password")).unwrap();
+        let (password, port) = (password.trim(), self.ports[2]);
+        format!("postgres://egret:{password}@127.0.0.1:{port}/{database}")
+    }
+
     /// The string by which a branch is reached.
     pub fn connection_string(&self, branch: &str, database: &str) -> String {
         let answer = self.json(&[

@@ -31,6 +31,21 @@ fn a_name_may_say_which_statistic() {
 }
 
 #[test]
+fn a_name_may_have_points_of_its_own() {
+    let mut file = sample::file();
+    let create = file.metrics["create"].clone();
+    file.metrics.insert("scan.0.1.full".to_owned(), create);
+    for (text, expected) in [
+        ("scan.0.1.full", "scan.0.1.full.p50"),
+        ("scan.0.1.full.p95", "scan.0.1.full.p95"),
+        ("scan.0.1.full.p99.9", "scan.0.1.full.p999"),
+    ] {
+        let figure = Figure::parse(text, &file.metrics).unwrap();
+        assert_eq!(figure.to_string(), expected);
+    }
+}
+
+#[test]
 fn what_cannot_be_judged_says_why() {
     for (name, reason) in [
         (

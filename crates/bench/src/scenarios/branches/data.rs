@@ -1,8 +1,6 @@
 //! The source's data: what branches are copies of, and proof that bursts left it alone.
 
-use std::path::Path;
-
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use tokio_postgres::Client;
 
 use crate::postgres::Target;
@@ -67,12 +65,7 @@ impl Source {
     /// # Errors
     /// When it cannot be reached or its password not read.
     pub async fn open(server: &Server, database: &str) -> Result<Self> {
-        let Some(data_dir) = &server.door().data_dir else {
-            bail!(
-                "the source can only be prepared and checked where Egret's data directory is: run this on Egret's machine, as its user"
-            );
-        };
-        let url = superuser_url(server, data_dir).await?;
+        let url = server.superuser_url().await?;
         let admin = Target::parse(&format!("{url}/postgres?sslmode=disable"))?;
         let maintenance = admin.client().await?;
         let known = maintenance
@@ -233,23 +226,4 @@ impl Source {
             .await?
             .get(0))
     }
-}
-
-/// The superuser's connection string without a database.
-async fn superuser_url(server: &Server, data_dir: &Path) -> Result<String> {
-    let path = data_dir.join("superuser.password");
-    let password = std::fs::read_to_string(&path).with_context(|| {
-        format!(
-            "read {}: bursts are prepared by the source's superuser",
-            path.display()
-        )
-    })?;
-    let status = server.get("v1/status").await?;
-    let port = status["postgres"]["port"]
-        .as_u64()
-        .context("the status of Egret names no port of an embedded server")?;
-    Ok(format!(
-        "postgres://egret:{}@127.0.0.1:{port}",
-        password.trim()
-    ))
 }

@@ -1,0 +1,117 @@
+//! What may be typed behind `egret bench views`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::{EXIT_CODES, RunArgs, rate, seconds};
+
+/// `egret bench views …`
+#[derive(Clone, Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct ViewsArgs {
+    /// Rows of each table that views read
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=100_000_000))]
+    pub rows: u32,
+    /// How many of them change before each refresh, in percent
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "0,1,10,50", value_parser = percentage)]
+    pub rates: Vec<f64>,
+    /// What the views compute
+    #[arg(
+        long,
+        value_enum,
+        value_name = "SHAPE",
+        value_delimiter = ',',
+        default_value = "scan,filter,aggregate,join,join_aggregate"
+    )]
+    pub shapes: Vec<ViewsShape>,
+    /// Refreshes of each kind, after two that do not count; and rounds of writes
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    pub cycles: u32,
+    /// What is measured
+    #[arg(
+        long,
+        value_enum,
+        value_name = "PART",
+        value_delimiter = ',',
+        default_value = "refresh,write,lag"
+    )]
+    pub parts: Vec<ViewsPart>,
+    /// Commits of a row each per second, with the part `lag`
+    #[arg(long, value_name = "R", default_value = "2000", value_parser = rate)]
+    pub commit_rate: f64,
+    /// How long rows are committed, with the part `lag`
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub seconds: Duration,
+    /// The database in which a running Egret keeps views: its connection string [default: one that is made for the
+    /// measurement, on the embedded server]
+    #[arg(
+        long = "url",
+        id = "url",
+        value_name = "URL",
+        conflicts_with = "private"
+    )]
+    pub postgres: Option<String>,
+    /// How it is run.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// What a view computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum ViewsShape {
+    /// Every row of a table
+    Scan,
+    /// Half of its rows
+    Filter,
+    /// Sums and counts of five groups
+    Aggregate,
+    /// Every row with one of another table
+    Join,
+    /// Sums and counts of a join
+    JoinAggregate,
+}
+
+impl ViewsShape {
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scan => "scan",
+            Self::Filter => "filter",
+            Self::Aggregate => "aggregate",
+            Self::Join => "join",
+            Self::JoinAggregate => "join_aggregate",
+        }
+    }
+}
+
+/// A part of the measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ViewsPart {
+    /// What a refresh takes
+    Refresh,
+    /// What a write takes longer for a view
+    Write,
+    /// How long a row takes from its commit to the view
+    Lag,
+}
+
+impl ViewsPart {
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Refresh => "refresh",
+            Self::Write => "write",
+            Self::Lag => "lag",
+        }
+    }
+}
+
+/// Reads a percentage.
+fn percentage(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err(format!("`{text}` is not a percentage between 0 and 100")),
+    }
+}

@@ -1,0 +1,130 @@
+//! What is asked of Egret's views, over HTTP. How that is written as JSON is known here only.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use reqwest::Url;
+use serde_json::{Value, json};
+
+use crate::server::Server;
+
+/// The views in one database.
+pub(super) struct Api {
+    server: Server,
+    database: String,
+    /// Behind a path, what names the database.
+    query: String,
+}
+
+/// A view to be made.
+pub(super) struct NewView<'a> {
+    /// Its schema and name.
+    pub(super) name: &'a str,
+    /// Its query.
+    pub(super) query: &'a str,
+    /// `incremental`, `full` or `auto`.
+    pub(super) mode: &'a str,
+    /// `manual`, or the lag that is allowed.
+    pub(super) schedule: &'a str,
+}
+
+/// What Egret says of a refresh.
+pub(super) struct Refreshed {
+    /// How long it took inside.
+    pub(super) took: Duration,
+    /// `nothing`, `incremental` or `full`.
+    pub(super) outcome: String,
+}
+
+impl Api {
+    /// In this database of an Egret.
+    ///
+    /// # Errors
+    /// When Egret's address is none.
+    pub(super) fn new(server: Server, database: String) -> Result<Self> {
+        let mut address = Url::parse(&server.door().url).context("the address of Egret")?;
+        address
+            .query_pairs_mut()
+            .clear()
+            .append_pair("database", &database);
+        let query = address.query().unwrap_or_default().to_owned();
+        Ok(Self {
+            server,
+            database,
+            query,
+        })
+    }
+
+    /// Makes a view; it is filled then.
+    ///
+    /// # Errors
+    /// When Egret refuses.
+    pub(super) async fn create(&self, view: &NewView<'_>) -> Result<()> {
+        let asked = json!({
+            "name": view.name,
+            "query": view.query,
+            "mode": view.mode,
+            "schedule": view.schedule,
+            "database": self.database,
+        });
+        let made = self.server.post("v1/views", &asked).await;
+        made.with_context(|| format!("make the view {}", view.name))
+            .map(drop)
+    }
+
+    /// Refreshes a view.
+    ///
+    /// # Errors
+    /// When Egret refuses, or the refresh fails.
+    pub(super) async fn refresh(&self, name: &str) -> Result<Refreshed> {
+        let path = self.path(name, "/refresh");
+        let said = self.server.post(&path, &json!({})).await;
+        read(&said.with_context(|| format!("refresh the view {name}"))?)
+    }
+
+    /// Drops the views of a schema.
+    ///
+    /// # Errors
+    /// When Egret refuses.
+    pub(super) async fn drop_all(&self, schema: &str) -> Result<()> {
+        let all = self.server.get(&format!("v1/views?{}", self.query)).await?;
+        let views = all["items"].as_array().into_iter().flatten();
+        let names = views.filter_map(|view| view["name"].as_str());
+        for name in names.filter(|name| name.starts_with(&format!("{schema}."))) {
+            self.drop(name).await?;
+        }
+        Ok(())
+    }
+
+    /// Drops a view.
+    ///
+    /// # Errors
+    /// When Egret refuses.
+    pub(super) async fn drop(&self, name: &str) -> Result<()> {
+        let dropped = self.server.delete(&self.path(name, "")).await;
+        dropped
+            .with_context(|| format!("drop the view {name}"))
+            .map(drop)
+    }
+
+    fn path(&self, name: &str, behind: &str) -> String {
+        format!("v1/views/{name}{behind}?{}", self.query)
+    }
+}
+
+/// Reads what is said of a refresh.
+fn read(said: &Value) -> Result<Refreshed> {
+    let outcome = said["outcome"]
+        .as_str()
+        .context("a refresh without an outcome")?;
+    if let Some(error) = said["error"].as_str() {
+        bail!("the refresh failed: {error}");
+    }
+    let took_ms = said["took_ms"]
+        .as_f64()
+        .context("a refresh without a time")?;
+    Ok(Refreshed {
+        took: Duration::from_secs_f64(took_ms.max(0.0) / 1_000.0),
+        outcome: outcome.to_owned(),
+    })
+}

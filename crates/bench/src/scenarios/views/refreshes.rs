@@ -1,0 +1,187 @@
+//! What a refresh takes: one shape at one rate of changes.
+//!
+//! ```text
+//! tables and views made ── cycle ── cycle ── … ── each view compared with its query ── dropped
+//!
+//! cycle   changes, the same in each table ── net changes worked out ── in turn:  refresh incremental
+//!                                                                              refresh full
+//!                                                                              refresh auto
+//!                                                                              the floor, by hand
+//! ```
+//!
+//! Each view has tables of its own, with the same rows: what waits for one and has to be put away after its refresh is no
+//! other's. Who goes first is another in each cycle.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use anyhow::Result;
+use tokio_postgres::Client;
+
+use super::api::NewView;
+use super::findings::Findings;
+use super::floor::Floor;
+use super::shape::Definition;
+use super::site::Site;
+use super::tables::{Changes, Tables};
+use crate::cli::ViewsShape;
+use crate::record::millis;
+use crate::result::{Better, Cycle};
+
+/// Cycles before those that count.
+pub(super) const WARMUP: u32 = 2;
+
+/// How views are brought up to date.
+const MODES: [&str; 3] = [INCREMENTAL, FULL, AUTO];
+const INCREMENTAL: &str = "incremental";
+const FULL: &str = "full";
+const AUTO: &str = "auto";
+
+/// One shape at one rate.
+pub(super) struct Block<'a> {
+    pub(super) site: &'a Site,
+    pub(super) client: &'a Client,
+    pub(super) shape: ViewsShape,
+    /// How many rows change before each refresh, in percent.
+    pub(super) rate: f64,
+    /// Rows of a source.
+    pub(super) rows: u32,
+    /// Cycles that count.
+    pub(super) cycles: u32,
+    /// What values are drawn from.
+    pub(super) salt: u32,
+    /// Its number among all, from 1 on.
+    pub(super) number: u64,
+}
+
+/// A view and what it reads.
+struct Arm {
+    mode: &'static str,
+    view: String,
+    tables: Tables,
+    definition: Definition,
+}
+
+impl Block<'_> {
+    /// The name of a metric.
+    pub(super) fn metric(shape: ViewsShape, rate: f64, what: &str) -> String {
+        format!("{}.{rate}.{what}", shape.name())
+    }
+
+    fn named(&self, what: &str) -> String {
+        Self::metric(self.shape, self.rate, what)
+    }
+
+    /// Measures it.
+    ///
+    /// # Errors
+    /// Egret's or the server's.
+    pub(super) async fn run(&self, findings: &mut Findings) -> Result<()> {
+        let mut arms = Vec::new();
+        for mode in MODES {
+            arms.push(self.make(mode).await?);
+        }
+        // All tables have the same rows: those of the first arm do for what is done by hand.
+        let definition = &arms[0].definition;
+        let floor = Floor::make(self.site, self.client, definition).await?;
+        let tables = arms.iter().map(|arm| arm.tables.source.as_str());
+        let tables: Vec<&str> = tables.chain([floor.table()]).collect();
+        self.site.settle(self.client, &tables).await?;
+        for number in 0..WARMUP + self.cycles {
+            self.cycle(&arms, &floor, number, findings).await?;
+        }
+        for arm in &arms {
+            let query = &arm.definition.query;
+            findings
+                .compare(self.site, self.client, &arm.view, query)
+                .await?;
+        }
+        for _ in 0..self.cycles {
+            floor.prepare_recomputation().await?;
+            let begun = Instant::now();
+            floor.recompute().await?;
+            findings.took(&self.named("recompute"), begun, begun.elapsed());
+        }
+        floor.finish().await?;
+        for arm in &arms {
+            self.site.api.drop(&arm.view).await?;
+            arm.tables.drop(self.client).await?;
+        }
+        let [speedup, above, below] = ["speedup", FULL, INCREMENTAL].map(|what| self.named(what));
+        findings.ratio(speedup, above, below, Better::Higher);
+        Ok(())
+    }
+
+    async fn make(&self, mode: &'static str) -> Result<Arm> {
+        let tables = Tables::make(self.site, self.client, mode, self.rows, self.salt).await?;
+        let definition = Definition::of(self.shape, &tables.source, &tables.dimension);
+        let view = self.site.named(&format!("view_{mode}"));
+        let new = NewView {
+            name: &view,
+            query: &definition.query,
+            mode,
+            schedule: "manual",
+        };
+        self.site
+            .settle(self.client, &[&tables.source, &tables.dimension])
+            .await?;
+        self.site.api.create(&new).await?;
+        Ok(Arm {
+            mode,
+            view,
+            tables,
+            definition,
+        })
+    }
+
+    async fn cycle(
+        &self,
+        arms: &[Arm],
+        floor: &Floor<'_>,
+        number: u32,
+        findings: &mut Findings,
+    ) -> Result<()> {
+        let changes = Changes::of(self.rows, self.rate);
+        let salt = self.salt.wrapping_add(1 + number);
+        for arm in arms {
+            arm.tables.change(self.client, changes, salt).await?;
+        }
+        floor.prepare().await?;
+        let counts = number >= WARMUP;
+        let (first, mut latencies_ms) = (Instant::now(), BTreeMap::new());
+        let places = arms.len() + 1;
+        for turn in 0..places {
+            // The place behind the views is the floor's.
+            let arm = arms.get((turn + number as usize) % places);
+            let operation = self.named(arm.map_or("floor", |arm| arm.mode));
+            let begun = Instant::now();
+            let refreshed = match arm {
+                Some(arm) => Some(self.site.api.refresh(&arm.view).await?),
+                None => floor.write().await.map(|()| None)?,
+            };
+            let took = begun.elapsed();
+            latencies_ms.insert(operation.clone(), millis(took));
+            if !counts {
+                continue;
+            }
+            findings.took(&operation, begun, took);
+            if let Some(refreshed) = refreshed {
+                findings.took(&format!("{operation}_server"), begun, refreshed.took);
+                findings.outcome(&operation, &refreshed.outcome);
+            }
+            if changes.are_none() && arm.is_some_and(|arm| arm.mode == INCREMENTAL) {
+                findings.took("noop", begun, took);
+            }
+        }
+        let at = findings.at(first);
+        findings.cycle(Cycle {
+            index: u64::from(number),
+            // Of those that do not count the group is none.
+            group: if counts { self.number } else { 0 },
+            at_ms: millis(at),
+            latencies_ms,
+            error: None,
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,133 @@
+//! The tables that views read, and what changes in them: the data of pg_trickle's published figures.
+//!
+//! A value is a hash of its row and a *salt*. The same salts make the same rows and the same changes, whatever table they are
+//! in and whichever PostgreSQL holds it.
+
+use anyhow::Result;
+use tokio_postgres::Client;
+
+use super::site::Site;
+
+/// A source with as many rows as are wished for, and a dimension with one for each of its five regions.
+pub(super) struct Tables {
+    pub(super) source: String,
+    pub(super) dimension: String,
+}
+
+/// How many rows of a source a cycle changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Changes {
+    updated: u64,
+    deleted: u64,
+    inserted: u64,
+}
+
+impl Changes {
+    /// A percentage of rows: 70% of them are updated, 15% deleted, and as many inserted as are deleted, so that the table stays
+    /// as large as it was.
+    pub(super) fn of(rows: u32, percent: f64) -> Self {
+        let all = (f64::from(rows) * percent / 100.0).round() as u64;
+        let deleted = (all as f64 * 0.15).round() as u64;
+        Self {
+            updated: all - 2 * deleted,
+            deleted,
+            inserted: deleted,
+        }
+    }
+
+    /// Whether nothing changes.
+    pub(super) fn are_none(self) -> bool {
+        self.updated + self.deleted + self.inserted == 0
+    }
+}
+
+impl Tables {
+    /// Makes them, with rows, under names that end alike.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn make(
+        site: &Site,
+        client: &Client,
+        ending: &str,
+        rows: u32,
+        salt: u32,
+    ) -> Result<Self> {
+        let tables = Self {
+            source: site.named(&format!("source_{ending}")),
+            dimension: site.named(&format!("dimension_{ending}")),
+        };
+        let Self { source, dimension } = &tables;
+        let rows = rows_of(u64::from(rows), salt);
+        let sql = format!(
+            "CREATE TABLE {source} (id serial PRIMARY KEY, region text, category text, amount int, score int);
+             INSERT INTO {source} (region, category, amount, score) {rows};
+             CREATE TABLE {dimension} (id serial PRIMARY KEY, region text NOT NULL, region_name text NOT NULL);
+             INSERT INTO {dimension} (region, region_name)
+             VALUES ('north', 'Northern Region'), ('south', 'Southern Region'), ('east', 'Eastern Region'),
+                    ('west', 'Western Region'), ('central', 'Central Region')"
+        );
+        client.batch_execute(&sql).await?;
+        Ok(tables)
+    }
+
+    /// Changes rows of the source, in one transaction of a statement of each kind.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn change(&self, client: &Client, changes: Changes, salt: u32) -> Result<()> {
+        if changes.are_none() {
+            return Ok(());
+        }
+        let source = &self.source;
+        let Changes {
+            updated,
+            deleted,
+            inserted,
+        } = changes;
+        let chosen = updated + deleted;
+        let new = rows_of(inserted, salt);
+        let amount = hashed("s.id", salt, 10_000);
+        let sql = format!(
+            "BEGIN;
+             CREATE TEMPORARY TABLE chosen ON COMMIT DROP AS
+             SELECT id, row_number() OVER (ORDER BY hashint8extended(id, {salt}), id) AS place
+             FROM {source} ORDER BY place LIMIT {chosen};
+             ANALYZE chosen;
+             UPDATE {source} AS s SET amount = {amount} FROM chosen AS c WHERE s.id = c.id AND c.place <= {updated};
+             DELETE FROM {source} AS s USING chosen AS c WHERE s.id = c.id AND c.place > {updated};
+             INSERT INTO {source} (region, category, amount, score) {new};
+             COMMIT"
+        );
+        Ok(client.batch_execute(&sql).await?)
+    }
+
+    /// Drops them.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn drop(&self, client: &Client) -> Result<()> {
+        let Self { source, dimension } = self;
+        Ok(client
+            .batch_execute(&format!("DROP TABLE {source}, {dimension}"))
+            .await?)
+    }
+}
+
+/// A query for new rows of a source.
+fn rows_of(rows: u64, salt: u32) -> String {
+    let (amount, score) = (hashed("n", salt, 10_000), hashed("-n", salt, 100));
+    format!(
+        "SELECT (ARRAY['north', 'south', 'east', 'west', 'central'])[1 + n % 5], (ARRAY['A', 'B', 'C', 'D'])[1 + n % 4],
+                {amount}, {score}
+         FROM generate_series(1, {rows}) AS n"
+    )
+}
+
+/// An expression for a value from 0 to below `end` that follows from a number and a salt.
+fn hashed(number: &str, salt: u32, end: u32) -> String {
+    format!("abs(hashint8extended({number}, {salt}) % {end})::int")
+}
+
+#[cfg(test)]
+mod tests;
