@@ -1,5 +1,7 @@
 //! The engine's handle: what the doors call.
 
+mod find;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -23,6 +25,7 @@ use crate::store::requests::{self, Resolved};
 use crate::store::{create, explain, install, remove, repair, report};
 use crate::worker::keeper::{Keeper, Session, Shared, lock};
 use crate::worker::watch_over;
+use find::Found;
 
 /// What the engine is made of.
 pub struct Options {
@@ -58,13 +61,6 @@ pub(crate) struct Inner {
     watcher: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A view that was found.
-struct Found {
-    keeper: Arc<Keeper>,
-    session: Session,
-    record: Record,
-}
-
 impl Views {
     /// The views in these databases.
     pub fn new(options: Options, registry: &mut Registry) -> Self {
@@ -83,15 +79,6 @@ impl Views {
                 watcher: Mutex::default(),
             }),
         }
-    }
-
-    pub(crate) fn keeper(&self, database: &str) -> Arc<Keeper> {
-        let mut keepers = lock(&self.inner.keepers);
-        let keeper = keepers.entry(database.to_owned()).or_insert_with(|| {
-            let shared = self.inner.shared.clone();
-            Arc::new(Keeper::new(database, shared))
-        });
-        keeper.clone()
     }
 
     /// Makes a view and fills it.
@@ -329,53 +316,6 @@ impl Views {
         found.keeper.give_back(found.session);
         found.keeper.changed.notify_one();
         self.show_of(&found.keeper, &found.record.name).await
-    }
-
-    /// The keepers of databases with views, of one if that is named.
-    async fn installed(&self, database: Option<&str>) -> Result<Vec<Arc<Keeper>>, ViewsError> {
-        let databases = &self.inner.shared.databases;
-        let names = match database {
-            Some(name) => vec![databases.choose(Some(name)).await?],
-            None => databases.names().await?,
-        };
-        let mut all = Vec::new();
-        for name in names {
-            let keeper = self.keeper(&name);
-            let session = keeper.session().await?;
-            if install::is_installed(&session.client).await? {
-                all.push(keeper.clone());
-            }
-            keeper.give_back(session);
-        }
-        Ok(all)
-    }
-
-    async fn find(&self, at: &Address) -> Result<Found, ViewsError> {
-        let mut all = Vec::new();
-        for keeper in self.installed(at.database.as_deref()).await? {
-            let session = keeper.session().await?;
-            match registry::find(&session.client, &at.name).await? {
-                Some(id) => {
-                    let record = registry::record_of(&session.client, id).await?;
-                    all.push(Found {
-                        keeper,
-                        session,
-                        record,
-                    });
-                }
-                None => keeper.give_back(session),
-            }
-        }
-        let name = at.name.to_string();
-        match (all.pop(), all.is_empty()) {
-            (Some(found), true) => Ok(found),
-            (Some(last), false) => {
-                let all = all.iter().chain([&last]);
-                let databases = all.map(|found| found.keeper.database.clone()).collect();
-                Err(ViewsError::Ambiguous { name, databases })
-            }
-            (None, _) => Err(ViewsError::NotFound { name }),
-        }
     }
 }
 

@@ -196,6 +196,14 @@ impl ViewsError {
         }
     }
 
+    /// Whether it does not pass until somebody changes the view or what it reads.
+    pub fn is_lasting(&self) -> bool {
+        matches!(
+            self,
+            Self::SourceGone { .. } | Self::Refused(_) | Self::Unsupported { .. }
+        )
+    }
+
     /// Whether it may go well when it is done again at once.
     pub fn is_passing(&self) -> bool {
         match self {

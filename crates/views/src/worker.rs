@@ -84,6 +84,7 @@ async fn look_around(
             Err(error) => return Err(error),
         };
         let is_installed = install::is_installed(&session.client).await?;
+        keeper.set_installed(is_installed);
         keeper.give_back(session);
         if is_installed {
             let stopping = views.inner.stopping.subscribe();
@@ -110,6 +111,7 @@ async fn keep(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
                 wait
             }
             Ok(Next::Never) => break,
+            Err(ViewsError::Postgres(error)) if is_gone(&error) => break,
             Err(error) => {
                 failures += 1;
                 let database = &keeper.database;
@@ -128,6 +130,7 @@ async fn keep(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
         keeping.ended(done.ok());
     }
     if !*stopping.borrow() {
+        keeper.set_installed(false);
         requests.abort();
     }
     _ = requests.await;

@@ -104,7 +104,10 @@ fn views_are_right_after_postgresql_was_killed_while_they_were_refreshed() {
             write(&place, &url, round).unwrap();
             round += 1;
         }
-        let pid = place.psql(&url, "SELECT (regexp_split_to_array(pg_read_file('postmaster.pid'), E'\\n'))[1]");
+        let pid = place.psql(
+            &url,
+            "SELECT (regexp_split_to_array(pg_read_file('postmaster.pid'), E'\\n'))[1]",
+        );
         let pid = pid.unwrap().parse().ok().and_then(Pid::from_raw).unwrap();
         kill_process(pid, Signal::KILL).unwrap();
         while place.psql(&url, "SELECT 1").is_err() {}

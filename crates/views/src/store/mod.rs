@@ -14,4 +14,5 @@ pub mod repair;
 pub mod report;
 pub mod requests;
 pub mod rights;
+pub mod standing;
 pub mod statements;

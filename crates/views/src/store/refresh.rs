@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use egret_postgres::tokio_postgres::{Client, GenericClient, IsolationLevel, Transaction};
+use egret_postgres::tokio_postgres::{Client, IsolationLevel, Transaction};
 
 use super::apply::{Told, bring};
 use super::build::Built;
 use super::create::watch;
 use super::registry::{self, Record};
+use super::standing::{Standing, standing};
 use super::statements::Statements;
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::core::choose::{Costs, Way};
@@ -39,7 +40,7 @@ pub struct Refreshable {
     pub built: Built,
     /// What it reads, by place.
     pub reads: Vec<Read>,
-    /// The names and columns of its tables, as [`standing`] tells them.
+    /// The names and columns of its tables, as [`signature`](super::standing::signature) tells them.
     pub signature: String,
     /// Rows of all that it reads, about.
     pub rows: i64,
@@ -97,14 +98,6 @@ pub struct Refreshed {
 
 /// What became of each view.
 pub type Outcomes = Vec<(i64, Result<Refreshed, ViewsError>)>;
-
-/// How a view stands before a refresh.
-struct Standing {
-    /// None when it is to be computed anew.
-    reached: Option<String>,
-    stamp: String,
-    signature: String,
-}
 
 impl Refreshable {
     /// Refreshes it alone. Views that read it are not told.
@@ -446,53 +439,6 @@ impl One<'_> {
             }
         }
     }
-}
-
-/// How views stand. One whose tables are not what they were when it was loaded is to be loaded again.
-async fn standing(
-    client: &impl GenericClient,
-    statements: &mut Statements,
-    views: &[&Refreshable],
-) -> Result<BTreeMap<i64, Standing>, ViewsError> {
-    let ids: Vec<i64> = views.iter().map(|view| view.record.id).collect();
-    let sql = include_str!("sql/standing.sql");
-    let rows = statements.query(client, sql, &[&ids]).await?;
-    let mut all = BTreeMap::new();
-    for row in rows {
-        let (stamp, now): (String, String) = (row.get("stamp"), row.get("stamp_now"));
-        let snapshot: Option<String> = row.get("snapshot");
-        let standing = Standing {
-            reached: snapshot.filter(|_| stamp == now),
-            stamp: now,
-            signature: row.get("signature"),
-        };
-        all.insert(row.get("id"), standing);
-    }
-    for view in views {
-        let id = view.record.id;
-        match all.get(&id) {
-            None => {
-                return Err(ViewsError::NotFound {
-                    name: view.record.name.to_string(),
-                });
-            }
-            Some(standing) if standing.signature != view.signature => {
-                return Err(ViewsError::SourceAltered { view: id });
-            }
-            Some(_) => {}
-        }
-    }
-    Ok(all)
-}
-
-/// The names and columns of the tables of a view.
-///
-/// # Errors
-/// What the server says.
-pub async fn signature(client: &impl GenericClient, view: i64) -> Result<String, ViewsError> {
-    let sql = include_str!("sql/standing.sql");
-    let row = client.query_one(sql, &[&vec![view]]).await?;
-    Ok(row.get("signature"))
 }
 
 /// Has everything captured that is part of the tables of these views now.

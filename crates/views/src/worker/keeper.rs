@@ -1,6 +1,7 @@
 //! The views of one database: loaded, refreshed together with those that read them, and what became of that.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -51,6 +52,8 @@ pub struct Keeper {
     pub shared: Arc<Shared>,
     /// There may be a new view, or another schedule.
     pub changed: Notify,
+    /// Whether the database is known to have views.
+    installed: AtomicBool,
     /// Sessions that nobody uses.
     idle: Mutex<Vec<Session>>,
     loaded: Mutex<BTreeMap<i64, Arc<Refreshable>>>,
@@ -75,6 +78,7 @@ impl Keeper {
             database: database.to_owned(),
             shared,
             changed: Notify::new(),
+            installed: AtomicBool::new(false),
             idle: Mutex::default(),
             loaded: Mutex::default(),
             costs: Mutex::default(),
@@ -106,6 +110,16 @@ impl Keeper {
             client,
             statements: Statements::default(),
         })
+    }
+
+    /// Whether the database is known to have views.
+    pub fn is_installed(&self) -> bool {
+        self.installed.load(Ordering::Relaxed)
+    }
+
+    /// See [`Self::is_installed`].
+    pub fn set_installed(&self, is_installed: bool) {
+        self.installed.store(is_installed, Ordering::Relaxed);
     }
 
     /// Keeps a session for others.
@@ -214,6 +228,33 @@ impl Keeper {
         Ok(left)
     }
 
+    /// Loads these views, and suspends those that cannot be.
+    async fn load_all(
+        &self,
+        client: &mut Client,
+        records: &[Record],
+        at_ms: i64,
+    ) -> Result<(Vec<Arc<Refreshable>>, Reports), ViewsError> {
+        let mut reports = Reports::new();
+        let mut views: Vec<Arc<Refreshable>> = Vec::new();
+        for record in records {
+            let is_there = |read: &i64| views.iter().any(|view| view.record.id == *read);
+            let mut reads = record.reads.iter().filter_map(|(_, view)| view.as_ref());
+            if !reads.all(is_there) {
+                continue;
+            }
+            match self.loaded(client, record.id).await {
+                Ok(view) => views.push(view),
+                Err(error) if error.is_lasting() => {
+                    let report = self.suspend(client, record, at_ms, &error).await?;
+                    reports.insert(record.id, (report, None));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((views, reports))
+    }
+
     async fn attempt(
         &self,
         session: &mut Session,
@@ -223,31 +264,7 @@ impl Keeper {
         let at_ms = self.shared.clock.now().as_millis_unsigned() as i64;
         let begun = Instant::now();
         let records = self.component(&session.client, view).await?;
-        let mut reports = Reports::new();
-        let mut views: Vec<Arc<Refreshable>> = Vec::new();
-        for record in &records {
-            let is_there = |read: &i64| views.iter().any(|view| view.record.id == *read);
-            if !record
-                .reads
-                .iter()
-                .filter_map(|(_, view)| view.as_ref())
-                .all(is_there)
-            {
-                continue;
-            }
-            match self.loaded(&mut session.client, record.id).await {
-                Ok(view) => views.push(view),
-                Err(
-                    error @ (ViewsError::SourceGone { .. }
-                    | ViewsError::Refused(_)
-                    | ViewsError::Unsupported { .. }),
-                ) => {
-                    let report = self.suspend(&session.client, record, at_ms, &error).await?;
-                    reports.insert(record.id, (report, None));
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        let (views, mut reports) = self.load_all(&mut session.client, &records, at_ms).await?;
         if views.is_empty() {
             return Ok(reports);
         }

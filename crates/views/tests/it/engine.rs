@@ -34,7 +34,7 @@ impl Rig {
         let options = Options {
             config,
             databases: Databases::one(database.connection()),
-            clock: Arc::new(SystemClock::default()),
+            clock: Arc::new(SystemClock),
         };
         Self {
             views: Views::new(options, &mut Registry::default()),
@@ -180,7 +180,7 @@ async fn a_view_with_a_lag_is_refreshed_by_itself() {
                 round + 1
             );
             while rig.number(&sql).await == 0 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(Duration::from_secs(60), seen)
@@ -480,7 +480,7 @@ async fn views_are_asked_for_from_sql() {
                 loop {
                     match rig.client.query_one(&asked, &[]).await {
                         Ok(row) if row.get::<_, i64>(0) == 1 => return Ok(()),
-                        Ok(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                        Ok(_) => tokio::task::yield_now().await,
                         Err(error) => return Err(egret_base::error::chain(&error).to_string()),
                     }
                 }

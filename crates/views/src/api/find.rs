@@ -1,0 +1,111 @@
+//! Which database a view is in.
+
+use std::sync::Arc;
+
+use egret_postgres::databases::is_gone;
+
+use super::{Address, Views};
+use crate::error::ViewsError;
+use crate::model::ViewName;
+use crate::store::install;
+use crate::store::registry::{self, Record};
+use crate::worker::keeper::{Keeper, Session, lock};
+
+/// A view that was found.
+pub(super) struct Found {
+    pub keeper: Arc<Keeper>,
+    pub session: Session,
+    pub record: Record,
+}
+
+impl Views {
+    pub(crate) fn keeper(&self, database: &str) -> Arc<Keeper> {
+        let mut keepers = lock(&self.inner.keepers);
+        let keeper = keepers.entry(database.to_owned()).or_insert_with(|| {
+            let shared = self.inner.shared.clone();
+            Arc::new(Keeper::new(database, shared))
+        });
+        keeper.clone()
+    }
+
+    /// The keepers of databases with views, of one if that is named.
+    pub(super) async fn installed(
+        &self,
+        database: Option<&str>,
+    ) -> Result<Vec<Arc<Keeper>>, ViewsError> {
+        let databases = &self.inner.shared.databases;
+        let names = match database {
+            Some(name) => vec![databases.choose(Some(name)).await?],
+            None => databases.names().await?,
+        };
+        let mut all = Vec::new();
+        for name in names {
+            let keeper = self.keeper(&name);
+            let session = keeper.session().await?;
+            let is_installed = install::is_installed(&session.client).await?;
+            keeper.set_installed(is_installed);
+            keeper.give_back(session);
+            if is_installed {
+                all.push(keeper);
+            }
+        }
+        Ok(all)
+    }
+
+    pub(super) async fn find(&self, at: &Address) -> Result<Found, ViewsError> {
+        // Where views are known to be there are sessions already.
+        let known: Vec<Arc<Keeper>> = lock(&self.inner.keepers)
+            .values()
+            .filter(|keeper| keeper.is_installed())
+            .filter(|keeper| {
+                at.database
+                    .as_ref()
+                    .is_none_or(|name| *name == keeper.database)
+            })
+            .cloned()
+            .collect();
+        let mut all = among(known, &at.name).await?;
+        if all.is_empty() {
+            all = among(self.installed(at.database.as_deref()).await?, &at.name).await?;
+        }
+        let name = at.name.to_string();
+        match (all.pop(), all.is_empty()) {
+            (Some(found), true) => Ok(found),
+            (Some(last), false) => {
+                let all = all.iter().chain([&last]);
+                let databases = all.map(|found| found.keeper.database.clone()).collect();
+                Err(ViewsError::Ambiguous { name, databases })
+            }
+            (None, _) => Err(ViewsError::NotFound { name }),
+        }
+    }
+}
+
+async fn among(keepers: Vec<Arc<Keeper>>, name: &ViewName) -> Result<Vec<Found>, ViewsError> {
+    let mut all = Vec::new();
+    for keeper in keepers {
+        let session = match keeper.session().await {
+            Err(ViewsError::Postgres(error)) if is_gone(&error) => {
+                keeper.set_installed(false);
+                continue;
+            }
+            session => session?,
+        };
+        if !install::is_installed(&session.client).await? {
+            keeper.set_installed(false);
+            continue;
+        }
+        match registry::find(&session.client, name).await? {
+            Some(id) => {
+                let record = registry::record_of(&session.client, id).await?;
+                all.push(Found {
+                    keeper,
+                    session,
+                    record,
+                });
+            }
+            None => keeper.give_back(session),
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,69 @@
+//! How views stand before and after a refresh.
+
+use std::collections::BTreeMap;
+
+use egret_postgres::tokio_postgres::GenericClient;
+
+use super::refresh::Refreshable;
+use super::statements::Statements;
+use crate::error::ViewsError;
+
+/// How a view stands before a refresh.
+pub struct Standing {
+    /// How far it has come; none when it is to be computed anew.
+    pub reached: Option<String>,
+    /// The server, the tables, their partitions and the files of all.
+    pub stamp: String,
+    /// The names and columns of the tables.
+    pub signature: String,
+}
+
+/// How views stand. One whose tables are not what they were when it was loaded is to be loaded again.
+///
+/// # Errors
+/// [`ViewsError::NotFound`] and [`ViewsError::SourceAltered`]; what the server says.
+pub async fn standing(
+    client: &impl GenericClient,
+    statements: &mut Statements,
+    views: &[&Refreshable],
+) -> Result<BTreeMap<i64, Standing>, ViewsError> {
+    let ids: Vec<i64> = views.iter().map(|view| view.record.id).collect();
+    let sql = include_str!("sql/standing.sql");
+    let rows = statements.query(client, sql, &[&ids]).await?;
+    let mut all = BTreeMap::new();
+    for row in rows {
+        let (stamp, now): (String, String) = (row.get("stamp"), row.get("stamp_now"));
+        let snapshot: Option<String> = row.get("snapshot");
+        let standing = Standing {
+            reached: snapshot.filter(|_| stamp == now),
+            stamp: now,
+            signature: row.get("signature"),
+        };
+        all.insert(row.get("id"), standing);
+    }
+    for view in views {
+        let id = view.record.id;
+        match all.get(&id) {
+            None => {
+                return Err(ViewsError::NotFound {
+                    name: view.record.name.to_string(),
+                });
+            }
+            Some(standing) if standing.signature != view.signature => {
+                return Err(ViewsError::SourceAltered { view: id });
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(all)
+}
+
+/// The names and columns of the tables of a view.
+///
+/// # Errors
+/// What the server says.
+pub async fn signature(client: &impl GenericClient, view: i64) -> Result<String, ViewsError> {
+    let sql = include_str!("sql/standing.sql");
+    let row = client.query_one(sql, &[&vec![view]]).await?;
+    Ok(row.get("signature"))
+}
