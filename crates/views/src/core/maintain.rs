@@ -104,7 +104,7 @@ impl Table {
 }
 
 /// A column's type as a table is made with it.
-fn declared(types: &Types, column: ColumnId) -> String {
+pub fn declared(types: &Types, column: ColumnId) -> String {
     let found = &types[&column];
     match &found.collation {
         Some(collation) => format!("{} COLLATE {collation}", found.sql),

@@ -9,7 +9,7 @@ use super::load::Planned;
 use crate::core::analyse::stage_column;
 use crate::core::compile::{Compiled, compile, copied, nullable, probes};
 use crate::core::expression::{ColumnId, quoted};
-use crate::core::maintain::{ColumnType, Types};
+use crate::core::maintain::{ColumnType, Types, declared};
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
 use crate::core::tree::{Keeps, Node, Presentation, Source, Stage};
 use crate::error::ViewsError;
@@ -103,7 +103,7 @@ pub async fn build(
 fn sink(view: i64, stage: usize, compiled: &Compiled, types: &Types) -> String {
     let columns = compiled.seen().into_iter();
     let list: String = columns
-        .map(|id| format!("{} {}, ", stage_column(id), types[&id].sql))
+        .map(|id| format!("{} {}, ", stage_column(id), declared(types, id)))
         .collect();
     let name = sink_table(view, stage);
     format!("CREATE UNLOGGED TABLE {name} ({list}{WEIGHT} bigint)")

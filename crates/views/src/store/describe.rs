@@ -59,6 +59,10 @@ pub struct Column {
     pub sql_type: String,
     /// The same without modifiers.
     pub base_type: String,
+    /// The same of what a domain is made of, where it is one.
+    pub recorded_type: String,
+    /// Its collation, where it is not that of the recorded type.
+    pub recorded_collation: Option<String>,
     /// The oid of its type.
     pub type_oid: u32,
     /// Whether it is declared never to be null.
@@ -222,6 +226,8 @@ async fn columns_of(
             name: row.get("name"),
             sql_type: row.get("type"),
             base_type: row.get("base_type"),
+            recorded_type: row.get("recorded_type"),
+            recorded_collation: row.get("recorded_collation"),
             type_oid: row.get("type_oid"),
             is_not_null: row.get("is_not_null"),
             collation: row.get("collation"),

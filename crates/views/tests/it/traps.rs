@@ -8,3 +8,4 @@ mod readers;
 mod rows;
 mod snapshots;
 mod work;
+mod writers;
