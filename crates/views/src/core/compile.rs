@@ -80,8 +80,7 @@ impl Compiled {
     }
 }
 
-/// The SELECTs that tell the types of what a stage keeps: the first of rows, with arguments of aggregates, the second
-/// of groups.
+/// The SELECTs that tell the types of what a stage keeps: the first of rows, with what is added up, the second of groups.
 pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, Option<String>) {
     let blocks = Generator::new(sources).rows(&stage.input);
     match &stage.keeps {
@@ -113,6 +112,11 @@ pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, 
             (of_rows.join(" UNION ALL "), grouped)
         }
     }
+}
+
+/// The SELECT that tells the types of columns of a node.
+pub fn probe(node: &Node, columns: &[ColumnId], sources: &BTreeMap<Source, SourceSql>) -> String {
+    plain(&Generator::new(sources).rows(node), columns)
 }
 
 fn plain(blocks: &[Block], columns: &[ColumnId]) -> String {

@@ -6,6 +6,7 @@ use egret_postgres::tokio_postgres::Transaction;
 
 use super::describe::{Column, Described, SourceTable, columns};
 use super::load::Planned;
+use super::unions::align;
 use crate::core::analyse::stage_column;
 use crate::core::compile::{Compiled, compile, copied, nullable, probes};
 use crate::core::expression::{ColumnId, quoted};
@@ -69,7 +70,8 @@ pub async fn build(
     let mut types = Types::new();
     let mut stages: Vec<Compiled> = Vec::new();
     let last = plan.stages.len();
-    for (at, stage) in plan.stages.into_iter().enumerate() {
+    for (at, mut stage) in plan.stages.into_iter().enumerate() {
+        align(transaction, &mut stage.input, &sources).await?;
         scan_types(&stage.input, described, &mut types);
         let arguments = stage_types(transaction, &stage, &sources, &mut types).await?;
         let name = stage_table(view, at);

@@ -15,3 +15,4 @@ pub mod report;
 pub mod requests;
 pub mod rights;
 pub mod statements;
+mod unions;

@@ -2,6 +2,7 @@
 
 mod collations;
 mod joins;
+mod rows;
 mod values;
 
 use crate::world::World;
