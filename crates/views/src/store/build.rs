@@ -8,7 +8,7 @@ use super::describe::{Column, Described, SourceTable, columns};
 use super::load::Planned;
 use super::unions::align;
 use crate::core::analyse::stage_column;
-use crate::core::compile::{Compiled, compile, copied, nullable, probes};
+use crate::core::compile::{Compiled, compile, copied, nullable, probes, without_equality};
 use crate::core::expression::{ColumnId, quoted};
 use crate::core::maintain::{ColumnType, Types, declared};
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
@@ -73,6 +73,7 @@ pub async fn build(
     for (at, mut stage) in plan.stages.into_iter().enumerate() {
         align(transaction, &mut stage.input, &sources).await?;
         scan_types(&stage.input, described, &mut types);
+        without_equality(&mut stage.keeps, &types);
         let arguments = stage_types(transaction, &stage, &sources, &mut types).await?;
         let name = stage_table(view, at);
         let key = key.clone().filter(|_| at + 1 == last);

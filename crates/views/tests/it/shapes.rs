@@ -1,6 +1,8 @@
 //! Every shape of query that is covered, by name: each view follows the same changes to the same tables.
 
+mod aggregates;
 mod collations;
+mod groups;
 mod joins;
 mod rows;
 mod values;
