@@ -5,6 +5,7 @@ mod collations;
 mod groups;
 mod joins;
 mod rows;
+mod sources;
 mod values;
 
 use crate::world::World;

@@ -13,6 +13,8 @@ SELECT attribute.attrelid AS relation, attribute.attname AS name,
        pg_catalog.format_type(base.oid, -1) AS recorded_type,
        attribute.atttypid AS type_oid,
        attribute.attnotnull AS is_not_null,
+       -- What a column is that is computed when it is read.
+       CASE WHEN attribute.attgenerated = 'v' THEN pg_catalog.pg_get_expr(definition.adbin, definition.adrelid) END AS computed,
        CASE WHEN attribute.attcollation NOT IN (0, type.typcollation) THEN named.written END AS collation,
        CASE WHEN attribute.attcollation NOT IN (0, base.typcollation) THEN named.written END AS recorded_collation,
        coalesce(used_collation.collisdeterministic, true) AS is_deterministic,
@@ -26,6 +28,8 @@ SELECT attribute.attrelid AS relation, attribute.attname AS name,
        END AS is_exact
 FROM pg_catalog.pg_attribute AS attribute
 JOIN pg_catalog.pg_type AS type ON type.oid = attribute.atttypid
+LEFT JOIN pg_catalog.pg_attrdef AS definition
+    ON definition.adrelid = attribute.attrelid AND definition.adnum = attribute.attnum
 JOIN made_of ON made_of.type = attribute.atttypid
 JOIN pg_catalog.pg_type AS base ON base.oid = made_of.base AND base.typtype <> 'd'
 LEFT JOIN pg_catalog.pg_collation AS used_collation ON used_collation.oid = attribute.attcollation
