@@ -31,6 +31,8 @@ pub struct Facts {
 pub struct Relation {
     /// Its columns, in their order.
     pub columns: Vec<String>,
+    /// The expressions that some of them stand for: they are not stored.
+    pub computed: BTreeMap<String, String>,
     /// Where its rows come from.
     pub kind: RelationKind,
 }

@@ -30,7 +30,11 @@ pub struct CapturedColumn {
     pub name: String,
     /// Its type, without modifiers, so that no value is changed or refused when those are.
     pub sql_type: String,
-    /// The oid of the type.
+    /// The type that it is recorded with: of a domain what it is made of, which always takes nulls.
+    pub recorded_type: String,
+    /// Its collation, where it is not that of the type that it is recorded with.
+    pub collation: Option<String>,
+    /// The oid of its type.
     pub type_oid: u32,
     /// Whether values that are equal look the same.
     pub is_exact: bool,
@@ -39,6 +43,25 @@ pub struct CapturedColumn {
 /// What a change comes from: the transition table and the weight of its rows.
 const OLD: (&str, &str) = ("egret_old", "-1");
 const NEW: (&str, &str) = ("egret_new", "1");
+
+impl CapturedColumn {
+    /// As a table for changes is made with it.
+    fn declared(&self) -> String {
+        let (name, kind) = (quoted(&self.name), &self.recorded_type);
+        match &self.collation {
+            Some(collation) => format!("{name} {kind} COLLATE {collation}"),
+            None => format!("{name} {kind}"),
+        }
+    }
+
+    /// What was recorded, called `recorded`, with the type that it has in the table.
+    pub fn read(&self, recorded: &str) -> String {
+        match self.sql_type == self.recorded_type {
+            true => recorded.to_owned(),
+            false => format!("{recorded}::{}", self.sql_type),
+        }
+    }
+}
 
 impl Captured {
     /// The table for changes.
@@ -55,7 +78,7 @@ impl Captured {
     fn create_changes(&self) -> Vec<String> {
         let columns = self.columns.iter();
         let columns: String = columns
-            .map(|column| format!(", {} {}", quoted(&column.name), column.sql_type))
+            .map(|column| format!(", {}", column.declared()))
             .collect();
         let table = self.changes();
         vec![
@@ -69,7 +92,8 @@ impl Captured {
         ]
     }
 
-    /// What makes the function that the triggers call.
+    /// What makes the function that the triggers call. It has the rights of whoever makes it: no name in it is looked for
+    /// where a writer says.
     pub fn create_function(&self) -> String {
         let table = self.changes();
         let names: String = self
@@ -86,7 +110,8 @@ impl Captured {
         };
         let (fits_new, fits_old) = (self.fits(NEW.0), self.fits(OLD.0));
         format!(
-            "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $egret$\n\
+            "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER \
+             SET search_path = pg_catalog, pg_temp AS $egret$\n\
              BEGIN\n\
              IF pg_catalog.pg_relation_size('{table}') > {size_max} THEN\n\
              INSERT INTO {table} ({TRANSACTION}, {WEIGHT}) SELECT pg_catalog.pg_current_xact_id(), 0\n\
@@ -124,7 +149,7 @@ impl Captured {
     fn with_fallback(&self, table: &str) -> String {
         let columns = self.columns.iter();
         let nulls: Vec<String> = columns
-            .map(|column| format!("NULL::{} AS {}", column.sql_type, quoted(&column.name)))
+            .map(|column| format!("NULL::{} AS {}", column.recorded_type, quoted(&column.name)))
             .collect();
         let names: Vec<String> = self
             .columns
@@ -200,7 +225,10 @@ impl Captured {
 
     /// What records one more column.
     pub fn add_column(&self, column: &CapturedColumn) -> String {
-        let (table, name) = (self.changes(), quoted(&column.name));
-        format!("ALTER TABLE {table} ADD COLUMN {name} {}", column.sql_type)
+        format!(
+            "ALTER TABLE {} ADD COLUMN {}",
+            self.changes(),
+            column.declared()
+        )
     }
 }

@@ -6,7 +6,7 @@ use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression};
 use super::maintain::{ColumnType, Groups, Rows, Statement, Table, Types, carried};
 use super::sql::{Block, Generator, SourceSql, union};
-use super::tree::{JoinKind, Keeps, Node, Plan, Source, Stage};
+use super::tree::{Aggregate, JoinKind, Keeps, Node, Plan, Source, Stage};
 
 /// A stage with its table.
 #[derive(Clone, Debug)]
@@ -80,8 +80,7 @@ impl Compiled {
     }
 }
 
-/// The SELECTs that tell the types of what a stage keeps: the first of rows, with arguments of aggregates, the second
-/// of groups.
+/// The SELECTs that tell the types of what a stage keeps: the first of rows, with what is added up, the second of groups.
 pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, Option<String>) {
     let blocks = Generator::new(sources).rows(&stage.input);
     match &stage.keeps {
@@ -90,9 +89,8 @@ pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, 
             let of_rows = blocks.iter().map(|block| {
                 let names = block.names();
                 let keys = keys.iter().map(|(id, key)| (*id, key));
-                let arguments = aggregates.iter();
-                let arguments =
-                    arguments.filter_map(|one| Some((one.column, one.argument.as_ref()?)));
+                let added = aggregates.iter().filter(|one| one.adds());
+                let arguments = added.filter_map(|one| Some((one.column, one.argument.as_ref()?)));
                 let list: Vec<String> = keys
                     .chain(arguments)
                     .map(|(id, expression)| {
@@ -113,6 +111,11 @@ pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, 
             (of_rows.join(" UNION ALL "), grouped)
         }
     }
+}
+
+/// The SELECT that tells the types of columns of a node.
+pub fn probe(node: &Node, columns: &[ColumnId], sources: &BTreeMap<Source, SourceSql>) -> String {
+    plain(&Generator::new(sources).rows(node), columns)
 }
 
 fn plain(blocks: &[Block], columns: &[ColumnId]) -> String {
@@ -192,6 +195,28 @@ pub fn with_key(
     let missing: Vec<ColumnId> = missing.copied().collect();
     columns.extend(missing);
     Some(key)
+}
+
+/// Of a group asks for columns that depend on what it is grouped by and that cannot be grouped by themselves: they are the
+/// same in all of its rows.
+pub fn without_equality(keeps: &mut Keeps, types: &Types) {
+    let Keeps::Groups { keys, aggregates } = keeps else {
+        return;
+    };
+    keys.retain(|(column, key)| {
+        let found = copied(key, types);
+        let has_equality = found.is_none_or(|found| found.equality.is_some());
+        if !has_equality {
+            aggregates.push(Aggregate {
+                column: *column,
+                call: key.argument_of("any_value"),
+                function: None,
+                argument: None,
+                filter: None,
+            });
+        }
+        has_equality
+    });
 }
 
 /// The columns that may be null although they are declared not to be: those of a side of an outer join.

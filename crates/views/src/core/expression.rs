@@ -52,6 +52,23 @@ impl Expression {
         }
     }
 
+    /// The same with another type.
+    pub fn cast(&self, sql_type: &str) -> Self {
+        self.within("CAST(", &format!(" AS {sql_type})"))
+    }
+
+    /// A call with this as its argument.
+    pub fn argument_of(&self, function: &str) -> Self {
+        self.within(&format!("{function}("), ")")
+    }
+
+    fn within(&self, before: &str, after: &str) -> Self {
+        let mut pieces = vec![Piece::Text(before.to_owned())];
+        pieces.extend(self.pieces.iter().cloned());
+        pieces.push(Piece::Text(after.to_owned()));
+        Self { pieces }
+    }
+
     /// The name that stands for a column in a text that [`Expression::read`] takes apart.
     pub fn mark(column: ColumnId) -> String {
         format!("egret${}", column.0)

@@ -3,6 +3,7 @@
 /// Stable functions of PostgreSQL's own that depend on nothing but their arguments and settings such as the time zone.
 /// The others read the clock, the session or the catalogue.
 const SETTINGS_ONLY: &[&str] = &[
+    "anytextcat",
     "array_to_json",
     "array_to_string",
     "concat",
@@ -13,6 +14,7 @@ const SETTINGS_ONLY: &[&str] = &[
     "extract",
     "format",
     "generate_series",
+    "interval_pl_timestamptz",
     "json_agg",
     "json_build_array",
     "json_build_object",
@@ -27,6 +29,7 @@ const SETTINGS_ONLY: &[&str] = &[
     "quote_literal",
     "quote_nullable",
     "row_to_json",
+    "textanycat",
     "time",
     "timestamp",
     "timestamptz",

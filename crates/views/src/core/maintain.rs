@@ -3,13 +3,15 @@
 //! A stage of rows with a key has one row for each; without a key each different row is kept once, with a count. A
 //! stage of groups has one row for each group, with the aggregates and what is needed to carry them on.
 
+mod carried;
 mod groups;
 mod key;
 mod rows;
 
 use std::collections::BTreeMap;
 
-pub use self::groups::{Carried, Groups, carried};
+pub use self::carried::{Carried, Terms, carried};
+pub use self::groups::Groups;
 pub use self::key::{HASH, Key};
 pub use self::rows::Rows;
 use super::analyse::stage_column;
@@ -102,7 +104,7 @@ impl Table {
 }
 
 /// A column's type as a table is made with it.
-fn declared(types: &Types, column: ColumnId) -> String {
+pub fn declared(types: &Types, column: ColumnId) -> String {
     let found = &types[&column];
     match &found.collation {
         Some(collation) => format!("{} COLLATE {collation}", found.sql),

@@ -126,6 +126,13 @@ pub struct Aggregate {
     pub filter: Option<Expression>,
 }
 
+impl Aggregate {
+    /// Whether it adds up its argument, whose type matters then.
+    pub fn adds(&self) -> bool {
+        matches!(self.function.as_deref(), Some("sum" | "avg"))
+    }
+}
+
 /// What a stage keeps.
 #[derive(Clone, Debug)]
 pub enum Keeps {

@@ -297,12 +297,13 @@ fn consolidated(captured: &Captured) -> String {
         let name = quoted(&column.name);
         match column.is_exact {
             true => {
-                keys.push(name.clone());
-                list.push(name);
+                list.push(format!("{} AS {name}", column.read(&name)));
+                keys.push(name);
             }
             false => {
                 keys.push(format!("{name}::text COLLATE \"C\""));
-                list.push(format!("any_value({name}) AS {name}"));
+                let any = format!("any_value({name})");
+                list.push(format!("{} AS {name}", column.read(&any)));
             }
         }
     }

@@ -6,10 +6,11 @@ use egret_postgres::tokio_postgres::Transaction;
 
 use super::describe::{Column, Described, SourceTable, columns};
 use super::load::Planned;
+use super::unions::align;
 use crate::core::analyse::stage_column;
-use crate::core::compile::{Compiled, compile, copied, nullable, probes};
+use crate::core::compile::{Compiled, compile, copied, nullable, probes, without_equality};
 use crate::core::expression::{ColumnId, quoted};
-use crate::core::maintain::{ColumnType, Types};
+use crate::core::maintain::{ColumnType, Types, declared};
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
 use crate::core::tree::{Keeps, Node, Presentation, Source, Stage};
 use crate::error::ViewsError;
@@ -69,8 +70,10 @@ pub async fn build(
     let mut types = Types::new();
     let mut stages: Vec<Compiled> = Vec::new();
     let last = plan.stages.len();
-    for (at, stage) in plan.stages.into_iter().enumerate() {
+    for (at, mut stage) in plan.stages.into_iter().enumerate() {
+        align(transaction, &mut stage.input, &sources).await?;
         scan_types(&stage.input, described, &mut types);
+        without_equality(&mut stage.keeps, &types);
         let arguments = stage_types(transaction, &stage, &sources, &mut types).await?;
         let name = stage_table(view, at);
         let key = key.clone().filter(|_| at + 1 == last);
@@ -103,7 +106,7 @@ pub async fn build(
 fn sink(view: i64, stage: usize, compiled: &Compiled, types: &Types) -> String {
     let columns = compiled.seen().into_iter();
     let list: String = columns
-        .map(|id| format!("{} {}, ", stage_column(id), types[&id].sql))
+        .map(|id| format!("{} {}, ", stage_column(id), declared(types, id)))
         .collect();
     let name = sink_table(view, stage);
     format!("CREATE UNLOGGED TABLE {name} ({list}{WEIGHT} bigint)")

@@ -160,6 +160,8 @@ fn recorded(column: &Column) -> CapturedColumn {
     CapturedColumn {
         name: column.name.clone(),
         sql_type: column.base_type.clone(),
+        recorded_type: column.recorded_type.clone(),
+        collation: column.recorded_collation.clone(),
         type_oid: column.type_oid,
         is_exact: column.is_exact,
     }

@@ -59,10 +59,16 @@ pub struct Column {
     pub sql_type: String,
     /// The same without modifiers.
     pub base_type: String,
+    /// The same of what a domain is made of, where it is one.
+    pub recorded_type: String,
+    /// Its collation, where it is not that of the recorded type.
+    pub recorded_collation: Option<String>,
     /// The oid of its type.
     pub type_oid: u32,
     /// Whether it is declared never to be null.
     pub is_not_null: bool,
+    /// The expression that it stands for, where it is computed when it is read.
+    pub computed: Option<String>,
     /// Its collation, where it is not that of its type.
     pub collation: Option<String>,
     /// By which operator it is grouped.
@@ -71,6 +77,18 @@ pub struct Column {
     pub has_hash: bool,
     /// Whether values that are equal look the same.
     pub is_exact: bool,
+}
+
+impl Column {
+    /// Its name, and the expression that it stands for with its type, where it is computed when it is read.
+    fn computed(&self) -> Option<(String, String)> {
+        let expression = self.computed.as_ref()?;
+        let mut typed = format!("CAST({expression} AS {})", self.sql_type);
+        if let Some(collation) = &self.collation {
+            typed.push_str(&format!(" COLLATE {collation}"));
+        }
+        Some((self.name.clone(), typed))
+    }
 }
 
 /// A function that is called.
@@ -222,8 +240,11 @@ async fn columns_of(
             name: row.get("name"),
             sql_type: row.get("type"),
             base_type: row.get("base_type"),
+            recorded_type: row.get("recorded_type"),
+            recorded_collation: row.get("recorded_collation"),
             type_oid: row.get("type_oid"),
             is_not_null: row.get("is_not_null"),
+            computed: row.get("computed"),
             collation: row.get("collation"),
             equality: row.get("equality"),
             has_hash: row.get::<_, Option<bool>>("has_hash").unwrap_or(false),
@@ -271,6 +292,7 @@ impl Described {
             });
         }
         let names = columns.iter().map(|column| column.name.clone()).collect();
+        let computed = columns.iter().filter_map(Column::computed).collect();
         let kept: Option<i64> = row.get("kept");
         let kind_of = match (kind.as_str(), kept) {
             ("v", None) => RelationKind::View(row.get("definition")),
@@ -290,6 +312,7 @@ impl Described {
         }
         let relation = Relation {
             columns: names,
+            computed,
             kind: kind_of,
         };
         self.facts.relations.insert((schema, name), relation);

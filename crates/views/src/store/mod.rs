@@ -16,3 +16,4 @@ pub mod requests;
 pub mod rights;
 pub mod standing;
 pub mod statements;
+mod unions;

@@ -6,3 +6,6 @@ mod open;
 mod oracle;
 mod refused;
 mod several;
+mod shapes;
+mod traps;
+mod world;

@@ -19,7 +19,9 @@ async fn what_is_not_covered_is_refused_by_name() {
              CREATE TABLE base (a int); CREATE TABLE child () INHERITS (base);
              CREATE MATERIALIZED VIEW kept AS SELECT a FROM t;
              CREATE FUNCTION reads() RETURNS bigint LANGUAGE sql STABLE AS 'SELECT count(*) FROM t';
-             CREATE VIEW over_guarded AS SELECT a FROM guarded",
+             CREATE VIEW over_guarded AS SELECT a FROM guarded;
+             CREATE FUNCTION unsteady(float8, int) RETURNS float8 LANGUAGE sql VOLATILE AS 'SELECT $1 + random()';
+             CREATE AGGREGATE shaken(int) (SFUNC = unsteady, STYPE = float8, INITCOND = '0')",
         )
         .await
         .unwrap();
@@ -28,6 +30,7 @@ async fn what_is_not_covered_is_refused_by_name() {
         ("SELECT a FROM t WHERE b > CURRENT_DATE", "CURRENT_DATE"),
         ("SELECT a, random() FROM t", "pg_catalog.random"),
         ("SELECT a, reads() FROM t", "public.reads"),
+        ("SELECT shaken(a) AS s FROM t", "public.unsteady"),
         ("SELECT a FROM guarded", "row level security"),
         ("SELECT a FROM over_guarded", "row level security"),
         ("SELECT a FROM part", "the partition"),

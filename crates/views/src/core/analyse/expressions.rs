@@ -22,6 +22,21 @@ pub fn expression(node: &Node, scope: &Scope) -> Result<Expression, Refusal> {
     text(&node).map(|text| Expression::read(&text))
 }
 
+/// An expression that stands by itself, as the server prints it.
+///
+/// # Errors
+/// [`Refusal`] for text that is none.
+pub fn parse_expression(text: &str) -> Result<Node, Refusal> {
+    let mut query = super::parse(&format!("SELECT {text}"))?;
+    let target = query.target_list.pop().and_then(|target| target.node);
+    let value = match target {
+        Some(NodeEnum::ResTarget(target)) => target.val,
+        _ => None,
+    };
+    let none = || Refusal::new(format!("`{text}`"), -1, "it is no expression");
+    value.map(|value| *value).ok_or_else(none)
+}
+
 /// An expression of the groups that rows of a scope fall into.
 ///
 /// # Errors

@@ -3,10 +3,10 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, JoinExpr, JoinType, Node as Parsed, RangeVar};
 
-use super::expressions::expression;
+use super::expressions::{expression, parse_expression};
 use super::scope::{Entry, Scope, column_of};
 use super::select::{Ctes, Rows};
-use super::{Analysis, RelationKind, parse};
+use super::{Analysis, Relation, RelationKind, parse};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::tree::{JoinKind, Node, Source};
@@ -85,21 +85,42 @@ impl Analysis<'_> {
                 }
                 rows
             }
-            RelationKind::Table(at) => {
-                let columns: Vec<(String, ColumnId)> = relation
-                    .columns
-                    .iter()
-                    .map(|name| (name.clone(), self.new_column()))
-                    .collect();
-                let by_id = columns.iter().map(|(name, id)| (*id, name.clone()));
-                let node = Node::Scan {
-                    source: Source::Table(*at),
-                    columns: by_id.collect(),
-                };
-                Rows { node, columns }
-            }
+            RelationKind::Table(at) => self.stored(relation, Source::Table(*at))?,
         };
         Ok(named(rows, table.alias.as_ref(), &table.relname))
+    }
+
+    /// The rows of a table. What it computes when it is read is computed here.
+    fn stored(&mut self, relation: &Relation, source: Source) -> Result<Rows, Refusal> {
+        let columns: Vec<(String, ColumnId)> = relation
+            .columns
+            .iter()
+            .map(|name| (name.clone(), self.new_column()))
+            .collect();
+        let (computed, stored): (Vec<_>, Vec<_>) = columns
+            .iter()
+            .cloned()
+            .partition(|(name, _)| relation.computed.contains_key(name));
+        let by_id = stored.iter().map(|(name, id)| (*id, name.clone()));
+        let mut node = Node::Scan {
+            source,
+            columns: by_id.collect(),
+        };
+        if !computed.is_empty() {
+            let scope = Scope {
+                entries: vec![entry(stored, None, "")],
+                merged: Vec::new(),
+            };
+            let expressions = computed.iter().map(|(name, id)| {
+                let parsed = parse_expression(&relation.computed[name])?;
+                Ok((*id, expression(&parsed, &scope)?))
+            });
+            node = Node::Project {
+                columns: expressions.collect::<Result<_, Refusal>>()?,
+                input: Box::new(node),
+            };
+        }
+        Ok(Rows { node, columns })
     }
 
     fn join_expr(&mut self, expr: &JoinExpr, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {

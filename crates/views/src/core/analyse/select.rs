@@ -84,7 +84,18 @@ impl Analysis<'_> {
             if names.is_empty() {
                 names = rows.columns.iter().map(|(name, _)| name.clone()).collect();
             }
-            inputs.push((rows.node, rows.columns.iter().map(|(_, id)| *id).collect()));
+            // Columns of its own, which are cast where the types of the sides differ.
+            let own: Vec<(ColumnId, Expression)> = rows
+                .columns
+                .iter()
+                .map(|(_, id)| (self.new_column(), Expression::column(*id)))
+                .collect();
+            let mapped = own.iter().map(|(id, _)| *id).collect();
+            let node = Node::Project {
+                input: Box::new(rows.node),
+                columns: own,
+            };
+            inputs.push((node, mapped));
         }
         let columns: Vec<ColumnId> = names.iter().map(|_| self.new_column()).collect();
         let node = Node::UnionAll {

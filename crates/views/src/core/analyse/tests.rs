@@ -7,6 +7,7 @@ use super::*;
 fn facts() -> Facts {
     let relation = |columns: &[&str], kind| Relation {
         columns: columns.iter().map(|name| (*name).to_owned()).collect(),
+        computed: BTreeMap::new(),
         kind,
     };
     let named = |name: &str| ("public".to_owned(), name.to_owned());

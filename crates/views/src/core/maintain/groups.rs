@@ -4,25 +4,13 @@
 //! and for each sum what it comes to and how many values are in it, so that it is null when there is none. All other
 //! aggregates are asked again, of the groups that something changed in and of no others.
 
+use super::carried::{Carried, Carrier, counted, summed};
 use super::key::{HASH, Key};
 use super::{COUNT, Statement, Table, Types, declared};
 use crate::core::analyse::stage_column;
 use crate::core::expression::{ColumnId, Expression, Names};
 use crate::core::sql::{Block, WEIGHT};
 use crate::core::tree::Aggregate;
-
-/// How an aggregate is carried on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Carried {
-    /// The number of rows, or of values.
-    Count,
-    /// A sum, kept with this type.
-    Sum(&'static str),
-    /// An average, of a sum that is kept with this type.
-    Average(&'static str),
-    /// By asking again.
-    Asked,
-}
 
 /// A stage of groups.
 #[derive(Clone, Debug)]
@@ -36,25 +24,6 @@ pub struct Groups {
     is_key_shown: bool,
     /// Where they are kept.
     pub table: Table,
-}
-
-/// How an aggregate is carried on whose argument is of this type.
-pub fn carried(aggregate: &Aggregate, argument: Option<&str>) -> Carried {
-    match (aggregate.function.as_deref(), argument) {
-        (Some("count"), _) => Carried::Count,
-        (Some("sum"), Some("smallint" | "integer")) => Carried::Sum("bigint"),
-        (Some("sum"), Some("bigint")) => Carried::Sum("numeric"),
-        (Some("avg"), Some("smallint" | "integer" | "bigint")) => Carried::Average("numeric"),
-        // With a scale: what is added up is printed with as many digits, whatever comes and goes.
-        (Some("sum"), Some(kind)) if kind.starts_with("numeric(") => Carried::Sum("numeric"),
-        (Some("avg"), Some(kind)) if kind.starts_with("numeric(") => Carried::Average("numeric"),
-        _ => Carried::Asked,
-    }
-}
-
-/// The columns in which a sum is carried on: what it comes to, and how many values are in it.
-fn carrier(id: ColumnId) -> (String, String) {
-    (format!("egret_sum{}", id.0), format!("egret_of{}", id.0))
 }
 
 impl Groups {
@@ -75,10 +44,13 @@ impl Groups {
         }
         columns.push((COUNT.to_owned(), "bigint NOT NULL".to_owned()));
         for (aggregate, carried) in &aggregates {
-            let (sum, of) = carrier(aggregate.column);
-            if let Carried::Sum(kind) | Carried::Average(kind) = carried {
-                columns.push((sum, (*kind).to_owned()));
-                columns.push((of, "bigint".to_owned()));
+            if let Carried::Sum(terms) | Carried::Average(terms) = carried {
+                let carrier = Carrier::new(aggregate.column, *terms).columns();
+                columns.extend(
+                    carrier
+                        .into_iter()
+                        .map(|(name, kind)| (name, kind.to_owned())),
+                );
             }
         }
         let key = Key::new(keys.iter().map(|(id, _)| *id).collect(), types);
@@ -149,7 +121,6 @@ impl Groups {
         let mut moved = vec![format!("sum({WEIGHT}) <> 0")];
         for (aggregate, carried) in &self.aggregates {
             let name = stage_column(aggregate.column);
-            let (sum, of) = carrier(aggregate.column);
             match carried {
                 Carried::Asked => {}
                 Carried::Count => {
@@ -158,14 +129,13 @@ impl Groups {
                     ));
                     moved.push(format!("sum({name} * {WEIGHT}) <> 0"));
                 }
-                Carried::Sum(kind) | Carried::Average(kind) => {
-                    let weighted = format!("coalesce(sum({name} * {WEIGHT}), 0)::{kind}");
-                    let values = format!(
-                        "coalesce(sum({WEIGHT}) FILTER (WHERE {name} IS NOT NULL), 0)::bigint"
-                    );
-                    list.push(format!("{weighted} AS {sum}"));
-                    list.push(format!("{values} AS {of}"));
-                    moved.push(format!("{weighted} <> 0 OR {values} <> 0"));
+                Carried::Sum(terms) | Carried::Average(terms) => {
+                    let carrier = Carrier::new(aggregate.column, *terms);
+                    let columns = carrier.columns().into_iter();
+                    for ((column, _), value) in columns.zip(carrier.of_rows(&name)) {
+                        moved.push(format!("{value} <> 0"));
+                        list.push(format!("{value} AS {column}"));
+                    }
                 }
             }
         }
@@ -324,13 +294,17 @@ impl Groups {
         list.push(format!("coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}"));
         for (aggregate, carried) in &self.aggregates {
             let name = stage_column(aggregate.column);
-            let (sum, of) = carrier(aggregate.column);
+            let mut more =
+                |name: &str| list.push(format!("coalesce(s.{name}, 0) + d.{name} AS {name}"));
             match carried {
                 Carried::Asked => list.push(format!("a.{name} AS {name}")),
-                Carried::Count => list.push(format!("coalesce(s.{name}, 0) + d.{name} AS {name}")),
-                Carried::Sum(_) | Carried::Average(_) => {
-                    list.push(format!("coalesce(s.{sum}, 0) + d.{sum} AS {sum}"));
-                    list.push(format!("coalesce(s.{of}, 0) + d.{of} AS {of}"));
+                Carried::Count => more(&name),
+                Carried::Sum(terms) | Carried::Average(terms) => {
+                    let carrier = Carrier::new(aggregate.column, *terms);
+                    carrier
+                        .columns()
+                        .iter()
+                        .for_each(|(column, _)| more(column));
                 }
             }
         }
@@ -343,18 +317,16 @@ impl Groups {
         let mut shown = vec!["c.*".to_owned()];
         for (aggregate, carried) in &self.aggregates {
             let name = stage_column(aggregate.column);
-            let (sum, of) = carrier(aggregate.column);
-            match carried {
-                Carried::Asked | Carried::Count => {}
-                Carried::Sum(_) => {
-                    shown.push(format!("CASE WHEN c.{of} <> 0 THEN c.{sum} END AS {name}"))
-                }
-                Carried::Average(_) => {
-                    shown.push(format!(
-                        "CASE WHEN c.{of} <> 0 THEN c.{sum} / c.{of} END AS {name}"
-                    ));
-                }
-            }
+            let (Carried::Sum(terms) | Carried::Average(terms)) = carried else {
+                continue;
+            };
+            let carrier = Carrier::new(aggregate.column, *terms);
+            let sum = format!("c.{}", carrier.sum.0);
+            let value = match carried {
+                Carried::Average(_) => format!("{sum} / c.{}", carrier.of),
+                _ => sum,
+            };
+            shown.push(format!("{} AS {name}", carrier.shown("c", &value)));
         }
         let shown = format!("SELECT {} FROM ({carried}) AS c", shown.join(", "));
         let same: Vec<String> = self
@@ -405,66 +377,42 @@ impl Groups {
 
     /// Makes the table what `now` says, whatever it was: every group is asked again.
     pub fn rebuild(&self, types: &Types, now: &[Block], sink: Option<&str>) -> Statement {
-        let delta = format!(
-            "SELECT {} FROM ({}) AS n FULL JOIN {} AS s ON {}",
-            self.difference(),
-            self.delta(now),
-            self.table.name,
-            self.key.same(types, "s", "n"),
-        );
-        self.write(types, delta, now, sink)
+        self.write(types, self.difference(&self.delta(now)), now, sink)
     }
 
-    /// From what there is to be, called `n`, and what is there, called `s`: what changed.
-    fn difference(&self) -> String {
-        let keys = self.key.names().into_iter();
-        let keys = keys.chain(self.key.is_hashed.then(|| HASH.to_owned()));
-        let mut list: Vec<String> = keys
-            .map(|name| format!("coalesce(n.{name}, s.{name}) AS {name}"))
-            .collect();
-        let mut carried = vec![COUNT.to_owned()];
+    /// What is to be there less what is there, group by group. They are brought together by GROUP BY, which finds nulls and
+    /// values that have no hash.
+    fn difference(&self, wanted: &str) -> String {
+        let mut keys = self.key.names();
+        keys.extend(self.key.is_hashed.then(|| HASH.to_owned()));
+        let mut carried = vec![(COUNT.to_owned(), "bigint")];
         for (aggregate, how) in &self.aggregates {
-            let (sum, of) = carrier(aggregate.column);
             match how {
                 Carried::Asked => {}
-                Carried::Count => carried.push(stage_column(aggregate.column)),
-                Carried::Sum(_) | Carried::Average(_) => carried.extend([sum, of]),
+                Carried::Count => carried.push((stage_column(aggregate.column), "bigint")),
+                Carried::Sum(terms) | Carried::Average(terms) => {
+                    carried.extend(Carrier::new(aggregate.column, *terms).columns());
+                }
             }
         }
-        list.extend(
-            carried
-                .iter()
-                .map(|name| format!("coalesce(n.{name}, 0) - coalesce(s.{name}, 0) AS {name}")),
-        );
-        list.join(", ")
-    }
-}
-
-/// 1 for a row that counts, else null.
-fn counted(aggregate: &Aggregate, names: &Names) -> String {
-    let argument = aggregate.argument.as_ref();
-    let conditions = argument
-        .map(|argument| format!("{} IS NOT NULL", argument.operand(names)))
-        .into_iter()
-        .chain(
-            aggregate
-                .filter
-                .as_ref()
-                .map(|filter| filter.operand(names)),
-        );
-    let conditions: Vec<String> = conditions.collect();
-    match conditions.is_empty() {
-        true => "1".to_owned(),
-        false => format!("CASE WHEN {} THEN 1 END", conditions.join(" AND ")),
-    }
-}
-
-/// The argument of a row that counts, else null.
-fn summed(aggregate: &Aggregate, names: &Names) -> String {
-    let argument = aggregate.argument.as_ref();
-    let argument = argument.map_or("NULL".to_owned(), |argument| argument.sql(names));
-    match &aggregate.filter {
-        None => argument,
-        Some(filter) => format!("CASE WHEN {} THEN {argument} END", filter.sql(names)),
+        let list = |of_carried: &dyn Fn(&str, &str) -> String| {
+            let carried = carried.iter().map(|(name, kind)| of_carried(name, kind));
+            keys.iter()
+                .cloned()
+                .chain(carried)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
+        let group = match keys.is_empty() {
+            true => String::new(),
+            false => format!(" GROUP BY {}", keys.join(", ")),
+        };
+        format!(
+            "SELECT {} FROM (SELECT {} FROM ({wanted}) AS n UNION ALL SELECT {} FROM {}) AS egret_all{group}",
+            list(&|name, kind| format!("sum({name})::{kind} AS {name}")),
+            list(&|name, _| name.to_owned()),
+            list(&|name, _| format!("-{name}")),
+            self.table.name,
+        )
     }
 }

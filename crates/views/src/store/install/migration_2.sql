@@ -71,7 +71,10 @@ $$;
 CREATE FUNCTION egret.view_settings() RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT pg_catalog.string_agg(
-               pg_catalog.format('SET LOCAL %I = %L', setting.name, pg_catalog.current_setting(setting.name)), '; ' ORDER BY setting.name)
+               pg_catalog.format('SET LOCAL %I = %L', setting.name,
+                   -- Floats are told apart by what they look like: with all digits.
+                   CASE setting.name WHEN 'extra_float_digits' THEN '1' ELSE pg_catalog.current_setting(setting.name) END),
+               '; ' ORDER BY setting.name)
     FROM pg_catalog.unnest(ARRAY[
         'TimeZone', 'DateStyle', 'IntervalStyle', 'extra_float_digits', 'bytea_output', 'lc_monetary', 'lc_numeric',
         'lc_time', 'default_text_search_config', 'xmlbinary', 'xmloption']) AS setting (name)

@@ -6,13 +6,23 @@ WITH called AS (
     CROSS JOIN LATERAL pg_catalog.regexp_matches(
         rule.ev_action::text, ':(aggfnoid|winfnoid|funcid|opfuncid|hashfuncid|negfuncid) ([1-9][0-9]*)', 'g') AS found (groups)
     WHERE rule.ev_class = ANY ($1::oid[])
+), all_called AS (
+    SELECT * FROM called
+    UNION
+    -- An aggregate of a user is declared to promise everything, and does what these do.
+    SELECT part.function, false
+    FROM called
+    JOIN pg_catalog.pg_proc AS function ON function.oid = called.function
+    JOIN pg_catalog.pg_aggregate AS aggregate ON aggregate.aggfnoid = called.function
+    CROSS JOIN LATERAL pg_catalog.unnest(ARRAY[aggregate.aggtransfn, aggregate.aggfinalfn]::oid[]) AS part (function)
+    WHERE function.pronamespace <> 'pg_catalog'::regnamespace AND part.function <> 0
 )
-SELECT namespace.nspname AS schema, function.proname AS name, called.is_aggregate,
+SELECT namespace.nspname AS schema, function.proname AS name, all_called.is_aggregate,
        function.provolatile::text AS volatility,
        -- Whether it does nothing that another role than its caller has thought of.
        namespace.nspname = 'pg_catalog' OR owner.rolsuper OR owner.rolname = current_user AS is_trusted
-FROM called
-JOIN pg_catalog.pg_proc AS function ON function.oid = called.function
+FROM all_called
+JOIN pg_catalog.pg_proc AS function ON function.oid = all_called.function
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = function.pronamespace
 JOIN pg_catalog.pg_roles AS owner ON owner.oid = function.proowner
 UNION ALL

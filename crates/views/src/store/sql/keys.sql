@@ -8,8 +8,11 @@ SELECT DISTINCT ON (index.indrelid) index.indrelid AS relation,
 FROM pg_catalog.pg_index AS index
 WHERE index.indrelid = ANY ($1::oid[]) AND index.indisunique AND index.indimmediate AND index.indisvalid
   AND index.indpred IS NULL AND index.indexprs IS NULL
-  AND NOT EXISTS (SELECT FROM pg_catalog.pg_attribute AS attribute
-                  WHERE attribute.attrelid = index.indrelid
-                    AND attribute.attnum = ANY (index.indkey[0 : index.indnkeyatts - 1]::smallint[])
-                    AND NOT attribute.attnotnull)
+  AND NOT EXISTS (SELECT
+                  FROM unnest(index.indkey[0 : index.indnkeyatts - 1], index.indcollation[0 : index.indnkeyatts - 1])
+                      AS part (number, compared_by)
+                  JOIN pg_catalog.pg_attribute AS attribute
+                      ON attribute.attrelid = index.indrelid AND attribute.attnum = part.number
+                  -- What another collation tells apart may be equal by that of the column.
+                  WHERE NOT attribute.attnotnull OR attribute.attcollation <> part.compared_by)
 ORDER BY index.indrelid, index.indisprimary DESC, index.indnkeyatts, index.indexrelid

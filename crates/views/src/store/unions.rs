@@ -1,0 +1,79 @@
+//! The types of UNION ALL: each side by itself gives those that the server finds for all of them together.
+//!
+//! What changed in one side is computed without the others, where nothing would say that its integers are decimal numbers.
+
+use std::collections::BTreeMap;
+
+use egret_postgres::tokio_postgres::Transaction;
+
+use super::describe::columns;
+use crate::core::compile::probe;
+use crate::core::expression::ColumnId;
+use crate::core::sql::SourceSql;
+use crate::core::tree::{Node, Source};
+use crate::error::ViewsError;
+
+/// Casts the columns of the sides of every UNION ALL that have another type than the whole.
+///
+/// # Errors
+/// What the server says.
+pub async fn align(
+    transaction: &mut Transaction<'_>,
+    node: &mut Node,
+    sources: &BTreeMap<Source, SourceSql>,
+) -> Result<(), ViewsError> {
+    match node {
+        Node::Unit | Node::Scan { .. } => Ok(()),
+        Node::Filter { input, .. } | Node::Project { input, .. } => {
+            Box::pin(align(transaction, input, sources)).await
+        }
+        Node::Join { left, right, .. } => {
+            Box::pin(align(transaction, left, sources)).await?;
+            Box::pin(align(transaction, right, sources)).await
+        }
+        Node::UnionAll { inputs, .. } => {
+            for (input, _) in inputs {
+                Box::pin(align(transaction, input, sources)).await?;
+            }
+            align_sides(transaction, node, sources).await
+        }
+    }
+}
+
+async fn align_sides(
+    transaction: &mut Transaction<'_>,
+    union: &mut Node,
+    sources: &BTreeMap<Source, SourceSql>,
+) -> Result<(), ViewsError> {
+    let wanted = types(transaction, union, &union.columns(), sources).await?;
+    let Node::UnionAll { inputs, .. } = union else {
+        return Ok(());
+    };
+    for (input, mapped) in inputs {
+        let found = types(transaction, input, mapped, sources).await?;
+        let Node::Project { columns, .. } = input else {
+            continue;
+        };
+        for (id, (wanted, found)) in mapped.iter().zip(wanted.iter().zip(found)) {
+            let own = columns.iter_mut().find(|(own, _)| own == id);
+            if let Some((_, expression)) = own.filter(|_| *wanted != found) {
+                *expression = expression.cast(wanted);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The types of columns of a node, without modifiers.
+async fn types(
+    transaction: &mut Transaction<'_>,
+    node: &Node,
+    ids: &[ColumnId],
+    sources: &BTreeMap<Source, SourceSql>,
+) -> Result<Vec<String>, ViewsError> {
+    if ids.is_empty() {
+        return Ok(Vec::new());
+    }
+    let found = columns(transaction, &probe(node, ids, sources)).await?;
+    Ok(found.into_iter().map(|column| column.base_type).collect())
+}

@@ -1,0 +1,11 @@
+//! What views that are kept fresh are known to get wrong, each shown not to happen here.
+
+mod collisions;
+mod floats;
+mod groups;
+mod joins;
+mod readers;
+mod rows;
+mod snapshots;
+mod work;
+mod writers;

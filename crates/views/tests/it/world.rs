@@ -1,0 +1,193 @@
+//! A database with views that are what their queries say, or the test fails.
+
+use std::time::Duration;
+
+use egret_postgres::test_support::TestDatabase;
+use egret_postgres::tokio_postgres::Client;
+use egret_views::ViewsError;
+use egret_views::testing::{Refreshable, Refreshed, create, install};
+
+/// Views of one database.
+pub struct World {
+    /// The session that refreshes them, and that changes something where a test does not say who does.
+    pub client: Client,
+    pub database: TestDatabase,
+    pub views: Vec<View>,
+}
+
+pub struct View {
+    pub name: String,
+    pub query: String,
+    pub refreshable: Refreshable,
+    compared: &'static str,
+}
+
+/// What rows are compared by: what they look like.
+const BY_LOOKS: &str = "r::text";
+/// Their values: of a group whose members are equal and look different, SQL leaves open which is shown.
+const BY_VALUE: &str = "ROW(r.*)";
+
+impl World {
+    pub async fn new(version: u32, setup: &str) -> Self {
+        let database = TestDatabase::create(version).await;
+        let mut client = database.connect().await;
+        install(&mut client).await.unwrap();
+        client
+            .batch_execute("SET search_path = public; SET client_min_messages = warning")
+            .await
+            .unwrap();
+        client.batch_execute(setup).await.unwrap();
+        Self {
+            client,
+            database,
+            views: Vec::new(),
+        }
+    }
+
+    /// Makes a view of a query and fills it.
+    pub async fn view(&mut self, query: &str) -> &View {
+        self.make(query, BY_LOOKS).await
+    }
+
+    /// The same, where values that are equal may look different.
+    pub async fn view_by_value(&mut self, query: &str) -> &View {
+        self.make(query, BY_VALUE).await
+    }
+
+    async fn make(&mut self, query: &str, compared: &'static str) -> &View {
+        let name = format!("v{}", self.views.len() + 1);
+        let made = make(&mut self.client, &name, query).await;
+        let view = View {
+            name,
+            query: query.to_owned(),
+            refreshable: made.unwrap_or_else(|error| panic!("{query}: {error:?}")),
+            compared,
+        };
+        view.refresh(&mut self.client).await;
+        view.check(&self.client).await;
+        self.views.push(view);
+        self.views.last().unwrap()
+    }
+
+    /// The first view.
+    pub fn first(&self) -> &View {
+        &self.views[0]
+    }
+
+    pub async fn run(&self, sql: &str) {
+        let ran = self.client.batch_execute(sql).await;
+        ran.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+
+    /// Refreshes every view and checks it; returns what was done, in their order.
+    pub async fn refresh(&mut self) -> Vec<Refreshed> {
+        let mut all = Vec::new();
+        for view in &self.views {
+            all.push(view.refresh(&mut self.client).await);
+            view.check(&self.client).await;
+        }
+        all
+    }
+
+    /// Changes something and refreshes every view, by what changed alone; returns how many rows that changed in each.
+    pub async fn after(&mut self, change: &str) -> Vec<i64> {
+        self.run(change).await;
+        let all = self.refresh().await;
+        for (view, done) in self.views.iter().zip(&all) {
+            assert!(!done.is_full, "{change}: {}", view.query);
+        }
+        all.iter().map(moved).collect()
+    }
+
+    /// A single value.
+    pub async fn text(&self, sql: &str) -> Option<String> {
+        text(&self.client, sql).await
+    }
+}
+
+impl View {
+    pub async fn refresh(&self, client: &mut Client) -> Refreshed {
+        let done = self.refreshable.refresh(client).await;
+        done.unwrap_or_else(|error| panic!("{}: {error:?}", self.query))
+    }
+
+    /// The view is what its query says now.
+    pub async fn check(&self, client: &Client) {
+        self.is_like(client, &self.query).await;
+    }
+
+    /// The view is what a query says now, as multisets.
+    pub async fn is_like(&self, client: &Client, query: &str) {
+        let (name, compared) = (&self.name, self.compared);
+        let sql = format!(
+            "SELECT sum(w), r::text FROM (SELECT {compared} AS r, 1 AS w FROM public.{name} AS r UNION ALL \
+             SELECT {compared}, -1 FROM ({query}) AS r) AS both_sides GROUP BY r HAVING sum(w) <> 0 ORDER BY 2 LIMIT 20"
+        );
+        let found = client.query(&sql, &[]).await;
+        let found = found.unwrap_or_else(|error| panic!("{query}: {error:?}"));
+        let wrong: Vec<(i64, String)> = found.iter().map(|row| (row.get(0), row.get(1))).collect();
+        assert!(wrong.is_empty(), "{name} of {query}: {wrong:?}");
+    }
+
+    /// Its rows as text, in some order that is always the same.
+    pub async fn rows(&self, client: &Client) -> Vec<String> {
+        rows(client, &format!("TABLE public.{}", self.name)).await
+    }
+}
+
+/// Makes a view of a query, empty.
+pub async fn make(client: &mut Client, name: &str, query: &str) -> Result<Refreshable, ViewsError> {
+    create(client, ("public", name), query).await
+}
+
+/// How many rows a refresh changed.
+pub fn moved(done: &Refreshed) -> i64 {
+    done.added + done.changed + done.removed
+}
+
+/// The rows of a query as text, in some order that is always the same.
+pub async fn rows(client: &Client, query: &str) -> Vec<String> {
+    let sql = format!("SELECT r::text FROM ({query}) AS r ORDER BY 1");
+    let rows = client.query(&sql, &[]).await.unwrap();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// A single value as text.
+pub async fn text(client: &Client, sql: &str) -> Option<String> {
+    let sql = format!("SELECT ({sql})::text");
+    client.query_one(&sql, &[]).await.unwrap().get(0)
+}
+
+/// Returns once somebody waits for a lock in the database of `client`.
+pub async fn until_blocked(client: &Client) {
+    let sql = "SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database \
+        WHERE d.datname = current_database() AND NOT l.granted";
+    let waits = async {
+        while client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), waits).await;
+    waited.expect("nobody waits for a lock");
+}
+
+/// A function that a refresh stops in while [`Gate`] is shut.
+pub const GATE: &str = "CREATE FUNCTION gate(value int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS \
+    $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN value; END $$;";
+
+/// Stops whoever computes the function of [`GATE`], until it is opened.
+pub struct Gate(Client);
+
+impl Gate {
+    pub async fn shut(database: &TestDatabase) -> Self {
+        let client = database.connect().await;
+        let shut = client.batch_execute("SELECT pg_advisory_lock(1)").await;
+        shut.unwrap();
+        Self(client)
+    }
+
+    pub async fn open(self) {
+        let opened = self.0.batch_execute("SELECT pg_advisory_unlock(1)").await;
+        opened.unwrap();
+    }
+}
