@@ -1,5 +1,7 @@
 //! The engine as the doors call it: views on views, schedules, what fails, whose rights count.
 
+mod asked;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -456,82 +458,6 @@ async fn views_are_altered_explained_and_refused() {
     let triggers = "SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'egret%'";
     assert_eq!(rig.number(triggers).await, 0);
     assert!(rig.views.list(None).await.unwrap().is_empty());
-}
-
-#[tokio::test]
-async fn views_are_asked_for_from_sql() {
-    for version in [18, 15] {
-        let rig = Rig::new(version).await;
-        let role = format!("asker_{}", rig.database.name);
-        rig.run(TABLES).await;
-        rig.run(&format!(
-            "CREATE ROLE {role}; GRANT USAGE, CREATE ON SCHEMA public TO {role}; GRANT SELECT ON t, u TO {role}"
-        ))
-        .await;
-        rig.views
-            .allow(None, std::slice::from_ref(&role))
-            .await
-            .unwrap();
-        rig.views.start().await.unwrap();
-        let done = async |sql: &str| {
-            let request = rig.number(sql).await;
-            let asked = format!("SELECT egret.request_done({request})::int::bigint");
-            let is_done = async {
-                loop {
-                    match rig.client.query_one(&asked, &[]).await {
-                        Ok(row) if row.get::<_, i64>(0) == 1 => return Ok(()),
-                        Ok(_) => tokio::task::yield_now().await,
-                        Err(error) => return Err(egret_base::error::chain(&error).to_string()),
-                    }
-                }
-            };
-            tokio::time::timeout(Duration::from_secs(60), is_done)
-                .await
-                .unwrap()
-        };
-        rig.run(&format!("SET ROLE {role}; SET TimeZone = 'Asia/Tokyo'"))
-            .await;
-        let create = "SELECT egret.create_view('mine', $$SELECT g, count(*) AS n FROM t GROUP BY g$$, lag => '1h')";
-        done(create).await.unwrap();
-        let shown = "SELECT count(*) FROM mine";
-        assert_eq!(rig.number(shown).await, 5);
-        let current = "SELECT is_current::int::bigint FROM egret.freshness('mine')";
-        assert_eq!(rig.number(current).await, 1);
-        let settings = "SELECT count(*) FROM egret.view WHERE settings LIKE '%Asia/Tokyo%'";
-        let again = rig.client.query_one(create, &[]).await.unwrap_err();
-        assert!(
-            again.as_db_error().unwrap().message().contains("exists"),
-            "{again:?}"
-        );
-        let not_covered = "SELECT egret.create_view('top', 'SELECT id FROM t ORDER BY id LIMIT 3')";
-        assert!(done(not_covered).await.unwrap_err().contains("LIMIT"));
-        rig.run("RESET ROLE; INSERT INTO t VALUES (700, 70, 1)")
-            .await;
-        assert_eq!(rig.number(settings).await, 1);
-        assert_eq!(rig.number(current).await, 0);
-        rig.run(&format!("SET ROLE {role}")).await;
-        done("SELECT egret.refresh('mine')").await.unwrap();
-        assert_eq!((rig.number(shown).await, rig.number(current).await), (6, 1));
-        // Of somebody else's view nothing can be asked, nor as somebody else.
-        rig.run("RESET ROLE").await;
-        rig.create(view("others", "SELECT id FROM t"))
-            .await
-            .unwrap();
-        rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
-        for sql in [
-            "SELECT egret.drop_view('others')",
-            "SELECT egret.request_view('drop', '{public,others}', NULL, NULL, NULL, NULL, NULL, 'postgres')",
-            "SELECT count(*) FROM egret.view",
-        ] {
-            assert!(rig.client.query_one(sql, &[]).await.is_err(), "{sql}");
-        }
-        done("SELECT egret.drop_view('mine')").await.unwrap();
-        rig.run("RESET SESSION AUTHORIZATION").await;
-        rig.views.stop().await;
-        rig.views.uninstall(None, true).await.unwrap();
-        rig.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
-            .await;
-    }
 }
 
 #[tokio::test]

@@ -1,0 +1,100 @@
+//! Views that are asked for from SQL, by a role that may.
+
+use egret_postgres::tokio_postgres::Client;
+
+use super::*;
+
+/// Waits until what a statement asks for is done.
+async fn done(client: &Client, sql: &str) -> Result<(), String> {
+    let request: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
+    let asked = format!("SELECT egret.request_done({request})");
+    let is_done = async {
+        loop {
+            match client.query_one(&asked, &[]).await {
+                Ok(row) if row.get(0) => return Ok(()),
+                Ok(_) => tokio::task::yield_now().await,
+                Err(error) => return Err(egret_base::error::chain(&error).to_string()),
+            }
+        }
+    };
+    let limit = Duration::from_secs(60);
+    tokio::time::timeout(limit, is_done).await.unwrap()
+}
+
+/// A role that may ask, and its name.
+async fn rig(version: u32) -> (Rig, String) {
+    let rig = Rig::new(version).await;
+    let role = format!("asker_{}", rig.database.name);
+    rig.run(TABLES).await;
+    rig.run(&format!(
+        "CREATE ROLE {role}; GRANT USAGE, CREATE ON SCHEMA public TO {role}; GRANT SELECT ON t, u TO {role}"
+    ))
+    .await;
+    let roles = std::slice::from_ref(&role);
+    rig.views.allow(None, roles).await.unwrap();
+    rig.views.start().await.unwrap();
+    (rig, role)
+}
+
+async fn end(rig: Rig, role: &str) {
+    rig.views.stop().await;
+    rig.views.uninstall(None, true).await.unwrap();
+    rig.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
+        .await;
+}
+
+const CREATE: &str =
+    "SELECT egret.create_view('mine', $$SELECT g, count(*) AS n FROM t GROUP BY g$$, lag => '1h')";
+const CURRENT: &str = "SELECT is_current::int::bigint FROM egret.freshness('mine')";
+
+#[tokio::test]
+async fn views_are_made_refreshed_and_dropped_from_sql() {
+    for version in [18, 15] {
+        let (rig, role) = rig(version).await;
+        let client = &rig.client;
+        rig.run(&format!("SET ROLE {role}; SET TimeZone = 'Asia/Tokyo'"))
+            .await;
+        done(client, CREATE).await.unwrap();
+        let shown = "SELECT count(*) FROM mine";
+        assert_eq!((rig.number(shown).await, rig.number(CURRENT).await), (5, 1));
+        let again = client.query_one(CREATE, &[]).await.unwrap_err();
+        let again = again.as_db_error().unwrap().message().to_owned();
+        assert!(again.contains("exists"), "{again}");
+        let not_covered = "SELECT egret.create_view('top', 'SELECT id FROM t ORDER BY id LIMIT 3')";
+        let refused = done(client, not_covered).await.unwrap_err();
+        assert!(refused.contains("LIMIT"), "{refused}");
+        rig.run("RESET ROLE; INSERT INTO t VALUES (700, 70, 1)")
+            .await;
+        let settings = "SELECT count(*) FROM egret.view WHERE settings LIKE '%Asia/Tokyo%'";
+        assert_eq!(
+            (rig.number(settings).await, rig.number(CURRENT).await),
+            (1, 0)
+        );
+        rig.run(&format!("SET ROLE {role}")).await;
+        done(client, "SELECT egret.refresh('mine')").await.unwrap();
+        assert_eq!((rig.number(shown).await, rig.number(CURRENT).await), (6, 1));
+        done(client, "SELECT egret.drop_view('mine')")
+            .await
+            .unwrap();
+        rig.run("RESET ROLE").await;
+        end(rig, &role).await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_can_be_asked_of_the_views_of_others_or_as_somebody_else() {
+    let (rig, role) = rig(18).await;
+    rig.create(view("others", "SELECT id FROM t"))
+        .await
+        .unwrap();
+    rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
+    for sql in [
+        "SELECT egret.drop_view('others')",
+        "SELECT egret.request_view('drop', '{public,others}', NULL, NULL, NULL, NULL, NULL, 'postgres')",
+        "SELECT count(*) FROM egret.view",
+    ] {
+        assert!(rig.client.query_one(sql, &[]).await.is_err(), "{sql}");
+    }
+    rig.run("RESET SESSION AUTHORIZATION").await;
+    end(rig, &role).await;
+}
