@@ -17,7 +17,7 @@ use egret_postgres::{EmbeddedServer, PostgresConfig};
 use egret_server::ServerConfig;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use self::parts::{Engines, Underneath};
+use self::parts::Engines;
 use crate::configuration::Configuration;
 use crate::output::Output;
 

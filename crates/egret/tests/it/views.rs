@@ -84,6 +84,26 @@ fn a_view_is_made_looked_at_and_dropped() {
         &["public.flights", BY_CARRIER],
     );
     check(&place, &["view", "explain", "by_carrier"], &["stage 1"]);
+    server.stop(Signal::TERM);
+}
+
+#[test]
+fn a_view_is_refreshed_changed_and_dropped() {
+    let external = crate::server::Server::start();
+    let mut place = Place::new("views-changed");
+    place.variables.push(("EGRET_POSTGRES_URL", external.url()));
+    let server = place.start(&["serve"]);
+    place.psql(&external.url(), FLIGHTS).unwrap();
+    let create = [
+        "view",
+        "create",
+        "by_carrier",
+        "--sql",
+        BY_CARRIER,
+        "--lag",
+        "1h",
+    ];
+    place.json(&create);
     let more = "INSERT INTO flights VALUES (4, 'AA', 0), (5, 'DL', 0)";
     place.psql(&external.url(), more).unwrap();
     let refreshed = ["2 changes read", "1 added, 1 changed, 0 removed"];

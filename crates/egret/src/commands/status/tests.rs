@@ -15,6 +15,7 @@ fn parts_that_are_not_ready_say_why() {
             "oldest_ready_ms": 61_000, "partitions": 2, "partitions_stopped": 1, "durability": "fsync",
         },
         "series": {"series": 7, "shards": 2, "shards_failed": 1, "durability": "fsync"},
+        "views": {"total": 3, "by_state": {"active": 2, "failing": 1, "new": 0, "suspended": 0}},
     });
     let said = text(crate::output::decode(&answer).unwrap());
     let said = anstream::adapter::strip_str(&said).to_string();
@@ -24,4 +25,5 @@ fn parts_that_are_not_ready_say_why() {
     assert!(said.contains(queue), "{said}");
     let series = "7 series; 2 shards, durability fsync; 1 HAVE STOPPED";
     assert!(said.contains(series), "{said}");
+    assert!(said.contains("views     3 (2 active, 1 failing)"), "{said}");
 }
