@@ -175,6 +175,9 @@ impl FromStr for ViewName {
                 return refuse("each part has 1 to 63 bytes");
             }
         }
+        if schema == "egret" {
+            return refuse("what is in schema egret is Egret's own");
+        }
         Ok(Self {
             schema: schema.to_owned(),
             name: name.clone(),

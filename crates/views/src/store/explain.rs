@@ -104,7 +104,7 @@ fn stages(built: &Built, described: &Described, id: i64) -> Vec<StageExplanation
                 Some(table) => format!("{}.{}", table.schema, table.name),
                 None => "the whole query".to_owned(),
             },
-            Source::Stage(at) => format!("stage {at}"),
+            Source::Stage(at) => format!("stage {}", at + 1),
         };
         let sql = match built.is_whole {
             true => stage.rebuild(&built.types, &sources, None).sql(&[]),

@@ -22,7 +22,7 @@ CREATE TABLE egret.view_request (
 CREATE INDEX ON egret.view_request (id) WHERE done_at IS NULL;
 COMMENT ON TABLE egret.view_request IS 'What was asked for by egret.create_view, egret.drop_view and egret.refresh.';
 
--- The schema and the name that a text says: the first schema of the search path where it says none.
+-- The schema and the name that a text says: the first schema of the search path, other than this one, where it says none.
 CREATE FUNCTION egret.view_name(text) RETURNS text[]
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
@@ -32,7 +32,9 @@ BEGIN
         RAISE EXCEPTION '% is no name of a view: it has more than a schema and a name', $1;
     END IF;
     IF pg_catalog.cardinality(parts) = 1 THEN
-        parts := ARRAY[pg_catalog.current_schema(), parts[1]];
+        parts := ARRAY[coalesce(
+            (SELECT named.schema FROM pg_catalog.unnest(pg_catalog.current_schemas(false)) AS named (schema)
+             WHERE named.schema <> 'egret' LIMIT 1), 'public'), parts[1]];
     END IF;
     RETURN parts;
 END
