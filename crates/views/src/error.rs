@@ -25,7 +25,7 @@ pub enum ViewsError {
         advice: String,
     },
     /// The server refuses the query.
-    #[error("the query is refused by PostgreSQL: {}", egret_base::error::chain(.error))]
+    #[error("the query is refused by PostgreSQL: {}", said(.error))]
     Query {
         /// What it says.
         error: tokio_postgres::Error,
@@ -159,6 +159,20 @@ pub enum ViewsError {
     /// A statement failed.
     #[error("{}", egret_base::error::chain(.0))]
     Statement(#[from] tokio_postgres::Error),
+}
+
+/// What the server says, on one line.
+fn said(error: &tokio_postgres::Error) -> String {
+    let Some(told) = error.as_db_error() else {
+        return egret_base::error::chain(error);
+    };
+    let hint = told.hint().map(|hint| format!(": {hint}"));
+    format!(
+        "{}{} (SQLSTATE {})",
+        told.message(),
+        hint.unwrap_or_default(),
+        told.code().code()
+    )
 }
 
 impl From<DatabasesError> for ViewsError {

@@ -65,9 +65,11 @@ pub(super) async fn by_server(
             views,
             outbox_rows,
         } = gone;
-        format!(
-            "nothing of egret is left in {database}: {views} views and an outbox with {outbox_rows} rows are gone with schema egret"
-        )
+        let mut gone = format!("nothing of egret is left in {database}: {views} views are gone");
+        if outbox_rows > 0 {
+            gone.push_str(&format!(", and {outbox_rows} rows of its outbox"));
+        }
+        gone
     })
 }
 

@@ -12,6 +12,9 @@ pub fn locate(resolved: &str, position: usize, written: &str) -> Option<usize> {
     // Of a name with its schema the last part is what was written for certain.
     let is_dot = |at: usize| resolved.get(at).is_some_and(|(_, word)| word == ".");
     let at = if is_dot(at + 1) { at + 2 } else { at };
+    // The server has brackets of its own.
+    let is_bracket = |(_, word): &&(usize, String)| word == "(";
+    let at = at + resolved[at..].iter().take_while(is_bracket).count();
     let (_, wanted) = resolved.get(at)?;
     let before = resolved[..at].iter().filter(|(_, word)| word == wanted);
     let nth = before.count();

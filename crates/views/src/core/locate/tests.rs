@@ -37,6 +37,13 @@ fn names_of_columns_are_mostly_the_servers() {
 }
 
 #[test]
+fn a_bracket_is_told_by_what_is_in_it() {
+    let resolved = "SELECT t.a FROM t WHERE (t.a > ( SELECT avg(t_1.a) AS avg FROM t t_1))";
+    let written = "select a from t where a > (select avg(a) from t)";
+    check(resolved, "( SELECT", written, Some("select avg"));
+}
+
+#[test]
 fn a_schema_need_not_have_been_written() {
     let resolved = "SELECT public.reads() AS reads FROM public.t";
     check(
