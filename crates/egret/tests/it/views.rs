@@ -100,13 +100,18 @@ fn a_view_is_refreshed_changed_and_dropped() {
         "by_carrier",
         "--sql",
         BY_CARRIER,
+        "--mode",
+        "incremental",
         "--lag",
         "1h",
     ];
     place.json(&create);
     let more = "INSERT INTO flights VALUES (4, 'AA', 0), (5, 'DL', 0)";
     place.psql(&external.url(), more).unwrap();
-    let refreshed = ["2 changes read", "1 added, 1 changed, 0 removed"];
+    let refreshed = [
+        "incremental, 2 changes read",
+        "1 added, 1 changed, 0 removed",
+    ];
     check(
         &place,
         &["view", "refresh", "public.by_carrier"],

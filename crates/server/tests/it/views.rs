@@ -97,7 +97,8 @@ impl Rig {
     }
 
     async fn make(&self, name: &str, query: &str) -> Value {
-        let body = json!({"name": name, "query": query, "schedule": "manual"});
+        let body =
+            json!({"name": name, "query": query, "schedule": "manual", "mode": "incremental"});
         self.answered(Method::POST, "/v1/views", body, 201).await
     }
 
@@ -116,7 +117,7 @@ async fn a_view_is_made_refreshed_verified_and_dropped() {
     assert_eq!(made["name"], "public.by_carrier");
     assert_eq!(made["database"], rig.database.name.as_str());
     assert_eq!(made["query"], BY_CARRIER);
-    assert_eq!(made["mode"], "auto");
+    assert_eq!(made["mode"], "incremental");
     assert_eq!(made["schedule"], "manual");
     assert_eq!(made["state"], "active");
     assert_eq!(made["reads"], json!(["public.flights"]));
