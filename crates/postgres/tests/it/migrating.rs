@@ -92,7 +92,9 @@ async fn views_that_read_the_schema_go_with_it_only_by_force() {
     let mut client = database.connect().await;
     migrate(&mut client, "test", &[FIRST]).await.unwrap();
     let before = catalogue_size(&client).await;
-    let readers = "CREATE VIEW things AS SELECT id FROM egret.thing;
+    // The user of this session has the name of the schema, which is therefore first in its search path.
+    let readers = "SET search_path = public;
+                   CREATE VIEW things AS SELECT id FROM egret.thing;
                    CREATE VIEW \"Few things\" AS SELECT id FROM things LIMIT 3;
                    CREATE VIEW others AS SELECT 1 AS one";
     client.batch_execute(readers).await.unwrap();
