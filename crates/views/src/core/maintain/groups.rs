@@ -292,10 +292,13 @@ impl Groups {
         }
         list.push("s.ctid AS egret_place".to_owned());
         list.push(format!("coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}"));
+        let mut moves = vec![format!("d.{COUNT} <> 0")];
         for (aggregate, carried) in &self.aggregates {
             let name = stage_column(aggregate.column);
-            let mut more =
-                |name: &str| list.push(format!("coalesce(s.{name}, 0) + d.{name} AS {name}"));
+            let mut more = |name: &str| {
+                list.push(format!("coalesce(s.{name}, 0) + d.{name} AS {name}"));
+                moves.push(format!("d.{name} <> 0"));
+            };
             match carried {
                 Carried::Asked => list.push(format!("a.{name} AS {name}")),
                 Carried::Count => more(&name),
@@ -308,6 +311,7 @@ impl Groups {
                 }
             }
         }
+        list.push(format!("({}) AS egret_moves", moves.join(" OR ")));
         list.extend(
             self.seen()
                 .iter()
@@ -364,7 +368,7 @@ impl Groups {
         vec![
             format!("egret_removed AS ({removed})"),
             format!(
-                "egret_changed AS (UPDATE {table} AS s SET {} FROM egret_joined AS j WHERE s.ctid = j.egret_place AND {} RETURNING 1)",
+                "egret_changed AS (UPDATE {table} AS s SET {} FROM egret_joined AS j WHERE s.ctid = j.egret_place AND (j.egret_differs OR j.egret_moves) AND {} RETURNING 1)",
                 set.join(", "),
                 lives.replace(COUNT, &format!("j.{COUNT}")),
             ),
