@@ -20,6 +20,7 @@ use crate::model::{
     Alteration, Explanation, NewView, RefreshReport, Schedule, State, Verification, ViewName,
     ViewReport,
 };
+use crate::store::describe::Names;
 use crate::store::registry::{self, Record};
 use crate::store::requests::{self, Resolved};
 use crate::store::{create, explain, install, remove, repair, report};
@@ -332,14 +333,19 @@ pub(crate) async fn make(
         return Err(ViewsError::TooMany { max });
     }
     let size_max = keeper.shared.config.changes_size_max.bytes();
-    let made = create::create(&mut session.client, view, resolved, size_max).await?;
+    // What a session has resolved is found by its full names.
+    let names = match resolved {
+        Some(_) => Names::OfSession,
+        None => Names::Typed,
+    };
+    let made = create::create(&mut session.client, view, (resolved, names), size_max).await?;
     tracing::info!(database = keeper.database, view = %view.name, "a view is made");
     let id = made.record.id;
     let problem = match keeper.refresh(id, None).await {
-        Ok(reports) => {
-            let report = reports.get(&id);
-            report.and_then(|(report, _)| report.error.clone())
-        }
+        Ok(reports) => match reports.get(&id) {
+            Some((report, _)) => report.error.clone(),
+            None => Some("a view that it reads is suspended".to_owned()),
+        },
         Err(error) => Some(error.to_string()),
     };
     match problem {

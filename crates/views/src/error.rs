@@ -218,6 +218,14 @@ impl ViewsError {
         )
     }
 
+    /// Whether a lock was waited for in vain.
+    pub fn is_busy(&self) -> bool {
+        match self {
+            Self::Statement(error) => error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE),
+            _ => false,
+        }
+    }
+
     /// Whether it may go well when it is done again at once.
     pub fn is_passing(&self) -> bool {
         match self {

@@ -18,6 +18,7 @@ pub use error::ViewsError;
 pub mod testing {
     use egret_postgres::tokio_postgres::Client;
 
+    use crate::store::describe::Names;
     pub use crate::store::install::install;
     pub use crate::store::refresh::{Reached, Refreshable, Refreshed};
     use crate::{
@@ -45,6 +46,6 @@ pub mod testing {
             indexes: Vec::new(),
             owner: None,
         };
-        crate::store::create::create(client, &view, None, 1 << 30).await
+        crate::store::create::create(client, &view, (None, Names::OfSession), 1 << 30).await
     }
 }

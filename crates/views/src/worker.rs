@@ -78,14 +78,15 @@ async fn look_around(
             continue;
         }
         let keeper = views.keeper(&database);
-        let session = match keeper.session().await {
-            Ok(session) => session,
+        // A session is kept where there are views only: others could not drop their database.
+        let is_installed = match keeper.look().await {
+            Ok(is_installed) => is_installed,
             Err(ViewsError::Postgres(error)) if is_gone(&error) => continue,
-            Err(error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, database, "it cannot be seen whether there are views");
+                continue;
+            }
         };
-        let is_installed = install::is_installed(&session.client).await?;
-        keeper.set_installed(is_installed);
-        keeper.give_back(session);
         if is_installed {
             let stopping = views.inner.stopping.subscribe();
             tasks.insert(database, tokio::spawn(keep(keeper, stopping)));
@@ -265,6 +266,7 @@ impl Keeping {
                 Some(place) => {
                     let old = before.swap_remove(place);
                     component.failures = old.failures;
+                    component.inspected = old.inspected;
                     component.is_running = old.is_running;
                     component.due = match component.pace == old.pace {
                         true => old.due,

@@ -41,12 +41,16 @@ impl Views {
         let mut all = Vec::new();
         for name in names {
             let keeper = self.keeper(&name);
-            let session = keeper.session().await?;
-            let is_installed = install::is_installed(&session.client).await?;
-            keeper.set_installed(is_installed);
-            keeper.give_back(session);
-            if is_installed {
-                all.push(keeper);
+            match keeper.look().await {
+                Ok(true) => all.push(keeper),
+                Ok(false) => {}
+                Err(ViewsError::Postgres(error)) if is_gone(&error) => {}
+                // One that cannot be looked at is told of where it is asked for.
+                Err(error) if database.is_some() => return Err(error),
+                Err(error) => {
+                    let database = &keeper.database;
+                    tracing::warn!(%error, database, "it cannot be seen whether there are views");
+                }
             }
         }
         Ok(all)

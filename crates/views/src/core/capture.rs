@@ -149,7 +149,11 @@ impl Captured {
     fn with_fallback(&self, table: &str) -> String {
         let columns = self.columns.iter();
         let nulls: Vec<String> = columns
-            .map(|column| format!("NULL::{} AS {}", column.recorded_type, quoted(&column.name)))
+            // By the column that takes it: types are renamed.
+            .map(|column| {
+                let name = quoted(&column.name);
+                format!("(NULL::{}).{name} AS {name}", self.changes())
+            })
             .collect();
         let names: Vec<String> = self
             .columns
@@ -221,6 +225,12 @@ impl Captured {
             self.function()
         ));
         all
+    }
+
+    /// What records a column no longer.
+    pub fn drop_column(&self, column: &CapturedColumn) -> String {
+        let (table, name) = (self.changes(), quoted(&column.name));
+        format!("ALTER TABLE {table} DROP COLUMN {name}")
     }
 
     /// What records one more column.

@@ -213,7 +213,7 @@ impl<'a> Generator<'a> {
                     names.chain([weight]).collect::<Vec<_>>().join(", ")
                 };
                 let item = format!(
-                    "(SELECT {} FROM {} UNION ALL SELECT {} FROM {changes} AS {alias}) AS {alias}",
+                    "(SELECT {} FROM {} AS {alias} UNION ALL SELECT {} FROM {changes} AS {alias}) AS {alias}",
                     list(source.count.unwrap_or("1::bigint")),
                     source.rows,
                     list(&format!("-{WEIGHT}")),

@@ -45,6 +45,20 @@ pub async fn bring(
     }
     let record = &view.record;
     if record.is_of_another {
+        for read in &view.reads {
+            if let Read::Table { oid, captured } = read {
+                let columns = captured.columns.iter();
+                let columns: Vec<&str> = columns.map(|one| one.name.as_str()).collect();
+                let table = (*oid, "the table");
+                rights::may_select(transaction, &record.owner, table, &columns).await?;
+            }
+        }
+        if is_compared && view.reads_views {
+            return Err(ViewsError::Unsupported {
+                what: "a comparison of a view of another role that reads views".to_owned(),
+                advice: "compare the views that it reads".to_owned(),
+            });
+        }
         let make = rights::make_runner(&record.owner);
         transaction.batch_execute(&make).await?;
     }

@@ -56,7 +56,7 @@ pub async fn build(
         key,
         is_whole,
     } = planned;
-    let named = described.tables.iter().map(SourceTable::sql);
+    let named = described.tables.iter().map(SourceTable::rows_sql);
     let query = is_whole.then(|| format!("({})", described.canonical));
     let mut sources: BTreeMap<Source, SourceSql> = BTreeMap::new();
     for (at, rows) in named.chain(query).enumerate() {

@@ -3,8 +3,8 @@
 use egret_postgres::tokio_postgres::{Client, Transaction};
 
 use super::build::{Built, build};
-use super::describe::{Column, Described, SourceTable, describe_written};
-use super::load::{check_functions, planned};
+use super::describe::{Column, Described, Names, SourceTable, describe_written};
+use super::load::{check_functions, check_whole, planned};
 use super::refresh::{Read, Refreshable};
 use super::registry::{self, Reads, Record};
 use super::requests::Resolved;
@@ -27,27 +27,31 @@ pub const SEARCH_PATH: &str = "SET LOCAL search_path = pg_catalog, egret, pg_tem
 pub async fn create(
     client: &mut Client,
     view: &NewView,
-    resolved: Option<&Resolved>,
+    (resolved, names): (Option<&Resolved>, Names),
     changes_size_max: u64,
 ) -> Result<Refreshable, ViewsError> {
     let query = resolved.map_or(&view.query, |resolved| &resolved.definition);
     let mut transaction = client.transaction().await?;
-    let described = describe_written(&mut transaction, query).await?;
+    let described = describe_written(&mut transaction, query, names).await?;
     let located = |error: ViewsError| error.located(&described.canonical, &view.query);
-    let planned = planned(&described, view.mode).map_err(located)?;
+    let plan = planned(&described, view.mode).map_err(located)?;
     transaction.batch_execute(SEARCH_PATH).await?;
     let is_of_another = match &view.owner {
         Some(owner) => rights::check_owner(&transaction, owner, &view.name.schema).await?,
         None => false,
     };
     check_functions(&described, is_of_another).map_err(located)?;
+    check_whole(&described, &plan, is_of_another)?;
     let id = {
         let settings = resolved.map(|resolved| resolved.settings.as_str());
-        registry::add(&transaction, view, &described.canonical, settings).await?
+        registry::add(&transaction, view, &described, settings).await?
     };
-    let built = build(&mut transaction, id, planned, &described, true).await?;
-    let reads = capture(&transaction, id, &built, (&described, changes_size_max)).await?;
+    let built = build(&mut transaction, id, plan, &described, true).await?;
     let record = registry::record_of(&transaction, id).await?;
+    if record.is_of_another {
+        rights::check_select(&transaction, &record.owner, &built, &described).await?;
+    }
+    let reads = capture(&transaction, id, &built, (&described, changes_size_max)).await?;
     show(&mut transaction, &record, &built).await?;
     registry::set_shape(&transaction, id, &built.shape()).await?;
     if record.is_of_another {
@@ -61,6 +65,7 @@ pub async fn create(
         reads,
         signature,
         rows: described.rows(),
+        reads_views: described.has_views(),
     })
 }
 
@@ -175,10 +180,15 @@ async fn extend(
 ) -> Result<(), ViewsError> {
     let before = registry::recorded(transaction, captured).await?;
     let needed = captured.columns.clone();
-    let missing = needed
+    let is_recorded = |column: &&CapturedColumn| {
+        let same =
+            |(name, kind): &(String, String)| *name == column.name && *kind == column.recorded_type;
+        before.iter().any(same)
+    };
+    let missing: Vec<&CapturedColumn> = needed
         .iter()
-        .filter(|column| !before.contains(&column.name));
-    let missing: Vec<&CapturedColumn> = missing.collect();
+        .filter(|column| !is_recorded(column))
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -186,12 +196,18 @@ async fn extend(
     let lock = format!("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE", table.sql());
     transaction.batch_execute(&lock).await?;
     for column in &missing {
+        // One that has another type now is of no use to any view.
+        if before.iter().any(|(name, _)| *name == column.name) {
+            let drop = captured.drop_column(column);
+            transaction.batch_execute(&drop).await?;
+        }
         transaction
             .batch_execute(&captured.add_column(column))
             .await?;
     }
     let names: Vec<&String> = before
         .iter()
+        .map(|(name, _)| name)
         .chain(missing.iter().map(|column| &column.name))
         .collect();
     let all = Captured {
@@ -218,9 +234,16 @@ pub async fn watch(
     table: u32,
 ) -> Result<(), ViewsError> {
     let members = transaction
-        .query(include_str!("sql/members.sql"), &[&table])
+        .query(
+            include_str!("sql/members.sql"),
+            &[&table, &format!("{}()", captured.function())],
+        )
         .await?;
     for member in members {
+        // Making triggers waits for whoever writes to the table, and has others wait.
+        if member.get("is_watched") {
+            continue;
+        }
         let (schema, name): (String, String) = (member.get("schema"), member.get("name"));
         let on = format!("{}.{}", quoted(&schema), quoted(&name));
         for statement in captured.create_triggers(&on) {

@@ -22,6 +22,8 @@ pub struct Described {
     pub functions: Vec<Function>,
     /// Its own columns.
     pub columns: Vec<Column>,
+    /// The oids of the plain views that it reads, directly or through others.
+    pub inlined: Vec<u32>,
 }
 
 /// A table that a query reads.
@@ -33,8 +35,10 @@ pub struct SourceTable {
     pub schema: String,
     /// Its name.
     pub name: String,
-    /// The number of the view, where it is one that is kept fresh.
+    /// The number of the view, where it is one that is kept fresh, …
     pub kept: Option<i64>,
+    /// … and the query over its storage that users see under its name.
+    pub shown: Option<String>,
     /// Its columns in their order.
     pub columns: Vec<Column>,
     /// The columns of a key, if it has one.
@@ -44,6 +48,14 @@ pub struct SourceTable {
 }
 
 impl SourceTable {
+    /// Where its rows are read. Of a view that is kept fresh not by its name: who owns it may put another in its place.
+    pub fn rows_sql(&self) -> String {
+        match &self.shown {
+            Some(shown) => format!("({})", shown.trim_end().trim_end_matches(';')),
+            None => self.sql(),
+        }
+    }
+
     /// Its name as it is written.
     pub fn sql(&self) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&self.name))
@@ -109,6 +121,19 @@ pub struct Function {
 /// The name of the view that a query is made into for a moment.
 const PROBE: &str = "egret_probe";
 
+/// Where names without a schema are looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// Where the session looks: all names are resolved, or the session is the user's own.
+    OfSession,
+    /// In `public`, as somebody has typed the query.
+    Typed,
+}
+
+/// For the time of the probe only: who may make something in `public` must not be able to take the place of what Egret's
+/// own statements name.
+const TYPED: &str = "SET LOCAL search_path = public";
+
 /// Has the server resolve a query. Nothing is left of that.
 ///
 /// # Errors
@@ -116,8 +141,12 @@ const PROBE: &str = "egret_probe";
 pub async fn describe(
     transaction: &mut Transaction<'_>,
     sql: &str,
+    names: Names,
 ) -> Result<Described, ViewsError> {
     let probing = transaction.transaction().await?;
+    if let Names::Typed = names {
+        probing.batch_execute(TYPED).await?;
+    }
     let view = probe(&probing, sql).await?;
     probing.batch_execute("SET LOCAL search_path = ''").await?;
     let canonical: String = probing
@@ -144,6 +173,7 @@ pub async fn describe(
         tables: Vec::new(),
         functions,
         columns: columns.remove(&view).unwrap_or_default(),
+        inlined: Vec::new(),
     };
     for row in &rows {
         let oid: u32 = row.get("oid");
@@ -182,12 +212,13 @@ pub async fn columns(
 pub async fn describe_written(
     transaction: &mut Transaction<'_>,
     query: &str,
+    names: Names,
 ) -> Result<Described, ViewsError> {
     match parse(query) {
-        Ok(_) => describe(transaction, query).await,
+        Ok(_) => describe(transaction, query, names).await,
         // The server says where its language is broken. What only it takes is none by itself.
         Err(refusal) if refusal.construct == MALFORMED => {
-            let described = describe(transaction, query).await;
+            let described = describe(transaction, query, names).await;
             described.and(Err(ViewsError::Refused(refusal)))
         }
         Err(refusal) => Err(ViewsError::Refused(refusal)),
@@ -277,6 +308,11 @@ impl Described {
         self.tables.iter().map(|table| table.rows).sum()
     }
 
+    /// Whether it reads views, plain ones or others.
+    pub fn has_views(&self) -> bool {
+        !self.inlined.is_empty() || self.tables.iter().any(|table| table.kept.is_some())
+    }
+
     fn add(
         &mut self,
         row: &Row,
@@ -299,12 +335,17 @@ impl Described {
             _ => RelationKind::Table(self.tables.len()),
         };
         let is_table = matches!(kind_of, RelationKind::Table(_));
+        if !is_table {
+            self.inlined.push(row.get("oid"));
+        }
+        let shown: Option<String> = row.get("definition");
         if is_table {
             self.tables.push(SourceTable {
                 oid: row.get("oid"),
                 schema: schema.clone(),
                 name: name.clone(),
                 kept,
+                shown: shown.filter(|_| kept.is_some()),
                 columns,
                 key,
                 rows: row.get("rows"),
@@ -341,6 +382,10 @@ fn not_watched(row: &Row, kind: &str, schema: &str) -> Option<(&'static str, &'s
     if row.get("has_row_security") {
         let advice = "what is recorded of it has the rows of everybody";
         return Some(("the table with row level security", advice));
+    }
+    if row.get("is_subscribed") {
+        let advice = "what is replicated fires no triggers";
+        return Some(("the table that a subscription writes to", advice));
     }
     if row.get("is_partition") {
         let advice = "read the partitioned table, with a condition";

@@ -4,7 +4,7 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 
 use super::build::{Built, build, sink_table};
 use super::create::SEARCH_PATH;
-use super::describe::{Described, describe, describe_written};
+use super::describe::{Described, Names, describe, describe_written};
 use super::load::{check_functions, planned};
 use super::refresh::Refreshable;
 use super::registry::Record;
@@ -24,7 +24,7 @@ const NOBODY: i64 = 0;
 /// [`ViewsError`]: why there can be none that is maintained incrementally.
 pub async fn of_query(client: &mut Client, query: &str) -> Result<Explanation, ViewsError> {
     let mut transaction = client.transaction().await?;
-    let described = describe_written(&mut transaction, query).await?;
+    let described = describe_written(&mut transaction, query, Names::Typed).await?;
     let explained = explained(&mut transaction, &described, (NOBODY, Mode::Incremental)).await;
     let explanation = explained.map_err(|error| error.located(&described.canonical, query))?;
     transaction.rollback().await?;
@@ -37,7 +37,7 @@ pub async fn of_query(client: &mut Client, query: &str) -> Result<Explanation, V
 /// What the server says.
 pub async fn of_view(client: &mut Client, view: &Refreshable) -> Result<Explanation, ViewsError> {
     let mut transaction = client.transaction().await?;
-    let described = describe(&mut transaction, &view.record.definition).await?;
+    let described = describe(&mut transaction, &view.record.definition, Names::OfSession).await?;
     let whose = (view.record.id, view.record.mode);
     let explanation = explained(&mut transaction, &described, whose).await?;
     transaction.rollback().await?;
@@ -54,7 +54,7 @@ pub async fn check_mode(
     mode: Mode,
 ) -> Result<(), ViewsError> {
     let mut transaction = client.transaction().await?;
-    let described = describe(&mut transaction, &record.definition).await?;
+    let described = describe(&mut transaction, &record.definition, Names::OfSession).await?;
     planned(&described, mode)?;
     Ok(transaction.rollback().await?)
 }

@@ -5,7 +5,7 @@ use egret_postgres::tokio_postgres::{Client, GenericClient};
 
 use super::build::build;
 use super::create::{SEARCH_PATH, captured};
-use super::describe::{Described, describe};
+use super::describe::{Described, Names, describe};
 use super::refresh::{Read, Refreshable};
 use super::registry;
 use super::standing::signature;
@@ -57,6 +57,26 @@ pub fn check_functions(described: &Described, is_of_another: bool) -> Result<(),
     Ok(())
 }
 
+/// Refuses a query that names views and is run as its owner by those names: somebody may put another view in the place of
+/// one meanwhile, with functions that were not looked at.
+///
+/// # Errors
+/// [`ViewsError::Unsupported`].
+pub fn check_whole(
+    described: &Described,
+    planned: &Planned,
+    is_of_another: bool,
+) -> Result<(), ViewsError> {
+    match planned.is_whole && is_of_another && described.has_views() {
+        true => Err(ViewsError::Unsupported {
+            what: "a query over views that is only computed as a whole, in a view of another role,"
+                .to_owned(),
+            advice: "read the tables instead".to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
 /// Plans a query. One that is only computed as a whole may have what is not covered incrementally.
 ///
 /// # Errors
@@ -101,13 +121,20 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
         },
         error => error,
     };
-    let described = describe(&mut transaction, &record.definition)
+    let described = describe(&mut transaction, &record.definition, Names::OfSession)
         .await
         .map_err(gone)?;
     check_functions(&described, record.is_of_another)?;
-    let planned = planned(&described, record.mode)?;
+    let plan = planned(&described, record.mode)?;
+    check_whole(&described, &plan, record.is_of_another)?;
     transaction.batch_execute(SEARCH_PATH).await?;
-    let built = build(&mut transaction, view, planned, &described, false).await?;
+    let built = build(&mut transaction, view, plan, &described, false).await?;
+    let kept = described.tables.iter().map(|table| table.kept);
+    if !kept.eq(record.reads.iter().map(|(_, view)| *view)) {
+        return Err(ViewsError::SourceGone {
+            reason: "a name that it reads is a view of Egret now, or is none any more".to_owned(),
+        });
+    }
     if built.shape() != record.shape {
         return Err(ViewsError::SourceGone {
             reason: "the types of its columns, or a key, are others now".to_owned(),
@@ -130,7 +157,7 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
         });
     }
     let signature = signature(&transaction, view).await?;
-    let rows = described.rows();
+    let (rows, reads_views) = (described.rows(), described.has_views());
     transaction.rollback().await?;
     Ok(Refreshable {
         record,
@@ -138,6 +165,7 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
         reads,
         signature,
         rows,
+        reads_views,
     })
 }
 

@@ -44,6 +44,8 @@ pub struct Refreshable {
     pub signature: String,
     /// Rows of all that it reads, about.
     pub rows: i64,
+    /// Whether it reads views, plain ones or others.
+    pub reads_views: bool,
 }
 
 /// What a view reads.
@@ -108,20 +110,21 @@ impl Refreshable {
         let mut statements = Statements::default();
         let costs = BTreeMap::new();
         let mut outcomes = refresh(client, &mut statements, &[self], (&costs, None)).await?;
-        self.forget(client).await?;
+        self.forget(client, u64::MAX).await?;
         match outcomes.pop() {
             Some((_, outcome)) => outcome,
             None => Ok(Refreshed::default()),
         }
     }
 
-    /// Removes changes that every view has seen.
+    /// Removes changes that every view has seen. Where changes take more than half of `size_max` bytes, views that have not seen
+    /// them are computed anew.
     ///
     /// # Errors
     /// What the server says.
-    pub async fn forget(&self, client: &mut Client) -> Result<(), ViewsError> {
+    pub async fn forget(&self, client: &mut Client, size_max: u64) -> Result<(), ViewsError> {
         for captured in self.captured() {
-            registry::forget(client, captured).await?;
+            registry::forget(client, captured, size_max).await?;
         }
         Ok(())
     }
@@ -210,21 +213,30 @@ impl Group<'_> {
         client: &mut Client,
         statements: &mut Statements,
     ) -> Result<Outcomes, ViewsError> {
-        let standing = standing(client, statements, self.views).await?;
+        let mut before = standing(client, statements, self.views).await?;
         let anew = self
             .views
             .iter()
-            .filter(|view| standing[&view.record.id].reached.is_none());
+            .filter(|view| before[&view.record.id].reached.is_none());
         let anew: Vec<&Refreshable> = anew.copied().collect();
         if anew.is_empty() {
-            let unchanged = self.unchanged(client, statements, &standing).await?;
+            let unchanged = self.unchanged(client, statements, &before).await?;
             if let (Some(snapshot), None) = (unchanged, self.compared) {
-                return Ok(self.nothing(&snapshot, &standing));
+                return Ok(self.nothing(&snapshot, &before));
             }
         } else {
             let ids: Vec<i64> = anew.iter().map(|view| view.record.id).collect();
             registry::claim(client, &ids).await?;
-            watch_all(client, &anew).await?;
+            for view in &anew {
+                watch_all(client, view).await?;
+            }
+            let after = standing(client, statements, self.views).await?;
+            for view in &anew {
+                let id = view.record.id;
+                if let (Some(one), Some(other)) = (before.get_mut(&id), after.get(&id)) {
+                    one.stamp.clone_from(&other.stamp);
+                }
+            }
         }
         let begun = Instant::now();
         let transaction = client
@@ -235,7 +247,7 @@ impl Group<'_> {
         // Neither takes a snapshot: whoever holds a lock is waited for before there is one.
         transaction.batch_execute(&self.begin()).await?;
         self.waited_ms += begun.elapsed().as_secs_f64() * 1e3;
-        self.within(transaction, statements, &standing).await
+        self.within(transaction, statements, &before).await
     }
 
     /// The snapshot at which no view of them had anything to see, if that is so.
@@ -299,9 +311,18 @@ impl Group<'_> {
         statements: &mut Statements,
         standing: &BTreeMap<i64, Standing>,
     ) -> Result<Outcomes, ViewsError> {
-        let sql = "SELECT pg_catalog.pg_current_snapshot()::text";
-        let row = statements.query_one(&transaction, sql, &[]).await?;
-        let snapshot: String = row.get(0);
+        let ids: Vec<i64> = self.views.iter().map(|view| view.record.id).collect();
+        let reached = ids.iter().map(|id| standing[id].reached.as_deref());
+        let reached: Vec<Option<&str>> = reached.collect();
+        let sql = include_str!("sql/begin.sql");
+        let row = statements
+            .query_one(&transaction, sql, &[&ids, &reached])
+            .await?;
+        let (snapshot, as_before): (String, i64) = (row.get(0), row.get(1));
+        // Somebody has altered one, or had one computed anew, while locks were waited for.
+        if as_before != ids.len() as i64 {
+            return Err(ViewsError::SourceChanged);
+        }
         let mut told = Told::default();
         let mut outcomes = Outcomes::new();
         for view in self.views {
@@ -441,17 +462,17 @@ impl One<'_> {
     }
 }
 
-/// Has everything captured that is part of the tables of these views now.
-async fn watch_all(client: &mut Client, views: &[&Refreshable]) -> Result<(), ViewsError> {
-    let transaction = client.transaction().await?;
-    for view in views {
-        for read in &view.reads {
-            if let Read::Table { oid, captured } = read {
-                watch(&transaction, captured, *oid).await?;
-            }
+/// Has everything captured that is part of the tables of a view now, one table after the other: locks on several could be
+/// waited for in a circle.
+async fn watch_all(client: &mut Client, view: &Refreshable) -> Result<(), ViewsError> {
+    for read in &view.reads {
+        if let Read::Table { oid, captured } = read {
+            let transaction = client.transaction().await?;
+            watch(&transaction, captured, *oid).await?;
+            transaction.commit().await?;
         }
     }
-    Ok(transaction.commit().await?)
+    Ok(())
 }
 
 impl Refreshed {

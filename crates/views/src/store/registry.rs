@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, GenericClient, Row, Transaction};
 
+use super::describe::Described;
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::error::ViewsError;
 use crate::model::{Alteration, Mode, NewView, RefreshReport, Schedule, State, ViewName};
@@ -132,21 +133,22 @@ pub async fn count(client: &impl GenericClient) -> Result<i64, ViewsError> {
 pub async fn add(
     transaction: &Transaction<'_>,
     view: &NewView,
-    definition: &str,
+    described: &Described,
     settings: Option<&str>,
 ) -> Result<i64, ViewsError> {
     let schedule = view.schedule.as_ref().map(ToString::to_string);
     let indexes = serde_json::json!(view.indexes).to_string();
-    let values: [&(dyn ToSql + Sync); 9] = [
+    let values: [&(dyn ToSql + Sync); 10] = [
         &view.name.schema,
         &view.name.name,
         &view.query,
-        &definition,
+        &described.canonical,
         &view.owner,
         &view.mode.as_str(),
         &schedule,
         &indexes,
         &settings,
+        &described.inlined,
     ];
     let added = transaction
         .query_opt(include_str!("sql/add.sql"), &values)
@@ -181,12 +183,13 @@ pub async fn set_shape(
 pub async fn renew(
     transaction: &Transaction<'_>,
     view: i64,
-    definition: &str,
+    described: &Described,
     shape: &str,
 ) -> Result<(), ViewsError> {
-    let sql = "UPDATE egret.view SET definition = $2, shape = $3, snapshot = NULL, state = 'new', reason = NULL, failures = 0 \
+    let sql = "UPDATE egret.view SET definition = $2, shape = $3, inlined = $4, snapshot = NULL, state = 'new', reason = NULL, failures = 0 \
                WHERE id = $1";
-    let values: [&(dyn ToSql + Sync); 3] = [&view, &definition, &shape];
+    let values: [&(dyn ToSql + Sync); 4] =
+        [&view, &described.canonical, &shape, &described.inlined];
     transaction.execute(sql, &values).await?;
     let sql = "UPDATE egret.view SET snapshot = NULL \
                WHERE id IN (SELECT read.view FROM egret.view_table AS read WHERE read.reads = $1)";
@@ -209,22 +212,22 @@ pub async fn capture(transaction: &Transaction<'_>, table: u32) -> Result<(i64, 
     Ok((row.get(0), false))
 }
 
-/// The columns of a table that are recorded.
+/// The columns of a table that are recorded, with their types.
 ///
 /// # Errors
 /// What the server says.
 pub async fn recorded(
     transaction: &Transaction<'_>,
     captured: &Captured,
-) -> Result<Vec<String>, ViewsError> {
+) -> Result<Vec<(String, String)>, ViewsError> {
     let rows = transaction
         .query(
-            "SELECT attname::text FROM pg_catalog.pg_attribute \
+            "SELECT attname::text, pg_catalog.format_type(atttypid, atttypmod) FROM pg_catalog.pg_attribute \
              WHERE attrelid = $1::text::regclass AND attnum > 2 AND NOT attisdropped ORDER BY attnum",
             &[&captured.changes()],
         )
         .await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
 /// What a view reads: the record of a table's changes, or another view.
@@ -420,7 +423,11 @@ const TRUNCATE_BYTES: i64 = 1 << 20;
 ///
 /// # Errors
 /// What the server says.
-pub async fn forget(client: &mut Client, captured: &Captured) -> Result<u64, ViewsError> {
+pub async fn forget(
+    client: &mut Client,
+    captured: &Captured,
+    size_max: u64,
+) -> Result<u64, ViewsError> {
     let transaction = client.transaction().await?;
     let sql = "SELECT pg_catalog.pg_try_advisory_xact_lock($1)";
     let key = FORGET_LOCK_KEY ^ captured.id;
@@ -434,7 +441,17 @@ pub async fn forget(client: &mut Client, captured: &Captured) -> Result<u64, Vie
          JOIN egret.view_table AS t ON t.view = v.id \
          WHERE t.capture = $1 AND v.snapshot IS NOT NULL AND NOT pg_visible_in_snapshot(c.{TRANSACTION}, v.snapshot))",
     );
-    let removed = transaction.execute(&sql, &[&captured.id]).await?;
+    let mut removed = transaction.execute(&sql, &[&captured.id]).await?;
+    let half = i64::try_from(size_max / 2).unwrap_or(i64::MAX);
+    let behind = format!(
+        "UPDATE egret.view AS v SET snapshot = NULL FROM egret.view_table AS t \
+         WHERE t.view = v.id AND t.capture = $1 AND pg_catalog.pg_relation_size('{changes}') > $2::bigint \
+         AND EXISTS (SELECT FROM {changes} AS c WHERE NOT pg_visible_in_snapshot(c.{TRANSACTION}, v.snapshot))"
+    );
+    // Views that are far behind are computed anew rather than have all others of the table be.
+    if transaction.execute(&behind, &[&captured.id, &half]).await? > 0 {
+        removed += transaction.execute(&sql, &[&captured.id]).await?;
+    }
     transaction.commit().await?;
     let sql = format!(
         "SELECT pg_catalog.pg_relation_size('{changes}') > {TRUNCATE_BYTES} AND NOT EXISTS (SELECT FROM {changes})"

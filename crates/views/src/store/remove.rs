@@ -48,6 +48,9 @@ async fn remove_with(
     let dropped = transaction.batch_execute(&drop).await;
     dropped.map_err(|error| needed(record, error))?;
     drop_storage(&transaction, record.id).await?;
+    if record.is_of_another {
+        take_back(&transaction, record).await?;
+    }
     let sql = "DELETE FROM egret.view WHERE id = $1";
     transaction.execute(sql, &[&record.id]).await?;
     drop_unread(&transaction).await?;
@@ -72,6 +75,21 @@ fn needed(record: &Record, error: tokio_postgres::Error) -> ViewsError {
         },
         None => error.into(),
     }
+}
+
+/// Takes from an owner the changes of tables that no other view of theirs reads.
+async fn take_back(transaction: &Transaction<'_>, record: &Record) -> Result<(), ViewsError> {
+    let sql = "SELECT read.capture FROM egret.view_table AS read WHERE read.view = $1 AND read.capture IS NOT NULL \
+               AND NOT EXISTS (SELECT FROM egret.view_table AS other JOIN egret.view AS kept ON kept.id = other.view \
+               WHERE other.capture = read.capture AND kept.owner = $2 AND kept.id <> $1)";
+    let rows = transaction.query(sql, &[&record.id, &record.owner]).await?;
+    for row in rows {
+        let capture: i64 = row.get(0);
+        let owner = quoted(&record.owner);
+        let revoke = format!("REVOKE ALL ON egret.changes_{capture} FROM {owner}");
+        transaction.batch_execute(&revoke).await?;
+    }
+    Ok(())
 }
 
 /// Waits until nobody refreshes a view, until the end of the transaction.
@@ -107,7 +125,11 @@ pub async fn drop_storage(transaction: &Transaction<'_>, view: i64) -> Result<()
     Ok(())
 }
 
-async fn tables(client: &impl GenericClient, view: i64) -> Result<Vec<String>, ViewsError> {
+/// The tables of a view, by their names in schema `egret`.
+///
+/// # Errors
+/// What the server says.
+pub async fn tables(client: &impl GenericClient, view: i64) -> Result<Vec<String>, ViewsError> {
     let sql = "SELECT relname::text FROM pg_catalog.pg_class \
                WHERE relnamespace = 'egret'::regnamespace AND relkind = 'r' AND relname ~ $1 ORDER BY 1";
     let pattern = format!("^(view|told)_{view}_[0-9]+$");

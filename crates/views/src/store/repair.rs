@@ -4,8 +4,8 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 
 use super::build::build;
 use super::create::{SEARCH_PATH, capture, show};
-use super::describe::{Described, describe};
-use super::load::{check_functions, planned};
+use super::describe::{Described, Names, describe};
+use super::load::{check_functions, check_whole, planned};
 use super::registry::{self, Record};
 use super::{remove, rights};
 use crate::error::ViewsError;
@@ -24,14 +24,17 @@ pub async fn repair(
     remove::alone(&transaction, record.id).await?;
     let described = resolve(&mut transaction, record).await?;
     check_functions(&described, record.is_of_another)?;
-    let planned = planned(&described, record.mode)?;
+    let plan = planned(&described, record.mode)?;
+    check_whole(&described, &plan, record.is_of_another)?;
     transaction.batch_execute(SEARCH_PATH).await?;
     remove::set_aside(&transaction, record.id).await?;
     let forget = "DELETE FROM egret.view_table WHERE view = $1";
     transaction.execute(forget, &[&record.id]).await?;
-    let built = build(&mut transaction, record.id, planned, &described, true).await?;
-    let definition = &described.canonical;
-    registry::renew(&transaction, record.id, definition, &built.shape()).await?;
+    let built = build(&mut transaction, record.id, plan, &described, true).await?;
+    registry::renew(&transaction, record.id, &described, &built.shape()).await?;
+    if record.is_of_another {
+        rights::check_select(&transaction, &record.owner, &built, &described).await?;
+    }
     let reads = capture(
         &transaction,
         record.id,
@@ -53,8 +56,8 @@ async fn resolve(
     transaction: &mut Transaction<'_>,
     record: &Record,
 ) -> Result<Described, ViewsError> {
-    match describe(transaction, &record.definition).await {
-        Err(ViewsError::Query { .. }) => describe(transaction, &record.query).await,
+    match describe(transaction, &record.definition, Names::OfSession).await {
+        Err(ViewsError::Query { .. }) => describe(transaction, &record.query, Names::Typed).await,
         described => described,
     }
 }

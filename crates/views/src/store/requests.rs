@@ -118,7 +118,7 @@ pub async fn grant(client: &impl GenericClient, roles: &[String]) -> Result<(), 
         };
         let sql = format!(
             "GRANT USAGE ON SCHEMA egret TO {role}; \
-             GRANT EXECUTE ON FUNCTION egret.view_name, egret.request_view, egret.view_settings, egret.create_view, egret.drop_view, \
+             GRANT EXECUTE ON FUNCTION egret.view_name, egret.request_view, egret.create_view, egret.drop_view, \
              egret.refresh, egret.request_done, egret.freshness TO {role}"
         );
         client.batch_execute(&sql).await?;

@@ -7,12 +7,14 @@
 use egret_postgres::tokio_postgres::Transaction;
 
 use super::build::{Built, sink_table, stage_table};
-use super::describe::SourceTable;
+use super::describe::{Described, SourceTable};
 use super::refresh::Read;
 use super::registry::Record;
+use super::remove;
 use crate::core::capture::TRANSACTION;
 use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
+use crate::core::tree::Source;
 use crate::error::ViewsError;
 
 /// Refuses an owner as whom this session cannot act, or who may not make the view. Says whether that is somebody else.
@@ -97,6 +99,48 @@ pub async fn check_trigger(
     }
 }
 
+/// Refuses tables whose columns an owner may not read: what is recorded of them would tell.
+///
+/// # Errors
+/// [`ViewsError::Right`].
+pub async fn check_select(
+    transaction: &Transaction<'_>,
+    owner: &str,
+    built: &Built,
+    described: &Described,
+) -> Result<(), ViewsError> {
+    for (at, table) in described.tables.iter().enumerate() {
+        let columns = built.columns_of(Source::Table(at));
+        let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+        may_select(transaction, owner, (table.oid, &table.sql()), &columns).await?;
+    }
+    Ok(())
+}
+
+/// Refuses columns of a table that a role may not read.
+///
+/// # Errors
+/// [`ViewsError::Right`].
+pub async fn may_select(
+    transaction: &Transaction<'_>,
+    role: &str,
+    (table, name): (u32, &str),
+    columns: &[&str],
+) -> Result<(), ViewsError> {
+    let sql = "SELECT column_name FROM unnest($3::text[]) AS column_name \
+               WHERE NOT pg_catalog.has_column_privilege($1::name, $2::oid, column_name, 'SELECT')";
+    let rows = transaction.query(sql, &[&role, &table, &columns]).await?;
+    let missing: Vec<String> = rows.iter().map(|row| quoted(row.get(0))).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing = missing.join(", ");
+    Err(ViewsError::Right {
+        what: format!("`{role}` may not read {missing} of {name}"),
+        grant: format!("GRANT SELECT ({missing}) ON {name} TO {}", quoted(role)),
+    })
+}
+
 /// Gives a view to its owner, who may read and write its tables and read the changes of its sources, and nothing else.
 ///
 /// # Errors
@@ -117,6 +161,13 @@ pub async fn hand_over(
         }
     }
     for read in reads {
+        if let Read::View(other) = read {
+            // What it shows is read from its storage, and what changed in it from where it tells that.
+            for table in remove::tables(transaction, *other).await? {
+                let table = quoted(&table);
+                all.push(format!("GRANT SELECT ON egret.{table} TO {owner}"));
+            }
+        }
         if let Read::Table { captured, .. } = read {
             let columns: String = captured
                 .columns

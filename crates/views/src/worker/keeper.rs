@@ -17,6 +17,7 @@ use crate::core::pace::{Member, components};
 use crate::error::ViewsError;
 use crate::metrics::{Metrics, Outcome};
 use crate::model::{RefreshReport, State};
+use crate::store::install;
 use crate::store::load::load;
 use crate::store::refresh::{self, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
@@ -101,7 +102,7 @@ impl Keeper {
         let config = &self.shared.config;
         let settings = format!(
             "SET lock_timeout = {}; SET statement_timeout = {}; SET client_min_messages = warning; \
-             SET search_path = public",
+             SET search_path = pg_catalog, pg_temp",
             config.lock_timeout.duration().as_millis(),
             config.refresh_timeout.duration().as_millis(),
         );
@@ -120,6 +121,20 @@ impl Keeper {
     /// See [`Self::is_installed`].
     pub fn set_installed(&self, is_installed: bool) {
         self.installed.store(is_installed, Ordering::Relaxed);
+    }
+
+    /// Looks whether the database has views.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn look(&self) -> Result<bool, ViewsError> {
+        let session = self.session().await?;
+        let is_installed = install::is_installed(&session.client).await?;
+        self.set_installed(is_installed);
+        if is_installed {
+            self.give_back(session);
+        }
+        Ok(is_installed)
     }
 
     /// Keeps a session for others.
@@ -275,13 +290,15 @@ impl Keeper {
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) if error.is_passing() => return Err(error),
+            // Somebody else refreshes them, or has locked a table.
+            Err(error) if error.is_busy() || client.is_closed() => return Err(error),
             Err(error) => {
-                if let ([only], false) = (borrowed.as_slice(), client.is_closed()) {
-                    let report = self.failed(client, &only.record, at_ms, &error).await?;
-                    reports.insert(only.record.id, (report, None));
-                    return Ok(reports);
+                let error = self.named(error);
+                for view in &borrowed {
+                    let report = self.failed(client, &view.record, at_ms, &error).await?;
+                    reports.insert(view.record.id, (report, None));
                 }
-                return Err(error);
+                return Ok(reports);
             }
         };
         let took_ms = begun.elapsed().as_secs_f64() * 1e3;
@@ -350,7 +367,8 @@ impl Keeper {
         metrics.rows.inc_by(rows.unsigned_abs());
         let history_max = self.shared.config.history_max;
         registry::remember(client, id, &report, history_max).await?;
-        view.forget(client).await?;
+        let size_max = self.shared.config.changes_size_max.bytes();
+        view.forget(client, size_max).await?;
         Ok(report)
     }
 

@@ -1,5 +1,6 @@
 //! The engine as the doors call it: views on views, schedules, what fails, whose rights count.
 
+mod around;
 mod asked;
 
 use std::sync::Arc;
@@ -33,13 +34,8 @@ impl Rig {
             .batch_execute("SET search_path = public; SET client_min_messages = warning")
             .await
             .unwrap();
-        let options = Options {
-            config,
-            databases: Databases::one(database.connection()),
-            clock: Arc::new(SystemClock),
-        };
         Self {
-            views: Views::new(options, &mut Registry::default()),
+            views: engine(&database, config),
             database,
             client,
         }
@@ -71,6 +67,15 @@ impl Rig {
             assert_eq!((found.missing, found.extra), (0, 0), "{name}: {found:?}");
         }
     }
+}
+
+fn engine(database: &TestDatabase, config: ViewsConfig) -> Views {
+    let options = Options {
+        config,
+        databases: Databases::one(database.connection()),
+        clock: Arc::new(SystemClock),
+    };
+    Views::new(options, &mut Registry::default())
 }
 
 fn at(name: &str) -> Address {
@@ -317,7 +322,7 @@ async fn a_query_has_the_rights_of_its_owner_and_no_others() {
     };
     assert_eq!(
         code(rig.create(owned("refused", "SELECT id, v FROM t")).await),
-        "view_not_filled"
+        "view_right_missing"
     );
     rig.run(&format!(
         "CREATE FUNCTION public.theirs(int) RETURNS int IMMUTABLE LANGUAGE sql AS 'SELECT $1'; ALTER FUNCTION public.theirs OWNER TO {role}; \

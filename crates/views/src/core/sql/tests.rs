@@ -65,7 +65,7 @@ fn a_join_of_which_both_sides_changed_takes_one_as_it_was() {
         JoinKind::Inner,
         [true, true],
         expect![[r#"
-            SELECT t2."a" AS c1, t1."b" AS c2, t2.egret_weight * t1.egret_weight AS egret_weight FROM dl AS t2, (SELECT "b", 1::bigint AS egret_weight FROM r UNION ALL SELECT "b", -egret_weight AS egret_weight FROM dr AS t1) AS t1 WHERE (t2."a" = t1."b")
+            SELECT t2."a" AS c1, t1."b" AS c2, t2.egret_weight * t1.egret_weight AS egret_weight FROM dl AS t2, (SELECT "b", 1::bigint AS egret_weight FROM r AS t1 UNION ALL SELECT "b", -egret_weight AS egret_weight FROM dr AS t1) AS t1 WHERE (t2."a" = t1."b")
             SELECT t3."a" AS c1, t4."b" AS c2, t4.egret_weight AS egret_weight FROM l AS t3, dr AS t4 WHERE (t3."a" = t4."b")"#]],
     );
 }

@@ -7,6 +7,8 @@ CREATE TABLE egret.view (
     -- As the user wrote it, and with every name resolved.
     query text NOT NULL,
     definition text NOT NULL,
+    -- The plain views that it reads, directly or through others.
+    inlined oid[] NOT NULL DEFAULT '{}',
     -- The settings of the session that made it, with which it is computed for ever.
     settings text NOT NULL DEFAULT '',
     -- Whose rights its query has.

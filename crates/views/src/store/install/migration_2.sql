@@ -42,15 +42,17 @@ $$;
 
 -- Takes a request of a role that the caller can be.
 CREATE FUNCTION egret.request_view(
-    what text, name text[], query text, definition text, settings text, mode text, schedule text, role name
+    what text, name text[], query text, definition text, mode text, schedule text, role name
 ) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp AS $$
 DECLARE
     request bigint;
     owner name;
+    -- Who asks, after SET ROLE too: this function runs as another.
+    asker name := coalesce(nullif(current_setting('role'), 'none'), session_user);
 BEGIN
-    IF NOT pg_has_role(session_user, request_view.role, 'MEMBER') THEN
-        RAISE EXCEPTION '% cannot act as %', session_user, request_view.role;
+    IF NOT pg_has_role(asker, request_view.role, 'MEMBER') THEN
+        RAISE EXCEPTION '% cannot act as %', asker, request_view.role;
     END IF;
     SELECT kept.owner INTO owner FROM egret.view AS kept
     WHERE kept.schema = request_view.name[1] AND kept.name = request_view.name[2];
@@ -63,7 +65,7 @@ BEGIN
     END IF;
     INSERT INTO egret.view_request (what, schema, name, query, definition, settings, mode, schedule, role)
     VALUES (request_view.what, request_view.name[1], request_view.name[2], request_view.query, request_view.definition,
-            request_view.settings, request_view.mode, request_view.schedule, request_view.role)
+            egret.view_settings(), request_view.mode, request_view.schedule, request_view.role)
     RETURNING id INTO request;
     RETURN request;
 END
@@ -97,7 +99,7 @@ BEGIN
     definition := pg_catalog.pg_get_viewdef('pg_temp.egret_asked'::pg_catalog.regclass);
     PERFORM pg_catalog.set_config('search_path', before, true);
     DROP VIEW pg_temp.egret_asked;
-    RETURN egret.request_view('create', parts, query, pg_catalog.rtrim(definition, E'; \n'), egret.view_settings(), mode, lag, current_user);
+    RETURN egret.request_view('create', parts, query, pg_catalog.rtrim(definition, E'; \n'), mode, lag, current_user);
 END
 $$;
 COMMENT ON FUNCTION egret.create_view IS
@@ -105,13 +107,13 @@ COMMENT ON FUNCTION egret.create_view IS
 
 CREATE FUNCTION egret.drop_view(name text) RETURNS bigint
 LANGUAGE sql AS $$
-    SELECT egret.request_view('drop', egret.view_name(name), NULL, NULL, NULL, NULL, NULL, current_user)
+    SELECT egret.request_view('drop', egret.view_name(name), NULL, NULL, NULL, NULL, current_user)
 $$;
 COMMENT ON FUNCTION egret.drop_view IS 'Asks Egret to drop a view. Returns the number of the request in egret.view_request.';
 
 CREATE FUNCTION egret.refresh(name text) RETURNS bigint
 LANGUAGE sql AS $$
-    SELECT egret.request_view('refresh', egret.view_name(name), NULL, NULL, NULL, NULL, NULL, current_user)
+    SELECT egret.request_view('refresh', egret.view_name(name), NULL, NULL, NULL, NULL, current_user)
 $$;
 COMMENT ON FUNCTION egret.refresh IS
     'Asks Egret to bring a view up to date, after the transaction that asks. Returns the number of the request in egret.view_request.';

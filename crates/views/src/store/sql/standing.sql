@@ -1,10 +1,24 @@
 -- How views $1 stand, and the tables that they read.
 --
 -- `stamp` says whether rows of these may have changed without a trigger: it has the server (its identity, its timeline,
--- the database), the partitions of all tables, and the files of all of them. `signature` says whether they are the tables that they were:
--- names and columns.
-SELECT kept.id, kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp, tables.stamp AS stamp_now, tables.signature
+-- the database), the partitions of all tables, the files and the triggers of all of them, and the plain views that are read. `signature` says
+-- whether a view is what it was, and so are the tables and views that it reads.
+SELECT kept.id, kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
+       pg_catalog.concat(tables.stamp, ';', inlined.text) AS stamp_now,
+       pg_catalog.concat_ws(';', tables.signature, inlined.text, below.text,
+           pg_catalog.md5(pg_catalog.concat_ws(' ', kept.definition, kept.shape, kept.settings, kept.mode, kept.owner))) AS signature
 FROM egret.view AS kept
+CROSS JOIN LATERAL (
+    SELECT coalesce(pg_catalog.md5(pg_catalog.string_agg(rule.ev_action::text, ',' ORDER BY rule.ev_class)), '') AS text
+    FROM pg_catalog.pg_rewrite AS rule
+    WHERE rule.ev_class = ANY (kept.inlined)
+) AS inlined
+CROSS JOIN LATERAL (
+    SELECT coalesce(pg_catalog.md5(pg_catalog.string_agg(other.definition || other.shape, ',' ORDER BY other.id)), '') AS text
+    FROM egret.view_table AS read
+    JOIN egret.view AS other ON other.id = read.reads
+    WHERE read.view = kept.id
+) AS below
 CROSS JOIN LATERAL (
     SELECT pg_catalog.format(
                '%s/%s/%s;%s',
@@ -12,12 +26,16 @@ CROSS JOIN LATERAL (
                (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()),
                (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()),
                pg_catalog.string_agg(
-                   pg_catalog.format('%s:%s', member.oid, coalesce(pg_catalog.pg_relation_filenode(member.oid), 0)),
+                   pg_catalog.format(
+                       '%s:%s:%s', member.oid, coalesce(pg_catalog.pg_relation_filenode(member.oid), 0),
+                       (SELECT count(*) FROM pg_catalog.pg_trigger AS trigger
+                        WHERE trigger.tgrelid = member.oid AND trigger.tgenabled = 'A'
+                          AND trigger.tgfoid = pg_catalog.to_regprocedure('egret.capture_' || member.capture || '()'))),
                    ',' ORDER BY member.oid)
            ) AS stamp,
            coalesce(pg_catalog.string_agg(member.columns, ';' ORDER BY member.oid), '') AS signature
     FROM (
-        SELECT capture.relation AS oid,
+        SELECT capture.relation AS oid, capture.id AS capture,
                (SELECT pg_catalog.format(
                            '%s.%s=%s', class.relnamespace, class.relname,
                            pg_catalog.md5(pg_catalog.string_agg(pg_catalog.format(
@@ -31,9 +49,9 @@ CROSS JOIN LATERAL (
         FROM egret.view_table AS read
         JOIN egret.view_capture AS capture ON capture.id = read.capture
         WHERE read.view = kept.id
-        GROUP BY capture.relation
+        GROUP BY capture.relation, capture.id
         UNION ALL
-        SELECT tree.relid::oid, NULL
+        SELECT tree.relid::oid, capture.id, NULL
         FROM egret.view_table AS read
         JOIN egret.view_capture AS capture ON capture.id = read.capture
         CROSS JOIN LATERAL pg_catalog.pg_partition_tree(capture.relation) AS tree

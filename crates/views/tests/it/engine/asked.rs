@@ -90,7 +90,7 @@ async fn nothing_can_be_asked_of_the_views_of_others_or_as_somebody_else() {
     rig.run(&format!("SET SESSION AUTHORIZATION {role}")).await;
     for sql in [
         "SELECT egret.drop_view('others')",
-        "SELECT egret.request_view('drop', '{public,others}', NULL, NULL, NULL, NULL, NULL, 'postgres')",
+        "SELECT egret.request_view('drop', '{public,others}', NULL, NULL, NULL, NULL, 'postgres')",
         "SELECT count(*) FROM egret.view",
     ] {
         assert!(rig.client.query_one(sql, &[]).await.is_err(), "{sql}");

@@ -1,0 +1,116 @@
+//! What others do around views: with the views and types they stand on, with triggers, and in schemas that are not theirs.
+
+use super::*;
+
+#[tokio::test]
+async fn a_plain_view_that_is_replaced_is_read_as_it_is_now() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.run("CREATE VIEW low AS SELECT id, g, v FROM t WHERE v < 50")
+        .await;
+    let sums = "SELECT g, sum(v) AS s FROM low GROUP BY g";
+    rig.create(view("sums", sums)).await.unwrap();
+    rig.create(view("more", "SELECT g, s * 2 AS s FROM sums"))
+        .await
+        .unwrap();
+    rig.run("CREATE OR REPLACE VIEW low AS SELECT id, g, v FROM t WHERE v >= 50")
+        .await;
+    assert_eq!(rig.refresh("sums").await.outcome, "full");
+    rig.verify(&["sums", "more"]).await;
+    rig.run("INSERT INTO t VALUES (900, 1, 900)").await;
+    assert_eq!(rig.refresh("more").await.outcome, "incremental");
+    rig.verify(&["sums", "more"]).await;
+    // A view that is kept fresh takes the place of a plain one.
+    rig.run("ALTER VIEW low RENAME TO others").await;
+    rig.create(view("low", "SELECT id, g, v FROM t"))
+        .await
+        .unwrap();
+    rig.verify(&["more"]).await;
+    let later = engine(&rig.database, ViewsConfig::default());
+    let refreshed = later.refresh(&at("sums")).await;
+    assert_eq!(code(refreshed), "view_refresh_failed");
+}
+
+#[tokio::test]
+async fn what_is_written_while_triggers_are_disabled_is_found() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.create(view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
+        .await
+        .unwrap();
+    rig.run("ALTER TABLE t DISABLE TRIGGER ALL; INSERT INTO t VALUES (901, 1, 1); ALTER TABLE t ENABLE TRIGGER ALL")
+        .await;
+    assert_eq!(rig.refresh("sums").await.outcome, "full");
+    rig.verify(&["sums"]).await;
+    rig.run("SET session_replication_role = replica; INSERT INTO t VALUES (902, 1, 1); RESET session_replication_role")
+        .await;
+    assert_eq!(rig.refresh("sums").await.outcome, "incremental");
+    rig.verify(&["sums"]).await;
+}
+
+#[tokio::test]
+async fn no_write_fails_when_a_type_is_renamed_and_other_types_are_recorded_after_a_repair() {
+    let rig = Rig::new(18).await;
+    rig.run("CREATE TYPE mood AS ENUM ('good', 'bad'); CREATE TABLE m (id int PRIMARY KEY, mood mood, n int)")
+        .await;
+    rig.create(view(
+        "moods",
+        "SELECT mood, count(*) AS c, max(n) AS n FROM m GROUP BY mood",
+    ))
+    .await
+    .unwrap();
+    rig.run("ALTER TYPE mood RENAME TO humour").await;
+    let other = rig.database.connect().await;
+    let insert = "INSERT INTO public.m VALUES (1, 'good', 1)";
+    other.batch_execute(insert).await.unwrap();
+    rig.run(
+        "ALTER TABLE m ALTER COLUMN n TYPE bigint; INSERT INTO m VALUES (2, 'bad', 5000000000)",
+    )
+    .await;
+    assert_eq!(
+        code(rig.views.refresh(&at("moods")).await),
+        "view_refresh_failed"
+    );
+    rig.views.repair(&at("moods")).await.unwrap();
+    rig.run("INSERT INTO m VALUES (3, 'bad', 6000000000)").await;
+    assert_eq!(rig.refresh("moods").await.outcome, "incremental");
+    rig.verify(&["moods"]).await;
+}
+
+#[tokio::test]
+async fn operators_of_others_are_not_called_by_egrets_own_statements() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.run(
+        "CREATE FUNCTION public.trap(numeric, int) RETURNS numeric LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION $$trapped$$; END';
+         CREATE OPERATOR public.* (FUNCTION = public.trap, LEFTARG = numeric, RIGHTARG = int)",
+    )
+    .await;
+    rig.create(view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
+        .await
+        .unwrap();
+    rig.run("INSERT INTO t VALUES (903, 1, 1)").await;
+    rig.refresh("sums").await;
+    assert_eq!(rig.views.list(None).await.unwrap().len(), 1);
+    assert_eq!(rig.views.history(&at("sums"), 10).await.unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_schema_that_somebody_else_has_made_is_not_read() {
+    let rig = Rig::new(18).await;
+    let role = format!("other_{}", rig.database.name);
+    rig.run(&format!(
+        "CREATE ROLE {role}; CREATE SCHEMA egret AUTHORIZATION {role}; CREATE TABLE egret.view (id bigint); \
+         ALTER TABLE egret.view OWNER TO {role}"
+    ))
+    .await;
+    assert!(rig.views.list(None).await.unwrap().is_empty());
+    let there = Address {
+        database: Some(rig.database.name.clone()),
+        ..at("any")
+    };
+    let shown = rig.views.show(&there).await;
+    assert_eq!(code(shown), "postgres_foreign_schema");
+    rig.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
+        .await;
+}
