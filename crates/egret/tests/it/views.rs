@@ -296,10 +296,7 @@ fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
         "the view public.most",
     ];
     check(&place, &["uninstall"], &foretold);
-    let in_use = [
-        "read by others",
-        "view public.most depends on view public.by_carrier",
-    ];
+    let in_use = ["read by others", "public.most depends on view public"];
     refused(&place, &["view", "drop", "by_carrier"], 1, &in_use);
     check(&place, &["view", "show", "by_carrier"], &["active"]);
     check(
