@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::place::{Place, text};
+use crate::place::{Place, Server, text};
 
 const FLIGHTS: &str = "CREATE TABLE flights (id int PRIMARY KEY, carrier text, delay int);
     INSERT INTO flights VALUES (1, 'UA', 10), (2, 'UA', 70), (3, 'DL', 5)";
@@ -17,6 +17,15 @@ fn until(place: &Place, url: &str, sql: &str, expected: &str) {
     while place.psql(url, sql).unwrap() != expected {
         std::thread::yield_now();
     }
+}
+
+/// An Egret beside a server of somebody else's.
+fn beside(purpose: &str) -> (crate::server::Server, Place, Server) {
+    let external = crate::server::Server::start();
+    let mut place = Place::new(purpose);
+    place.variables.push(("EGRET_POSTGRES_URL", external.url()));
+    let server = place.start(&["serve"]);
+    (external, place, server)
 }
 
 /// Exit code, and all that was said.
@@ -46,10 +55,7 @@ fn refused(place: &Place, arguments: &[&str], code: i32, expected: &[&str]) {
 
 #[test]
 fn a_view_is_made_looked_at_and_dropped() {
-    let external = crate::server::Server::start();
-    let mut place = Place::new("views");
-    place.variables.push(("EGRET_POSTGRES_URL", external.url()));
-    let server = place.start(&["serve"]);
+    let (external, place, server) = beside("views");
     place.psql(&external.url(), FLIGHTS).unwrap();
     let file = place.directory.join("query.sql");
     std::fs::write(&file, format!("{BY_CARRIER}\n")).unwrap();
@@ -89,10 +95,7 @@ fn a_view_is_made_looked_at_and_dropped() {
 
 #[test]
 fn a_view_is_refreshed_changed_and_dropped() {
-    let external = crate::server::Server::start();
-    let mut place = Place::new("views-changed");
-    place.variables.push(("EGRET_POSTGRES_URL", external.url()));
-    let server = place.start(&["serve"]);
+    let (external, place, server) = beside("views-changed");
     place.psql(&external.url(), FLIGHTS).unwrap();
     let create = [
         "view",
@@ -206,10 +209,7 @@ fn a_view_of_the_source_is_kept_fresh_and_that_of_a_branch_is_not() {
 
 #[test]
 fn a_query_that_cannot_be_kept_is_refused_with_its_place() {
-    let external = crate::server::Server::start();
-    let mut place = Place::new("views-refused");
-    place.variables.push(("EGRET_POSTGRES_URL", external.url()));
-    let server = place.start(&["serve"]);
+    let (external, place, server) = beside("views-refused");
     place.psql(&external.url(), FLIGHTS).unwrap();
     let dice = "select carrier,\n  random() as dice\nfrom flights";
     for arguments in [
@@ -263,10 +263,7 @@ fn a_query_that_cannot_be_kept_is_refused_with_its_place() {
 
 #[test]
 fn uninstall_says_what_it_would_remove_and_then_leaves_nothing() {
-    let external = crate::server::Server::start();
-    let mut place = Place::new("views-uninstall");
-    place.variables.push(("EGRET_POSTGRES_URL", external.url()));
-    let server = place.start(&["serve"]);
+    let (external, place, server) = beside("views-uninstall");
     let url = external.url();
     check(
         &place,

@@ -242,8 +242,8 @@ impl Bringing<'_, '_> {
     }
 
     async fn compare(&mut self) -> Result<(), ViewsError> {
-        let name = &self.view.record.name;
-        let shown = format!("{}.{}", quoted(&name.schema), quoted(&name.name));
+        // Not by its name: its owner may have put another view in its place.
+        let shown = format!("({})", self.view.built.shown());
         let definition = &self.view.record.definition;
         // Values that are equal are one, whatever they look like; of what has no equality, as json, the text is compared.
         let has_equality = self.view.built.has_equality();

@@ -343,7 +343,12 @@ pub async fn history(
     let rows = client
         .query(include_str!("sql/history.sql"), &[&view, &i64::from(limit)])
         .await?;
-    let report = |row: &Row| RefreshReport {
+    Ok(rows.iter().map(refresh_of).collect())
+}
+
+/// A refresh, of a row that has the columns of one.
+pub fn refresh_of(row: &Row) -> RefreshReport {
+    RefreshReport {
         at_ms: row.get("at_ms"),
         outcome: row.get("outcome"),
         why: row.get("why"),
@@ -356,8 +361,7 @@ pub async fn history(
         waited_ms: row.get("waited_ms"),
         applied_ms: row.get("applied_ms"),
         error: row.get("error"),
-    };
-    Ok(rows.iter().map(report).collect())
+    }
 }
 
 /// Changes how and when a view is kept fresh. What was suspended and is not any more is computed anew.

@@ -22,20 +22,7 @@ pub async fn reports(client: &Client, database: &str) -> Result<Vec<ViewReport>,
     for row in &rows {
         let view: i64 = row.get("view");
         let last: Option<String> = row.get("outcome");
-        let last = last.map(|outcome| RefreshReport {
-            outcome,
-            at_ms: row.get("at_ms"),
-            why: row.get("why"),
-            snapshot: row.get("snapshot"),
-            changes: row.get("changes"),
-            added: row.get("added"),
-            changed: row.get("changed"),
-            removed: row.get("removed"),
-            took_ms: row.get("took_ms"),
-            waited_ms: row.get("waited_ms"),
-            applied_ms: row.get("applied_ms"),
-            error: row.get("error"),
-        });
+        let last = last.map(|_| registry::refresh_of(row));
         known.insert(
             view,
             Known {
