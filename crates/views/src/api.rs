@@ -17,7 +17,7 @@ use crate::config::ViewsConfig;
 use crate::error::ViewsError;
 use crate::metrics::Metrics;
 use crate::model::{
-    Alteration, Explanation, NewView, RefreshReport, Schedule, State, Verification, ViewName,
+    Alteration, Explanation, Mode, NewView, RefreshReport, Schedule, State, Verification, ViewName,
     ViewReport,
 };
 use crate::store::describe::Names;
@@ -240,8 +240,22 @@ impl Views {
         at: &Address,
         alteration: Alteration,
     ) -> Result<ViewReport, ViewsError> {
-        check_schedule(alteration.schedule.as_ref().and_then(Option::as_ref))?;
         let mut found = self.find(at).await?;
+        let before = found.record.mode;
+        let mode = alteration.mode.unwrap_or(before);
+        let alteration = match (before, mode) {
+            // Whatever it had is of no use any more.
+            (_, Mode::Immediate) if alteration.schedule.is_none() => Alteration {
+                schedule: Some(None),
+                ..alteration
+            },
+            _ => alteration,
+        };
+        let schedule = alteration.schedule.as_ref().and_then(Option::as_ref);
+        check_schedule(mode, schedule)?;
+        if before != mode && [before, mode].contains(&Mode::Immediate) {
+            return self.remake(found, Some(&alteration)).await;
+        }
         let client = &mut found.session.client;
         if let Some(mode) = alteration.mode {
             explain::check_mode(client, &found.record, mode).await?;
@@ -255,9 +269,18 @@ impl Views {
     /// # Errors
     /// Those of [`Self::create`] and [`Self::show`].
     pub async fn repair(&self, at: &Address) -> Result<ViewReport, ViewsError> {
-        let mut found = self.find(at).await?;
+        let found = self.find(at).await?;
+        self.remake(found, None).await
+    }
+
+    async fn remake(
+        &self,
+        mut found: Found,
+        alteration: Option<&Alteration>,
+    ) -> Result<ViewReport, ViewsError> {
         let size_max = self.inner.shared.config.changes_size_max.bytes();
-        repair::repair(&mut found.session.client, &found.record, size_max).await?;
+        let client = &mut found.session.client;
+        repair::repair(client, &found.record, alteration, size_max).await?;
         found.keeper.unload(found.record.id);
         found.keeper.forget_costs(found.record.id);
         found.record = registry::record_of(&found.session.client, found.record.id).await?;
@@ -327,7 +350,7 @@ pub(crate) async fn make(
     view: &NewView,
     resolved: Option<&Resolved>,
 ) -> Result<(), ViewsError> {
-    check_schedule(view.schedule.as_ref())?;
+    check_schedule(view.mode, view.schedule.as_ref())?;
     let max = keeper.shared.config.views_max;
     if registry::count(&session.client).await? >= i64::from(max) {
         return Err(ViewsError::TooMany { max });
@@ -384,12 +407,15 @@ pub(crate) async fn refreshed(
     }
 }
 
-fn check_schedule(schedule: Option<&Schedule>) -> Result<(), ViewsError> {
+fn check_schedule(mode: Mode, schedule: Option<&Schedule>) -> Result<(), ViewsError> {
     let invalid = |reason| ViewsError::Invalid {
         what: "schedule",
         reason,
     };
     match schedule {
+        Some(_) if mode == Mode::Immediate => Err(invalid(
+            "a view in mode immediate has none: it is always up to date".to_owned(),
+        )),
         Some(Schedule::Cron(cron)) => match Rhythm::new(cron, "") {
             Ok(_) => Ok(()),
             Err(error) => Err(invalid(error.to_string())),

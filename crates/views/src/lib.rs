@@ -32,8 +32,21 @@ pub mod testing {
     /// [`ViewsError`].
     pub async fn create(
         client: &mut Client,
+        name: (&str, &str),
+        query: &str,
+    ) -> Result<Refreshable, ViewsError> {
+        create_in(client, name, query, Mode::Incremental).await
+    }
+
+    /// Makes a view in a mode. It is empty until it is refreshed.
+    ///
+    /// # Errors
+    /// [`ViewsError`].
+    pub async fn create_in(
+        client: &mut Client,
         (schema, name): (&str, &str),
         query: &str,
+        mode: Mode,
     ) -> Result<Refreshable, ViewsError> {
         let view = NewView {
             name: ViewName {
@@ -41,7 +54,7 @@ pub mod testing {
                 name: name.to_owned(),
             },
             query: query.to_owned(),
-            mode: Mode::Incremental,
+            mode,
             schedule: None,
             indexes: Vec::new(),
             owner: None,

@@ -15,9 +15,11 @@ pub enum Mode {
     Incremental,
     /// By computing all of it anew; only what differs is written.
     Full,
+    /// By what changed, within the transaction that changes it.
+    Immediate,
 }
 
-/// When a view is brought up to date. One without a schedule is when a view that reads it is.
+/// When a view is brought up to date. One without a schedule is when a view that reads it is; one in mode immediate has none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// So that it is never further behind than this.
@@ -62,6 +64,7 @@ impl Mode {
             Self::Auto => "auto",
             Self::Incremental => "incremental",
             Self::Full => "full",
+            Self::Immediate => "immediate",
         }
     }
 }
@@ -70,11 +73,11 @@ impl FromStr for Mode {
     type Err = NotUnderstood;
 
     fn from_str(text: &str) -> Result<Self, NotUnderstood> {
-        let all = [Self::Auto, Self::Incremental, Self::Full];
+        let all = [Self::Auto, Self::Incremental, Self::Full, Self::Immediate];
         let found = all.into_iter().find(|mode| mode.as_str() == text);
         found.ok_or_else(|| {
             NotUnderstood(format!(
-                "`{text}` is no mode: there are auto, incremental and full"
+                "`{text}` is no mode: there are auto, incremental, full and immediate"
             ))
         })
     }

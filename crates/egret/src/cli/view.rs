@@ -91,7 +91,7 @@ pub struct When {
 }
 
 /// The ways in which a view is brought up to date.
-const MODES: [&str; 3] = ["auto", "incremental", "full"];
+const MODES: [&str; 4] = ["auto", "incremental", "full", "immediate"];
 
 /// `egret view create …`
 #[derive(Debug, Args)]
@@ -102,7 +102,7 @@ pub struct Create {
     /// Its query.
     #[command(flatten)]
     pub query: Query,
-    /// By what changed, by computing all of it anew, or by whichever takes less [default: auto]
+    /// By what changed, by computing all of it anew, by whichever takes less, or within the transactions that write [default: auto]
     #[arg(long, value_parser = MODES)]
     pub mode: Option<String>,
     /// When it is refreshed; without any, with the views that read it, or after `views.default_lag`.
@@ -145,7 +145,7 @@ pub struct Alter {
     /// Which view.
     #[command(flatten)]
     pub view: Named,
-    /// By what changed, by computing all of it anew, or by whichever takes less
+    /// By what changed, by computing all of it anew, by whichever takes less, or within the transactions that write
     #[arg(long, value_parser = MODES)]
     pub mode: Option<String>,
     /// When it is refreshed.

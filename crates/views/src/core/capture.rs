@@ -6,6 +6,8 @@
 //! and anything else that cannot be said by rows, is recorded as a row with weight 0, a *break*: views that read the table are
 //! computed anew.
 
+use postgres_protocol::escape::escape_literal;
+
 use super::expression::quoted;
 use super::sql::WEIGHT;
 
@@ -21,6 +23,8 @@ pub struct Captured {
     pub columns: Vec<CapturedColumn>,
     /// Changes that take more bytes are not recorded any more.
     pub size_max: u64,
+    /// The view that alone reads them, within the transaction that changes the table; none: they wait for all views.
+    pub of: Option<i64>,
 }
 
 /// A column that is recorded.
@@ -41,8 +45,12 @@ pub struct CapturedColumn {
 }
 
 /// What a change comes from: the transition table and the weight of its rows.
-const OLD: (&str, &str) = ("egret_old", "-1");
-const NEW: (&str, &str) = ("egret_new", "1");
+pub const OLD: (&str, &str) = ("egret_old", "-1");
+/// The same.
+pub const NEW: (&str, &str) = ("egret_new", "1");
+
+/// Statements that are recorded, each by a trigger.
+const EVENTS: [&str; 4] = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"];
 
 impl CapturedColumn {
     /// As a table for changes is made with it.
@@ -75,7 +83,7 @@ impl Captured {
     }
 
     /// What makes the table for changes.
-    fn create_changes(&self) -> Vec<String> {
+    pub fn create_changes(&self) -> Vec<String> {
         let columns = self.columns.iter();
         let columns: String = columns
             .map(|column| format!(", {}", column.declared()))
@@ -92,27 +100,27 @@ impl Captured {
         ]
     }
 
+    /// The statement that records the rows of transition tables.
+    pub fn record(&self, sources: &[(&str, &str)]) -> String {
+        let columns = self.columns.iter();
+        let names: String = columns
+            .map(|column| format!(", {}", quoted(&column.name)))
+            .collect();
+        let selects: Vec<String> = sources.iter().map(|from| self.rows_of(from)).collect();
+        format!(
+            "INSERT INTO {} ({TRANSACTION}, {WEIGHT}{names}) {}",
+            self.changes(),
+            selects.join(" UNION ALL ")
+        )
+    }
+
     /// What makes the function that the triggers call. It has the rights of whoever makes it: no name in it is looked for
     /// where a writer says.
     pub fn create_function(&self) -> String {
         let table = self.changes();
-        let names: String = self
-            .columns
-            .iter()
-            .map(|column| format!(", {}", quoted(&column.name)))
-            .collect();
-        let copy = |sources: &[(&str, &str)]| {
-            let selects: Vec<String> = sources.iter().map(|from| self.rows_of(from)).collect();
-            format!(
-                "INSERT INTO {table} ({TRANSACTION}, {WEIGHT}{names}) {}",
-                selects.join(" UNION ALL ")
-            )
-        };
         let (fits_new, fits_old) = (self.fits(NEW.0), self.fits(OLD.0));
-        format!(
-            "CREATE OR REPLACE FUNCTION {function}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER \
-             SET search_path = pg_catalog, pg_temp AS $egret$\n\
-             BEGIN\n\
+        let body = format!(
+            "BEGIN\n\
              IF pg_catalog.pg_relation_size('{table}') > {size_max} THEN\n\
              INSERT INTO {table} ({TRANSACTION}, {WEIGHT}) SELECT pg_catalog.pg_current_xact_id(), 0\n\
              WHERE NOT EXISTS (SELECT FROM {table} WHERE {WEIGHT} = 0 AND {TRANSACTION} = pg_catalog.pg_current_xact_id());\n\
@@ -124,13 +132,60 @@ impl Captured {
              END IF;\n\
              INSERT INTO {table} ({TRANSACTION}, {WEIGHT}) VALUES (pg_catalog.pg_current_xact_id(), 0);\n\
              RETURN NULL;\n\
-             END $egret$",
-            function = self.function(),
+             END",
             size_max = self.size_max,
-            insert = copy(&[NEW]),
-            update = copy(&[OLD, NEW]),
-            delete = copy(&[OLD]),
+            insert = self.record(&[NEW]),
+            update = self.record(&[OLD, NEW]),
+            delete = self.record(&[OLD]),
+        );
+        format!(
+            "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER \
+             SET search_path = pg_catalog, pg_temp AS {}",
+            self.function(),
+            escape_literal(&body)
         )
+    }
+
+    /// Changes, each different row once: of `from`, what follows FROM.
+    pub fn consolidated(&self, from: &str) -> String {
+        let mut list = Vec::new();
+        let mut keys = Vec::new();
+        for column in &self.columns {
+            let name = quoted(&column.name);
+            match column.is_exact {
+                true => {
+                    list.push(format!("{} AS {name}", column.read(&name)));
+                    keys.push(name);
+                }
+                false => {
+                    keys.push(format!("{name}::text COLLATE \"C\""));
+                    let any = format!("any_value({name})");
+                    list.push(format!("{} AS {name}", column.read(&any)));
+                }
+            }
+        }
+        list.push(format!("sum({WEIGHT})::bigint AS {WEIGHT}"));
+        let group = match keys.is_empty() {
+            true => String::new(),
+            false => format!(" GROUP BY {}", keys.join(", ")),
+        };
+        format!(
+            "SELECT {} FROM {from}{group} HAVING sum({WEIGHT}) <> 0",
+            list.join(", ")
+        )
+    }
+
+    /// The rows of transition tables with their weights, in parentheses.
+    pub fn in_transition(&self, sources: &[(&str, &str)]) -> String {
+        let names: String = self
+            .columns
+            .iter()
+            .map(|column| format!("{}, ", quoted(&column.name)))
+            .collect();
+        let selects = sources
+            .iter()
+            .map(|(table, weight)| format!("SELECT {names}{weight} AS {WEIGHT} FROM {table}"));
+        format!("({})", selects.collect::<Vec<_>>().join(" UNION ALL "))
     }
 
     /// The rows of a transition table. A column that the table does not have any more is found outside of it, as null.
@@ -169,7 +224,7 @@ impl Captured {
 
     /// Whether the columns have the types that are recorded. Looked at before a statement is planned that would not
     /// do with others.
-    fn fits(&self, table: &str) -> String {
+    pub fn fits(&self, table: &str) -> String {
         let each: Vec<String> = self
             .columns
             .iter()
@@ -191,40 +246,65 @@ impl Captured {
         }
     }
 
-    /// The triggers on a table: on this one, or on one of its partitions.
-    pub fn create_triggers(&self, on: &str) -> Vec<String> {
-        let function = self.function();
-        let trigger = |name: &str, event: &str, referencing: &str| {
-            let name = quoted(&format!("egret_{name}_{}", self.id));
-            [
-                format!(
-                    "CREATE OR REPLACE TRIGGER {name} AFTER {event} ON {on} {referencing} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
-                ),
-                format!("ALTER TABLE {on} ENABLE ALWAYS TRIGGER {name}"),
-            ]
-        };
-        let (old, new) = (OLD.0, NEW.0);
-        let new_rows = format!("REFERENCING NEW TABLE AS {new}");
-        let old_rows = format!("REFERENCING OLD TABLE AS {old}");
-        let both = format!("REFERENCING OLD TABLE AS {old} NEW TABLE AS {new}");
-        [
-            trigger("insert", "INSERT", &new_rows),
-            trigger("update", "UPDATE", &both),
-            trigger("delete", "DELETE", &old_rows),
-            trigger("truncate", "TRUNCATE", ""),
-        ]
-        .concat()
+    /// The functions that triggers call, with their arguments' types.
+    pub fn functions(&self) -> Vec<String> {
+        let before = self.of.map(|view| format!("{}()", before(view)));
+        let after = format!("{}()", self.function());
+        before.into_iter().chain([after]).collect()
     }
 
-    /// What makes all of it but the triggers.
-    pub fn install(&self) -> Vec<String> {
-        let mut all = self.create_changes();
-        all.push(self.create_function());
-        all.push(format!(
-            "REVOKE ALL ON FUNCTION {}() FROM PUBLIC",
-            self.function()
-        ));
+    /// How many triggers a table has.
+    pub fn trigger_count(&self) -> i64 {
+        (EVENTS.len() * self.functions().len()) as i64
+    }
+
+    /// The triggers of a table: when they fire and for what, their names, and what they call.
+    fn triggers(&self) -> Vec<(&'static str, &'static str, String, String)> {
+        let mut all = Vec::new();
+        for event in EVENTS {
+            let on = event.to_lowercase();
+            if let Some(view) = self.of {
+                let name = quoted(&format!("egret_before_{on}_{}", self.id));
+                all.push(("BEFORE", event, name, before(view)));
+            }
+            let name = quoted(&format!("egret_{on}_{}", self.id));
+            all.push(("AFTER", event, name, self.function()));
+        }
         all
+    }
+
+    /// What makes the triggers on a table: on this one, or on one of its partitions.
+    pub fn create_triggers(&self, on: &str) -> Vec<String> {
+        let (old, new) = (OLD.0, NEW.0);
+        let mut all = Vec::new();
+        for (when, event, name, function) in self.triggers() {
+            let rows = match (when, event) {
+                ("AFTER", "INSERT") => format!("REFERENCING NEW TABLE AS {new}"),
+                ("AFTER", "UPDATE") => format!("REFERENCING OLD TABLE AS {old} NEW TABLE AS {new}"),
+                ("AFTER", "DELETE") => format!("REFERENCING OLD TABLE AS {old}"),
+                _ => String::new(),
+            };
+            all.push(format!(
+                "CREATE OR REPLACE TRIGGER {name} {when} {event} ON {on} {rows} FOR EACH STATEMENT EXECUTE FUNCTION {function}()"
+            ));
+            all.push(format!("ALTER TABLE {on} ENABLE ALWAYS TRIGGER {name}"));
+        }
+        all
+    }
+
+    /// What drops them.
+    pub fn drop_triggers(&self, on: &str) -> Vec<String> {
+        let triggers = self.triggers().into_iter();
+        let drop = triggers.map(|(_, _, name, _)| format!("DROP TRIGGER IF EXISTS {name} ON {on}"));
+        drop.collect()
+    }
+
+    /// What makes the function that the triggers call, for them alone.
+    pub fn create_functions(&self) -> Vec<String> {
+        vec![
+            self.create_function(),
+            revoke(&format!("{}()", self.function())),
+        ]
     }
 
     /// What records a column no longer.
@@ -241,4 +321,14 @@ impl Captured {
             column.declared()
         )
     }
+}
+
+/// The function that is called before a statement changes what a view reads that is kept fresh within the transaction.
+pub fn before(view: i64) -> String {
+    format!("egret.before_{view}")
+}
+
+/// Keeps others from calling a function.
+pub fn revoke(function: &str) -> String {
+    format!("REVOKE ALL ON FUNCTION {function} FROM PUBLIC")
 }

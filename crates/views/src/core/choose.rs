@@ -119,7 +119,7 @@ pub fn choose(situation: Situation, costs: &Costs) -> (Way, String) {
     match mode {
         Mode::Incremental => return (Way::Incremental, "mode incremental".to_owned()),
         Mode::Full => return (Way::Full, "mode full".to_owned()),
-        Mode::Auto => {}
+        Mode::Auto | Mode::Immediate => {}
     }
     let incremental = costs.incremental_ms(changes);
     let Some(full) = costs.full_ms() else {

@@ -6,6 +6,7 @@ pub mod choose;
 pub mod compile;
 pub mod expression;
 pub mod functions;
+pub mod immediate;
 pub mod locate;
 pub mod maintain;
 pub mod pace;

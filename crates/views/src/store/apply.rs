@@ -203,24 +203,18 @@ impl Bringing<'_, '_> {
     async fn apply(
         &mut self,
         frontier: &str,
-        mut sources: BTreeMap<Source, SourceSql>,
+        sources: BTreeMap<Source, SourceSql>,
         with: &[String],
         is_told: bool,
     ) -> Result<BTreeMap<usize, String>, ViewsError> {
-        let built = &self.view.built;
         let mut sinks = BTreeMap::new();
-        for (at, stage) in built.stages.iter().enumerate() {
-            let sink = self.sink(at, is_told);
-            let Some(statement) = stage.apply(&built.types, &sources, sink.as_deref()) else {
-                continue;
-            };
-            self.run(&statement.sql(with), frontier).await?;
-            if let Some(sink) = sink {
-                if let Some(source) = sources.get_mut(&Source::Stage(at)) {
-                    source.changes = Some(sink.clone());
-                }
-                sinks.insert(at, sink);
-            }
+        for step in self
+            .view
+            .built
+            .applying(self.view.record.id, sources, is_told)
+        {
+            self.run(&step.statement.sql(with), frontier).await?;
+            sinks.extend(step.sink.map(|sink| (step.stage, sink)));
         }
         Ok(sinks)
     }
@@ -292,46 +286,14 @@ impl Bringing<'_, '_> {
             .query_one(self.transaction, rights::RUN, &values)
             .await
     }
-
-    /// The table that takes what changes in a stage, where a later one or another view reads it.
-    fn sink(&self, stage: usize, is_told: bool) -> Option<String> {
-        let stages = &self.view.built.stages;
-        let is_last = stage + 1 == stages.len();
-        let mut later = stages.iter().skip(stage + 1);
-        let is_read = later.any(|later| later.input.sources().contains(&Source::Stage(stage)));
-        (is_read || is_last && is_told).then(|| sink_table(self.view.record.id, stage))
-    }
 }
 
 /// The changes of a table that are new, each row once.
 fn consolidated(captured: &Captured) -> String {
-    let mut list = Vec::new();
-    let mut keys = Vec::new();
-    for column in &captured.columns {
-        let name = quoted(&column.name);
-        match column.is_exact {
-            true => {
-                list.push(format!("{} AS {name}", column.read(&name)));
-                keys.push(name);
-            }
-            false => {
-                keys.push(format!("{name}::text COLLATE \"C\""));
-                let any = format!("any_value({name})");
-                list.push(format!("{} AS {name}", column.read(&any)));
-            }
-        }
-    }
-    list.push(format!("sum({WEIGHT})::bigint AS {WEIGHT}"));
-    let group = match keys.is_empty() {
-        true => String::new(),
-        false => format!(" GROUP BY {}", keys.join(", ")),
-    };
-    format!(
-        "SELECT {} FROM {} WHERE NOT pg_visible_in_snapshot({TRANSACTION}, (SELECT snapshot FROM egret_frontier)){group} \
-         HAVING sum({WEIGHT}) <> 0",
-        list.join(", "),
-        captured.changes(),
-    )
+    captured.consolidated(&format!(
+        "{} WHERE NOT pg_visible_in_snapshot({TRANSACTION}, (SELECT snapshot FROM egret_frontier))",
+        captured.changes()
+    ))
 }
 
 /// What changed for users of a view, of what changed in its last stage: a subquery.

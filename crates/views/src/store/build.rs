@@ -10,7 +10,7 @@ use super::unions::align;
 use crate::core::analyse::stage_column;
 use crate::core::compile::{Compiled, compile, copied, nullable, probes, without_equality};
 use crate::core::expression::{ColumnId, quoted};
-use crate::core::maintain::{ColumnType, Types, declared};
+use crate::core::maintain::{ColumnType, Statement, Types, declared};
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
 use crate::core::tree::{Keeps, Node, Presentation, Source, Stage};
 use crate::error::ViewsError;
@@ -218,7 +218,46 @@ fn type_of(column: &Column) -> ColumnType {
     }
 }
 
+/// The statement of one stage.
+pub struct Step {
+    /// Which stage.
+    pub stage: usize,
+    /// The statement.
+    pub statement: Statement,
+    /// The table that takes what changes in it, where a later stage or another view reads that.
+    pub sink: Option<String>,
+}
+
 impl Built {
+    /// The statements that apply what changed in `sources`, stage by stage. Where others are told what changed in the view,
+    /// it `is_told`.
+    pub fn applying(
+        &self,
+        view: i64,
+        mut sources: BTreeMap<Source, SourceSql>,
+        is_told: bool,
+    ) -> Vec<Step> {
+        let mut all = Vec::new();
+        for (at, stage) in self.stages.iter().enumerate() {
+            let is_last = at + 1 == self.stages.len();
+            let mut later = self.stages.iter().skip(at + 1);
+            let is_read = later.any(|later| later.input.sources().contains(&Source::Stage(at)));
+            let sink = (is_read || is_last && is_told).then(|| sink_table(view, at));
+            let Some(statement) = stage.apply(&self.types, &sources, sink.as_deref()) else {
+                continue;
+            };
+            if let Some(source) = sources.get_mut(&Source::Stage(at)) {
+                source.changes.clone_from(&sink);
+            }
+            all.push(Step {
+                stage: at,
+                statement,
+                sink,
+            });
+        }
+        all
+    }
+
     /// The SELECT of the view that users read.
     pub fn shown(&self) -> String {
         let mut generator = Generator::new(&self.sources);

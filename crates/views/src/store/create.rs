@@ -4,6 +4,7 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 
 use super::build::{Built, build};
 use super::describe::{Column, Described, Names, SourceTable, describe_written};
+use super::immediate;
 use super::load::{check_functions, check_whole, planned};
 use super::refresh::{Read, Refreshable};
 use super::registry::{self, Reads, Record};
@@ -42,6 +43,7 @@ pub async fn create(
     };
     check_functions(&described, is_of_another).map_err(located)?;
     check_whole(&described, &plan, is_of_another)?;
+    immediate::check(&described, view.mode, is_of_another)?;
     let id = {
         let settings = resolved.map(|resolved| resolved.settings.as_str());
         registry::add(&transaction, view, &described, settings).await?
@@ -51,7 +53,13 @@ pub async fn create(
     if record.is_of_another {
         rights::check_select(&transaction, &record.owner, &built, &described).await?;
     }
-    let reads = capture(&transaction, id, &built, (&described, changes_size_max)).await?;
+    let reads = capture(
+        &transaction,
+        &record,
+        &built,
+        (&described, changes_size_max),
+    )
+    .await?;
     show(&mut transaction, &record, &built).await?;
     registry::set_shape(&transaction, id, &built.shape()).await?;
     if record.is_of_another {
@@ -115,42 +123,61 @@ pub async fn show(
 /// [`ViewsError::Right`]; what the server says.
 pub async fn capture(
     transaction: &Transaction<'_>,
-    view: i64,
+    record: &Record,
     built: &Built,
     (described, changes_size_max): (&Described, u64),
 ) -> Result<Vec<Read>, ViewsError> {
+    let (view, of) = (record.id, record.own_capture());
     let mut all = Vec::new();
     for (at, table) in described.tables.iter().enumerate() {
         let name = format!("{}.{}", table.schema, table.name);
         let place = (at as i32, name.as_str());
         if let Some(kept) = table.kept {
+            immediate::check_read(transaction, kept).await?;
             registry::reads(transaction, view, place, Reads::View(kept)).await?;
             all.push(Read::View(kept));
             continue;
         }
         rights::check_trigger(transaction, table).await?;
-        let (number, is_new) = registry::capture(transaction, table.oid).await?;
+        let (number, is_new) = registry::capture(transaction, table.oid, of).await?;
         registry::reads(transaction, view, place, Reads::Capture(number)).await?;
-        let mut captured = captured(number, built, at, table);
+        let mut captured = captured(number, built, at, (table, of));
         captured.size_max = changes_size_max;
         if is_new {
-            for statement in captured.install() {
+            for statement in captured.create_changes() {
                 transaction.batch_execute(&statement).await?;
             }
-        } else {
-            extend(transaction, &mut captured, table).await?;
         }
-        watch(transaction, &captured, table.oid).await?;
+        if !is_new {
+            extend(transaction, &mut captured, table).await?;
+        } else if of.is_none() {
+            for statement in captured.create_functions() {
+                transaction.batch_execute(&statement).await?;
+            }
+        }
         all.push(Read::Table {
             oid: table.oid,
             captured,
         });
     }
+    if of.is_some() {
+        immediate::install(transaction, record, built, &all).await?;
+    }
+    for read in &all {
+        if let Read::Table { oid, captured } = read {
+            watch(transaction, captured, *oid).await?;
+        }
+    }
     Ok(all)
 }
 
-/// What a view needs recorded of the table at a place.
-pub fn captured(number: i64, built: &Built, at: usize, table: &SourceTable) -> Captured {
+/// What a view needs recorded of the table at a place, for all views or for one alone.
+pub fn captured(
+    number: i64,
+    built: &Built,
+    at: usize,
+    (table, of): (&SourceTable, Option<i64>),
+) -> Captured {
     let needed = built.columns_of(Source::Table(at));
     let columns = table.columns.iter();
     let columns = columns.filter(|column| needed.contains(&column.name));
@@ -158,6 +185,7 @@ pub fn captured(number: i64, built: &Built, at: usize, table: &SourceTable) -> C
         id: number,
         columns: columns.map(recorded).collect(),
         size_max: u64::MAX >> 1,
+        of,
     }
 }
 
@@ -210,9 +238,14 @@ async fn extend(
         .map(|(name, _)| name)
         .chain(missing.iter().map(|column| &column.name))
         .collect();
+    if captured.of.is_some() {
+        // Nothing records yet.
+        return Ok(());
+    }
     let all = Captured {
         id: captured.id,
         size_max: captured.size_max,
+        of: captured.of,
         columns: table
             .columns
             .iter()
@@ -236,7 +269,7 @@ pub async fn watch(
     let members = transaction
         .query(
             include_str!("sql/members.sql"),
-            &[&table, &format!("{}()", captured.function())],
+            &[&table, &captured.functions(), &captured.trigger_count()],
         )
         .await?;
     for member in members {
@@ -256,9 +289,10 @@ pub async fn watch(
         .await?;
     for row in left {
         let name = |column| quoted(row.get::<_, &str>(column));
-        let (schema, table, trigger) = (name("schema"), name("name"), name("trigger"));
-        let drop = format!("DROP TRIGGER {trigger} ON {schema}.{table}");
-        transaction.batch_execute(&drop).await?;
+        let on = format!("{}.{}", name("schema"), name("name"));
+        for drop in captured.drop_triggers(&on) {
+            transaction.batch_execute(&drop).await?;
+        }
     }
     Ok(())
 }

@@ -145,13 +145,14 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
         reads.push(match table.kept {
             Some(kept) => Read::View(kept),
             None => {
-                let number = capture_of(&transaction, table.oid).await?;
+                let of = record.own_capture();
+                let number = capture_of(&transaction, table.oid, of).await?;
                 let number = number.ok_or_else(|| ViewsError::SourceGone {
                     reason: format!("`{}.{}` is another table now", table.schema, table.name),
                 })?;
                 Read::Table {
                     oid: table.oid,
-                    captured: captured(number, &built, at, table),
+                    captured: captured(number, &built, at, (table, of)),
                 }
             }
         });
@@ -169,8 +170,13 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
     })
 }
 
-async fn capture_of(client: &impl GenericClient, table: u32) -> Result<Option<i64>, ViewsError> {
-    let sql = "SELECT id FROM egret.view_capture WHERE relation = $1";
-    let row = client.query_opt(sql, &[&table]).await?;
+async fn capture_of(
+    client: &impl GenericClient,
+    table: u32,
+    of: Option<i64>,
+) -> Result<Option<i64>, ViewsError> {
+    let sql =
+        "SELECT id FROM egret.view_capture WHERE relation = $1 AND view IS NOT DISTINCT FROM $2";
+    let row = client.query_opt(sql, &[&table, &of]).await?;
     Ok(row.map(|row| row.get(0)))
 }

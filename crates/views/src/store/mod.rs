@@ -5,6 +5,7 @@ pub mod build;
 pub mod create;
 pub mod describe;
 pub mod explain;
+pub mod immediate;
 pub mod install;
 pub mod load;
 pub mod refresh;

@@ -53,6 +53,13 @@ pub struct Record {
     pub reads: Vec<(String, Option<i64>)>,
 }
 
+impl Record {
+    /// Its number where changes are recorded for it alone: it is kept fresh within the transactions that write.
+    pub fn own_capture(&self) -> Option<i64> {
+        (self.mode == Mode::Immediate).then_some(self.id)
+    }
+}
+
 /// Every view, or the one with a number.
 const RECORDS: &str = include_str!("sql/records.sql");
 
@@ -197,18 +204,23 @@ pub async fn renew(
     Ok(())
 }
 
-/// The number under which changes of a table are recorded, and whether that is new.
+/// The number under which changes of a table are recorded, for all views or for that one alone, and whether that is new.
 ///
 /// # Errors
 /// What the server says.
-pub async fn capture(transaction: &Transaction<'_>, table: u32) -> Result<(i64, bool), ViewsError> {
-    let sql = "INSERT INTO egret.view_capture (relation) VALUES ($1) ON CONFLICT (relation) DO NOTHING RETURNING id";
-    if let Some(row) = transaction.query_opt(sql, &[&table]).await? {
+pub async fn capture(
+    transaction: &Transaction<'_>,
+    table: u32,
+    of: Option<i64>,
+) -> Result<(i64, bool), ViewsError> {
+    let sql = "INSERT INTO egret.view_capture (relation, view) VALUES ($1, $2) \
+               ON CONFLICT (relation, view) DO NOTHING RETURNING id";
+    if let Some(row) = transaction.query_opt(sql, &[&table, &of]).await? {
         return Ok((row.get(0), true));
     }
     // Whoever removes it at this moment is waited for.
-    let sql = "SELECT id FROM egret.view_capture WHERE relation = $1 FOR SHARE";
-    let row = transaction.query_one(sql, &[&table]).await?;
+    let sql = "SELECT id FROM egret.view_capture WHERE relation = $1 AND view IS NOT DISTINCT FROM $2 FOR SHARE";
+    let row = transaction.query_one(sql, &[&table, &of]).await?;
     Ok((row.get(0), false))
 }
 

@@ -3,6 +3,7 @@
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::{self, Client, GenericClient, Transaction};
 
+use super::immediate;
 use super::refresh::LOCK_KEY;
 use super::registry::Record;
 use crate::core::expression::quoted;
@@ -31,14 +32,8 @@ async fn remove_with(
     dependents: Dependents,
 ) -> Result<(), ViewsError> {
     let transaction = client.transaction().await?;
-    alone(&transaction, record.id).await?;
-    let readers = readers(&transaction, record.id).await?;
-    if !readers.is_empty() {
-        return Err(ViewsError::InUse {
-            name: record.name.to_string(),
-            readers,
-        });
-    }
+    alone(&transaction, record).await?;
+    check_unread(&transaction, record).await?;
     let (schema, name) = (quoted(&record.name.schema), quoted(&record.name.name));
     let behaviour = match dependents {
         Dependents::Restrict => "RESTRICT",
@@ -47,6 +42,7 @@ async fn remove_with(
     let drop = format!("DROP VIEW IF EXISTS {schema}.{name} {behaviour}");
     let dropped = transaction.batch_execute(&drop).await;
     dropped.map_err(|error| needed(record, error))?;
+    immediate::remove(&transaction, record.id).await?;
     drop_storage(&transaction, record.id).await?;
     if record.is_of_another {
         take_back(&transaction, record).await?;
@@ -92,25 +88,38 @@ async fn take_back(transaction: &Transaction<'_>, record: &Record) -> Result<(),
     Ok(())
 }
 
-/// Waits until nobody refreshes a view, until the end of the transaction.
+/// Waits until nobody refreshes a view, until the end of the transaction. Nor does anybody write to what it reads, where it
+/// is kept fresh with that: a writer has the table before the view.
 ///
 /// # Errors
 /// What the server says.
-pub async fn alone(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
+pub async fn alone(transaction: &Transaction<'_>, record: &Record) -> Result<(), ViewsError> {
+    if record.own_capture().is_some() {
+        immediate::lock_tables(transaction, record.id).await?;
+    }
     let sql = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
-    transaction.query_one(sql, &[&(LOCK_KEY ^ view)]).await?;
+    transaction
+        .query_one(sql, &[&(LOCK_KEY ^ record.id)])
+        .await?;
     Ok(())
 }
 
-/// The names of the views that read one.
+/// Refuses a view that others read.
 ///
 /// # Errors
-/// What the server says.
-async fn readers(client: &impl GenericClient, view: i64) -> Result<Vec<String>, ViewsError> {
+/// [`ViewsError::InUse`]; what the server says.
+pub async fn check_unread(client: &impl GenericClient, record: &Record) -> Result<(), ViewsError> {
     let sql = "SELECT DISTINCT kept.schema || '.' || kept.name FROM egret.view_table AS read \
                JOIN egret.view AS kept ON kept.id = read.view WHERE read.reads = $1 ORDER BY 1";
-    let rows = client.query(sql, &[&view]).await?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    let rows = client.query(sql, &[&record.id]).await?;
+    let readers: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
+    match readers.is_empty() {
+        true => Ok(()),
+        false => Err(ViewsError::InUse {
+            name: record.name.to_string(),
+            readers,
+        }),
+    }
 }
 
 /// Drops the tables of a view.

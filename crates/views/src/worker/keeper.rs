@@ -17,11 +17,11 @@ use crate::core::pace::{Member, components};
 use crate::error::ViewsError;
 use crate::metrics::{Metrics, Outcome};
 use crate::model::{RefreshReport, State};
-use crate::store::install;
 use crate::store::load::load;
 use crate::store::refresh::{self, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
 use crate::store::statements::Statements;
+use crate::store::{immediate, install};
 
 /// How often what passes by itself is tried again at once.
 const ATTEMPTS: u32 = 4;
@@ -348,6 +348,9 @@ impl Keeper {
             applied_ms: refreshed.applied_ms,
             error: None,
         };
+        if view.record.own_capture().is_some() {
+            immediate::forget_steps(client).await?;
+        }
         let Some(way) = way else {
             return Ok(report);
         };

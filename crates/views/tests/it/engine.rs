@@ -2,6 +2,7 @@
 
 mod around;
 mod asked;
+mod immediate;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -114,6 +114,6 @@ fn present_schedule<'de, D: Deserializer<'de>>(
 /// The ways in which a view is brought up to date.
 fn mode_schema() -> Object {
     let description = "`incremental`: by what changed. `full`: by computing all of it anew, of which only what differs is \
-                       written. `auto`: whichever takes less, each time.";
-    one_of(&["auto", "incremental", "full"], description)
+                       written. `auto`: whichever takes less, each time. `immediate`: within the transactions that write to what it reads.";
+    one_of(&["auto", "incremental", "full", "immediate"], description)
 }

@@ -13,7 +13,7 @@ CREATE TABLE egret.view (
     settings text NOT NULL DEFAULT '',
     -- Whose rights its query has.
     owner name NOT NULL DEFAULT current_user,
-    -- 'auto', 'incremental' or 'full'.
+    -- 'auto', 'incremental', 'full' or 'immediate'.
     mode text NOT NULL DEFAULT 'auto',
     -- Lists of columns of which its storage has indexes.
     indexes text NOT NULL DEFAULT '[]',
@@ -37,7 +37,10 @@ COMMENT ON TABLE egret.view IS 'Views that Egret keeps fresh.';
 
 CREATE TABLE egret.view_capture (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    relation oid NOT NULL UNIQUE
+    relation oid NOT NULL,
+    -- The view that alone reads them, within the transactions that write; null: they wait for all views.
+    view bigint,
+    UNIQUE NULLS NOT DISTINCT (relation, view)
 );
 COMMENT ON TABLE egret.view_capture IS 'Tables whose changes are recorded, in egret.changes_<id>.';
 
@@ -55,6 +58,19 @@ CREATE TABLE egret.view_table (
 CREATE INDEX ON egret.view_table (capture);
 CREATE INDEX ON egret.view_table (reads);
 COMMENT ON TABLE egret.view_table IS 'The tables and views that a view reads.';
+
+-- Of views that are kept fresh within the transactions that write: how many statements of a transaction have begun and are not
+-- done, after each step. It is of no use after the transaction.
+CREATE UNLOGGED TABLE egret.view_statement (
+    view bigint NOT NULL,
+    xid xid8 NOT NULL,
+    id bigint GENERATED ALWAYS AS IDENTITY,
+    open integer NOT NULL,
+    -- Whether changes are recorded that were not applied.
+    has_pending boolean NOT NULL
+);
+CREATE INDEX ON egret.view_statement (view, xid, id);
+COMMENT ON TABLE egret.view_statement IS 'Steps of statements that write to what views read that are kept fresh at once.';
 
 CREATE TABLE egret.view_refresh (
     view bigint NOT NULL REFERENCES egret.view ON DELETE CASCADE,

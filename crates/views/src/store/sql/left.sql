@@ -1,5 +1,5 @@
--- The triggers of function $2 on tables that are not part of table $1 any more.
-SELECT namespace.nspname AS schema, class.relname AS name, trigger.tgname AS trigger
+-- The tables with a trigger that calls function $2 which are not part of table $1 any more.
+SELECT DISTINCT namespace.nspname AS schema, class.relname AS name
 FROM pg_catalog.pg_trigger AS trigger
 JOIN pg_catalog.pg_class AS class ON class.oid = trigger.tgrelid
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace

@@ -1,8 +1,9 @@
 -- Table $1 and all of its partitions, on all levels: a trigger fires on the table that a statement names. Is each watched by
--- all triggers of function $2?
+-- all triggers, $3 of them, that call functions $2?
 SELECT namespace.nspname AS schema, class.relname AS name,
-       4 = (SELECT count(*) FROM pg_catalog.pg_trigger AS trigger
-            WHERE trigger.tgrelid = class.oid AND trigger.tgfoid = pg_catalog.to_regprocedure($2) AND trigger.tgenabled = 'A') AS is_watched
+       $3::bigint = (SELECT count(*) FROM pg_catalog.pg_trigger AS trigger
+            WHERE trigger.tgrelid = class.oid AND trigger.tgenabled = 'A'
+              AND trigger.tgfoid IN (SELECT pg_catalog.to_regprocedure(name) FROM pg_catalog.unnest($2::text[]) AS name)) AS is_watched
 FROM (
     SELECT $1::oid
     UNION

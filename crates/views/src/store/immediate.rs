@@ -1,0 +1,211 @@
+//! What a view that is kept fresh within the transactions that write has in the database: functions for its triggers.
+
+use std::collections::BTreeMap;
+
+use egret_postgres::tokio_postgres::{GenericClient, Transaction};
+
+use super::build::Built;
+use super::describe::Described;
+use super::refresh::{LOCK_KEY, Read};
+use super::registry::Record;
+use crate::core::capture::Captured;
+use crate::core::immediate::{Immediate, SOURCES, Watched, Work, functions};
+use crate::core::tree::Source;
+use crate::error::ViewsError;
+use crate::model::Mode;
+
+/// A table for steps that takes more bytes is emptied when nobody uses it.
+const STEPS_BYTES: i64 = 1 << 20;
+
+/// Refuses what cannot be kept fresh within the transactions that write: a view of another role, whose statements would
+/// run with the rights of this one, and views that others are to be refreshed with.
+///
+/// # Errors
+/// [`ViewsError::Unsupported`].
+pub fn check(described: &Described, mode: Mode, is_of_another: bool) -> Result<(), ViewsError> {
+    let refuse = |what: &str, advice: &str| {
+        Err(ViewsError::Unsupported {
+            what: what.to_owned(),
+            advice: advice.to_owned(),
+        })
+    };
+    if mode == Mode::Immediate && is_of_another {
+        return refuse(
+            "a view of another role in mode immediate",
+            "have the role that Egret connects as own it, or use another mode",
+        );
+    }
+    let mut kept = described.tables.iter().filter(|table| table.kept.is_some());
+    if mode == Mode::Immediate && kept.next().is_some() {
+        return refuse(
+            "a view over views in mode immediate",
+            "read the tables instead, or use another mode",
+        );
+    }
+    Ok(())
+}
+
+/// Refuses to read a view that is kept fresh within the transactions that write: it tells nobody what changed.
+///
+/// # Errors
+/// [`ViewsError::Unsupported`].
+pub async fn check_read(client: &impl GenericClient, view: i64) -> Result<(), ViewsError> {
+    let sql = "SELECT mode FROM egret.view WHERE id = $1";
+    let mode: String = client.query_one(sql, &[&view]).await?.get(0);
+    match mode == Mode::Immediate.as_str() {
+        true => Err(ViewsError::Unsupported {
+            what: "a view over one in mode immediate".to_owned(),
+            advice: "read the tables instead, or give that view another mode".to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Makes the functions that the triggers of a view call.
+///
+/// # Errors
+/// What the server says.
+pub async fn install(
+    transaction: &Transaction<'_>,
+    record: &Record,
+    built: &Built,
+    reads: &[Read],
+) -> Result<(), ViewsError> {
+    let immediate = Immediate {
+        view: record.id,
+        name: record.name.to_string(),
+        lock_key: LOCK_KEY ^ record.id,
+        tables: watched(record.id, built, reads),
+        apply: apply(record.id, built, reads, &|captured| {
+            Some(captured.changes())
+        }),
+        rebuild: rebuild(built),
+        settings: record.settings.replace("; SET LOCAL ", " SET ").replacen(
+            "SET LOCAL ",
+            " SET ",
+            1,
+        ),
+    };
+    for statement in immediate.create_functions() {
+        transaction.batch_execute(&statement).await?;
+    }
+    Ok(())
+}
+
+/// Drops the functions of a view, and with them its triggers.
+///
+/// # Errors
+/// What the server says.
+pub async fn remove(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
+    for function in functions(view) {
+        let drop = format!("DROP FUNCTION IF EXISTS {function} CASCADE");
+        transaction.batch_execute(&drop).await?;
+    }
+    Ok(())
+}
+
+/// Keeps everybody from writing to what a view reads, until the end of the transaction.
+///
+/// # Errors
+/// What the server says.
+pub async fn lock_tables(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
+    let sql = "SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname) \
+               FROM egret.view_capture AS capture \
+               JOIN pg_catalog.pg_class AS class ON class.oid = capture.relation \
+               JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace \
+               WHERE capture.view = $1 ORDER BY class.oid";
+    let rows = transaction.query(sql, &[&view]).await?;
+    let tables: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+    if !tables.is_empty() {
+        let lock = format!(
+            "LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE",
+            tables.join(", ")
+        );
+        transaction.batch_execute(&lock).await?;
+    }
+    Ok(())
+}
+
+/// Every table once, with all that the view needs of it.
+fn watched(view: i64, built: &Built, reads: &[Read]) -> Vec<Watched> {
+    let mut tables: BTreeMap<i64, Captured> = BTreeMap::new();
+    for read in reads {
+        if let Read::Table { captured, .. } = read {
+            let known = tables
+                .entry(captured.id)
+                .or_insert_with(|| captured.clone());
+            let more = captured.columns.iter();
+            let more: Vec<_> = more
+                .filter(|column| !known.columns.contains(column))
+                .cloned()
+                .collect();
+            known.columns.extend(more);
+        }
+    }
+    let all = tables.into_values().map(|captured| {
+        let id = captured.id;
+        let direct = SOURCES.map(|sources| {
+            apply(view, built, reads, &|captured| {
+                (captured.id == id)
+                    .then(|| format!("{} AS egret_rows", captured.in_transition(sources)))
+            })
+        });
+        Watched { captured, direct }
+    });
+    all.collect()
+}
+
+/// Applies what changed; `changes` says where that is, of each table in which something did.
+fn apply(
+    view: i64,
+    built: &Built,
+    reads: &[Read],
+    changes: &dyn Fn(&Captured) -> Option<String>,
+) -> Work {
+    let mut sources = built.sources.clone();
+    let mut with = Vec::new();
+    for (at, read) in reads.iter().enumerate() {
+        let Read::Table { captured, .. } = read else {
+            continue;
+        };
+        let (Some(from), Some(source)) = (changes(captured), sources.get_mut(&Source::Table(at)))
+        else {
+            continue;
+        };
+        let name = format!("egret_changes_{at}");
+        with.push(format!(
+            "{name} AS MATERIALIZED ({})",
+            captured.consolidated(&from)
+        ));
+        source.changes = Some(name);
+    }
+    let mut work = Work::default();
+    for step in built.applying(view, sources, false) {
+        work.statements.push(step.statement.sql(&with));
+        work.sinks.extend(step.sink);
+    }
+    work
+}
+
+/// Computes all of it anew.
+fn rebuild(built: &Built) -> Work {
+    let stages = built.stages.iter();
+    let statements = stages.map(|stage| stage.rebuild(&built.types, &built.sources, None).sql(&[]));
+    Work {
+        statements: statements.collect(),
+        sinks: Vec::new(),
+    }
+}
+
+/// Removes the steps of transactions that have ended.
+///
+/// # Errors
+/// What the server says.
+pub async fn forget_steps(client: &impl GenericClient) -> Result<(), ViewsError> {
+    let sql = "SELECT pg_catalog.pg_relation_size('egret.view_statement') > $1";
+    if client.query_one(sql, &[&STEPS_BYTES]).await?.get(0) {
+        let sql = "DELETE FROM egret.view_statement WHERE xid < pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())";
+        client.execute(sql, &[]).await?;
+    }
+    Ok(())
+}
