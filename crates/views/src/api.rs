@@ -256,6 +256,7 @@ impl Views {
     /// Those of [`Self::create`] and [`Self::show`].
     pub async fn repair(&self, at: &Address) -> Result<ViewReport, ViewsError> {
         let mut found = self.find(at).await?;
+        found.keeper.settle(&mut found.session.client).await?;
         let size_max = self.inner.shared.config.changes_size_max.bytes();
         repair::repair(&mut found.session.client, &found.record, size_max).await?;
         found.keeper.unload(found.record.id);
@@ -332,6 +333,7 @@ pub(crate) async fn make(
     if registry::count(&session.client).await? >= i64::from(max) {
         return Err(ViewsError::TooMany { max });
     }
+    keeper.settle(&mut session.client).await?;
     let size_max = keeper.shared.config.changes_size_max.bytes();
     // What a session has resolved is found by its full names.
     let names = match resolved {

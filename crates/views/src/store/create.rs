@@ -121,7 +121,7 @@ pub async fn capture(
 ) -> Result<Vec<Read>, ViewsError> {
     let mut all = Vec::new();
     for (at, table) in described.tables.iter().enumerate() {
-        let name = format!("{}.{}", table.schema, table.name);
+        let name = table.full_name();
         let place = (at as i32, name.as_str());
         if let Some(kept) = table.kept {
             registry::reads(transaction, view, place, Reads::View(kept)).await?;
@@ -205,23 +205,31 @@ async fn extend(
             .batch_execute(&captured.add_column(column))
             .await?;
     }
-    let names: Vec<&String> = before
-        .iter()
-        .map(|(name, _)| name)
-        .chain(missing.iter().map(|column| &column.name))
-        .collect();
-    let all = Captured {
-        id: captured.id,
-        size_max: captured.size_max,
-        columns: table
-            .columns
-            .iter()
-            .filter(|column| names.contains(&&column.name))
-            .map(recorded)
-            .collect(),
-    };
-    transaction.batch_execute(&all.create_function()).await?;
+    record_all(transaction, (captured.id, captured.size_max), table).await?;
     Ok(())
+}
+
+/// Has all columns recorded for which there is a place in the table for changes. Returns what is recorded.
+///
+/// # Errors
+/// What the server says.
+pub async fn record_all(
+    transaction: &Transaction<'_>,
+    (id, size_max): (i64, u64),
+    table: &SourceTable,
+) -> Result<Captured, ViewsError> {
+    let mut captured = Captured {
+        id,
+        columns: Vec::new(),
+        size_max,
+    };
+    let places = registry::recorded(transaction, &captured).await?;
+    let has_place = |column: &&Column| places.iter().any(|(name, _)| *name == column.name);
+    let columns = table.columns.iter().filter(has_place);
+    captured.columns = columns.map(recorded).collect();
+    let make = captured.create_function();
+    transaction.batch_execute(&make).await?;
+    Ok(captured)
 }
 
 /// Has every statement captured that names a table or one of its partitions, and none that names what is not any more.

@@ -13,6 +13,7 @@ pub mod remove;
 pub mod repair;
 pub mod report;
 pub mod requests;
+pub mod restored;
 pub mod rights;
 pub mod standing;
 pub mod statements;

@@ -126,6 +126,15 @@ pub async fn count(client: &impl GenericClient) -> Result<i64, ViewsError> {
     Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
+/// Where this is: numbers of tables and of transactions mean something in one place only.
+///
+/// # Errors
+/// What the server says.
+pub async fn place(client: &impl GenericClient) -> Result<String, ViewsError> {
+    let row = client.query_one(include_str!("sql/place.sql"), &[]).await?;
+    Ok(row.get(0))
+}
+
 /// Remembers a view, and returns its number. Without settings it has those of this session.
 ///
 /// # Errors
@@ -138,7 +147,8 @@ pub async fn add(
 ) -> Result<i64, ViewsError> {
     let schedule = view.schedule.as_ref().map(ToString::to_string);
     let indexes = serde_json::json!(view.indexes).to_string();
-    let values: [&(dyn ToSql + Sync); 10] = [
+    let place = place(transaction).await?;
+    let values: [&(dyn ToSql + Sync); 11] = [
         &view.name.schema,
         &view.name.name,
         &view.query,
@@ -149,6 +159,7 @@ pub async fn add(
         &indexes,
         &settings,
         &described.inlined,
+        &place,
     ];
     let added = transaction
         .query_opt(include_str!("sql/add.sql"), &values)
@@ -265,8 +276,9 @@ pub async fn reads(
 /// # Errors
 /// What the server says.
 pub async fn claim(client: &Client, views: &[i64]) -> Result<(), ViewsError> {
-    let sql =
-        "UPDATE egret.view SET snapshot = pg_current_snapshot(), stamp = '' WHERE id = ANY ($1)";
+    // Of the stamp only the place is left, which says whose snapshot that is.
+    let sql = "UPDATE egret.view SET snapshot = pg_current_snapshot(), stamp = pg_catalog.split_part(stamp, ';', 1) \
+               WHERE id = ANY ($1)";
     client.execute(sql, &[&views]).await?;
     Ok(())
 }
