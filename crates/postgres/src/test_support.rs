@@ -103,12 +103,26 @@ pub async fn binaries(major: u32) -> Binaries {
     .expect("every supported version can be fetched")
 }
 
+/// The newest installation with `pg_dump`, which the fetched releases lack, and its major version.
+pub fn client_programs() -> (u32, PathBuf) {
+    (15..=18)
+        .rev()
+        .map(|major| {
+            (
+                major,
+                PathBuf::from(format!("/usr/lib/postgresql/{major}/bin")),
+            )
+        })
+        .find(|(_, directory)| directory.join("pg_dump").exists())
+        .expect("`make test` installs PostgreSQL where it is missing")
+}
+
 /// The unprivileged user for the servers of tests.
 pub fn owner() -> Owner {
     Owner::resolve("egret").expect("the unprivileged user exists or can be made")
 }
 
-/// A running server of one version, shared by the tests of a process.
+/// A running server of one version.
 pub struct TestServer {
     /// Where its socket is.
     pub socket_dir: PathBuf,
@@ -116,6 +130,7 @@ pub struct TestServer {
     pub port: u16,
     /// Its programs.
     pub binaries: Binaries,
+    data: PathBuf,
     _guardian: Guardian,
 }
 
@@ -138,7 +153,7 @@ pub fn server(major: u32) -> Arc<TestServer> {
                 .build();
             runtime
                 .expect("a runtime can be made")
-                .block_on(start(major))
+                .block_on(own_server(major))
         })
         .join()
         .expect("the server of this version starts")
@@ -146,12 +161,12 @@ pub fn server(major: u32) -> Arc<TestServer> {
     .clone()
 }
 
-async fn start(major: u32) -> Arc<TestServer> {
+/// A server of one test's own.
+pub async fn own_server(major: u32) -> Arc<TestServer> {
     let directory = test_directory(&format!("postgres{major}"));
     let guardian = Guardian::new(&directory);
     let (binaries, owner) = (binaries(major).await, owner());
-    let (data, socket_dir) = (directory.join("data"), directory.join("run"));
-    let log_file = directory.join("log");
+    let data = directory.join("data");
     cluster::create(
         &binaries,
         &data,
@@ -162,6 +177,13 @@ async fn start(major: u32) -> Arc<TestServer> {
     .expect("initdb works");
     let machine = tuning::this_machine(&directory);
     cluster::configure(&binaries, &data, &owner, &machine, 100).expect("files can be written");
+    run(&directory, binaries, guardian).await
+}
+
+/// Runs a server on the data in a directory.
+async fn run(directory: &Path, binaries: Binaries, guardian: Guardian) -> Arc<TestServer> {
+    let (data, socket_dir) = (directory.join("data"), directory.join("run"));
+    let (owner, log_file) = (owner(), directory.join("log"));
     cluster::private_directory(&socket_dir, &owner).expect("a directory can be made");
     let settings = [
         ("listen_addresses", ""),
@@ -172,7 +194,7 @@ async fn start(major: u32) -> Arc<TestServer> {
     ];
     let postmaster = Postmaster::launch(&Launch {
         binaries: binaries.clone(),
-        data,
+        data: data.clone(),
         socket_dir: socket_dir.clone(),
         port: 5432,
         settings: settings
@@ -193,8 +215,55 @@ async fn start(major: u32) -> Arc<TestServer> {
         socket_dir,
         port: 5432,
         binaries,
+        data,
         _guardian: guardian,
     })
+}
+
+/// What a server that is started on a backup makes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// It goes on where the backup ends, as after a crash.
+    Crash,
+    /// The same on a timeline of its own, as after a restore to some point in time.
+    Promotion,
+}
+
+impl TestServer {
+    /// Another server, on a backup of this one's files that is taken while it runs.
+    pub async fn copied(&self, recovery: Recovery) -> Arc<TestServer> {
+        let directory = test_directory("postgres-copy");
+        let guardian = Guardian::new(&directory);
+        let data = directory.join("data");
+        let copy = |from: &Path, to: &Path| {
+            let status = Command::new("cp").arg("-aT").arg(from).arg(to).status();
+            assert!(status.is_ok_and(|status| status.success()), "cp failed");
+        };
+        let connection = socket_connection(&self.socket_dir, self.port, "postgres", "test");
+        let client = pool::connect(&connection).await;
+        let client = client.expect("the test server accepts connections");
+        let ask = |sql| client.query_one(sql, &[]);
+        let began = ask("SELECT pg_catalog.pg_backup_start('copy', true)").await;
+        began.expect("a backup can begin");
+        copy(&self.data, &data);
+        let ended = ask("SELECT labelfile FROM pg_catalog.pg_backup_stop(false)").await;
+        let label: String = ended.expect("a backup can end").get(0);
+        copy(&self.data.join("pg_wal"), &data.join("pg_wal"));
+        std::fs::remove_file(data.join("postmaster.pid")).expect("it was copied");
+        let mut files = vec![("backup_label", label.as_str())];
+        if recovery == Recovery::Promotion {
+            files.push(("recovery.signal", ""));
+            files.push((
+                "postgresql.auto.conf",
+                "restore_command = 'false'\nhot_standby = off\n",
+            ));
+        }
+        for (name, text) in files {
+            let written = cluster::write_owned(&data.join(name), text, &owner());
+            written.expect("a file can be written");
+        }
+        run(&directory, self.binaries.clone(), guardian).await
+    }
 }
 
 /// A database of one test's own.
@@ -213,6 +282,11 @@ impl TestDatabase {
         let server = tokio::task::spawn_blocking(move || server(major))
             .await
             .expect("the server of this version starts");
+        Self::create_in(server, name).await
+    }
+
+    /// Makes a database in a server.
+    pub async fn create_in(server: Arc<TestServer>, name: String) -> Self {
         let database = Self { name, server };
         database
             .connect_to("postgres")

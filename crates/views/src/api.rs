@@ -278,6 +278,7 @@ impl Views {
         mut found: Found,
         alteration: Option<&Alteration>,
     ) -> Result<ViewReport, ViewsError> {
+        found.keeper.settle(&mut found.session.client).await?;
         let size_max = self.inner.shared.config.changes_size_max.bytes();
         let client = &mut found.session.client;
         repair::repair(client, &found.record, alteration, size_max).await?;
@@ -355,6 +356,7 @@ pub(crate) async fn make(
     if registry::count(&session.client).await? >= i64::from(max) {
         return Err(ViewsError::TooMany { max });
     }
+    keeper.settle(&mut session.client).await?;
     let size_max = keeper.shared.config.changes_size_max.bytes();
     // What a session has resolved is found by its full names.
     let names = match resolved {

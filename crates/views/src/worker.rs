@@ -19,6 +19,7 @@ use crate::core::pace::{Pace, components};
 use crate::error::ViewsError;
 use crate::metrics::InState;
 use crate::model::State;
+use crate::store::captures;
 use crate::store::install;
 use crate::store::registry::{self, Record};
 
@@ -235,7 +236,7 @@ impl Keeping {
     async fn read(&mut self, session: &Session) -> Result<(), ViewsError> {
         let records = registry::records(&session.client).await?;
         self.count(&records);
-        let captures = registry::captures(&session.client).await?;
+        let captures = captures::readers(&session.client).await?;
         let is_kept = |record: &&Record| record.state != State::Suspended;
         let members: Vec<_> = records.iter().filter(is_kept).map(member).collect();
         let now = Instant::now();
@@ -343,7 +344,7 @@ impl Component {
 /// Which of these components have changes that wait.
 async fn changed(session: &Session, due: &[&mut Component]) -> Result<Vec<bool>, ViewsError> {
     let captures: Vec<i64> = due.iter().flat_map(|one| one.captures.clone()).collect();
-    let waiting = registry::waiting(&session.client, &captures).await?;
+    let waiting = captures::waiting(&session.client, &captures).await?;
     let has = |component: &&mut Component| {
         let mut captures = component.captures.iter();
         captures.any(|capture| waiting.contains(capture))

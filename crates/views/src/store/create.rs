@@ -4,13 +4,13 @@ use egret_postgres::tokio_postgres::{Client, Transaction};
 
 use super::build::{Built, build};
 use super::describe::{Column, Described, Names, SourceTable, describe_written};
-use super::immediate;
 use super::load::{check_functions, check_whole, planned};
 use super::refresh::{Read, Refreshable};
 use super::registry::{self, Reads, Record};
 use super::requests::Resolved;
 use super::rights;
 use super::standing::signature;
+use super::{captures, immediate};
 use crate::core::capture::{Captured, CapturedColumn};
 use crate::core::expression::quoted;
 use crate::core::tree::Source;
@@ -130,7 +130,7 @@ pub async fn capture(
     let (view, of) = (record.id, record.own_capture());
     let mut all = Vec::new();
     for (at, table) in described.tables.iter().enumerate() {
-        let name = format!("{}.{}", table.schema, table.name);
+        let name = table.full_name();
         let place = (at as i32, name.as_str());
         if let Some(kept) = table.kept {
             immediate::check_read(transaction, kept).await?;
@@ -139,7 +139,7 @@ pub async fn capture(
             continue;
         }
         rights::check_trigger(transaction, table).await?;
-        let (number, is_new) = registry::capture(transaction, table.oid, of).await?;
+        let (number, is_new) = captures::number(transaction, table.oid, of).await?;
         registry::reads(transaction, view, place, Reads::Capture(number)).await?;
         let mut captured = captured(number, built, at, (table, of));
         captured.size_max = changes_size_max;
@@ -206,7 +206,7 @@ async fn extend(
     captured: &mut Captured,
     table: &SourceTable,
 ) -> Result<(), ViewsError> {
-    let before = registry::recorded(transaction, captured).await?;
+    let before = captures::recorded(transaction, captured).await?;
     let needed = captured.columns.clone();
     let is_recorded = |column: &&CapturedColumn| {
         let same =
@@ -233,28 +233,34 @@ async fn extend(
             .batch_execute(&captured.add_column(column))
             .await?;
     }
-    let names: Vec<&String> = before
-        .iter()
-        .map(|(name, _)| name)
-        .chain(missing.iter().map(|column| &column.name))
-        .collect();
-    if captured.of.is_some() {
-        // Nothing records yet.
-        return Ok(());
+    if captured.of.is_none() {
+        record_all(transaction, (captured.id, captured.size_max), table).await?;
     }
-    let all = Captured {
-        id: captured.id,
-        size_max: captured.size_max,
-        of: captured.of,
-        columns: table
-            .columns
-            .iter()
-            .filter(|column| names.contains(&&column.name))
-            .map(recorded)
-            .collect(),
-    };
-    transaction.batch_execute(&all.create_function()).await?;
     Ok(())
+}
+
+/// Has all columns recorded for which there is a place in the table for changes. Returns what is recorded.
+///
+/// # Errors
+/// What the server says.
+pub async fn record_all(
+    transaction: &Transaction<'_>,
+    (id, size_max): (i64, u64),
+    table: &SourceTable,
+) -> Result<Captured, ViewsError> {
+    let mut captured = Captured {
+        id,
+        columns: Vec::new(),
+        size_max,
+        of: None,
+    };
+    let places = captures::recorded(transaction, &captured).await?;
+    let has_place = |column: &&Column| places.iter().any(|(name, _)| *name == column.name);
+    let columns = table.columns.iter().filter(has_place);
+    captured.columns = columns.map(recorded).collect();
+    let make = captured.create_function();
+    transaction.batch_execute(&make).await?;
+    Ok(captured)
 }
 
 /// Has every statement captured that names a table or one of its partitions, and none that names what is not any more.

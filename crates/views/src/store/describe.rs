@@ -56,6 +56,11 @@ impl SourceTable {
         }
     }
 
+    /// Its name with its schema, as it is shown and remembered.
+    pub fn full_name(&self) -> String {
+        format!("{}.{}", self.schema, self.name)
+    }
+
     /// Its name as it is written.
     pub fn sql(&self) -> String {
         format!("{}.{}", quoted(&self.schema), quoted(&self.name))
@@ -236,15 +241,27 @@ fn position(error: &tokio_postgres::Error, before: &str, query: &str) -> Option<
     Some(offset + 1)
 }
 
+/// Whether it is the query that the server refuses, and not anything at this moment: a lock that somebody else holds, say.
+fn is_of_query(error: &tokio_postgres::Error) -> bool {
+    // Connections, rollbacks, resources, states, operators, the system, and what must not be.
+    const OTHERS: [&str; 7] = ["08", "40", "53", "55", "57", "58", "XX"];
+    error
+        .code()
+        .is_some_and(|code| !OTHERS.iter().any(|class| code.code().starts_with(class)))
+}
+
 /// Makes a view of a query, and returns its oid.
 async fn probe(transaction: &Transaction<'_>, sql: &str) -> Result<u32, ViewsError> {
     let sql = sql.trim_end().trim_end_matches(';');
     // One statement at most is taken this way, whatever is in the text.
     let before = format!("CREATE TEMPORARY VIEW {PROBE} AS ");
     let created = transaction.execute(&format!("{before}{sql}\n"), &[]).await;
-    created.map_err(|error| ViewsError::Query {
-        position: position(&error, &before, sql),
-        error,
+    created.map_err(|error| match is_of_query(&error) {
+        true => ViewsError::Query {
+            position: position(&error, &before, sql),
+            error,
+        },
+        false => error.into(),
     })?;
     let row = transaction
         .query_one(

@@ -75,9 +75,7 @@ async fn explained(
         columns: columns
             .map(|column| (column.name.clone(), column.sql_type.clone()))
             .collect(),
-        reads: reads
-            .map(|table| format!("{}.{}", table.schema, table.name))
-            .collect(),
+        reads: reads.map(|table| table.full_name()).collect(),
         stages: stages(&built, described, id),
     })
 }
@@ -101,7 +99,7 @@ fn stages(built: &Built, described: &Described, id: i64) -> Vec<StageExplanation
         }
         let name = |source: Source| match source {
             Source::Table(at) => match described.tables.get(at) {
-                Some(table) => format!("{}.{}", table.schema, table.name),
+                Some(table) => table.full_name(),
                 None => "the whole query".to_owned(),
             },
             Source::Stage(at) => format!("stage {}", at + 1),

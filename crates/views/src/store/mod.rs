@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod build;
+pub mod captures;
 pub mod create;
 pub mod describe;
 pub mod explain;
@@ -14,6 +15,7 @@ pub mod remove;
 pub mod repair;
 pub mod report;
 pub mod requests;
+pub mod restored;
 pub mod rights;
 pub mod standing;
 pub mod statements;

@@ -15,6 +15,7 @@ use super::create::watch;
 use super::registry::{self, Record};
 use super::standing::{Standing, standing};
 use super::statements::Statements;
+use super::{captures, immediate};
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::core::choose::{Costs, Way};
 use crate::core::tree::Source;
@@ -124,7 +125,7 @@ impl Refreshable {
     /// What the server says.
     pub async fn forget(&self, client: &mut Client, size_max: u64) -> Result<(), ViewsError> {
         for captured in self.captured() {
-            registry::forget(client, captured, size_max).await?;
+            captures::forget(client, captured, size_max).await?;
         }
         Ok(())
     }
@@ -465,6 +466,13 @@ impl One<'_> {
 /// Has everything captured that is part of the tables of a view now, one table after the other: locks on several could be
 /// waited for in a circle.
 async fn watch_all(client: &mut Client, view: &Refreshable) -> Result<(), ViewsError> {
+    if view.record.own_capture().is_some() {
+        // What was wrong may be its functions.
+        let transaction = client.transaction().await?;
+        let (built, reads) = (&view.built, &view.reads);
+        immediate::install(&transaction, &view.record, built, reads).await?;
+        transaction.commit().await?;
+    }
     for read in &view.reads {
         if let Read::Table { oid, captured } = read {
             let transaction = client.transaction().await?;

@@ -8,6 +8,13 @@ use super::refresh::Refreshable;
 use super::statements::Statements;
 use crate::error::ViewsError;
 
+const STANDING: &str = concat!(
+    "WITH here (place) AS (",
+    include_str!("sql/place.sql"),
+    ")\n",
+    include_str!("sql/standing.sql")
+);
+
 /// How a view stands before a refresh.
 pub struct Standing {
     /// How far it has come; none when it is to be computed anew.
@@ -18,7 +25,7 @@ pub struct Standing {
     pub signature: String,
 }
 
-/// How views stand. One whose tables are not what they were when it was loaded is to be loaded again.
+/// How views stand. One of a database that was restored, or whose tables are not what they were when it was loaded is to be loaded again.
 ///
 /// # Errors
 /// [`ViewsError::NotFound`] and [`ViewsError::SourceAltered`]; what the server says.
@@ -28,10 +35,15 @@ pub async fn standing(
     views: &[&Refreshable],
 ) -> Result<BTreeMap<i64, Standing>, ViewsError> {
     let ids: Vec<i64> = views.iter().map(|view| view.record.id).collect();
-    let sql = include_str!("sql/standing.sql");
-    let rows = statements.query(client, sql, &[&ids]).await?;
+    let rows = statements.query(client, STANDING, &[&ids]).await?;
     let mut all = BTreeMap::new();
     for row in rows {
+        // Of another server, whose numbers mean something else here.
+        if !row.get::<_, bool>("is_here") {
+            return Err(ViewsError::SourceAltered {
+                view: row.get("id"),
+            });
+        }
         let (stamp, now): (String, String) = (row.get("stamp"), row.get("stamp_now"));
         let snapshot: Option<String> = row.get("snapshot");
         let standing = Standing {
@@ -63,7 +75,6 @@ pub async fn standing(
 /// # Errors
 /// What the server says.
 pub async fn signature(client: &impl GenericClient, view: i64) -> Result<String, ViewsError> {
-    let sql = include_str!("sql/standing.sql");
-    let row = client.query_one(sql, &[&vec![view]]).await?;
+    let row = client.query_one(STANDING, &[&vec![view]]).await?;
     Ok(row.get("signature"))
 }

@@ -20,6 +20,7 @@ use crate::model::{RefreshReport, State};
 use crate::store::load::load;
 use crate::store::refresh::{self, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
+use crate::store::restored;
 use crate::store::statements::Statements;
 use crate::store::{immediate, install};
 
@@ -168,9 +169,27 @@ impl Keeper {
         if let Some(known) = known {
             return Ok(known);
         }
+        self.settle(client).await?;
         let found = Arc::new(load(client, view).await?);
         lock(&self.loaded).insert(view, found.clone());
         Ok(found)
+    }
+
+    /// Makes views of a restored database those of this one.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn settle(&self, client: &mut Client) -> Result<(), ViewsError> {
+        let size_max = self.shared.config.changes_size_max.bytes();
+        if restored::settle(client, size_max).await? {
+            let database = &self.database;
+            tracing::info!(
+                database,
+                "the database was restored: its views are computed anew"
+            );
+            lock(&self.loaded).clear();
+        }
+        Ok(())
     }
 
     /// Refreshes the component of a view; `compared` is compared with its query in the same transaction.

@@ -5,6 +5,7 @@ mod floats;
 mod groups;
 mod joins;
 mod readers;
+mod restored;
 mod rows;
 mod snapshots;
 mod work;

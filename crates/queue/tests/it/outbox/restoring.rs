@@ -1,29 +1,15 @@
 //! A database that is restored from an older dump brings rows back that are tasks already.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use egret_base::lifecycle::Service;
+use egret_postgres::test_support::client_programs;
 
 use super::rig::{self, Quiet, Rig, payloads};
 
-/// The newest installation with `pg_dump`, which the fetched releases lack, and its major version.
-fn programs() -> (u32, PathBuf) {
-    (15..=18)
-        .rev()
-        .map(|major| {
-            (
-                major,
-                PathBuf::from(format!("/usr/lib/postgresql/{major}/bin")),
-            )
-        })
-        .find(|(_, directory)| directory.join("pg_dump").exists())
-        .expect("`make test` installs PostgreSQL where it is missing")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restored_dump_makes_no_second_task() {
-    let (major, programs) = programs();
+    let (major, programs) = client_programs();
     let rig = Rig::install(major).await;
     let enqueue = "SELECT egret.enqueue('q', to_jsonb(n)) FROM generate_series(10, 99) AS n";
     rig.client.batch_execute(enqueue).await.unwrap();

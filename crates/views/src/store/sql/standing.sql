@@ -1,13 +1,14 @@
 -- How views $1 stand, and the tables that they read.
 --
--- `stamp` says whether rows of these may have changed without a trigger: it has the server (its identity, its timeline,
--- the database), the partitions of all tables, the files and the triggers of all of them, and the plain views that are read. `signature` says
+-- `stamp` says whether rows of these may have changed without a trigger: it has the place, the timeline of the server, the partitions of all tables, the files and the triggers of all of them, and the plain views that are read. `signature` says
 -- whether a view is what it was, and so are the tables and views that it reads.
 SELECT kept.id, kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
+       pg_catalog.split_part(kept.stamp, ';', 1) IS NOT DISTINCT FROM here.place AS is_here,
        pg_catalog.concat(tables.stamp, ';', inlined.text) AS stamp_now,
        pg_catalog.concat_ws(';', tables.signature, inlined.text, below.text,
            pg_catalog.md5(pg_catalog.concat_ws(' ', kept.definition, kept.shape, kept.settings, kept.mode, kept.owner))) AS signature
-FROM egret.view AS kept
+FROM here
+CROSS JOIN egret.view AS kept
 CROSS JOIN LATERAL (
     SELECT coalesce(pg_catalog.md5(pg_catalog.string_agg(rule.ev_action::text, ',' ORDER BY rule.ev_class)), '') AS text
     FROM pg_catalog.pg_rewrite AS rule
@@ -21,10 +22,9 @@ CROSS JOIN LATERAL (
 ) AS below
 CROSS JOIN LATERAL (
     SELECT pg_catalog.format(
-               '%s/%s/%s;%s',
-               (SELECT system_identifier FROM pg_catalog.pg_control_system()),
+               '%s;%s;%s',
+               here.place,
                (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()),
-               (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()),
                pg_catalog.string_agg(
                    pg_catalog.format(
                        '%s:%s:%s', member.oid, coalesce(pg_catalog.pg_relation_filenode(member.oid), 0),

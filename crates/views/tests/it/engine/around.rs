@@ -1,6 +1,56 @@
-//! What others do around views: with the views and types they stand on, with triggers, and in schemas that are not theirs.
+//! What others do around views: with the tables, views and types they stand on, with triggers, and in schemas that are not theirs.
 
 use super::*;
+
+#[tokio::test]
+async fn tables_are_altered_under_views() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.create(view("kept", "SELECT id, v FROM t WHERE g = 1"))
+        .await
+        .unwrap();
+    rig.create(view("other", "SELECT name FROM u"))
+        .await
+        .unwrap();
+    // What a view does not need.
+    rig.run("ALTER TABLE t ADD COLUMN extra text DEFAULT 'x'; UPDATE t SET v = 1000 WHERE id = 1")
+        .await;
+    assert_eq!(rig.refresh("kept").await.outcome, "incremental");
+    rig.run("ALTER TABLE t DROP COLUMN extra; INSERT INTO t VALUES (300, 1, 3)")
+        .await;
+    assert_eq!(rig.refresh("kept").await.outcome, "incremental");
+    rig.verify(&["kept"]).await;
+    // What it does.
+    rig.run("ALTER TABLE t ALTER COLUMN v TYPE bigint; INSERT INTO t VALUES (301, 1, 4)")
+        .await;
+    assert_eq!(
+        code(rig.views.refresh(&at("kept")).await),
+        "view_refresh_failed"
+    );
+    let shown = rig.views.show(&at("kept")).await.unwrap();
+    assert_eq!(shown.state, State::Suspended);
+    rig.run("GRANT SELECT ON kept TO PUBLIC").await;
+    rig.views.repair(&at("kept")).await.unwrap();
+    rig.verify(&["kept"]).await;
+    rig.run("INSERT INTO t VALUES (302, 1, 5000000000)").await;
+    rig.verify(&["kept"]).await;
+    rig.run("DROP TABLE u").await;
+    assert_eq!(
+        code(rig.views.refresh(&at("other")).await),
+        "view_refresh_failed"
+    );
+    let shown = rig.views.show(&at("other")).await.unwrap();
+    assert_eq!(shown.state, State::Suspended);
+    assert!(shown.reason.unwrap().contains("does not exist"));
+    assert_eq!(rig.number("SELECT count(*) FROM other").await, 7);
+    rig.run("CREATE TABLE u (g int, name text); INSERT INTO u VALUES (1, 'back')")
+        .await;
+    rig.views.repair(&at("other")).await.unwrap();
+    rig.verify(&["other"]).await;
+    rig.views.drop(&at("other")).await.unwrap();
+    rig.run("DROP TABLE t").await;
+    rig.views.drop(&at("kept")).await.unwrap();
+}
 
 #[tokio::test]
 async fn a_plain_view_that_is_replaced_is_read_as_it_is_now() {
@@ -113,4 +163,28 @@ async fn a_schema_that_somebody_else_has_made_is_not_read() {
     assert_eq!(code(shown), "postgres_foreign_schema");
     rig.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
         .await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_while_a_view_is_loaded_does_not_suspend_it() {
+    let config = ViewsConfig {
+        lock_timeout: Span::ms(10),
+        ..ViewsConfig::default()
+    };
+    let rig = Rig::with(18, config.clone()).await;
+    rig.run(TABLES).await;
+    rig.create(view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
+        .await
+        .unwrap();
+    let later = engine(&rig.database, config);
+    rig.run("BEGIN; LOCK TABLE t IN ACCESS EXCLUSIVE MODE; UPDATE t SET v = v + 1")
+        .await;
+    let refused = later.refresh(&at("sums")).await.unwrap_err();
+    assert!(refused.is_busy(), "{refused:?}");
+    rig.run("COMMIT").await;
+    assert_eq!(
+        later.refresh(&at("sums")).await.unwrap().outcome,
+        "incremental"
+    );
+    rig.verify(&["sums"]).await;
 }
