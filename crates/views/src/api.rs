@@ -105,7 +105,7 @@ impl Views {
     /// Lets roles ask for views from SQL, by `egret.create_view` and the like (`public`: everybody). Returns the database.
     ///
     /// # Errors
-    /// The server's.
+    /// [`ViewsError::Invalid`] for a role that is not there, of which nothing is changed; the server's.
     pub async fn allow(
         &self,
         database: Option<&str>,
@@ -114,9 +114,11 @@ impl Views {
         let database = self.inner.shared.databases.choose(database).await?;
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;
+        requests::check_roles(&session.client, roles).await?;
         install::install(&mut session.client).await?;
-        requests::grant(&session.client, roles).await?;
+        requests::grant(&mut session.client, roles).await?;
         keeper.give_back(session);
+        tracing::info!(database, ?roles, "views may be asked for from SQL");
         self.inner.changed.notify_one();
         Ok(database)
     }

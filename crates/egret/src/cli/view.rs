@@ -42,6 +42,15 @@ pub enum View {
     Repair(Named),
     /// Drop a view that no other view reads
     Drop(Named),
+    /// Let roles ask for views from SQL: egret.create_view, egret.refresh and the like
+    Allow {
+        /// Roles; public is everybody
+        #[arg(required = true, value_name = "ROLE")]
+        roles: Vec<String>,
+        /// The database [default: the only one, where there is one]
+        #[arg(long, short)]
+        database: Option<String>,
+    },
     /// List the latest refreshes of a view that found changes or failed
     History {
         /// Which view.

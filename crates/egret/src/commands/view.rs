@@ -71,6 +71,11 @@ pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result
             let answer = json!({"view": view.name, "dropped": true});
             output.answer(&answer, |_: Json| format!("view {} is dropped", view.name))
         }
+        Command::Allow { roles, database } => {
+            let body = json!({"roles": roles, "database": database});
+            let answer = api.post(&["view-grants"], body).await?;
+            output.answer(&answer, report::allowed)
+        }
         Command::History { view, limit } => {
             let limit = limit.to_string();
             let mut query = place(view.database.as_deref());

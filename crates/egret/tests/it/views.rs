@@ -158,6 +158,35 @@ fn a_view_is_refreshed_changed_and_dropped() {
 }
 
 #[test]
+fn a_role_asks_for_views_once_it_may() {
+    let (external, place, server) = beside("views-allow");
+    let url = external.url();
+    let setup = format!(
+        "{FLIGHTS}; CREATE ROLE app; GRANT SELECT ON flights TO app; GRANT CREATE ON SCHEMA public TO app"
+    );
+    place.psql(&url, &setup).unwrap();
+    let installed = "SELECT count(*) FROM pg_namespace WHERE nspname = 'egret'";
+    let unknown = ["view", "allow", "app", "nobody"];
+    refused(&place, &unknown, 1, &["there is no role `nobody`"]);
+    assert_eq!(place.psql(&url, installed).unwrap(), "0");
+    refused(&place, &["view", "allow"], 2, &["<ROLE>"]);
+    place.json(&["view", "create", "others", "--sql", BY_CARRIER]);
+    let ask = format!("SET ROLE app; SELECT egret.create_view('by_carrier', $${BY_CARRIER}$$)");
+    let said = place.psql(&url, &ask).unwrap_err();
+    assert!(said.contains("permission denied"), "{said}");
+    refused(&place, &unknown, 1, &["there is no role `nobody`"]);
+    let said = place.psql(&url, &ask).unwrap_err();
+    assert!(said.contains("permission denied"), "{said}");
+    let told = ["may ask for views in database postgres", "app"];
+    check(&place, &["view", "allow", "app"], &told);
+    place.psql(&url, &ask).unwrap();
+    let made = "SELECT count(*) FROM egret.view WHERE name = 'by_carrier' AND owner = 'app'";
+    until(&place, &url, made, "1");
+    check(&place, &["view", "show", "by_carrier"], &["app"]);
+    server.stop(Signal::TERM);
+}
+
+#[test]
 fn a_view_of_the_source_is_kept_fresh_and_that_of_a_branch_is_not() {
     let place = Place::new("views-branch");
     let server = place.start(&["serve"]);

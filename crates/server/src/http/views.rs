@@ -20,8 +20,8 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use self::answer::{Explanation, Refresh, RefreshList, Verification, View, ViewList};
-use self::request::{Validation, ViewChange, ViewRequest};
+use self::answer::{Explanation, Refresh, RefreshList, Verification, View, ViewGrant, ViewList};
+use self::request::{Validation, ViewChange, ViewGrantRequest, ViewRequest};
 use crate::access::Caller;
 use crate::error::RequestError;
 use crate::extract::{Json, Nothing, Path, Query};
@@ -35,6 +35,7 @@ pub fn routes(views: Views, clock: Arc<dyn Clock>) -> OpenApiRouter {
         .routes(routes!(list_views))
         .routes(routes!(create_view))
         .routes(routes!(validate_view))
+        .routes(routes!(grant_views))
         .routes(routes!(get_view, change_view, drop_view))
         .routes(routes!(explain_view))
         .routes(routes!(view_history))
@@ -231,6 +232,34 @@ async fn validate_view(
     // What it makes to look at the query is taken away again, even if the caller leaves.
     let explained = finished(async move { views.validate(database.as_deref(), &query).await });
     Ok(Json(explained.await?.into()))
+}
+
+/// Let roles ask for views from SQL
+///
+/// They may call `egret.create_view`, `egret.drop_view`, `egret.refresh`, `egret.request_done` and `egret.freshness` from then on: each of them
+/// for views of its own, whose queries have its rights. When one of the roles is not there, nothing is changed for any.
+#[utoipa::path(post, path = "/v1/view-grants", operation_id = "grantViews", tag = "views",
+    security(("token" = ["admin"])), request_body = ViewGrantRequest,
+    responses(
+        (status = 200, description = "They may.", body = ViewGrant),
+        (status = 400, description = "A role is not there.", body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn grant_views(
+    State(views): State<Views>,
+    Member(caller): Member,
+    Json(ViewGrantRequest { roles, database }): Json<ViewGrantRequest>,
+) -> Result<Json<ViewGrant>, Problem> {
+    tracing::info!(
+        token = caller.token_id(),
+        ?roles,
+        database,
+        "views are to be asked for from SQL"
+    );
+    let granted = finished(async move {
+        let database = views.allow(database.as_deref(), &roles).await?;
+        Ok(ViewGrant { database, roles })
+    });
+    Ok(Json(granted.await?))
 }
 
 /// Look at a view

@@ -256,6 +256,49 @@ async fn refusals_say_what_where_and_what_to_do() {
 }
 
 #[tokio::test]
+async fn roles_are_allowed_to_ask_all_or_none() {
+    let rig = Rig::new().await;
+    let role = format!("app_{}", rig.database.name);
+    let make = format!("CREATE ROLE {role}");
+    rig.client.batch_execute(&make).await.unwrap();
+    let may = async || {
+        let sql = "SELECT count(*) FROM pg_proc \
+                   WHERE pronamespace = 'egret'::regnamespace AND has_function_privilege($1::text::name, oid, 'EXECUTE')";
+        let row = rig.client.query_one(sql, &[&role]).await.unwrap();
+        row.get::<_, i64>(0)
+    };
+    rig.make("by_carrier", BY_CARRIER).await;
+    let before = may().await;
+    let path = "/v1/view-grants";
+    for (roles, said) in [
+        (json!([role, "nobody"]), "there is no role `nobody`"),
+        (json!([]), "name one at least"),
+    ] {
+        let refused = rig.ask(Method::POST, path, json!({"roles": roles})).await;
+        let refused = problem(refused, 400, "invalid_request").await;
+        let detail = refused["detail"].as_str().unwrap();
+        assert!(detail.contains(said), "{refused}");
+        assert_eq!(may().await, before);
+    }
+    let elsewhere = json!({"roles": [role], "database": "elsewhere"});
+    let refused = rig.ask(Method::POST, path, elsewhere).await;
+    problem(refused, 400, "invalid_request").await;
+    let body = json!({"roles": [role]});
+    let writer = rig.house.token(&["views:*"], None);
+    let asked = rig.house.bare(Method::POST, path).bearer_auth(writer);
+    let refused = asked.json(&body).send().await.unwrap();
+    problem(refused, 403, "scope_missing").await;
+    assert_eq!(may().await, before);
+    let granted = rig.answered(Method::POST, path, body, 200).await;
+    let database = &rig.database.name;
+    assert_eq!(granted, json!({"database": database, "roles": [role]}));
+    assert!(may().await > before);
+    let end = format!("DROP OWNED BY {role}; DROP ROLE {role}");
+    rig.client.batch_execute(&end).await.unwrap();
+    rig.close().await;
+}
+
+#[tokio::test]
 async fn who_may_what() {
     let rig = Rig::new().await;
     let ask = async |token: &str, method: Method, body: Value| {

@@ -1,7 +1,8 @@
 //! What was asked for from SQL.
 
-use egret_postgres::tokio_postgres::{GenericClient, Row};
+use egret_postgres::tokio_postgres::{Client, GenericClient, Row};
 
+use crate::core::expression::quoted;
 use crate::error::ViewsError;
 use crate::model::{NewView, NotUnderstood, ViewName};
 
@@ -106,22 +107,48 @@ pub async fn done(
     Ok(())
 }
 
-/// Lets roles ask for views from SQL; `public` is everybody.
+/// The name that is everybody, and no role's.
+const EVERYBODY: &str = "public";
+
+/// Refuses roles that are not there, and none at all.
+///
+/// # Errors
+/// [`ViewsError::Invalid`]; what the server says.
+pub async fn check_roles(client: &impl GenericClient, roles: &[String]) -> Result<(), ViewsError> {
+    let invalid = |reason| ViewsError::Invalid {
+        what: "roles",
+        reason,
+    };
+    if roles.is_empty() {
+        return Err(invalid("there is none: name one at least".to_owned()));
+    }
+    let sql = "SELECT pg_catalog.string_agg(pg_catalog.format('`%s`', asked.name), ', ' ORDER BY asked.place) \
+               FROM pg_catalog.unnest($1::text[]) WITH ORDINALITY AS asked (name, place) \
+               WHERE asked.name <> $2 AND NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = asked.name)";
+    let unknown: Option<String> = client.query_one(sql, &[&roles, &EVERYBODY]).await?.get(0);
+    match unknown {
+        Some(unknown) => Err(invalid(format!("there is no role {unknown}"))),
+        None => Ok(()),
+    }
+}
+
+/// Lets roles ask for views from SQL, all of them or none; `public` is everybody.
 ///
 /// # Errors
 /// What the server says.
-pub async fn grant(client: &impl GenericClient, roles: &[String]) -> Result<(), ViewsError> {
+pub async fn grant(client: &mut Client, roles: &[String]) -> Result<(), ViewsError> {
+    let transaction = client.transaction().await?;
     for role in roles {
         let role = match role.as_str() {
-            "public" => "PUBLIC".to_owned(),
-            name => crate::core::expression::quoted(name),
+            EVERYBODY => "PUBLIC".to_owned(),
+            name => quoted(name),
         };
         let sql = format!(
             "GRANT USAGE ON SCHEMA egret TO {role}; \
              GRANT EXECUTE ON FUNCTION egret.view_name, egret.request_view, egret.create_view, egret.drop_view, \
              egret.refresh, egret.request_done, egret.freshness TO {role}"
         );
-        client.batch_execute(&sql).await?;
+        transaction.batch_execute(&sql).await?;
     }
-    Ok(())
+    Ok(transaction.commit().await?)
 }

@@ -52,6 +52,19 @@ pub(super) struct Verification {
     extra: i64,
 }
 
+/// Roles that may ask for views from SQL.
+#[derive(Debug, Deserialize)]
+pub(super) struct Grant {
+    database: String,
+    roles: Vec<String>,
+}
+
+/// Who may ask for views.
+pub(super) fn allowed(grant: Grant) -> String {
+    let (roles, database) = (grant.roles.join(", "), grant.database);
+    format!("may ask for views in database {database}, by egret.create_view and the like: {roles}")
+}
+
 impl View {
     fn schedule(&self) -> String {
         match (&self.schedule, self.read_by.is_empty()) {

@@ -5,6 +5,17 @@ use egret_views::model;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+/// Roles that may ask for views from SQL.
+#[derive(Serialize, ToSchema)]
+pub(super) struct ViewGrant {
+    /// In which database.
+    #[schema(example = "shop")]
+    pub(super) database: String,
+    /// They; `public` is every role.
+    #[schema(example = json!(["app"]))]
+    pub(super) roles: Vec<String>,
+}
+
 /// A view.
 #[derive(Serialize, ToSchema)]
 pub(super) struct View {

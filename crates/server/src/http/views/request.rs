@@ -66,6 +66,17 @@ pub(super) struct Validation {
     pub(super) database: Option<String>,
 }
 
+/// Who may ask for views from SQL.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ViewGrantRequest {
+    /// Roles, one at least; `public` is every role.
+    #[schema(example = json!(["app"]))]
+    pub(super) roles: Vec<String>,
+    /// The database; may be left out where there is one only.
+    pub(super) database: Option<String>,
+}
+
 /// A change to a view; what is absent stays as it is.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
