@@ -8,6 +8,7 @@ mod csv_stream;
 mod delays;
 mod metrics;
 mod story;
+mod views;
 
 use std::time::{Duration, Instant};
 

@@ -7,7 +7,7 @@ use egret_branches::model::{Branch, BranchName, DEFAULT_TENANT, NewBranch};
 use egret_branches::{Branches, Created};
 use egret_postgres::pool;
 
-use super::{Outcome, delays, load, metrics};
+use super::{Outcome, delays, load, metrics, views};
 use crate::api::Api;
 use crate::configuration::Configuration;
 use crate::output::{Output, loading_bar};
@@ -77,6 +77,7 @@ async fn tell(egret: &Egret, configuration: &Configuration, output: Output) -> a
     let api = own_api(egret, configuration)?;
     let sample = work_on_delays(embedded, &api, output).await?;
     import_series(&api, output).await?;
+    keep_views(embedded, &api, output).await?;
     invite(branches, egret, &sample, output)
 }
 
@@ -195,6 +196,41 @@ async fn import_series(api: &Api, output: Output) -> anyhow::Result<()> {
     Ok(output.story(&text)?)
 }
 
+/// Has results of queries kept fresh.
+async fn keep_views(embedded: &Embedded, api: &Api, output: Output) -> anyhow::Result<()> {
+    let kept = views::keep(api, &in_public(embedded), DATABASE).await?;
+    let made: Vec<String> = kept
+        .made
+        .iter()
+        .map(|(name, ms)| format!("`{name}` in {ms:.0} ms"))
+        .collect();
+    let mut text = match made.is_empty() {
+        false => format!("views were filled: {}\n", made.join(", ")),
+        true => "the views are there already, from an earlier start\n".to_owned(),
+    };
+    match kept.changed {
+        Some(changed) => {
+            let refresh = changed.refresh;
+            text.push_str(&format!(
+                "{};  -- in the source\n  `late_by_carrier` is refreshed: {}, {} changes read, {} row changed ({:.0} ms)\n  \
+                 `worst` reads it, worst month of {}: {} min before, {} min after\n",
+                views::CHANGE,
+                refresh.outcome,
+                refresh.changes,
+                refresh.changed,
+                refresh.took_ms,
+                changed.airline,
+                changed.before,
+                changed.after,
+            ));
+        }
+        None => text.push_str(
+            "  they, or the flights, are not as the demo made them: nothing is shown of them\n",
+        ),
+    }
+    Ok(output.story(&text)?)
+}
+
 /// Lets the queue have something to do. Returns the id of a task that was completed.
 async fn work_on_delays(embedded: &Embedded, api: &Api, output: Output) -> anyhow::Result<String> {
     let worked = delays::work(api, &in_public(embedded), DATABASE).await?;
@@ -232,6 +268,8 @@ fn invite(branches: &Branches, egret: &Egret, task: &str, output: Output) -> any
          \x20 {program} branch list\n\
          \x20 {program} branch destroy mine\n\
          \x20 {program} queue outbox status\n\
+         \x20 {program} view list\n\
+         \x20 {program} view history late_by_carrier\n\
          \x20 {program} series range 'weather_temperature_fahrenheit' --end {end} --last 7d --step 3h\n\
          \x20 {program} series query 'sum by (origin) (increase(flights_delayed_departures_total[1d]))' --at {end}\n\
          \x20 {program} series cardinality\n\

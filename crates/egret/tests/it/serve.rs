@@ -135,6 +135,13 @@ fn the_demo_tells_its_story_twice() {
             task["result"]["minutes_late"].as_i64().unwrap() >= 120,
             "{task}"
         );
+        let verified = place.json(&["view", "verify", "worst"]);
+        assert_eq!(verified["equal"], true, "{verified}");
+        let views = place.json(&["view", "list"]);
+        let names = views["items"].as_array().unwrap().iter();
+        let names: Vec<&str> = names.map(|view| view["name"].as_str().unwrap()).collect();
+        let all = ["public.late_by_carrier", "public.routes", "public.worst"];
+        assert_eq!(names, all);
         server.stop(Signal::INT);
     }
     for line in [
@@ -145,11 +152,17 @@ fn the_demo_tells_its_story_twice() {
         "weather and departures of 2013 as series: ",
         "weather and departures of 2013 are there as series already",
         "% of departures delayed",
+        "views were filled: `late_by_carrier` in ",
+        "the views are there already",
+        "`late_by_carrier` is refreshed: incremental, 2 changes read, 1 row changed (",
     ] {
         assert!(told.contains(line), "{told}");
     }
     let proofs = told.matches("source unchanged, by checksums of 5 tables: yes");
     assert_eq!(proofs.count(), 2, "{told}");
+    let shown =
+        told.matches("worst month of Alaska Airlines Inc.: 18.0 min before, 44.8 min after");
+    assert_eq!(shown.count(), 2, "{told}");
     assert_eq!(place.left_behind(), Vec::<String>::new());
 }
 

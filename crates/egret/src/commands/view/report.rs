@@ -62,7 +62,7 @@ pub(super) struct Grant {
 /// Who may ask for views.
 pub(super) fn allowed(grant: Grant) -> String {
     let (roles, database) = (grant.roles.join(", "), grant.database);
-    format!("may ask for views in database {database}, by egret.create_view and the like: {roles}")
+    format!("{roles} may ask for views in database {database}, by egret.create_view and the like")
 }
 
 impl View {

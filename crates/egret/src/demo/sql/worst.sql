@@ -1,0 +1,1 @@
+SELECT carrier, max(delay) AS delay FROM late_by_carrier GROUP BY carrier

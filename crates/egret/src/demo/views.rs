@@ -1,0 +1,137 @@
+//! The demo's views: delays by carrier and month, routes with the names of airports, and on the first of them the worst month
+//! of each carrier. One flight is changed, and changed back, to show what a refresh does. They are made through the HTTP
+//! door, as by any program.
+
+use anyhow::Context;
+use egret_postgres::pool;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::delays::read;
+use crate::api::Api;
+
+/// The views in the order in which they can be made: names, queries, and the schedule of those that have one of their own.
+const VIEWS: [(&str, &str, Option<&str>); 3] = [
+    (
+        "late_by_carrier",
+        include_str!("sql/late_by_carrier.sql"),
+        Some("5s"),
+    ),
+    ("routes", include_str!("sql/routes.sql"), None),
+    ("worst", include_str!("sql/worst.sql"), None),
+];
+
+/// A flight that left five minutes early is a day late.
+pub(super) const CHANGE: &str =
+    "UPDATE flights SET dep_delay = 1440 WHERE (carrier, flight, month, day) = ('AS', 15, 12, 1)";
+
+/// The same flight as it was.
+const CHANGE_BACK: &str =
+    "UPDATE flights SET dep_delay = -5 WHERE (carrier, flight, month, day) = ('AS', 15, 12, 1)";
+
+/// The airline of that flight, and the mean delay of its worst month in minutes.
+const SHOWN: &str = "SELECT a.name, round(w.delay, 1)::text FROM worst AS w JOIN airlines AS a USING (carrier) WHERE carrier = 'AS'";
+
+/// What came of the demo's views.
+pub(super) struct Kept {
+    /// The views that this start has made, and how long it took to fill each, in milliseconds.
+    pub made: Vec<(&'static str, f64)>,
+    /// What the change did; `None` where a view is not the demo's or not kept fresh, or the flight is gone.
+    pub changed: Option<Changed>,
+}
+
+/// What a change to one flight did.
+pub(super) struct Changed {
+    /// The airline whose row in `worst` is another now.
+    pub airline: String,
+    /// The mean delay of its worst month before, in minutes, …
+    pub before: String,
+    /// … and after.
+    pub after: String,
+    /// What the refresh did with the view that the change is in first.
+    pub refresh: Refresh,
+}
+
+/// A refresh as it is told.
+#[derive(Deserialize)]
+pub(super) struct Refresh {
+    /// `incremental` or `full`.
+    pub outcome: String,
+    /// Rows of changes that were read.
+    pub changes: i64,
+    /// Rows of the view that are others now.
+    pub changed: i64,
+    /// How long it took, in milliseconds.
+    pub took_ms: f64,
+}
+
+#[derive(Deserialize)]
+struct View {
+    query: String,
+    state: String,
+    last_refresh: Option<Refresh>,
+}
+
+/// Makes the views that are not there, changes a flight, and looks what became of them.
+pub(super) async fn keep(
+    api: &Api,
+    source: &egret_postgres::tokio_postgres::Config,
+    database: &str,
+) -> anyhow::Result<Kept> {
+    let mut made = Vec::new();
+    let mut is_whole = true;
+    for (name, query, schedule) in VIEWS {
+        let known = match api.get(&["views", name], &[("database", database)]).await {
+            Err(failure) if failure.code == "view_not_found" => None,
+            answer => Some(read::<View>(answer)?),
+        };
+        if let Some(known) = known {
+            is_whole &= known.query == query && known.state == "active";
+            continue;
+        }
+        let view =
+            json!({"name": name, "query": query, "schedule": schedule, "database": database});
+        let view: View = read(api.post(&["views"], view).await)?;
+        let filled = view.last_refresh.context("a view was not filled")?;
+        made.push((name, filled.took_ms));
+    }
+    let changed = match is_whole {
+        true => change(api, source, database).await?,
+        false => None,
+    };
+    Ok(Kept { made, changed })
+}
+
+async fn change(
+    api: &Api,
+    source: &egret_postgres::tokio_postgres::Config,
+    database: &str,
+) -> anyhow::Result<Option<Changed>> {
+    let client = pool::connect(source).await?;
+    // An earlier start may have ended in between.
+    client.batch_execute(CHANGE_BACK).await?;
+    refresh(api, database).await?;
+    let before = client.query_opt(SHOWN, &[]).await?;
+    client.batch_execute(CHANGE).await?;
+    refresh(api, database).await?;
+    let after = client.query_opt(SHOWN, &[]).await?;
+    let query = [("database", database)];
+    let first: View = read(api.get(&["views", "late_by_carrier"], &query).await)?;
+    client.batch_execute(CHANGE_BACK).await?;
+    let (Some(before), Some(after)) = (before, after) else {
+        return Ok(None);
+    };
+    Ok(Some(Changed {
+        airline: before.get(0),
+        before: before.get(1),
+        after: after.get(1),
+        refresh: first.last_refresh.context("a view was not refreshed")?,
+    }))
+}
+
+/// Brings `worst` up to date, and with it what it reads.
+async fn refresh(api: &Api, database: &str) -> anyhow::Result<()> {
+    let (path, query) = (["views", "worst", "refresh"], [("database", database)]);
+    let refreshed = api.call(reqwest::Method::POST, &path, &query, Some(json!({})));
+    read::<serde_json::Value>(refreshed.await).map(drop)
+}
