@@ -24,7 +24,8 @@ use crate::store::describe::Names;
 use crate::store::registry::{self, Record};
 use crate::store::requests::{self, Resolved};
 use crate::store::{create, explain, install, remove, repair, report};
-use crate::worker::keeper::{Keeper, Session, Shared, lock};
+use crate::worker::keeper::{Keeper, Shared, lock};
+use crate::worker::session::Session;
 use crate::worker::watch_over;
 use find::Found;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod keeper;
 mod requests;
+pub(crate) mod session;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +13,9 @@ use egret_postgres::databases::is_gone;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use self::keeper::{Keeper, Session, member};
+use self::keeper::{Keeper, member};
 use self::requests::serve;
+use self::session::Session;
 use crate::api::Views;
 use crate::core::pace::{Pace, components};
 use crate::error::ViewsError;

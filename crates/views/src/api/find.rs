@@ -7,9 +7,9 @@ use egret_postgres::databases::is_gone;
 use super::{Address, Views};
 use crate::error::ViewsError;
 use crate::model::ViewName;
-use crate::store::install;
 use crate::store::registry::{self, Record};
-use crate::worker::keeper::{Keeper, Session, lock};
+use crate::worker::keeper::{Keeper, lock};
+use crate::worker::session::Session;
 
 /// A view that was found.
 pub(super) struct Found {
@@ -88,14 +88,14 @@ impl Views {
 async fn among(keepers: Vec<Arc<Keeper>>, name: &ViewName) -> Result<Vec<Found>, ViewsError> {
     let mut all = Vec::new();
     for keeper in keepers {
-        let session = match keeper.session().await {
+        let mut session = match keeper.session().await {
             Err(ViewsError::Postgres(error)) if is_gone(&error) => {
                 keeper.set_installed(false);
                 continue;
             }
             session => session?,
         };
-        if !install::is_installed(&session.client).await? {
+        if !session.is_installed().await? {
             keeper.set_installed(false);
             continue;
         }

@@ -146,7 +146,19 @@ impl Captured {
         )
     }
 
-    /// Changes, each different row once: of `from`, what follows FROM.
+    /// Changes of `from`, what follows FROM, as the table has them.
+    pub fn as_recorded(&self, from: &str) -> String {
+        let columns = self.columns.iter();
+        let list: String = columns
+            .map(|column| {
+                let name = quoted(&column.name);
+                format!("{} AS {name}, ", column.read(&name))
+            })
+            .collect();
+        format!("SELECT {list}{WEIGHT}::bigint AS {WEIGHT} FROM {from}")
+    }
+
+    /// The same, each different row once.
     pub fn consolidated(&self, from: &str) -> String {
         let mut list = Vec::new();
         let mut keys = Vec::new();
@@ -172,6 +184,29 @@ impl Captured {
         format!(
             "SELECT {} FROM {from}{group} HAVING sum({WEIGHT}) <> 0",
             list.join(", ")
+        )
+    }
+
+    /// The changes that a snapshot, `frontier`, did not see: a subquery. The planner takes it for so many rows: what the server knows of
+    /// the table is from when it was empty, or is nothing. It adds rows of which there are never any.
+    pub fn since(&self, frontier: &str, rows: u64) -> String {
+        let changes = self.changes();
+        let names: Vec<String> = self
+            .columns
+            .iter()
+            .map(|column| quoted(&column.name))
+            .collect();
+        let nulls = names
+            .iter()
+            .map(|name| format!("(NULL::{changes}).{name}, "));
+        format!(
+            "(SELECT {list}{WEIGHT} FROM {changes} WHERE NOT pg_visible_in_snapshot({TRANSACTION}, {frontier}) \
+             UNION ALL SELECT {nulls}0 FROM generate_series(1, {rows}) WHERE {frontier} IS NULL) AS egret_since",
+            list = names
+                .iter()
+                .map(|name| format!("{name}, "))
+                .collect::<String>(),
+            nulls = nulls.collect::<String>(),
         )
     }
 

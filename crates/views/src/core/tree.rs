@@ -93,6 +93,18 @@ impl Node {
         }
     }
 
+    /// Whether it is nothing but columns of one source.
+    pub fn is_plain(&self) -> bool {
+        match self {
+            Self::Scan { .. } => true,
+            Self::Project { input, columns } => {
+                let mut columns = columns.iter();
+                input.is_plain() && columns.all(|(_, expression)| expression.as_column().is_some())
+            }
+            Self::Unit | Self::Filter { .. } | Self::Join { .. } | Self::UnionAll { .. } => false,
+        }
+    }
+
     /// The sources that it reads, each as often as it does.
     pub fn sources(&self) -> Vec<Source> {
         match self {

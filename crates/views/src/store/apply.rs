@@ -8,7 +8,7 @@ use super::build::{Built, sink_table};
 use super::refresh::{Read, Refreshable, Refreshed};
 use super::rights;
 use super::statements::Statements;
-use crate::core::capture::{Captured, TRANSACTION};
+use crate::core::capture::TRANSACTION;
 use crate::core::choose::{Costs, Situation, Way, choose};
 use crate::core::expression::quoted;
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
@@ -23,6 +23,9 @@ pub struct Told {
     /// The tables with what changed in stages, to be emptied.
     pub sinks: BTreeSet<String>,
 }
+
+/// How far the view has come, in its statements.
+const FRONTIER: &str = "(SELECT snapshot FROM egret_frontier)";
 
 /// A snapshot that sees nothing, for statements that look at no changes.
 const NO_FRONTIER: &str = "3:3:";
@@ -132,10 +135,13 @@ impl Bringing<'_, '_> {
                     has_break |= breaks > 0;
                     (rows > 0).then(|| {
                         let name = format!("egret_changes_{at}");
-                        with.push(format!(
-                            "{name} AS MATERIALIZED ({})",
-                            consolidated(captured)
-                        ));
+                        let from = captured.since(FRONTIER, magnitude(rows));
+                        let is_plain = self.view.built.is_plain(Source::Table(at));
+                        let changes = match is_plain {
+                            true => captured.as_recorded(&from),
+                            false => captured.consolidated(&from),
+                        };
+                        with.push(format!("{name} AS MATERIALIZED ({changes})"));
                         name
                     })
                 }
@@ -288,12 +294,10 @@ impl Bringing<'_, '_> {
     }
 }
 
-/// The changes of a table that are new, each row once.
-fn consolidated(captured: &Captured) -> String {
-    captured.consolidated(&format!(
-        "{} WHERE NOT pg_visible_in_snapshot({TRANSACTION}, (SELECT snapshot FROM egret_frontier))",
-        captured.changes()
-    ))
+/// About so many rows, so that statements for others are not planned anew.
+fn magnitude(rows: i64) -> u64 {
+    let bits = u64::BITS - u64::try_from(rows).unwrap_or(0).leading_zeros();
+    1 << (bits.div_ceil(3) * 3).min(u64::BITS - 1)
 }
 
 /// What changed for users of a view, of what changed in its last stage: a subquery.

@@ -8,7 +8,7 @@ use super::describe::{Column, Described, SourceTable, columns};
 use super::load::Planned;
 use super::unions::align;
 use crate::core::analyse::stage_column;
-use crate::core::compile::{Compiled, compile, copied, nullable, probes, without_equality};
+use crate::core::compile::{Compiled, Kept, compile, copied, nullable, probes, without_equality};
 use crate::core::expression::{ColumnId, quoted};
 use crate::core::maintain::{ColumnType, Statement, Types, declared};
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
@@ -256,6 +256,23 @@ impl Built {
             });
         }
         all
+    }
+
+    /// Whether nothing is computed of the changes of a source before a stage brings together those that take each other away:
+    /// then that need not be done first. An expression may fail for a row that has come and gone.
+    pub fn is_plain(&self, source: Source) -> bool {
+        let stages = self.stages.iter();
+        let mut reading = stages.filter(|stage| stage.input.sources().contains(&source));
+        match (reading.next(), reading.next()) {
+            (Some(stage), None) => {
+                let are_plain = match &stage.kept {
+                    Kept::Rows(_) => true,
+                    Kept::Groups(groups) => groups.are_plain(),
+                };
+                are_plain && stage.input.is_plain()
+            }
+            _ => false,
+        }
     }
 
     /// The SELECT of the view that users read.

@@ -2,10 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
+use super::registry;
+use super::statements::Statements;
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::error::ViewsError;
+use crate::model::RefreshReport;
+
+/// What is lost in a crash is done again: nobody waits for the disk.
+pub const NO_WAIT: &str = "SET LOCAL synchronous_commit = off";
 
 /// The first of the numbers of advisory locks that tables for changes have: of SHA-256("egret/views/forget") the first six
 /// bytes, positive, and zeros.
@@ -92,58 +99,96 @@ pub async fn waiting(
 /// A table for changes that takes more bytes is truncated when it is empty: rows that are deleted leave their space behind.
 const TRUNCATE_BYTES: i64 = 1 << 20;
 
-/// Removes changes of a table that every view which reads it has seen. Nothing happens while another does.
+/// Removes changes of tables that every view which reads them has seen, and remembers `report` where there is one. What is
+/// lost of that in a crash is done again, or was history: nobody waits for the disk. Where changes of a table take more than
+/// half of `size_max` bytes, views that have not seen them are computed anew.
 ///
 /// # Errors
 /// What the server says.
 pub async fn forget(
     client: &mut Client,
-    captured: &Captured,
+    statements: &mut Statements,
+    tables: &[&Captured],
+    report: Option<(i64, &RefreshReport, u32)>,
     size_max: u64,
-) -> Result<u64, ViewsError> {
+) -> Result<(), ViewsError> {
     let transaction = client.transaction().await?;
-    let sql = "SELECT pg_catalog.pg_try_advisory_xact_lock($1)";
-    let key = FORGET_LOCK_KEY ^ captured.id;
-    let is_alone: bool = transaction.query_one(sql, &[&key]).await?.get(0);
-    if !is_alone {
-        return Ok(0);
+    transaction.batch_execute(NO_WAIT).await?;
+    if let Some((view, report, history_max)) = report {
+        registry::remember(&transaction, statements, view, report, history_max).await?;
     }
-    let changes = captured.changes();
-    let sql = format!(
-        "DELETE FROM {changes} AS c WHERE NOT EXISTS (SELECT FROM egret.view AS v \
-         JOIN egret.view_table AS t ON t.view = v.id \
-         WHERE t.capture = $1 AND v.snapshot IS NOT NULL AND NOT pg_visible_in_snapshot(c.{TRANSACTION}, v.snapshot))",
-    );
-    let mut removed = transaction.execute(&sql, &[&captured.id]).await?;
-    let half = i64::try_from(size_max / 2).unwrap_or(i64::MAX);
-    let behind = format!(
-        "UPDATE egret.view AS v SET snapshot = NULL FROM egret.view_table AS t \
-         WHERE t.view = v.id AND t.capture = $1 AND pg_catalog.pg_relation_size('{changes}') > $2::bigint \
-         AND EXISTS (SELECT FROM {changes} AS c WHERE NOT pg_visible_in_snapshot(c.{TRANSACTION}, v.snapshot))"
-    );
-    // Views that are far behind are computed anew rather than have all others of the table be.
-    if transaction.execute(&behind, &[&captured.id, &half]).await? > 0 {
-        removed += transaction.execute(&sql, &[&captured.id]).await?;
+    let mut large = Vec::new();
+    for captured in tables {
+        let size = forget_of(&transaction, statements, captured, size_max).await?;
+        large.extend((size > TRUNCATE_BYTES).then(|| captured.changes()));
     }
     transaction.commit().await?;
-    let sql = format!(
-        "SELECT pg_catalog.pg_relation_size('{changes}') > {TRUNCATE_BYTES} AND NOT EXISTS (SELECT FROM {changes})"
-    );
-    if client.query_one(&sql, &[]).await?.get(0) {
+    for changes in large {
         truncate(client, &changes).await?;
     }
-    Ok(removed)
+    Ok(())
+}
+
+/// The same of one table; returns how many bytes its table for changes takes. Nothing happens while another does that.
+async fn forget_of(
+    transaction: &Transaction<'_>,
+    statements: &mut Statements,
+    captured: &Captured,
+    size_max: u64,
+) -> Result<i64, ViewsError> {
+    let (id, changes) = (captured.id, captured.changes());
+    let frontiers = format!(
+        "SELECT pg_catalog.pg_try_advisory_xact_lock($2), pg_catalog.pg_relation_size('{changes}'), \
+         ARRAY(SELECT DISTINCT v.snapshot::text FROM egret.view AS v JOIN egret.view_table AS t ON t.view = v.id \
+         WHERE t.capture = $1 AND v.snapshot IS NOT NULL)"
+    );
+    let key = FORGET_LOCK_KEY ^ id;
+    let row = statements
+        .query_one(transaction, &frontiers, &[&id, &key])
+        .await?;
+    let (is_alone, size): (bool, i64) = (row.get(0), row.get(1));
+    if !is_alone || size == 0 {
+        return Ok(0);
+    }
+    let mut seen: Vec<String> = row.get(2);
+    let half = i64::try_from(size_max / 2).unwrap_or(i64::MAX);
+    if size > half {
+        // Views that are far behind are computed anew rather than have all others of the table be.
+        let behind = format!(
+            "UPDATE egret.view AS v SET snapshot = NULL FROM egret.view_table AS t \
+             WHERE t.view = v.id AND t.capture = $1 \
+             AND EXISTS (SELECT FROM {changes} AS c WHERE NOT pg_visible_in_snapshot(c.{TRANSACTION}, v.snapshot))"
+        );
+        transaction.execute(&behind, &[&id]).await?;
+        let row = statements
+            .query_one(transaction, &frontiers, &[&id, &key])
+            .await?;
+        seen = row.get(2);
+    }
+    // Each is read once, not for every row.
+    let each = (1..=seen.len()).map(|at| {
+        format!("pg_visible_in_snapshot({TRANSACTION}, (SELECT ${at}::text::pg_snapshot))")
+    });
+    let mut conditions: Vec<String> = each.collect();
+    conditions.push("true".to_owned());
+    let delete = format!("DELETE FROM {changes} WHERE {}", conditions.join(" AND "));
+    let values: Vec<&(dyn ToSql + Sync)> = seen.iter().map(|one| one as _).collect();
+    statements.query(transaction, &delete, &values).await?;
+    Ok(size)
 }
 
 /// Gives back the space of a table for changes, if nobody is about to write to it and it is empty.
 async fn truncate(client: &mut Client, changes: &str) -> Result<(), ViewsError> {
+    let sql = format!("SELECT NOT EXISTS (SELECT FROM {changes})");
+    if !client.query_one(&sql, &[]).await?.get::<_, bool>(0) {
+        return Ok(());
+    }
     let transaction = client.transaction().await?;
     // Whoever writes to the table that is recorded is not made to wait.
     let lock = format!("LOCK TABLE {changes} IN ACCESS EXCLUSIVE MODE NOWAIT");
     if transaction.batch_execute(&lock).await.is_err() {
         return Ok(());
     }
-    let sql = format!("SELECT NOT EXISTS (SELECT FROM {changes})");
     if transaction.query_one(&sql, &[]).await?.get(0) {
         let truncate = format!("TRUNCATE {changes}");
         transaction.batch_execute(&truncate).await?;

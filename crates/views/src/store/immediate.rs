@@ -173,10 +173,11 @@ fn apply(
             continue;
         };
         let name = format!("egret_changes_{at}");
-        with.push(format!(
-            "{name} AS MATERIALIZED ({})",
-            captured.consolidated(&from)
-        ));
+        let changes = match built.is_plain(Source::Table(at)) {
+            true => captured.as_recorded(&from),
+            false => captured.consolidated(&from),
+        };
+        with.push(format!("{name} AS MATERIALIZED ({changes})"));
         source.changes = Some(name);
     }
     let mut work = Work::default();

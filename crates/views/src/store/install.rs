@@ -30,13 +30,21 @@ pub async fn install(client: &mut Client) -> Result<(), ViewsError> {
 /// # Errors
 /// What the server says.
 pub async fn is_installed(client: &Client) -> Result<bool, ViewsError> {
-    let sql = "SELECT pg_catalog.to_regclass('egret.view') IS NOT NULL";
-    let is_there: bool = client.query_one(sql, &[]).await?.get(0);
+    let is_there = is_there(client).await?;
     if is_there {
         // What somebody else has made there is not read.
         migrate::check_owner(client).await?;
     }
     Ok(is_there)
+}
+
+/// Whether a database has what looks like it.
+///
+/// # Errors
+/// What the server says.
+pub async fn is_there(client: &Client) -> Result<bool, ViewsError> {
+    let sql = "SELECT pg_catalog.to_regclass('egret.view') IS NOT NULL";
+    Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
 /// Removes the engine's part of schema `egret`, in which there are no views any more.

@@ -111,23 +111,12 @@ impl Refreshable {
         let mut statements = Statements::default();
         let costs = BTreeMap::new();
         let mut outcomes = refresh(client, &mut statements, &[self], (&costs, None)).await?;
-        self.forget(client, u64::MAX).await?;
+        let tables: Vec<&Captured> = self.captured().collect();
+        captures::forget(client, &mut statements, &tables, None, u64::MAX).await?;
         match outcomes.pop() {
             Some((_, outcome)) => outcome,
             None => Ok(Refreshed::default()),
         }
-    }
-
-    /// Removes changes that every view has seen. Where changes take more than half of `size_max` bytes, views that have not seen
-    /// them are computed anew.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn forget(&self, client: &mut Client, size_max: u64) -> Result<(), ViewsError> {
-        for captured in self.captured() {
-            captures::forget(client, captured, size_max).await?;
-        }
-        Ok(())
     }
 
     /// What is recorded of its tables.
@@ -303,7 +292,10 @@ impl Group<'_> {
             true => String::new(),
             false => format!("LOCK TABLE {} IN ACCESS SHARE MODE", tables.join(", ")),
         };
-        format!("SET LOCAL search_path = pg_catalog, egret, pg_temp; {lock}")
+        format!(
+            "{}; SET LOCAL search_path = pg_catalog, egret, pg_temp; {lock}",
+            captures::NO_WAIT
+        )
     }
 
     async fn within(

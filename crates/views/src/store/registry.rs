@@ -4,6 +4,7 @@ use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, GenericClient, Row, Transaction};
 
 use super::describe::Described;
+use super::statements::Statements;
 use crate::error::ViewsError;
 use crate::model::{Alteration, Mode, NewView, RefreshReport, Schedule, State, ViewName};
 
@@ -92,6 +93,18 @@ fn record(row: &Row) -> Record {
 /// What the server says.
 pub async fn records(client: &impl GenericClient) -> Result<Vec<Record>, ViewsError> {
     let rows = client.query(RECORDS, &[&None::<i64>]).await?;
+    Ok(rows.iter().map(record).collect())
+}
+
+/// The same, by a session that asks often.
+///
+/// # Errors
+/// What the server says.
+pub async fn prepared_records(
+    client: &Client,
+    statements: &mut Statements,
+) -> Result<Vec<Record>, ViewsError> {
+    let rows = statements.query(client, RECORDS, &[&None::<i64>]).await?;
     Ok(rows.iter().map(record).collect())
 }
 
@@ -284,6 +297,7 @@ pub async fn compute_anew(client: &impl GenericClient, view: i64) -> Result<(), 
 /// What the server says.
 pub async fn remember(
     client: &impl GenericClient,
+    statements: &mut Statements,
     view: i64,
     report: &RefreshReport,
     history_max: u32,
@@ -304,9 +318,8 @@ pub async fn remember(
         &report.error,
         &i64::from(history_max),
     ];
-    client
-        .execute(include_str!("sql/remember.sql"), &values)
-        .await?;
+    let sql = include_str!("sql/remember.sql");
+    statements.query(client, sql, &values).await?;
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use egret_postgres::tokio_postgres::{Client, GenericClient, Row};
 
+use super::statements::Statements;
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
 use crate::model::{NewView, NotUnderstood, ViewName};
@@ -44,10 +45,13 @@ pub struct Resolved {
 ///
 /// # Errors
 /// What the server says.
-pub async fn waiting(client: &impl GenericClient) -> Result<Vec<Request>, ViewsError> {
+pub async fn waiting(
+    client: &Client,
+    statements: &mut Statements,
+) -> Result<Vec<Request>, ViewsError> {
     let sql = "SELECT id, what, schema::text, name::text, query, definition, settings, mode, schedule, role::text \
                FROM egret.view_request WHERE done_at IS NULL ORDER BY id LIMIT 100";
-    let rows = client.query(sql, &[]).await?;
+    let rows = statements.query(client, sql, &[]).await?;
     Ok(rows.iter().map(request).collect())
 }
 

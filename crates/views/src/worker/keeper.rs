@@ -12,6 +12,7 @@ use egret_postgres::tokio_postgres::error::SqlState;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::config::ViewsConfig;
+use crate::core::capture::Captured;
 use crate::core::choose::{Costs, Way};
 use crate::core::pace::{Member, components};
 use crate::error::ViewsError;
@@ -22,17 +23,11 @@ use crate::store::refresh::{self, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
 use crate::store::restored;
 use crate::store::statements::Statements;
-use crate::store::{immediate, install};
+use crate::store::{captures, immediate, install};
+use crate::worker::session::Session;
 
 /// How often what passes by itself is tried again at once.
 const ATTEMPTS: u32 = 4;
-
-/// A session with what it has prepared.
-pub struct Session {
-    /// It.
-    pub client: Client,
-    statements: Statements,
-}
 
 /// What all keepers share.
 pub struct Shared {
@@ -100,18 +95,7 @@ impl Keeper {
             return Ok(session);
         }
         let client = self.shared.databases.client(&self.database).await?;
-        let config = &self.shared.config;
-        let settings = format!(
-            "SET lock_timeout = {}; SET statement_timeout = {}; SET client_min_messages = warning; \
-             SET search_path = pg_catalog, pg_temp",
-            config.lock_timeout.duration().as_millis(),
-            config.refresh_timeout.duration().as_millis(),
-        );
-        client.batch_execute(&settings).await?;
-        Ok(Session {
-            client,
-            statements: Statements::default(),
-        })
+        Session::new(client, &self.shared.config).await
     }
 
     /// Whether the database is known to have views.
@@ -237,8 +221,11 @@ impl Keeper {
     }
 
     /// The views that are refreshed with one, in their order, without those that are suspended and those that read these.
-    async fn component(&self, client: &Client, view: i64) -> Result<Vec<Record>, ViewsError> {
-        let records = registry::records(client).await?;
+    async fn component(&self, session: &mut Session, view: i64) -> Result<Vec<Record>, ViewsError> {
+        let Session {
+            client, statements, ..
+        } = session;
+        let records = registry::prepared_records(client, statements).await?;
         let members: Vec<Member> = records.iter().map(member).collect();
         let found = components(&members)
             .into_iter()
@@ -297,13 +284,15 @@ impl Keeper {
     ) -> Result<Reports, ViewsError> {
         let at_ms = self.shared.clock.now().as_millis_unsigned() as i64;
         let begun = Instant::now();
-        let records = self.component(&session.client, view).await?;
+        let records = self.component(session, view).await?;
         let (views, mut reports) = self.load_all(&mut session.client, &records, at_ms).await?;
         if views.is_empty() {
             return Ok(reports);
         }
         let costs = lock(&self.costs).clone();
-        let Session { client, statements } = session;
+        let Session {
+            client, statements, ..
+        } = session;
         let borrowed: Vec<&Refreshable> = views.iter().map(AsRef::as_ref).collect();
         let outcomes = refresh::refresh(client, statements, &borrowed, (&costs, compared)).await;
         let outcomes = match outcomes {
@@ -325,8 +314,9 @@ impl Keeper {
             let report = match outcome {
                 Ok(refreshed) => {
                     let compared = refreshed.compared;
-                    let report = self.done(client, view, refreshed, (at_ms, took_ms)).await?;
-                    (report, compared)
+                    let session = (&mut *client, &mut *statements);
+                    let done = self.done(session, view, refreshed, (at_ms, took_ms));
+                    (done.await?, compared)
                 }
                 Err(ViewsError::Drifted { .. }) => {
                     registry::compute_anew(client, id).await?;
@@ -347,7 +337,7 @@ impl Keeper {
 
     async fn done(
         &self,
-        client: &mut Client,
+        (client, statements): (&mut Client, &mut Statements),
         view: &Refreshable,
         refreshed: Refreshed,
         (at_ms, took_ms): (i64, f64),
@@ -387,10 +377,10 @@ impl Keeper {
         metrics.changes.inc_by(report.changes as u64);
         let rows = report.added + report.changed + report.removed;
         metrics.rows.inc_by(rows.unsigned_abs());
-        let history_max = self.shared.config.history_max;
-        registry::remember(client, id, &report, history_max).await?;
+        let tables: Vec<&Captured> = view.captured().collect();
+        let remembered = Some((id, &report, self.shared.config.history_max));
         let size_max = self.shared.config.changes_size_max.bytes();
-        view.forget(client, size_max).await?;
+        captures::forget(client, statements, &tables, remembered, size_max).await?;
         Ok(report)
     }
 
@@ -447,7 +437,8 @@ impl Keeper {
         let metrics = &self.shared.metrics;
         metrics.refreshes.get_or_create(&Outcome { outcome }).inc();
         let history_max = self.shared.config.history_max;
-        registry::remember(client, record.id, &report, history_max).await?;
+        let mut statements = Statements::default();
+        registry::remember(client, &mut statements, record.id, &report, history_max).await?;
         Ok(report)
     }
 }

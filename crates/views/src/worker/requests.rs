@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::keeper::{Keeper, Session};
+use super::keeper::Keeper;
+use super::session::Session;
 use crate::api::{make, refreshed};
 use crate::error::ViewsError;
 use crate::store::requests::{Asked, Request, done, waiting};
@@ -38,7 +39,7 @@ pub async fn serve(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
 /// Does what waits. What a request fails of is remembered with it.
 async fn serve_waiting(keeper: &Keeper) -> Result<(), ViewsError> {
     let mut session = keeper.session().await?;
-    let requests = waiting(&session.client).await?;
+    let requests = waiting(&session.client, &mut session.statements).await?;
     for request in &requests {
         let outcome = answer(keeper, &mut session, request).await;
         let error = outcome.err().map(|error| error.to_string());

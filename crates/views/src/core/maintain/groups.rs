@@ -83,6 +83,18 @@ impl Groups {
         self.columns().into_iter().map(stage_column).collect()
     }
 
+    /// Whether nothing is computed of rows but counts and sums of columns.
+    pub fn are_plain(&self) -> bool {
+        let is_plain = |expression: &Expression| expression.as_column().is_some();
+        let mut keys = self.keys.iter();
+        let mut aggregates = self.aggregates.iter();
+        !self.asks()
+            && keys.all(|(_, key)| is_plain(key))
+            && aggregates.all(|(aggregate, _)| {
+                aggregate.filter.is_none() && aggregate.argument.as_ref().is_none_or(is_plain)
+            })
+    }
+
     fn asks(&self) -> bool {
         let mut all = self.aggregates.iter();
         self.is_key_shown || all.any(|(_, carried)| *carried == Carried::Asked)
