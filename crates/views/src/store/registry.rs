@@ -39,7 +39,7 @@ pub struct Record {
     pub reason: Option<String>,
     /// Refreshes that failed since one did not.
     pub failures: u32,
-    /// How far it has come.
+    /// How far it has come; nowhere, where that was in another place.
     pub snapshot: Option<String>,
     /// When it was known to be up to date last, in milliseconds of Unix time.
     pub fresh_at_ms: Option<i64>,
@@ -144,8 +144,8 @@ pub async fn count(client: &impl GenericClient) -> Result<i64, ViewsError> {
 /// # Errors
 /// What the server says.
 pub async fn place(client: &impl GenericClient) -> Result<String, ViewsError> {
-    let row = client.query_one(include_str!("sql/place.sql"), &[]).await?;
-    Ok(row.get(0))
+    let sql = "SELECT egret.view_place()";
+    Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
 /// Remembers a view, and returns its number. Without settings it has those of this session.

@@ -8,12 +8,7 @@ use super::refresh::Refreshable;
 use super::statements::Statements;
 use crate::error::ViewsError;
 
-const STANDING: &str = concat!(
-    "WITH here (place) AS (",
-    include_str!("sql/place.sql"),
-    ")\n",
-    include_str!("sql/standing.sql")
-);
+const STANDING: &str = include_str!("sql/standing.sql");
 
 /// How a view stands before a refresh.
 pub struct Standing {

@@ -102,6 +102,19 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION egret.view_place() RETURNS text
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN pg_catalog.format(
+        '%s/%s/%s',
+        (SELECT system_identifier FROM pg_catalog.pg_control_system()),
+        (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()),
+        'egret.view'::pg_catalog.regclass::oid);
+END
+$$;
+COMMENT ON FUNCTION egret.view_place IS
+    'Where this is: the server, the database, and the table of views, which is another in a database that was restored.';
+
 CREATE FUNCTION egret.waiting_changes(view bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, egret, pg_temp AS $$
 DECLARE

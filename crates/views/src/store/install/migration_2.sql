@@ -153,7 +153,9 @@ BEGIN
         UNION
         SELECT below.reads FROM read JOIN egret.view_table AS below ON below.view = read.view WHERE below.reads IS NOT NULL
     )
-    SELECT bool_and(kept.snapshot IS NOT NULL AND egret.waiting_changes(kept.id) = 0) INTO is_current
+    -- A snapshot of another place says nothing here.
+    SELECT bool_and(kept.snapshot IS NOT NULL AND split_part(kept.stamp, ';', 1) = view_place() AND waiting_changes(kept.id) = 0)
+    INTO is_current
     FROM read JOIN egret.view AS kept ON kept.id = read.view;
     state := named.state;
     fresh_at := CASE WHEN is_current THEN clock_timestamp() ELSE named.fresh_at END;

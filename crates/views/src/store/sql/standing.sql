@@ -1,7 +1,9 @@
 -- How views $1 stand, and the tables that they read.
 --
--- `stamp` says whether rows of these may have changed without a trigger: it has the place, the timeline of the server, the partitions of all tables, the files and the triggers of all of them, and the plain views that are read. `signature` says
+-- `stamp` says whether rows of these may have changed without a trigger: it has the place, the timeline of the server, the
+-- partitions of all tables, the files and the triggers of all of them, and the plain views that are read. `signature` says
 -- whether a view is what it was, and so are the tables and views that it reads.
+WITH here AS MATERIALIZED (SELECT egret.view_place() AS place)
 SELECT kept.id, kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
        pg_catalog.split_part(kept.stamp, ';', 1) IS NOT DISTINCT FROM here.place AS is_here,
        pg_catalog.concat(tables.stamp, ';', inlined.text) AS stamp_now,

@@ -10,7 +10,7 @@ use egret_postgres::test_support::{
 use egret_views::ViewsConfig;
 use egret_views::model::{Mode, NewView};
 
-use crate::engine::{Rig, view};
+use crate::engine::{Rig, at, view};
 
 const TABLES: &str = "CREATE TYPE mood AS ENUM ('good', 'bad');
      CREATE TABLE t (id int PRIMARY KEY, g int, v int);
@@ -137,8 +137,11 @@ async fn outcomes(rig: &Rig) -> Vec<String> {
 async fn goes_on(rig: &Rig) {
     let before = rig.number("SELECT sum(n)::bigint FROM sums").await;
     assert!(before > 0, "it shows what it showed");
+    let current = "SELECT count(*) FROM egret.view AS v, egret.freshness(v.schema || '.' || v.name) AS f WHERE f.is_current";
+    assert_eq!(rig.number(current).await, 0);
     for found in rig.views.list(None).await.unwrap() {
         assert_eq!((found.state.as_str(), found.reason), ("active", None));
+        assert!(!found.is_current);
     }
     rig.run(CHANGE).await;
     assert_eq!(
@@ -190,6 +193,11 @@ async fn a_dump_is_restored_into_another_database_and_on_another_server() {
     original.verify(&NAMES).await;
 }
 
+/// Numbers of tables that are those of others where they are restored.
+const CONFUSED: &str = "UPDATE egret.view_capture SET relation = (relation::bigint + 1000000)::oid;
+     UPDATE egret.view_capture SET relation = (ARRAY['u', 't', 'p']::regclass[])[id]::oid WHERE id <= 3;
+     UPDATE egret.view SET inlined = ARRAY['sums'::regclass::oid] WHERE name = 'sums'";
+
 #[tokio::test]
 async fn the_numbers_of_tables_on_the_old_server_are_those_of_others_on_the_new_one() {
     let original = original(TestDatabase::create(client_programs().0).await).await;
@@ -197,13 +205,37 @@ async fn the_numbers_of_tables_on_the_old_server_are_those_of_others_on_the_new_
     let restored = TestDatabase::create(client_programs().0).await;
     dump.restore(&restored, &[]);
     let restored = rig(restored).await;
-    restored
-        .run("UPDATE egret.view_capture SET relation = (relation::bigint + 1000000)::oid;
-              UPDATE egret.view_capture SET relation = (ARRAY['u', 't', 'p']::regclass[])[id]::oid WHERE id <= 3;
-              UPDATE egret.view SET inlined = ARRAY['sums'::regclass::oid] WHERE name = 'sums'")
-        .await;
+    restored.run(CONFUSED).await;
     restored.run(CHANGE).await;
     goes_on(&restored).await;
+}
+
+#[tokio::test]
+async fn a_view_is_made_or_repaired_before_others_of_a_restored_database_are_refreshed() {
+    let original = original(TestDatabase::create(client_programs().0).await).await;
+    let dump = Dump::of(&original.database);
+    for is_new in [true, false] {
+        let restored = TestDatabase::create(client_programs().0).await;
+        dump.restore(&restored, &[]);
+        let restored = rig(restored).await;
+        restored.run(CONFUSED).await;
+        restored.run(CHANGE).await;
+        let first = match is_new {
+            true => "early",
+            false => "joined",
+        };
+        match is_new {
+            true => restored.create(view(first, "SELECT id, v FROM t")).await,
+            false => restored.views.repair(&at(first)).await.map(drop),
+        }
+        .unwrap();
+        restored.verify(&[first]).await;
+        for _ in 0..2 {
+            restored.run(CHANGE).await;
+            restored.verify(&[first]).await;
+            restored.verify(&NAMES).await;
+        }
+    }
 }
 
 #[tokio::test]
