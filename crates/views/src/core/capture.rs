@@ -127,7 +127,8 @@ impl Captured {
              RETURN NULL;\n\
              END IF;\n\
              IF TG_OP = 'INSERT' THEN IF {fits_new} THEN {insert}; RETURN NULL; END IF;\n\
-             ELSIF TG_OP = 'UPDATE' THEN IF {fits_new} THEN {update}; RETURN NULL; END IF;\n\
+             ELSIF TG_OP = 'UPDATE' THEN\n\
+             IF {fits_new} THEN IF NOT ({untouched}) THEN {update}; END IF; RETURN NULL; END IF;\n\
              ELSIF TG_OP = 'DELETE' THEN IF {fits_old} THEN {delete}; RETURN NULL; END IF;\n\
              END IF;\n\
              INSERT INTO {table} ({TRANSACTION}, {WEIGHT}) VALUES (pg_catalog.pg_current_xact_id(), 0);\n\
@@ -135,6 +136,7 @@ impl Captured {
              END",
             size_max = self.size_max,
             insert = self.record(&[NEW]),
+            untouched = self.untouched(),
             update = self.record(&[OLD, NEW]),
             delete = self.record(&[OLD]),
         );
@@ -291,6 +293,32 @@ impl Captured {
     /// How many triggers a table has.
     pub fn trigger_count(&self) -> i64 {
         (EVENTS.len() * self.functions().len()) as i64
+    }
+
+    /// Whether an UPDATE left the columns as they were, byte by byte. Both transition tables have their rows in one order; where they had
+    /// not, rows would differ and nothing would be left out. The first two tell most statements apart, and FULL is never a loop in a loop.
+    pub fn untouched(&self) -> String {
+        let columns = self.columns.iter();
+        let list: Vec<String> = columns
+            .map(|column| format!("r.{}", quoted(&column.name)))
+            .collect();
+        let row = format!("ROW({})", list.join(", "));
+        let first =
+            |table: &str| format!("(SELECT {row} FROM {} LIMIT 1)", self.with_fallback(table));
+        let all = |table: &str| {
+            format!(
+                "(SELECT pg_catalog.row_number() OVER () AS place, {row} AS kept FROM {})",
+                self.with_fallback(table)
+            )
+        };
+        format!(
+            "{} OPERATOR(pg_catalog.*=) {} AND NOT EXISTS (SELECT FROM {} AS o FULL JOIN {} AS n USING (place) \
+             WHERE (o.kept OPERATOR(pg_catalog.*=) n.kept) IS NOT TRUE)",
+            first(OLD.0),
+            first(NEW.0),
+            all(OLD.0),
+            all(NEW.0)
+        )
     }
 
     /// The triggers of a table: when they fire and for what, their names, and what they call.

@@ -215,10 +215,15 @@ impl Immediate {
              IF NOT EXISTS (SELECT FROM {table}) THEN\n\
              NULL;\n\
              ELSIF NOT {fits} THEN\n{record_break}\
+             {untouched}\
              ELSIF egret_open > 0 OR egret_pending THEN\n{record};\negret_pending := true;\n\
              ELSIF {many} THEN\n{each_time}\
              ELSE\n{once}END IF;\n",
             fits = captured.fits(table),
+            untouched = match event {
+                "UPDATE" => format!("ELSIF {} THEN\nNULL;\n", captured.untouched()),
+                _ => String::new(),
+            },
             record_break = record_break(captured),
             record = captured.record(sources),
             many = are_many(&format!("SELECT FROM {table}")),

@@ -175,3 +175,22 @@ async fn partitions_are_watched_whichever_table_a_statement_names() {
     assert!(world.after("VACUUM FULL high").await);
     assert!(!world.after("INSERT INTO more VALUES (302, 'm', 2)").await);
 }
+
+#[tokio::test]
+async fn an_update_that_leaves_what_is_needed_as_it_was_is_not_recorded() {
+    for version in [15, 18] {
+        let mut world = World::new(version, TABLE).await;
+        let recorded = "SELECT count(*) FROM egret.changes_1";
+        for (change, changes) in [
+            ("UPDATE t SET extra = 'other'", 0),
+            ("UPDATE t SET extra = id, d = d", 0),
+            ("UPDATE t SET d = d + (id = 9)::int", 18),
+            ("UPDATE t SET c = c WHERE false", 0),
+        ] {
+            world.client.batch_execute(change).await.unwrap();
+            let row = world.client.query_one(recorded, &[]).await.unwrap();
+            assert_eq!(row.get::<_, i64>(0), changes, "{change}");
+            assert!(!world.after("").await);
+        }
+    }
+}
