@@ -99,15 +99,15 @@ async fn among(keepers: Vec<Arc<Keeper>>, name: &ViewName) -> Result<Vec<Found>,
             keeper.set_installed(false);
             continue;
         }
-        match registry::find(&session.client, name).await? {
-            Some(id) => {
-                let record = registry::record_of(&session.client, id).await?;
-                all.push(Found {
-                    keeper,
-                    session,
-                    record,
-                });
-            }
+        let Session {
+            client, statements, ..
+        } = &mut session;
+        match registry::find(client, statements, name).await? {
+            Some(record) => all.push(Found {
+                keeper,
+                session,
+                record,
+            }),
             None => keeper.give_back(session),
         }
     }

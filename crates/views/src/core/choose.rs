@@ -15,7 +15,16 @@ const MARGIN: f64 = 0.9;
 const BASE_MS: f64 = 2.0;
 
 /// … and for each change.
-const CHANGE_MS: f64 = 0.01;
+const CHANGE_MS: f64 = 0.004;
+
+/// What was seen fewer times than this is tried once more before it is given up, …
+const TRIALS: usize = 3;
+
+/// … and what was not for so many refreshes, …
+const TRIED_AGAIN: u32 = 32;
+
+/// … unless it is expected to take so many times as long.
+const LOSS_MAX: f64 = 3.0;
 
 /// A way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +52,8 @@ pub struct Costs {
     incremental: VecDeque<(i64, f64)>,
     /// Milliseconds.
     full: VecDeque<f64>,
+    /// Refreshes that computed all of it since one did not.
+    full_since: u32,
 }
 
 impl Costs {
@@ -50,12 +61,14 @@ impl Costs {
     pub fn learn(&mut self, way: Way, changes: i64, took_ms: f64) {
         match way {
             Way::Incremental => {
+                self.full_since = 0;
                 self.incremental.push_back((changes, took_ms));
                 if self.incremental.len() > REMEMBERED {
                     self.incremental.pop_front();
                 }
             }
             Way::Full => {
+                self.full_since += 1;
                 self.full.push_back(took_ms);
                 if self.full.len() > REMEMBERED {
                     self.full.pop_front();
@@ -66,36 +79,61 @@ impl Costs {
 
     /// What computing anew takes, in milliseconds, if that was done: the median.
     pub fn full_ms(&self) -> Option<f64> {
-        let mut all: Vec<f64> = self.full.iter().copied().collect();
-        all.sort_by(f64::total_cmp);
-        all.get(all.len() / 2).copied()
+        median(self.full.iter().copied().collect())
     }
 
-    /// What so many changes take, in milliseconds: by the straight line that fits best to those that were seen, which
+    /// What so many changes take, in milliseconds: by a straight line whose slope is the median of those between any two
+    /// refreshes that were seen (Theil and Sen), so that one that had to wait or to prepare everything says little. It
     /// neither begins below zero nor falls.
     pub fn incremental_ms(&self, changes: i64) -> f64 {
-        let count = self.incremental.len() as f64;
         let wanted = changes as f64;
-        let sums = self.incremental.iter().fold([0.0; 4], |sums, (x, y)| {
-            let x = *x as f64;
-            [sums[0] + x, sums[1] + y, sums[2] + x * x, sums[3] + x * y]
-        });
-        let [x, y, xx, xy] = sums;
-        if count == 0.0 {
+        let seen: Vec<(f64, f64)> = self
+            .incremental
+            .iter()
+            .map(|(changes, took_ms)| (*changes as f64, *took_ms))
+            .collect();
+        if seen.is_empty() {
             return BASE_MS + CHANGE_MS * wanted;
         }
-        let spread = count * xx - x * x;
-        let (mean_x, mean_y) = (x / count, y / count);
-        // All alike: a line through nothing and through them, above what nothing takes.
-        let flat = spread <= count * count * 0.01 * mean_x * mean_x;
-        let slope = match flat {
-            true if mean_x > 0.0 => (mean_y - BASE_MS).max(0.0) / mean_x,
-            true => 0.0,
-            false => ((count * xy - x * y) / spread).max(0.0),
+        let mut slopes = Vec::new();
+        for (at, one) in seen.iter().enumerate() {
+            for other in &seen[at + 1..] {
+                // Those that are nearly alike tell nothing of others.
+                if (one.0 - other.0).abs() > 0.1 * one.0.max(other.0) {
+                    slopes.push((one.1 - other.1) / (one.0 - other.0));
+                }
+            }
+        }
+        let usual = |of: fn(&(f64, f64)) -> f64| median(seen.iter().map(of).collect());
+        let slope = match median(slopes) {
+            Some(slope) => slope.max(0.0),
+            // All alike: a line through nothing and through them, above what nothing takes.
+            None => match (usual(|one| one.0), usual(|one| one.1)) {
+                (Some(changes), Some(took_ms)) if changes > 0.0 => {
+                    (took_ms - BASE_MS).max(0.0) / changes
+                }
+                _ => 0.0,
+            },
         };
-        let base = (mean_y - slope * mean_x).max(0.0);
-        base + slope * wanted
+        let rests = seen
+            .iter()
+            .map(|(changes, took_ms)| took_ms - slope * changes);
+        median(rests.collect()).unwrap_or(0.0).max(0.0) + slope * wanted
     }
+
+    /// Whether a way that is expected to take more is worth another look: it was seen a few times only, the first of which had to
+    /// prepare everything, or long ago.
+    fn are_old(&self, incremental_ms: f64, full_ms: f64) -> bool {
+        let is_bearable = incremental_ms <= full_ms * LOSS_MAX;
+        let is_young = (1..TRIALS).contains(&self.incremental.len()) && self.full_since > 0;
+        is_bearable && (is_young || self.full_since >= TRIED_AGAIN)
+    }
+}
+
+/// The middle one; none of none.
+fn median(mut all: Vec<f64>) -> Option<f64> {
+    all.sort_by(f64::total_cmp);
+    all.get(all.len() / 2).copied()
 }
 
 /// What is known when the choice is made.
@@ -137,6 +175,9 @@ pub fn choose(situation: Situation, costs: &Costs) -> (Way, String) {
     };
     let estimates = format!("{changes} changes: {incremental:.1} ms expected, full {full:.1} ms");
     match full < incremental * MARGIN {
+        true if costs.are_old(incremental, full) => {
+            (Way::Incremental, format!("{estimates}; tried again"))
+        }
         true => (Way::Full, estimates),
         false => (Way::Incremental, estimates),
     }

@@ -49,7 +49,7 @@ pub async fn bring(
     let record = &view.record;
     if record.is_of_another {
         for read in &view.reads {
-            if let Read::Table { oid, captured } = read {
+            if let (Read::Table { oid, captured }, false) = (read, view.built.is_whole) {
                 let columns = captured.columns.iter();
                 let columns: Vec<&str> = columns.map(|one| one.name.as_str()).collect();
                 let table = (*oid, "the table");

@@ -180,7 +180,13 @@ pub fn captured(
 ) -> Captured {
     let needed = built.columns_of(Source::Table(at));
     let columns = table.columns.iter();
-    let columns = columns.filter(|column| needed.contains(&column.name));
+    // Of a query that is computed as a whole any column may tell that something changed; those that are computed when they are
+    // read change with others.
+    let is_needed = |column: &&Column| match built.is_whole {
+        true => column.computed.is_none(),
+        false => needed.contains(&column.name),
+    };
+    let columns = columns.filter(is_needed);
     Captured {
         id: number,
         columns: columns.map(recorded).collect(),

@@ -25,26 +25,20 @@ pub async fn install(client: &mut Client) -> Result<(), ViewsError> {
     Ok(migrate(client, "views", MIGRATIONS).await?)
 }
 
+/// Whether a database has what looks like the engine's part of schema `egret`.
+pub const IS_THERE: &str = "SELECT pg_catalog.to_regclass('egret.view') IS NOT NULL";
+
 /// Whether a database has the engine's part of schema `egret`.
 ///
 /// # Errors
 /// What the server says.
 pub async fn is_installed(client: &Client) -> Result<bool, ViewsError> {
-    let is_there = is_there(client).await?;
+    let is_there: bool = client.query_one(IS_THERE, &[]).await?.get(0);
     if is_there {
         // What somebody else has made there is not read.
         migrate::check_owner(client).await?;
     }
     Ok(is_there)
-}
-
-/// Whether a database has what looks like it.
-///
-/// # Errors
-/// What the server says.
-pub async fn is_there(client: &Client) -> Result<bool, ViewsError> {
-    let sql = "SELECT pg_catalog.to_regclass('egret.view') IS NOT NULL";
-    Ok(client.query_one(sql, &[]).await?.get(0))
 }
 
 /// Removes the engine's part of schema `egret`, in which there are no views any more.

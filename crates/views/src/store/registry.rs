@@ -57,6 +57,11 @@ impl Record {
 /// Every view, or the one with a number.
 const RECORDS: &str = include_str!("sql/records.sql");
 
+const NO_NAME: Option<&str> = None;
+
+/// The values of [`RECORDS`] for every view.
+const EVERY: [&(dyn ToSql + Sync); 3] = [&None::<i64>, &NO_NAME, &NO_NAME];
+
 fn record(row: &Row) -> Record {
     let text = |column| row.get::<_, String>(column);
     let names: Vec<String> = row.get("read_names");
@@ -92,7 +97,7 @@ fn record(row: &Row) -> Record {
 /// # Errors
 /// What the server says.
 pub async fn records(client: &impl GenericClient) -> Result<Vec<Record>, ViewsError> {
-    let rows = client.query(RECORDS, &[&None::<i64>]).await?;
+    let rows = client.query(RECORDS, &EVERY).await?;
     Ok(rows.iter().map(record).collect())
 }
 
@@ -104,7 +109,7 @@ pub async fn prepared_records(
     client: &Client,
     statements: &mut Statements,
 ) -> Result<Vec<Record>, ViewsError> {
-    let rows = statements.query(client, RECORDS, &[&None::<i64>]).await?;
+    let rows = statements.query(client, RECORDS, &EVERY).await?;
     Ok(rows.iter().map(record).collect())
 }
 
@@ -113,21 +118,27 @@ pub async fn prepared_records(
 /// # Errors
 /// [`ViewsError::NotFound`]; what the server says.
 pub async fn record_of(client: &impl GenericClient, view: i64) -> Result<Record, ViewsError> {
-    let row = client.query_opt(RECORDS, &[&view]).await?;
+    let row = client
+        .query_opt(RECORDS, &[&view, &NO_NAME, &NO_NAME])
+        .await?;
     let row = row.ok_or(ViewsError::NotFound {
         name: view.to_string(),
     })?;
     Ok(record(&row))
 }
 
-/// The number of the view with a name.
+/// The view with a name, if there is one.
 ///
 /// # Errors
 /// What the server says.
-pub async fn find(client: &impl GenericClient, name: &ViewName) -> Result<Option<i64>, ViewsError> {
-    let sql = "SELECT id FROM egret.view WHERE schema = $1 AND name = $2";
-    let row = client.query_opt(sql, &[&name.schema, &name.name]).await?;
-    Ok(row.map(|row| row.get(0)))
+pub async fn find(
+    client: &Client,
+    statements: &mut Statements,
+    name: &ViewName,
+) -> Result<Option<Record>, ViewsError> {
+    let values: [&(dyn ToSql + Sync); 3] = [&None::<i64>, &name.schema, &name.name];
+    let rows = statements.query(client, RECORDS, &values).await?;
+    Ok(rows.first().map(record))
 }
 
 /// How many views there are.

@@ -169,9 +169,9 @@ pub async fn hand_over(
             }
         }
         if let Read::Table { captured, .. } = read {
-            let columns: String = captured
-                .columns
-                .iter()
+            // A query that is computed as a whole does not read them.
+            let columns = captured.columns.iter().filter(|_| !built.is_whole);
+            let columns: String = columns
                 .map(|column| format!(", {}", quoted(&column.name)))
                 .collect();
             all.push(format!(

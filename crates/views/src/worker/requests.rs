@@ -67,11 +67,14 @@ async fn answer(
         }
         Asked::Drop(name) | Asked::Refresh(name) => name,
     };
-    let id = registry::find(&session.client, name).await?;
-    let id = id.ok_or_else(|| ViewsError::NotFound {
+    let Session {
+        client, statements, ..
+    } = &mut *session;
+    let record = registry::find(client, statements, name).await?;
+    let record = record.ok_or_else(|| ViewsError::NotFound {
         name: name.to_string(),
     })?;
-    let record = registry::record_of(&session.client, id).await?;
+    let id = record.id;
     match &request.what {
         Asked::Drop(_) => {
             remove::remove(&mut session.client, &record).await?;

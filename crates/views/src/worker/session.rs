@@ -29,9 +29,10 @@ impl Session {
     /// What the server says.
     pub async fn new(client: Client, config: &ViewsConfig) -> Result<Self, ViewsError> {
         let settings = format!(
-            // No parameter tells the planner anything: a plan that is made once is as good as any.
+            // No parameter tells the planner anything: a plan that is made once is as good as any. Nor is the search path ever another
+            // than in a refresh, or all plans would be made again.
             "SET lock_timeout = {}; SET statement_timeout = {}; SET client_min_messages = warning; \
-             SET search_path = pg_catalog, pg_temp; SET plan_cache_mode = force_generic_plan; SET jit = off; \
+             SET search_path = pg_catalog, egret, pg_temp; SET plan_cache_mode = force_generic_plan; SET jit = off; \
              SET work_mem = '{}kB'",
             config.lock_timeout.duration().as_millis(),
             config.refresh_timeout.duration().as_millis(),
@@ -51,8 +52,14 @@ impl Session {
     /// What the server says, and that somebody else has made schema `egret`.
     pub async fn is_installed(&mut self) -> Result<bool, ViewsError> {
         let known = self.seen_at.filter(|at| at.elapsed() < SEEN);
-        if known.is_some() && install::is_there(&self.client).await? {
-            return Ok(true);
+        if known.is_some() {
+            let Self {
+                client, statements, ..
+            } = self;
+            let row = statements.query_one(client, install::IS_THERE, &[]).await?;
+            if row.get(0) {
+                return Ok(true);
+            }
         }
         let is_installed = install::is_installed(&self.client).await?;
         self.seen_at = is_installed.then(Instant::now);

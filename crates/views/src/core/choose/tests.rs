@@ -38,6 +38,32 @@ fn refreshes_that_are_all_alike_tell_of_others() {
     assert!(costs.incremental_ms(0) <= 2.01);
 }
 
+/// The first had to make plans, another to wait for a lock.
+#[test]
+fn one_that_took_long_says_little() {
+    let mut costs = Costs::default();
+    costs.learn(Way::Full, 0, 20.0);
+    costs.learn(Way::Incremental, 1_700, 55.0);
+    assert_eq!(way(&costs, 1_700), Way::Full);
+    costs.learn(Way::Full, 0, 20.0);
+    assert_eq!(way(&costs, 1_700), Way::Incremental, "tried again");
+    for took_ms in [6.0, 5.0, 90.0, 7.0] {
+        costs.learn(Way::Incremental, 1_700, took_ms);
+    }
+    assert!(costs.incremental_ms(1_700) < 8.0);
+    assert_eq!(way(&costs, 1_700), Way::Incremental);
+}
+
+#[test]
+fn what_is_far_slower_is_not_tried_again() {
+    let mut costs = Costs::default();
+    costs.learn(Way::Incremental, 1_700, 100.0);
+    for _ in 0..100 {
+        costs.learn(Way::Full, 0, 20.0);
+        assert_eq!(way(&costs, 1_700), Way::Full);
+    }
+}
+
 #[test]
 fn a_mode_is_not_discussed() {
     let mut costs = Costs::default();

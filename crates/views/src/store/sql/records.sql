@@ -1,4 +1,4 @@
--- All views, or the one with number $1, with what they read.
+-- All views, or the one with number $1, or those called $3 in schema $2, with what they read.
 WITH here AS MATERIALIZED (SELECT egret.view_place() AS place)
 SELECT kept.id, kept.schema::text, kept.name::text, kept.query, kept.definition, kept.settings, kept.owner::text,
        kept.owner <> current_user AS is_of_another, kept.mode, kept.schedule, kept.indexes, kept.shape, kept.state, kept.reason, kept.failures,
@@ -7,5 +7,5 @@ SELECT kept.id, kept.schema::text, kept.name::text, kept.query, kept.definition,
        ARRAY(SELECT read.reads FROM egret.view_table AS read WHERE read.view = kept.id ORDER BY read.place) AS read_views
 FROM here
 CROSS JOIN egret.view AS kept
-WHERE $1::bigint IS NULL OR kept.id = $1
+WHERE ($1::bigint IS NULL OR kept.id = $1) AND ($2::text IS NULL OR kept.schema = $2::name AND kept.name = $3::text::name)
 ORDER BY kept.id
