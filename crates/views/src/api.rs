@@ -256,7 +256,8 @@ impl Views {
         };
         let schedule = alteration.schedule.as_ref().and_then(Option::as_ref);
         check_schedule(mode, schedule)?;
-        if before != mode && [before, mode].contains(&Mode::Immediate) {
+        let is_resumed = mode == Mode::Immediate && alteration.is_active == Some(true);
+        if before != mode && [before, mode].contains(&Mode::Immediate) || is_resumed {
             return self.remake(found, Some(&alteration)).await;
         }
         let client = &mut found.session.client;
@@ -320,7 +321,7 @@ impl Views {
         let database = self.inner.shared.databases.choose(database).await?;
         let keeper = self.keeper(&database);
         let mut session = keeper.session().await?;
-        if !install::is_installed(&session.client).await? {
+        if install::is_installed(&session.client).await?.is_none() {
             return Ok((database, 0));
         }
         let records = registry::records(&session.client).await?;

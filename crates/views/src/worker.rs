@@ -191,7 +191,7 @@ impl Keeping {
     async fn go_on_with(&mut self, session: &Session) -> Result<Next, ViewsError> {
         let is_due = self.read_at.is_none_or(|at| at.elapsed() > LOOK_AGAIN);
         if is_due {
-            if !install::is_installed(&session.client).await? {
+            if install::is_installed(&session.client).await?.is_none() {
                 return Ok(Next::Never);
             }
             self.read(session).await?;

@@ -327,7 +327,8 @@ impl Captured {
         for event in EVENTS {
             let on = event.to_lowercase();
             if let Some(view) = self.of {
-                let name = quoted(&format!("egret_before_{on}_{}", self.id));
+                // They fire in the order of their names: on every table views are locked in one order.
+                let name = quoted(&format!("egret_before_{on}_{view:012}"));
                 all.push(("BEFORE", event, name, before(view)));
             }
             let name = quoted(&format!("egret_{on}_{}", self.id));

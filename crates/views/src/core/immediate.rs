@@ -1,13 +1,15 @@
 //! Views that are kept fresh within the transactions that write: the functions that their triggers call.
 //!
 //! Before a statement changes anything its transaction takes the view's lock until it ends: two writers on both sides of a
-//! join would each miss what the other did. After it the view takes what changed, from the transition tables.
+//! join would each miss what the other did. It is the lock of a table that nobody else may lock. After the statement the view
+//! takes what changed, from the transition tables. Whoever computes the view anew holds the same lock. One that is suspended
+//! is left alone; before it is kept again all writers are waited for.
 //!
 //! A statement may change several tables, itself or by cascades and by triggers of the user, and a table is read as all of them have
 //! left it. So statements that have begun and are not done are counted, in `egret.view_statement`: while there are
 //! others what changed is only recorded, and the last applies all of it. The count is a table, as savepoints must take it back
 //! with what they take back; each step is a row of its own, since a row that is changed over and over within one transaction
-//! is found ever more slowly.
+//! is found ever more slowly. The next transaction removes them.
 //!
 //! What goes wrong in a view does not fail the statement: the view is marked, and computed anew by Egret.
 
@@ -41,16 +43,14 @@ pub struct Immediate {
     pub view: i64,
     /// Its name, for messages.
     pub name: String,
-    /// The key of its advisory lock.
-    pub lock_key: i64,
     /// The tables that it reads.
     pub tables: Vec<Watched>,
     /// From what is recorded of all tables.
     pub apply: Work,
     /// From nothing.
     pub rebuild: Work,
-    /// The settings that its expressions are computed with, as functions have them.
-    pub settings: String,
+    /// The settings that its expressions are computed with: names, and values as they are written in SQL.
+    pub settings: Vec<(String, String)>,
 }
 
 /// Beyond so many rows statements are planned for them. Up to that they keep the plan that they have.
@@ -59,11 +59,23 @@ const PLANNED_ROWS: u32 = 1_000;
 /// The sources of the three kinds of statements, as `direct` has them.
 pub const SOURCES: [&[(&str, &str)]; 3] = [&[NEW], &[OLD, NEW], &[OLD]];
 
-/// Whether the view is kept fresh: one that is not is only locked, so that whoever computes it anew waits.
+/// Whether the view is what its query says, and not about to be computed anew: then its stamp has no more than the place. One
+/// that is not is only locked, so that whoever computes it anew waits.
 fn is_live(view: i64) -> String {
     format!(
-        "coalesce((SELECT kept.snapshot IS NOT NULL FROM egret.view AS kept WHERE kept.id = {view}), false)"
+        "coalesce((SELECT kept.snapshot IS NOT NULL AND strpos(kept.stamp, ';') > 0 \
+         FROM egret.view AS kept WHERE kept.id = {view}), false)"
     )
+}
+
+/// The table by which writers lock a view.
+pub fn lock(view: i64) -> String {
+    format!("egret.lock_{view}")
+}
+
+/// The changes that this transaction has recorded and not applied.
+fn own(changes: &str) -> String {
+    format!("{changes} WHERE {TRANSACTION} = pg_current_xact_id()")
 }
 
 impl Work {
@@ -92,9 +104,14 @@ impl Work {
 }
 
 impl Immediate {
-    /// What makes the functions, of which those for triggers are called by them.
+    /// What makes the table that is locked, and the functions.
     pub fn create_functions(&self) -> Vec<String> {
-        let mut all = vec![self.before(), self.fail(), self.catch_up()];
+        let mut all = vec![
+            format!("CREATE TABLE IF NOT EXISTS {} ()", lock(self.view)),
+            self.before(),
+            self.fail(),
+            self.catch_up(),
+        ];
         all.extend(self.tables.iter().map(|table| self.after(table)));
         all.extend(functions(self.view).iter().map(|function| revoke(function)));
         all.extend(
@@ -124,28 +141,33 @@ impl Immediate {
 
     /// Before a statement.
     fn before(&self) -> String {
-        let (view, lock_key) = (self.view, self.lock_key);
+        let view = self.view;
         let message = format!(
             "view {} is kept fresh within the transactions that write to what it reads, which must be READ COMMITTED",
             self.name
         );
         let body = format!(
-            "DECLARE\nwas_live boolean;\negret_open integer;\negret_pending boolean;\n\
+            "DECLARE\negret_open integer;\negret_pending boolean;\n\
              BEGIN\n\
              IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN\n\
              RAISE EXCEPTION USING ERRCODE = 'feature_not_supported', MESSAGE = {message},\n\
              HINT = 'Write in a READ COMMITTED transaction, or give the view another mode.';\n\
              END IF;\n\
-             LOOP\n\
-             was_live := {is_live};\n\
-             IF was_live THEN\nPERFORM pg_advisory_xact_lock({lock_key});\n\
-             ELSE\nPERFORM pg_advisory_xact_lock_shared({lock_key});\nEND IF;\n\
-             EXIT WHEN was_live = {is_live};\n\
-             END LOOP;\n\
-             {last}{step}\
+             IF EXISTS (SELECT FROM egret.view AS kept WHERE kept.id = {view} AND kept.state = 'suspended') THEN\n\
+             RETURN NULL;\n\
+             END IF;\n\
+             LOCK TABLE {lock} IN EXCLUSIVE MODE;\n\
+             IF NOT {is_live} THEN\nRETURN NULL;\nEND IF;\n\
+             {last}\
+             IF NOT FOUND THEN\n\
+             DELETE FROM egret.view_statement AS step WHERE step.view = {view} AND step.xid = \
+             (SELECT done.xid FROM egret.view_statement AS done WHERE done.view = {view} ORDER BY done.xid DESC LIMIT 1);\n\
+             END IF;\n\
+             {step}\
              RETURN NULL;\n\
              END",
             message = escape_literal(&message),
+            lock = lock(view),
             is_live = is_live(view),
             last = self.last_step(),
             step = self.step(
@@ -153,10 +175,11 @@ impl Immediate {
                 "coalesce(egret_pending, false)"
             ),
         );
-        function(&format!("{}() RETURNS trigger", before(view)), "", &body)
+        function(&format!("{}() RETURNS trigger", before(view)), &body)
     }
 
-    /// After a statement.
+    /// After a statement. Settings that are not possible any more must not fail it either: they are made where errors are
+    /// caught.
     fn after(&self, table: &Watched) -> String {
         let captured = &table.captured;
         let direct = ["INSERT", "UPDATE", "DELETE"]
@@ -167,39 +190,81 @@ impl Immediate {
             .map(|((event, work), sources)| self.after_event(captured, event, work, sources))
             .collect();
         let body = format!(
-            "DECLARE\negret_open integer;\negret_pending boolean;\negret_done record;\negret_why text;\n\
+            "DECLARE\negret_open integer;\negret_pending boolean;\negret_done record;\negret_why text;\negret_settings text[];\n\
              BEGIN\n\
              {last}\
              egret_open := egret_open - 1;\n\
              IF {is_live} THEN\n\
              BEGIN\n\
              IF egret_open IS NULL THEN\nRAISE EXCEPTION 'the trigger before the statement did not run';\nEND IF;\n\
+             {set}\
              CASE TG_OP\n{direct}\
              ELSE\n{record_break}\
              END CASE;\n\
              IF egret_open = 0 AND egret_pending THEN\nPERFORM {catch_up}();\negret_pending := false;\nEND IF;\n\
+             {reset}\
              EXCEPTION\n\
              WHEN serialization_failure OR deadlock_detected OR lock_not_available THEN\nRAISE;\n\
              WHEN OTHERS THEN\n\
              GET STACKED DIAGNOSTICS egret_why = MESSAGE_TEXT;\n\
              PERFORM {fail}(egret_why);\negret_pending := false;\n\
              END;\n\
+             ELSIF egret_pending THEN\n{forget}egret_pending := false;\n\
              END IF;\n\
-             {step}\
+             IF egret_open IS NOT NULL THEN\n{step}END IF;\n\
              RETURN NULL;\n\
              END",
             last = self.last_step(),
             is_live = is_live(self.view),
+            set = self.set(),
+            reset = self.reset(),
             record_break = record_break(captured),
             catch_up = catch_up(self.view),
             fail = fail(self.view),
-            step = self.step(
-                "coalesce(egret_open, 0)",
-                "coalesce(egret_pending AND egret_open > 0, false)"
-            ),
+            forget = self.forget(),
+            step = self.step("egret_open", "egret_pending AND egret_open > 0"),
         );
-        let signature = format!("{}() RETURNS trigger", captured.function());
-        function(&signature, &self.settings, &body)
+        function(&format!("{}() RETURNS trigger", captured.function()), &body)
+    }
+
+    /// Has the settings of the view from here on, and remembers those that there are.
+    fn set(&self) -> String {
+        if self.settings.is_empty() {
+            return String::new();
+        }
+        let names = self.settings.iter().map(|(name, _)| escape_literal(name));
+        let before: Vec<String> = names
+            .map(|name| format!("current_setting({name})"))
+            .collect();
+        let set = self.settings.iter();
+        let set: Vec<String> = set
+            .map(|(name, value)| format!("set_config({}, {value}, true)", escape_literal(name)))
+            .collect();
+        format!(
+            "egret_settings := ARRAY[{}];\nPERFORM {};\n",
+            before.join(", "),
+            set.join(", ")
+        )
+    }
+
+    /// Has the settings again that there were.
+    fn reset(&self) -> String {
+        if self.settings.is_empty() {
+            return String::new();
+        }
+        let set = self.settings.iter().enumerate().map(|(at, (name, _))| {
+            let (name, place) = (escape_literal(name), at + 1);
+            format!("set_config({name}, egret_settings[{place}], true)")
+        });
+        format!("PERFORM {};\n", set.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Removes what this transaction has recorded.
+    fn forget(&self) -> String {
+        let changes = self.tables.iter().map(|table| table.captured.changes());
+        changes
+            .map(|changes| format!("DELETE FROM {};\n", own(&changes)))
+            .collect()
     }
 
     fn after_event(
@@ -234,53 +299,50 @@ impl Immediate {
 
     /// Applies all that is recorded.
     fn catch_up(&self) -> String {
-        let changes = self.tables.iter().map(|table| table.captured.changes());
+        let changes = self
+            .tables
+            .iter()
+            .map(|table| own(&table.captured.changes()));
         let changes: Vec<String> = changes.collect();
         let has_break = changes
             .iter()
-            .map(|changes| format!("EXISTS (SELECT FROM {changes} WHERE {WEIGHT} = 0)"));
+            .map(|own| format!("EXISTS (SELECT FROM {own} AND {WEIGHT} = 0)"));
         let has_break: Vec<String> = has_break.collect();
-        let rows = changes
-            .iter()
-            .map(|changes| format!("SELECT FROM {changes}"));
+        let rows = changes.iter().map(|own| format!("SELECT FROM {own}"));
         let rows: Vec<String> = rows.collect();
-        let empty = changes
-            .iter()
-            .map(|changes| format!("DELETE FROM {changes};\n"));
         let body = format!(
             "DECLARE\negret_done record;\n\
              BEGIN\n\
              IF {has_break} THEN\n{rebuild}\
              ELSIF {many} THEN\n{each_time}\
              ELSE\n{once}END IF;\n\
-             {empty}\
+             {forget}\
              END",
             has_break = has_break.join(" OR "),
             rebuild = self.rebuild.planned_each_time(),
             many = are_many(&rows.join(" UNION ALL ")),
             each_time = self.apply.planned_each_time(),
             once = self.apply.planned_once(),
-            empty = empty.collect::<String>(),
+            forget = self.forget(),
         );
-        let signature = format!("{}() RETURNS void", catch_up(self.view));
-        function(&signature, &self.settings, &body)
+        function(&format!("{}() RETURNS void", catch_up(self.view)), &body)
     }
 
     /// Remembers that a view is not what its query says.
     fn fail(&self) -> String {
-        let changes = self.tables.iter().map(|table| table.captured.changes());
-        let empty = changes.map(|changes| format!("DELETE FROM {changes};\n"));
         let body = format!(
             "BEGIN\n\
              {}\
              UPDATE egret.view SET snapshot = NULL, reason = why, \
              state = CASE state WHEN 'active' THEN 'failing' ELSE state END WHERE id = {};\n\
              END",
-            empty.collect::<String>(),
+            self.forget(),
             self.view
         );
-        let signature = format!("{}(why text) RETURNS void", fail(self.view));
-        function(&signature, "", &body)
+        function(
+            &format!("{}(why text) RETURNS void", fail(self.view)),
+            &body,
+        )
     }
 }
 
@@ -289,10 +351,10 @@ fn are_many(query: &str) -> String {
     format!("(SELECT count(*) FROM ({query} LIMIT {PLANNED_ROWS} + 1) AS counted) > {PLANNED_ROWS}")
 }
 
-fn function(signature: &str, settings: &str, body: &str) -> String {
+fn function(signature: &str, body: &str) -> String {
     format!(
         "CREATE OR REPLACE FUNCTION {signature} LANGUAGE plpgsql SECURITY DEFINER \
-         SET search_path = pg_catalog, egret, pg_temp SET jit = off{settings} AS {}",
+         SET search_path = pg_catalog, egret, pg_temp SET jit = off AS {}",
         escape_literal(&format!("#variable_conflict use_column\n{body}"))
     )
 }

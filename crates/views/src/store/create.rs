@@ -131,7 +131,8 @@ pub async fn capture(
     let mut all = Vec::new();
     for (at, table) in described.tables.iter().enumerate() {
         let name = table.full_name();
-        let place = (at as i32, name.as_str());
+        let columns = columns_read(built, at, table);
+        let place = (at as i32, name.as_str(), columns.as_str());
         if let Some(kept) = table.kept {
             immediate::check_read(transaction, kept).await?;
             registry::reads(transaction, view, place, Reads::View(kept)).await?;
@@ -169,6 +170,15 @@ pub async fn capture(
         }
     }
     Ok(all)
+}
+
+/// The columns that a view needs of what is at a place, with their numbers.
+pub fn columns_read(built: &Built, at: usize, table: &SourceTable) -> String {
+    let needed = built.columns_of(Source::Table(at));
+    let columns = table.columns.iter();
+    let columns = columns.filter(|column| needed.contains(&column.name));
+    let each = columns.map(|column| format!("{} {}", column.number, quoted(&column.name)));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 /// What a view needs recorded of the table at a place, for all views or for one alone.

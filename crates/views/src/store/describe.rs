@@ -72,6 +72,8 @@ impl SourceTable {
 pub struct Column {
     /// Its name.
     pub name: String,
+    /// Its number in its table, which no other ever has.
+    pub number: i16,
     /// Its type, as it is written.
     pub sql_type: String,
     /// The same without modifiers.
@@ -286,6 +288,7 @@ async fn columns_of(
         let is_exact: bool = row.get("is_exact");
         all.entry(row.get("relation")).or_default().push(Column {
             name: row.get("name"),
+            number: row.get("number"),
             sql_type: row.get("type"),
             base_type: row.get("base_type"),
             recorded_type: row.get("recorded_type"),

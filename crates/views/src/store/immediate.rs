@@ -6,10 +6,10 @@ use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
 use super::build::Built;
 use super::describe::Described;
-use super::refresh::{LOCK_KEY, Read};
+use super::refresh::Read;
 use super::registry::Record;
-use crate::core::capture::Captured;
-use crate::core::immediate::{Immediate, SOURCES, Watched, Work, functions};
+use crate::core::capture::{Captured, TRANSACTION, before};
+use crate::core::immediate::{Immediate, SOURCES, Watched, Work, functions, lock};
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 use crate::model::Mode;
@@ -50,7 +50,8 @@ pub fn check(described: &Described, mode: Mode, is_of_another: bool) -> Result<(
 /// # Errors
 /// [`ViewsError::Unsupported`].
 pub async fn check_read(client: &impl GenericClient, view: i64) -> Result<(), ViewsError> {
-    let sql = "SELECT mode FROM egret.view WHERE id = $1";
+    // Whoever gives it another mode waits, and then sees who reads it.
+    let sql = "SELECT mode FROM egret.view WHERE id = $1 FOR SHARE";
     let mode: String = client.query_one(sql, &[&view]).await?.get(0);
     match mode == Mode::Immediate.as_str() {
         true => Err(ViewsError::Unsupported {
@@ -74,22 +75,30 @@ pub async fn install(
     let immediate = Immediate {
         view: record.id,
         name: record.name.to_string(),
-        lock_key: LOCK_KEY ^ record.id,
         tables: watched(record.id, built, reads),
         apply: apply(record.id, built, reads, &|captured| {
-            Some(captured.changes())
+            Some(format!(
+                "(SELECT * FROM {} WHERE {TRANSACTION} = pg_current_xact_id()) AS egret_rows",
+                captured.changes()
+            ))
         }),
         rebuild: rebuild(built),
-        settings: record.settings.replace("; SET LOCAL ", " SET ").replacen(
-            "SET LOCAL ",
-            " SET ",
-            1,
-        ),
+        settings: settings(&record.settings),
     };
     for statement in immediate.create_functions() {
         transaction.batch_execute(&statement).await?;
     }
     Ok(())
+}
+
+/// Settings by name, with their values as they are written, of the statements that set them.
+fn settings(statements: &str) -> Vec<(String, String)> {
+    let each = statements.split("; ");
+    let each = each.filter_map(|statement| {
+        let (name, value) = statement.strip_prefix("SET LOCAL ")?.split_once(" = ")?;
+        Some((name.replace('"', ""), value.to_owned()))
+    });
+    each.collect()
 }
 
 /// Drops the functions of a view, and with them its triggers.
@@ -101,30 +110,38 @@ pub async fn remove(transaction: &Transaction<'_>, view: i64) -> Result<(), View
         let drop = format!("DROP FUNCTION IF EXISTS {function} CASCADE");
         transaction.batch_execute(&drop).await?;
     }
-    Ok(())
+    let drop = format!("DROP TABLE IF EXISTS {}", lock(view));
+    Ok(transaction.batch_execute(&drop).await?)
 }
 
-/// Keeps everybody from writing to what a view reads, until the end of the transaction.
+/// Keeps everybody from what a view reads, until the end of the transaction: triggers are dropped then, which nobody may be
+/// using. It gives up before anybody who waits for this looks for a deadlock.
 ///
 /// # Errors
 /// What the server says.
 pub async fn lock_tables(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
-    let sql = "SELECT pg_catalog.format('%I.%I', namespace.nspname, class.relname) \
-               FROM egret.view_capture AS capture \
-               JOIN pg_catalog.pg_class AS class ON class.oid = capture.relation \
+    let sql = "SELECT DISTINCT trigger.tgrelid, pg_catalog.format('%I.%I', namespace.nspname, class.relname) AS name \
+               FROM pg_catalog.pg_trigger AS trigger \
+               JOIN pg_catalog.pg_class AS class ON class.oid = trigger.tgrelid \
                JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = class.relnamespace \
-               WHERE capture.view = $1 ORDER BY class.oid";
-    let rows = transaction.query(sql, &[&view]).await?;
-    let tables: Vec<&str> = rows.iter().map(|row| row.get(0)).collect();
+               WHERE trigger.tgfoid = pg_catalog.to_regprocedure($1) ORDER BY trigger.tgrelid";
+    let function = format!("{}()", before(view));
+    let rows = transaction.query(sql, &[&function]).await?;
+    let tables: Vec<&str> = rows.iter().map(|row| row.get("name")).collect();
+    transaction.batch_execute(BRIEFLY).await?;
     if !tables.is_empty() {
-        let lock = format!(
-            "LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE",
-            tables.join(", ")
-        );
+        let lock = format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", tables.join(", "));
         transaction.batch_execute(&lock).await?;
     }
     Ok(())
 }
+
+/// How long a lock on a table is waited for, where writers wait for what this transaction has: they look for a deadlock after
+/// `deadlock_timeout`, a second, and the one that does is ended.
+pub const BRIEFLY: &str = "SET LOCAL lock_timeout = '300ms'";
+
+/// How often that is tried.
+pub const ATTEMPTS: u32 = 15;
 
 /// Every table once, with all that the view needs of it.
 fn watched(view: i64, built: &Built, reads: &[Read]) -> Vec<Watched> {

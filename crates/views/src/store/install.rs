@@ -25,20 +25,20 @@ pub async fn install(client: &mut Client) -> Result<(), ViewsError> {
     Ok(migrate(client, "views", MIGRATIONS).await?)
 }
 
-/// Whether a database has what looks like the engine's part of schema `egret`.
-pub const IS_THERE: &str = "SELECT pg_catalog.to_regclass('egret.view') IS NOT NULL";
+/// The oid of what looks like the engine's part of schema `egret`, if a database has such.
+pub const IS_THERE: &str = "SELECT pg_catalog.to_regclass('egret.view')::oid";
 
-/// Whether a database has the engine's part of schema `egret`.
+/// The oid of the table of views, if a database has the engine's part of schema `egret`.
 ///
 /// # Errors
 /// What the server says.
-pub async fn is_installed(client: &Client) -> Result<bool, ViewsError> {
-    let is_there: bool = client.query_one(IS_THERE, &[]).await?.get(0);
-    if is_there {
+pub async fn is_installed(client: &Client) -> Result<Option<u32>, ViewsError> {
+    let found: Option<u32> = client.query_one(IS_THERE, &[]).await?.get(0);
+    if found.is_some() {
         // What somebody else has made there is not read.
         migrate::check_owner(client).await?;
     }
-    Ok(is_there)
+    Ok(found)
 }
 
 /// Removes the engine's part of schema `egret`, in which there are no views any more.

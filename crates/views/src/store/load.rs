@@ -4,7 +4,7 @@
 use egret_postgres::tokio_postgres::{Client, GenericClient};
 
 use super::build::build;
-use super::create::{SEARCH_PATH, captured};
+use super::create::{SEARCH_PATH, captured, columns_read};
 use super::describe::{Described, Names, describe};
 use super::refresh::{Read, Refreshable};
 use super::registry;
@@ -159,7 +159,11 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
     }
     let signature = signature(&transaction, view).await?;
     let (rows, reads_views) = (described.rows(), described.has_views());
+    let tables = described.tables.iter().enumerate();
+    let columns = tables.map(|(at, table)| columns_read(&built, at, table));
+    let columns: Vec<String> = columns.collect();
     transaction.rollback().await?;
+    registry::set_columns(client, view, &columns).await?;
     Ok(Refreshable {
         record,
         built,

@@ -18,6 +18,7 @@ use super::statements::Statements;
 use super::{captures, immediate};
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::core::choose::{Costs, Way};
+use crate::core::immediate::lock;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 
@@ -235,7 +236,7 @@ impl Group<'_> {
             .start()
             .await?;
         // Neither takes a snapshot: whoever holds a lock is waited for before there is one.
-        transaction.batch_execute(&self.begin()).await?;
+        transaction.batch_execute(&self.begin(&anew)).await?;
         self.waited_ms += begun.elapsed().as_secs_f64() * 1e3;
         self.within(transaction, statements, &before).await
     }
@@ -285,17 +286,25 @@ impl Group<'_> {
         each.collect()
     }
 
-    fn begin(&self) -> String {
+    fn begin(&self, anew: &[&Refreshable]) -> String {
         let tables: BTreeSet<&str> = self.views.iter().flat_map(|view| view.tables()).collect();
         let tables: Vec<&str> = tables.into_iter().collect();
-        let lock = match tables.is_empty() {
-            true => String::new(),
-            false => format!("LOCK TABLE {} IN ACCESS SHARE MODE", tables.join(", ")),
-        };
-        format!(
-            "{}; SET LOCAL search_path = pg_catalog, egret, pg_temp; {lock}",
-            captures::NO_WAIT
-        )
+        let mut all = vec![
+            captures::NO_WAIT.to_owned(),
+            "SET LOCAL search_path = pg_catalog, egret, pg_temp".to_owned(),
+        ];
+        // Those who write what such a view reads are waited for, and wait.
+        for view in anew.iter().filter_map(|view| view.record.own_capture()) {
+            all.push(format!("LOCK TABLE {} IN EXCLUSIVE MODE", lock(view)));
+            all.push(immediate::BRIEFLY.to_owned());
+        }
+        if !tables.is_empty() {
+            all.push(format!(
+                "LOCK TABLE {} IN ACCESS SHARE MODE",
+                tables.join(", ")
+            ));
+        }
+        all.join("; ")
     }
 
     async fn within(

@@ -241,23 +241,40 @@ pub enum Reads {
     View(i64),
 }
 
-/// Remembers what a view reads at a place.
+/// Remembers what a view reads at a place, by name, and which columns of it.
 ///
 /// # Errors
 /// What the server says.
 pub async fn reads(
     transaction: &Transaction<'_>,
     view: i64,
-    (place, name): (i32, &str),
+    (place, name, columns): (i32, &str, &str),
     what: Reads,
 ) -> Result<(), ViewsError> {
     let (capture, other) = match what {
         Reads::Capture(capture) => (Some(capture), None),
         Reads::View(view) => (None, Some(view)),
     };
-    let sql = "INSERT INTO egret.view_table (view, place, name, capture, reads) VALUES ($1, $2, $3, $4, $5)";
-    let values: [&(dyn ToSql + Sync); 5] = [&view, &place, &name, &capture, &other];
+    let sql = "INSERT INTO egret.view_table (view, place, name, columns, capture, reads) VALUES ($1, $2, $3, $4, $5, $6)";
+    let values: [&(dyn ToSql + Sync); 6] = [&view, &place, &name, &columns, &capture, &other];
     transaction.execute(sql, &values).await?;
+    Ok(())
+}
+
+/// Remembers which columns a view reads, by place. Where they were others, it is computed anew by its next refresh.
+///
+/// # Errors
+/// What the server says.
+pub async fn set_columns(
+    client: &impl GenericClient,
+    view: i64,
+    columns: &[String],
+) -> Result<(), ViewsError> {
+    let sql = "WITH changed AS (UPDATE egret.view_table AS read SET columns = now.columns \
+               FROM unnest($2::text[]) WITH ORDINALITY AS now (columns, place) \
+               WHERE read.view = $1 AND read.place = now.place - 1 AND read.columns <> now.columns RETURNING 1) \
+               UPDATE egret.view SET snapshot = NULL WHERE id = $1 AND EXISTS (SELECT FROM changed)";
+    client.execute(sql, &[&view, &columns]).await?;
     Ok(())
 }
 

@@ -31,6 +31,20 @@ async fn remove_with(
     record: &Record,
     dependents: Dependents,
 ) -> Result<(), ViewsError> {
+    for _ in 1..immediate::ATTEMPTS {
+        match try_to_remove(client, record, dependents).await {
+            Err(error) if error.is_busy() && record.own_capture().is_some() => {}
+            removed => return removed,
+        }
+    }
+    try_to_remove(client, record, dependents).await
+}
+
+async fn try_to_remove(
+    client: &mut Client,
+    record: &Record,
+    dependents: Dependents,
+) -> Result<(), ViewsError> {
     let transaction = client.transaction().await?;
     alone(&transaction, record).await?;
     check_unread(&transaction, record).await?;
@@ -89,19 +103,19 @@ async fn take_back(transaction: &Transaction<'_>, record: &Record) -> Result<(),
 }
 
 /// Waits until nobody refreshes a view, until the end of the transaction. Nor does anybody write to what it reads, where it
-/// is kept fresh with that: a writer has the table before the view.
+/// is kept fresh with that.
 ///
 /// # Errors
 /// What the server says.
 pub async fn alone(transaction: &Transaction<'_>, record: &Record) -> Result<(), ViewsError> {
-    if record.own_capture().is_some() {
-        immediate::lock_tables(transaction, record.id).await?;
-    }
     let sql = "SELECT pg_catalog.pg_advisory_xact_lock($1)";
     transaction
         .query_one(sql, &[&(LOCK_KEY ^ record.id)])
         .await?;
-    Ok(())
+    match record.own_capture() {
+        Some(view) => immediate::lock_tables(transaction, view).await,
+        None => Ok(()),
+    }
 }
 
 /// Refuses a view that others read.

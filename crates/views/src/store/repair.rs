@@ -11,12 +11,27 @@ use super::{immediate, remove, rights};
 use crate::error::ViewsError;
 use crate::model::Alteration;
 
-/// Repairs a view, altered where that is asked. It is empty until it is refreshed; where its columns are what they were, it stays
-/// the same view, with its grants and with what depends on it.
+/// Repairs a view: it is empty until it is refreshed. Where it is altered instead, it shows what it did until then. Where its
+/// columns are what they were, it stays the same view, with its grants and with what depends on it.
 ///
 /// # Errors
 /// [`ViewsError`]: nothing has changed then.
 pub async fn repair(
+    client: &mut Client,
+    record: &Record,
+    alteration: Option<&Alteration>,
+    changes_size_max: u64,
+) -> Result<(), ViewsError> {
+    for _ in 1..immediate::ATTEMPTS {
+        match try_to_repair(client, record, alteration, changes_size_max).await {
+            Err(error) if error.is_busy() && record.own_capture().is_some() => {}
+            repaired => return repaired,
+        }
+    }
+    try_to_repair(client, record, alteration, changes_size_max).await
+}
+
+async fn try_to_repair(
     client: &mut Client,
     record: &Record,
     alteration: Option<&Alteration>,
@@ -27,6 +42,7 @@ pub async fn repair(
     if let Some(alteration) = alteration {
         registry::alter(&transaction, record.id, alteration).await?;
     }
+    let is_made_anew = alteration.is_none();
     let record = &registry::record_of(&transaction, record.id).await?;
     let described = resolve(&mut transaction, record).await?;
     check_functions(&described, record.is_of_another)?;
@@ -38,16 +54,25 @@ pub async fn repair(
     }
     transaction.batch_execute(SEARCH_PATH).await?;
     immediate::remove(&transaction, record.id).await?;
-    remove::set_aside(&transaction, record.id).await?;
+    if is_made_anew {
+        remove::set_aside(&transaction, record.id).await?;
+    }
     let forget = "DELETE FROM egret.view_table WHERE view = $1";
     transaction.execute(forget, &[&record.id]).await?;
-    let built = build(&mut transaction, record.id, plan, &described, true).await?;
+    let built = build(&mut transaction, record.id, plan, &described, is_made_anew).await?;
+    if !is_made_anew && built.shape() != record.shape {
+        return Err(ViewsError::SourceGone {
+            reason: "the types of its columns, or a key, are others now".to_owned(),
+        });
+    }
     registry::renew(&transaction, record.id, &described, &built.shape()).await?;
     if record.is_of_another {
         rights::check_select(&transaction, &record.owner, &built, &described).await?;
     }
     let reads = capture(&transaction, record, &built, (&described, changes_size_max)).await?;
-    show(&mut transaction, record, &built).await?;
+    if is_made_anew {
+        show(&mut transaction, record, &built).await?;
+    }
     if record.is_of_another {
         rights::hand_over(&transaction, record, &built, &reads).await?;
     }

@@ -80,7 +80,8 @@ async fn tables(
                 // It says so when it is loaded.
                 _ => continue,
             };
-            let place = (at as i32, name.as_str());
+            // Which columns is said when it is loaded.
+            let place = (at as i32, name.as_str(), "");
             registry::reads(transaction, record.id, place, what).await?;
             if let Reads::Capture(capture) = what {
                 all.entry(capture).or_insert_with(|| table.clone());

@@ -114,7 +114,7 @@ impl Keeper {
     /// What the server says.
     pub async fn look(&self) -> Result<bool, ViewsError> {
         let session = self.session().await?;
-        let is_installed = install::is_installed(&session.client).await?;
+        let is_installed = install::is_installed(&session.client).await?.is_some();
         self.set_installed(is_installed);
         if is_installed {
             self.give_back(session);

@@ -18,8 +18,8 @@ pub struct Session {
     pub client: Client,
     /// What it has prepared.
     pub statements: Statements,
-    /// When it was seen last that what is in schema `egret` is Egret's own.
-    seen_at: Option<Instant>,
+    /// The table of views, of which it was seen then that it is Egret's own.
+    seen: Option<(u32, Instant)>,
 }
 
 impl Session {
@@ -42,7 +42,7 @@ impl Session {
         Ok(Self {
             client,
             statements: Statements::default(),
-            seen_at: None,
+            seen: None,
         })
     }
 
@@ -51,18 +51,17 @@ impl Session {
     /// # Errors
     /// What the server says, and that somebody else has made schema `egret`.
     pub async fn is_installed(&mut self) -> Result<bool, ViewsError> {
-        let known = self.seen_at.filter(|at| at.elapsed() < SEEN);
-        if known.is_some() {
+        if let Some((table, _)) = self.seen.filter(|(_, at)| at.elapsed() < SEEN) {
             let Self {
                 client, statements, ..
             } = self;
             let row = statements.query_one(client, install::IS_THERE, &[]).await?;
-            if row.get(0) {
+            if row.get::<_, Option<u32>>(0) == Some(table) {
                 return Ok(true);
             }
         }
-        let is_installed = install::is_installed(&self.client).await?;
-        self.seen_at = is_installed.then(Instant::now);
-        Ok(is_installed)
+        let found = install::is_installed(&self.client).await?;
+        self.seen = found.map(|table| (table, Instant::now()));
+        Ok(found.is_some())
     }
 }

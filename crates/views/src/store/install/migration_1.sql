@@ -49,6 +49,8 @@ CREATE TABLE egret.view_table (
     place integer NOT NULL,
     -- As the query names it.
     name text NOT NULL,
+    -- The columns that it needs, with their numbers: one that has the name of another is not that one.
+    columns text NOT NULL DEFAULT '',
     -- One of the two.
     capture bigint REFERENCES egret.view_capture,
     reads bigint REFERENCES egret.view,

@@ -153,14 +153,14 @@ BEGIN
         UNION
         SELECT below.reads FROM read JOIN egret.view_table AS below ON below.view = read.view WHERE below.reads IS NOT NULL
     )
-    -- A snapshot of another place says nothing here.
-    SELECT bool_and(kept.snapshot IS NOT NULL AND split_part(kept.stamp, ';', 1) = view_place() AND waiting_changes(kept.id) = 0)
+    -- A snapshot of another place says nothing here, nor does that of a view that is being computed anew.
+    SELECT bool_and(kept.snapshot IS NOT NULL AND kept.stamp LIKE view_place() || ';%' AND waiting_changes(kept.id) = 0)
     INTO is_current
     FROM read JOIN egret.view AS kept ON kept.id = read.view;
     state := named.state;
     fresh_at := CASE WHEN is_current THEN clock_timestamp() ELSE named.fresh_at END;
     behind := clock_timestamp() - fresh_at;
-    snapshot := named.snapshot;
+    snapshot := CASE WHEN named.mode = 'immediate' AND is_current THEN pg_current_snapshot() ELSE named.snapshot END;
     reason := named.reason;
 END
 $$;

@@ -7,7 +7,7 @@ WITH RECURSIVE made_of (type, base) AS (
     FROM made_of
     JOIN pg_catalog.pg_type AS domain ON domain.oid = made_of.base AND domain.typbasetype <> 0
 )
-SELECT attribute.attrelid AS relation, attribute.attname AS name,
+SELECT attribute.attrelid AS relation, attribute.attname AS name, attribute.attnum AS number,
        pg_catalog.format_type(attribute.atttypid, attribute.atttypmod) AS type,
        pg_catalog.format_type(attribute.atttypid, -1) AS base_type,
        pg_catalog.format_type(base.oid, -1) AS recorded_type,

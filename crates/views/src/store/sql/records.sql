@@ -2,7 +2,8 @@
 WITH here AS MATERIALIZED (SELECT egret.view_place() AS place)
 SELECT kept.id, kept.schema::text, kept.name::text, kept.query, kept.definition, kept.settings, kept.owner::text,
        kept.owner <> current_user AS is_of_another, kept.mode, kept.schedule, kept.indexes, kept.shape, kept.state, kept.reason, kept.failures,
-       CASE WHEN pg_catalog.split_part(kept.stamp, ';', 1) = here.place THEN kept.snapshot::text END AS snapshot, (extract(epoch FROM kept.fresh_at) * 1000)::bigint AS fresh_at_ms,
+       -- Of one that is being computed anew, or is of another place, it says nothing.
+       CASE WHEN kept.stamp LIKE here.place || ';%' THEN kept.snapshot::text END AS snapshot, (extract(epoch FROM kept.fresh_at) * 1000)::bigint AS fresh_at_ms,
        ARRAY(SELECT read.name FROM egret.view_table AS read WHERE read.view = kept.id ORDER BY read.place) AS read_names,
        ARRAY(SELECT read.reads FROM egret.view_table AS read WHERE read.view = kept.id ORDER BY read.place) AS read_views
 FROM here

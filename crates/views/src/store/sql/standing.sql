@@ -39,9 +39,11 @@ CROSS JOIN LATERAL (
     FROM (
         SELECT capture.relation AS oid, capture.id AS capture,
                (SELECT pg_catalog.format(
-                           '%s.%s=%s', class.relnamespace, class.relname,
+                           '%s.%s/%s=%s', class.relnamespace, class.relname,
+                           -- Tables that inherit from it have rows of its own.
+                           (SELECT count(*) FROM pg_catalog.pg_inherits WHERE inhparent = class.oid AND class.relkind <> 'p'),
                            pg_catalog.md5(pg_catalog.string_agg(pg_catalog.format(
-                               '%s %s %s %s %s', attribute.attname, attribute.atttypid, attribute.atttypmod, attribute.attnotnull,
+                               '%s %s %s %s %s %s', attribute.attnum, attribute.attname, attribute.atttypid, attribute.atttypmod, attribute.attnotnull,
                                attribute.attcollation), ',' ORDER BY attribute.attnum)))
                 FROM pg_catalog.pg_class AS class
                 LEFT JOIN pg_catalog.pg_attribute AS attribute

@@ -188,3 +188,29 @@ async fn a_lock_that_is_held_while_a_view_is_loaded_does_not_suspend_it() {
     );
     rig.verify(&["sums"]).await;
 }
+
+/// A column that has the name of another is not that one.
+#[tokio::test]
+async fn a_column_that_takes_the_name_of_another_is_read_anew() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.create(view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
+        .await
+        .unwrap();
+    rig.run("ALTER TABLE t DROP COLUMN v; ALTER TABLE t ADD v int DEFAULT 7")
+        .await;
+    assert_eq!(rig.refresh("sums").await.outcome, "full");
+    rig.verify(&["sums"]).await;
+    rig.run("INSERT INTO t VALUES (980, 1, 1)").await;
+    assert_eq!(rig.refresh("sums").await.outcome, "incremental");
+    rig.verify(&["sums"]).await;
+    // Rows of such are rows of the table, and no trigger tells of them.
+    rig.run("CREATE TABLE child () INHERITS (t); INSERT INTO child VALUES (1, 2, 3)")
+        .await;
+    assert_eq!(
+        code(rig.views.refresh(&at("sums")).await),
+        "view_refresh_failed"
+    );
+    let report = rig.views.show(&at("sums")).await.unwrap();
+    assert_eq!(report.state, State::Suspended);
+}

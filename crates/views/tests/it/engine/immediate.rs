@@ -286,3 +286,131 @@ async fn a_view_is_made_immediate_and_something_else_again() {
     assert_eq!(rig.number(left).await, 0);
     rig.run("INSERT INTO p VALUES (4, 1, 1)").await;
 }
+
+/// A view that is not what its query says is computed anew while writers come and go: none of them is ended.
+#[tokio::test]
+async fn writers_wait_while_a_view_is_computed_anew_and_none_is_lost() {
+    let rig = Rig::with_all(18).await;
+    rig.run("UPDATE egret.view SET snapshot = NULL").await;
+    let first = rig.database.connect().await;
+    first
+        .batch_execute("SET search_path = public; BEGIN; INSERT INTO t VALUES (900, 1, 1)")
+        .await
+        .unwrap();
+    let views = rig.views.clone();
+    let refreshed = tokio::spawn(async move { views.refresh(&at("named")).await });
+    until_blocked(&rig.client).await;
+    let mut writers = Vec::new();
+    for n in 0..4 {
+        let client = rig.database.connect().await;
+        writers.push(tokio::spawn(async move {
+            let sql = format!(
+                "SET search_path = public; INSERT INTO t VALUES ({}, 1, 1); INSERT INTO u VALUES ({}, 'x')",
+                901 + n,
+                50 + n
+            );
+            client.batch_execute(&sql).await
+        }));
+    }
+    first.batch_execute("COMMIT").await.unwrap();
+    for writer in writers {
+        writer.await.unwrap().unwrap();
+    }
+    refreshed.await.unwrap().unwrap();
+    for (name, _) in QUERIES {
+        rig.refresh(name).await;
+    }
+    rig.compare(&rig.client, "computed anew").await;
+    rig.run("DELETE FROM t WHERE id > 900").await;
+    rig.compare(&rig.client, "after that").await;
+}
+
+/// What a statement has recorded is of no use to others when the view is suspended before the statement ends.
+#[tokio::test]
+async fn what_was_recorded_and_not_applied_is_not_applied_later() {
+    let rig = Rig::with_all(18).await;
+    rig.run(
+        "CREATE FUNCTION more() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN
+         IF NEW.id = 950 THEN UPDATE u SET name = 'more' WHERE g = 1; PERFORM pg_advisory_xact_lock(1); END IF;
+         RETURN NULL;
+         END $$;
+         CREATE TRIGGER more AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION more()",
+    )
+    .await;
+    let gate = rig.database.connect().await;
+    gate.batch_execute("SELECT pg_advisory_lock(1)")
+        .await
+        .unwrap();
+    let writer = rig.database.connect().await;
+    let writer = tokio::spawn(async move {
+        let sql = "SET search_path = public; INSERT INTO t VALUES (950, 1, 1)";
+        writer.batch_execute(sql).await
+    });
+    until_blocked(&rig.client).await;
+    let active = |is_active| Alteration {
+        is_active: Some(is_active),
+        ..Alteration::default()
+    };
+    rig.views.alter(&at("named"), active(false)).await.unwrap();
+    gate.batch_execute("SELECT pg_advisory_unlock(1)")
+        .await
+        .unwrap();
+    writer.await.unwrap().unwrap();
+    // Writers do not know it while it is suspended.
+    rig.run("INSERT INTO t VALUES (951, 1, 1)").await;
+    rig.views.alter(&at("named"), active(true)).await.unwrap();
+    rig.compare(&rig.client, "resumed").await;
+    rig.run(
+        "WITH one AS (UPDATE u SET name = 'other' WHERE g = 1) INSERT INTO t VALUES (952, 1, 1)",
+    )
+    .await;
+    rig.compare(&rig.client, "both at once").await;
+}
+
+/// The settings of a view are made for it alone, and fail nobody's statement when they are not possible any more.
+#[tokio::test]
+async fn settings_of_a_view_are_not_those_of_its_writers() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.run(&format!(
+        "CREATE TEXT SEARCH CONFIGURATION mine (COPY = english);
+         ALTER DATABASE \"{}\" SET default_text_search_config = 'public.mine';
+         ALTER DATABASE \"{}\" SET \"TimeZone\" = 'Asia/Tokyo'",
+        rig.database.name, rig.database.name
+    ))
+    .await;
+    rig.create(immediate(
+        "hours",
+        "SELECT id, date_part('hour', to_timestamp(v)) AS hour FROM t",
+    ))
+    .await
+    .unwrap();
+    rig.run("SET \"TimeZone\" = 'America/New_York'; BEGIN; INSERT INTO t VALUES (970, 1, 0)")
+        .await;
+    let zone =
+        "SELECT count(*) FROM pg_settings WHERE name = 'TimeZone' AND setting = 'America/New_York'";
+    assert_eq!(rig.number(zone).await, 1);
+    rig.run("COMMIT").await;
+    let hour = "SELECT hour::bigint FROM hours WHERE id = 970";
+    assert_eq!(rig.number(hour).await, 9);
+    assert_eq!(rig.number(zone).await, 1);
+    rig.run("DROP TEXT SEARCH CONFIGURATION mine; INSERT INTO t VALUES (971, 1, 0)")
+        .await;
+    let report = rig.views.show(&at("hours")).await.unwrap();
+    assert_eq!(report.state, State::Failing);
+    assert!(!report.is_current);
+    assert_eq!(rig.number("SELECT count(*) FROM hours").await, 101);
+}
+
+#[tokio::test]
+async fn steps_of_statements_are_removed_by_those_that_come_after() {
+    let rig = Rig::with_all(18).await;
+    for n in 0..50 {
+        rig.run(&format!("INSERT INTO t VALUES ({}, 1, 1)", 1000 + n))
+            .await;
+    }
+    let left = "SELECT count(*) FROM egret.view_statement";
+    assert!(rig.number(left).await <= 2 * QUERIES.len() as i64);
+    rig.run("DROP TABLE u CASCADE").await;
+}
