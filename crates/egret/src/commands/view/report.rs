@@ -69,6 +69,7 @@ impl View {
     fn schedule(&self) -> String {
         match (&self.schedule, self.read_by.is_empty()) {
             (Some(schedule), _) => schedule.clone(),
+            (None, _) if self.mode == "immediate" => "none".to_owned(),
             (None, true) => "default".to_owned(),
             (None, false) => "with its readers".to_owned(),
         }
