@@ -289,7 +289,9 @@ impl Views {
         found.keeper.unload(found.record.id);
         found.keeper.forget_costs(found.record.id);
         found.record = registry::record_of(&found.session.client, found.record.id).await?;
-        refreshed(&found.keeper, &found.record, None).await?;
+        if found.record.state != State::Suspended {
+            refreshed(&found.keeper, &found.record, None).await?;
+        }
         self.changed(found).await
     }
 

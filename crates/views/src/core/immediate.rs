@@ -160,8 +160,10 @@ impl Immediate {
              IF NOT {is_live} THEN\nRETURN NULL;\nEND IF;\n\
              {last}\
              IF NOT FOUND THEN\n\
-             DELETE FROM egret.view_statement AS step WHERE step.view = {view} AND step.xid = \
-             (SELECT done.xid FROM egret.view_statement AS done WHERE done.view = {view} ORDER BY done.xid DESC LIMIT 1);\n\
+             DELETE FROM egret.view_statement AS step WHERE step.ctid = ANY (ARRAY( \
+             SELECT gone.ctid FROM egret.view_statement AS gone WHERE gone.view = {view} AND gone.xid = \
+             (SELECT done.xid FROM egret.view_statement AS done WHERE done.view = {view} ORDER BY done.xid DESC LIMIT 1) \
+             FOR UPDATE SKIP LOCKED));\n\
              END IF;\n\
              {step}\
              RETURN NULL;\n\

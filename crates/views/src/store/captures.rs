@@ -11,6 +11,10 @@ use crate::core::capture::{Captured, TRANSACTION};
 use crate::error::ViewsError;
 use crate::model::RefreshReport;
 
+/// How long a lock on a table is waited for, where others wait for what this transaction has: they look for a deadlock after
+/// `deadlock_timeout`, a second, and the one that finds it is ended.
+pub const BRIEFLY: &str = "SET LOCAL lock_timeout = '300ms'";
+
 /// What is lost in a crash is done again: nobody waits for the disk.
 pub const NO_WAIT: &str = "SET LOCAL synchronous_commit = off";
 
@@ -140,7 +144,7 @@ async fn forget_of(
     let frontiers = format!(
         "SELECT pg_catalog.pg_try_advisory_xact_lock($2), pg_catalog.pg_relation_size('{changes}'), \
          ARRAY(SELECT DISTINCT v.snapshot::text FROM egret.view AS v JOIN egret.view_table AS t ON t.view = v.id \
-         WHERE t.capture = $1 AND v.snapshot IS NOT NULL)"
+         WHERE t.capture = $1 AND v.snapshot IS NOT NULL AND v.state <> 'suspended')"
     );
     let key = FORGET_LOCK_KEY ^ id;
     let row = statements
@@ -169,7 +173,8 @@ async fn forget_of(
         // One that is claimed meanwhile may need them: this looks for such at the same moment.
         let delete = format!(
             "DELETE FROM {changes} WHERE NOT EXISTS (SELECT FROM egret.view AS v \
-             JOIN egret.view_table AS t ON t.view = v.id WHERE t.capture = $1 AND v.snapshot IS NOT NULL)"
+             JOIN egret.view_table AS t ON t.view = v.id \
+             WHERE t.capture = $1 AND v.snapshot IS NOT NULL AND v.state <> 'suspended')"
         );
         transaction.execute(&delete, &[&id]).await?;
         return Ok(size);

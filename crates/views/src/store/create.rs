@@ -3,14 +3,15 @@
 use egret_postgres::tokio_postgres::{Client, Transaction};
 
 use super::build::{Built, build};
+use super::captures::{self, BRIEFLY};
 use super::describe::{Column, Described, Names, SourceTable, describe_written};
+use super::immediate;
 use super::load::{check_functions, check_whole, planned};
 use super::refresh::{Read, Refreshable};
 use super::registry::{self, Reads, Record};
 use super::requests::Resolved;
 use super::rights;
 use super::standing::signature;
-use super::{captures, immediate};
 use crate::core::capture::{Captured, CapturedColumn};
 use crate::core::expression::quoted;
 use crate::core::tree::Source;
@@ -167,18 +168,31 @@ pub async fn capture(
     for read in &all {
         if let Read::Table { oid, captured } = read {
             watch(transaction, captured, *oid).await?;
+            // Whoever waits for the first must not be ended while others are waited for.
+            transaction.batch_execute(BRIEFLY).await?;
         }
     }
     Ok(all)
 }
 
-/// The columns that a view needs of what is at a place, with their numbers.
+/// The columns that a view needs of what is at a place, with their numbers, and what others are computed from.
 pub fn columns_read(built: &Built, at: usize, table: &SourceTable) -> String {
     let needed = built.columns_of(Source::Table(at));
-    let columns = table.columns.iter();
-    let columns = columns.filter(|column| needed.contains(&column.name));
-    let each = columns.map(|column| format!("{} {}", column.number, quoted(&column.name)));
-    each.collect::<Vec<_>>().join(", ")
+    let mut all = Vec::new();
+    for column in &table.columns {
+        let name = quoted(&column.name);
+        match &column.computed {
+            Some(expression) => all.push(format!("{} {name} = {expression}", column.number)),
+            None if built.is_whole => {
+                all.push(format!("{} {name} {}", column.number, column.sql_type));
+            }
+            None if needed.contains(&column.name) => {
+                all.push(format!("{} {name}", column.number));
+            }
+            None => {}
+        }
+    }
+    all.join(", ")
 }
 
 /// What a view needs recorded of the table at a place, for all views or for one alone.

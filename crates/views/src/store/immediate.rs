@@ -1,10 +1,12 @@
 //! What a view that is kept fresh within the transactions that write has in the database: functions for its triggers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
 use super::build::Built;
+use super::captures::BRIEFLY;
 use super::describe::Described;
 use super::refresh::Read;
 use super::registry::Record;
@@ -136,12 +138,11 @@ pub async fn lock_tables(transaction: &Transaction<'_>, view: i64) -> Result<(),
     Ok(())
 }
 
-/// How long a lock on a table is waited for, where writers wait for what this transaction has: they look for a deadlock after
-/// `deadlock_timeout`, a second, and the one that does is ended.
-pub const BRIEFLY: &str = "SET LOCAL lock_timeout = '300ms'";
-
 /// How often that is tried.
-pub const ATTEMPTS: u32 = 15;
+pub const ATTEMPTS: u32 = 12;
+
+/// How long is waited after the first attempt; after others longer.
+pub const PAUSE: Duration = Duration::from_millis(20);
 
 /// Every table once, with all that the view needs of it.
 fn watched(view: i64, built: &Built, reads: &[Read]) -> Vec<Watched> {
@@ -222,7 +223,10 @@ fn rebuild(built: &Built) -> Work {
 pub async fn forget_steps(client: &impl GenericClient) -> Result<(), ViewsError> {
     let sql = "SELECT pg_catalog.pg_relation_size('egret.view_statement') > $1";
     if client.query_one(sql, &[&STEPS_BYTES]).await?.get(0) {
-        let sql = "DELETE FROM egret.view_statement WHERE xid < pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())";
+        // Those of a predecessor that a writer is removing are its business.
+        let sql = "DELETE FROM egret.view_statement WHERE ctid = ANY (ARRAY( \
+                   SELECT ctid FROM egret.view_statement \
+                   WHERE xid < pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot()) FOR UPDATE SKIP LOCKED))";
         client.execute(sql, &[]).await?;
     }
     Ok(())

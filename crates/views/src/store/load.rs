@@ -114,6 +114,8 @@ pub fn planned(described: &Described, mode: Mode) -> Result<Planned, ViewsError>
 /// the server says.
 pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsError> {
     let mut transaction = client.transaction().await?;
+    // First: what is altered from here on differs from it.
+    let signature = signature(&transaction, view).await?;
     let record = registry::record_of(&transaction, view).await?;
     let gone = |error: ViewsError| match error {
         ViewsError::Query { error, .. } => ViewsError::SourceGone {
@@ -157,7 +159,6 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
             }
         });
     }
-    let signature = signature(&transaction, view).await?;
     let (rows, reads_views) = (described.rows(), described.has_views());
     let tables = described.tables.iter().enumerate();
     let columns = tables.map(|(at, table)| columns_read(&built, at, table));

@@ -296,13 +296,12 @@ impl Group<'_> {
         // Those who write what such a view reads are waited for, and wait.
         for view in anew.iter().filter_map(|view| view.record.own_capture()) {
             all.push(format!("LOCK TABLE {} IN EXCLUSIVE MODE", lock(view)));
-            all.push(immediate::BRIEFLY.to_owned());
+            all.push(captures::BRIEFLY.to_owned());
         }
-        if !tables.is_empty() {
-            all.push(format!(
-                "LOCK TABLE {} IN ACCESS SHARE MODE",
-                tables.join(", ")
-            ));
+        for table in tables {
+            all.push(format!("LOCK TABLE {table} IN ACCESS SHARE MODE"));
+            // Whoever waits for the first must not be ended while others are waited for.
+            all.push(captures::BRIEFLY.to_owned());
         }
         all.join("; ")
     }

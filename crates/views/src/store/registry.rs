@@ -220,11 +220,17 @@ pub async fn renew(
     view: i64,
     described: &Described,
     shape: &str,
+    stays_suspended: bool,
 ) -> Result<(), ViewsError> {
-    let sql = "UPDATE egret.view SET definition = $2, shape = $3, inlined = $4, snapshot = NULL, state = 'new', reason = NULL, failures = 0 \
-               WHERE id = $1";
-    let values: [&(dyn ToSql + Sync); 4] =
-        [&view, &described.canonical, &shape, &described.inlined];
+    let sql = "UPDATE egret.view SET definition = $2, shape = $3, inlined = $4, snapshot = NULL, failures = 0, \
+               state = CASE WHEN $5 THEN state ELSE 'new' END, reason = CASE WHEN $5 THEN reason END WHERE id = $1";
+    let values: [&(dyn ToSql + Sync); 5] = [
+        &view,
+        &described.canonical,
+        &shape,
+        &described.inlined,
+        &stays_suspended,
+    ];
     transaction.execute(sql, &values).await?;
     let sql = "UPDATE egret.view SET snapshot = NULL \
                WHERE id IN (SELECT read.view FROM egret.view_table AS read WHERE read.reads = $1)";
@@ -286,7 +292,7 @@ pub async fn set_columns(
 pub async fn claim(client: &Client, views: &[i64]) -> Result<(), ViewsError> {
     // Of the stamp only the place is left, which says whose snapshot that is.
     let sql = "UPDATE egret.view SET snapshot = pg_current_snapshot(), stamp = pg_catalog.split_part(stamp, ';', 1) \
-               WHERE id = ANY ($1)";
+               WHERE id = ANY ($1) AND state <> 'suspended'";
     client.execute(sql, &[&views]).await?;
     Ok(())
 }
@@ -302,7 +308,10 @@ pub async fn failed(
     (state, reason): (State, &str),
     is_own: bool,
 ) -> Result<(), ViewsError> {
-    let sql = "UPDATE egret.view SET state = $2, reason = $3, failures = failures + $4::boolean::int, \
+    // One that was suspended meanwhile stays that.
+    let sql = "UPDATE egret.view SET failures = failures + $4::boolean::int, \
+               state = CASE state WHEN 'suspended' THEN state ELSE $2 END, \
+               reason = CASE state WHEN 'suspended' THEN reason ELSE $3 END, \
                snapshot = CASE WHEN $2 = 'suspended' THEN NULL ELSE snapshot END WHERE id = $1";
     let values: [&(dyn ToSql + Sync); 4] = [&view, &state.as_str(), &reason, &is_own];
     client.execute(sql, &values).await?;

@@ -3,6 +3,8 @@
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::{self, Client, GenericClient, Transaction};
 
+use tokio::time::sleep;
+
 use super::immediate;
 use super::refresh::LOCK_KEY;
 use super::registry::Record;
@@ -31,9 +33,11 @@ async fn remove_with(
     record: &Record,
     dependents: Dependents,
 ) -> Result<(), ViewsError> {
-    for _ in 1..immediate::ATTEMPTS {
+    for attempt in 1..immediate::ATTEMPTS {
         match try_to_remove(client, record, dependents).await {
-            Err(error) if error.is_busy() && record.own_capture().is_some() => {}
+            Err(error) if error.is_busy() && record.own_capture().is_some() => {
+                sleep(immediate::PAUSE * attempt).await;
+            }
             removed => return removed,
         }
     }

@@ -1,6 +1,7 @@
 //! Makes the tables of a view anew from its query: after what it reads was altered, or when its storage is in doubt.
 
 use egret_postgres::tokio_postgres::{Client, Transaction};
+use tokio::time::sleep;
 
 use super::build::build;
 use super::create::{SEARCH_PATH, capture, show};
@@ -9,7 +10,7 @@ use super::load::{check_functions, check_whole, planned};
 use super::registry::{self, Record};
 use super::{immediate, remove, rights};
 use crate::error::ViewsError;
-use crate::model::Alteration;
+use crate::model::{Alteration, State};
 
 /// Repairs a view: it is empty until it is refreshed. Where it is altered instead, it shows what it did until then. Where its
 /// columns are what they were, it stays the same view, with its grants and with what depends on it.
@@ -22,9 +23,9 @@ pub async fn repair(
     alteration: Option<&Alteration>,
     changes_size_max: u64,
 ) -> Result<(), ViewsError> {
-    for _ in 1..immediate::ATTEMPTS {
+    for attempt in 1..immediate::ATTEMPTS {
         match try_to_repair(client, record, alteration, changes_size_max).await {
-            Err(error) if error.is_busy() && record.own_capture().is_some() => {}
+            Err(error) if error.is_busy() => sleep(immediate::PAUSE * attempt).await,
             repaired => return repaired,
         }
     }
@@ -65,7 +66,9 @@ async fn try_to_repair(
             reason: "the types of its columns, or a key, are others now".to_owned(),
         });
     }
-    registry::renew(&transaction, record.id, &described, &built.shape()).await?;
+    let stays_suspended = !is_made_anew && record.state == State::Suspended;
+    let (id, shape) = (record.id, built.shape());
+    registry::renew(&transaction, id, &described, &shape, stays_suspended).await?;
     if record.is_of_another {
         rights::check_select(&transaction, &record.owner, &built, &described).await?;
     }

@@ -68,7 +68,7 @@ pub async fn standing(
 /// The names and columns of the tables of a view.
 ///
 /// # Errors
-/// What the server says.
+/// [`ViewsError::NotFound`]; what the server says.
 pub async fn signature(client: &impl GenericClient, view: i64) -> Result<String, ViewsError> {
     let row = client.query_one(STANDING, &[&vec![view]]).await?;
     Ok(row.get("signature"))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use egret_base::Clock;
 use egret_postgres::Databases;
@@ -25,6 +25,9 @@ use crate::store::restored;
 use crate::store::statements::Statements;
 use crate::store::{captures, immediate, install};
 use crate::worker::session::Session;
+
+/// How long is waited before a lock that was not to be had is tried again; each time longer.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// How often what passes by itself is tried again at once.
 const ATTEMPTS: u32 = 4;
@@ -183,10 +186,15 @@ impl Keeper {
     pub async fn refresh(&self, view: i64, compared: Option<i64>) -> Result<Reports, ViewsError> {
         let _permit = self.parallel.acquire().await;
         let mut session = self.session().await?;
+        let begun = Instant::now();
+        let patience = self.shared.config.lock_timeout.duration();
         for attempt in 1.. {
             match self.attempt(&mut session, view, compared).await {
                 Err(error) if error.is_passing() && attempt < ATTEMPTS => {
                     self.pass(&session.client, &error).await?;
+                }
+                Err(error) if error.is_busy() && begun.elapsed() < patience => {
+                    tokio::time::sleep(PAUSE * attempt).await;
                 }
                 Err(error) => return Err(self.named(error)),
                 Ok(reports) => {
@@ -357,8 +365,10 @@ impl Keeper {
             applied_ms: refreshed.applied_ms,
             error: None,
         };
-        if view.record.own_capture().is_some() {
-            immediate::forget_steps(client).await?;
+        if view.record.own_capture().is_some()
+            && let Err(error) = immediate::forget_steps(client).await
+        {
+            tracing::debug!(%error, "steps of statements are removed later");
         }
         let Some(way) = way else {
             return Ok(report);

@@ -40,8 +40,16 @@ CROSS JOIN LATERAL (
         SELECT capture.relation AS oid, capture.id AS capture,
                (SELECT pg_catalog.format(
                            '%s.%s/%s=%s', class.relnamespace, class.relname,
-                           -- Tables that inherit from it have rows of its own.
-                           (SELECT count(*) FROM pg_catalog.pg_inherits WHERE inhparent = class.oid AND class.relkind <> 'p'),
+                           -- Whether it is a table of a kind whose changes are all seen.
+                           pg_catalog.concat_ws(' ', class.relispartition, class.relrowsecurity, class.relpersistence,
+                               EXISTS (SELECT FROM pg_catalog.pg_inherits
+                                       WHERE class.relkind = 'r' AND (inhparent = class.oid OR inhrelid = class.oid)),
+                               EXISTS (SELECT FROM pg_catalog.pg_subscription_rel AS subscribed WHERE subscribed.srrelid = class.oid),
+                               (SELECT pg_catalog.string_agg(pg_catalog.pg_get_expr(definition.adbin, definition.adrelid), ',' ORDER BY definition.adnum)
+                                FROM pg_catalog.pg_attrdef AS definition
+                                JOIN pg_catalog.pg_attribute AS computed
+                                    ON computed.attrelid = definition.adrelid AND computed.attnum = definition.adnum
+                                WHERE definition.adrelid = class.oid AND computed.attgenerated = 'v')),
                            pg_catalog.md5(pg_catalog.string_agg(pg_catalog.format(
                                '%s %s %s %s %s %s', attribute.attnum, attribute.attname, attribute.atttypid, attribute.atttypmod, attribute.attnotnull,
                                attribute.attcollation), ',' ORDER BY attribute.attnum)))

@@ -214,3 +214,48 @@ async fn a_column_that_takes_the_name_of_another_is_read_anew() {
     let report = rig.views.show(&at("sums")).await.unwrap();
     assert_eq!(report.state, State::Suspended);
 }
+
+/// What creation refuses is found when it comes later, and a view whose rows nobody tells it of does not say that it is current.
+#[tokio::test]
+async fn tables_that_become_what_cannot_be_watched_suspend_their_views() {
+    for change in [
+        "CREATE TABLE parent (id int, g int, v int); ALTER TABLE t INHERIT parent",
+        "CREATE TABLE whole (id int NOT NULL, g int, v int) PARTITION BY LIST (g); ALTER TABLE whole ATTACH PARTITION t DEFAULT",
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+    ] {
+        let rig = Rig::new(18).await;
+        rig.run(TABLES).await;
+        rig.create(view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g"))
+            .await
+            .unwrap();
+        rig.run(change).await;
+        assert_eq!(
+            code(rig.views.refresh(&at("sums")).await),
+            "view_refresh_failed",
+            "{change}"
+        );
+        let report = rig.views.show(&at("sums")).await.unwrap();
+        assert_eq!(report.state, State::Suspended, "{change}");
+    }
+}
+
+#[tokio::test]
+async fn a_query_that_is_computed_as_a_whole_is_when_columns_are_exchanged() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.create(NewView {
+        mode: Mode::Full,
+        ..view(
+            "ranks",
+            "SELECT id, rank() OVER (PARTITION BY g ORDER BY v) AS r FROM t",
+        )
+    })
+    .await
+    .unwrap();
+    rig.run(
+        "ALTER TABLE t RENAME g TO x; ALTER TABLE t RENAME v TO g; ALTER TABLE t RENAME x TO v",
+    )
+    .await;
+    assert_eq!(rig.refresh("ranks").await.outcome, "full");
+    rig.verify(&["ranks"]).await;
+}
