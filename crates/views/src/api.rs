@@ -4,6 +4,7 @@ mod find;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use egret_base::Clock;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
@@ -23,7 +24,7 @@ use crate::model::{
 use crate::store::describe::Names;
 use crate::store::registry::{self, Record};
 use crate::store::requests::{self, Resolved};
-use crate::store::{create, explain, install, remove, repair, report};
+use crate::store::{create, explain, immediate, install, remove, repair, report};
 use crate::worker::keeper::{Keeper, Shared, lock};
 use crate::worker::session::Session;
 use crate::worker::watch_over;
@@ -369,7 +370,18 @@ pub(crate) async fn make(
         Some(_) => Names::OfSession,
         None => Names::Typed,
     };
-    let made = create::create(&mut session.client, view, (resolved, names), size_max).await?;
+    let begun = Instant::now();
+    let patience = keeper.shared.config.lock_timeout.duration();
+    let made = loop {
+        let client = &mut session.client;
+        match create::create(client, view, (resolved, names), size_max).await {
+            // The first table is waited for; where others are not to be had, all are given up for a moment.
+            Err(error) if error.is_busy() && begun.elapsed() < patience => {
+                tokio::time::sleep(immediate::PAUSE).await;
+            }
+            made => break made?,
+        }
+    };
     tracing::info!(database = keeper.database, view = %view.name, "a view is made");
     let id = made.record.id;
     let problem = match keeper.refresh(id, None).await {

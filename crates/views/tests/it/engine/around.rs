@@ -259,3 +259,34 @@ async fn a_query_that_is_computed_as_a_whole_is_when_columns_are_exchanged() {
     assert_eq!(rig.refresh("ranks").await.outcome, "full");
     rig.verify(&["ranks"]).await;
 }
+
+/// Locks on several tables are never waited for long while others are held: whoever writes to all of them would be ended.
+#[tokio::test]
+async fn a_view_is_made_and_refreshed_while_others_write_in_any_order() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    let writer = rig.database.connect().await;
+    writer
+        .batch_execute("SET search_path = public; BEGIN; INSERT INTO u VALUES (70, 'seventy')")
+        .await
+        .unwrap();
+    let views = rig.views.clone();
+    let made = tokio::spawn(async move {
+        let query = "SELECT t.id, u.name FROM t JOIN u ON u.g = t.g";
+        views.create(None, view("named", query)).await
+    });
+    crate::world::until_blocked(&rig.client).await;
+    writer
+        .batch_execute("INSERT INTO t VALUES (700, 70, 1); COMMIT")
+        .await
+        .unwrap();
+    made.await.unwrap().unwrap();
+    rig.verify(&["named"]).await;
+    writer.batch_execute("BEGIN; TRUNCATE u").await.unwrap();
+    let views = rig.views.clone();
+    let refreshed = tokio::spawn(async move { views.verify(&at("named")).await });
+    crate::world::until_blocked(&rig.client).await;
+    writer.batch_execute("TRUNCATE t; COMMIT").await.unwrap();
+    refreshed.await.unwrap().unwrap();
+    assert_eq!(rig.number("SELECT count(*) FROM named").await, 0);
+}
