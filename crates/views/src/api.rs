@@ -4,7 +4,6 @@ mod find;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use egret_base::Clock;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
@@ -24,7 +23,7 @@ use crate::model::{
 use crate::store::describe::Names;
 use crate::store::registry::{self, Record};
 use crate::store::requests::{self, Resolved};
-use crate::store::{create, explain, immediate, install, remove, repair, report};
+use crate::store::{create, explain, install, remove, repair, report};
 use crate::worker::keeper::{Keeper, Shared, lock};
 use crate::worker::session::Session;
 use crate::worker::watch_over;
@@ -286,7 +285,8 @@ impl Views {
         found.keeper.settle(&mut found.session.client).await?;
         let size_max = self.inner.shared.config.changes_size_max.bytes();
         let client = &mut found.session.client;
-        repair::repair(client, &found.record, alteration, size_max).await?;
+        let bounds = (size_max, found.keeper.patience());
+        repair::repair(client, &found.record, alteration, bounds).await?;
         found.keeper.unload(found.record.id);
         found.keeper.forget_costs(found.record.id);
         found.record = registry::record_of(&found.session.client, found.record.id).await?;
@@ -302,7 +302,8 @@ impl Views {
     /// Those of [`Self::show`]; [`ViewsError::InUse`].
     pub async fn drop(&self, at: &Address) -> Result<(), ViewsError> {
         let mut found = self.find(at).await?;
-        remove::remove(&mut found.session.client, &found.record).await?;
+        let patience = found.keeper.patience();
+        remove::remove(&mut found.session.client, &found.record, patience).await?;
         tracing::info!(database = found.keeper.database, view = %found.record.name, "a view is dropped");
         found.keeper.unload(found.record.id);
         found.keeper.forget_costs(found.record.id);
@@ -334,7 +335,7 @@ impl Views {
                 views: records.len() as i64,
             });
         }
-        let views = remove::remove_all(&mut session.client, &records).await?;
+        let views = remove::remove_all(&mut session.client, &records, || keeper.patience()).await?;
         install::uninstall(&mut session.client).await?;
         for record in &records {
             keeper.unload(record.id);
@@ -370,15 +371,12 @@ pub(crate) async fn make(
         Some(_) => Names::OfSession,
         None => Names::Typed,
     };
-    let begun = Instant::now();
-    let patience = keeper.shared.config.lock_timeout.duration();
+    let mut patience = keeper.patience();
     let made = loop {
         let client = &mut session.client;
         match create::create(client, view, (resolved, names), size_max).await {
             // The first table is waited for; where others are not to be had, all are given up for a moment.
-            Err(error) if error.is_busy() && begun.elapsed() < patience => {
-                tokio::time::sleep(immediate::PAUSE).await;
-            }
+            Err(error) if patience.has_more_for(&error).await => {}
             made => break made?,
         }
     };
@@ -394,7 +392,7 @@ pub(crate) async fn make(
     match problem {
         None => Ok(()),
         Some(reason) => {
-            remove::remove(&mut session.client, &made.record).await?;
+            remove::remove(&mut session.client, &made.record, keeper.patience()).await?;
             keeper.unload(id);
             Err(ViewsError::NotFilled { reason })
         }

@@ -1,7 +1,6 @@
 //! What a view that is kept fresh within the transactions that write has in the database: functions for its triggers.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
@@ -137,12 +136,6 @@ pub async fn lock_tables(transaction: &Transaction<'_>, view: i64) -> Result<(),
     }
     Ok(())
 }
-
-/// How often that is tried.
-pub const ATTEMPTS: u32 = 12;
-
-/// How long is waited after the first attempt; after others longer.
-pub const PAUSE: Duration = Duration::from_millis(20);
 
 /// Every table once, with all that the view needs of it.
 fn watched(view: i64, built: &Built, reads: &[Read]) -> Vec<Watched> {

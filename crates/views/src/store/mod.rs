@@ -9,6 +9,7 @@ pub mod explain;
 pub mod immediate;
 pub mod install;
 pub mod load;
+pub mod patience;
 pub mod refresh;
 pub mod registry;
 pub mod remove;

@@ -3,9 +3,8 @@
 use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::{self, Client, GenericClient, Transaction};
 
-use tokio::time::sleep;
-
 use super::immediate;
+use super::patience::Patience;
 use super::refresh::LOCK_KEY;
 use super::registry::Record;
 use crate::core::expression::quoted;
@@ -24,24 +23,26 @@ enum Dependents {
 ///
 /// # Errors
 /// [`ViewsError::InUse`]; what the server says.
-pub async fn remove(client: &mut Client, record: &Record) -> Result<(), ViewsError> {
-    remove_with(client, record, Dependents::Restrict).await
+pub async fn remove(
+    client: &mut Client,
+    record: &Record,
+    patience: Patience,
+) -> Result<(), ViewsError> {
+    remove_with(client, record, Dependents::Restrict, patience).await
 }
 
 async fn remove_with(
     client: &mut Client,
     record: &Record,
     dependents: Dependents,
+    mut patience: Patience,
 ) -> Result<(), ViewsError> {
-    for attempt in 1..immediate::ATTEMPTS {
+    loop {
         match try_to_remove(client, record, dependents).await {
-            Err(error) if error.is_busy() && record.own_capture().is_some() => {
-                sleep(immediate::PAUSE * attempt).await;
-            }
+            Err(error) if patience.has_more_for(&error).await => {}
             removed => return removed,
         }
     }
-    try_to_remove(client, record, dependents).await
 }
 
 async fn try_to_remove(
@@ -214,10 +215,14 @@ pub async fn drop_unread(transaction: &Transaction<'_>) -> Result<(), ViewsError
 ///
 /// # Errors
 /// What the server says.
-pub async fn remove_all(client: &mut Client, records: &[Record]) -> Result<u64, ViewsError> {
+pub async fn remove_all(
+    client: &mut Client,
+    records: &[Record],
+    patience: impl Fn() -> Patience,
+) -> Result<u64, ViewsError> {
     // Those that read others first.
     for record in records.iter().rev() {
-        remove_with(client, record, Dependents::Cascade).await?;
+        remove_with(client, record, Dependents::Cascade, patience()).await?;
     }
     Ok(records.len() as u64)
 }

@@ -1,12 +1,12 @@
 //! Makes the tables of a view anew from its query: after what it reads was altered, or when its storage is in doubt.
 
 use egret_postgres::tokio_postgres::{Client, Transaction};
-use tokio::time::sleep;
 
 use super::build::build;
 use super::create::{SEARCH_PATH, capture, show};
 use super::describe::{Described, Names, describe};
 use super::load::{check_functions, check_whole, planned};
+use super::patience::Patience;
 use super::registry::{self, Record};
 use super::{immediate, remove, rights};
 use crate::error::ViewsError;
@@ -21,15 +21,14 @@ pub async fn repair(
     client: &mut Client,
     record: &Record,
     alteration: Option<&Alteration>,
-    changes_size_max: u64,
+    (changes_size_max, mut patience): (u64, Patience),
 ) -> Result<(), ViewsError> {
-    for attempt in 1..immediate::ATTEMPTS {
+    loop {
         match try_to_repair(client, record, alteration, changes_size_max).await {
-            Err(error) if error.is_busy() => sleep(immediate::PAUSE * attempt).await,
+            Err(error) if patience.has_more_for(&error).await => {}
             repaired => return repaired,
         }
     }
-    try_to_repair(client, record, alteration, changes_size_max).await
 }
 
 async fn try_to_repair(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use egret_base::Clock;
 use egret_postgres::Databases;
@@ -19,15 +19,13 @@ use crate::error::ViewsError;
 use crate::metrics::{Metrics, Outcome};
 use crate::model::{RefreshReport, State};
 use crate::store::load::load;
+use crate::store::patience::Patience;
 use crate::store::refresh::{self, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
 use crate::store::restored;
 use crate::store::statements::Statements;
 use crate::store::{captures, immediate, install};
 use crate::worker::session::Session;
-
-/// How long is waited before a lock that was not to be had is tried again; each time longer.
-const PAUSE: Duration = Duration::from_millis(20);
 
 /// How often what passes by itself is tried again at once.
 const ATTEMPTS: u32 = 4;
@@ -99,6 +97,11 @@ impl Keeper {
         }
         let client = self.shared.databases.client(&self.database).await?;
         Session::new(client, &self.shared.config).await
+    }
+
+    /// How long is tried to have locks on tables.
+    pub fn patience(&self) -> Patience {
+        Patience::new(self.shared.config.lock_timeout.duration())
     }
 
     /// Whether the database is known to have views.
@@ -186,16 +189,13 @@ impl Keeper {
     pub async fn refresh(&self, view: i64, compared: Option<i64>) -> Result<Reports, ViewsError> {
         let _permit = self.parallel.acquire().await;
         let mut session = self.session().await?;
-        let begun = Instant::now();
-        let patience = self.shared.config.lock_timeout.duration();
+        let mut patience = self.patience();
         for attempt in 1.. {
             match self.attempt(&mut session, view, compared).await {
                 Err(error) if error.is_passing() && attempt < ATTEMPTS => {
                     self.pass(&session.client, &error).await?;
                 }
-                Err(error) if error.is_busy() && begun.elapsed() < patience => {
-                    tokio::time::sleep(PAUSE * attempt).await;
-                }
+                Err(error) if patience.has_more_for(&error).await => {}
                 Err(error) => return Err(self.named(error)),
                 Ok(reports) => {
                     self.give_back(session);

@@ -77,7 +77,7 @@ async fn answer(
     let id = record.id;
     match &request.what {
         Asked::Drop(_) => {
-            remove::remove(&mut session.client, &record).await?;
+            remove::remove(&mut session.client, &record, keeper.patience()).await?;
             keeper.unload(id);
             keeper.forget_costs(id);
         }
