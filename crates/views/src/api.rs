@@ -98,7 +98,7 @@ impl Views {
         install::install(&mut session.client).await?;
         make(&keeper, &mut session, &view, None).await?;
         keeper.give_back(session);
-        keeper.changed.notify_one();
+        keeper.tell();
         self.inner.changed.notify_one();
         self.show_of(&keeper, &view.name).await
     }
@@ -195,6 +195,13 @@ impl Views {
     /// # Errors
     /// Those of [`Self::show`]; [`ViewsError::Failed`] when it could not be.
     pub async fn refresh(&self, at: &Address) -> Result<RefreshReport, ViewsError> {
+        if let Some((keeper, record)) = self.known(at) {
+            match refreshed(&keeper, &record, None).await {
+                // It may be another by now, or going on.
+                Err(ViewsError::NotFound { .. } | ViewsError::Suspended { .. }) => {}
+                done => return Ok(done?.0),
+            }
+        }
         let found = self.find(at).await?;
         found.keeper.give_back(found.session);
         let (report, _) = refreshed(&found.keeper, &found.record, None).await?;
@@ -308,7 +315,7 @@ impl Views {
         found.keeper.unload(found.record.id);
         found.keeper.forget_costs(found.record.id);
         found.keeper.give_back(found.session);
-        found.keeper.changed.notify_one();
+        found.keeper.tell();
         Ok(())
     }
 
@@ -340,21 +347,21 @@ impl Views {
         for record in &records {
             keeper.unload(record.id);
         }
-        keeper.changed.notify_one();
+        keeper.tell();
         Ok((database, views))
     }
 
     async fn changed(&self, found: Found) -> Result<ViewReport, ViewsError> {
         found.keeper.unload(found.record.id);
         found.keeper.give_back(found.session);
-        found.keeper.changed.notify_one();
+        found.keeper.tell();
         self.show_of(&found.keeper, &found.record.name).await
     }
 }
 
 /// Makes a view and fills it.
 pub(crate) async fn make(
-    keeper: &Keeper,
+    keeper: &Arc<Keeper>,
     session: &mut Session,
     view: &NewView,
     resolved: Option<&Resolved>,
@@ -401,7 +408,7 @@ pub(crate) async fn make(
 
 /// Refreshes a view, and says what became of it.
 pub(crate) async fn refreshed(
-    keeper: &Keeper,
+    keeper: &Arc<Keeper>,
     record: &Record,
     compared: Option<i64>,
 ) -> Result<(RefreshReport, Option<(i64, i64, i64)>), ViewsError> {

@@ -1,8 +1,10 @@
 //! Keeps views fresh: finds the databases that have views, and refreshes what is due in each.
 
 pub(crate) mod keeper;
+mod known;
 mod requests;
 pub(crate) mod session;
+mod tidy;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,8 +24,7 @@ use crate::error::ViewsError;
 use crate::metrics::InState;
 use crate::model::State;
 use crate::store::captures;
-use crate::store::install;
-use crate::store::registry::{self, Record};
+use crate::store::registry::Record;
 
 /// How often it is looked for databases that got views without this Egret, such as restored ones.
 const LOOK_AROUND: Duration = Duration::from_secs(30);
@@ -180,18 +181,18 @@ struct Ended {
 
 impl Keeping {
     async fn go_on(&mut self) -> Result<Next, ViewsError> {
-        let session = self.keeper.session().await?;
-        let next = self.go_on_with(&session).await;
+        let mut session = self.keeper.session().await?;
+        let next = self.go_on_with(&mut session).await;
         if next.is_ok() {
             self.keeper.give_back(session);
         }
         next
     }
 
-    async fn go_on_with(&mut self, session: &Session) -> Result<Next, ViewsError> {
+    async fn go_on_with(&mut self, session: &mut Session) -> Result<Next, ViewsError> {
         let is_due = self.read_at.is_none_or(|at| at.elapsed() > LOOK_AGAIN);
         if is_due {
-            if install::is_installed(&session.client).await?.is_none() {
+            if self.keeper.known.inspect(&session.client).await?.is_none() {
                 return Ok(Next::Never);
             }
             self.read(session).await?;
@@ -235,8 +236,8 @@ impl Keeping {
     }
 
     /// Reads the list of views.
-    async fn read(&mut self, session: &Session) -> Result<(), ViewsError> {
-        let records = registry::records(&session.client).await?;
+    async fn read(&mut self, session: &mut Session) -> Result<(), ViewsError> {
+        let records = self.keeper.known.views(session).await?;
         self.count(&records);
         let captures = captures::readers(&session.client).await?;
         let is_kept = |record: &&Record| record.state != State::Suspended;

@@ -56,6 +56,19 @@ impl Views {
         Ok(all)
     }
 
+    /// A view that was seen a moment ago, in one database only.
+    pub(super) fn known(&self, at: &Address) -> Option<(Arc<Keeper>, Record)> {
+        let keepers = lock(&self.inner.keepers);
+        let is_asked = |keeper: &&Arc<Keeper>| {
+            let database = at.database.as_ref();
+            keeper.is_installed() && database.is_none_or(|name| *name == keeper.database)
+        };
+        let mut asked = keepers.values().filter(is_asked);
+        let (keeper, is_alone) = (asked.next()?, asked.next().is_none());
+        let record = keeper.known.view_named(&at.name).filter(|_| is_alone)?;
+        Some((keeper.clone(), record))
+    }
+
     pub(super) async fn find(&self, at: &Address) -> Result<Found, ViewsError> {
         // Where views are known to be there are sessions already.
         let known: Vec<Arc<Keeper>> = lock(&self.inner.keepers)
@@ -95,14 +108,27 @@ async fn among(keepers: Vec<Arc<Keeper>>, name: &ViewName) -> Result<Vec<Found>,
             }
             session => session?,
         };
-        if !session.is_installed().await? {
-            keeper.set_installed(false);
-            continue;
-        }
-        let Session {
-            client, statements, ..
-        } = &mut session;
-        match registry::find(client, statements, name).await? {
+        let found = match keeper.known.table() {
+            Some(table) => {
+                let Session { client, statements } = &mut session;
+                let found = registry::find_in(client, statements, table, name).await;
+                // Where the table is gone, that is seen in a moment.
+                found.ok().flatten()
+            }
+            None => None,
+        };
+        let found = match found {
+            Some(found) => found,
+            None if keeper.known.inspect(&session.client).await?.is_none() => {
+                keeper.set_installed(false);
+                continue;
+            }
+            None => {
+                let Session { client, statements } = &mut session;
+                registry::find(client, statements, name).await?
+            }
+        };
+        match found {
             Some(record) => all.push(Found {
                 keeper,
                 session,

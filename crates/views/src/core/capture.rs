@@ -9,7 +9,7 @@
 use postgres_protocol::escape::escape_literal;
 
 use super::expression::quoted;
-use super::sql::WEIGHT;
+use super::sql::{FRONTIER, WEIGHT};
 
 /// The column with the id of the transaction that changed a row.
 pub const TRANSACTION: &str = "egret_xid";
@@ -157,7 +157,8 @@ impl Captured {
                 format!("{} AS {name}, ", column.read(&name))
             })
             .collect();
-        format!("SELECT {list}{WEIGHT}::bigint AS {WEIGHT} FROM {from}")
+        // What adds up integers is a bigint; of a bigint it would be a numeric.
+        format!("SELECT {list}{WEIGHT}::integer AS {WEIGHT} FROM {from}")
     }
 
     /// The same, each different row once.
@@ -189,9 +190,9 @@ impl Captured {
         )
     }
 
-    /// The changes that a snapshot, `frontier`, did not see: a subquery. The planner takes it for so many rows: what the server knows of
+    /// The changes that the snapshot which a view has come to did not see: a subquery. The planner takes it for so many rows: what the server knows of
     /// the table is from when it was empty, or is nothing. It adds rows of which there are never any.
-    pub fn since(&self, frontier: &str, rows: u64) -> String {
+    pub fn since(&self, rows: u64) -> String {
         let changes = self.changes();
         let names: Vec<String> = self
             .columns
@@ -202,8 +203,8 @@ impl Captured {
             .iter()
             .map(|name| format!("(NULL::{changes}).{name}, "));
         format!(
-            "(SELECT {list}{WEIGHT} FROM {changes} WHERE NOT pg_visible_in_snapshot({TRANSACTION}, {frontier}) \
-             UNION ALL SELECT {nulls}0 FROM generate_series(1, {rows}) WHERE {frontier} IS NULL) AS egret_since",
+            "(SELECT {list}{WEIGHT} FROM {changes} WHERE NOT pg_visible_in_snapshot({TRANSACTION}, {FRONTIER}) \
+             UNION ALL SELECT {nulls}0 FROM generate_series(1, {rows}) WHERE {FRONTIER} IS NULL) AS egret_since",
             list = names
                 .iter()
                 .map(|name| format!("{name}, "))

@@ -55,13 +55,27 @@ impl Compiled {
         if changes.is_empty() {
             return None;
         }
+        let expected = self.expected(sources);
         Some(match &self.kept {
-            Kept::Rows(rows) => rows.apply(types, &union(&changes, &rows.columns), sink),
+            Kept::Rows(rows) => {
+                let from = union(&changes, &rows.columns);
+                rows.apply(types, &from, expected, sink)
+            }
             Kept::Groups(groups) => {
                 let now = generator.rows(&self.input);
-                groups.apply(types, &changes, &now, sink)
+                groups.apply(types, &changes, &now, (expected, sink))
             }
         })
+    }
+
+    /// About how many changes it reads; 0 where that is not known.
+    pub fn expected(&self, sources: &BTreeMap<Source, SourceSql>) -> u64 {
+        let read = self.input.sources().into_iter();
+        let changed = read.filter_map(|source| sources.get(&source));
+        changed
+            .filter(|source| source.changes.is_some())
+            .map(|source| source.expected)
+            .sum()
     }
 
     /// The statement that makes the table what the query says, whatever it was.

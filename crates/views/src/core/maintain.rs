@@ -110,6 +110,13 @@ impl Table {
     }
 }
 
+impl Table {
+    /// Null, of the type that a column of it has: one of a domain would not be had by a cast.
+    fn null_of(&self, column: &str) -> String {
+        format!("(NULL::{}).{column}", self.name)
+    }
+}
+
 /// A column's type as a table is made with it.
 pub fn declared(types: &Types, column: ColumnId) -> String {
     let found = &types[&column];

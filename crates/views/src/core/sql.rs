@@ -29,6 +29,21 @@ use super::tree::{JoinKind, Node, Source};
 /// The weight of a row, where it is a column.
 pub const WEIGHT: &str = "egret_weight";
 
+/// How far a view has come, in its statements.
+pub const FRONTIER: &str = "(SELECT snapshot FROM egret_frontier)";
+
+/// Rows that are never there, but that the planner expects: it knows nothing of what has just changed, and would take less than one row for
+/// all of it. They follow a SELECT, and have what this list says.
+pub fn expecting(rows: u64, list: &[String]) -> String {
+    match rows {
+        0 => String::new(),
+        _ => format!(
+            " UNION ALL SELECT {} FROM generate_series(1, {rows}) WHERE {FRONTIER} IS NULL",
+            list.join(", ")
+        ),
+    }
+}
+
 /// What a source is called in the statement that is made.
 #[derive(Clone, Debug)]
 pub struct SourceSql {
@@ -36,6 +51,8 @@ pub struct SourceSql {
     pub rows: String,
     /// Where its changes are, if there are any: with the same columns, and [`WEIGHT`].
     pub changes: Option<String>,
+    /// About how many these are; 0 where that is not known.
+    pub expected: u64,
     /// The column of its table that says how often a row is there, if that is not once.
     pub count: Option<&'static str>,
 }

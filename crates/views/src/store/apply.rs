@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Row, Transaction};
 
 use super::build::{Built, sink_table};
-use super::refresh::{Read, Refreshable, Refreshed};
+use super::refresh::{Counts, Read, Refreshable, Refreshed};
 use super::rights;
-use super::statements::Statements;
-use crate::core::capture::TRANSACTION;
+use super::statements::{Query, Statements};
 use crate::core::choose::{Costs, Situation, Way, choose};
 use crate::core::expression::quoted;
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
@@ -24,9 +24,6 @@ pub struct Told {
     pub sinks: BTreeSet<String>,
 }
 
-/// How far the view has come, in its statements.
-const FRONTIER: &str = "(SELECT snapshot FROM egret_frontier)";
-
 /// A snapshot that sees nothing, for statements that look at no changes.
 const NO_FRONTIER: &str = "3:3:";
 
@@ -39,13 +36,10 @@ pub async fn bring(
     transaction: &Transaction<'_>,
     statements: &mut Statements,
     view: &Refreshable,
-    (reached, costs): (Option<&str>, Option<&Costs>),
+    (reached, counts, costs): (Option<&str>, &Counts, Option<&Costs>),
     (told, is_told): (&mut Told, bool),
     is_compared: bool,
 ) -> Result<Refreshed, ViewsError> {
-    if !view.record.settings.is_empty() {
-        transaction.batch_execute(&view.record.settings).await?;
-    }
     let record = &view.record;
     if record.is_of_another {
         for read in &view.reads {
@@ -69,6 +63,7 @@ pub async fn bring(
         transaction,
         statements,
         view,
+        settings: &view.record.settings,
         done: Refreshed::default(),
     };
     let (way, sources, with) = match reached {
@@ -76,7 +71,7 @@ pub async fn bring(
             one.done.why = "it is computed for the first time, or anew".to_owned();
             (Some(Way::Full), view.built.sources.clone(), Vec::new())
         }
-        Some(reached) => one.choose(reached, costs, told).await?,
+        Some(_) => one.choose((counts, costs), told),
     };
     let sinks = match way {
         None => {
@@ -108,6 +103,8 @@ struct Bringing<'a, 'b> {
     transaction: &'a Transaction<'b>,
     statements: &'a mut Statements,
     view: &'a Refreshable,
+    /// What sets those that the query is read with, until they are set.
+    settings: &'a str,
     done: Refreshed,
 }
 
@@ -115,37 +112,32 @@ struct Bringing<'a, 'b> {
 type Chosen = (Option<Way>, BTreeMap<Source, SourceSql>, Vec<String>);
 
 impl Bringing<'_, '_> {
-    async fn choose(
-        &mut self,
-        reached: &str,
-        costs: Option<&Costs>,
-        told: &Told,
-    ) -> Result<Chosen, ViewsError> {
+    fn choose(&mut self, (counts, costs): (&Counts, Option<&Costs>), told: &Told) -> Chosen {
+        let id = self.view.record.id;
         let mut sources = self.view.built.sources.clone();
         let mut with =
             vec!["egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot)".to_owned()];
         if self.view.record.own_capture().is_some() {
             // It has seen everything. What is recorded is of transactions that did not end as they began.
-            return Ok((None, sources, with));
+            return (None, sources, with);
         }
-        let counts = self.counts(reached).await?;
         let mut is_changed = false;
         let mut has_break = false;
         for (at, read) in self.view.reads.iter().enumerate() {
             let changes = match read {
                 Read::Table { captured, .. } => {
-                    let (rows, breaks) = counts.get(&at).copied().unwrap_or_default();
+                    let (rows, breaks) = counts.get(&(id, at)).copied().unwrap_or_default();
                     self.done.changes += rows;
                     has_break |= breaks > 0;
                     (rows > 0).then(|| {
                         let name = format!("egret_changes_{at}");
-                        let from = captured.since(FRONTIER, magnitude(rows));
+                        let from = captured.since(magnitude(rows));
                         let is_plain = self.view.built.is_plain(Source::Table(at));
                         let changes = match is_plain {
                             true => captured.as_recorded(&from),
                             false => captured.consolidated(&from),
                         };
-                        with.push(format!("{name} AS MATERIALIZED ({changes})"));
+                        with.push(format!("{name} AS ({changes})"));
                         name
                     })
                 }
@@ -154,10 +146,13 @@ impl Bringing<'_, '_> {
             is_changed |= changes.is_some();
             if let Some(source) = sources.get_mut(&Source::Table(at)) {
                 source.changes = changes;
+                source.expected = counts
+                    .get(&(id, at))
+                    .map_or(0, |(rows, _)| magnitude(*rows));
             }
         }
         if !is_changed && !has_break {
-            return Ok((None, sources, with));
+            return (None, sources, with);
         }
         let (way, why) = match (has_break, self.view.built.is_whole) {
             (true, _) => (
@@ -179,34 +174,7 @@ impl Bringing<'_, '_> {
             }
         };
         self.done.why = why;
-        Ok((Some(way), sources, with))
-    }
-
-    /// How many changes of each table are new, and how many of them are breaks.
-    async fn counts(&mut self, reached: &str) -> Result<BTreeMap<usize, (i64, i64)>, ViewsError> {
-        let mut each = Vec::new();
-        for (at, read) in self.view.reads.iter().enumerate() {
-            if let Read::Table { captured, .. } = read {
-                each.push(format!(
-                    "SELECT {at}::bigint, count(*), count(*) FILTER (WHERE {WEIGHT} = 0) FROM {} \
-                     WHERE NOT pg_visible_in_snapshot({TRANSACTION}, (SELECT $1::text::pg_snapshot))",
-                    captured.changes(),
-                ));
-            }
-        }
-        if each.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        let sql = each.join(" UNION ALL ");
-        let rows = self
-            .statements
-            .query(self.transaction, &sql, &[&reached])
-            .await?;
-        let counted = rows.iter().map(|row| {
-            let at: i64 = row.get(0);
-            (at as usize, (row.get(1), row.get(2)))
-        });
-        Ok(counted.collect())
+        (Some(way), sources, with)
     }
 
     /// Applies what changed, stage by stage; returns the tables with what changed in those where that is asked.
@@ -285,16 +253,20 @@ impl Bringing<'_, '_> {
 
     /// The row that a statement has, of four numbers, run with the rights of the view's owner.
     async fn row(&mut self, sql: &str, frontier: &str) -> Result<Row, ViewsError> {
-        if !self.view.record.is_of_another {
-            let values = [&frontier as _];
-            let statements = &mut self.statements;
-            return statements.query_one(self.transaction, sql, &values).await;
-        }
-        let values = [&sql as _, &frontier as _];
-        let statements = &mut self.statements;
-        statements
-            .query_one(self.transaction, rights::RUN, &values)
-            .await
+        let of_view: [&(dyn ToSql + Sync); 1] = [&frontier];
+        let of_runner: [&(dyn ToSql + Sync); 2] = [&sql, &frontier];
+        let query: Query<'_> = match self.view.record.is_of_another {
+            false => (sql, &of_view),
+            true => (rights::RUN, &of_runner),
+        };
+        let settings = std::mem::take(&mut self.settings);
+        let answers = self
+            .statements
+            .query_all(self.transaction, settings, &[query])
+            .await?;
+        let rows: Vec<Vec<Row>> = answers.into_iter().collect::<Result<_, _>>()?;
+        let row = rows.into_iter().flatten().next();
+        Ok(row.expect("it has one row"))
     }
 }
 

@@ -63,6 +63,7 @@ pub async fn build(
         let source = SourceSql {
             rows,
             changes: None,
+            expected: 0,
             count: None,
         };
         sources.insert(Source::Table(at), source);
@@ -88,6 +89,7 @@ pub async fn build(
         let source = SourceSql {
             rows: name,
             changes: None,
+            expected: 0,
             count: compiled.table().count,
         };
         sources.insert(Source::Stage(at), source);
@@ -246,8 +248,10 @@ impl Built {
             let Some(statement) = stage.apply(&self.types, &sources, sink.as_deref()) else {
                 continue;
             };
+            let expected = stage.expected(&sources);
             if let Some(source) = sources.get_mut(&Source::Stage(at)) {
                 source.changes.clone_from(&sink);
+                source.expected = expected;
             }
             all.push(Step {
                 stage: at,

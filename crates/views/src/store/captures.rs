@@ -5,11 +5,9 @@ use std::collections::BTreeSet;
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
-use super::registry;
 use super::statements::Statements;
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::error::ViewsError;
-use crate::model::RefreshReport;
 
 /// How long a lock on a table is waited for, where others wait for what this transaction has: they look for a deadlock after
 /// `deadlock_timeout`, a second, and the one that finds it is ended.
@@ -103,24 +101,19 @@ pub async fn waiting(
 /// A table for changes that takes more bytes is truncated when it is empty: rows that are deleted leave their space behind.
 const TRUNCATE_BYTES: i64 = 1 << 20;
 
-/// Removes changes of tables that every view which reads them has seen, and remembers `report` where there is one. What is
-/// lost of that in a crash is done again, or was history: nobody waits for the disk. Where changes of a table take more than
-/// half of `size_max` bytes, views that have not seen them are computed anew.
+/// Removes changes of tables that every view which reads them has seen. What is lost of that in a crash is done again: nobody waits for the
+/// disk. Where changes of a table take more than half of `size_max` bytes, views that have not seen them are computed anew.
 ///
 /// # Errors
 /// What the server says.
 pub async fn forget(
     client: &mut Client,
     statements: &mut Statements,
-    tables: &[&Captured],
-    report: Option<(i64, &RefreshReport, u32)>,
+    tables: &[Captured],
     size_max: u64,
 ) -> Result<(), ViewsError> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(NO_WAIT).await?;
-    if let Some((view, report, history_max)) = report {
-        registry::remember(&transaction, statements, view, report, history_max).await?;
-    }
     let mut large = Vec::new();
     for captured in tables {
         let size = forget_of(&transaction, statements, captured, size_max).await?;

@@ -75,6 +75,7 @@ pub async fn create(
         signature,
         rows: described.rows(),
         reads_views: described.has_views(),
+        has_partitions: described.has_partitions(),
     })
 }
 

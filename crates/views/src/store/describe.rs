@@ -45,6 +45,8 @@ pub struct SourceTable {
     pub key: Option<Vec<String>>,
     /// How many rows it has, about.
     pub rows: i64,
+    /// Whether it has partitions.
+    pub is_partitioned: bool,
 }
 
 impl SourceTable {
@@ -333,6 +335,11 @@ impl Described {
         !self.inlined.is_empty() || self.tables.iter().any(|table| table.kept.is_some())
     }
 
+    /// Whether it reads tables with partitions.
+    pub fn has_partitions(&self) -> bool {
+        self.tables.iter().any(|table| table.is_partitioned)
+    }
+
     fn add(
         &mut self,
         row: &Row,
@@ -369,6 +376,7 @@ impl Described {
                 columns,
                 key,
                 rows: row.get("rows"),
+                is_partitioned: kind == "p",
             });
         }
         let relation = Relation {

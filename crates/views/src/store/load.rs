@@ -160,6 +160,7 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
         });
     }
     let (rows, reads_views) = (described.rows(), described.has_views());
+    let has_partitions = described.has_partitions();
     let tables = described.tables.iter().enumerate();
     let columns = tables.map(|(at, table)| columns_read(&built, at, table));
     let columns: Vec<String> = columns.collect();
@@ -172,6 +173,7 @@ pub async fn load(client: &mut Client, view: i64) -> Result<Refreshable, ViewsEr
         signature,
         rows,
         reads_views,
+        has_partitions,
     })
 }
 

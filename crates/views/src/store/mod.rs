@@ -6,6 +6,7 @@ pub mod captures;
 pub mod create;
 pub mod describe;
 pub mod explain;
+mod group;
 pub mod immediate;
 pub mod install;
 pub mod load;

@@ -4,7 +4,8 @@ use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, GenericClient, Row, Transaction};
 
 use super::describe::Described;
-use super::statements::Statements;
+use super::install;
+use super::statements::{Query, Statements};
 use crate::error::ViewsError;
 use crate::model::{Alteration, Mode, NewView, RefreshReport, Schedule, State, ViewName};
 
@@ -139,6 +140,31 @@ pub async fn find(
     let values: [&(dyn ToSql + Sync); 3] = [&None::<i64>, &name.schema, &name.name];
     let rows = statements.query(client, RECORDS, &values).await?;
     Ok(rows.first().map(record))
+}
+
+/// The same, where the table of views still is the one with this oid: nothing is known otherwise.
+///
+/// # Errors
+/// What the server says.
+pub async fn find_in(
+    client: &Client,
+    statements: &mut Statements,
+    table: u32,
+    name: &ViewName,
+) -> Result<Option<Option<Record>>, ViewsError> {
+    let values: [&(dyn ToSql + Sync); 3] = [&None::<i64>, &name.schema, &name.name];
+    let queries: [Query<'_>; 2] = [(install::IS_THERE, &[]), (RECORDS, &values)];
+    let mut answers = statements
+        .query_all(client, "", &queries)
+        .await?
+        .into_iter();
+    let mut next = || answers.next().unwrap_or_else(|| Ok(Vec::new()));
+    let (there, found) = (next()?, next());
+    let there: Option<u32> = there.first().and_then(|row| row.get(0));
+    match there == Some(table) {
+        true => Ok(Some(found?.first().map(record))),
+        false => Ok(None),
+    }
 }
 
 /// How many views there are.
@@ -328,19 +354,17 @@ pub async fn compute_anew(client: &impl GenericClient, view: i64) -> Result<(), 
     Ok(())
 }
 
-/// Adds a refresh to the history of a view, of which so many are kept.
-///
-/// # Errors
-/// What the server says.
-pub async fn remember(
-    client: &impl GenericClient,
-    statements: &mut Statements,
-    view: i64,
-    report: &RefreshReport,
-    history_max: u32,
-) -> Result<(), ViewsError> {
-    let values: [&(dyn ToSql + Sync); 14] = [
-        &view,
+/// Adds a refresh to the history of a view.
+pub const REMEMBER: &str = include_str!("sql/remember.sql");
+
+/// The values of [`REMEMBER`]: so many refreshes are kept.
+pub fn remembered<'a>(
+    view: &'a i64,
+    report: &'a RefreshReport,
+    kept_max: &'a i64,
+) -> [&'a (dyn ToSql + Sync); 14] {
+    [
+        view,
         &report.at_ms,
         &report.outcome,
         &report.why,
@@ -353,11 +377,8 @@ pub async fn remember(
         &report.waited_ms,
         &report.applied_ms,
         &report.error,
-        &i64::from(history_max),
-    ];
-    let sql = include_str!("sql/remember.sql");
-    statements.query(client, sql, &values).await?;
-    Ok(())
+        kept_max,
+    ]
 }
 
 /// The latest refreshes of a view, the last first.

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use egret_postgres::tokio_postgres::GenericClient;
+use egret_postgres::tokio_postgres::{GenericClient, Row};
 
 use super::refresh::Refreshable;
 use super::statements::Statements;
 use crate::error::ViewsError;
+use crate::model::State;
 
-const STANDING: &str = include_str!("sql/standing.sql");
+/// How views stand, as rows that [`standing_of`] reads.
+pub const STANDING: &str = include_str!("sql/standing.sql");
 
 /// How a view stands before a refresh.
 pub struct Standing {
@@ -18,6 +20,12 @@ pub struct Standing {
     pub stamp: String,
     /// The names and columns of the tables.
     pub signature: String,
+    /// Whether changes are kept for it: it has come to somewhere, or is claimed.
+    pub is_claimed: bool,
+    /// Whether it is suspended.
+    pub is_suspended: bool,
+    /// The snapshot in which all this was seen.
+    pub seen: String,
 }
 
 /// How views stand. One of a database that was restored, or whose tables are not what they were when it was loaded is to be loaded again.
@@ -31,6 +39,17 @@ pub async fn standing(
 ) -> Result<BTreeMap<i64, Standing>, ViewsError> {
     let ids: Vec<i64> = views.iter().map(|view| view.record.id).collect();
     let rows = statements.query(client, STANDING, &[&ids]).await?;
+    standing_of(&rows, views)
+}
+
+/// The same, of the rows of [`STANDING`].
+///
+/// # Errors
+/// [`ViewsError::NotFound`] and [`ViewsError::SourceAltered`].
+pub fn standing_of(
+    rows: &[Row],
+    views: &[&Refreshable],
+) -> Result<BTreeMap<i64, Standing>, ViewsError> {
     let mut all = BTreeMap::new();
     for row in rows {
         // Of another server, whose numbers mean something else here.
@@ -42,6 +61,9 @@ pub async fn standing(
         let (stamp, now): (String, String) = (row.get("stamp"), row.get("stamp_now"));
         let snapshot: Option<String> = row.get("snapshot");
         let standing = Standing {
+            is_claimed: snapshot.is_some(),
+            is_suspended: row.get::<_, String>("state") == State::Suspended.as_str(),
+            seen: row.get("seen"),
             reached: snapshot.filter(|_| stamp == now),
             stamp: now,
             signature: row.get("signature"),

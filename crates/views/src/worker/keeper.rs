@@ -12,20 +12,20 @@ use egret_postgres::tokio_postgres::error::SqlState;
 use tokio::sync::{Notify, Semaphore};
 
 use crate::config::ViewsConfig;
-use crate::core::capture::Captured;
-use crate::core::choose::{Costs, Way};
+use crate::core::choose::Costs;
 use crate::core::pace::{Member, components};
 use crate::error::ViewsError;
 use crate::metrics::{Metrics, Outcome};
 use crate::model::{RefreshReport, State};
+use crate::store::immediate;
 use crate::store::load::load;
 use crate::store::patience::Patience;
-use crate::store::refresh::{self, Refreshable, Refreshed};
+use crate::store::refresh::{self, Order, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
 use crate::store::restored;
-use crate::store::statements::Statements;
-use crate::store::{captures, immediate, install};
+use crate::worker::known::Known;
 use crate::worker::session::Session;
+use crate::worker::tidy::Backlog;
 
 /// How often what passes by itself is tried again at once.
 const ATTEMPTS: u32 = 4;
@@ -50,8 +50,12 @@ pub struct Keeper {
     pub shared: Arc<Shared>,
     /// There may be a new view, or another schedule.
     pub changed: Notify,
+    /// Tables of which changes have been read, to be removed where nobody needs them any more.
+    pub backlog: Backlog,
     /// Whether the database is known to have views.
     installed: AtomicBool,
+    /// What is known of it for a moment.
+    pub known: Known,
     /// Sessions that nobody uses.
     idle: Mutex<Vec<Session>>,
     loaded: Mutex<BTreeMap<i64, Arc<Refreshable>>>,
@@ -76,7 +80,9 @@ impl Keeper {
             database: database.to_owned(),
             shared,
             changed: Notify::new(),
+            backlog: Backlog::default(),
             installed: AtomicBool::new(false),
+            known: Known::default(),
             idle: Mutex::default(),
             loaded: Mutex::default(),
             costs: Mutex::default(),
@@ -120,12 +126,18 @@ impl Keeper {
     /// What the server says.
     pub async fn look(&self) -> Result<bool, ViewsError> {
         let session = self.session().await?;
-        let is_installed = install::is_installed(&session.client).await?.is_some();
+        let is_installed = self.known.inspect(&session.client).await?.is_some();
         self.set_installed(is_installed);
         if is_installed {
             self.give_back(session);
         }
         Ok(is_installed)
+    }
+
+    /// Tells that there may be a new view, or another schedule.
+    pub fn tell(&self) {
+        self.known.give_up();
+        self.changed.notify_one();
     }
 
     /// Keeps a session for others.
@@ -138,6 +150,7 @@ impl Keeper {
 
     /// Has a view loaded again when it is next refreshed.
     pub fn unload(&self, view: i64) {
+        self.known.give_up();
         lock(&self.loaded).remove(&view);
     }
 
@@ -186,7 +199,11 @@ impl Keeper {
     ///
     /// # Errors
     /// [`ViewsError`] when none of them could be refreshed.
-    pub async fn refresh(&self, view: i64, compared: Option<i64>) -> Result<Reports, ViewsError> {
+    pub async fn refresh(
+        self: &Arc<Self>,
+        view: i64,
+        compared: Option<i64>,
+    ) -> Result<Reports, ViewsError> {
         let _permit = self.parallel.acquire().await;
         let mut session = self.session().await?;
         let mut patience = self.patience();
@@ -209,6 +226,7 @@ impl Keeper {
     /// What is to be done before another attempt.
     async fn pass(&self, client: &Client, error: &ViewsError) -> Result<(), ViewsError> {
         tracing::debug!(database = self.database, %error, "a refresh is tried again");
+        self.known.give_up();
         match error {
             ViewsError::SourceAltered { view } => self.unload(*view),
             ViewsError::Drifted { view, .. } => registry::compute_anew(client, *view).await?,
@@ -230,10 +248,7 @@ impl Keeper {
 
     /// The views that are refreshed with one, in their order, without those that are suspended and those that read these.
     async fn component(&self, session: &mut Session, view: i64) -> Result<Vec<Record>, ViewsError> {
-        let Session {
-            client, statements, ..
-        } = session;
-        let records = registry::prepared_records(client, statements).await?;
+        let records = self.known.views_with(session, view).await?;
         let members: Vec<Member> = records.iter().map(member).collect();
         let found = components(&members)
             .into_iter()
@@ -285,24 +300,28 @@ impl Keeper {
     }
 
     async fn attempt(
-        &self,
+        self: &Arc<Self>,
         session: &mut Session,
         view: i64,
         compared: Option<i64>,
     ) -> Result<Reports, ViewsError> {
         let at_ms = self.shared.clock.now().as_millis_unsigned() as i64;
-        let begun = Instant::now();
+        let costs = lock(&self.costs).clone();
+        let order = Order {
+            costs: &costs,
+            compared,
+            at_ms,
+            begun: Instant::now(),
+            history_max: Some(self.shared.config.history_max),
+        };
         let records = self.component(session, view).await?;
         let (views, mut reports) = self.load_all(&mut session.client, &records, at_ms).await?;
         if views.is_empty() {
             return Ok(reports);
         }
-        let costs = lock(&self.costs).clone();
-        let Session {
-            client, statements, ..
-        } = session;
+        let Session { client, statements } = session;
         let borrowed: Vec<&Refreshable> = views.iter().map(AsRef::as_ref).collect();
-        let outcomes = refresh::refresh(client, statements, &borrowed, (&costs, compared)).await;
+        let outcomes = refresh::refresh(client, statements, &borrowed, order).await;
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) if error.is_passing() => return Err(error),
@@ -317,14 +336,11 @@ impl Keeper {
                 return Ok(reports);
             }
         };
-        let took_ms = begun.elapsed().as_secs_f64() * 1e3;
         for (view, (id, outcome)) in borrowed.iter().zip(outcomes) {
             let report = match outcome {
                 Ok(refreshed) => {
-                    let compared = refreshed.compared;
-                    let session = (&mut *client, &mut *statements);
-                    let done = self.done(session, view, refreshed, (at_ms, took_ms));
-                    (done.await?, compared)
+                    self.done(client, view, &refreshed).await;
+                    (refreshed.report(at_ms), refreshed.compared)
                 }
                 Err(ViewsError::Drifted { .. }) => {
                     registry::compute_anew(client, id).await?;
@@ -343,55 +359,28 @@ impl Keeper {
         Ok(reports)
     }
 
-    async fn done(
-        &self,
-        (client, statements): (&mut Client, &mut Statements),
-        view: &Refreshable,
-        refreshed: Refreshed,
-        (at_ms, took_ms): (i64, f64),
-    ) -> Result<RefreshReport, ViewsError> {
-        let way = refreshed.way();
-        let report = RefreshReport {
-            at_ms,
-            outcome: way.map_or("nothing", Way::as_str).to_owned(),
-            why: refreshed.why,
-            snapshot: refreshed.reached.snapshot,
-            changes: refreshed.changes,
-            added: refreshed.added,
-            changed: refreshed.changed,
-            removed: refreshed.removed,
-            took_ms,
-            waited_ms: refreshed.waited_ms,
-            applied_ms: refreshed.applied_ms,
-            error: None,
-        };
+    /// What is to be done when a view was refreshed, besides.
+    async fn done(self: &Arc<Self>, client: &Client, view: &Refreshable, refreshed: &Refreshed) {
         if view.record.own_capture().is_some()
             && let Err(error) = immediate::forget_steps(client).await
         {
             tracing::debug!(%error, "steps of statements are removed later");
         }
-        let Some(way) = way else {
-            return Ok(report);
-        };
-        let id = view.record.id;
+        let Some(way) = refreshed.way() else { return };
         {
             let mut costs = lock(&self.costs);
-            let costs = costs.entry(id).or_default();
+            let costs = costs.entry(view.record.id).or_default();
             costs.learn(way, refreshed.changes, refreshed.applied_ms);
         }
         let metrics = &self.shared.metrics;
         let outcome = way.as_str();
         metrics.refreshes.get_or_create(&Outcome { outcome }).inc();
-        metrics.refresh_seconds.observe(took_ms / 1e3);
-        metrics.wait_seconds.observe(report.waited_ms / 1e3);
-        metrics.changes.inc_by(report.changes as u64);
-        let rows = report.added + report.changed + report.removed;
+        metrics.refresh_seconds.observe(refreshed.took_ms / 1e3);
+        metrics.wait_seconds.observe(refreshed.waited_ms / 1e3);
+        metrics.changes.inc_by(refreshed.changes as u64);
+        let rows = refreshed.added + refreshed.changed + refreshed.removed;
         metrics.rows.inc_by(rows.unsigned_abs());
-        let tables: Vec<&Captured> = view.captured().collect();
-        let remembered = Some((id, &report, self.shared.config.history_max));
-        let size_max = self.shared.config.changes_size_max.bytes();
-        captures::forget(client, statements, &tables, remembered, size_max).await?;
-        Ok(report)
+        self.tidy(view.captured());
     }
 
     /// Remembers that a view could not be refreshed, and suspends it after too often.
@@ -446,9 +435,10 @@ impl Keeper {
         let outcome = "failed";
         let metrics = &self.shared.metrics;
         metrics.refreshes.get_or_create(&Outcome { outcome }).inc();
-        let history_max = self.shared.config.history_max;
-        let mut statements = Statements::default();
-        registry::remember(client, &mut statements, record.id, &report, history_max).await?;
+        self.known.give_up();
+        let kept_max = i64::from(self.shared.config.history_max);
+        let values = registry::remembered(&record.id, &report, &kept_max);
+        client.query(registry::REMEMBER, &values).await?;
         Ok(report)
     }
 }

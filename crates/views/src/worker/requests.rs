@@ -37,21 +37,21 @@ pub async fn serve(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
 }
 
 /// Does what waits. What a request fails of is remembered with it.
-async fn serve_waiting(keeper: &Keeper) -> Result<(), ViewsError> {
+async fn serve_waiting(keeper: &Arc<Keeper>) -> Result<(), ViewsError> {
     let mut session = keeper.session().await?;
     let requests = waiting(&session.client, &mut session.statements).await?;
     for request in &requests {
         let outcome = answer(keeper, &mut session, request).await;
         let error = outcome.err().map(|error| error.to_string());
         done(&session.client, request.id, error.as_deref()).await?;
-        keeper.changed.notify_one();
+        keeper.tell();
     }
     keeper.give_back(session);
     Ok(())
 }
 
 async fn answer(
-    keeper: &Keeper,
+    keeper: &Arc<Keeper>,
     session: &mut Session,
     request: &Request,
 ) -> Result<(), ViewsError> {
@@ -67,9 +67,7 @@ async fn answer(
         }
         Asked::Drop(name) | Asked::Refresh(name) => name,
     };
-    let Session {
-        client, statements, ..
-    } = &mut *session;
+    let Session { client, statements } = &mut *session;
     let record = registry::find(client, statements, name).await?;
     let record = record.ok_or_else(|| ViewsError::NotFound {
         name: name.to_string(),

@@ -1,16 +1,10 @@
 //! A session in which views are refreshed.
 
-use std::time::{Duration, Instant};
-
 use egret_postgres::tokio_postgres::Client;
 
 use crate::config::ViewsConfig;
 use crate::error::ViewsError;
-use crate::store::install;
 use crate::store::statements::Statements;
-
-/// For so long nobody is expected to have changed whose schema `egret` is.
-const SEEN: Duration = Duration::from_secs(5);
 
 /// A session with what it has prepared.
 pub struct Session {
@@ -18,8 +12,6 @@ pub struct Session {
     pub client: Client,
     /// What it has prepared.
     pub statements: Statements,
-    /// The table of views, of which it was seen then that it is Egret's own.
-    seen: Option<(u32, Instant)>,
 }
 
 impl Session {
@@ -42,26 +34,6 @@ impl Session {
         Ok(Self {
             client,
             statements: Statements::default(),
-            seen: None,
         })
-    }
-
-    /// Whether the database has views.
-    ///
-    /// # Errors
-    /// What the server says, and that somebody else has made schema `egret`.
-    pub async fn is_installed(&mut self) -> Result<bool, ViewsError> {
-        if let Some((table, _)) = self.seen.filter(|(_, at)| at.elapsed() < SEEN) {
-            let Self {
-                client, statements, ..
-            } = self;
-            let row = statements.query_one(client, install::IS_THERE, &[]).await?;
-            if row.get::<_, Option<u32>>(0) == Some(table) {
-                return Ok(true);
-            }
-        }
-        let found = install::is_installed(&self.client).await?;
-        self.seen = found.map(|table| (table, Instant::now()));
-        Ok(found.is_some())
     }
 }

@@ -158,17 +158,22 @@ pub async fn text(client: &Client, sql: &str) -> Option<String> {
     client.query_one(&sql, &[]).await.unwrap().get(0)
 }
 
-/// Returns once somebody waits for a lock in the database of `client`.
-pub async fn until_blocked(client: &Client) {
-    let sql = "SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database \
-        WHERE d.datname = current_database() AND NOT l.granted";
+/// Returns once a query, of a boolean, says so.
+pub async fn until(client: &Client, sql: &str) {
     let waits = async {
-        while client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) == 0 {
+        while !client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0) {
             tokio::task::yield_now().await;
         }
     };
     let waited = tokio::time::timeout(Duration::from_secs(60), waits).await;
-    waited.expect("nobody waits for a lock");
+    assert!(waited.is_ok(), "never: {sql}");
+}
+
+/// Returns once somebody waits for a lock in the database of `client`.
+pub async fn until_blocked(client: &Client) {
+    let sql = "SELECT count(*) > 0 FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database \
+        WHERE d.datname = current_database() AND NOT l.granted";
+    until(client, sql).await;
 }
 
 /// A function that a refresh stops in while [`Gate`] is shut.

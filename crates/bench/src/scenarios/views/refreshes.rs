@@ -10,10 +10,10 @@
 //! ```
 //!
 //! Each view has tables of its own, with the same rows: what waits for one and has to be put away after its refresh is no
-//! other's. Who goes first is another in each cycle.
+//! other's. Who goes first is another in each cycle. Between turns there is a pause, for what a refresh leaves to be done behind it.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use tokio_postgres::Client;
@@ -30,6 +30,9 @@ use crate::result::{Better, Cycle};
 
 /// Cycles before those that count.
 pub(super) const WARMUP: u32 = 2;
+
+/// What a refresh leaves to be done behind it is over after so long: it is not to disturb who comes next.
+const PAUSE: Duration = Duration::from_millis(30);
 
 /// How views are brought up to date.
 const MODES: [&str; 3] = [INCREMENTAL, FULL, AUTO];
@@ -160,6 +163,7 @@ impl Block<'_> {
                 None => floor.write().await.map(|()| None)?,
             };
             let took = begun.elapsed();
+            tokio::time::sleep(PAUSE).await;
             latencies_ms.insert(operation.clone(), millis(took));
             if !counts {
                 continue;

@@ -9,7 +9,7 @@ use super::key::{HASH, Key};
 use super::{COUNT, Statement, Table, Types, declared};
 use crate::core::analyse::stage_column;
 use crate::core::expression::{ColumnId, Expression, Names};
-use crate::core::sql::{Block, WEIGHT};
+use crate::core::sql::{Block, WEIGHT, expecting};
 use crate::core::tree::Aggregate;
 
 /// A stage of groups.
@@ -116,37 +116,41 @@ impl Groups {
                 };
                 list.push(format!("{value} AS {}", stage_column(aggregate.column)));
             }
-            list.push(format!("{} AS {WEIGHT}", block.weight()));
+            // Values are multiplied by it: no integer of theirs may overflow.
+            list.push(format!("({})::bigint AS {WEIGHT}", block.weight()));
             block.select(&list)
         });
         selects.collect::<Vec<_>>().join(" UNION ALL ")
     }
 
-    /// What changes of rows come to, group by group. No group is in it in which nothing changed.
-    fn delta(&self, changes: &[Block]) -> String {
+    /// What changes of rows come to, group by group. No group is in it in which nothing changed. The planner expects so many.
+    fn delta(&self, changes: &[Block], expected: u64) -> String {
         let key_names = self.key.names();
-        let mut list = key_names.clone();
+        let mut list: Vec<(String, String)> = key_names
+            .iter()
+            .map(|name| (name.clone(), name.clone()))
+            .collect();
         if self.key.is_hashed {
-            list.push(format!("{} AS {HASH}", self.key.hash("egret_all")));
+            list.push((self.key.hash("egret_all"), HASH.to_owned()));
         }
-        list.push(format!("coalesce(sum({WEIGHT}), 0)::bigint AS {COUNT}"));
+        let rows = format!("coalesce(sum({WEIGHT}), 0)::bigint");
+        list.push((rows, COUNT.to_owned()));
         let mut moved = vec![format!("sum({WEIGHT}) <> 0")];
         for (aggregate, carried) in &self.aggregates {
             let name = stage_column(aggregate.column);
             match carried {
                 Carried::Asked => {}
                 Carried::Count => {
-                    list.push(format!(
-                        "coalesce(sum({name} * {WEIGHT}), 0)::bigint AS {name}"
-                    ));
                     moved.push(format!("sum({name} * {WEIGHT}) <> 0"));
+                    let count = format!("coalesce(sum({name} * {WEIGHT}), 0)::bigint");
+                    list.push((count, name));
                 }
                 Carried::Sum(terms) | Carried::Average(terms) => {
                     let carrier = Carrier::new(aggregate.column, *terms);
                     let columns = carrier.columns().into_iter();
                     for ((column, _), value) in columns.zip(carrier.of_rows(&name)) {
                         moved.push(format!("{value} <> 0"));
-                        list.push(format!("{value} AS {column}"));
+                        list.push((value, column));
                     }
                 }
             }
@@ -156,14 +160,20 @@ impl Groups {
             true => String::new(),
             false => format!(" GROUP BY {}", key_names.join(", ")),
         };
+        let nulls = list.iter().map(|(_, name)| self.table.null_of(name));
+        let nulls: Vec<String> = nulls.collect();
         let moved = match self.asks() || key_names.is_empty() {
             // Anything may have moved what is asked again, and the only group is there even if there are no rows.
             true => String::new(),
             false => format!(" HAVING {}", moved.join(" OR ")),
         };
         format!(
-            "SELECT {} FROM ({rows}) AS egret_all{group}{moved}",
-            list.join(", ")
+            "SELECT {} FROM ({rows}) AS egret_all{group}{moved}{}",
+            list.iter()
+                .map(|(value, name)| format!("{value} AS {name}"))
+                .collect::<Vec<_>>()
+                .join(", "),
+            expecting(expected, &nulls)
         )
     }
 
@@ -237,9 +247,9 @@ impl Groups {
         types: &Types,
         changes: &[Block],
         now: &[Block],
-        sink: Option<&str>,
+        (expected, sink): (u64, Option<&str>),
     ) -> Statement {
-        self.write(types, self.delta(changes), now, sink)
+        self.write(types, self.delta(changes, expected), now, sink)
     }
 
     fn write(&self, types: &Types, delta: String, now: &[Block], sink: Option<&str>) -> Statement {
@@ -393,7 +403,7 @@ impl Groups {
 
     /// Makes the table what `now` says, whatever it was: every group is asked again.
     pub fn rebuild(&self, types: &Types, now: &[Block], sink: Option<&str>) -> Statement {
-        self.write(types, self.difference(&self.delta(now)), now, sink)
+        self.write(types, self.difference(&self.delta(now, 0)), now, sink)
     }
 
     /// What is to be there less what is there, group by group. They are brought together by GROUP BY, which finds nulls and

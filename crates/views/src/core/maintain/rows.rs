@@ -4,7 +4,7 @@ use super::key::{HASH, Key};
 use super::{COUNT, Statement, Table, Types, consolidated, declared, identity};
 use crate::core::analyse::stage_column;
 use crate::core::expression::ColumnId;
-use crate::core::sql::WEIGHT;
+use crate::core::sql::{WEIGHT, expecting};
 
 /// A stage of rows.
 #[derive(Clone, Debug)]
@@ -64,11 +64,15 @@ impl Rows {
             .join(", ")
     }
 
-    /// Brings the table up to date. `from` is a SELECT of what changed; `sink`, where there is one, is a table that
-    /// takes what changed in the table.
-    pub fn apply(&self, types: &Types, from: &str, sink: Option<&str>) -> Statement {
+    /// Brings the table up to date. `from` is a SELECT of what changed, of which the planner expects so many; `sink`, where
+    /// there is one, is a table that takes what changed in the table.
+    pub fn apply(&self, types: &Types, from: &str, expected: u64, sink: Option<&str>) -> Statement {
         let consolidated = consolidated(types, &self.columns, from);
-        let mut with = vec![format!("egret_delta AS MATERIALIZED ({consolidated})")];
+        let columns = self.columns.iter().map(|id| stage_column(*id));
+        let nulls = columns.map(|name| self.table.null_of(&name));
+        let nulls: Vec<String> = nulls.chain(["0".to_owned()]).collect();
+        let expecting = expecting(expected, &nulls);
+        let mut with = vec![format!("egret_delta AS ({consolidated}{expecting})")];
         with.push(match &self.key {
             Some(key) => self.by_key(types, key),
             None => self.by_content(types),
@@ -82,21 +86,21 @@ impl Rows {
         Statement { with }
     }
 
+    /// What changed is put beside each other by key, in one pass and without a join: a row that came and one that went are an update.
     fn by_key(&self, types: &Types, key: &Key) -> String {
         let table = &self.table.name;
-        let same = |one: &str, other: &str| key.same(types, one, other);
+        let same = key.same(types, "s", "d");
         let is_set = |id: &&ColumnId| !key.columns.contains(id) || !types[*id].is_exact;
         let others = self.columns.iter().filter(is_set);
         let set: Vec<String> = others
-            .map(|id| format!("{name} = p.{name}", name = stage_column(*id)))
+            .map(|id| format!("{name} = d.{name}", name = stage_column(*id)))
             .collect();
+        let (came, went) = (format!("{WEIGHT} > 0"), format!("{WEIGHT} < 0"));
         let changed = match set.is_empty() {
             true => "SELECT WHERE false".to_owned(),
             false => format!(
-                "UPDATE {table} AS s SET {} FROM egret_plus AS p WHERE {} AND EXISTS (SELECT FROM egret_minus AS m WHERE {}) RETURNING 1",
+                "UPDATE {table} AS s SET {} FROM egret_sided AS d WHERE d.egret_sides = 2 AND d.{came} AND {same} RETURNING 1",
                 set.join(", "),
-                same("s", "p"),
-                same("m", "p"),
             ),
         };
         let (hash, hash_name) = match key.is_hashed {
@@ -106,18 +110,27 @@ impl Rows {
             ),
             false => Default::default(),
         };
+        let partition = match key.columns.is_empty() {
+            true => String::new(),
+            false => format!("PARTITION BY {}", key.names().join(", ")),
+        };
+        // Of a key there is at most one row that came and one that went, and what went or changed was there.
+        let missing = |what: &str, done: &str| {
+            format!(
+                "SELECT FROM generate_series(1, abs((SELECT count(*) FROM egret_sided WHERE {what}) - (SELECT count(*) FROM {done})))"
+            )
+        };
         format!(
-            "egret_plus AS MATERIALIZED (SELECT d.*{hash} FROM egret_delta AS d WHERE {WEIGHT} > 0), \
-             egret_minus AS MATERIALIZED (SELECT d.*{hash} FROM egret_delta AS d WHERE {WEIGHT} < 0), \
-             egret_gone AS MATERIALIZED (SELECT * FROM egret_minus AS m WHERE NOT EXISTS (SELECT FROM egret_plus AS p WHERE {m_p})), \
-             egret_new AS MATERIALIZED (SELECT * FROM egret_plus AS p WHERE NOT EXISTS (SELECT FROM egret_minus AS m WHERE {m_p})), \
-             egret_removed AS (DELETE FROM {table} AS s USING egret_gone AS m WHERE {s_m} RETURNING 1), \
+            "egret_sided AS MATERIALIZED (SELECT d.*{hash}, count(*) OVER egret_key AS egret_sides, \
+             count(*) FILTER (WHERE {came}) OVER egret_key AS egret_came FROM egret_delta AS d WINDOW egret_key AS ({partition})), \
+             egret_removed AS (DELETE FROM {table} AS s USING egret_sided AS d WHERE d.egret_sides = 1 AND d.{went} AND {same} RETURNING 1), \
              egret_changed AS ({changed}), \
-             egret_added AS (INSERT INTO {table} ({list}{hash_name}) SELECT {list}{hash_name} FROM egret_new RETURNING 1), \
-             egret_wrong AS (SELECT FROM egret_delta WHERE abs({WEIGHT}) <> 1 \
-             UNION ALL SELECT FROM generate_series(1, abs((SELECT count(*) FROM egret_gone) - (SELECT count(*) FROM egret_removed))))",
-            m_p = same("m", "p"),
-            s_m = same("s", "m"),
+             egret_added AS (INSERT INTO {table} ({list}{hash_name}) SELECT {list}{hash_name} FROM egret_sided \
+             WHERE egret_sides = 1 AND {came} RETURNING 1), \
+             egret_wrong AS (SELECT FROM egret_sided WHERE abs({WEIGHT}) <> 1 OR egret_came > 1 OR egret_sides - egret_came > 1 \
+             UNION ALL {} UNION ALL {})",
+            missing(&format!("egret_sides = 1 AND {went}"), "egret_removed"),
+            missing(&format!("egret_sides = 2 AND {came}"), "egret_changed"),
             list = self.list(""),
         )
     }
@@ -170,6 +183,6 @@ impl Rows {
         let (list, table) = (self.list(""), &self.table.name);
         let count = self.table.count.unwrap_or("1");
         let from = format!("{now} UNION ALL SELECT {list}, -{count} FROM {table}");
-        self.apply(types, &from, sink)
+        self.apply(types, &from, 0, sink)
     }
 }

@@ -7,6 +7,7 @@ use super::*;
 fn source(rows: &str, changes: Option<&str>) -> SourceSql {
     SourceSql {
         rows: rows.to_owned(),
+        expected: 0,
         changes: changes.map(str::to_owned),
         count: None,
     }

@@ -4,7 +4,8 @@
 -- partitions of all tables, the files and the triggers of all of them, and the plain views that are read. `signature` says
 -- whether a view is what it was, and so are the tables and views that it reads.
 WITH here AS MATERIALIZED (SELECT egret.view_place() AS place)
-SELECT kept.id, kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
+SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
+       kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
        pg_catalog.split_part(kept.stamp, ';', 1) IS NOT DISTINCT FROM here.place AS is_here,
        pg_catalog.concat(tables.stamp, ';', inlined.text) AS stamp_now,
        pg_catalog.concat_ws(';', tables.signature, inlined.text, below.text,

@@ -1,0 +1,387 @@
+//! Refreshes views that read each other, in one transaction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use egret_postgres::tokio_postgres::types::ToSql;
+use egret_postgres::tokio_postgres::{Client, IsolationLevel, Row, Transaction};
+
+use super::apply::{Told, bring};
+use super::create::watch;
+use super::refresh::{Counts, LOCK, Order, Outcomes, Reached, Read, Refreshable, Refreshed};
+use super::standing::{STANDING, Standing, standing, standing_of};
+use super::statements::{Answers, Query, Statements};
+use super::{captures, immediate, registry};
+use crate::core::choose::Costs;
+use crate::core::immediate::lock;
+use crate::error::ViewsError;
+use crate::model::RefreshReport;
+
+/// Views that are refreshed together.
+pub struct Group<'a> {
+    /// They, of which each comes after those that it reads.
+    pub views: &'a [&'a Refreshable],
+    /// What is to be done.
+    pub order: Order<'a>,
+    /// How long locks were waited for, in milliseconds.
+    pub waited_ms: f64,
+}
+
+impl Group<'_> {
+    /// Brings all of them from where they are to one snapshot.
+    ///
+    /// # Errors
+    /// [`ViewsError`]: nothing has changed in any of them.
+    pub async fn refresh(
+        &mut self,
+        client: &mut Client,
+        statements: &mut Statements,
+        keys: &[i64],
+    ) -> Result<Outcomes, ViewsError> {
+        let mut anew = Vec::new();
+        if let Some(snapshot) = self.look(client, statements, keys).await? {
+            let standing = standing(client, statements, self.views).await?;
+            anew = anew_of(self.views, &standing);
+            if anew.is_empty() && self.order.compared.is_none() {
+                return Ok(self.nothing(&snapshot, &standing));
+            }
+            self.claim(client, &anew).await?;
+        }
+        // Once more, where it is only seen behind the locks what is to be computed anew.
+        loop {
+            let begun = Instant::now();
+            let transaction = client
+                .build_transaction()
+                .isolation_level(IsolationLevel::RepeatableRead)
+                .start()
+                .await?;
+            let begin = self.begin(&anew);
+            let (standing, counts) = self.begun(&transaction, statements, &begin).await?;
+            self.waited_ms += begun.elapsed().as_secs_f64() * 1e3;
+            let now = anew_of(self.views, &standing);
+            let mut claimed = anew.iter().map(|view| &standing[&view.record.id]);
+            if now.len() == anew.len() && claimed.all(|one| one.is_claimed) {
+                return self
+                    .within(transaction, statements, &standing, &counts)
+                    .await;
+            }
+            // Somebody has altered one, or had one computed anew, while locks were waited for.
+            if !anew.is_empty() {
+                return Err(ViewsError::SourceChanged);
+            }
+            transaction.rollback().await?;
+            self.claim(client, &now).await?;
+            anew = now;
+        }
+    }
+
+    /// Locks what no other refresher may refresh; returns the snapshot at which none of them had anything to see, if that is so.
+    async fn look(
+        &mut self,
+        client: &Client,
+        statements: &mut Statements,
+        keys: &[i64],
+    ) -> Result<Option<String>, ViewsError> {
+        let begun = Instant::now();
+        let views = self.views.iter();
+        let each: Vec<String> = views.flat_map(|view| view.has_changes()).collect();
+        let has_changes = match each.is_empty() {
+            true => "false".to_owned(),
+            false => each.join(" OR "),
+        };
+        let looked = format!("SELECT pg_catalog.pg_current_snapshot()::text, {has_changes}");
+        let queries: [Query<'_>; 2] = [(LOCK, &[&keys]), (&looked, &[])];
+        let answers = statements.query_all(client, "", &queries).await?;
+        self.waited_ms = begun.elapsed().as_secs_f64() * 1e3;
+        let [_, looked] = rows_of(answers)?;
+        let unchanged = looked.first().filter(|row| !row.get::<_, bool>(1));
+        Ok(unchanged.map(|row| row.get(0)))
+    }
+
+    /// Has changes kept for those that are about to be computed anew, and everything captured that is part of their tables.
+    async fn claim(&self, client: &mut Client, anew: &[&Refreshable]) -> Result<(), ViewsError> {
+        if anew.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<i64> = anew.iter().map(|view| view.record.id).collect();
+        registry::claim(client, &ids).await?;
+        for view in anew {
+            watch_all(client, view).await?;
+        }
+        Ok(())
+    }
+
+    /// How the views stand when their tables are locked, and how much has changed, all in the snapshot that is read.
+    async fn begun(
+        &self,
+        transaction: &Transaction<'_>,
+        statements: &mut Statements,
+        begin: &str,
+    ) -> Result<(BTreeMap<i64, Standing>, Counts), ViewsError> {
+        let ids: Vec<i64> = self.views.iter().map(|view| view.record.id).collect();
+        let counts: Vec<String> = self.views.iter().flat_map(|view| view.counts()).collect();
+        let counts = match counts.is_empty() {
+            true => "SELECT WHERE false".to_owned(),
+            false => counts.join(" UNION ALL "),
+        };
+        // What is done first takes no snapshot: whoever holds a lock is waited for before there is one.
+        let queries: [Query<'_>; 2] = [(STANDING, &[&ids]), (&counts, &[])];
+        let answers = statements.query_all(transaction, begin, &queries).await?;
+        let [standing, counts] = rows_of(answers)?;
+        let standing = standing_of(&standing, self.views)?;
+        if standing.values().any(|one| one.is_suspended) {
+            return Err(ViewsError::SourceChanged);
+        }
+        let counted = counts.iter().map(|row| {
+            let place = row.get::<_, i64>(1) as usize;
+            ((row.get(0), place), (row.get(2), row.get(3)))
+        });
+        Ok((standing, counted.collect()))
+    }
+
+    fn nothing(&self, snapshot: &str, standing: &BTreeMap<i64, Standing>) -> Outcomes {
+        let each = self.views.iter().map(|view| {
+            let reached = Reached {
+                snapshot: snapshot.to_owned(),
+                stamp: standing[&view.record.id].stamp.clone(),
+            };
+            let refreshed = Refreshed {
+                reached,
+                is_nothing: true,
+                waited_ms: self.waited_ms,
+                took_ms: self.order.begun.elapsed().as_secs_f64() * 1e3,
+                ..Refreshed::default()
+            };
+            (view.record.id, Ok(refreshed))
+        });
+        each.collect()
+    }
+
+    fn begin(&self, anew: &[&Refreshable]) -> String {
+        let tables: BTreeSet<&str> = self.views.iter().flat_map(|view| view.tables()).collect();
+        let tables: Vec<&str> = tables.into_iter().collect();
+        let mut all = vec![
+            captures::NO_WAIT.to_owned(),
+            "SET LOCAL search_path = pg_catalog, egret, pg_temp".to_owned(),
+        ];
+        // Those who write what such a view reads are waited for, and wait.
+        for view in anew.iter().filter_map(|view| view.record.own_capture()) {
+            all.push(format!("LOCK TABLE {} IN EXCLUSIVE MODE", lock(view)));
+            all.push(captures::BRIEFLY.to_owned());
+        }
+        for table in tables {
+            all.push(format!("LOCK TABLE {table} IN ACCESS SHARE MODE"));
+            // Whoever waits for the first must not be ended while others are waited for.
+            all.push(captures::BRIEFLY.to_owned());
+        }
+        all.join("; ")
+    }
+
+    async fn within(
+        &self,
+        mut transaction: Transaction<'_>,
+        statements: &mut Statements,
+        standing: &BTreeMap<i64, Standing>,
+        counts: &Counts,
+    ) -> Result<Outcomes, ViewsError> {
+        let mut told = Told::default();
+        let mut outcomes = Outcomes::new();
+        for view in self.views {
+            let id = view.record.id;
+            let is_told = self
+                .views
+                .iter()
+                .any(|other| other.views().any(|one| one == id));
+            let one = One {
+                view,
+                standing: &standing[&id],
+                counts,
+                costs: self.order.costs.get(&id),
+                is_told,
+                is_compared: self.order.compared == Some(id),
+            };
+            let outcome = match self.views.len() {
+                1 => one.refresh(&transaction, statements, &mut told).await,
+                _ => one.apart(&mut transaction, statements, &mut told).await,
+            };
+            let outcome = outcome.map(|refreshed| Refreshed {
+                reached: Reached {
+                    snapshot: standing[&id].seen.clone(),
+                    stamp: standing[&id].stamp.clone(),
+                },
+                waited_ms: self.waited_ms,
+                took_ms: self.order.begun.elapsed().as_secs_f64() * 1e3,
+                ..refreshed
+            });
+            match outcome {
+                // Alone it can only be given up as a whole.
+                Err(error) if self.views.len() == 1 => return Err(error),
+                outcome => outcomes.push((id, outcome)),
+            }
+        }
+        for sink in &told.sinks {
+            let delete = format!("DELETE FROM {sink}");
+            transaction.batch_execute(&delete).await?;
+        }
+        self.finish(transaction, statements, &outcomes, standing)
+            .await?;
+        Ok(outcomes)
+    }
+
+    async fn finish(
+        &self,
+        transaction: Transaction<'_>,
+        statements: &mut Statements,
+        outcomes: &Outcomes,
+        before: &BTreeMap<i64, Standing>,
+    ) -> Result<(), ViewsError> {
+        let reached = outcomes.iter();
+        let reached: Vec<(i64, &Refreshed)> = reached
+            .filter_map(|(id, outcome)| Some((*id, outcome.as_ref().ok()?)))
+            .collect();
+        let ids: Vec<i64> = reached.iter().map(|(id, _)| *id).collect();
+        let stamps: Vec<&str> = reached
+            .iter()
+            .map(|(_, one)| one.reached.stamp.as_str())
+            .collect();
+        let snapshot = reached
+            .first()
+            .map(|(_, one)| one.reached.snapshot.as_str());
+        let reports: Vec<(i64, RefreshReport)> = reached
+            .iter()
+            .filter(|(_, one)| one.way().is_some())
+            .map(|(id, one)| (*id, one.report(self.order.at_ms)))
+            .collect();
+        let kept_max = i64::from(self.order.history_max.unwrap_or_default());
+        let remembered: Vec<_> = match self.order.history_max {
+            None => Vec::new(),
+            Some(_) => reports
+                .iter()
+                .map(|(id, report)| registry::remembered(id, report, &kept_max))
+                .collect(),
+        };
+        let values: [&(dyn ToSql + Sync); 3] = [&ids, &stamps, &snapshot];
+        let mut queries: Vec<Query<'_>> = vec![(include_str!("sql/reached.sql"), &values)];
+        queries.extend(
+            remembered
+                .iter()
+                .map(|values| (registry::REMEMBER, &values[..])),
+        );
+        let answers = statements.query_all(&transaction, "", &queries).await?;
+        answers.into_iter().collect::<Result<Vec<_>, _>>()?;
+        // A partition that came meanwhile was read, or was not: it is not known which. Of tables without such all that matters is locked.
+        if self.views.iter().any(|view| view.has_partitions) {
+            let after = standing(&transaction, statements, self.views).await?;
+            let is_same = |view: &&&Refreshable| {
+                let id = view.record.id;
+                after[&id].stamp == before[&id].stamp
+                    && after[&id].signature == before[&id].signature
+            };
+            if !self.views.iter().all(|view| is_same(&view)) {
+                return Err(ViewsError::SourceChanged);
+            }
+        }
+        Ok(transaction.commit().await?)
+    }
+}
+
+/// One view of those that are refreshed.
+struct One<'a> {
+    view: &'a Refreshable,
+    standing: &'a Standing,
+    counts: &'a Counts,
+    costs: Option<&'a Costs>,
+    is_told: bool,
+    is_compared: bool,
+}
+
+impl One<'_> {
+    async fn refresh(
+        &self,
+        transaction: &Transaction<'_>,
+        statements: &mut Statements,
+        told: &mut Told,
+    ) -> Result<Refreshed, ViewsError> {
+        let begun = Instant::now();
+        let reached = self.standing.reached.as_deref();
+        let done = bring(
+            transaction,
+            statements,
+            self.view,
+            (reached, self.counts, self.costs),
+            (told, self.is_told),
+            self.is_compared,
+        );
+        let mut refreshed = done.await?;
+        refreshed.applied_ms = begun.elapsed().as_secs_f64() * 1e3;
+        Ok(refreshed)
+    }
+
+    /// The same, so that others go on when it fails.
+    async fn apart(
+        &self,
+        transaction: &mut Transaction<'_>,
+        statements: &mut Statements,
+        told: &mut Told,
+    ) -> Result<Refreshed, ViewsError> {
+        let failed = self
+            .view
+            .views()
+            .find(|view| !told.views.contains_key(view));
+        if let Some(view) = failed {
+            return Err(ViewsError::SourceFailed { view });
+        }
+        let savepoint = transaction.transaction().await?;
+        let refreshed = self.refresh(&savepoint, statements, told).await;
+        match refreshed {
+            Ok(refreshed) => {
+                savepoint.commit().await?;
+                Ok(refreshed)
+            }
+            Err(error) => {
+                savepoint.rollback().await?;
+                told.views.remove(&self.view.record.id);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Those that are to be computed anew.
+fn anew_of<'a>(
+    views: &[&'a Refreshable],
+    standing: &BTreeMap<i64, Standing>,
+) -> Vec<&'a Refreshable> {
+    let views = views.iter();
+    let anew = views.filter(|view| standing[&view.record.id].reached.is_none());
+    anew.copied().collect()
+}
+
+/// The rows of as many queries.
+fn rows_of<const COUNT: usize>(answers: Answers) -> Result<[Vec<Row>; COUNT], ViewsError> {
+    let mut all = [const { Vec::new() }; COUNT];
+    for (rows, answer) in all.iter_mut().zip(answers) {
+        *rows = answer?;
+    }
+    Ok(all)
+}
+
+/// Has everything captured that is part of the tables of a view now, one table after the other: locks on several could be
+/// waited for in a circle.
+async fn watch_all(client: &mut Client, view: &Refreshable) -> Result<(), ViewsError> {
+    if view.record.own_capture().is_some() {
+        // What was wrong may be its functions.
+        let transaction = client.transaction().await?;
+        let (built, reads) = (&view.built, &view.reads);
+        immediate::install(&transaction, &view.record, built, reads).await?;
+        transaction.commit().await?;
+    }
+    for read in &view.reads {
+        if let Read::Table { oid, captured } = read {
+            let transaction = client.transaction().await?;
+            watch(&transaction, captured, *oid).await?;
+            transaction.commit().await?;
+        }
+    }
+    Ok(())
+}
