@@ -217,7 +217,12 @@ impl Views {
         found.keeper.give_back(found.session);
         let id = found.record.id;
         let (report, compared) = refreshed(&found.keeper, &found.record, Some(id)).await?;
-        let (same, missing, extra) = compared.unwrap_or_default();
+        let Some((same, missing, extra)) = compared else {
+            return Err(ViewsError::Unsupported {
+                what: "a comparison of a view of another role that reads views".to_owned(),
+                advice: "compare the views that it reads".to_owned(),
+            });
+        };
         Ok(Verification {
             snapshot: report.snapshot,
             same,

@@ -27,6 +27,13 @@ egret_base::settings! {
         /// Bytes of the changes of one table that wait for views; over it they are not recorded any more, and views of it are
         /// computed anew. It holds for tables that a view reads for the first time after it was set.
         changes_size_max: Size = Size::gib(1),
+        /// Changes of its tables with which a view is suspended rather than refreshed, as something may have gone wrong; 0: no number of them.
+        fuse_changes: u64 = 0,
+        /// Rows that changes may come to in a join, before they are applied; over it the view is computed anew.
+        delta_rows_max: u64 = 10_000_000,
+        /// One in so many refreshes of views that read each other compares one of them with its query, which takes as long as to ask it; 0:
+        /// none does. A view that is not what its query says is computed anew.
+        verify_every: u32 = 0,
         /// Refreshes of each view that are remembered.
         history_max: u32 = 100,
     }

@@ -100,6 +100,26 @@ pub enum ViewsError {
         /// In how many rows.
         rows: i64,
     },
+    /// A join of what changed has more rows than may be.
+    #[error(
+        "what changed comes to more than {rows_max} rows in a join, `views.delta_rows_max`: the view is computed anew"
+    )]
+    FannedOut {
+        /// The number of the view.
+        view: i64,
+        /// How many rows there may be.
+        rows_max: u64,
+    },
+    /// More has changed than is taken for right.
+    #[error(
+        "{changes} changes are more than {changes_max}, `views.fuse_changes`, and are not applied: the view is computed anew once it is made active"
+    )]
+    FuseBlown {
+        /// How many there are.
+        changes: i64,
+        /// How many there may be.
+        changes_max: u64,
+    },
     /// A table that is read got another partition or file while it was read.
     #[error(
         "a table of the view was rewritten, or got or lost a partition, while it was read: it is read again"
@@ -214,7 +234,10 @@ impl ViewsError {
     pub fn is_lasting(&self) -> bool {
         matches!(
             self,
-            Self::SourceGone { .. } | Self::Refused(_) | Self::Unsupported { .. }
+            Self::SourceGone { .. }
+                | Self::Refused(_)
+                | Self::Unsupported { .. }
+                | Self::FuseBlown { .. }
         )
     }
 
@@ -229,7 +252,10 @@ impl ViewsError {
     /// Whether it may go well when it is done again at once.
     pub fn is_passing(&self) -> bool {
         match self {
-            Self::Drifted { .. } | Self::SourceChanged | Self::SourceAltered { .. } => true,
+            Self::Drifted { .. }
+            | Self::FannedOut { .. }
+            | Self::SourceChanged
+            | Self::SourceAltered { .. } => true,
             Self::Statement(error) => matches!(
                 error.code(),
                 Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED)
@@ -246,6 +272,8 @@ impl Coded for ViewsError {
             Self::Query { .. } => "view_query_refused",
             Self::Invalid { .. } => "invalid_request",
             Self::Drifted { .. } => "view_drifted",
+            Self::FannedOut { .. } => "view_fanned_out",
+            Self::FuseBlown { .. } => "view_fuse_blown",
             Self::Exists { .. } => "view_exists",
             Self::NotFound { .. } => "view_not_found",
             Self::Ambiguous { .. } => "view_ambiguous",
@@ -277,12 +305,14 @@ impl Coded for ViewsError {
             | Self::Installed { .. }
             | Self::Ambiguous { .. }
             | Self::SourceGone { .. }
+            | Self::FuseBlown { .. }
             | Self::NotFilled { .. }
             | Self::Suspended { .. } => Kind::Conflict,
             Self::NotFound { .. } => Kind::NotFound,
             Self::Right { .. } => Kind::Denied,
             Self::TooMany { .. } => Kind::LimitReached,
             Self::SourceChanged
+            | Self::FannedOut { .. }
             | Self::SourceAltered { .. }
             | Self::SourceFailed { .. }
             | Self::Failed { .. } => Kind::Unavailable,

@@ -36,6 +36,8 @@ pub struct Metrics {
     pub changes: Counter,
     /// Rows of views that were added, changed and removed.
     pub rows: Counter,
+    /// Views that were found not to be what their query says.
+    pub drifts: Counter,
     /// Views by state.
     pub views: Family<InState, Gauge>,
 }
@@ -54,6 +56,7 @@ impl Metrics {
             wait_seconds: seconds(),
             changes: Counter::default(),
             rows: Counter::default(),
+            drifts: Counter::default(),
             views: Family::default(),
         };
         registry.register(
@@ -80,6 +83,11 @@ impl Metrics {
             "egret_views_rows",
             "Rows of views that refreshes added, changed and removed",
             metrics.rows.clone(),
+        );
+        registry.register(
+            "egret_views_drifts",
+            "Views that a comparison on schedule found not to be what their query says",
+            metrics.drifts.clone(),
         );
         registry.register("egret_views_views", "Views by state", metrics.views.clone());
         metrics

@@ -1,5 +1,6 @@
 //! Keeps views fresh: finds the databases that have views, and refreshes what is due in each.
 
+mod failures;
 pub(crate) mod keeper;
 mod known;
 mod requests;
@@ -159,6 +160,8 @@ struct Component {
     is_new: bool,
     /// Refreshes that failed since one did not.
     failures: u32,
+    /// Refreshes that were begun.
+    refreshes: u64,
     due: Option<Instant>,
     inspected: Instant,
     is_running: bool,
@@ -174,7 +177,7 @@ struct Keeping {
 
 /// What a refresh came to: the first view of the component, how long it took, and whether it failed.
 struct Ended {
-    first: i64,
+    first: Option<i64>,
     took: Duration,
     is_failed: bool,
 }
@@ -212,10 +215,12 @@ impl Keeping {
             }
             component.is_running = true;
             component.inspected = now;
-            let (keeper, first) = (self.keeper.clone(), component.views[0]);
+            component.refreshes += 1;
+            let (keeper, views) = (self.keeper.clone(), component.views.clone());
+            let number = component.refreshes;
             self.tasks.spawn(async move {
                 let begun = Instant::now();
-                let done = keeper.refresh(first, None).await;
+                let done = keeper.refresh_due(&views, number).await;
                 let is_failed = match &done {
                     Ok(reports) => reports.values().any(|(report, _)| report.error.is_some()),
                     Err(error) => {
@@ -224,7 +229,7 @@ impl Keeping {
                     }
                 };
                 Ended {
-                    first,
+                    first: views.first().copied(),
                     took: begun.elapsed(),
                     is_failed,
                 }
@@ -260,6 +265,7 @@ impl Keeping {
                 captures: of_views.map(|(_, capture)| *capture).collect(),
                 rhythms: rhythms.collect(),
                 failures: 0,
+                refreshes: 0,
                 due: None,
                 inspected: now,
                 is_running: false,
@@ -270,6 +276,7 @@ impl Keeping {
                 Some(place) => {
                     let old = before.swap_remove(place);
                     component.failures = old.failures;
+                    component.refreshes = old.refreshes;
                     component.inspected = old.inspected;
                     component.is_running = old.is_running;
                     component.due = match component.pace == old.pace {
@@ -306,7 +313,8 @@ impl Keeping {
             return;
         };
         let mut components = self.components.iter_mut();
-        let Some(component) = components.find(|one| one.views.first() == Some(&ended.first)) else {
+        let Some(component) = components.find(|one| one.views.first().copied() == ended.first)
+        else {
             return;
         };
         component.is_running = false;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression};
-use super::maintain::{ColumnType, Groups, Rows, Statement, Table, Types, carried};
+use super::maintain::{ColumnType, Delta, Groups, Rows, Statement, Table, Types, carried};
 use super::sql::{Block, Generator, SourceSql, union};
 use super::tree::{Aggregate, JoinKind, Keeps, Node, Plan, Source, Stage};
 
@@ -43,28 +43,57 @@ impl Compiled {
         }
     }
 
-    /// The statement that applies what changed in `sources`; none where nothing did.
+    /// The statement that applies what changed in `sources`; none where nothing did. What changed is told to `sink`, and where it is more
+    /// than so many rows in a join before those that take each other away are brought together, nothing is to be applied.
     pub fn apply(
         &self,
         types: &Types,
         sources: &BTreeMap<Source, SourceSql>,
-        sink: Option<&str>,
+        (sink, rows_max): (Option<&str>, Option<u64>),
     ) -> Option<Statement> {
         let mut generator = Generator::new(sources);
         let changes = generator.changes(&self.input);
         if changes.is_empty() {
             return None;
         }
-        let expected = self.expected(sources);
+        let delta = Delta {
+            expected: self.expected(sources),
+            // The server counts with the sign.
+            rows_max: rows_max
+                .map(|rows_max| rows_max.min(i64::MAX.unsigned_abs() - 1))
+                .filter(|_| self.input.has_join()),
+            is_consolidated: changes.len() == 1 && self.keeps_apart(sources),
+            sink,
+        };
         Some(match &self.kept {
-            Kept::Rows(rows) => {
-                let from = union(&changes, &rows.columns);
-                rows.apply(types, &from, expected, sink)
-            }
+            Kept::Rows(rows) => rows.apply(types, &union(&changes, &rows.columns), &delta),
             Kept::Groups(groups) => {
                 let now = generator.rows(&self.input);
-                groups.apply(types, &changes, &now, (expected, sink))
+                groups.apply(types, &changes, &now, &delta)
             }
+        })
+    }
+
+    /// Whether rows that differ in a source that changed differ in what is kept: then what is there once in its changes is there once in
+    /// those of the stage. Rows of other sources differ by their keys, which are kept.
+    fn keeps_apart(&self, sources: &BTreeMap<Source, SourceSql>) -> bool {
+        let Kept::Rows(Rows {
+            columns,
+            key: Some(_),
+            ..
+        }) = &self.kept
+        else {
+            return false;
+        };
+        let mut scanned = Vec::new();
+        self.input.scans(&mut scanned);
+        let mut changed = scanned.iter().filter_map(|(source, scanned)| {
+            let source = sources.get(source)?;
+            source.changes.as_ref()?;
+            Some((source.is_consolidated, scanned))
+        });
+        changed.all(|(is_consolidated, scanned)| {
+            is_consolidated && scanned.iter().all(|(id, _)| columns.contains(id))
         })
     }
 

@@ -59,16 +59,51 @@ pub struct Table {
     pub count: Option<&'static str>,
 }
 
+/// How what changed is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Delta<'a> {
+    /// So many rows the planner expects.
+    pub expected: u64,
+    /// With more rows than this, before those that take each other away are brought together, nothing is to be applied.
+    pub rows_max: Option<u64>,
+    /// Whether there are none that take each other away.
+    pub is_consolidated: bool,
+    /// A table that takes what changed in the one of the stage.
+    pub sink: Option<&'a str>,
+}
+
 /// What a statement says that it did: one row with these columns.
 ///
 /// | column | |
 /// |---|---|
 /// | `added`, `changed`, `removed` | rows of the table |
-/// | `wrong` | rows for which what was there does not fit with what changed: always 0, or the view is rebuilt |
+/// | `wrong` | rows for which what was there does not fit with what changed: always 0, or the view is rebuilt; -1 where there are more rows than may be |
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
     /// Its common table expressions.
     pub with: Vec<String>,
+    /// With more rows than this nothing is to be applied: [`RAW`] has one more then.
+    pub rows_max: Option<u64>,
+}
+
+/// What changed, before rows that take each other away are brought together.
+const RAW: &str = "egret_raw";
+
+impl Delta<'_> {
+    /// What changed, as an item of FROM; a common table expression is added where that is looked at twice.
+    fn raw(&self, from: &str, with: &mut Vec<String>) -> String {
+        match self.rows_max {
+            None => format!("({from})"),
+            Some(rows_max) => {
+                let most = rows_max + 1;
+                with.push(format!(
+                    "{RAW} AS MATERIALIZED (SELECT * FROM ({from}) AS egret_every LIMIT {most})"
+                ));
+                // Of too many nothing is applied: without the others they fit with nothing.
+                format!("(SELECT * FROM {RAW} WHERE (SELECT count(*) FROM {RAW}) <= {rows_max})")
+            }
+        }
+    }
 }
 
 impl Statement {
@@ -79,9 +114,19 @@ impl Statement {
             .chain(&self.with)
             .map(String::as_str)
             .collect();
-        let counts = ["added", "changed", "removed", "wrong"];
+        let counts = ["added", "changed", "removed"];
         let counts = counts.map(|name| format!("(SELECT count(*) FROM egret_{name}) AS {name}"));
-        format!("WITH {} SELECT {}", with.join(", "), counts.join(", "))
+        let wrong = match self.rows_max {
+            None => "(SELECT count(*) FROM egret_wrong)".to_owned(),
+            Some(rows_max) => format!(
+                "CASE WHEN (SELECT count(*) FROM {RAW}) > {rows_max} THEN -1::bigint ELSE (SELECT count(*) FROM egret_wrong) END"
+            ),
+        };
+        format!(
+            "WITH {} SELECT {}, {wrong} AS wrong",
+            with.join(", "),
+            counts.join(", ")
+        )
     }
 }
 
@@ -134,7 +179,7 @@ fn identity(types: &Types, column: ColumnId, name: &str) -> String {
     }
 }
 
-/// Rows with their weights, each once: `from` is a SELECT with the columns called as in a stage, and [`WEIGHT`].
+/// Rows with their weights, each once: `from` is an item of FROM with the columns called as in a stage, and [`WEIGHT`].
 fn consolidated(types: &Types, columns: &[ColumnId], from: &str) -> String {
     let mut list = Vec::new();
     let mut keys = Vec::new();
@@ -153,7 +198,7 @@ fn consolidated(types: &Types, columns: &[ColumnId], from: &str) -> String {
         false => format!(" GROUP BY {}", keys.join(", ")),
     };
     format!(
-        "SELECT {} FROM ({from}) AS egret_all{group} HAVING sum({WEIGHT}) <> 0",
+        "SELECT {} FROM {from} AS egret_all{group} HAVING sum({WEIGHT}) <> 0",
         list.join(", ")
     )
 }

@@ -53,6 +53,8 @@ pub struct SourceSql {
     pub changes: Option<String>,
     /// About how many these are; 0 where that is not known.
     pub expected: u64,
+    /// Whether each of these is there once.
+    pub is_consolidated: bool,
     /// The column of its table that says how often a row is there, if that is not once.
     pub count: Option<&'static str>,
 }

@@ -105,6 +105,30 @@ impl Node {
         }
     }
 
+    /// Whether something is joined in it.
+    pub fn has_join(&self) -> bool {
+        match self {
+            Self::Unit | Self::Scan { .. } => false,
+            Self::Join { .. } => true,
+            Self::Filter { input, .. } | Self::Project { input, .. } => input.has_join(),
+            Self::UnionAll { inputs, .. } => inputs.iter().any(|(input, _)| input.has_join()),
+        }
+    }
+
+    /// The sources that it reads, each as often as it does, with the columns that it reads of them.
+    pub fn scans<'a>(&'a self, all: &mut Vec<(Source, &'a [(ColumnId, String)])>) {
+        match self {
+            Self::Unit => {}
+            Self::Scan { source, columns } => all.push((*source, columns)),
+            Self::Filter { input, .. } | Self::Project { input, .. } => input.scans(all),
+            Self::Join { left, right, .. } => {
+                left.scans(all);
+                right.scans(all);
+            }
+            Self::UnionAll { inputs, .. } => inputs.iter().for_each(|(input, _)| input.scans(all)),
+        }
+    }
+
     /// The sources that it reads, each as often as it does.
     pub fn sources(&self) -> Vec<Source> {
         match self {

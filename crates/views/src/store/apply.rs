@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use egret_postgres::tokio_postgres::types::ToSql;
-use egret_postgres::tokio_postgres::{Row, Transaction};
+use egret_postgres::tokio_postgres::{Client, Row};
 
 use super::build::{Built, sink_table};
-use super::refresh::{Counts, Read, Refreshable, Refreshed};
+use super::refresh::{Counts, Limits, Read, Refreshable, Refreshed};
 use super::rights;
 use super::statements::{Query, Statements};
 use crate::core::choose::{Costs, Situation, Way, choose};
@@ -33,12 +33,12 @@ const NO_FRONTIER: &str = "3:3:";
 /// # Errors
 /// [`ViewsError`]: the transaction is to be rolled back.
 pub async fn bring(
-    transaction: &Transaction<'_>,
+    client: &Client,
     statements: &mut Statements,
     view: &Refreshable,
     (reached, counts, costs): (Option<&str>, &Counts, Option<&Costs>),
     (told, is_told): (&mut Told, bool),
-    is_compared: bool,
+    (limits, is_compared): (Limits, bool),
 ) -> Result<Refreshed, ViewsError> {
     let record = &view.record;
     if record.is_of_another {
@@ -47,23 +47,18 @@ pub async fn bring(
                 let columns = captured.columns.iter();
                 let columns: Vec<&str> = columns.map(|one| one.name.as_str()).collect();
                 let table = (*oid, "the table");
-                rights::may_select(transaction, &record.owner, table, &columns).await?;
+                rights::may_select(client, &record.owner, table, &columns).await?;
             }
         }
-        if is_compared && view.reads_views {
-            return Err(ViewsError::Unsupported {
-                what: "a comparison of a view of another role that reads views".to_owned(),
-                advice: "compare the views that it reads".to_owned(),
-            });
-        }
         let make = rights::make_runner(&record.owner);
-        transaction.batch_execute(&make).await?;
+        client.batch_execute(&make).await?;
     }
     let mut one = Bringing {
-        transaction,
+        client,
         statements,
         view,
         settings: &view.record.settings,
+        limits,
         done: Refreshed::default(),
     };
     let (way, sources, with) = match reached {
@@ -71,7 +66,7 @@ pub async fn bring(
             one.done.why = "it is computed for the first time, or anew".to_owned();
             (Some(Way::Full), view.built.sources.clone(), Vec::new())
         }
-        Some(_) => one.choose((counts, costs), told),
+        Some(_) => one.choose((counts, costs), told)?,
     };
     let sinks = match way {
         None => {
@@ -89,7 +84,7 @@ pub async fn bring(
         one.compare().await?;
     }
     if record.is_of_another {
-        transaction.batch_execute(rights::DROP_RUNNER).await?;
+        client.batch_execute(rights::DROP_RUNNER).await?;
     }
     let last = view.built.stages.len().saturating_sub(1);
     let changes = sinks
@@ -99,27 +94,32 @@ pub async fn bring(
     Ok(one.done)
 }
 
-struct Bringing<'a, 'b> {
-    transaction: &'a Transaction<'b>,
+struct Bringing<'a> {
+    client: &'a Client,
     statements: &'a mut Statements,
     view: &'a Refreshable,
     /// What sets those that the query is read with, until they are set.
     settings: &'a str,
+    limits: Limits,
     done: Refreshed,
 }
 
 /// What is to be done; sources with their changes; the common table expressions that these are.
 type Chosen = (Option<Way>, BTreeMap<Source, SourceSql>, Vec<String>);
 
-impl Bringing<'_, '_> {
-    fn choose(&mut self, (counts, costs): (&Counts, Option<&Costs>), told: &Told) -> Chosen {
+impl Bringing<'_> {
+    fn choose(
+        &mut self,
+        (counts, costs): (&Counts, Option<&Costs>),
+        told: &Told,
+    ) -> Result<Chosen, ViewsError> {
         let id = self.view.record.id;
         let mut sources = self.view.built.sources.clone();
         let mut with =
             vec!["egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot)".to_owned()];
         if self.view.record.own_capture().is_some() {
             // It has seen everything. What is recorded is of transactions that did not end as they began.
-            return (None, sources, with);
+            return Ok((None, sources, with));
         }
         let mut is_changed = false;
         let mut has_break = false;
@@ -146,13 +146,22 @@ impl Bringing<'_, '_> {
             is_changed |= changes.is_some();
             if let Some(source) = sources.get_mut(&Source::Table(at)) {
                 source.changes = changes;
+                source.is_consolidated = matches!(read, Read::Table { .. })
+                    && !self.view.built.is_plain(Source::Table(at));
                 source.expected = counts
                     .get(&(id, at))
                     .map_or(0, |(rows, _)| magnitude(*rows));
             }
         }
         if !is_changed && !has_break {
-            return (None, sources, with);
+            return Ok((None, sources, with));
+        }
+        let (changes, changes_max) = (self.done.changes, self.limits.fuse_changes);
+        if changes_max > 0 && changes.unsigned_abs() > changes_max {
+            return Err(ViewsError::FuseBlown {
+                changes,
+                changes_max,
+            });
         }
         let (way, why) = match (has_break, self.view.built.is_whole) {
             (true, _) => (
@@ -174,7 +183,7 @@ impl Bringing<'_, '_> {
             }
         };
         self.done.why = why;
-        (Some(way), sources, with)
+        Ok((Some(way), sources, with))
     }
 
     /// Applies what changed, stage by stage; returns the tables with what changed in those where that is asked.
@@ -186,11 +195,12 @@ impl Bringing<'_, '_> {
         is_told: bool,
     ) -> Result<BTreeMap<usize, String>, ViewsError> {
         let mut sinks = BTreeMap::new();
-        for step in self
-            .view
-            .built
-            .applying(self.view.record.id, sources, is_told)
-        {
+        for step in self.view.built.applying(
+            self.view.record.id,
+            sources,
+            is_told,
+            Some(self.limits.delta_rows_max),
+        ) {
             self.run(&step.statement.sql(with), frontier).await?;
             sinks.extend(step.sink.map(|sink| (step.stage, sink)));
         }
@@ -241,6 +251,12 @@ impl Bringing<'_, '_> {
     async fn run(&mut self, sql: &str, frontier: &str) -> Result<(), ViewsError> {
         let row = self.row(sql, frontier).await?;
         let wrong: i64 = row.get("wrong");
+        if wrong < 0 {
+            return Err(ViewsError::FannedOut {
+                view: self.view.record.id,
+                rows_max: self.limits.delta_rows_max,
+            });
+        }
         if wrong > 0 {
             let view = self.view.record.id;
             return Err(ViewsError::Drifted { view, rows: wrong });
@@ -262,7 +278,7 @@ impl Bringing<'_, '_> {
         let settings = std::mem::take(&mut self.settings);
         let answers = self
             .statements
-            .query_all(self.transaction, settings, &[query])
+            .query_all(self.client, settings, &[query])
             .await?;
         let rows: Vec<Vec<Row>> = answers.into_iter().collect::<Result<_, _>>()?;
         let row = rows.into_iter().flatten().next();

@@ -64,6 +64,7 @@ pub async fn build(
             rows,
             changes: None,
             expected: 0,
+            is_consolidated: false,
             count: None,
         };
         sources.insert(Source::Table(at), source);
@@ -90,6 +91,7 @@ pub async fn build(
             rows: name,
             changes: None,
             expected: 0,
+            is_consolidated: false,
             count: compiled.table().count,
         };
         sources.insert(Source::Stage(at), source);
@@ -232,12 +234,13 @@ pub struct Step {
 
 impl Built {
     /// The statements that apply what changed in `sources`, stage by stage. Where others are told what changed in the view,
-    /// it `is_told`.
+    /// it `is_told`. No join may come to more than `rows_max`.
     pub fn applying(
         &self,
         view: i64,
         mut sources: BTreeMap<Source, SourceSql>,
         is_told: bool,
+        rows_max: Option<u64>,
     ) -> Vec<Step> {
         let mut all = Vec::new();
         for (at, stage) in self.stages.iter().enumerate() {
@@ -245,7 +248,8 @@ impl Built {
             let mut later = self.stages.iter().skip(at + 1);
             let is_read = later.any(|later| later.input.sources().contains(&Source::Stage(at)));
             let sink = (is_read || is_last && is_told).then(|| sink_table(view, at));
-            let Some(statement) = stage.apply(&self.types, &sources, sink.as_deref()) else {
+            let Some(statement) = stage.apply(&self.types, &sources, (sink.as_deref(), rows_max))
+            else {
                 continue;
             };
             let expected = stage.expected(&sources);

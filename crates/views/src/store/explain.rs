@@ -93,7 +93,7 @@ fn stages(built: &Built, described: &Described, id: i64) -> Vec<StageExplanation
             .iter()
             .any(|later| later.input.sources().contains(&Source::Stage(at)));
         let sink = is_read.then(|| sink_table(id, at));
-        let statement = stage.apply(&built.types, &sources, sink.as_deref());
+        let statement = stage.apply(&built.types, &sources, (sink.as_deref(), None));
         if let Some(source) = sources.get_mut(&Source::Stage(at)) {
             source.changes = sink;
         }

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use egret_postgres::tokio_postgres::types::ToSql;
-use egret_postgres::tokio_postgres::{Client, IsolationLevel, Row, Transaction};
+use egret_postgres::tokio_postgres::{Client, Row};
 
 use super::apply::{Told, bring};
 use super::create::watch;
-use super::refresh::{Counts, LOCK, Order, Outcomes, Reached, Read, Refreshable, Refreshed};
+use super::refresh::{
+    Counts, LOCK, Limits, Order, Outcomes, Reached, Read, Refreshable, Refreshed, UNLOCK,
+};
 use super::standing::{STANDING, Standing, standing, standing_of};
 use super::statements::{Answers, Query, Statements};
 use super::{captures, immediate, registry};
@@ -25,9 +27,21 @@ pub struct Group<'a> {
     pub order: Order<'a>,
     /// How long locks were waited for, in milliseconds.
     pub waited_ms: f64,
+    /// The numbers of the locks that keep other refreshers out, …
+    pub keys: Vec<i64>,
+    /// … and whether they have been given back.
+    pub is_unlocked: bool,
 }
 
-impl Group<'_> {
+/// What became of a transaction.
+enum Done<'a> {
+    /// It is committed.
+    Committed(Outcomes),
+    /// These have to be computed anew, and are to be claimed before.
+    IsAnew(Vec<&'a Refreshable>),
+}
+
+impl<'a> Group<'a> {
     /// Brings all of them from where they are to one snapshot.
     ///
     /// # Errors
@@ -36,10 +50,9 @@ impl Group<'_> {
         &mut self,
         client: &mut Client,
         statements: &mut Statements,
-        keys: &[i64],
     ) -> Result<Outcomes, ViewsError> {
         let mut anew = Vec::new();
-        if let Some(snapshot) = self.look(client, statements, keys).await? {
+        if let Some(snapshot) = self.look(client, statements).await? {
             let standing = standing(client, statements, self.views).await?;
             anew = anew_of(self.views, &standing);
             if anew.is_empty() && self.order.compared.is_none() {
@@ -49,30 +62,41 @@ impl Group<'_> {
         }
         // Once more, where it is only seen behind the locks what is to be computed anew.
         loop {
-            let begun = Instant::now();
-            let transaction = client
-                .build_transaction()
-                .isolation_level(IsolationLevel::RepeatableRead)
-                .start()
-                .await?;
-            let begin = self.begin(&anew);
-            let (standing, counts) = self.begun(&transaction, statements, &begin).await?;
-            self.waited_ms += begun.elapsed().as_secs_f64() * 1e3;
-            let now = anew_of(self.views, &standing);
-            let mut claimed = anew.iter().map(|view| &standing[&view.record.id]);
-            if now.len() == anew.len() && claimed.all(|one| one.is_claimed) {
-                return self
-                    .within(transaction, statements, &standing, &counts)
-                    .await;
+            let done = self.transaction(client, statements, &anew).await;
+            if !matches!(done, Ok(Done::Committed(_))) {
+                // What went wrong says more than that this could not be rolled back.
+                _ = client.batch_execute("ROLLBACK").await;
             }
-            // Somebody has altered one, or had one computed anew, while locks were waited for.
-            if !anew.is_empty() {
-                return Err(ViewsError::SourceChanged);
+            match done? {
+                Done::Committed(outcomes) => return Ok(outcomes),
+                // Somebody has altered one, or had one computed anew, while locks were waited for.
+                Done::IsAnew(_) if !anew.is_empty() => return Err(ViewsError::SourceChanged),
+                Done::IsAnew(now) => {
+                    self.claim(client, &now).await?;
+                    anew = now;
+                }
             }
-            transaction.rollback().await?;
-            self.claim(client, &now).await?;
-            anew = now;
         }
+    }
+
+    /// Everything, in one transaction, which is to be rolled back unless it was committed.
+    async fn transaction(
+        &mut self,
+        client: &Client,
+        statements: &mut Statements,
+        anew: &[&Refreshable],
+    ) -> Result<Done<'a>, ViewsError> {
+        let begun = Instant::now();
+        let begin = self.begin(anew);
+        let (standing, counts) = self.begun(client, statements, &begin).await?;
+        self.waited_ms += begun.elapsed().as_secs_f64() * 1e3;
+        let now = anew_of(self.views, &standing);
+        let mut claimed = anew.iter().map(|view| &standing[&view.record.id]);
+        if now.len() != anew.len() || !claimed.all(|one| one.is_claimed) {
+            return Ok(Done::IsAnew(now));
+        }
+        let outcomes = self.within(client, statements, &standing, &counts).await?;
+        Ok(Done::Committed(outcomes))
     }
 
     /// Locks what no other refresher may refresh; returns the snapshot at which none of them had anything to see, if that is so.
@@ -80,7 +104,6 @@ impl Group<'_> {
         &mut self,
         client: &Client,
         statements: &mut Statements,
-        keys: &[i64],
     ) -> Result<Option<String>, ViewsError> {
         let begun = Instant::now();
         let views = self.views.iter();
@@ -90,7 +113,7 @@ impl Group<'_> {
             false => each.join(" OR "),
         };
         let looked = format!("SELECT pg_catalog.pg_current_snapshot()::text, {has_changes}");
-        let queries: [Query<'_>; 2] = [(LOCK, &[&keys]), (&looked, &[])];
+        let queries: [Query<'_>; 2] = [(LOCK, &[&self.keys]), (&looked, &[])];
         let answers = statements.query_all(client, "", &queries).await?;
         self.waited_ms = begun.elapsed().as_secs_f64() * 1e3;
         let [_, looked] = rows_of(answers)?;
@@ -114,7 +137,7 @@ impl Group<'_> {
     /// How the views stand when their tables are locked, and how much has changed, all in the snapshot that is read.
     async fn begun(
         &self,
-        transaction: &Transaction<'_>,
+        client: &Client,
         statements: &mut Statements,
         begin: &str,
     ) -> Result<(BTreeMap<i64, Standing>, Counts), ViewsError> {
@@ -126,7 +149,7 @@ impl Group<'_> {
         };
         // What is done first takes no snapshot: whoever holds a lock is waited for before there is one.
         let queries: [Query<'_>; 2] = [(STANDING, &[&ids]), (&counts, &[])];
-        let answers = statements.query_all(transaction, begin, &queries).await?;
+        let answers = statements.query_all(client, begin, &queries).await?;
         let [standing, counts] = rows_of(answers)?;
         let standing = standing_of(&standing, self.views)?;
         if standing.values().any(|one| one.is_suspended) {
@@ -161,6 +184,7 @@ impl Group<'_> {
         let tables: BTreeSet<&str> = self.views.iter().flat_map(|view| view.tables()).collect();
         let tables: Vec<&str> = tables.into_iter().collect();
         let mut all = vec![
+            "START TRANSACTION ISOLATION LEVEL REPEATABLE READ".to_owned(),
             captures::NO_WAIT.to_owned(),
             "SET LOCAL search_path = pg_catalog, egret, pg_temp".to_owned(),
         ];
@@ -178,8 +202,8 @@ impl Group<'_> {
     }
 
     async fn within(
-        &self,
-        mut transaction: Transaction<'_>,
+        &mut self,
+        client: &Client,
         statements: &mut Statements,
         standing: &BTreeMap<i64, Standing>,
         counts: &Counts,
@@ -199,10 +223,11 @@ impl Group<'_> {
                 costs: self.order.costs.get(&id),
                 is_told,
                 is_compared: self.order.compared == Some(id),
+                limits: self.order.limits,
             };
             let outcome = match self.views.len() {
-                1 => one.refresh(&transaction, statements, &mut told).await,
-                _ => one.apart(&mut transaction, statements, &mut told).await,
+                1 => one.refresh(client, statements, &mut told).await,
+                _ => one.apart(client, statements, &mut told).await,
             };
             let outcome = outcome.map(|refreshed| Refreshed {
                 reached: Reached {
@@ -221,16 +246,15 @@ impl Group<'_> {
         }
         for sink in &told.sinks {
             let delete = format!("DELETE FROM {sink}");
-            transaction.batch_execute(&delete).await?;
+            client.batch_execute(&delete).await?;
         }
-        self.finish(transaction, statements, &outcomes, standing)
-            .await?;
+        self.finish(client, statements, &outcomes, standing).await?;
         Ok(outcomes)
     }
 
     async fn finish(
-        &self,
-        transaction: Transaction<'_>,
+        &mut self,
+        client: &Client,
         statements: &mut Statements,
         outcomes: &Outcomes,
         before: &BTreeMap<i64, Standing>,
@@ -267,11 +291,16 @@ impl Group<'_> {
                 .iter()
                 .map(|values| (registry::REMEMBER, &values[..])),
         );
-        let answers = statements.query_all(&transaction, "", &queries).await?;
+        let end: [Query<'_>; 2] = [("COMMIT", &[]), (UNLOCK, &[&self.keys])];
+        let has_partitions = self.views.iter().any(|view| view.has_partitions);
+        if !has_partitions {
+            queries.extend(end);
+        }
+        let answers = statements.query_all(client, "", &queries).await?;
         answers.into_iter().collect::<Result<Vec<_>, _>>()?;
         // A partition that came meanwhile was read, or was not: it is not known which. Of tables without such all that matters is locked.
-        if self.views.iter().any(|view| view.has_partitions) {
-            let after = standing(&transaction, statements, self.views).await?;
+        if has_partitions {
+            let after = standing(client, statements, self.views).await?;
             let is_same = |view: &&&Refreshable| {
                 let id = view.record.id;
                 after[&id].stamp == before[&id].stamp
@@ -280,8 +309,11 @@ impl Group<'_> {
             if !self.views.iter().all(|view| is_same(&view)) {
                 return Err(ViewsError::SourceChanged);
             }
+            let answers = statements.query_all(client, "", &end).await?;
+            answers.into_iter().collect::<Result<Vec<_>, _>>()?;
         }
-        Ok(transaction.commit().await?)
+        self.is_unlocked = true;
+        Ok(())
     }
 }
 
@@ -293,24 +325,25 @@ struct One<'a> {
     costs: Option<&'a Costs>,
     is_told: bool,
     is_compared: bool,
+    limits: Limits,
 }
 
 impl One<'_> {
     async fn refresh(
         &self,
-        transaction: &Transaction<'_>,
+        client: &Client,
         statements: &mut Statements,
         told: &mut Told,
     ) -> Result<Refreshed, ViewsError> {
         let begun = Instant::now();
         let reached = self.standing.reached.as_deref();
         let done = bring(
-            transaction,
+            client,
             statements,
             self.view,
             (reached, self.counts, self.costs),
             (told, self.is_told),
-            self.is_compared,
+            (self.limits, self.is_compared),
         );
         let mut refreshed = done.await?;
         refreshed.applied_ms = begun.elapsed().as_secs_f64() * 1e3;
@@ -320,7 +353,7 @@ impl One<'_> {
     /// The same, so that others go on when it fails.
     async fn apart(
         &self,
-        transaction: &mut Transaction<'_>,
+        client: &Client,
         statements: &mut Statements,
         told: &mut Told,
     ) -> Result<Refreshed, ViewsError> {
@@ -331,15 +364,16 @@ impl One<'_> {
         if let Some(view) = failed {
             return Err(ViewsError::SourceFailed { view });
         }
-        let savepoint = transaction.transaction().await?;
-        let refreshed = self.refresh(&savepoint, statements, told).await;
+        client.batch_execute("SAVEPOINT egret_view").await?;
+        let refreshed = self.refresh(client, statements, told).await;
         match refreshed {
             Ok(refreshed) => {
-                savepoint.commit().await?;
+                client.batch_execute("RELEASE SAVEPOINT egret_view").await?;
                 Ok(refreshed)
             }
             Err(error) => {
-                savepoint.rollback().await?;
+                let undo = "ROLLBACK TO SAVEPOINT egret_view; RELEASE SAVEPOINT egret_view";
+                client.batch_execute(undo).await?;
                 told.views.remove(&self.view.record.id);
                 Err(error)
             }

@@ -184,15 +184,17 @@ fn apply(
             continue;
         };
         let name = format!("egret_changes_{at}");
-        let changes = match built.is_plain(Source::Table(at)) {
+        let is_plain = built.is_plain(Source::Table(at));
+        let changes = match is_plain {
             true => captured.as_recorded(&from),
             false => captured.consolidated(&from),
         };
-        with.push(format!("{name} AS MATERIALIZED ({changes})"));
+        with.push(format!("{name} AS ({changes})"));
         source.changes = Some(name);
+        source.is_consolidated = !is_plain;
     }
     let mut work = Work::default();
-    for step in built.applying(view, sources, false) {
+    for step in built.applying(view, sources, false, None) {
         work.statements.push(step.statement.sql(&with));
         work.sinks.extend(step.sink);
     }

@@ -29,7 +29,8 @@ pub const LOCK_KEY: i64 = 0x1be0_a1b5_3282_0000;
 pub const LOCK: &str = "SELECT pg_catalog.pg_advisory_lock(key) \
                     FROM (SELECT key FROM pg_catalog.unnest($1::bigint[]) AS key ORDER BY key OFFSET 0) AS keys";
 
-const UNLOCK: &str =
+/// Gives them back.
+pub const UNLOCK: &str =
     "SELECT pg_catalog.pg_advisory_unlock(key) FROM pg_catalog.unnest($1::bigint[]) AS key";
 
 /// A view that can be refreshed.
@@ -116,6 +117,17 @@ pub struct Order<'a> {
     pub begun: Instant,
     /// How many refreshes are remembered of a view; none: this one is not.
     pub history_max: Option<u32>,
+    /// How much it may be.
+    pub limits: Limits,
+}
+
+/// How much a refresh may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// More changes than this are not applied: the view is suspended. 0: there is no such limit.
+    pub fuse_changes: u64,
+    /// Rows that changes come to in a join.
+    pub delta_rows_max: u64,
 }
 
 /// What became of each view.
@@ -134,6 +146,10 @@ impl Refreshable {
             at_ms: 0,
             begun: Instant::now(),
             history_max: None,
+            limits: Limits {
+                fuse_changes: 0,
+                delta_rows_max: u64::MAX,
+            },
         };
         let mut outcomes = refresh(client, &mut statements, &[self], order).await?;
         let tables: Vec<Captured> = self.captured().cloned().collect();
@@ -142,6 +158,11 @@ impl Refreshable {
             Some((_, outcome)) => outcome,
             None => Ok(Refreshed::default()),
         }
+    }
+
+    /// Whether it can be compared with its query: that of another role may be allowed to read views, and not what these are made of.
+    pub fn can_be_compared(&self) -> bool {
+        !(self.record.is_of_another && self.reads_views)
     }
 
     /// What is recorded of its tables.
@@ -209,17 +230,20 @@ pub async fn refresh(
     views: &[&Refreshable],
     order: Order<'_>,
 ) -> Result<Outcomes, ViewsError> {
-    let keys: Vec<i64> = views.iter().map(|view| LOCK_KEY ^ view.record.id).collect();
+    let keys = views.iter().map(|view| LOCK_KEY ^ view.record.id);
     let mut group = Group {
         views,
         order,
         waited_ms: 0.0,
+        keys: keys.collect(),
+        is_unlocked: false,
     };
-    let outcomes = group.refresh(client, statements, &keys).await;
-    let unlocked = statements.query(client, UNLOCK, &[&keys]).await;
-    let outcomes = outcomes?;
-    unlocked?;
-    Ok(outcomes)
+    let outcomes = group.refresh(client, statements).await;
+    if !group.is_unlocked {
+        let unlocked = statements.query(client, UNLOCK, &[&group.keys]).await;
+        return outcomes.and_then(|outcomes| unlocked.map(|_| outcomes));
+    }
+    outcomes
 }
 
 /// How many changes of the tables of views are new, and how many of them are breaks: by the number of the view and the place of the table.

@@ -4,7 +4,7 @@
 //! it could after SET ROLE. It is temporary and made within the transaction, so that its owner cannot alter it before it is
 //! called.
 
-use egret_postgres::tokio_postgres::Transaction;
+use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
 use super::build::{Built, sink_table, stage_table};
 use super::describe::{Described, SourceTable};
@@ -122,7 +122,7 @@ pub async fn check_select(
 /// # Errors
 /// [`ViewsError::Right`].
 pub async fn may_select(
-    transaction: &Transaction<'_>,
+    transaction: &impl GenericClient,
     role: &str,
     (table, name): (u32, &str),
     columns: &[&str],

@@ -20,7 +20,7 @@ use crate::model::{RefreshReport, State};
 use crate::store::immediate;
 use crate::store::load::load;
 use crate::store::patience::Patience;
-use crate::store::refresh::{self, Order, Refreshable, Refreshed};
+use crate::store::refresh::{self, Limits, Order, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
 use crate::store::restored;
 use crate::worker::known::Known;
@@ -229,7 +229,9 @@ impl Keeper {
         self.known.give_up();
         match error {
             ViewsError::SourceAltered { view } => self.unload(*view),
-            ViewsError::Drifted { view, .. } => registry::compute_anew(client, *view).await?,
+            ViewsError::Drifted { view, .. } | ViewsError::FannedOut { view, .. } => {
+                registry::compute_anew(client, *view).await?;
+            }
             _ => {}
         }
         Ok(())
@@ -307,12 +309,16 @@ impl Keeper {
     ) -> Result<Reports, ViewsError> {
         let at_ms = self.shared.clock.now().as_millis_unsigned() as i64;
         let costs = lock(&self.costs).clone();
-        let order = Order {
+        let mut order = Order {
             costs: &costs,
-            compared,
+            compared: None,
             at_ms,
             begun: Instant::now(),
             history_max: Some(self.shared.config.history_max),
+            limits: Limits {
+                fuse_changes: self.shared.config.fuse_changes,
+                delta_rows_max: self.shared.config.delta_rows_max,
+            },
         };
         let records = self.component(session, view).await?;
         let (views, mut reports) = self.load_all(&mut session.client, &records, at_ms).await?;
@@ -321,6 +327,9 @@ impl Keeper {
         }
         let Session { client, statements } = session;
         let borrowed: Vec<&Refreshable> = views.iter().map(AsRef::as_ref).collect();
+        let mut comparable = borrowed.iter().filter(|view| view.can_be_compared());
+        order.compared =
+            compared.filter(|view| comparable.any(|comparable| comparable.record.id == *view));
         let outcomes = refresh::refresh(client, statements, &borrowed, order).await;
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
@@ -330,31 +339,72 @@ impl Keeper {
             Err(error) => {
                 let error = self.named(error);
                 for view in &borrowed {
-                    let report = self.failed(client, &view.record, at_ms, &error).await?;
+                    let report = self.gave_up(client, &view.record, at_ms, &error).await?;
                     reports.insert(view.record.id, (report, None));
                 }
                 return Ok(reports);
             }
         };
+        let is_passing = |error: &ViewsError| error.is_passing();
+        let is_tried_again = outcomes
+            .iter()
+            .any(|(_, outcome)| outcome.as_ref().is_err_and(is_passing));
+        let mut passing = None;
         for (view, (id, outcome)) in borrowed.iter().zip(outcomes) {
             let report = match outcome {
                 Ok(refreshed) => {
                     self.done(client, view, &refreshed).await;
                     (refreshed.report(at_ms), refreshed.compared)
                 }
-                Err(ViewsError::Drifted { .. }) => {
-                    registry::compute_anew(client, id).await?;
-                    (failure(at_ms, "it is computed anew"), None)
+                // With it those are that read it.
+                Err(error) if is_tried_again => {
+                    passing = passing.or(Some(error).filter(is_passing));
+                    continue;
                 }
                 Err(error) => {
                     let error = self.named(error);
-                    (
-                        self.failed(client, &view.record, at_ms, &error).await?,
-                        None,
-                    )
+                    let report = self.gave_up(client, &view.record, at_ms, &error).await?;
+                    (report, None)
                 }
             };
             reports.insert(id, report);
+        }
+        match passing {
+            Some(error) => Err(error),
+            None => Ok(reports),
+        }
+    }
+
+    /// Refreshes the component of a view as it is due. With one in so many refreshes a view is compared with its query.
+    ///
+    /// # Errors
+    /// Those of [`Self::refresh`].
+    pub async fn refresh_due(
+        self: &Arc<Self>,
+        views: &[i64],
+        number: u64,
+    ) -> Result<Reports, ViewsError> {
+        let every = u64::from(self.shared.config.verify_every);
+        let turn = number.checked_div(every).unwrap_or(0) as usize;
+        let is_turn = every > 0 && number % every == 0;
+        let compared = views.get(turn % views.len().max(1)).copied();
+        let first = views.first().copied().unwrap_or_default();
+        let reports = self.refresh(first, compared.filter(|_| is_turn)).await?;
+        for (view, (_, compared)) in &reports {
+            let differing = compared.map_or(0, |(_, missing, extra)| missing + extra);
+            if differing > 0 {
+                let session = self.session().await?;
+                registry::compute_anew(&session.client, *view).await?;
+                self.give_back(session);
+                self.shared.metrics.drifts.inc();
+                let database = &self.database;
+                tracing::error!(
+                    database,
+                    view,
+                    differing,
+                    "a view was not what its query says: it is computed anew"
+                );
+            }
         }
         Ok(reports)
     }
@@ -381,74 +431,6 @@ impl Keeper {
         let rows = refreshed.added + refreshed.changed + refreshed.removed;
         metrics.rows.inc_by(rows.unsigned_abs());
         self.tidy(view.captured());
-    }
-
-    /// Remembers that a view could not be refreshed, and suspends it after too often.
-    async fn failed(
-        &self,
-        client: &Client,
-        record: &Record,
-        at_ms: i64,
-        error: &ViewsError,
-    ) -> Result<RefreshReport, ViewsError> {
-        let current = registry::record_of(client, record.id).await?;
-        let is_own = !matches!(error, ViewsError::SourceFailed { .. });
-        let is_last = current.failures + 1 >= self.shared.config.failures_max;
-        let state = match is_last && is_own {
-            true => State::Suspended,
-            false => State::Failing,
-        };
-        self.remember_failure(client, record, at_ms, (state, error))
-            .await
-    }
-
-    async fn suspend(
-        &self,
-        client: &Client,
-        record: &Record,
-        at_ms: i64,
-        error: &ViewsError,
-    ) -> Result<RefreshReport, ViewsError> {
-        self.remember_failure(client, record, at_ms, (State::Suspended, error))
-            .await
-    }
-
-    async fn remember_failure(
-        &self,
-        client: &Client,
-        record: &Record,
-        at_ms: i64,
-        (state, error): (State, &ViewsError),
-    ) -> Result<RefreshReport, ViewsError> {
-        let reason = error.to_string();
-        let (database, view, doing) = (&self.database, record.name.to_string(), state.as_str());
-        tracing::warn!(
-            database,
-            view,
-            state = doing,
-            reason,
-            "a view could not be refreshed"
-        );
-        let is_own = !matches!(error, ViewsError::SourceFailed { .. });
-        registry::failed(client, record.id, (state, &reason), is_own).await?;
-        let report = failure(at_ms, &reason);
-        let outcome = "failed";
-        let metrics = &self.shared.metrics;
-        metrics.refreshes.get_or_create(&Outcome { outcome }).inc();
-        self.known.give_up();
-        let kept_max = i64::from(self.shared.config.history_max);
-        let values = registry::remembered(&record.id, &report, &kept_max);
-        client.query(registry::REMEMBER, &values).await?;
-        Ok(report)
-    }
-}
-
-fn failure(at_ms: i64, reason: &str) -> RefreshReport {
-    RefreshReport {
-        at_ms,
-        outcome: "failed".to_owned(),
-        error: Some(reason.to_owned()),
-        ..RefreshReport::default()
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod around;
 mod asked;
+mod guard;
 mod immediate;
 
 use std::sync::Arc;

@@ -6,7 +6,7 @@
 
 use super::carried::{Carried, Carrier, counted, summed};
 use super::key::{HASH, Key};
-use super::{COUNT, Statement, Table, Types, declared};
+use super::{COUNT, Delta, Statement, Table, Types, declared};
 use crate::core::analyse::stage_column;
 use crate::core::expression::{ColumnId, Expression, Names};
 use crate::core::sql::{Block, WEIGHT, expecting};
@@ -123,8 +123,8 @@ impl Groups {
         selects.collect::<Vec<_>>().join(" UNION ALL ")
     }
 
-    /// What changes of rows come to, group by group. No group is in it in which nothing changed. The planner expects so many.
-    fn delta(&self, changes: &[Block], expected: u64) -> String {
+    /// What changes of rows come to, group by group. No group is in it in which nothing changed.
+    fn delta(&self, changes: &[Block], delta: &Delta<'_>, with: &mut Vec<String>) -> String {
         let key_names = self.key.names();
         let mut list: Vec<(String, String)> = key_names
             .iter()
@@ -155,7 +155,7 @@ impl Groups {
                 }
             }
         }
-        let rows = self.of_rows(changes);
+        let rows = delta.raw(&self.of_rows(changes), with);
         let group = match key_names.is_empty() {
             true => String::new(),
             false => format!(" GROUP BY {}", key_names.join(", ")),
@@ -168,12 +168,12 @@ impl Groups {
             false => format!(" HAVING {}", moved.join(" OR ")),
         };
         format!(
-            "SELECT {} FROM ({rows}) AS egret_all{group}{moved}{}",
+            "SELECT {} FROM {rows} AS egret_all{group}{moved}{}",
             list.iter()
                 .map(|(value, name)| format!("{value} AS {name}"))
                 .collect::<Vec<_>>()
                 .join(", "),
-            expecting(expected, &nulls)
+            expecting(delta.expected, &nulls)
         )
     }
 
@@ -240,21 +240,32 @@ impl Groups {
         format!("SELECT {} FROM ({rows}) AS a{group}", list.join(", "))
     }
 
-    /// Brings the table up to date. `changes` are those of the rows, `now` the rows as they are; `sink`, where there is
-    /// one, is a table that takes what changed in this one.
+    /// Brings the table up to date. `changes` are those of the rows, `now` the rows as they are.
     pub fn apply(
         &self,
         types: &Types,
         changes: &[Block],
         now: &[Block],
-        (expected, sink): (u64, Option<&str>),
+        delta: &Delta<'_>,
     ) -> Statement {
-        self.write(types, self.delta(changes, expected), now, sink)
+        let mut with = Vec::new();
+        let of_groups = self.delta(changes, delta, &mut with);
+        with.push(format!("egret_delta AS MATERIALIZED ({of_groups})"));
+        Statement {
+            with: self.write(types, with, now, delta.sink),
+            rows_max: delta.rows_max,
+        }
     }
 
-    fn write(&self, types: &Types, delta: String, now: &[Block], sink: Option<&str>) -> Statement {
+    /// What brings the table up to date, behind what changed.
+    fn write(
+        &self,
+        types: &Types,
+        mut with: Vec<String>,
+        now: &[Block],
+        sink: Option<&str>,
+    ) -> Vec<String> {
         let table = &self.table.name;
-        let mut with = vec![format!("egret_delta AS MATERIALIZED ({delta})")];
         let mut sources = format!(
             "egret_delta AS d LEFT JOIN {table} AS s ON {}",
             self.key.same(types, "s", "d")
@@ -289,7 +300,7 @@ impl Groups {
                 self.lives()
             ));
         }
-        Statement { with }
+        with
     }
 
     /// Whether a group is there afterwards: the only one always is.
@@ -403,7 +414,14 @@ impl Groups {
 
     /// Makes the table what `now` says, whatever it was: every group is asked again.
     pub fn rebuild(&self, types: &Types, now: &[Block], sink: Option<&str>) -> Statement {
-        self.write(types, self.difference(&self.delta(now, 0)), now, sink)
+        let mut with = Vec::new();
+        let wanted = self.delta(now, &Delta::default(), &mut with);
+        let difference = self.difference(&wanted);
+        with.push(format!("egret_delta AS MATERIALIZED ({difference})"));
+        Statement {
+            with: self.write(types, with, now, sink),
+            rows_max: None,
+        }
     }
 
     /// What is to be there less what is there, group by group. They are brought together by GROUP BY, which finds nulls and

@@ -1,7 +1,7 @@
 //! Stages that keep rows.
 
 use super::key::{HASH, Key};
-use super::{COUNT, Statement, Table, Types, consolidated, declared, identity};
+use super::{COUNT, Delta, Statement, Table, Types, consolidated, declared, identity};
 use crate::core::analyse::stage_column;
 use crate::core::expression::ColumnId;
 use crate::core::sql::{WEIGHT, expecting};
@@ -64,26 +64,33 @@ impl Rows {
             .join(", ")
     }
 
-    /// Brings the table up to date. `from` is a SELECT of what changed, of which the planner expects so many; `sink`, where
-    /// there is one, is a table that takes what changed in the table.
-    pub fn apply(&self, types: &Types, from: &str, expected: u64, sink: Option<&str>) -> Statement {
-        let consolidated = consolidated(types, &self.columns, from);
+    /// Brings the table up to date. `from` is a SELECT of what changed.
+    pub fn apply(&self, types: &Types, from: &str, delta: &Delta<'_>) -> Statement {
+        let mut with = Vec::new();
+        let raw = delta.raw(from, &mut with);
+        let consolidated = match delta.is_consolidated {
+            true => format!("SELECT {}, {WEIGHT} FROM {raw} AS egret_all", self.list("")),
+            false => consolidated(types, &self.columns, &raw),
+        };
         let columns = self.columns.iter().map(|id| stage_column(*id));
         let nulls = columns.map(|name| self.table.null_of(&name));
         let nulls: Vec<String> = nulls.chain(["0".to_owned()]).collect();
-        let expecting = expecting(expected, &nulls);
-        let mut with = vec![format!("egret_delta AS ({consolidated}{expecting})")];
+        let expecting = expecting(delta.expected, &nulls);
+        with.push(format!("egret_delta AS ({consolidated}{expecting})"));
         with.push(match &self.key {
             Some(key) => self.by_key(types, key),
             None => self.by_content(types),
         });
-        if let Some(sink) = sink {
+        if let Some(sink) = delta.sink {
             let list = self.list("");
             with.push(format!(
                 "egret_told AS (INSERT INTO {sink} ({list}, {WEIGHT}) SELECT {list}, {WEIGHT} FROM egret_delta)"
             ));
         }
-        Statement { with }
+        Statement {
+            with,
+            rows_max: delta.rows_max,
+        }
     }
 
     /// What changed is put beside each other by key, in one pass and without a join: a row that came and one that went are an update.
@@ -183,6 +190,10 @@ impl Rows {
         let (list, table) = (self.list(""), &self.table.name);
         let count = self.table.count.unwrap_or("1");
         let from = format!("{now} UNION ALL SELECT {list}, -{count} FROM {table}");
-        self.apply(types, &from, 0, sink)
+        let delta = Delta {
+            sink,
+            ..Delta::default()
+        };
+        self.apply(types, &from, &delta)
     }
 }

@@ -8,6 +8,7 @@ fn source(rows: &str, changes: Option<&str>) -> SourceSql {
     SourceSql {
         rows: rows.to_owned(),
         expected: 0,
+        is_consolidated: false,
         changes: changes.map(str::to_owned),
         count: None,
     }

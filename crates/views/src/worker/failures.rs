@@ -1,0 +1,93 @@
+//! What becomes of views that could not be refreshed.
+
+use egret_postgres::tokio_postgres::Client;
+
+use super::keeper::Keeper;
+use crate::error::ViewsError;
+use crate::metrics::Outcome;
+use crate::model::{RefreshReport, State};
+use crate::store::registry::{self, Record};
+
+impl Keeper {
+    /// Suspends a view, or tries again later, as it may be that what is wrong passes.
+    pub(super) async fn gave_up(
+        &self,
+        client: &Client,
+        record: &Record,
+        at_ms: i64,
+        error: &ViewsError,
+    ) -> Result<RefreshReport, ViewsError> {
+        match error.is_lasting() {
+            true => self.suspend(client, record, at_ms, error).await,
+            false => self.failed(client, record, at_ms, error).await,
+        }
+    }
+
+    /// Remembers that a view could not be refreshed, and suspends it after too often.
+    async fn failed(
+        &self,
+        client: &Client,
+        record: &Record,
+        at_ms: i64,
+        error: &ViewsError,
+    ) -> Result<RefreshReport, ViewsError> {
+        let current = registry::record_of(client, record.id).await?;
+        let is_own = !matches!(error, ViewsError::SourceFailed { .. });
+        let is_last = current.failures + 1 >= self.shared.config.failures_max;
+        let state = match is_last && is_own {
+            true => State::Suspended,
+            false => State::Failing,
+        };
+        self.remember_failure(client, record, at_ms, (state, error))
+            .await
+    }
+
+    pub(super) async fn suspend(
+        &self,
+        client: &Client,
+        record: &Record,
+        at_ms: i64,
+        error: &ViewsError,
+    ) -> Result<RefreshReport, ViewsError> {
+        self.remember_failure(client, record, at_ms, (State::Suspended, error))
+            .await
+    }
+
+    async fn remember_failure(
+        &self,
+        client: &Client,
+        record: &Record,
+        at_ms: i64,
+        (state, error): (State, &ViewsError),
+    ) -> Result<RefreshReport, ViewsError> {
+        let reason = error.to_string();
+        let (database, view, doing) = (&self.database, record.name.to_string(), state.as_str());
+        tracing::warn!(
+            database,
+            view,
+            state = doing,
+            reason,
+            "a view could not be refreshed"
+        );
+        let is_own = !matches!(error, ViewsError::SourceFailed { .. });
+        registry::failed(client, record.id, (state, &reason), is_own).await?;
+        let report = failure(at_ms, &reason);
+        let outcome = "failed";
+        let metrics = &self.shared.metrics;
+        metrics.refreshes.get_or_create(&Outcome { outcome }).inc();
+        self.known.give_up();
+        let kept_max = i64::from(self.shared.config.history_max);
+        let values = registry::remembered(&record.id, &report, &kept_max);
+        client.query(registry::REMEMBER, &values).await?;
+        Ok(report)
+    }
+}
+
+fn failure(at_ms: i64, reason: &str) -> RefreshReport {
+    RefreshReport {
+        at_ms,
+        outcome: "failed".to_owned(),
+        error: Some(reason.to_owned()),
+        ..RefreshReport::default()
+    }
+}

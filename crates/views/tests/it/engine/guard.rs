@@ -1,0 +1,131 @@
+//! What keeps a view from being worse than it was.
+
+use egret_base::lifecycle::Service;
+use egret_base::settings::Span;
+use egret_views::ViewsConfig;
+use egret_views::model::{Alteration, Schedule, State};
+
+use super::{Rig, TABLES, at, code, view};
+use crate::world::until;
+
+#[tokio::test]
+async fn a_fuse_suspends_a_view_of_which_too_much_changed_at_once() {
+    let config = ViewsConfig {
+        fuse_changes: 50,
+        ..ViewsConfig::default()
+    };
+    let rig = Rig::with(18, config).await;
+    rig.run(TABLES).await;
+    let sums = "SELECT g, sum(v) AS s FROM t GROUP BY g";
+    rig.create(view("sums", sums)).await.unwrap();
+    rig.run("UPDATE t SET v = v + 1 WHERE id <= 25").await;
+    assert_eq!(rig.refresh("sums").await.outcome, "incremental");
+    let total = "SELECT sum(s)::bigint FROM sums";
+    let before = rig.number(total).await;
+    rig.run("UPDATE t SET v = 0 WHERE id <= 26").await;
+    assert_eq!(
+        code(rig.views.refresh(&at("sums")).await),
+        "view_refresh_failed"
+    );
+    let shown = rig.views.show(&at("sums")).await.unwrap();
+    assert_eq!(shown.state, State::Suspended);
+    let reason = shown.reason.unwrap();
+    assert!(
+        reason.starts_with("52 changes are more than 50, `views.fuse_changes`"),
+        "{reason}"
+    );
+    assert_eq!(code(rig.views.refresh(&at("sums")).await), "view_suspended");
+    assert_eq!(rig.number(total).await, before);
+    let alteration = Alteration {
+        is_active: Some(true),
+        ..Alteration::default()
+    };
+    rig.views.alter(&at("sums"), alteration).await.unwrap();
+    assert_eq!(rig.refresh("sums").await.outcome, "full");
+    rig.verify(&["sums"]).await;
+    // One that reads another is not told of more than it takes either, and the other goes on.
+    rig.create(view("above", "SELECT s FROM sums WHERE s > 0"))
+        .await
+        .unwrap();
+    rig.run("DELETE FROM t WHERE id = 30").await;
+    assert_eq!(rig.refresh("above").await.outcome, "incremental");
+    rig.verify(&["sums", "above"]).await;
+}
+
+#[tokio::test]
+async fn a_join_of_which_too_much_comes_is_computed_anew() {
+    let config = ViewsConfig {
+        delta_rows_max: 60,
+        ..ViewsConfig::default()
+    };
+    let rig = Rig::with(18, config).await;
+    rig.run(TABLES).await;
+    let all = [
+        ("joined", "SELECT t.id, u.name FROM t JOIN u ON u.g = t.g"),
+        (
+            "named",
+            "SELECT u.name, sum(t.v) AS s FROM t JOIN u ON u.g = t.g GROUP BY u.name",
+        ),
+        ("only", "SELECT id, v FROM t WHERE v > 3"),
+        (
+            "above",
+            "SELECT name, count(*) AS n FROM joined GROUP BY name",
+        ),
+    ];
+    for (name, query) in all {
+        rig.create(view(name, query)).await.unwrap();
+    }
+    let outcomes = async || {
+        let mut outcomes = Vec::new();
+        for name in ["joined", "named", "only"] {
+            outcomes.push(rig.refresh(name).await.outcome);
+        }
+        rig.verify(&["joined", "named", "only", "above"]).await;
+        outcomes
+    };
+    // Twenty rows each go and come.
+    rig.run("UPDATE u SET name = 'x' WHERE g = 1").await;
+    assert_eq!(outcomes().await, ["incremental", "incremental", "nothing"]);
+    rig.run("UPDATE u SET name = name || 'y' WHERE g <= 2")
+        .await;
+    assert_eq!(outcomes().await, ["full", "full", "nothing"]);
+    // What is not joined comes to no more than what changed.
+    rig.run("UPDATE t SET v = v + 1").await;
+    assert_eq!(outcomes().await, ["incremental", "full", "incremental"]);
+    rig.run("UPDATE t SET v = v + 1 WHERE id = 1").await;
+    assert_eq!(
+        outcomes().await,
+        ["incremental", "incremental", "incremental"]
+    );
+}
+
+#[tokio::test]
+async fn a_view_that_is_not_what_its_query_says_is_found_and_computed_anew() {
+    let config = ViewsConfig {
+        verify_every: 2,
+        ..ViewsConfig::default()
+    };
+    let rig = Rig::with(18, config).await;
+    rig.run(TABLES).await;
+    let mut sums = view("sums", "SELECT g, sum(v) AS s FROM t GROUP BY g");
+    sums.schedule = Some(Schedule::Lag(Span::ms(10)));
+    rig.create(sums).await.unwrap();
+    rig.views.start().await.unwrap();
+    rig.run("UPDATE egret.view_1_0 SET egret_sum5 = egret_sum5 + 1, c5 = c5 + 1")
+        .await;
+    let right = "SELECT NOT EXISTS ((TABLE sums EXCEPT SELECT g, sum(v) FROM t GROUP BY g) \
+                 UNION ALL (SELECT g, sum(v) FROM t GROUP BY g EXCEPT TABLE sums))";
+    for _ in 0..4 {
+        let reached = "SELECT snapshot::text FROM egret.view";
+        let before: Option<String> = rig.client.query_one(reached, &[]).await.unwrap().get(0);
+        rig.run("UPDATE t SET g = g WHERE id = 1; UPDATE t SET v = v + 1 WHERE id = 1")
+            .await;
+        let before = before.unwrap_or_default();
+        let moved =
+            format!("SELECT snapshot IS NOT NULL AND snapshot::text <> '{before}' FROM egret.view");
+        until(&rig.client, &moved).await;
+    }
+    until(&rig.client, right).await;
+    rig.views.stop().await;
+    rig.verify(&["sums"]).await;
+}
