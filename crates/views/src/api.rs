@@ -198,7 +198,7 @@ impl Views {
         if let Some((keeper, record)) = self.known(at) {
             match refreshed(&keeper, &record, None).await {
                 // It may be another by now, or going on.
-                Err(ViewsError::NotFound { .. } | ViewsError::Suspended { .. }) => {}
+                Err(error) if error.may_be_of_another() => {}
                 done => return Ok(done?.0),
             }
         }

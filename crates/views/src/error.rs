@@ -241,6 +241,22 @@ impl ViewsError {
         )
     }
 
+    /// Whether the view may be another than the one that was known, going on, or not there at all.
+    pub fn may_be_of_another(&self) -> bool {
+        match self {
+            Self::NotFound { .. } | Self::Suspended { .. } => true,
+            Self::Statement(error) => matches!(
+                error.code(),
+                Some(
+                    &SqlState::UNDEFINED_TABLE
+                        | &SqlState::UNDEFINED_FUNCTION
+                        | &SqlState::INVALID_SCHEMA_NAME
+                )
+            ),
+            _ => false,
+        }
+    }
+
     /// Whether a lock was waited for in vain.
     pub fn is_busy(&self) -> bool {
         match self {

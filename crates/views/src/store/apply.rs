@@ -18,8 +18,8 @@ use crate::error::ViewsError;
 /// What changed in the views that were refreshed in this transaction.
 #[derive(Default)]
 pub struct Told {
-    /// By number: a subquery with the columns that users see, and [`WEIGHT`]; none where nothing changed.
-    pub views: BTreeMap<i64, Option<String>>,
+    /// By number: a subquery with the columns that users see, and [`WEIGHT`], and about how many rows it has; none where nothing changed.
+    pub views: BTreeMap<i64, Option<(String, i64)>>,
     /// The tables with what changed in stages, to be emptied.
     pub sinks: BTreeSet<String>,
 }
@@ -87,9 +87,12 @@ pub async fn bring(
         client.batch_execute(rights::DROP_RUNNER).await?;
     }
     let last = view.built.stages.len().saturating_sub(1);
+    let done = &one.done;
+    let rows = done.added + 2 * done.changed + done.removed;
     let changes = sinks
         .get(&last)
-        .map(|sink| shown_changes(&view.built, sink));
+        .filter(|_| rows > 0)
+        .map(|sink| (shown_changes(&view.built, sink), rows));
     told.views.insert(view.record.id, changes);
     Ok(one.done)
 }
@@ -124,45 +127,42 @@ impl Bringing<'_> {
         let mut is_changed = false;
         let mut has_break = false;
         for (at, read) in self.view.reads.iter().enumerate() {
-            let changes = match read {
+            let source = Source::Table(at);
+            let Some(sql) = sources.get_mut(&source) else {
+                continue;
+            };
+            match read {
                 Read::Table { captured, .. } => {
                     let (rows, breaks) = counts.get(&(id, at)).copied().unwrap_or_default();
                     self.done.changes += rows;
                     has_break |= breaks > 0;
-                    (rows > 0).then(|| {
-                        let name = format!("egret_changes_{at}");
-                        let from = captured.since(magnitude(rows));
-                        let is_plain = self.view.built.is_plain(Source::Table(at));
-                        let changes = match is_plain {
-                            true => captured.as_recorded(&from),
-                            false => captured.consolidated(&from),
+                    if rows > 0 {
+                        sql.expected = magnitude(rows);
+                        sql.is_consolidated = !self.view.built.is_plain(source);
+                        let from = captured.since(sql.expected);
+                        let changes = match sql.is_consolidated {
+                            true => captured.consolidated(&from),
+                            false => captured.as_recorded(&from),
                         };
+                        let name = format!("egret_changes_{at}");
                         with.push(format!("{name} AS ({changes})"));
-                        name
-                    })
+                        sql.changes = Some(name);
+                    }
                 }
-                Read::View(view) => told.views.get(view).cloned().flatten(),
-            };
-            is_changed |= changes.is_some();
-            if let Some(source) = sources.get_mut(&Source::Table(at)) {
-                source.changes = changes;
-                source.is_consolidated = matches!(read, Read::Table { .. })
-                    && !self.view.built.is_plain(Source::Table(at));
-                source.expected = counts
-                    .get(&(id, at))
-                    .map_or(0, |(rows, _)| magnitude(*rows));
+                Read::View(view) => {
+                    if let Some((changes, rows)) = told.views.get(view).cloned().flatten() {
+                        self.done.changes += rows;
+                        sql.expected = magnitude(rows);
+                        sql.changes = Some(changes);
+                    }
+                }
             }
+            is_changed |= sql.changes.is_some();
         }
         if !is_changed && !has_break {
             return Ok((None, sources, with));
         }
-        let (changes, changes_max) = (self.done.changes, self.limits.fuse_changes);
-        if changes_max > 0 && changes.unsigned_abs() > changes_max {
-            return Err(ViewsError::FuseBlown {
-                changes,
-                changes_max,
-            });
-        }
+        self.limits.check(self.done.changes)?;
         let (way, why) = match (has_break, self.view.built.is_whole) {
             (true, _) => (
                 Way::Full,

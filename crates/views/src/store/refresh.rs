@@ -130,6 +130,23 @@ pub struct Limits {
     pub delta_rows_max: u64,
 }
 
+impl Limits {
+    /// Fails with more changes than may be.
+    ///
+    /// # Errors
+    /// [`ViewsError::FuseBlown`].
+    pub fn check(&self, changes: i64) -> Result<(), ViewsError> {
+        let changes_max = self.fuse_changes;
+        match changes_max > 0 && changes.unsigned_abs() > changes_max {
+            true => Err(ViewsError::FuseBlown {
+                changes,
+                changes_max,
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
 /// What became of each view.
 pub type Outcomes = Vec<(i64, Result<Refreshed, ViewsError>)>;
 

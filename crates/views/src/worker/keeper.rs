@@ -20,7 +20,7 @@ use crate::model::{RefreshReport, State};
 use crate::store::immediate;
 use crate::store::load::load;
 use crate::store::patience::Patience;
-use crate::store::refresh::{self, Limits, Order, Refreshable, Refreshed};
+use crate::store::refresh::{self, Limits, Order, Outcomes, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
 use crate::store::restored;
 use crate::worker::known::Known;
@@ -250,28 +250,19 @@ impl Keeper {
 
     /// The views that are refreshed with one, in their order, without those that are suspended and those that read these.
     async fn component(&self, session: &mut Session, view: i64) -> Result<Vec<Record>, ViewsError> {
-        let records = self.known.views_with(session, view).await?;
-        let members: Vec<Member> = records.iter().map(member).collect();
-        let found = components(&members)
-            .into_iter()
-            .find(|component| component.iter().any(|member| member.view == view));
-        let Some(found) = found else {
-            return Err(ViewsError::NotFound {
-                name: view.to_string(),
-            });
-        };
-        let mut left: Vec<Record> = Vec::new();
-        for member in found {
-            let record = records.iter().find(|record| record.id == member.view);
-            let is_there = |view: &i64| left.iter().any(|record| record.id == *view);
-            if let Some(record) = record
-                && record.state != State::Suspended
-                && member.reads.iter().all(is_there)
-            {
-                left.push(record.clone());
-            }
+        let known = self.known.views_with(session, view).await?;
+        let left = kept_with(&known, view);
+        if left.iter().any(|record| record.id == view) {
+            return Ok(left);
         }
-        Ok(left)
+        // Another Egret may have made it active a moment ago.
+        let now = self.known.views(session).await?;
+        match now.iter().any(|record| record.id == view) {
+            true => Ok(kept_with(&now, view)),
+            false => Err(ViewsError::NotFound {
+                name: view.to_string(),
+            }),
+        }
     }
 
     /// Loads these views, and suspends those that cannot be.
@@ -315,10 +306,7 @@ impl Keeper {
             at_ms,
             begun: Instant::now(),
             history_max: Some(self.shared.config.history_max),
-            limits: Limits {
-                fuse_changes: self.shared.config.fuse_changes,
-                delta_rows_max: self.shared.config.delta_rows_max,
-            },
+            limits: self.limits(),
         };
         let records = self.component(session, view).await?;
         let (views, mut reports) = self.load_all(&mut session.client, &records, at_ms).await?;
@@ -345,12 +333,33 @@ impl Keeper {
                 return Ok(reports);
             }
         };
+        let of_refreshed = self.outcomes(client, (&borrowed, outcomes), at_ms).await?;
+        reports.extend(of_refreshed);
+        Ok(reports)
+    }
+
+    fn limits(&self) -> Limits {
+        let config = &self.shared.config;
+        Limits {
+            fuse_changes: config.fuse_changes,
+            delta_rows_max: config.delta_rows_max,
+        }
+    }
+
+    /// What became of each view of a component.
+    async fn outcomes(
+        self: &Arc<Self>,
+        client: &Client,
+        (views, outcomes): (&[&Refreshable], Outcomes),
+        at_ms: i64,
+    ) -> Result<Reports, ViewsError> {
+        let mut reports = Reports::new();
         let is_passing = |error: &ViewsError| error.is_passing();
         let is_tried_again = outcomes
             .iter()
             .any(|(_, outcome)| outcome.as_ref().is_err_and(is_passing));
         let mut passing = None;
-        for (view, (id, outcome)) in borrowed.iter().zip(outcomes) {
+        for (view, (id, outcome)) in views.iter().zip(outcomes) {
             let report = match outcome {
                 Ok(refreshed) => {
                     self.done(client, view, &refreshed).await;
@@ -386,7 +395,7 @@ impl Keeper {
     ) -> Result<Reports, ViewsError> {
         let every = u64::from(self.shared.config.verify_every);
         let turn = number.checked_div(every).unwrap_or(0) as usize;
-        let is_turn = every > 0 && number % every == 0;
+        let is_turn = every > 0 && number.is_multiple_of(every);
         let compared = views.get(turn % views.len().max(1)).copied();
         let first = views.first().copied().unwrap_or_default();
         let reports = self.refresh(first, compared.filter(|_| is_turn)).await?;
@@ -432,6 +441,25 @@ impl Keeper {
         metrics.rows.inc_by(rows.unsigned_abs());
         self.tidy(view.captured());
     }
+}
+
+/// See [`Keeper::component`].
+fn kept_with(records: &[Record], view: i64) -> Vec<Record> {
+    let members: Vec<Member> = records.iter().map(member).collect();
+    let mut all = components(&members).into_iter();
+    let found = all.find(|component| component.iter().any(|member| member.view == view));
+    let mut left: Vec<Record> = Vec::new();
+    for member in found.into_iter().flatten() {
+        let record = records.iter().find(|record| record.id == member.view);
+        let is_there = |view: &i64| left.iter().any(|record| record.id == *view);
+        if let Some(record) = record
+            && record.state != State::Suspended
+            && member.reads.iter().all(is_there)
+        {
+            left.push(record.clone());
+        }
+    }
+    left
 }
 
 /// What of a view matters for its component.

@@ -4,6 +4,7 @@ mod around;
 mod asked;
 mod guard;
 mod immediate;
+mod two;
 
 use std::sync::Arc;
 use std::time::Duration;
