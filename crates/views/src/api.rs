@@ -21,6 +21,7 @@ use crate::model::{
     ViewReport,
 };
 use crate::store::describe::Names;
+use crate::store::refresh::Compares;
 use crate::store::registry::{self, Record};
 use crate::store::requests::{self, Resolved};
 use crate::store::{create, explain, install, remove, repair, report};
@@ -195,7 +196,10 @@ impl Views {
     /// # Errors
     /// Those of [`Self::show`]; [`ViewsError::Failed`] when it could not be.
     pub async fn refresh(&self, at: &Address) -> Result<RefreshReport, ViewsError> {
-        if let Some((keeper, record)) = self.known(at) {
+        // What somebody else has put in its place is not read.
+        if let Some((keeper, record)) = self.known(at)
+            && keeper.is_there().await?
+        {
             match refreshed(&keeper, &record, None).await {
                 // It may be another by now, or going on.
                 Err(error) if error.may_be_of_another() => {}
@@ -216,7 +220,8 @@ impl Views {
         let found = self.find(at).await?;
         found.keeper.give_back(found.session);
         let id = found.record.id;
-        let (report, compared) = refreshed(&found.keeper, &found.record, Some(id)).await?;
+        let (report, compared) =
+            refreshed(&found.keeper, &found.record, Some((id, Compares::Asked))).await?;
         let Some((same, missing, extra)) = compared else {
             return Err(ViewsError::Unsupported {
                 what: "a comparison of a view of another role that reads views".to_owned(),
@@ -415,7 +420,7 @@ pub(crate) async fn make(
 pub(crate) async fn refreshed(
     keeper: &Arc<Keeper>,
     record: &Record,
-    compared: Option<i64>,
+    compared: Option<(i64, Compares)>,
 ) -> Result<(RefreshReport, Option<(i64, i64, i64)>), ViewsError> {
     let name = record.name.to_string();
     if record.state == State::Suspended {

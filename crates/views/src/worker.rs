@@ -23,7 +23,7 @@ use crate::api::Views;
 use crate::core::pace::{Pace, components};
 use crate::error::ViewsError;
 use crate::metrics::InState;
-use crate::model::State;
+use crate::model::{RefreshReport, State};
 use crate::store::captures;
 use crate::store::registry::Record;
 
@@ -222,7 +222,14 @@ impl Keeping {
                 let begun = Instant::now();
                 let done = keeper.refresh_due(&views, number).await;
                 let is_failed = match &done {
-                    Ok(reports) => reports.values().any(|(report, _)| report.error.is_some()),
+                    Ok(reports) => {
+                        let did = |(report, _): &(RefreshReport, _)| report.outcome != "nothing";
+                        if is_changed && !reports.values().any(did) {
+                            // What waits has been seen, and was not removed.
+                            keeper.tidy_after(&views);
+                        }
+                        reports.values().any(|(report, _)| report.error.is_some())
+                    }
                     Err(error) => {
                         tracing::warn!(%error, database = keeper.database, "views could not be refreshed");
                         true

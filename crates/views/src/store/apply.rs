@@ -6,7 +6,7 @@ use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, Row};
 
 use super::build::{Built, sink_table};
-use super::refresh::{Counts, Limits, Read, Refreshable, Refreshed};
+use super::refresh::{Compares, Counts, Limits, Read, Refreshable, Refreshed};
 use super::rights;
 use super::statements::{Query, Statements};
 use crate::core::choose::{Costs, Situation, Way, choose};
@@ -27,7 +27,7 @@ pub struct Told {
 /// A snapshot that sees nothing, for statements that look at no changes.
 const NO_FRONTIER: &str = "3:3:";
 
-/// Brings a view up to date from how far it has come; from nothing if that is none. Where it `is_compared`, it is compared
+/// Brings a view up to date from how far it has come; from nothing if that is none. Where it `compares`, it is compared
 /// with its query after that, at the same snapshot.
 ///
 /// # Errors
@@ -38,7 +38,7 @@ pub async fn bring(
     view: &Refreshable,
     (reached, counts, costs): (Option<&str>, &Counts, Option<&Costs>),
     (told, is_told): (&mut Told, bool),
-    (limits, is_compared): (Limits, bool),
+    (limits, compares): (Limits, Option<Compares>),
 ) -> Result<Refreshed, ViewsError> {
     let record = &view.record;
     if record.is_of_another {
@@ -80,8 +80,10 @@ pub async fn bring(
         Some(Way::Full) => one.rebuild(is_told).await?,
     };
     told.sinks.extend(sinks.values().cloned());
-    if is_compared {
-        one.compare().await?;
+    match compares {
+        None => {}
+        Some(Compares::Asked) => one.compare().await?,
+        Some(Compares::ByTheWay) => one.compare_by_the_way().await?,
     }
     if record.is_of_another {
         client.batch_execute(rights::DROP_RUNNER).await?;
@@ -145,7 +147,7 @@ impl Bringing<'_> {
                             false => captured.as_recorded(&from),
                         };
                         let name = format!("egret_changes_{at}");
-                        with.push(format!("{name} AS ({changes})"));
+                        with.push(changes_as(&name, &changes, sql.is_consolidated));
                         sql.changes = Some(name);
                     }
                 }
@@ -163,7 +165,14 @@ impl Bringing<'_> {
             return Ok((None, sources, with));
         }
         self.limits.check(self.done.changes)?;
-        let (way, why) = match (has_break, self.view.built.is_whole) {
+        let (way, why) = self.way(has_break, costs);
+        self.done.why = why;
+        Ok((Some(way), sources, with))
+    }
+
+    /// Which way it goes, and why.
+    fn way(&self, has_break: bool, costs: Option<&Costs>) -> (Way, String) {
+        match (has_break, self.view.built.is_whole) {
             (true, _) => (
                 Way::Full,
                 "a table changed in a way that rows do not tell: it was truncated or altered"
@@ -181,9 +190,7 @@ impl Bringing<'_> {
                 };
                 choose(situation, costs.unwrap_or(&Costs::default()))
             }
-        };
-        self.done.why = why;
-        Ok((Some(way), sources, with))
+        }
     }
 
     /// Applies what changed, stage by stage; returns the tables with what changed in those where that is asked.
@@ -221,6 +228,18 @@ impl Bringing<'_> {
             sinks.extend(sink.map(|sink| (at, sink)));
         }
         Ok(sinks)
+    }
+
+    /// The same; where that fails, it is not known.
+    async fn compare_by_the_way(&mut self) -> Result<(), ViewsError> {
+        self.client.batch_execute("SAVEPOINT egret_compare").await?;
+        if let Err(error) = self.compare().await {
+            let undo = "ROLLBACK TO SAVEPOINT egret_compare";
+            self.client.batch_execute(undo).await?;
+            let view = &self.view.record.name;
+            tracing::warn!(%view, %error, "a view could not be compared with its query");
+        }
+        Ok(())
     }
 
     async fn compare(&mut self) -> Result<(), ViewsError> {
@@ -283,6 +302,15 @@ impl Bringing<'_> {
         let rows: Vec<Vec<Row>> = answers.into_iter().collect::<Result<_, _>>()?;
         let row = rows.into_iter().flatten().next();
         Ok(row.expect("it has one row"))
+    }
+}
+
+/// Changes as a common table expression. Where they are consolidated nothing is computed of those that take each other away: the planner
+/// would have conditions computed before they do.
+pub fn changes_as(name: &str, changes: &str, is_consolidated: bool) -> String {
+    match is_consolidated {
+        true => format!("{name} AS MATERIALIZED ({changes})"),
+        false => format!("{name} AS ({changes})"),
     }
 }
 

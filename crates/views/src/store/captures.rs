@@ -112,18 +112,29 @@ pub async fn forget(
     tables: &[Captured],
     size_max: u64,
 ) -> Result<(), ViewsError> {
+    let mut failed = Ok(());
+    for captured in tables {
+        // A table that is not there any more keeps nothing of others.
+        let forgotten = forget_alone(client, statements, captured, size_max).await;
+        failed = failed.and(forgotten);
+    }
+    failed
+}
+
+async fn forget_alone(
+    client: &mut Client,
+    statements: &mut Statements,
+    captured: &Captured,
+    size_max: u64,
+) -> Result<(), ViewsError> {
     let transaction = client.transaction().await?;
     transaction.batch_execute(NO_WAIT).await?;
-    let mut large = Vec::new();
-    for captured in tables {
-        let size = forget_of(&transaction, statements, captured, size_max).await?;
-        large.extend((size > TRUNCATE_BYTES).then(|| captured.changes()));
-    }
+    let size = forget_of(&transaction, statements, captured, size_max).await?;
     transaction.commit().await?;
-    for changes in large {
-        truncate(client, &changes).await?;
+    match size > TRUNCATE_BYTES {
+        true => truncate(client, &captured.changes()).await,
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// The same of one table; returns how many bytes its table for changes takes. Nothing happens while another does that.

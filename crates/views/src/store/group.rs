@@ -9,7 +9,7 @@ use egret_postgres::tokio_postgres::{Client, Row};
 use super::apply::{Told, bring};
 use super::create::watch;
 use super::refresh::{
-    Counts, LOCK, Limits, Order, Outcomes, Reached, Read, Refreshable, Refreshed, UNLOCK,
+    Compares, Counts, LOCK, Limits, Order, Outcomes, Reached, Read, Refreshable, Refreshed, UNLOCK,
 };
 use super::standing::{STANDING, Standing, standing, standing_of};
 use super::statements::{Answers, Query, Statements};
@@ -222,7 +222,11 @@ impl<'a> Group<'a> {
                 counts,
                 costs: self.order.costs.get(&id),
                 is_told,
-                is_compared: self.order.compared == Some(id),
+                compares: self
+                    .order
+                    .compared
+                    .filter(|(view, _)| *view == id)
+                    .map(|(_, compares)| compares),
                 limits: self.order.limits,
             };
             let outcome = match self.views.len() {
@@ -324,7 +328,7 @@ struct One<'a> {
     counts: &'a Counts,
     costs: Option<&'a Costs>,
     is_told: bool,
-    is_compared: bool,
+    compares: Option<Compares>,
     limits: Limits,
 }
 
@@ -343,7 +347,7 @@ impl One<'_> {
             self.view,
             (reached, self.counts, self.costs),
             (told, self.is_told),
-            (self.limits, self.is_compared),
+            (self.limits, self.compares),
         );
         let mut refreshed = done.await?;
         refreshed.applied_ms = begun.elapsed().as_secs_f64() * 1e3;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use egret_postgres::tokio_postgres::{GenericClient, Transaction};
 
+use super::apply::changes_as;
 use super::build::Built;
 use super::captures::BRIEFLY;
 use super::describe::Described;
@@ -189,7 +190,7 @@ fn apply(
             true => captured.as_recorded(&from),
             false => captured.consolidated(&from),
         };
-        with.push(format!("{name} AS ({changes})"));
+        with.push(changes_as(&name, &changes, !is_plain));
         source.changes = Some(name);
         source.is_consolidated = !is_plain;
     }

@@ -16,6 +16,7 @@ use super::registry::Record;
 use super::statements::Statements;
 use crate::core::capture::{Captured, TRANSACTION};
 use crate::core::choose::{Costs, Way};
+use crate::core::compile::Kept;
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
@@ -110,7 +111,7 @@ pub struct Order<'a> {
     /// What earlier refreshes took, by view.
     pub costs: &'a BTreeMap<i64, Costs>,
     /// The view that is compared with its query.
-    pub compared: Option<i64>,
+    pub compared: Option<(i64, Compares)>,
     /// When it was asked for, in milliseconds of Unix time, …
     pub at_ms: i64,
     /// … and on the clock that it is measured by.
@@ -119,6 +120,15 @@ pub struct Order<'a> {
     pub history_max: Option<u32>,
     /// How much it may be.
     pub limits: Limits,
+}
+
+/// Why a view is compared with its query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compares {
+    /// Somebody asked.
+    Asked,
+    /// It is done now and then: a refresh does not fail because of it.
+    ByTheWay,
 }
 
 /// How much a refresh may be.
@@ -180,6 +190,16 @@ impl Refreshable {
     /// Whether it can be compared with its query: that of another role may be allowed to read views, and not what these are made of.
     pub fn can_be_compared(&self) -> bool {
         !(self.record.is_of_another && self.reads_views)
+    }
+
+    /// Whether its query gives the same rows whatever plan it has. The sum of floating numbers depends on their order.
+    pub fn is_reproducible(&self) -> bool {
+        let stages = self.built.stages.iter();
+        let mut groups = stages.filter_map(|stage| match &stage.kept {
+            Kept::Rows(_) => None,
+            Kept::Groups(groups) => Some(groups),
+        });
+        !self.built.is_whole && groups.all(|groups| groups.are_reproducible(&self.built.types))
     }
 
     /// What is recorded of its tables.
@@ -258,7 +278,8 @@ pub async fn refresh(
     let outcomes = group.refresh(client, statements).await;
     if !group.is_unlocked {
         let unlocked = statements.query(client, UNLOCK, &[&group.keys]).await;
-        return outcomes.and_then(|outcomes| unlocked.map(|_| outcomes));
+        // Others could not have these locks while the session lasts.
+        statements.is_spoiled |= unlocked.is_err();
     }
     outcomes
 }

@@ -22,6 +22,8 @@ const STATEMENTS_MAX: usize = 512;
 #[derive(Default)]
 pub struct Statements {
     prepared: HashMap<String, Statement>,
+    /// Whether the session is not to be used any more.
+    pub is_spoiled: bool,
 }
 
 impl Statements {

@@ -1,14 +1,53 @@
-//! What becomes of views that could not be refreshed.
+//! What becomes of the views of a component, those that could not be refreshed among them.
+
+use std::sync::Arc;
 
 use egret_postgres::tokio_postgres::Client;
 
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Reports};
 use crate::error::ViewsError;
 use crate::metrics::Outcome;
 use crate::model::{RefreshReport, State};
+use crate::store::refresh::{Outcomes, Refreshable};
 use crate::store::registry::{self, Record};
 
 impl Keeper {
+    /// What became of each view of a component.
+    pub(super) async fn outcomes(
+        self: &Arc<Self>,
+        client: &Client,
+        (views, outcomes): (&[&Refreshable], Outcomes),
+        (at_ms, is_last): (i64, bool),
+    ) -> Result<Reports, ViewsError> {
+        let mut reports = Reports::new();
+        let mut passing = None;
+        for (view, (id, outcome)) in views.iter().zip(outcomes) {
+            let report = match outcome {
+                Ok(refreshed) => {
+                    self.done(client, view, &refreshed).await;
+                    (refreshed.report(at_ms), refreshed.compared)
+                }
+                Err(error) if error.is_passing() && !is_last => {
+                    self.pass(client, &error).await?;
+                    passing = Some(error);
+                    continue;
+                }
+                // It is tried again with the one that it reads.
+                Err(ViewsError::SourceFailed { .. }) if passing.is_some() => continue,
+                Err(error) => {
+                    let error = self.named(error);
+                    let report = self.gave_up(client, &view.record, at_ms, &error).await?;
+                    (report, None)
+                }
+            };
+            reports.insert(id, report);
+        }
+        match passing {
+            Some(error) => Err(error),
+            None => Ok(reports),
+        }
+    }
+
     /// Suspends a view, or tries again later, as it may be that what is wrong passes.
     pub(super) async fn gave_up(
         &self,

@@ -17,12 +17,12 @@ use crate::core::pace::{Member, components};
 use crate::error::ViewsError;
 use crate::metrics::{Metrics, Outcome};
 use crate::model::{RefreshReport, State};
-use crate::store::immediate;
 use crate::store::load::load;
 use crate::store::patience::Patience;
-use crate::store::refresh::{self, Limits, Order, Outcomes, Refreshable, Refreshed};
+use crate::store::refresh::{self, Compares, Limits, Order, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
 use crate::store::restored;
+use crate::store::{immediate, install};
 use crate::worker::known::Known;
 use crate::worker::session::Session;
 use crate::worker::tidy::Backlog;
@@ -143,9 +143,36 @@ impl Keeper {
     /// Keeps a session for others.
     pub fn give_back(&self, session: Session) {
         let mut idle = lock(&self.idle);
-        if idle.len() <= self.shared.config.refresh_parallel_max as usize {
+        if !session.statements.is_spoiled
+            && idle.len() <= self.shared.config.refresh_parallel_max as usize
+        {
             idle.push(session);
         }
+    }
+
+    /// Has what has been read of the tables of these views removed, soon.
+    pub fn tidy_after(self: &Arc<Self>, views: &[i64]) {
+        let loaded: Vec<Arc<Refreshable>> = {
+            let loaded = lock(&self.loaded);
+            views
+                .iter()
+                .filter_map(|view| loaded.get(view).cloned())
+                .collect()
+        };
+        self.tidy(loaded.iter().flat_map(|view| view.captured()));
+    }
+
+    /// Whether the table of views still is the one that was seen a moment ago.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn is_there(&self) -> Result<bool, ViewsError> {
+        let mut session = self.session().await?;
+        let Session { client, statements } = &mut session;
+        let row = statements.query_one(client, install::IS_THERE, &[]).await?;
+        let there: Option<u32> = row.get(0);
+        self.give_back(session);
+        Ok(there.is_some() && there == self.known.table())
     }
 
     /// Has a view loaded again when it is next refreshed.
@@ -202,14 +229,15 @@ impl Keeper {
     pub async fn refresh(
         self: &Arc<Self>,
         view: i64,
-        compared: Option<i64>,
+        compared: Option<(i64, Compares)>,
     ) -> Result<Reports, ViewsError> {
         let _permit = self.parallel.acquire().await;
         let mut session = self.session().await?;
         let mut patience = self.patience();
         for attempt in 1.. {
-            match self.attempt(&mut session, view, compared).await {
-                Err(error) if error.is_passing() && attempt < ATTEMPTS => {
+            let is_last = attempt >= ATTEMPTS;
+            match self.attempt(&mut session, view, (compared, is_last)).await {
+                Err(error) if !is_last && (error.is_passing() || error.may_be_of_another()) => {
                     self.pass(&session.client, &error).await?;
                 }
                 Err(error) if patience.has_more_for(&error).await => {}
@@ -224,7 +252,7 @@ impl Keeper {
     }
 
     /// What is to be done before another attempt.
-    async fn pass(&self, client: &Client, error: &ViewsError) -> Result<(), ViewsError> {
+    pub(super) async fn pass(&self, client: &Client, error: &ViewsError) -> Result<(), ViewsError> {
         tracing::debug!(database = self.database, %error, "a refresh is tried again");
         self.known.give_up();
         match error {
@@ -237,7 +265,7 @@ impl Keeper {
         Ok(())
     }
 
-    fn named(&self, error: ViewsError) -> ViewsError {
+    pub(super) fn named(&self, error: ViewsError) -> ViewsError {
         match error {
             ViewsError::Statement(error) if error.code() == Some(&SqlState::QUERY_CANCELED) => {
                 ViewsError::TooLong {
@@ -296,7 +324,7 @@ impl Keeper {
         self: &Arc<Self>,
         session: &mut Session,
         view: i64,
-        compared: Option<i64>,
+        (compared, is_last): (Option<(i64, Compares)>, bool),
     ) -> Result<Reports, ViewsError> {
         let at_ms = self.shared.clock.now().as_millis_unsigned() as i64;
         let costs = lock(&self.costs).clone();
@@ -315,13 +343,24 @@ impl Keeper {
         }
         let Session { client, statements } = session;
         let borrowed: Vec<&Refreshable> = views.iter().map(AsRef::as_ref).collect();
-        let mut comparable = borrowed.iter().filter(|view| view.can_be_compared());
-        order.compared =
-            compared.filter(|view| comparable.any(|comparable| comparable.record.id == *view));
+        order.compared = compared.filter(|(view, compares)| {
+            let mut views = borrowed.iter();
+            views.any(|one| {
+                let is_sure = *compares == Compares::Asked || one.is_reproducible();
+                one.record.id == *view && one.can_be_compared() && is_sure
+            })
+        });
         let outcomes = refresh::refresh(client, statements, &borrowed, order).await;
         let outcomes = match outcomes {
             Ok(outcomes) => outcomes,
             Err(error) if error.is_passing() => return Err(error),
+            // One of them is gone.
+            Err(error) if !is_last && error.may_be_of_another() => {
+                for view in &borrowed {
+                    self.unload(view.record.id);
+                }
+                return Err(error);
+            }
             // Somebody else refreshes them, or has locked a table.
             Err(error) if error.is_busy() || client.is_closed() => return Err(error),
             Err(error) => {
@@ -333,7 +372,9 @@ impl Keeper {
                 return Ok(reports);
             }
         };
-        let of_refreshed = self.outcomes(client, (&borrowed, outcomes), at_ms).await?;
+        let of_refreshed = self
+            .outcomes(client, (&borrowed, outcomes), (at_ms, is_last))
+            .await?;
         reports.extend(of_refreshed);
         Ok(reports)
     }
@@ -343,44 +384,6 @@ impl Keeper {
         Limits {
             fuse_changes: config.fuse_changes,
             delta_rows_max: config.delta_rows_max,
-        }
-    }
-
-    /// What became of each view of a component.
-    async fn outcomes(
-        self: &Arc<Self>,
-        client: &Client,
-        (views, outcomes): (&[&Refreshable], Outcomes),
-        at_ms: i64,
-    ) -> Result<Reports, ViewsError> {
-        let mut reports = Reports::new();
-        let is_passing = |error: &ViewsError| error.is_passing();
-        let is_tried_again = outcomes
-            .iter()
-            .any(|(_, outcome)| outcome.as_ref().is_err_and(is_passing));
-        let mut passing = None;
-        for (view, (id, outcome)) in views.iter().zip(outcomes) {
-            let report = match outcome {
-                Ok(refreshed) => {
-                    self.done(client, view, &refreshed).await;
-                    (refreshed.report(at_ms), refreshed.compared)
-                }
-                // With it those are that read it.
-                Err(error) if is_tried_again => {
-                    passing = passing.or(Some(error).filter(is_passing));
-                    continue;
-                }
-                Err(error) => {
-                    let error = self.named(error);
-                    let report = self.gave_up(client, &view.record, at_ms, &error).await?;
-                    (report, None)
-                }
-            };
-            reports.insert(id, report);
-        }
-        match passing {
-            Some(error) => Err(error),
-            None => Ok(reports),
         }
     }
 
@@ -398,7 +401,9 @@ impl Keeper {
         let is_turn = every > 0 && number.is_multiple_of(every);
         let compared = views.get(turn % views.len().max(1)).copied();
         let first = views.first().copied().unwrap_or_default();
-        let reports = self.refresh(first, compared.filter(|_| is_turn)).await?;
+        let compared = compared.filter(|_| is_turn);
+        let compared = compared.map(|view| (view, Compares::ByTheWay));
+        let reports = self.refresh(first, compared).await?;
         for (view, (_, compared)) in &reports {
             let differing = compared.map_or(0, |(_, missing, extra)| missing + extra);
             if differing > 0 {
@@ -419,7 +424,12 @@ impl Keeper {
     }
 
     /// What is to be done when a view was refreshed, besides.
-    async fn done(self: &Arc<Self>, client: &Client, view: &Refreshable, refreshed: &Refreshed) {
+    pub(super) async fn done(
+        self: &Arc<Self>,
+        client: &Client,
+        view: &Refreshable,
+        refreshed: &Refreshed,
+    ) {
         if view.record.own_capture().is_some()
             && let Err(error) = immediate::forget_steps(client).await
         {

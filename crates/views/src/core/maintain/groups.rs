@@ -12,6 +12,23 @@ use crate::core::expression::{ColumnId, Expression, Names};
 use crate::core::sql::{Block, WEIGHT, expecting};
 use crate::core::tree::Aggregate;
 
+/// Aggregates that take one of their values, or count.
+const CHOOSING: [&str; 9] = [
+    "min", "max", "count", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor",
+];
+
+/// Aggregates that add up: with floating numbers each order gives another result.
+const ADDING: [&str; 8] = [
+    "sum",
+    "avg",
+    "stddev",
+    "stddev_pop",
+    "stddev_samp",
+    "variance",
+    "var_pop",
+    "var_samp",
+];
+
 /// A stage of groups.
 #[derive(Clone, Debug)]
 pub struct Groups {
@@ -93,6 +110,17 @@ impl Groups {
             && aggregates.all(|(aggregate, _)| {
                 aggregate.filter.is_none() && aggregate.argument.as_ref().is_none_or(is_plain)
             })
+    }
+
+    /// Whether values do not depend on the order of rows.
+    pub fn are_reproducible(&self, types: &Types) -> bool {
+        let is_floating = |kind: &str| kind == "real" || kind == "double precision";
+        self.aggregates.iter().all(|(aggregate, carried)| {
+            let of = aggregate.function.as_deref().unwrap_or_default();
+            *carried != Carried::Asked
+                || CHOOSING.contains(&of)
+                || ADDING.contains(&of) && !is_floating(&types[&aggregate.column].sql)
+        })
     }
 
     fn asks(&self) -> bool {

@@ -129,3 +129,62 @@ async fn a_view_that_is_not_what_its_query_says_is_found_and_computed_anew() {
     rig.views.stop().await;
     rig.verify(&["sums"]).await;
 }
+
+#[tokio::test]
+async fn nothing_is_computed_of_rows_that_came_and_went() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    let all = [
+        ("kept", "SELECT id, v FROM t WHERE 100 / v > 1"),
+        ("shown", "SELECT id, 100 / v AS share FROM t"),
+        (
+            "joined",
+            "SELECT t.id, u.name FROM t JOIN u ON u.g = t.g AND 100 / t.v > 1",
+        ),
+        ("summed", "SELECT g, sum(100 / v) AS s FROM t GROUP BY g"),
+    ];
+    for (name, query) in all {
+        rig.create(view(name, query)).await.unwrap();
+    }
+    rig.run("INSERT INTO t VALUES (1000, 1, 0); UPDATE t SET v = 5 WHERE id = 1000")
+        .await;
+    rig.run("UPDATE t SET v = 0 WHERE id = 1; UPDATE t SET v = 4 WHERE id = 1")
+        .await;
+    for (name, _) in all {
+        assert_eq!(rig.refresh(name).await.outcome, "incremental", "{name}");
+    }
+    rig.verify(&["kept", "shown", "joined", "summed"]).await;
+}
+
+#[tokio::test]
+async fn a_view_that_fails_in_a_component_is_its_own_affair() {
+    let rig = Rig::with(
+        18,
+        ViewsConfig {
+            delta_rows_max: 60,
+            ..ViewsConfig::default()
+        },
+    )
+    .await;
+    rig.run(TABLES).await;
+    let joined = "SELECT t.id, u.name FROM t JOIN u ON u.g = t.g";
+    rig.create(view("base", "SELECT g, count(*) AS n FROM t GROUP BY g"))
+        .await
+        .unwrap();
+    // As many as are tried again, and more.
+    let names = ["j1", "j2", "j3", "j4", "j5"];
+    for name in names {
+        let query = format!("{joined} JOIN base ON base.g = t.g WHERE base.n > 0");
+        rig.create(view(name, &query)).await.unwrap();
+    }
+    rig.create(view(
+        "shares",
+        "SELECT g, 100 / (n - 20) AS share FROM base WHERE n <> 20",
+    ))
+    .await
+    .unwrap();
+    rig.run("UPDATE u SET name = name || 'y'").await;
+    assert_eq!(rig.refresh("j5").await.outcome, "full");
+    rig.verify(&names).await;
+    rig.verify(&["base", "shares"]).await;
+}
