@@ -133,9 +133,14 @@ impl FromStr for Schedule {
     }
 }
 
+/// With double quotes where it would be read as something else without.
 impl fmt::Display for ViewName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.schema, self.name)
+        let part = |name: &str| match name.contains(['.', '"']) {
+            true => format!("\"{}\"", name.replace('"', "\"\"")),
+            false => name.to_owned(),
+        };
+        write!(f, "{}.{}", part(&self.schema), part(&self.name))
     }
 }
 
@@ -329,3 +334,6 @@ pub struct Verification {
     /// Rows that the view has and the query does not.
     pub extra: i64,
 }
+
+#[cfg(test)]
+mod tests;

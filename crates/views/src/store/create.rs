@@ -12,8 +12,9 @@ use super::registry::{self, Reads, Record};
 use super::requests::Resolved;
 use super::rights;
 use super::standing::signature;
-use crate::core::capture::{Captured, CapturedColumn};
+use crate::core::capture::{Captured, CapturedColumn, TRANSACTION};
 use crate::core::expression::quoted;
+use crate::core::sql::WEIGHT;
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 use crate::model::NewView;
@@ -133,6 +134,7 @@ pub async fn capture(
     let mut all = Vec::new();
     for (at, table) in described.tables.iter().enumerate() {
         let name = table.full_name();
+        check_names(built, at, &name)?;
         let columns = columns_read(built, at, table);
         let place = (at as i32, name.as_str(), columns.as_str());
         if let Some(kept) = table.kept {
@@ -174,6 +176,21 @@ pub async fn capture(
         }
     }
     Ok(all)
+}
+
+/// Refuses columns that are called as those which Egret puts beside them.
+fn check_names(built: &Built, at: usize, table: &str) -> Result<(), ViewsError> {
+    let needed = built.columns_of(Source::Table(at));
+    match [WEIGHT, TRANSACTION]
+        .iter()
+        .find(|name| needed.contains(**name))
+    {
+        None => Ok(()),
+        Some(name) => Err(ViewsError::Unsupported {
+            what: format!("the column `{name}` of `{table}`"),
+            advice: "call it something else: Egret has columns of that name".to_owned(),
+        }),
+    }
 }
 
 /// The columns that a view needs of what is at a place, with their numbers, and what others are computed from.

@@ -16,6 +16,7 @@ async fn what_is_not_covered_is_refused_by_name() {
              CREATE TABLE guarded (a int); ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
              CREATE TABLE parts (a int) PARTITION BY RANGE (a);
              CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (9);
+             CREATE TABLE named (a int PRIMARY KEY, egret_weight int, egret_xid int);
              CREATE TABLE base (a int); CREATE TABLE child () INHERITS (base);
              CREATE MATERIALIZED VIEW kept AS SELECT a FROM t;
              CREATE FUNCTION reads() RETURNS bigint LANGUAGE sql STABLE AS 'SELECT count(*) FROM t';
@@ -37,6 +38,11 @@ async fn what_is_not_covered_is_refused_by_name() {
         ("SELECT a FROM base", "is inherited"),
         ("SELECT a FROM kept", "materialized view"),
         ("SELECT relname FROM pg_class", "system table"),
+        ("SELECT a, egret_weight FROM named", "`egret_weight`"),
+        (
+            "SELECT count(*) AS n FROM named WHERE egret_xid > 1",
+            "`egret_xid`",
+        ),
         ("SELECT a FROM t LIMIT 1", "LIMIT"),
         ("SELECT a FROM t WHERE a IN (SELECT a FROM t)", "subquery"),
         ("SELECT a FROM t; DROP TABLE t", "second statement"),

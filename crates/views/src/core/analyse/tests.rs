@@ -1,8 +1,10 @@
 //! Queries as the server prints them, and what is refused.
 
 use expect_test::{Expect, expect};
+use proptest::prelude::*;
 
 use super::*;
+use crate::core::sql::{Generator, SourceSql};
 
 fn facts() -> Facts {
     let relation = |columns: &[&str], kind| Relation {
@@ -119,4 +121,129 @@ fn what_is_not_covered_is_named() {
         a second statement is not maintained incrementally: give exactly one query
         a name that begins with `egret$` is not maintained incrementally: use other names: these stand for something else here
         this text is not maintained incrementally: Invalid statement: syntax error at or near "FROM""#]].assert_eq(&said.join("\n"));
+}
+
+/// Words of queries.
+const WORDS: [&str; 64] = [
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "JOIN",
+    "LEFT",
+    "FULL",
+    "CROSS",
+    "NATURAL",
+    "ON",
+    "USING",
+    "GROUP BY",
+    "HAVING",
+    "ORDER BY",
+    "LIMIT",
+    "UNION",
+    "UNION ALL",
+    "EXCEPT",
+    "DISTINCT",
+    "WITH",
+    "RECURSIVE",
+    "AS",
+    "LATERAL",
+    "EXISTS",
+    "IN",
+    "CASE",
+    "WHEN",
+    "THEN",
+    "END",
+    "FILTER",
+    "OVER",
+    "ROLLUP",
+    "FOR UPDATE",
+    "NULL",
+    "IS",
+    "NOT",
+    "AND",
+    "public.t",
+    "public.u",
+    "public.v",
+    "public.t.a",
+    "t",
+    "u",
+    "v",
+    "a",
+    "b",
+    "c",
+    "x",
+    "y",
+    "*",
+    "t.*",
+    "count(*)",
+    "sum(a)",
+    "max(t.a)",
+    "generate_series(1, 2)",
+    "(",
+    ")",
+    ",",
+    ";",
+    "=",
+    "+",
+    "::integer",
+    "'é'",
+    "\"egret$1\"",
+    "1",
+];
+
+/// Queries to start from.
+const QUERIES: [&str; 7] = [
+    "SELECT t.a + 1 AS z , u.c FROM public.t JOIN public.u USING ( a ) WHERE t.b > 1",
+    "SELECT x.a , y.c FROM public.t AS x LEFT JOIN public.u AS y ON x.a = y.a AND x.b > 2",
+    "SELECT b , count(*) , sum(a) FILTER ( WHERE a > 1 ) FROM public.t GROUP BY b HAVING count(*) > 1",
+    "SELECT DISTINCT y FROM public.v UNION ALL SELECT c FROM public.u",
+    "WITH w AS ( SELECT a , b FROM public.t ) SELECT w.a , v.y FROM w FULL JOIN public.v ON w.a = v.y",
+    "SELECT s.n FROM ( SELECT a , max(b) AS n FROM public.t GROUP BY a ) AS s NATURAL JOIN public.u",
+    "SELECT CASE WHEN a IS NULL THEN 1 END FROM public.t UNION SELECT a FROM public.u",
+];
+
+fn mutated() -> impl Strategy<Value = String> {
+    let change = (0..64_usize, 0..40_usize, 0..4_u8);
+    let changes = proptest::collection::vec(change, 1..5);
+    (0..QUERIES.len(), changes).prop_map(|(query, changes)| {
+        let mut words: Vec<&str> = QUERIES[query].split(' ').collect();
+        for (word, at, how) in changes {
+            let at = at % words.len();
+            match how {
+                0 => words.insert(at, WORDS[word]),
+                1 => words[at] = WORDS[word],
+                2 if words.len() > 1 => _ = words.remove(at),
+                _ => words.swap(at, 0),
+            }
+        }
+        words.join(" ")
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn whatever_is_written_is_accepted_or_refused(sql in mutated()) {
+        if let Ok(mut plan) = analyse(&sql, &facts()) {
+            prune(&mut plan);
+            let mut sources = BTreeMap::new();
+            for source in plan.stages.iter().flat_map(|stage| stage.input.sources()) {
+                let changes = Some("changes".to_owned());
+                let sql = SourceSql { rows: "t".to_owned(), changes, expected: 0, is_consolidated: false, count: None };
+                sources.insert(source, sql);
+            }
+            for stage in &plan.stages {
+                let mut generator = Generator::new(&sources);
+                let changed = generator.changes(&stage.input);
+                prop_assert_eq!(changed.is_empty(), stage.input.sources().is_empty());
+                prop_assert!(!generator.rows(&stage.input).is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_is_too_strange_to_be_refused(sql in "\\PC{0,60}") {
+        _ = analyse(&sql, &facts());
+    }
 }
