@@ -297,10 +297,11 @@ impl<D: Disk> Log for FileLog<D> {
             .collect()
     }
 
-    fn room_bytes(&self) -> u64 {
+    fn secure(&self, bytes: u64) -> Result<(), LogError> {
         let rest = self.active.file_bytes - self.active.end();
         let spare = self.config.segment_bytes - SEGMENT_HEADER_BYTES;
-        rest + self.keeper.ready() as u64 * spare
+        self.keeper
+            .secure(bytes.saturating_sub(rest).div_ceil(spare))
     }
 
     fn shortage(&self) -> Option<LogError> {

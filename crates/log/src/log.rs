@@ -119,10 +119,13 @@ pub trait Log: Send {
     /// Every segment, oldest first; the last one is active.
     fn segments(&self) -> Vec<SegmentInfo>;
 
-    /// Bytes that can be appended before new disk space is needed: the rest of the active segment
-    /// and the spare ones. A batch that does not fit the rest of a segment leaves that rest unused,
-    /// so keep the size of a batch in hand.
-    fn room_bytes(&self) -> u64;
+    /// Makes sure that `bytes` can be appended without new disk space, in the rest of the active segment
+    /// and in spare ones: waits for a spare segment that is just being made, or makes it. A batch that does
+    /// not fit the rest of a segment leaves that rest unused, so keep the size of a batch in hand.
+    ///
+    /// # Errors
+    /// What [`Log::shortage`] says: nothing is tried here while that is known.
+    fn secure(&self, bytes: u64) -> Result<(), LogError>;
 
     /// Why more room could not be made lately, such as a full disk. It is tried again.
     fn shortage(&self) -> Option<LogError>;

@@ -52,7 +52,7 @@ struct Spare<F> {
 struct State<F> {
     ready: Vec<Spare<F>>,
     next_number: u64,
-    /// The thread is writing zeros just now.
+    /// A spare segment is being written just now.
     making: bool,
     tasks: VecDeque<Task>,
     /// Why the last attempt failed.
@@ -127,17 +127,14 @@ impl<D: Disk> Keeper<D> {
                 self.changed.notify_all();
                 return Ok((spare.name, spare.file));
             }
-            if !state.making {
-                break;
+            if state.making {
+                state = self.wait_for_making(state);
+                continue;
             }
-            state = self
-                .changed
-                .wait(state)
-                .expect("no holder of this lock can panic");
+            let (after, made) = self.make_ready(state);
+            made?;
+            state = after;
         }
-        drop(state);
-        let spare = self.make(self.segment_bytes)?;
-        Ok((spare.name, spare.file))
     }
 
     /// Makes a file of `bytes` zeros.
@@ -151,9 +148,45 @@ impl<D: Disk> Keeper<D> {
         self.state().ready.push(Spare { name, file });
     }
 
-    /// Spare segments that are ready.
-    pub fn ready(&self) -> usize {
-        self.state().ready.len()
+    /// Sees to it that so many spare segments are ready. Fails at once while the last attempt at
+    /// housekeeping has failed: it is tried again there.
+    pub fn secure(&self, spares: u64) -> Result<(), LogError> {
+        let mut state = self.state();
+        while (state.ready.len() as u64) < spares {
+            if let Some(failure) = &state.failure {
+                return Err(failure.clone());
+            }
+            state = match state.making {
+                true => self.wait_for_making(state),
+                false => self.make_ready(state).0,
+            };
+        }
+        Ok(())
+    }
+
+    fn wait_for_making<'a>(
+        &self,
+        state: MutexGuard<'a, State<D::File>>,
+    ) -> MutexGuard<'a, State<D::File>> {
+        self.changed
+            .wait_while(state, |state| state.making)
+            .expect("no holder of this lock can panic")
+    }
+
+    /// Makes a spare segment while others see that one is being made, and answers whether it did.
+    fn make_ready<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State<D::File>>,
+    ) -> (MutexGuard<'a, State<D::File>>, Result<(), LogError>) {
+        state.making = true;
+        drop(state);
+        let made = self.make(self.segment_bytes);
+        let mut state = self.state();
+        state.making = false;
+        state.failure = made.as_ref().err().cloned();
+        let done = made.map(|spare| state.ready.push(spare));
+        self.changed.notify_all();
+        (state, done)
     }
 
     /// Why the last attempt at housekeeping failed, until one succeeds.
@@ -169,7 +202,7 @@ impl<D: Disk> Keeper<D> {
 
     /// Does the next thing there is to do and answers whether there was one.
     pub fn step(&self) -> Result<bool, LogError> {
-        let mut state = self.state();
+        let state = self.state();
         let task = state.tasks.front().cloned();
         if let Some(task) = task {
             drop(state);
@@ -182,22 +215,11 @@ impl<D: Disk> Keeper<D> {
             }
             return done.map(|()| true);
         }
+        let state = self.wait_for_making(state);
         if state.ready.len() >= self.spares_wanted {
             return Ok(false);
         }
-        state.making = true;
-        drop(state);
-        let made = self.make(self.segment_bytes);
-        let mut state = self.state();
-        state.making = false;
-        state.failure = made.as_ref().err().cloned();
-        let done = made.map(|spare| {
-            state.ready.push(spare);
-            true
-        });
-        drop(state);
-        self.changed.notify_all();
-        done
+        self.make_ready(state).1.map(|()| true)
     }
 
     fn carry_out(&self, task: &Task) -> Result<(), LogError> {

@@ -272,3 +272,35 @@ fn damage_in_a_compacted_segment_is_not_taken_for_what_was_dropped() {
     assert_eq!(whole + corrupt, compacted.records);
     assert!(whole > 0 && corrupt > 0);
 }
+
+/// Whoever asks for room before appending gets an answer from the disk, not from what was so far.
+#[test]
+fn room_that_is_secured_is_there_and_room_that_is_not_is_refused_before_it_is_needed() {
+    let config = config();
+    let segment = config.segment_bytes;
+    let disk = SimulatedDisk::new(8 * segment);
+    let mut log = open(&disk, config, 1);
+    let mut batch = Batch::new();
+    let mut append = |log: &mut FileLog<SimulatedDisk>| {
+        (0..100).for_each(|_| batch.push(&BODY));
+        let expected = log.next();
+        log.append(&mut batch, expected)
+    };
+    let refused = loop {
+        match log.secure(segment) {
+            Ok(()) => assert!(matches!(append(&mut log), Ok(Appended::Committed(_)))),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, LogError::Full { .. }), "{refused}");
+    let used = log.segments().len() as u64;
+    assert!(used >= 6, "most of the disk can be used: {used} segments");
+    // What was kept back is still there.
+    (0..segment / 2 / (100 * 100)).for_each(|_| {
+        assert!(matches!(append(&mut log), Ok(Appended::Committed(_))));
+    });
+    disk.resize(10 * segment);
+    assert!(log.secure(segment).is_err(), "the housekeeping tries again");
+    housekeep(&log);
+    log.secure(segment).expect("there is room again");
+}

@@ -29,9 +29,10 @@ pub(super) struct Intake {
 }
 
 impl Intake {
-    /// As the log is now.
+    /// As the log is now. What is let in once must find room: a turn whose new tasks the log does not take
+    /// would hold up the work that makes room. So the reserve is in hand before anything is let in.
     pub fn new(log: &impl Log, reserve_bytes: u64) -> Self {
-        let full = log.room_bytes() < reserve_bytes && log.shortage().is_some();
+        let full = log.secure(reserve_bytes).is_err();
         Self {
             room_bytes: room_bytes(log.batch_bytes_max()),
             claims_bytes: log.batch_bytes_max() / 16 * 15,
