@@ -196,10 +196,7 @@ impl Views {
     /// # Errors
     /// Those of [`Self::show`]; [`ViewsError::Failed`] when it could not be.
     pub async fn refresh(&self, at: &Address) -> Result<RefreshReport, ViewsError> {
-        // What somebody else has put in its place is not read.
-        if let Some((keeper, record)) = self.known(at)
-            && keeper.is_there().await?
-        {
+        if let Some((keeper, record)) = self.known(at) {
             match refreshed(&keeper, &record, None).await {
                 // It may be another by now, or going on.
                 Err(error) if error.may_be_of_another() => {}

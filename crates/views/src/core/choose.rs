@@ -54,11 +54,14 @@ pub struct Costs {
     full: VecDeque<f64>,
     /// Refreshes that computed all of it since one did not.
     full_since: u32,
+    /// Whether the last refresh found something to do.
+    was_busy: bool,
 }
 
 impl Costs {
     /// Learns from a refresh.
     pub fn learn(&mut self, way: Way, changes: i64, took_ms: f64) {
+        self.was_busy = true;
         match way {
             Way::Incremental => {
                 self.full_since = 0;
@@ -75,6 +78,16 @@ impl Costs {
                 }
             }
         }
+    }
+
+    /// Learns that there was nothing to do.
+    pub fn rest(&mut self) {
+        self.was_busy = false;
+    }
+
+    /// Whether the next refresh has something to do, as it seems.
+    pub fn expects(&self) -> bool {
+        self.was_busy
     }
 
     /// What computing anew takes, in milliseconds, if that was done: the median.

@@ -8,7 +8,7 @@ use egret_postgres::tokio_postgres::{Client, Row};
 use super::build::{Built, sink_table};
 use super::refresh::{Compares, Counts, Limits, Read, Refreshable, Refreshed};
 use super::rights;
-use super::statements::{Query, Statements};
+use super::statements::{Flight, Query, Statements};
 use crate::core::choose::{Costs, Situation, Way, choose};
 use crate::core::expression::quoted;
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
@@ -295,10 +295,12 @@ impl Bringing<'_> {
             true => (rights::RUN, &of_runner),
         };
         let settings = std::mem::take(&mut self.settings);
-        let answers = self
-            .statements
-            .query_all(self.client, settings, &[query])
-            .await?;
+        let flight = Flight {
+            plain: settings,
+            queries: &[query],
+            ..Flight::default()
+        };
+        let answers = self.statements.fly(self.client, flight).await?;
         let rows: Vec<Vec<Row>> = answers.into_iter().collect::<Result<_, _>>()?;
         let row = rows.into_iter().flatten().next();
         Ok(row.expect("it has one row"))

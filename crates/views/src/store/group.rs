@@ -12,8 +12,8 @@ use super::refresh::{
     Compares, Counts, LOCK, Limits, Order, Outcomes, Reached, Read, Refreshable, Refreshed, UNLOCK,
 };
 use super::standing::{STANDING, Standing, standing, standing_of};
-use super::statements::{Answers, Query, Statements};
-use super::{captures, immediate, registry};
+use super::statements::{Answers, Flight, Query, Statements};
+use super::{captures, immediate, install, registry};
 use crate::core::choose::Costs;
 use crate::core::immediate::lock;
 use crate::error::ViewsError;
@@ -29,8 +29,8 @@ pub struct Group<'a> {
     pub waited_ms: f64,
     /// The numbers of the locks that keep other refreshers out, …
     pub keys: Vec<i64>,
-    /// … and whether they have been given back.
-    pub is_unlocked: bool,
+    /// … and whether these are held.
+    pub is_locked: bool,
 }
 
 /// What became of a transaction.
@@ -52,11 +52,12 @@ impl<'a> Group<'a> {
         statements: &mut Statements,
     ) -> Result<Outcomes, ViewsError> {
         let mut anew = Vec::new();
-        if let Some(snapshot) = self.look(client, statements).await? {
-            let standing = standing(client, statements, self.views).await?;
+        if !self.order.is_expected
+            && let Some(standing) = self.look(client, statements).await?
+        {
             anew = anew_of(self.views, &standing);
             if anew.is_empty() && self.order.compared.is_none() {
-                return Ok(self.nothing(&snapshot, &standing));
+                return Ok(self.nothing(&standing));
             }
             self.claim(client, &anew).await?;
         }
@@ -99,26 +100,57 @@ impl<'a> Group<'a> {
         Ok(Done::Committed(outcomes))
     }
 
-    /// Locks what no other refresher may refresh; returns the snapshot at which none of them had anything to see, if that is so.
+    /// Locks what no other refresher may refresh; returns how the views stand if none of them has anything to see.
     async fn look(
         &mut self,
         client: &Client,
         statements: &mut Statements,
-    ) -> Result<Option<String>, ViewsError> {
+    ) -> Result<Option<BTreeMap<i64, Standing>>, ViewsError> {
         let begun = Instant::now();
         let views = self.views.iter();
         let each: Vec<String> = views.flat_map(|view| view.has_changes()).collect();
-        let has_changes = match each.is_empty() {
-            true => "false".to_owned(),
-            false => each.join(" OR "),
+        // Looked at only where nothing has changed.
+        let unchanged = match each.is_empty() {
+            true => STANDING.to_owned(),
+            false => format!("{STANDING} AND NOT ({})", each.join(" OR ")),
         };
-        let looked = format!("SELECT pg_catalog.pg_current_snapshot()::text, {has_changes}");
-        let queries: [Query<'_>; 2] = [(LOCK, &[&self.keys]), (&looked, &[])];
-        let answers = statements.query_all(client, "", &queries).await?;
+        let keys = self.keys.clone();
+        let ids = self.ids();
+        let (server, timeline) = statements.server(client).await?;
+        let queries: [Query<'_>; 3] = [
+            (install::IS_THERE, &[]),
+            (LOCK, &[&keys]),
+            (&unchanged, &[&ids, &server, &timeline]),
+        ];
+        let answers = statements.all(client, &queries).await?;
         self.waited_ms = begun.elapsed().as_secs_f64() * 1e3;
-        let [_, looked] = rows_of(answers)?;
-        let unchanged = looked.first().filter(|row| !row.get::<_, bool>(1));
-        Ok(unchanged.map(|row| row.get(0)))
+        let [there, _, unchanged] = rows_of(answers)?;
+        self.is_locked = true;
+        self.check_place(&there)?;
+        match unchanged.is_empty() {
+            true => Ok(None),
+            false => Ok(Some(standing_of(&unchanged, self.views)?)),
+        }
+    }
+
+    fn ids(&self) -> Vec<i64> {
+        self.views.iter().map(|view| view.record.id).collect()
+    }
+
+    /// Fails where the table of views is not the one in which these are.
+    fn check_place(&self, there: &[Row]) -> Result<(), ViewsError> {
+        let there: Option<u32> = there.first().and_then(|row| row.get(0));
+        match self.order.table.is_none_or(|table| there == Some(table)) {
+            true => Ok(()),
+            false => Err(ViewsError::NotFound {
+                name: self
+                    .views
+                    .iter()
+                    .map(|view| view.record.name.to_string())
+                    .collect::<Vec<_>>()
+                    .join(", "),
+            }),
+        }
     }
 
     /// Has changes kept for those that are about to be computed anew, and everything captured that is part of their tables.
@@ -136,21 +168,38 @@ impl<'a> Group<'a> {
 
     /// How the views stand when their tables are locked, and how much has changed, all in the snapshot that is read.
     async fn begun(
-        &self,
+        &mut self,
         client: &Client,
         statements: &mut Statements,
         begin: &str,
     ) -> Result<(BTreeMap<i64, Standing>, Counts), ViewsError> {
-        let ids: Vec<i64> = self.views.iter().map(|view| view.record.id).collect();
+        let ids = self.ids();
         let counts: Vec<String> = self.views.iter().flat_map(|view| view.counts()).collect();
         let counts = match counts.is_empty() {
             true => "SELECT WHERE false".to_owned(),
             false => counts.join(" UNION ALL "),
         };
+        let keys = self.keys.clone();
+        let before: [Query<'_>; 2] = [(install::IS_THERE, &[]), (LOCK, &[&keys])];
+        let before = match self.is_locked {
+            true => &before[..0],
+            false => &before[..],
+        };
+        let (server, timeline) = statements.server(client).await?;
         // What is done first takes no snapshot: whoever holds a lock is waited for before there is one.
-        let queries: [Query<'_>; 2] = [(STANDING, &[&ids]), (&counts, &[])];
-        let answers = statements.query_all(client, begin, &queries).await?;
-        let [standing, counts] = rows_of(answers)?;
+        let flight = Flight {
+            before,
+            plain: begin,
+            queries: &[(STANDING, &[&ids, &server, &timeline]), (&counts, &[])],
+        };
+        let mut answers = statements.fly(client, flight).await?;
+        let of_queries = answers.split_off(before.len());
+        if !self.is_locked {
+            let [there, _] = rows_of(answers)?;
+            self.is_locked = true;
+            self.check_place(&there)?;
+        }
+        let [standing, counts] = rows_of(of_queries)?;
         let standing = standing_of(&standing, self.views)?;
         if standing.values().any(|one| one.is_suspended) {
             return Err(ViewsError::SourceChanged);
@@ -162,11 +211,12 @@ impl<'a> Group<'a> {
         Ok((standing, counted.collect()))
     }
 
-    fn nothing(&self, snapshot: &str, standing: &BTreeMap<i64, Standing>) -> Outcomes {
+    fn nothing(&self, standing: &BTreeMap<i64, Standing>) -> Outcomes {
         let each = self.views.iter().map(|view| {
+            let standing = &standing[&view.record.id];
             let reached = Reached {
-                snapshot: snapshot.to_owned(),
-                stamp: standing[&view.record.id].stamp.clone(),
+                snapshot: standing.seen.clone(),
+                stamp: standing.stamp.clone(),
             };
             let refreshed = Refreshed {
                 reached,
@@ -300,7 +350,7 @@ impl<'a> Group<'a> {
         if !has_partitions {
             queries.extend(end);
         }
-        let answers = statements.query_all(client, "", &queries).await?;
+        let answers = statements.all(client, &queries).await?;
         answers.into_iter().collect::<Result<Vec<_>, _>>()?;
         // A partition that came meanwhile was read, or was not: it is not known which. Of tables without such all that matters is locked.
         if has_partitions {
@@ -313,10 +363,10 @@ impl<'a> Group<'a> {
             if !self.views.iter().all(|view| is_same(&view)) {
                 return Err(ViewsError::SourceChanged);
             }
-            let answers = statements.query_all(client, "", &end).await?;
+            let answers = statements.all(client, &end).await?;
             answers.into_iter().collect::<Result<Vec<_>, _>>()?;
         }
-        self.is_unlocked = true;
+        self.is_locked = false;
         Ok(())
     }
 }

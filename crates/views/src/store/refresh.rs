@@ -120,6 +120,10 @@ pub struct Order<'a> {
     pub history_max: Option<u32>,
     /// How much it may be.
     pub limits: Limits,
+    /// The oid of the table of views, where that is known.
+    pub table: Option<u32>,
+    /// Whether something has changed, as it seems: that is not looked at before.
+    pub is_expected: bool,
 }
 
 /// Why a view is compared with its query.
@@ -177,6 +181,8 @@ impl Refreshable {
                 fuse_changes: 0,
                 delta_rows_max: u64::MAX,
             },
+            table: None,
+            is_expected: false,
         };
         let mut outcomes = refresh(client, &mut statements, &[self], order).await?;
         let tables: Vec<Captured> = self.captured().cloned().collect();
@@ -273,14 +279,21 @@ pub async fn refresh(
         order,
         waited_ms: 0.0,
         keys: keys.collect(),
-        is_unlocked: false,
+        is_locked: false,
     };
     let outcomes = group.refresh(client, statements).await;
-    if !group.is_unlocked {
-        let unlocked = statements.query(client, UNLOCK, &[&group.keys]).await;
-        // Others could not have these locks while the session lasts.
-        statements.is_spoiled |= unlocked.is_err();
-    }
+    let unlocked = match &outcomes {
+        Ok(_) if !group.is_locked => Ok(()),
+        // Whoever uses the session next comes after it.
+        Ok(_) => statements.send(client, UNLOCK, &[&group.keys]).await,
+        // It may hold them, whatever failed.
+        Err(_) => {
+            let unlocked = statements.query(client, UNLOCK, &[&group.keys]).await;
+            unlocked.map(|_| ())
+        }
+    };
+    // Others could not have these locks while the session lasts.
+    statements.is_spoiled |= unlocked.is_err();
     outcomes
 }
 

@@ -154,10 +154,7 @@ pub async fn find_in(
 ) -> Result<Option<Option<Record>>, ViewsError> {
     let values: [&(dyn ToSql + Sync); 3] = [&None::<i64>, &name.schema, &name.name];
     let queries: [Query<'_>; 2] = [(install::IS_THERE, &[]), (RECORDS, &values)];
-    let mut answers = statements
-        .query_all(client, "", &queries)
-        .await?
-        .into_iter();
+    let mut answers = statements.all(client, &queries).await?.into_iter();
     let mut next = || answers.next().unwrap_or_else(|| Ok(Vec::new()));
     let (there, found) = (next()?, next());
     let there: Option<u32> = there.first().and_then(|row| row.get(0));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{GenericClient, Row};
 
 use super::refresh::Refreshable;
@@ -38,7 +39,9 @@ pub async fn standing(
     views: &[&Refreshable],
 ) -> Result<BTreeMap<i64, Standing>, ViewsError> {
     let ids: Vec<i64> = views.iter().map(|view| view.record.id).collect();
-    let rows = statements.query(client, STANDING, &[&ids]).await?;
+    let (server, timeline) = statements.server(client).await?;
+    let values: [&(dyn ToSql + Sync); 3] = [&ids, &server, &timeline];
+    let rows = statements.query(client, STANDING, &values).await?;
     standing_of(&rows, views)
 }
 
@@ -92,6 +95,8 @@ pub fn standing_of(
 /// # Errors
 /// [`ViewsError::NotFound`]; what the server says.
 pub async fn signature(client: &impl GenericClient, view: i64) -> Result<String, ViewsError> {
-    let row = client.query_one(STANDING, &[&vec![view]]).await?;
+    let (server, timeline) = Statements::default().server(client).await?;
+    let values: [&(dyn ToSql + Sync); 3] = [&vec![view], &server, &timeline];
+    let row = client.query_one(STANDING, &values).await?;
     Ok(row.get("signature"))
 }

@@ -17,12 +17,12 @@ use crate::core::pace::{Member, components};
 use crate::error::ViewsError;
 use crate::metrics::{Metrics, Outcome};
 use crate::model::{RefreshReport, State};
+use crate::store::immediate;
 use crate::store::load::load;
 use crate::store::patience::Patience;
 use crate::store::refresh::{self, Compares, Limits, Order, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
 use crate::store::restored;
-use crate::store::{immediate, install};
 use crate::worker::known::Known;
 use crate::worker::session::Session;
 use crate::worker::tidy::Backlog;
@@ -162,19 +162,6 @@ impl Keeper {
         self.tidy(loaded.iter().flat_map(|view| view.captured()));
     }
 
-    /// Whether the table of views still is the one that was seen a moment ago.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn is_there(&self) -> Result<bool, ViewsError> {
-        let mut session = self.session().await?;
-        let Session { client, statements } = &mut session;
-        let row = statements.query_one(client, install::IS_THERE, &[]).await?;
-        let there: Option<u32> = row.get(0);
-        self.give_back(session);
-        Ok(there.is_some() && there == self.known.table())
-    }
-
     /// Has a view loaded again when it is next refreshed.
     pub fn unload(&self, view: i64) {
         self.known.give_up();
@@ -255,6 +242,9 @@ impl Keeper {
     pub(super) async fn pass(&self, client: &Client, error: &ViewsError) -> Result<(), ViewsError> {
         tracing::debug!(database = self.database, %error, "a refresh is tried again");
         self.known.give_up();
+        if error.may_be_of_another() {
+            self.known.doubt();
+        }
         match error {
             ViewsError::SourceAltered { view } => self.unload(*view),
             ViewsError::Drifted { view, .. } | ViewsError::FannedOut { view, .. } => {
@@ -335,6 +325,8 @@ impl Keeper {
             begun: Instant::now(),
             history_max: Some(self.shared.config.history_max),
             limits: self.limits(),
+            table: self.known.table_now(&session.client).await?,
+            is_expected: false,
         };
         let records = self.component(session, view).await?;
         let (views, mut reports) = self.load_all(&mut session.client, &records, at_ms).await?;
@@ -343,6 +335,8 @@ impl Keeper {
         }
         let Session { client, statements } = session;
         let borrowed: Vec<&Refreshable> = views.iter().map(AsRef::as_ref).collect();
+        let expects = |view: &&Refreshable| costs.get(&view.record.id).is_some_and(Costs::expects);
+        order.is_expected = borrowed.iter().any(expects);
         order.compared = compared.filter(|(view, compares)| {
             let mut views = borrowed.iter();
             views.any(|one| {
@@ -435,12 +429,15 @@ impl Keeper {
         {
             tracing::debug!(%error, "steps of statements are removed later");
         }
-        let Some(way) = refreshed.way() else { return };
         {
             let mut costs = lock(&self.costs);
             let costs = costs.entry(view.record.id).or_default();
-            costs.learn(way, refreshed.changes, refreshed.applied_ms);
+            match refreshed.way() {
+                Some(way) => costs.learn(way, refreshed.changes, refreshed.applied_ms),
+                None => costs.rest(),
+            }
         }
+        let Some(way) = refreshed.way() else { return };
         let metrics = &self.shared.metrics;
         let outcome = way.as_str();
         metrics.refreshes.get_or_create(&Outcome { outcome }).inc();

@@ -51,6 +51,22 @@ impl Known {
         seen.map(|(table, _)| table)
     }
 
+    /// The same; looks for it where that was too long ago.
+    ///
+    /// # Errors
+    /// What the server says, and that somebody else has made schema `egret`.
+    pub async fn table_now(&self, client: &Client) -> Result<Option<u32>, ViewsError> {
+        match self.table() {
+            Some(table) => Ok(Some(table)),
+            None => self.inspect(client).await,
+        }
+    }
+
+    /// Has it looked for before it is used again.
+    pub fn doubt(&self) {
+        *lock(&self.table) = None;
+    }
+
     /// Gives up the list of views: something has changed.
     pub fn give_up(&self) {
         let mut views = lock(&self.views);

@@ -78,7 +78,7 @@ impl Rows {
         let expecting = expecting(delta.expected, &nulls);
         with.push(format!("egret_delta AS ({consolidated}{expecting})"));
         with.push(match &self.key {
-            Some(key) => self.by_key(types, key),
+            Some(key) => self.by_key(types, key, delta),
             None => self.by_content(types),
         });
         if let Some(sink) = delta.sink {
@@ -94,7 +94,7 @@ impl Rows {
     }
 
     /// What changed is put beside each other by key, in one pass and without a join: a row that came and one that went are an update.
-    fn by_key(&self, types: &Types, key: &Key) -> String {
+    fn by_key(&self, types: &Types, key: &Key, delta: &Delta<'_>) -> String {
         let table = &self.table.name;
         let same = key.same(types, "s", "d");
         let is_set = |id: &&ColumnId| !key.columns.contains(id) || !types[*id].is_exact;
@@ -102,43 +102,72 @@ impl Rows {
         let set: Vec<String> = others
             .map(|id| format!("{name} = d.{name}", name = stage_column(*id)))
             .collect();
-        let (came, went) = (format!("{WEIGHT} > 0"), format!("{WEIGHT} < 0"));
         let changed = match set.is_empty() {
             true => "SELECT WHERE false".to_owned(),
             false => format!(
-                "UPDATE {table} AS s SET {} FROM egret_sided AS d WHERE d.egret_sides = 2 AND d.{came} AND {same} RETURNING 1",
+                "UPDATE {table} AS s SET {} FROM egret_sided AS d WHERE d.egret_kind = 3 AND {same} RETURNING 1",
                 set.join(", "),
             ),
         };
-        let (hash, hash_name) = match key.is_hashed {
-            true => (
-                format!(", {} AS {HASH}", key.hash("d")),
-                format!(", {HASH}"),
-            ),
-            false => Default::default(),
-        };
-        let partition = match key.columns.is_empty() {
-            true => String::new(),
-            false => format!("PARTITION BY {}", key.names().join(", ")),
-        };
+        let hash = key.is_hashed.then_some(HASH);
+        let hash_name = hash.map(|name| format!(", {name}")).unwrap_or_default();
         // Of a key there is at most one row that came and one that went, and what went or changed was there.
-        let missing = |what: &str, done: &str| {
-            format!(
-                "SELECT FROM generate_series(1, abs((SELECT count(*) FROM egret_sided WHERE {what}) - (SELECT count(*) FROM {done})))"
-            )
+        format!(
+            "egret_sided AS MATERIALIZED ({sided}), \
+             egret_removed AS (DELETE FROM {table} AS s USING egret_sided AS d WHERE d.egret_kind = 2 AND {same} RETURNING 1), \
+             egret_changed AS ({changed}), \
+             egret_added AS (INSERT INTO {table} ({list}{hash_name}) SELECT {list}{hash_name} FROM egret_sided WHERE egret_kind = 1 RETURNING 1), \
+             egret_wrong AS (SELECT FROM ( \
+             SELECT count(*) FILTER (WHERE is_odd) AS odd, \
+             count(*) FILTER (WHERE egret_kind = 2) - (SELECT count(*) FROM egret_removed) AS removed, \
+             count(*) FILTER (WHERE egret_kind = 3) - (SELECT count(*) FROM egret_changed) AS changed \
+             FROM egret_sided) AS seen, generate_series(1, odd + abs(removed) + abs(changed)))",
+            sided = self.sided(types, key, delta),
+            list = self.list(""),
+        )
+    }
+
+    /// A row for each key of which something changed, with what came. Its kind is 1 where a row came, 2 where one went, and 3 where both did:
+    /// of one kind the planner expects few, and looks for them by their keys.
+    fn sided(&self, types: &Types, key: &Key, delta: &Delta<'_>) -> String {
+        let came = format!("FILTER (WHERE d.{WEIGHT} > 0)");
+        let went = format!("FILTER (WHERE d.{WEIGHT} < 0)");
+        let mut list: Vec<String> = self
+            .columns
+            .iter()
+            .map(|id| {
+                let name = stage_column(*id);
+                match (key.columns.contains(id), types[id].is_exact) {
+                    (true, true) => format!("d.{name}"),
+                    (true, false) => {
+                        format!("coalesce(any_value(d.{name}) {came}, d.{name}) AS {name}")
+                    }
+                    (false, _) => format!("any_value(d.{name}) {came} AS {name}"),
+                }
+            })
+            .collect();
+        if key.is_hashed {
+            list.push(format!("{} AS {HASH}", key.hash("d")));
+        }
+        let mut nulls: Vec<String> = (self.columns.iter())
+            .map(|id| self.table.null_of(&stage_column(*id)))
+            .collect();
+        nulls.extend(key.is_hashed.then(|| "NULL".to_owned()));
+        nulls.extend(["0", "false"].map(str::to_owned));
+        let group = match key.columns.is_empty() {
+            // Without a row there is no group.
+            true => "HAVING count(*) > 0".to_owned(),
+            false => {
+                let names = key.names();
+                let names: Vec<String> = names.iter().map(|name| format!("d.{name}")).collect();
+                format!("GROUP BY {}", names.join(", "))
+            }
         };
         format!(
-            "egret_sided AS MATERIALIZED (SELECT d.*{hash}, count(*) OVER egret_key AS egret_sides, \
-             count(*) FILTER (WHERE {came}) OVER egret_key AS egret_came FROM egret_delta AS d WINDOW egret_key AS ({partition})), \
-             egret_removed AS (DELETE FROM {table} AS s USING egret_sided AS d WHERE d.egret_sides = 1 AND d.{went} AND {same} RETURNING 1), \
-             egret_changed AS ({changed}), \
-             egret_added AS (INSERT INTO {table} ({list}{hash_name}) SELECT {list}{hash_name} FROM egret_sided \
-             WHERE egret_sides = 1 AND {came} RETURNING 1), \
-             egret_wrong AS (SELECT FROM egret_sided WHERE abs({WEIGHT}) <> 1 OR egret_came > 1 OR egret_sides - egret_came > 1 \
-             UNION ALL {} UNION ALL {})",
-            missing(&format!("egret_sides = 1 AND {went}"), "egret_removed"),
-            missing(&format!("egret_sides = 2 AND {came}"), "egret_changed"),
-            list = self.list(""),
+            "SELECT {}, (count(*) {came} > 0)::integer + 2 * (count(*) {went} > 0)::integer AS egret_kind, \
+             count(*) {came} > 1 OR count(*) {went} > 1 OR max(abs(d.{WEIGHT})) > 1 AS is_odd FROM egret_delta AS d {group}{}",
+            list.join(", "),
+            expecting(delta.expected, &nulls),
         )
     }
 

@@ -1,17 +1,17 @@
--- How views $1 stand, and the tables that they read.
+-- How views $1 stand, and the tables that they read, in database $2 of a server on timeline $3 (see server.sql).
 --
 -- `stamp` says whether rows of these may have changed without a trigger: it has the place, the timeline of the server, the
 -- partitions of all tables, the files and the triggers of all of them, and the plain views that are read. `signature` says
 -- whether a view is what it was, and so are the tables and views that it reads.
-WITH here AS MATERIALIZED (SELECT egret.view_place() AS place)
 SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
        pg_catalog.split_part(kept.stamp, ';', 1) IS NOT DISTINCT FROM here.place AS is_here,
        pg_catalog.concat(tables.stamp, ';', inlined.text) AS stamp_now,
        pg_catalog.concat_ws(';', tables.signature, inlined.text, below.text,
            pg_catalog.md5(pg_catalog.concat_ws(' ', kept.definition, kept.shape, kept.settings, kept.mode, kept.owner))) AS signature
-FROM here
-CROSS JOIN egret.view AS kept
+FROM egret.view AS kept
+-- As egret.view_place() says it, which reads files.
+CROSS JOIN LATERAL (SELECT pg_catalog.concat($2::text, '/', kept.tableoid) AS place) AS here
 CROSS JOIN LATERAL (
     SELECT coalesce(pg_catalog.md5(pg_catalog.string_agg(rule.ev_action::text, ',' ORDER BY rule.ev_class)), '') AS text
     FROM pg_catalog.pg_rewrite AS rule
@@ -27,7 +27,7 @@ CROSS JOIN LATERAL (
     SELECT pg_catalog.format(
                '%s;%s;%s',
                here.place,
-               (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()),
+               $3::integer,
                pg_catalog.string_agg(
                    pg_catalog.format(
                        '%s:%s:%s', member.oid, coalesce(pg_catalog.pg_relation_filenode(member.oid), 0),
