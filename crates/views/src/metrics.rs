@@ -23,6 +23,13 @@ pub struct InState {
     pub state: &'static str,
 }
 
+/// Of a database.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct InDatabase {
+    /// Its name.
+    pub database: String,
+}
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -40,6 +47,10 @@ pub struct Metrics {
     pub drifts: Counter,
     /// Views by state.
     pub views: Family<InState, Gauge>,
+    /// What the tables for changes take, in bytes.
+    pub changes_bytes: Family<InDatabase, Gauge>,
+    /// Rows of them that are removed and whose place is not free yet, as the server estimates.
+    pub changes_dead_rows: Family<InDatabase, Gauge>,
 }
 
 /// From a quarter of a millisecond to two minutes.
@@ -58,6 +69,8 @@ impl Metrics {
             rows: Counter::default(),
             drifts: Counter::default(),
             views: Family::default(),
+            changes_bytes: Family::default(),
+            changes_dead_rows: Family::default(),
         };
         registry.register(
             "egret_views_refreshes",
@@ -90,6 +103,16 @@ impl Metrics {
             metrics.drifts.clone(),
         );
         registry.register("egret_views_views", "Views by state", metrics.views.clone());
+        registry.register(
+            "egret_views_changes_bytes",
+            "What the tables for changes take",
+            metrics.changes_bytes.clone(),
+        );
+        registry.register(
+            "egret_views_changes_dead_rows",
+            "Rows of the tables for changes that are removed and whose place is not free yet",
+            metrics.changes_dead_rows.clone(),
+        );
         metrics
     }
 }

@@ -22,7 +22,7 @@ use self::session::Session;
 use crate::api::Views;
 use crate::core::pace::{Pace, components};
 use crate::error::ViewsError;
-use crate::metrics::InState;
+use crate::metrics::{InDatabase, InState};
 use crate::model::{RefreshReport, State};
 use crate::store::captures;
 use crate::store::registry::Record;
@@ -252,6 +252,7 @@ impl Keeping {
         let records = self.keeper.known.views(session).await?;
         self.count(&records);
         let captures = captures::readers(&session.client).await?;
+        self.measure(captures::sizes(&session.client).await?);
         let is_kept = |record: &&Record| record.state != State::Suspended;
         let members: Vec<_> = records.iter().filter(is_kept).map(member).collect();
         let now = Instant::now();
@@ -310,6 +311,17 @@ impl Keeping {
                 .get_or_create(&InState { database, state })
                 .set(count as i64);
         }
+    }
+
+    fn measure(&self, (bytes, dead_rows): (i64, i64)) {
+        let metrics = &self.keeper.shared.metrics;
+        let database = InDatabase {
+            database: self.keeper.database.clone(),
+        };
+        let changes_bytes = &metrics.changes_bytes;
+        changes_bytes.get_or_create(&database).set(bytes);
+        let dead_rows_of = &metrics.changes_dead_rows;
+        dead_rows_of.get_or_create(&database).set(dead_rows);
     }
 
     fn ended(&mut self, ended: Option<Ended>) {

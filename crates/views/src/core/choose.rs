@@ -15,9 +15,9 @@ const MARGIN: f64 = 0.9;
 const BASE_MS: f64 = 2.0;
 
 /// … and for each change.
-const CHANGE_MS: f64 = 0.004;
+const CHANGE_MS: f64 = 0.002;
 
-/// What was seen fewer times than this is tried once more before it is given up, …
+/// What was seen fewer times than this, or never, is tried once more before it is given up, …
 const TRIALS: usize = 3;
 
 /// … and what was not for so many refreshes, …
@@ -134,11 +134,11 @@ impl Costs {
         median(rests.collect()).unwrap_or(0.0).max(0.0) + slope * wanted
     }
 
-    /// Whether a way that is expected to take more is worth another look: it was seen a few times only, the first of which had to
-    /// prepare everything, or long ago.
+    /// Whether a way that is expected to take more is worth another look: it was seen never or a few times only, the first of which
+    /// had to prepare everything, or long ago.
     fn are_old(&self, incremental_ms: f64, full_ms: f64) -> bool {
         let is_bearable = incremental_ms <= full_ms * LOSS_MAX;
-        let is_young = (1..TRIALS).contains(&self.incremental.len()) && self.full_since > 0;
+        let is_young = self.incremental.len() < TRIALS && self.full_since > 0;
         is_bearable && (is_young || self.full_since >= TRIED_AGAIN)
     }
 }

@@ -68,6 +68,18 @@ pub async fn readers(client: &impl GenericClient) -> Result<Vec<(i64, i64)>, Vie
     Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
 }
 
+/// What all tables for changes take, in bytes, and how many of their rows are dead, as the server estimates.
+///
+/// # Errors
+/// What the server says.
+pub async fn sizes(client: &impl GenericClient) -> Result<(i64, i64), ViewsError> {
+    let sql = "SELECT coalesce(sum(pg_catalog.pg_total_relation_size(changes)), 0)::bigint, \
+               coalesce(sum(pg_catalog.pg_stat_get_dead_tuples(changes)), 0)::bigint \
+               FROM (SELECT pg_catalog.to_regclass('egret.changes_' || id) AS changes FROM egret.view_capture) AS kept";
+    let row = client.query_one(sql, &[]).await?;
+    Ok((row.get(0), row.get(1)))
+}
+
 /// Those that are of one view alone.
 ///
 /// # Errors

@@ -80,12 +80,17 @@ impl Rig {
 }
 
 pub fn engine(database: &TestDatabase, config: ViewsConfig) -> Views {
+    engine_in(database, config, &mut Registry::default())
+}
+
+/// The same, whose metrics are in `registry`.
+pub fn engine_in(database: &TestDatabase, config: ViewsConfig, registry: &mut Registry) -> Views {
     let options = Options {
         config,
         databases: Databases::one(database.connection()),
         clock: Arc::new(SystemClock),
     };
-    Views::new(options, &mut Registry::default())
+    Views::new(options, registry)
 }
 
 pub fn at(name: &str) -> Address {

@@ -1,11 +1,15 @@
 //! What keeps a view from being worse than it was.
 
+use std::time::Duration;
+
 use egret_base::lifecycle::Service;
 use egret_base::settings::Span;
 use egret_views::ViewsConfig;
 use egret_views::model::{Alteration, Schedule, State};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 
-use super::{Rig, TABLES, at, code, view};
+use super::{Rig, TABLES, at, code, engine_in, view};
 use crate::world::until;
 
 #[tokio::test]
@@ -187,4 +191,52 @@ async fn a_view_that_fails_in_a_component_is_its_own_affair() {
     assert_eq!(rig.refresh("j5").await.outcome, "full");
     rig.verify(&names).await;
     rig.verify(&["base", "shares"]).await;
+}
+
+#[tokio::test]
+async fn metrics_tell_of_refreshes_and_of_what_waits() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    let mut registry = Registry::default();
+    let views = engine_in(&rig.database, ViewsConfig::default(), &mut registry);
+    let sums = "SELECT g, sum(v) AS s FROM t GROUP BY g";
+    views.create(None, view("sums", sums)).await.unwrap();
+    rig.run("UPDATE t SET v = v + 1 WHERE id <= 10").await;
+    assert_eq!(
+        views.refresh(&at("sums")).await.unwrap().outcome,
+        "incremental"
+    );
+    let told = || {
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        text
+    };
+    let text = told();
+    for line in [
+        "egret_views_refreshes_total{outcome=\"full\"} 1\n",
+        "egret_views_refreshes_total{outcome=\"incremental\"} 1\n",
+        "egret_views_changes_total 20\n",
+        "egret_views_rows_total 10\n",
+        "egret_views_refresh_seconds_count 2\n",
+    ] {
+        assert!(text.contains(line), "{line}{text}");
+    }
+    views.start().await.unwrap();
+    let bytes = || {
+        let text = told();
+        let value = text
+            .lines()
+            .filter(|line| line.starts_with("egret_views_changes_bytes{"))
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        value.sum::<u64>()
+    };
+    let measured = async {
+        while bytes() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    let waited = tokio::time::timeout(Duration::from_secs(60), measured).await;
+    assert!(waited.is_ok(), "{}", told());
+    assert!(told().contains("egret_views_changes_dead_rows{"));
+    views.stop().await;
 }
