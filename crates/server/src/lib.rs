@@ -22,6 +22,7 @@ mod queue;
 mod server;
 mod tls;
 mod tokens;
+mod unread;
 
 pub use access::Caller;
 pub use config::ServerConfig;

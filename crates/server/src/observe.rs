@@ -27,6 +27,7 @@ use crate::grpc::speaks_grpc;
 use crate::http::series;
 use crate::metrics::{Counted, Metrics};
 use crate::problem::Problem;
+use crate::unread::Unread;
 
 /// The header that carries a request's id, both ways.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -102,7 +103,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
     observer: &Arc<Observer>,
     path: Option<MatchedPath>,
     body_bytes_max: u64,
-    mut request: Request,
+    request: Request,
     pass: impl FnOnce(Request, Arc<RequestContext>) -> F,
 ) -> Response {
     let context = Arc::new(RequestContext {
@@ -122,6 +123,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
         status: CLIENT_LEFT,
         bytes: 0,
     };
+    let (mut request, unread) = Unread::watch(request);
     request.extensions_mut().insert(context.clone());
     let span = tracing::info_span!("request", id = context.id);
     let passed = caught(pass(request, context.clone()));
@@ -134,6 +136,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
         let value = HeaderValue::from_static(value);
         response.headers_mut().entry(name).or_insert(value);
     }
+    unread.tell(&mut response);
     let status = response.status().as_u16();
     response.map(|body| {
         // These bodies are never asked for their end.

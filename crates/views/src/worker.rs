@@ -252,7 +252,11 @@ impl Keeping {
         let records = self.keeper.known.views(session).await?;
         self.count(&records);
         let captures = captures::readers(&session.client).await?;
-        self.measure(captures::sizes(&session.client).await?);
+        match captures::sizes(&session.client).await {
+            Ok(sizes) => self.measure(sizes),
+            // Somebody may have locked one of them.
+            Err(error) => tracing::debug!(%error, "what tables for changes take is not known"),
+        }
         let is_kept = |record: &&Record| record.state != State::Suspended;
         let members: Vec<_> = records.iter().filter(is_kept).map(member).collect();
         let now = Instant::now();

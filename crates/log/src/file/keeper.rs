@@ -216,7 +216,8 @@ impl<D: Disk> Keeper<D> {
             return done.map(|()| true);
         }
         let state = self.wait_for_making(state);
-        if state.ready.len() >= self.spares_wanted {
+        // Whoever wanted more of them than usual is refused until one can be made.
+        if state.ready.len() >= self.spares_wanted && state.failure.is_none() {
             return Ok(false);
         }
         self.make_ready(state).1.map(|()| true)
@@ -343,6 +344,7 @@ impl<D: Disk> Keeper<D> {
                         !state.closed
                             && state.tasks.is_empty()
                             && state.ready.len() >= self.spares_wanted
+                            && state.failure.is_none()
                     };
                     drop(self.changed.wait_while(state, idle));
                 }

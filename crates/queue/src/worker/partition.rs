@@ -267,21 +267,27 @@ impl<L: Log + 'static> Partition<L> {
         u64::from_le_bytes(seed)
     }
 
+    fn intake(&mut self, now_ms: u64) -> Intake {
+        let takes_in = !self.waiting.is_empty() || self.ticks.are_due(&self.state, now_ms);
+        let intake = Intake::new(&self.log, self.reserve_bytes, takes_in);
+        intake.note(&mut self.was_full, &self.place);
+        intake
+    }
+
     fn turn(&mut self) -> Result<(), LogError> {
         if self.held_back.is_some() {
             return self.settle();
         }
-        let (first, seed) = (self.log.next(), self.seed());
+        let (seed, now) = (self.seed(), self.time.now());
+        let intake = self.intake(now.as_millis_unsigned());
         let mut turn = Turn {
             state: &mut self.state,
             batch: &mut self.batch,
             watchers: &mut self.watchers,
-            first,
-            now: self.time.now(),
+            first: self.log.next(),
+            now,
             seed,
         };
-        let intake = Intake::new(&self.log, self.reserve_bytes);
-        intake.note(&mut self.was_full, &self.place);
         // Before anything else, so that a schedule that changes has made what it had to make.
         let room = intake.room_for_ticks(&self.limits[0], turn.state.len());
         self.ticks.run(&mut turn, &room, &*self.shared.read);

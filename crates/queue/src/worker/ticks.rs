@@ -136,6 +136,12 @@ impl Ticks {
         soonest.map(|due_ms| due_ms.max(self.rest_until_ms))
     }
 
+    /// Whether a tick has come that is to be dealt with now.
+    pub fn are_due(&self, state: &State, now_ms: u64) -> bool {
+        let due_ms = self.next_due_ms(state);
+        due_ms.is_some_and(|due_ms| due_ms <= now_ms)
+    }
+
     /// Makes the tasks of ticks that have come, as many as there is room for. What does not fit is made
     /// in turns to come.
     pub fn run(&mut self, turn: &mut Turn<'_>, room: &Room, read: &ReadRecord) {

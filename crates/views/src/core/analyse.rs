@@ -6,6 +6,7 @@ mod expressions;
 mod from;
 mod scope;
 mod select;
+mod subqueries;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -210,6 +211,9 @@ pub fn prune(plan: &mut Plan) {
         match &mut stage.keeps {
             Keeps::Rows { columns } => used.extend(columns.iter().copied()),
             Keeps::Groups { keys, aggregates } => {
+                // Of the one group without keys something is kept, so that it is there.
+                let first = aggregates.first().filter(|_| keys.is_empty());
+                used.extend(first.map(|one| one.column));
                 aggregates.retain(|aggregate| used.contains(&aggregate.column));
                 used.extend(keys.iter().flat_map(|(_, key)| key.columns()));
                 used.extend(aggregates.iter().flat_map(|one| one.call.columns()));

@@ -54,6 +54,8 @@ pub struct Costs {
     full: VecDeque<f64>,
     /// Refreshes that computed all of it since one did not.
     full_since: u32,
+    /// Refreshes by what changed that failed.
+    failed: usize,
     /// Whether the last refresh found something to do.
     was_busy: bool,
 }
@@ -78,6 +80,12 @@ impl Costs {
                 }
             }
         }
+    }
+
+    /// Learns that a refresh failed, by what changed if it was not in the mode that computes all of it.
+    pub fn fail(&mut self) {
+        self.failed += 1;
+        self.full_since = 0;
     }
 
     /// Learns that there was nothing to do.
@@ -138,7 +146,7 @@ impl Costs {
     /// had to prepare everything, or long ago.
     fn are_old(&self, incremental_ms: f64, full_ms: f64) -> bool {
         let is_bearable = incremental_ms <= full_ms * LOSS_MAX;
-        let is_young = self.incremental.len() < TRIALS && self.full_since > 0;
+        let is_young = self.incremental.len() + self.failed < TRIALS && self.full_since > 0;
         is_bearable && (is_young || self.full_since >= TRIED_AGAIN)
     }
 }

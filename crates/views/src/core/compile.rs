@@ -214,6 +214,11 @@ pub fn key_of(node: &Node, keys: &impl Fn(Source) -> Option<Vec<String>>) -> Opt
             names.iter().map(find).collect()
         }
         Node::Filter { input, .. } | Node::Project { input, .. } => key_of(input, keys),
+        Node::Join {
+            kind: JoinKind::Semi | JoinKind::Anti,
+            left,
+            ..
+        } => key_of(left, keys),
         Node::Join { left, right, .. } => {
             let mut key = key_of(left, keys)?;
             key.extend(key_of(right, keys)?);
@@ -272,7 +277,7 @@ pub fn nullable(node: &Node, found: &mut BTreeSet<ColumnId>) {
         } => {
             nullable(left, found);
             nullable(right, found);
-            if *kind != JoinKind::Inner {
+            if matches!(kind, JoinKind::Left | JoinKind::Full) {
                 found.extend(right.columns());
             }
             if *kind == JoinKind::Full {

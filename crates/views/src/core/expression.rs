@@ -62,6 +62,30 @@ impl Expression {
         self.within(&format!("{function}("), ")")
     }
 
+    /// All of them at once; `true` of none.
+    pub fn all(conditions: &[Self]) -> Self {
+        match conditions {
+            [] => Self::constant("true"),
+            [only] => only.clone(),
+            [first, others @ ..] => others
+                .iter()
+                .fold(first.clone(), |all, one| all.infix("AND", one)),
+        }
+    }
+
+    /// With an operator between this and another.
+    pub fn infix(&self, operator: &str, other: &Self) -> Self {
+        let mut both = self.within("(", &format!(") {operator} ("));
+        both.pieces.extend(other.pieces.iter().cloned());
+        both.pieces.push(Piece::Text(")".to_owned()));
+        both
+    }
+
+    /// What is asked of it behind it, such as `IS NULL`.
+    pub fn tested(&self, test: &str) -> Self {
+        self.within("(", &format!(") {test}"))
+    }
+
     fn within(&self, before: &str, after: &str) -> Self {
         let mut pieces = vec![Piece::Text(before.to_owned())];
         pieces.extend(self.pieces.iter().cloned());

@@ -39,6 +39,8 @@ fn put(node: &Node, level: usize, name: &impl Fn(Source) -> String, lines: &mut 
                 JoinKind::Inner => "inner",
                 JoinKind::Left => "left",
                 JoinKind::Full => "full",
+                JoinKind::Semi => "semi",
+                JoinKind::Anti => "anti",
             };
             line(format!("{kind} join on {}", condition.shown()));
             put(left, level + 1, name, lines);

@@ -14,11 +14,13 @@
 //! Δ(l ▷ r) = Δl ▷ r_old + (l_new ▷ r_new - l_new ▷ r_old)
 //! ```
 //!
-//! of which the part in brackets concerns only those rows of `l` that match a row of `Δr`. What was there before is what is
+//! of which the part in brackets concerns only those rows of `l` that match a row of `Δr`. The rows of `l` that match something
+//! (`⋉`) are the others: the same with the sign of the brackets turned. What was there before is what is
 //! there now less what changed. Where nothing changed below an operator, what it was is what it is, so that a refresh
 //! in which one of six tables changed has one term.
 
 mod outer;
+mod semi;
 
 use std::collections::BTreeMap;
 
@@ -207,6 +209,12 @@ impl<'a> Generator<'a> {
                 vec![left.and(right).filtered(condition)]
             }
             Node::Join {
+                kind: kind @ (JoinKind::Semi | JoinKind::Anti),
+                left,
+                right,
+                condition,
+            } => self.semi_rows(*kind, left, right, condition),
+            Node::Join {
                 kind,
                 left,
                 right,
@@ -276,6 +284,12 @@ impl<'a> Generator<'a> {
                 let item = format!("{changes} AS {alias}");
                 vec![Block::of(item, names, Some(weight))]
             }
+            Node::Join {
+                kind: kind @ (JoinKind::Semi | JoinKind::Anti),
+                left,
+                right,
+                condition,
+            } => self.changes_of_semi(*kind, left, right, condition),
             Node::Join {
                 kind,
                 left,

@@ -24,6 +24,10 @@ pub enum JoinKind {
     Left,
     /// Also those on either side that match nothing.
     Full,
+    /// Only the left side: rows that match something, each as often as it is there.
+    Semi,
+    /// Only the left side: rows that match nothing.
+    Anti,
 }
 
 /// An operator with its inputs.
@@ -84,6 +88,11 @@ impl Node {
                 all.extend(columns.iter().map(|(id, _)| *id));
                 all
             }
+            Self::Join {
+                kind: JoinKind::Semi | JoinKind::Anti,
+                left,
+                ..
+            } => left.columns(),
             Self::Join { left, right, .. } => {
                 let mut all = left.columns();
                 all.extend(right.columns());

@@ -39,8 +39,8 @@ pub async fn standing(
     views: &[&Refreshable],
 ) -> Result<BTreeMap<i64, Standing>, ViewsError> {
     let ids: Vec<i64> = views.iter().map(|view| view.record.id).collect();
-    let (server, timeline) = statements.server(client).await?;
-    let values: [&(dyn ToSql + Sync); 3] = [&ids, &server, &timeline];
+    let server = statements.server(client).await?;
+    let values: [&(dyn ToSql + Sync); 2] = [&ids, &server];
     let rows = statements.query(client, STANDING, &values).await?;
     standing_of(&rows, views)
 }
@@ -95,8 +95,8 @@ pub fn standing_of(
 /// # Errors
 /// [`ViewsError::NotFound`]; what the server says.
 pub async fn signature(client: &impl GenericClient, view: i64) -> Result<String, ViewsError> {
-    let (server, timeline) = Statements::default().server(client).await?;
-    let values: [&(dyn ToSql + Sync); 3] = [&vec![view], &server, &timeline];
+    let server = Statements::default().server(client).await?;
+    let values: [&(dyn ToSql + Sync); 2] = [&vec![view], &server];
     let row = client.query_one(STANDING, &values).await?;
     Ok(row.get("signature"))
 }

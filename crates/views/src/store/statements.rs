@@ -35,8 +35,8 @@ const STATEMENTS_MAX: usize = 512;
 #[derive(Default)]
 pub struct Statements {
     prepared: HashMap<String, Statement>,
-    /// The server and database that the session is in, and the server's timeline, once they have been asked for.
-    server: Option<(String, i32)>,
+    /// The server and database that the session is in, once they have been asked for.
+    server: Option<String>,
     /// Whether the session is not to be used any more.
     pub is_spoiled: bool,
 }
@@ -92,6 +92,9 @@ impl Statements {
         if !plain.is_empty() && !queries.iter().all(is_known) {
             for (sql, values) in before {
                 answers.push(self.query(client, sql, values).await);
+                if answers.last().is_some_and(Result::is_err) {
+                    return Ok(answers);
+                }
             }
             client.batch_execute(plain).await?;
             answers.extend(self.all(client, queries).await?);
@@ -146,22 +149,18 @@ impl Statements {
         Ok(all)
     }
 
-    /// The server and database that the session is in, as `egret.view_place()` begins, and the server's timeline.
+    /// The server and database that the session is in, as `egret.view_place()` begins.
     ///
     /// # Errors
     /// What the server says.
-    pub async fn server(
-        &mut self,
-        client: &impl GenericClient,
-    ) -> Result<(String, i32), ViewsError> {
+    pub async fn server(&mut self, client: &impl GenericClient) -> Result<String, ViewsError> {
         if let Some(server) = &self.server {
             return Ok(server.clone());
         }
         let row = client
             .query_one(include_str!("sql/server.sql"), &[])
             .await?;
-        let server = (row.get("server"), row.get("timeline"));
-        Ok(self.server.insert(server).clone())
+        Ok(self.server.insert(row.get("server")).clone())
     }
 
     /// Sends a query whose answer nobody waits for.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use egret_postgres::tokio_postgres::Client;
 
-use super::keeper::{Keeper, Reports};
+use super::keeper::{Keeper, Reports, lock};
+use super::session::Session;
 use crate::error::ViewsError;
 use crate::metrics::Outcome;
-use crate::model::{RefreshReport, State};
+use crate::model::{RefreshReport, State, ViewName};
 use crate::store::refresh::{Outcomes, Refreshable};
 use crate::store::registry::{self, Record};
 
@@ -62,6 +63,22 @@ impl Keeper {
         }
     }
 
+    /// Whether the number of a view is no longer that of the one with this name.
+    pub(super) async fn is_another(
+        &self,
+        session: &mut Session,
+        view: i64,
+        name: Option<&ViewName>,
+    ) -> Result<bool, ViewsError> {
+        // What somebody else has put in its place is not read.
+        if self.known.table_now(&session.client).await?.is_none() {
+            return Ok(true);
+        }
+        let views = self.known.views(session).await?;
+        let now = views.iter().find(|record| record.id == view);
+        Ok(now.is_none_or(|record| name.is_some_and(|name| record.name != *name)))
+    }
+
     /// Remembers that a view could not be refreshed, and suspends it after too often.
     async fn failed(
         &self,
@@ -70,6 +87,9 @@ impl Keeper {
         at_ms: i64,
         error: &ViewsError,
     ) -> Result<RefreshReport, ViewsError> {
+        if matches!(error, ViewsError::TooLong { .. }) {
+            lock(&self.costs).entry(record.id).or_default().fail();
+        }
         let current = registry::record_of(client, record.id).await?;
         let is_own = !matches!(error, ViewsError::SourceFailed { .. });
         let is_last = current.failures + 1 >= self.shared.config.failures_max;

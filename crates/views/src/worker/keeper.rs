@@ -59,7 +59,7 @@ pub struct Keeper {
     /// Sessions that nobody uses.
     idle: Mutex<Vec<Session>>,
     loaded: Mutex<BTreeMap<i64, Arc<Refreshable>>>,
-    costs: Mutex<BTreeMap<i64, Costs>>,
+    pub(super) costs: Mutex<BTreeMap<i64, Costs>>,
     /// Components that may be refreshed at a time.
     parallel: Semaphore,
 }
@@ -221,11 +221,19 @@ impl Keeper {
         let _permit = self.parallel.acquire().await;
         let mut session = self.session().await?;
         let mut patience = self.patience();
+        let name = lock(&self.loaded)
+            .get(&view)
+            .map(|one| one.record.name.clone());
         for attempt in 1.. {
             let is_last = attempt >= ATTEMPTS;
             match self.attempt(&mut session, view, (compared, is_last)).await {
                 Err(error) if !is_last && (error.is_passing() || error.may_be_of_another()) => {
                     self.pass(&session.client, &error).await?;
+                    if error.may_be_of_another()
+                        && self.is_another(&mut session, view, name.as_ref()).await?
+                    {
+                        return Err(error);
+                    }
                 }
                 Err(error) if patience.has_more_for(&error).await => {}
                 Err(error) => return Err(self.named(error)),
@@ -248,6 +256,9 @@ impl Keeper {
         match error {
             ViewsError::SourceAltered { view } => self.unload(*view),
             ViewsError::Drifted { view, .. } | ViewsError::FannedOut { view, .. } => {
+                if matches!(error, ViewsError::FannedOut { .. }) {
+                    lock(&self.costs).entry(*view).or_default().fail();
+                }
                 registry::compute_anew(client, *view).await?;
             }
             _ => {}

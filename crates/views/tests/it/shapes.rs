@@ -6,6 +6,7 @@ mod groups;
 mod joins;
 mod rows;
 mod sources;
+mod subqueries;
 mod values;
 
 use crate::world::World;

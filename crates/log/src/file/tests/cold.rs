@@ -276,7 +276,15 @@ fn damage_in_a_compacted_segment_is_not_taken_for_what_was_dropped() {
 /// Whoever asks for room before appending gets an answer from the disk, not from what was so far.
 #[test]
 fn room_that_is_secured_is_there_and_room_that_is_not_is_refused_before_it_is_needed() {
-    let config = config();
+    for spare_segments in [0, 1, 2] {
+        fill_and_make_room(LogConfig {
+            spare_segments,
+            ..config()
+        });
+    }
+}
+
+fn fill_and_make_room(config: LogConfig) {
     let segment = config.segment_bytes;
     let disk = SimulatedDisk::new(8 * segment);
     let mut log = open(&disk, config, 1);

@@ -24,16 +24,19 @@ pub(super) struct Intake {
     pub room_bytes: usize,
     /// Bytes of records up to which tasks are handed out: one more claim always fits.
     pub claims_bytes: usize,
+    /// Whether anything may come that is new.
+    takes_in: bool,
     /// Why there is no room for new tasks.
     full: Option<QueueError>,
 }
 
 impl Intake {
     /// As the log is now. What is let in once must find room: a turn whose new tasks the log does not take
-    /// would hold up the work that makes room. So the reserve is in hand before anything is let in.
-    pub fn new(log: &impl Log, reserve_bytes: u64) -> Self {
-        let full = log.secure(reserve_bytes).is_err();
+    /// would hold up the work that makes room. So the reserve is in hand before anything is let in, if anything is.
+    pub fn new(log: &impl Log, reserve_bytes: u64, takes_in: bool) -> Self {
+        let full = takes_in && log.secure(reserve_bytes).is_err();
         Self {
+            takes_in,
             room_bytes: room_bytes(log.batch_bytes_max()),
             claims_bytes: log.batch_bytes_max() / 16 * 15,
             full: full.then(|| QueueError::DiskFull {
@@ -44,6 +47,9 @@ impl Intake {
 
     /// Logs that there is no room any longer, or again: callers are not told where.
     pub fn note(&self, was_full: &mut bool, place: &str) {
+        if !self.takes_in {
+            return;
+        }
         match (*was_full, &self.full) {
             (false, Some(error)) => tracing::warn!(%error, place, "the queue takes no tasks in"),
             (true, None) => tracing::info!(place, "the queue has room for tasks again"),

@@ -109,7 +109,7 @@ impl Analysis<'_> {
         if !computed.is_empty() {
             let scope = Scope {
                 entries: vec![entry(stored, None, "")],
-                merged: Vec::new(),
+                ..Scope::default()
             };
             let expressions = computed.iter().map(|(name, id)| {
                 let parsed = parse_expression(&relation.computed[name])?;
@@ -190,7 +190,7 @@ fn join_names(scope: Scope, merged: Vec<(String, ColumnId)>, alias: Option<&Alia
     }
     Scope {
         entries: vec![entry(columns, Some(alias), "")],
-        merged: Vec::new(),
+        ..Scope::default()
     }
 }
 
@@ -219,7 +219,7 @@ fn either(left: ColumnId, right: ColumnId) -> Expression {
 fn named(rows: Rows, alias: Option<&Alias>, name: &str) -> (Node, Scope) {
     let scope = Scope {
         entries: vec![entry(rows.columns, alias, name)],
-        merged: Vec::new(),
+        ..Scope::default()
     };
     (rows.node, scope)
 }

@@ -10,6 +10,8 @@ pub struct Scope {
     pub entries: Vec<Entry>,
     /// Columns that two sides of a join have in common, which are named without either.
     pub merged: Vec<(String, ColumnId)>,
+    /// What can be named besides: that of the query around a subquery.
+    pub around: Option<Box<Scope>>,
 }
 
 /// One of FROM.
@@ -36,6 +38,9 @@ impl Scope {
                 .and_then(|entry| column_of(&entry.columns, column)),
             _ => None,
         };
+        if let (None, Some(around)) = (found, &self.around) {
+            return around.resolve(names, offset);
+        }
         found.ok_or_else(|| {
             let name = names.join(".");
             let (what, advice) = match names.last().map(String::as_str) {
@@ -52,6 +57,14 @@ impl Scope {
         let entries = self.entries.iter();
         let mut of_entries = entries.filter_map(|entry| column_of(&entry.columns, column));
         column_of(&self.merged, column).or_else(|| of_entries.next())
+    }
+
+    /// The same within a query.
+    pub fn within(&self, around: &Self) -> Self {
+        Self {
+            around: Some(Box::new(around.clone())),
+            ..self.clone()
+        }
     }
 
     /// Both, side by side.

@@ -130,10 +130,7 @@ impl Analysis<'_> {
             false => return Err(Refusal::new("VALUES", -1, "use mode full")),
         };
         if let Some(condition) = query.where_clause.as_deref() {
-            node = Node::Filter {
-                condition: expression(condition, &scope)?,
-                input: Box::new(node),
-            };
+            node = self.filtered(node, condition, &scope, ctes)?;
         }
         let targets = targets(query)?;
         let having = query.having_clause.as_deref();
@@ -244,7 +241,7 @@ fn key_of<'a>(key: &'a Parsed, targets: &[(String, &'a Parsed)]) -> Result<&'a P
     }
 }
 
-fn targets(query: &SelectStmt) -> Result<Vec<(String, &Parsed)>, Refusal> {
+pub(super) fn targets(query: &SelectStmt) -> Result<Vec<(String, &Parsed)>, Refusal> {
     let mut all = Vec::new();
     for target in &query.target_list {
         let Some(NodeEnum::ResTarget(target)) = &target.node else {
@@ -268,7 +265,7 @@ fn targets(query: &SelectStmt) -> Result<Vec<(String, &Parsed)>, Refusal> {
     Ok(all)
 }
 
-fn with(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
+pub(super) fn with(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
     let mut all = ctes.clone();
     let Some(with) = &query.with_clause else {
         return Ok(all);
@@ -304,7 +301,7 @@ fn with(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
     Ok(all)
 }
 
-fn refuse_what_is_not_covered(query: &SelectStmt) -> Result<(), Refusal> {
+pub(super) fn refuse_what_is_not_covered(query: &SelectStmt) -> Result<(), Refusal> {
     let refused = |what: &str, advice: &str| Err(Refusal::new(what, -1, advice));
     if query.limit_count.is_some() || query.limit_offset.is_some() {
         return refused("LIMIT or OFFSET", "use mode full");

@@ -21,7 +21,7 @@ impl Generator<'_> {
         let names = both(&left.names, &right.names);
         let word = match kind {
             JoinKind::Full => "FULL JOIN",
-            JoinKind::Left | JoinKind::Inner => "LEFT JOIN",
+            _ => "LEFT JOIN",
         };
         let condition = condition.operand(&names);
         let item = format!("{} {word} {} ON {condition}", left.item, right.item);
@@ -63,8 +63,14 @@ impl Generator<'_> {
         all
     }
 
-    /// Rows with a weight that says whether they came to match nothing, or to match something.
-    fn with_counts(&mut self, rows: &Named, now: &str, more: &str, touched: &str) -> Named {
+    /// Rows with a weight that says whether they came to match nothing (1), or to match something (-1).
+    pub(super) fn with_counts(
+        &mut self,
+        rows: &Named,
+        now: &str,
+        more: &str,
+        touched: &str,
+    ) -> Named {
         let (counted, alias) = (self.alias(), self.alias());
         let columns = rows.names.iter();
         let list: Vec<String> = columns
@@ -95,7 +101,7 @@ impl Generator<'_> {
     }
 
     /// The weight of all rows of blocks that match the row with these names.
-    fn weight_of_matches(
+    pub(super) fn weight_of_matches(
         &mut self,
         blocks: &[Block],
         row: &Names,
@@ -109,7 +115,13 @@ impl Generator<'_> {
         )
     }
 
-    fn exists(&mut self, blocks: &[Block], row: &Names, condition: &Expression) -> String {
+    /// Whether a row of blocks matches the row with these names.
+    pub(super) fn exists(
+        &mut self,
+        blocks: &[Block],
+        row: &Names,
+        condition: &Expression,
+    ) -> String {
         let alias = self.alias();
         let ids: Vec<_> = blocks[0].names.keys().copied().collect();
         let names: Names = ids
@@ -125,12 +137,12 @@ impl Generator<'_> {
 }
 
 impl Block {
-    fn only(mut self, condition: String) -> Self {
+    pub(super) fn only(mut self, condition: String) -> Self {
         self.filters.push(condition);
         self
     }
 
-    fn only_weighty(self) -> Self {
+    pub(super) fn only_weighty(self) -> Self {
         let condition = format!("{} <> 0", self.weight());
         self.only(condition)
     }

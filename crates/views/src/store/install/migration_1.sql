@@ -100,6 +100,8 @@ BEGIN
         CREATE FUNCTION egret.any_value_step(anyelement, anyelement) RETURNS anyelement
         LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS 'SELECT $1';
         CREATE AGGREGATE egret.any_value(anyelement) (SFUNC = egret.any_value_step, STYPE = anyelement);
+        -- Whoever owns a view calls it, whatever the privileges are that functions begin with.
+        GRANT EXECUTE ON FUNCTION egret.any_value(anyelement), egret.any_value_step(anyelement, anyelement) TO PUBLIC;
     END IF;
 END
 $$;

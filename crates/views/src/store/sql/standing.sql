@@ -1,4 +1,4 @@
--- How views $1 stand, and the tables that they read, in database $2 of a server on timeline $3 (see server.sql).
+-- How views $1 stand, and the tables that they read, in database $2 (see server.sql).
 --
 -- `stamp` says whether rows of these may have changed without a trigger: it has the place, the timeline of the server, the
 -- partitions of all tables, the files and the triggers of all of them, and the plain views that are read. `signature` says
@@ -27,7 +27,7 @@ CROSS JOIN LATERAL (
     SELECT pg_catalog.format(
                '%s;%s;%s',
                here.place,
-               $3::integer,
+               (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()),
                pg_catalog.string_agg(
                    pg_catalog.format(
                        '%s:%s:%s', member.oid, coalesce(pg_catalog.pg_relation_filenode(member.oid), 0),

@@ -344,6 +344,43 @@ impl Draw {
         }
     }
 
+    /// A condition with a subquery.
+    fn subquery(&mut self, name: &str) -> String {
+        let (from, names) = self.from(1);
+        let inner = names[self.below(names.len())].clone();
+        let mut conditions = Vec::new();
+        if self.chance(60) {
+            let column = self.pick(&["a", "c", "b"]);
+            let operator = self.pick(&["=", "=", "=", "<"]);
+            conditions.push(format!("{inner}.{column} {operator} {name}.{column}"));
+        }
+        let mut own = String::new();
+        if self.chance(30) {
+            let condition = self.condition(&inner);
+            own = format!(" WHERE {condition}");
+            conditions.push(condition);
+        }
+        let filter = match conditions.is_empty() {
+            true => String::new(),
+            false => format!(" WHERE {}", conditions.join(" AND ")),
+        };
+        let column = self.pick(&["a", "b", "c", "d"]);
+        let select = match self.below(6) {
+            0 => format!("(SELECT max({inner}.{column}) FROM {from}{own})"),
+            1 => format!("(SELECT {inner}.{column} FROM {from}{own} GROUP BY {inner}.{column})"),
+            _ => format!("(SELECT {inner}.{column} FROM {from}{filter})"),
+        };
+        match self.below(9) {
+            0 | 1 => format!("EXISTS {select}"),
+            2 | 3 => format!("NOT EXISTS {select}"),
+            4 => format!("{name}.{column} IN {select}"),
+            5 => format!("{name}.{column} NOT IN {select}"),
+            6 => format!("{name}.{column} < ANY {select}"),
+            7 => format!("{name}.{column} >= ALL {select}"),
+            _ => format!("NOT ({name}.{column} <> ALL {select})"),
+        }
+    }
+
     /// A query, and whether it has groups.
     pub fn query(&mut self) -> (String, bool) {
         let (query, has_groups) = self.body();
@@ -360,12 +397,18 @@ impl Draw {
     fn body(&mut self) -> (String, bool) {
         let (from, names) = self.from(2);
         let any = |draw: &mut Self| names[draw.below(names.len())].clone();
-        let filter = match self.chance(40) {
-            true => {
-                let name = any(self);
-                format!(" WHERE {}", self.condition(&name))
-            }
-            false => String::new(),
+        let mut conditions = Vec::new();
+        if self.chance(40) {
+            let name = any(self);
+            conditions.push(self.condition(&name));
+        }
+        if self.chance(30) {
+            let name = any(self);
+            conditions.push(self.subquery(&name));
+        }
+        let filter = match conditions.is_empty() {
+            true => String::new(),
+            false => format!(" WHERE {}", conditions.join(" AND ")),
         };
         match self.below(10) {
             0..4 => {

@@ -40,6 +40,7 @@ async fn having() {
     follow(
         "",
         &[
+            "SELECT 1 AS one FROM w HAVING count(*) > 6",
             "SELECT c, count(*) AS n FROM t GROUP BY c HAVING count(*) > 3",
             "SELECT c FROM t GROUP BY c HAVING sum(i) > 10 AND bool_or(o)",
             "SELECT c, sum(m) AS s FROM t GROUP BY c HAVING c <> 'a' OR c IS NULL",

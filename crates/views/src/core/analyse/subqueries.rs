@@ -1,0 +1,283 @@
+//! WHERE with subqueries: EXISTS, IN, ANY and ALL, and their negations, as semi and anti joins.
+//!
+//! A row is kept where a condition is true, not where it is unknown, which says what a subquery `S` comes to:
+//!
+//! | condition | true where |
+//! |---|---|
+//! | `EXISTS S`, `NOT EXISTS S` | something matches, nothing does |
+//! | `x op ANY S` | for some `y` of `S`, `x op y` is true |
+//! | `NOT x op ANY S` | for no `y` it is true or unknown |
+//! | `x op ALL S` | for no `y` it is false or unknown |
+//! | `NOT x op ALL S` | for some `y` it is false |
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{
+    BoolExprType, Node as Parsed, SelectStmt, SetOperation, SubLink, SubLinkType,
+};
+
+use super::expressions::expression;
+use super::scope::Scope;
+use super::select::{Ctes, refuse_what_is_not_covered, targets, with};
+use super::{Analysis, DEPTH_MAX};
+use crate::core::expression::{Expression, quoted};
+use crate::core::refusal::Refusal;
+use crate::core::tree::{JoinKind, Node};
+
+/// What a subquery comes to within a query.
+struct Inner {
+    node: Node,
+    /// What a row has to do with one of the query around it.
+    conditions: Vec<Expression>,
+    targets: Vec<Expression>,
+}
+
+impl Analysis<'_> {
+    /// The rows for which a condition is true.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn filtered(
+        &mut self,
+        node: Node,
+        condition: &Parsed,
+        scope: &Scope,
+        ctes: &Ctes,
+    ) -> Result<Node, Refusal> {
+        let mut conjuncts = Vec::new();
+        split(condition, &mut conjuncts);
+        if !conjuncts.iter().any(|one| link_of(one).is_some()) {
+            return Ok(filter(node, expression(condition, scope)?));
+        }
+        let (links, plain): (Vec<_>, Vec<_>) = conjuncts
+            .into_iter()
+            .partition(|one| link_of(one).is_some());
+        let mut node = node;
+        for condition in plain {
+            node = filter(node, expression(condition, scope)?);
+        }
+        for (link, is_negated) in links.into_iter().filter_map(link_of) {
+            node = self.tested(node, (link, is_negated), scope, ctes)?;
+        }
+        Ok(node)
+    }
+
+    fn tested(
+        &mut self,
+        node: Node,
+        (link, is_negated): (&SubLink, bool),
+        scope: &Scope,
+        ctes: &Ctes,
+    ) -> Result<Node, Refusal> {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            let what = format!("a query nested deeper than {DEPTH_MAX}");
+            return Err(Refusal::new(what, link.location, "simplify it"));
+        }
+        let query = link
+            .subselect
+            .as_ref()
+            .and_then(|query| query.node.as_ref());
+        let Some(NodeEnum::SelectStmt(query)) = query else {
+            let advice = "use mode full";
+            return Err(Refusal::new(
+                "a subquery of this kind",
+                link.location,
+                advice,
+            ));
+        };
+        let kind = SubLinkType::try_from(link.sub_link_type);
+        let mut inner = self.inner(query, scope, ctes)?;
+        if kind == Ok(SubLinkType::ExistsSublink) {
+            // They say nothing. The server refuses there what gives several rows, or none, which would say something.
+            let unsaid = inner.targets.iter().filter(|one| one.as_column().is_none());
+            let unsaid: Vec<Expression> = unsaid.map(|one| one.tested("IS NULL OR true")).collect();
+            inner.conditions.extend(unsaid);
+        }
+        let joins = joins(link, is_negated, &inner, scope)?;
+        self.depth -= 1;
+        let joined = joins
+            .into_iter()
+            .fold(node, |left, (kind, condition)| Node::Join {
+                kind,
+                left: Box::new(left),
+                right: Box::new(inner.node.clone()),
+                condition,
+            });
+        Ok(joined)
+    }
+
+    fn inner(&mut self, query: &SelectStmt, around: &Scope, ctes: &Ctes) -> Result<Inner, Refusal> {
+        if !self.is_plain(query)? {
+            let rows = self.select(query, ctes)?;
+            let targets = rows.columns.iter();
+            return Ok(Inner {
+                targets: targets.map(|(_, id)| Expression::column(*id)).collect(),
+                node: rows.node,
+                conditions: Vec::new(),
+            });
+        }
+        let ctes = with(query, ctes)?;
+        refuse_what_is_not_covered(query)?;
+        let (mut node, scope) = self.from(&query.from_clause, &ctes)?;
+        let both = scope.within(around);
+        let mut conjuncts = Vec::new();
+        if let Some(condition) = query.where_clause.as_deref() {
+            split(condition, &mut conjuncts);
+        }
+        let mut conditions = Vec::new();
+        for conjunct in conjuncts {
+            if let Some(link) = link_of(conjunct) {
+                node = self.tested(node, link, &scope, &ctes)?;
+                continue;
+            }
+            let condition = expression(conjunct, &both)?;
+            let columns = node.columns();
+            match condition.columns().iter().all(|id| columns.contains(id)) {
+                true => node = filter(node, condition),
+                false => conditions.push(condition),
+            }
+        }
+        let targets = targets(query)?;
+        let targets = targets.iter().map(|(_, target)| expression(target, &both));
+        Ok(Inner {
+            targets: targets.collect::<Result<_, _>>()?,
+            node,
+            conditions,
+        })
+    }
+
+    /// Whether each row of FROM that WHERE keeps is one of the query, or as good as one: how often it is there does not matter.
+    fn is_plain(&self, query: &SelectStmt) -> Result<bool, Refusal> {
+        let is_distinct_on = query.distinct_clause.iter().any(|one| one.node.is_some());
+        let targets = targets(query)?;
+        let mut targets = targets.iter();
+        let has_aggregate = targets.any(|(_, target)| self.facts.has_aggregate(target));
+        let is_plain = matches!(
+            SetOperation::try_from(query.op),
+            Ok(SetOperation::SetopNone | SetOperation::Undefined)
+        ) && query.values_lists.is_empty()
+            && query.group_clause.is_empty()
+            && query.having_clause.is_none()
+            && !is_distinct_on
+            && !has_aggregate;
+        Ok(is_plain)
+    }
+}
+
+/// The joins that keep the rows for which a condition is true, one after the other.
+fn joins(
+    link: &SubLink,
+    is_negated: bool,
+    inner: &Inner,
+    scope: &Scope,
+) -> Result<Vec<(JoinKind, Expression)>, Refusal> {
+    let kind = SubLinkType::try_from(link.sub_link_type);
+    let all = |test: Option<Expression>| {
+        let conditions = inner.conditions.iter().cloned().chain(test);
+        Expression::all(&conditions.collect::<Vec<_>>())
+    };
+    Ok(match (kind, is_negated) {
+        (Ok(SubLinkType::ExistsSublink), false) => vec![(JoinKind::Semi, all(None))],
+        (Ok(SubLinkType::ExistsSublink), true) => vec![(JoinKind::Anti, all(None))],
+        (Ok(SubLinkType::AnySublink), true) => {
+            let compared = compared(link, &inner.targets, scope)?;
+            let anti = |test| (JoinKind::Anti, all(Some(test)));
+            match compared.is_equality {
+                // An equality is unknown of nulls alone. One by one these are looked up, and together they are not.
+                Some((one, other)) => vec![
+                    anti(compared.test),
+                    anti(other.tested("IS NULL")),
+                    anti(one.tested("IS NULL")),
+                ],
+                None => vec![anti(compared.test.tested("IS NOT FALSE"))],
+            }
+        }
+        (Ok(SubLinkType::AnySublink), false) => {
+            let test = compared(link, &inner.targets, scope)?.test;
+            vec![(JoinKind::Semi, all(Some(test)))]
+        }
+        (Ok(SubLinkType::AllSublink), is_negated) => {
+            let test = compared(link, &inner.targets, scope)?.test;
+            match is_negated {
+                false => vec![(JoinKind::Anti, all(Some(test.tested("IS NOT TRUE"))))],
+                true => vec![(JoinKind::Semi, all(Some(test.tested("IS FALSE"))))],
+            }
+        }
+        _ => {
+            let advice = "write it as a join, or use mode full";
+            let what = "a subquery in an expression";
+            return Err(Refusal::new(what, link.location, advice));
+        }
+    })
+}
+
+struct Compared {
+    test: Expression,
+    /// The sides, where there is one of each and they are to be equal.
+    is_equality: Option<(Expression, Expression)>,
+}
+
+/// What is asked of each row of a subquery.
+fn compared(link: &SubLink, targets: &[Expression], scope: &Scope) -> Result<Compared, Refusal> {
+    let one = link.testexpr.as_deref();
+    let sides: Vec<&Parsed> = match one.and_then(|one| one.node.as_ref()) {
+        Some(NodeEnum::RowExpr(row)) => row.args.iter().collect(),
+        _ => one.into_iter().collect(),
+    };
+    let names = link.oper_name.iter().filter_map(|name| match &name.node {
+        Some(NodeEnum::String(name)) => Some(name.sval.as_str()),
+        _ => None,
+    });
+    let names: Vec<&str> = names.collect();
+    let operator = match names[..] {
+        [] => "=".to_owned(),
+        [name] => name.to_owned(),
+        [schema, name] => format!("OPERATOR({}.{name})", quoted(schema)),
+        _ => names.concat(),
+    };
+    let sides = sides.into_iter().map(|side| expression(side, scope));
+    let sides: Vec<Expression> = sides.collect::<Result<_, _>>()?;
+    let is_known = sides.len() == targets.len() && (sides.len() == 1 || operator == "=");
+    if !is_known {
+        let what = "a comparison of rows with a subquery by another operator than `=`";
+        return Err(Refusal::new(what, link.location, "use mode full"));
+    }
+    let pairs = || sides.iter().zip(targets);
+    let tests = pairs().map(|(one, other)| one.infix(&operator, other));
+    let is_equality = (sides.len() == 1 && operator == "=").then(|| pairs().next());
+    Ok(Compared {
+        test: Expression::all(&tests.collect::<Vec<_>>()),
+        is_equality: is_equality
+            .flatten()
+            .map(|(one, other)| (one.clone(), other.clone())),
+    })
+}
+
+/// The conditions that all have to be true.
+fn split<'a>(condition: &'a Parsed, all: &mut Vec<&'a Parsed>) {
+    match &condition.node {
+        Some(NodeEnum::BoolExpr(expr)) if expr.boolop == BoolExprType::AndExpr as i32 => {
+            expr.args.iter().for_each(|one| split(one, all));
+        }
+        _ => all.push(condition),
+    }
+}
+
+/// The subquery that a condition is about, and whether it is negated.
+fn link_of(condition: &Parsed) -> Option<(&SubLink, bool)> {
+    match &condition.node {
+        Some(NodeEnum::SubLink(link)) => Some((link, false)),
+        Some(NodeEnum::BoolExpr(expr)) if expr.boolop == BoolExprType::NotExpr as i32 => {
+            let (link, is_negated) = link_of(expr.args.first()?)?;
+            Some((link, !is_negated))
+        }
+        _ => None,
+    }
+}
+
+fn filter(node: Node, condition: Expression) -> Node {
+    Node::Filter {
+        input: Box::new(node),
+        condition,
+    }
+}

@@ -1,0 +1,77 @@
+//! Semi and anti joins: the rows that match something, or nothing.
+
+use super::{Block, Generator};
+use crate::core::expression::Expression;
+use crate::core::tree::{JoinKind, Node};
+
+impl Generator<'_> {
+    /// The rows of such a join as they are now.
+    pub(super) fn semi_rows(
+        &mut self,
+        kind: JoinKind,
+        left: &Node,
+        right: &Node,
+        condition: &Expression,
+    ) -> Vec<Block> {
+        let others = self.rows(right);
+        let rows = self.rows(left);
+        self.kept(kind, rows, &others, condition)
+    }
+
+    fn kept(
+        &mut self,
+        kind: JoinKind,
+        rows: Vec<Block>,
+        others: &[Block],
+        condition: &Expression,
+    ) -> Vec<Block> {
+        let each = rows.into_iter().map(|block| {
+            let exists = self.exists(others, block.names(), condition);
+            block.only(match kind {
+                JoinKind::Anti => format!("NOT {exists}"),
+                _ => exists,
+            })
+        });
+        each.collect()
+    }
+
+    /// What changed in such a join.
+    pub(super) fn changes_of_semi(
+        &mut self,
+        kind: JoinKind,
+        left: &Node,
+        right: &Node,
+        condition: &Expression,
+    ) -> Vec<Block> {
+        if !self.is_changed(right) {
+            let others = self.rows(right);
+            let changes = self.changes(left);
+            return self.kept(kind, changes, &others, condition);
+        }
+        let mut all = Vec::new();
+        if self.is_changed(left) {
+            let before = self.rows_before(right);
+            for block in self.changes(left) {
+                let matches = self.weight_of_matches(&before, block.names(), condition);
+                all.push(block.only(match kind {
+                    JoinKind::Anti => format!("{matches} = 0"),
+                    _ => format!("{matches} <> 0"),
+                }));
+            }
+        }
+        let (now, changes) = (self.rows(right), self.changes(right));
+        let rows = self.rows(left);
+        let rows = self.named(&rows);
+        let matches_now = self.weight_of_matches(&now, &rows.names, condition);
+        let matches_more = self.weight_of_matches(&changes, &rows.names, condition);
+        let touched = self.exists(&changes, &rows.names, condition);
+        let counted = self.with_counts(&rows, &matches_now, &matches_more, &touched);
+        let block = Block::of(counted.item, counted.names, Some(counted.weight));
+        let block = block.only_weighty();
+        all.push(match kind {
+            JoinKind::Anti => block,
+            _ => block.negated(),
+        });
+        all
+    }
+}
