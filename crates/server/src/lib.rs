@@ -23,6 +23,7 @@ mod server;
 mod tls;
 mod tokens;
 mod unread;
+mod watched;
 
 pub use access::Caller;
 pub use config::ServerConfig;

@@ -4,20 +4,17 @@
 //! tenant; never the path as sent, a query, a header or a body, any of which may hold a secret.
 
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
-use bytes::Bytes;
 use egret_base::{Clock, Entropy};
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Body as HttpBody;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::Instrument;
 
@@ -28,6 +25,7 @@ use crate::http::series;
 use crate::metrics::{Counted, Metrics};
 use crate::problem::Problem;
 use crate::unread::Unread;
+use crate::watched::{Watch, Watched};
 
 /// The header that carries a request's id, both ways.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -145,8 +143,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
         }
         Body::new(Watched {
             body,
-            status,
-            record,
+            watch: Answer { status, record },
         })
     })
 }
@@ -340,42 +337,18 @@ impl Drop for Record {
     }
 }
 
-/// A response's body with its request's record, which ends when the body does.
-struct Watched {
-    body: Body,
+/// A response's status with its request's record, which ends when the response's body does.
+struct Answer {
     status: u16,
     record: Record,
 }
 
-impl HttpBody for Watched {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        match &frame {
-            Some(Ok(frame)) => {
-                let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                self.record.bytes += bytes;
-                // The transport does not ask again once a body says that it has ended.
-                if self.body.is_end_stream() {
-                    self.record.status = self.status;
-                }
-            }
-            None => self.record.status = self.status,
-            Some(Err(_)) => {}
-        }
-        Poll::Ready(frame)
+impl Watch for Answer {
+    fn passed(&mut self, bytes: u64) {
+        self.record.bytes += bytes;
     }
 
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+    fn ended(&mut self) {
+        self.record.status = self.status;
     }
 }

@@ -3,17 +3,16 @@
 //! A client that is not told keeps the connection for its next request, which then gets no answer. So it is told, with
 //! `Connection: close`.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
 
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
-use bytes::Bytes;
 use http::{HeaderValue, Version, header};
-use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::body::Body as HttpBody;
+
+use crate::watched::{Watch, Watched};
 
 /// Whether the body of a request has been read to its end; none for a request without one, and where connections are not of one request
 /// at a time.
@@ -29,7 +28,7 @@ impl Unread {
         let watched = request.map(|body| {
             Body::new(Watched {
                 body,
-                is_read: is_read.clone(),
+                watch: Reading(is_read.clone()),
             })
         });
         (watched, Self(Some(is_read)))
@@ -46,31 +45,10 @@ impl Unread {
     }
 }
 
-struct Watched {
-    body: Body,
-    is_read: Arc<AtomicBool>,
-}
+struct Reading(Arc<AtomicBool>);
 
-impl HttpBody for Watched {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(context));
-        if frame.is_none() || self.body.is_end_stream() {
-            self.is_read.store(true, Ordering::Release);
-        }
-        Poll::Ready(frame)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+impl Watch for Reading {
+    fn ended(&mut self) {
+        self.0.store(true, Ordering::Release);
     }
 }

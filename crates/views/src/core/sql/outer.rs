@@ -51,26 +51,25 @@ impl Generator<'_> {
             }
         }
         if self.is_changed(right) {
-            let (now, changes) = (self.rows(right), self.changes(right));
-            let rows = self.rows(left);
-            let rows = self.named(&rows);
-            let matches_now = self.weight_of_matches(&now, &rows.names, condition);
-            let matches_more = self.weight_of_matches(&changes, &rows.names, condition);
-            let touched = self.exists(&changes, &rows.names, condition);
-            let block = self.with_counts(&rows, &matches_now, &matches_more, &touched);
+            let block = self.turned(left, right, condition);
             all.push(self.with_nulls(&block, right).only_weighty());
         }
         all
     }
 
-    /// Rows with a weight that says whether they came to match nothing (1), or to match something (-1).
-    pub(super) fn with_counts(
-        &mut self,
-        rows: &Named,
-        now: &str,
-        more: &str,
-        touched: &str,
-    ) -> Named {
+    /// The rows of `left` that match something that changed in `right`, with a weight that says whether they came to match nothing (1) or
+    /// to match something (-1).
+    pub(super) fn turned(&mut self, left: &Node, right: &Node, condition: &Expression) -> Named {
+        let (now, changes) = (self.rows(right), self.changes(right));
+        let rows = self.rows(left);
+        let rows = self.named(&rows);
+        let matches_now = self.weight_of_matches(&now, &rows.names, condition);
+        let matches_more = self.weight_of_matches(&changes, &rows.names, condition);
+        let touched = self.exists(&changes, &rows.names, condition);
+        self.with_counts(&rows, &matches_now, &matches_more, &touched)
+    }
+
+    fn with_counts(&mut self, rows: &Named, now: &str, more: &str, touched: &str) -> Named {
         let (counted, alias) = (self.alias(), self.alias());
         let columns = rows.names.iter();
         let list: Vec<String> = columns

@@ -59,13 +59,7 @@ impl Generator<'_> {
                 }));
             }
         }
-        let (now, changes) = (self.rows(right), self.changes(right));
-        let rows = self.rows(left);
-        let rows = self.named(&rows);
-        let matches_now = self.weight_of_matches(&now, &rows.names, condition);
-        let matches_more = self.weight_of_matches(&changes, &rows.names, condition);
-        let touched = self.exists(&changes, &rows.names, condition);
-        let counted = self.with_counts(&rows, &matches_now, &matches_more, &touched);
+        let counted = self.turned(left, right, condition);
         let block = Block::of(counted.item, counted.names, Some(counted.weight));
         let block = block.only_weighty();
         all.push(match kind {
