@@ -1,13 +1,13 @@
 //! The engine's handle: what the doors call.
 
 mod find;
+mod make;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use egret_base::Clock;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
-use egret_base::rhythm::Rhythm;
 use egret_postgres::Databases;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, watch};
@@ -17,18 +17,18 @@ use crate::config::ViewsConfig;
 use crate::error::ViewsError;
 use crate::metrics::Metrics;
 use crate::model::{
-    Alteration, Explanation, Mode, NewView, RefreshReport, Schedule, State, Verification, ViewName,
+    Alteration, Explanation, Mode, NewView, RefreshReport, State, Verification, ViewName,
     ViewReport,
 };
-use crate::store::describe::Names;
-use crate::store::refresh::Compares;
-use crate::store::registry::{self, Record};
-use crate::store::requests::{self, Resolved};
-use crate::store::{create, explain, install, remove, repair, report};
+use crate::store::refresh::{Besides, Compares};
+use crate::store::registry;
+use crate::store::requests;
+use crate::store::{explain, history, install, remove, repair, report};
 use crate::worker::keeper::{Keeper, Shared, lock};
-use crate::worker::session::Session;
 use crate::worker::watch_over;
 use find::Found;
+use make::check_schedule;
+pub(crate) use make::{make, refreshed};
 
 /// What the engine is made of.
 pub struct Options {
@@ -196,8 +196,28 @@ impl Views {
     /// # Errors
     /// Those of [`Self::show`]; [`ViewsError::Failed`] when it could not be.
     pub async fn refresh(&self, at: &Address) -> Result<RefreshReport, ViewsError> {
+        self.refresh_and(at, Besides::default()).await
+    }
+
+    /// The same, with the plans of its statements, each of which is done twice for that.
+    ///
+    /// # Errors
+    /// Those of [`Self::refresh`].
+    pub async fn refresh_explained(&self, at: &Address) -> Result<RefreshReport, ViewsError> {
+        let besides = Besides {
+            is_explained: true,
+            ..Besides::default()
+        };
+        self.refresh_and(at, besides).await
+    }
+
+    async fn refresh_and(
+        &self,
+        at: &Address,
+        besides: Besides,
+    ) -> Result<RefreshReport, ViewsError> {
         if let Some((keeper, record)) = self.known(at) {
-            match refreshed(&keeper, &record, None).await {
+            match refreshed(&keeper, &record, besides).await {
                 // It may be another by now, or going on.
                 Err(error) if error.may_be_of_another() => {}
                 done => return Ok(done?.0),
@@ -205,7 +225,7 @@ impl Views {
         }
         let found = self.find(at).await?;
         found.keeper.give_back(found.session);
-        let (report, _) = refreshed(&found.keeper, &found.record, None).await?;
+        let (report, _) = refreshed(&found.keeper, &found.record, besides).await?;
         Ok(report)
     }
 
@@ -217,8 +237,11 @@ impl Views {
         let found = self.find(at).await?;
         found.keeper.give_back(found.session);
         let id = found.record.id;
-        let (report, compared) =
-            refreshed(&found.keeper, &found.record, Some((id, Compares::Asked))).await?;
+        let besides = Besides {
+            compared: Some((id, Compares::Asked)),
+            ..Besides::default()
+        };
+        let (report, compared) = refreshed(&found.keeper, &found.record, besides).await?;
         let Some((same, missing, extra)) = compared else {
             return Err(ViewsError::Unsupported {
                 what: "a comparison of a view of another role that reads views".to_owned(),
@@ -243,7 +266,7 @@ impl Views {
         limit: u32,
     ) -> Result<Vec<RefreshReport>, ViewsError> {
         let found = self.find(at).await?;
-        let history = registry::history(&found.session.client, found.record.id, limit).await?;
+        let history = history::history(&found.session.client, found.record.id, limit).await?;
         found.keeper.give_back(found.session);
         Ok(history)
     }
@@ -305,7 +328,7 @@ impl Views {
         found.keeper.forget_costs(found.record.id);
         found.record = registry::record_of(&found.session.client, found.record.id).await?;
         if found.record.state != State::Suspended {
-            refreshed(&found.keeper, &found.record, None).await?;
+            refreshed(&found.keeper, &found.record, Besides::default()).await?;
         }
         self.changed(found).await
     }
@@ -365,102 +388,6 @@ impl Views {
         self.show_of(&found.keeper, &found.record.name).await
     }
 }
-
-/// Makes a view and fills it.
-pub(crate) async fn make(
-    keeper: &Arc<Keeper>,
-    session: &mut Session,
-    view: &NewView,
-    resolved: Option<&Resolved>,
-) -> Result<(), ViewsError> {
-    check_schedule(view.mode, view.schedule.as_ref())?;
-    let max = keeper.shared.config.views_max;
-    if registry::count(&session.client).await? >= i64::from(max) {
-        return Err(ViewsError::TooMany { max });
-    }
-    keeper.settle(&mut session.client).await?;
-    let size_max = keeper.shared.config.changes_size_max.bytes();
-    // What a session has resolved is found by its full names.
-    let names = match resolved {
-        Some(_) => Names::OfSession,
-        None => Names::Typed,
-    };
-    let mut patience = keeper.patience();
-    let made = loop {
-        let client = &mut session.client;
-        match create::create(client, view, (resolved, names), size_max).await {
-            // The first table is waited for; where others are not to be had, all are given up for a moment.
-            Err(error) if patience.has_more_for(&error).await => {}
-            made => break made?,
-        }
-    };
-    tracing::info!(database = keeper.database, view = %view.name, "a view is made");
-    let id = made.record.id;
-    let problem = match keeper.refresh(id, None).await {
-        Ok(reports) => match reports.get(&id) {
-            Some((report, _)) => report.error.clone(),
-            None => Some("a view that it reads is suspended".to_owned()),
-        },
-        Err(error) => Some(error.to_string()),
-    };
-    match problem {
-        None => Ok(()),
-        Some(reason) => {
-            remove::remove(&mut session.client, &made.record, keeper.patience()).await?;
-            keeper.unload(id);
-            Err(ViewsError::NotFilled { reason })
-        }
-    }
-}
-
-/// Refreshes a view, and says what became of it.
-pub(crate) async fn refreshed(
-    keeper: &Arc<Keeper>,
-    record: &Record,
-    compared: Option<(i64, Compares)>,
-) -> Result<(RefreshReport, Option<(i64, i64, i64)>), ViewsError> {
-    let name = record.name.to_string();
-    if record.state == State::Suspended {
-        return Err(ViewsError::Suspended {
-            name,
-            reason: record.reason.clone().unwrap_or_default(),
-        });
-    }
-    let mut reports = keeper.refresh(record.id, compared).await?;
-    match reports.remove(&record.id) {
-        None => Err(ViewsError::Suspended {
-            name,
-            reason: "a view that it reads is".to_owned(),
-        }),
-        Some((report, compared)) => match report.error.clone() {
-            Some(reason) => Err(ViewsError::Failed { name, reason }),
-            None => Ok((report, compared)),
-        },
-    }
-}
-
-fn check_schedule(mode: Mode, schedule: Option<&Schedule>) -> Result<(), ViewsError> {
-    let invalid = |reason| ViewsError::Invalid {
-        what: "schedule",
-        reason,
-    };
-    match schedule {
-        Some(_) if mode == Mode::Immediate => Err(invalid(
-            "a view in mode immediate has none: it is always up to date".to_owned(),
-        )),
-        Some(Schedule::Cron(cron)) => match Rhythm::new(cron, "") {
-            Ok(_) => Ok(()),
-            Err(error) => Err(invalid(error.to_string())),
-        },
-        Some(Schedule::Lag(lag)) if lag.duration().as_millis() < LAG_MIN_MS => {
-            Err(invalid(format!("a lag is at least {LAG_MIN_MS}ms")))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The smallest lag that can be asked for, in milliseconds.
-const LAG_MIN_MS: u128 = 10;
 
 impl Service for Views {
     fn name(&self) -> &'static str {

@@ -14,8 +14,9 @@ egret_base::settings! {
         refresh_timeout: Span = Span::secs(600),
         /// How long locks on tables are waited for, when a view is made and when one is refreshed.
         lock_timeout: Span = Span::secs(5),
-        /// Memory of each step of a refresh that sorts or hashes, `work_mem` of its session.
-        work_mem: Size = Size::mib(64),
+        /// Memory of all that a statement of a refresh sorts and hashes at a time; each step has its share of it, and no more than its
+        /// changes need. What is more is put on the server's disk.
+        refresh_memory: Size = Size::mib(256),
         /// How long after a failed refresh the next is tried at first; it doubles with each failure.
         retry_after: Span = Span::secs(1),
         /// The longest time between two attempts.

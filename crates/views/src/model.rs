@@ -294,6 +294,8 @@ pub struct RefreshReport {
     pub applied_ms: f64,
     /// What went wrong.
     pub error: Option<String>,
+    /// The plans of its statements, as the server explains them, where that was asked for.
+    pub plans: Option<String>,
 }
 
 /// What is known of a query before a view of it is made, or of one that is there.

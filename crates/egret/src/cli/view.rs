@@ -33,7 +33,14 @@ pub enum View {
         database: Option<String>,
     },
     /// Bring a view up to date now
-    Refresh(Named),
+    Refresh {
+        /// Which view.
+        #[command(flatten)]
+        view: Named,
+        /// Keep the plans of its statements and show them; each statement is done twice for that
+        #[arg(long)]
+        explain: bool,
+    },
     /// Bring a view up to date and compare it with its query; exit code 1 when they differ
     Verify(Named),
     /// Change how or when a view is refreshed, or whether it is
@@ -59,6 +66,9 @@ pub enum View {
         /// How many at most
         #[arg(long, default_value_t = 20, value_name = "REFRESHES")]
         limit: u32,
+        /// Show the plans that were kept of them instead, by egret view refresh --explain
+        #[arg(long)]
+        plans: bool,
     },
 }
 

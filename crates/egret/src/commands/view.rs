@@ -44,8 +44,9 @@ pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result
             let answer = validated(&query, database, api).await?;
             output.answer(&answer, explain::verdict)
         }
-        Command::Refresh(view) => {
-            let refreshing = at(Method::POST, &view, &["refresh"], Some(json!({})), api);
+        Command::Refresh { view, explain } => {
+            let body = json!({ "explain": explain });
+            let refreshing = at(Method::POST, &view, &["refresh"], Some(body), api);
             let answer = output.waiting("refreshing", refreshing).await?;
             output.answer(&answer, |refresh: Refresh| refresh.told(&view.name))
         }
@@ -76,12 +77,15 @@ pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result
             let answer = api.post(&["view-grants"], body).await?;
             output.answer(&answer, report::allowed)
         }
-        Command::History { view, limit } => {
+        Command::History { view, limit, plans } => {
             let limit = limit.to_string();
             let mut query = place(view.database.as_deref());
             query.push(("limit", &limit));
             let answer = api.get(&["views", &view.name, "history"], &query).await?;
-            output.answer(&answer, |list: Items<Refresh>| report::history(&list.items))
+            output.answer(&answer, |list: Items<Refresh>| match plans {
+                true => report::plans(&list.items),
+                false => report::history(&list.items),
+            })
         }
     }
 }

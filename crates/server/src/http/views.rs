@@ -21,7 +21,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::answer::{Explanation, Refresh, RefreshList, Verification, View, ViewGrant, ViewList};
-use self::request::{Validation, ViewChange, ViewGrantRequest, ViewRequest};
+use self::request::{RefreshRequest, Validation, ViewChange, ViewGrantRequest, ViewRequest};
 use crate::access::Caller;
 use crate::error::RequestError;
 use crate::extract::{Json, Nothing, Path, Query};
@@ -390,7 +390,7 @@ async fn view_history(
 #[utoipa::path(post, path = "/v1/views/{name}/refresh", operation_id = "refreshView", tag = "views",
     extensions(("x-egret-lasting" = json!(true))), security(("token" = ["views:write"])),
     params(("name" = String, Path, description = "Its name; `schema.name` outside of `public`."), Place),
-    request_body = Option<Nothing>,
+    request_body = Option<RefreshRequest>,
     responses(
         (status = 200, description = "What the refresh did.", body = Refresh),
         (status = 404, description = "No view has this name.", body = Problem,
@@ -400,9 +400,15 @@ async fn refresh_view(
     State(views): State<Views>,
     _: Member,
     At(at): At,
-    _: Option<Json<Nothing>>,
+    request: Option<Json<RefreshRequest>>,
 ) -> Result<Json<Refresh>, Problem> {
-    let refreshed = finished(async move { views.refresh(&at).await });
+    let is_explained = request.is_some_and(|Json(request)| request.explain);
+    let refreshed = finished(async move {
+        match is_explained {
+            true => views.refresh_explained(&at).await,
+            false => views.refresh(&at).await,
+        }
+    });
     Ok(Json(refreshed.await?.into()))
 }
 

@@ -138,6 +138,14 @@ impl Expression {
         columns.collect()
     }
 
+    /// The columns in it, each as often as it is there.
+    pub fn columns_mut(&mut self) -> impl Iterator<Item = &mut ColumnId> {
+        self.pieces.iter_mut().filter_map(|piece| match piece {
+            Piece::Column(column) => Some(column),
+            Piece::Text(_) => None,
+        })
+    }
+
     /// Its text, with the columns as they are called. Names must be whole by themselves: `t.a` or `(a + b)`.
     ///
     /// # Panics

@@ -179,6 +179,27 @@ fn identity(types: &Types, column: ColumnId, name: &str) -> String {
     }
 }
 
+/// Pairs of values beyond which they are compared as rows: every condition has to be planned and begun.
+const CONDITIONS_MAX: usize = 50;
+
+/// Whether the values of all pairs are the same, two nulls among them.
+fn are_same(pairs: &[(String, String)]) -> String {
+    if pairs.len() > CONDITIONS_MAX {
+        let row = |of: fn(&(String, String)) -> &str| {
+            let values: Vec<&str> = pairs.iter().map(of).collect();
+            format!("ROW({})::record", values.join(", "))
+        };
+        return format!("{} = {}", row(|pair| &pair.0), row(|pair| &pair.1));
+    }
+    let each = pairs
+        .iter()
+        .map(|(one, other)| format!("{one} IS NOT DISTINCT FROM {other}"));
+    match pairs.is_empty() {
+        true => "true".to_owned(),
+        false => each.collect::<Vec<_>>().join(" AND "),
+    }
+}
+
 /// Rows with their weights, each once: `from` is an item of FROM with the columns called as in a stage, and [`WEIGHT`].
 fn consolidated(types: &Types, columns: &[ColumnId], from: &str) -> String {
     let mut list = Vec::new();

@@ -6,11 +6,13 @@ use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, Row};
 
 use super::build::{Built, sink_table};
+use super::explain::explained_now;
 use super::refresh::{Compares, Counts, Limits, Read, Refreshable, Refreshed};
 use super::rights;
 use super::statements::{Flight, Query, Statements};
 use crate::core::choose::{Costs, Situation, Way, choose};
 use crate::core::expression::quoted;
+use crate::core::memory::{STEP_KB, work_mem_kb};
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
 use crate::core::tree::Source;
 use crate::error::ViewsError;
@@ -22,6 +24,8 @@ pub struct Told {
     pub views: BTreeMap<i64, Option<(String, i64)>>,
     /// The tables with what changed in stages, to be emptied.
     pub sinks: BTreeSet<String>,
+    /// `work_mem` as it was set, in kB.
+    pub work_mem_kb: Option<u64>,
 }
 
 /// A snapshot that sees nothing, for statements that look at no changes.
@@ -38,7 +42,7 @@ pub async fn bring(
     view: &Refreshable,
     (reached, counts, costs): (Option<&str>, &Counts, Option<&Costs>),
     (told, is_told): (&mut Told, bool),
-    (limits, compares): (Limits, Option<Compares>),
+    (limits, compares, is_explained): (Limits, Option<Compares>, bool),
 ) -> Result<Refreshed, ViewsError> {
     let record = &view.record;
     if record.is_of_another {
@@ -59,6 +63,8 @@ pub async fn bring(
         view,
         settings: &view.record.settings,
         limits,
+        is_explained,
+        work_mem_kb: told.work_mem_kb.unwrap_or(STEP_KB),
         done: Refreshed::default(),
     };
     let (way, sources, with) = match reached {
@@ -88,6 +94,7 @@ pub async fn bring(
     if record.is_of_another {
         client.batch_execute(rights::DROP_RUNNER).await?;
     }
+    told.work_mem_kb = Some(one.work_mem_kb);
     let last = view.built.stages.len().saturating_sub(1);
     let done = &one.done;
     let rows = done.added + 2 * done.changed + done.removed;
@@ -106,6 +113,9 @@ struct Bringing<'a> {
     /// What sets those that the query is read with, until they are set.
     settings: &'a str,
     limits: Limits,
+    is_explained: bool,
+    /// `work_mem` as it is set, in kB.
+    work_mem_kb: u64,
     done: Refreshed,
 }
 
@@ -262,13 +272,13 @@ impl Bringing<'_> {
              coalesce(sum(greatest(asked - shown, 0)), 0)::bigint AS changed, \
              coalesce(sum(greatest(shown - asked, 0)), 0)::bigint AS removed, 0::bigint AS wrong FROM both_sides"
         );
-        let row = self.row(&sql, NO_FRONTIER).await?;
+        let row = self.row(&sql, NO_FRONTIER, true).await?;
         self.done.compared = Some((row.get("added"), row.get("changed"), row.get("removed")));
         Ok(())
     }
 
     async fn run(&mut self, sql: &str, frontier: &str) -> Result<(), ViewsError> {
-        let row = self.row(sql, frontier).await?;
+        let row = self.row(sql, frontier, self.done.is_full).await?;
         let wrong: i64 = row.get("wrong");
         if wrong < 0 {
             return Err(ViewsError::FannedOut {
@@ -286,17 +296,53 @@ impl Bringing<'_> {
         Ok(())
     }
 
-    /// The row that a statement has, of four numbers, run with the rights of the view's owner.
-    async fn row(&mut self, sql: &str, frontier: &str) -> Result<Row, ViewsError> {
+    /// What is to be set before a statement.
+    fn settings_for(&mut self, sql: &str, is_whole: bool) -> String {
+        let changes = u64::try_from(self.done.changes).unwrap_or(0);
+        let changes = Some(changes).filter(|_| !is_whole);
+        let work_mem = work_mem_kb(self.limits.memory_max, sql, changes);
+        let mut settings = std::mem::take(&mut self.settings).to_owned();
+        if work_mem != self.work_mem_kb {
+            self.work_mem_kb = work_mem;
+            settings = format!("SET LOCAL work_mem = '{work_mem}kB'; {settings}");
+        }
+        settings
+    }
+
+    /// Keeps the plan of a statement, with what it came to when it was done, which is undone.
+    async fn explain(&mut self, sql: &str, frontier: &str) -> Result<(), ViewsError> {
+        self.client.batch_execute("SAVEPOINT egret_explain").await?;
+        let owner = Some(&self.view.record.owner).filter(|_| self.view.record.is_of_another);
+        let lines = explained_now(self.client, owner.map(String::as_str), (sql, frontier)).await;
+        // A statement that is left prepared is in the way of the next.
+        self.statements.is_spoiled |= lines.is_err();
+        let plan = lines?.join("\n");
+        let undo = "ROLLBACK TO SAVEPOINT egret_explain; RELEASE SAVEPOINT egret_explain";
+        self.client.batch_execute(undo).await?;
+        let plans = self.done.plans.get_or_insert_default();
+        if !plans.is_empty() {
+            plans.push_str("\n\n");
+        }
+        plans.push_str(&plan);
+        Ok(())
+    }
+
+    /// The row that a statement has, of four numbers, run with the rights of the view's owner. One that `is_whole` reads everything.
+    async fn row(&mut self, sql: &str, frontier: &str, is_whole: bool) -> Result<Row, ViewsError> {
+        let mut settings = self.settings_for(sql, is_whole);
+        if self.is_explained {
+            let settings = std::mem::take(&mut settings);
+            self.client.batch_execute(&settings).await?;
+            self.explain(sql, frontier).await?;
+        }
         let of_view: [&(dyn ToSql + Sync); 1] = [&frontier];
         let of_runner: [&(dyn ToSql + Sync); 2] = [&sql, &frontier];
         let query: Query<'_> = match self.view.record.is_of_another {
             false => (sql, &of_view),
             true => (rights::RUN, &of_runner),
         };
-        let settings = std::mem::take(&mut self.settings);
         let flight = Flight {
-            plain: settings,
+            plain: &settings,
             queries: &[query],
             ..Flight::default()
         };

@@ -1,6 +1,7 @@
 //! How a query is kept fresh, in words and in SQL.
 
 use egret_postgres::tokio_postgres::{Client, Transaction};
+use postgres_protocol::escape::escape_literal;
 
 use super::build::{Built, build, sink_table};
 use super::create::SEARCH_PATH;
@@ -8,6 +9,7 @@ use super::describe::{Described, Names, describe, describe_written};
 use super::load::{check_functions, planned};
 use super::refresh::Refreshable;
 use super::registry::Record;
+use super::rights;
 use crate::core::compile::Kept;
 use crate::core::maintain::Carried;
 use crate::core::show::operators;
@@ -117,6 +119,41 @@ fn stages(built: &Built, described: &Described, id: i64) -> Vec<StageExplanation
     }
     all
 }
+
+/// The plan of a statement of a refresh, line by line, with what it came to when it was done now: with the rights of an owner, or of this
+/// session.
+///
+/// # Errors
+/// What the server says.
+pub async fn explained_now(
+    client: &Client,
+    owner: Option<&str>,
+    (sql, frontier): (&str, &str),
+) -> Result<Vec<String>, ViewsError> {
+    let rows = match owner {
+        // As it is done: with a plan that is made for any frontier.
+        None => {
+            let prepare = format!("PREPARE egret_explained (text) AS {sql}");
+            client.batch_execute(&prepare).await?;
+            let frontier = escape_literal(frontier);
+            let explain = format!("{EXPLAIN} EXECUTE egret_explained ({frontier})");
+            let rows = client.query(&explain, &[]).await?;
+            client.batch_execute("DEALLOCATE egret_explained").await?;
+            rows
+        }
+        Some(owner) => {
+            client.batch_execute(&rights::make_explainer(owner)).await?;
+            let explain = format!("{EXPLAIN} {sql}");
+            client
+                .query(rights::EXPLAIN, &[&explain, &frontier])
+                .await?
+        }
+    };
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// What it is asked for.
+const EXPLAIN: &str = "EXPLAIN (ANALYZE, BUFFERS, SETTINGS)";
 
 fn keeps(kept: &Kept, is_whole: bool) -> Vec<String> {
     match kept {

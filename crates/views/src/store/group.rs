@@ -1,23 +1,26 @@
 //! Refreshes views that read each other, in one transaction.
 
+mod one;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, Row};
 
-use super::apply::{Told, bring};
+use self::one::One;
+use super::apply::Told;
 use super::create::watch;
+use super::footing::{FOOTING, Footing, learn};
+use super::history::{History, REACHED};
 use super::refresh::{
-    Compares, Counts, LOCK, Limits, Order, Outcomes, Reached, Read, Refreshable, Refreshed, UNLOCK,
+    Counts, LOCK, Order, Outcomes, Reached, Read, Refreshable, Refreshed, UNLOCK,
 };
-use super::standing::{STANDING, Standing, standing, standing_of};
+use super::standing::{STANDING, Standing, check, standing, standing_of};
 use super::statements::{Answers, Flight, Query, Statements};
-use super::{captures, immediate, install, registry};
-use crate::core::choose::Costs;
+use super::{captures, immediate, registry};
 use crate::core::immediate::lock;
 use crate::error::ViewsError;
-use crate::model::RefreshReport;
 
 /// Views that are refreshed together.
 pub struct Group<'a> {
@@ -56,7 +59,7 @@ impl<'a> Group<'a> {
             && let Some(standing) = self.look(client, statements).await?
         {
             anew = anew_of(self.views, &standing);
-            if anew.is_empty() && self.order.compared.is_none() {
+            if anew.is_empty() && self.order.besides.compared.is_none() {
                 return Ok(self.nothing(&standing));
             }
             self.claim(client, &anew).await?;
@@ -109,28 +112,34 @@ impl<'a> Group<'a> {
         let begun = Instant::now();
         let views = self.views.iter();
         let each: Vec<String> = views.flat_map(|view| view.has_changes()).collect();
+        let keys = self.keys.clone();
+        let (ids, server) = (self.ids(), statements.server(client).await?);
+        let footing = statements.footing(&ids);
+        let (standing, values) = question(&ids, &server, footing.as_deref());
         // Looked at only where nothing has changed.
         let unchanged = match each.is_empty() {
-            true => STANDING.to_owned(),
-            false => format!("{STANDING} AND NOT ({})", each.join(" OR ")),
+            true => standing.to_owned(),
+            false => format!("{standing} AND NOT ({})", each.join(" OR ")),
         };
-        let keys = self.keys.clone();
-        let ids = self.ids();
-        let server = statements.server(client).await?;
-        let queries: [Query<'_>; 3] = [
-            (install::IS_THERE, &[]),
-            (LOCK, &[&keys]),
-            (&unchanged, &[&ids, &server]),
-        ];
+        let queries: [Query<'_>; 2] = [(LOCK, &[&keys]), (&unchanged, &values)];
         let answers = statements.all(client, &queries).await?;
         self.waited_ms = begun.elapsed().as_secs_f64() * 1e3;
-        let [there, _, unchanged] = rows_of(answers)?;
+        let [locked, unchanged] = rows_of(answers)?;
         self.is_locked = true;
-        self.check_place(&there)?;
-        match unchanged.is_empty() {
-            true => Ok(None),
-            false => Ok(Some(standing_of(&unchanged, self.views)?)),
+        self.check_place(&locked)?;
+        if unchanged.is_empty() {
+            return Ok(None);
         }
+        let standing = match &footing {
+            // What has become of them is looked at where they are refreshed.
+            Some(footing) => match footing.standing(&unchanged) {
+                Some(standing) => standing,
+                None => return Ok(None),
+            },
+            None => self.learnt(client, statements, &unchanged).await?,
+        };
+        check(&standing, self.views)?;
+        Ok(Some(standing))
     }
 
     fn ids(&self) -> Vec<i64> {
@@ -138,8 +147,8 @@ impl<'a> Group<'a> {
     }
 
     /// Fails where the table of views is not the one in which these are.
-    fn check_place(&self, there: &[Row]) -> Result<(), ViewsError> {
-        let there: Option<u32> = there.first().and_then(|row| row.get(0));
+    fn check_place(&self, locked: &[Row]) -> Result<(), ViewsError> {
+        let there: Option<u32> = locked.first().and_then(|row| row.get(0));
         match self.order.table.is_none_or(|table| there == Some(table)) {
             true => Ok(()),
             false => Err(ViewsError::NotFound {
@@ -180,27 +189,39 @@ impl<'a> Group<'a> {
             false => counts.join(" UNION ALL "),
         };
         let keys = self.keys.clone();
-        let before: [Query<'_>; 2] = [(install::IS_THERE, &[]), (LOCK, &[&keys])];
+        let before: [Query<'_>; 1] = [(LOCK, &[&keys])];
         let before = match self.is_locked {
             true => &before[..0],
             false => &before[..],
         };
         let server = statements.server(client).await?;
+        let footing = statements.footing(&ids);
+        let (asked, values) = question(&ids, &server, footing.as_deref());
         // What is done first takes no snapshot: whoever holds a lock is waited for before there is one.
         let flight = Flight {
             before,
             plain: begin,
-            queries: &[(STANDING, &[&ids, &server]), (&counts, &[])],
+            queries: &[(asked, &values), (&counts, &[])],
         };
         let mut answers = statements.fly(client, flight).await?;
         let of_queries = answers.split_off(before.len().min(answers.len()));
         if !self.is_locked {
-            let [there, _] = rows_of(answers)?;
+            let [locked] = rows_of(answers)?;
             self.is_locked = true;
-            self.check_place(&there)?;
+            self.check_place(&locked)?;
         }
-        let [standing, counts] = rows_of(of_queries)?;
-        let standing = standing_of(&standing, self.views)?;
+        let [rows, counts] = rows_of(of_queries)?;
+        let known = footing.as_ref().map(|footing| footing.standing(&rows));
+        let standing = match known {
+            Some(Some(standing)) => standing,
+            Some(None) => {
+                let values: [&(dyn ToSql + Sync); 2] = [&ids, &server];
+                let rows = statements.query(client, STANDING, &values).await?;
+                self.learnt(client, statements, &rows).await?
+            }
+            None => self.learnt(client, statements, &rows).await?,
+        };
+        check(&standing, self.views)?;
         if standing.values().any(|one| one.is_suspended) {
             return Err(ViewsError::SourceChanged);
         }
@@ -209,6 +230,19 @@ impl<'a> Group<'a> {
             ((row.get(0), place), (row.get(2), row.get(3)))
         });
         Ok((standing, counted.collect()))
+    }
+
+    /// How the views stand, which is remembered.
+    async fn learnt(
+        &self,
+        client: &Client,
+        statements: &mut Statements,
+        rows: &[Row],
+    ) -> Result<BTreeMap<i64, Standing>, ViewsError> {
+        let standing = standing_of(rows)?;
+        check(&standing, self.views)?;
+        learn(client, statements, self.views, rows).await?;
+        Ok(standing)
     }
 
     fn nothing(&self, standing: &BTreeMap<i64, Standing>) -> Outcomes {
@@ -274,9 +308,11 @@ impl<'a> Group<'a> {
                 is_told,
                 compares: self
                     .order
+                    .besides
                     .compared
                     .filter(|(view, _)| *view == id)
                     .map(|(_, compares)| compares),
+                is_explained: self.order.besides.is_explained,
                 limits: self.order.limits,
             };
             let outcome = match self.views.len() {
@@ -325,26 +361,14 @@ impl<'a> Group<'a> {
         let snapshot = reached
             .first()
             .map(|(_, one)| one.reached.snapshot.as_str());
-        let reports: Vec<(i64, RefreshReport)> = reached
-            .iter()
-            .filter(|(_, one)| one.way().is_some())
-            .map(|(id, one)| (*id, one.report(self.order.at_ms)))
-            .collect();
-        let kept_max = i64::from(self.order.history_max.unwrap_or_default());
-        let remembered: Vec<_> = match self.order.history_max {
-            None => Vec::new(),
-            Some(_) => reports
-                .iter()
-                .map(|(id, report)| registry::remembered(id, report, &kept_max))
-                .collect(),
-        };
-        let values: [&(dyn ToSql + Sync); 3] = [&ids, &stamps, &snapshot];
-        let mut queries: Vec<Query<'_>> = vec![(include_str!("sql/reached.sql"), &values)];
-        queries.extend(
-            remembered
-                .iter()
-                .map(|values| (registry::REMEMBER, &values[..])),
-        );
+        let mut history = History::default();
+        let done = reached.iter().filter(|(_, one)| one.way().is_some());
+        for (id, one) in done.filter(|_| self.order.history_max.is_some()) {
+            history.add(*id, &one.report(self.order.at_ms));
+        }
+        let mut values = history.values();
+        values.extend([&ids as &(dyn ToSql + Sync), &stamps, &snapshot]);
+        let mut queries: Vec<Query<'_>> = vec![(REACHED, &values)];
         let end: [Query<'_>; 2] = [("COMMIT", &[]), (UNLOCK, &[&self.keys])];
         let has_partitions = self.views.iter().any(|view| view.has_partitions);
         if !has_partitions {
@@ -371,67 +395,15 @@ impl<'a> Group<'a> {
     }
 }
 
-/// One view of those that are refreshed.
-struct One<'a> {
-    view: &'a Refreshable,
-    standing: &'a Standing,
-    counts: &'a Counts,
-    costs: Option<&'a Costs>,
-    is_told: bool,
-    compares: Option<Compares>,
-    limits: Limits,
-}
-
-impl One<'_> {
-    async fn refresh(
-        &self,
-        client: &Client,
-        statements: &mut Statements,
-        told: &mut Told,
-    ) -> Result<Refreshed, ViewsError> {
-        let begun = Instant::now();
-        let reached = self.standing.reached.as_deref();
-        let done = bring(
-            client,
-            statements,
-            self.view,
-            (reached, self.counts, self.costs),
-            (told, self.is_told),
-            (self.limits, self.compares),
-        );
-        let mut refreshed = done.await?;
-        refreshed.applied_ms = begun.elapsed().as_secs_f64() * 1e3;
-        Ok(refreshed)
-    }
-
-    /// The same, so that others go on when it fails.
-    async fn apart(
-        &self,
-        client: &Client,
-        statements: &mut Statements,
-        told: &mut Told,
-    ) -> Result<Refreshed, ViewsError> {
-        let failed = self
-            .view
-            .views()
-            .find(|view| !told.views.contains_key(view));
-        if let Some(view) = failed {
-            return Err(ViewsError::SourceFailed { view });
-        }
-        client.batch_execute("SAVEPOINT egret_view").await?;
-        let refreshed = self.refresh(client, statements, told).await;
-        match refreshed {
-            Ok(refreshed) => {
-                client.batch_execute("RELEASE SAVEPOINT egret_view").await?;
-                Ok(refreshed)
-            }
-            Err(error) => {
-                let undo = "ROLLBACK TO SAVEPOINT egret_view; RELEASE SAVEPOINT egret_view";
-                client.batch_execute(undo).await?;
-                told.views.remove(&self.view.record.id);
-                Err(error)
-            }
-        }
+/// What is asked of how views stand, with its values: the less, where it is known what was found when that was looked at as a whole.
+fn question<'a>(
+    ids: &'a Vec<i64>,
+    server: &'a String,
+    footing: Option<&'a Footing>,
+) -> (&'static str, Vec<&'a (dyn ToSql + Sync)>) {
+    match footing {
+        Some(footing) => (FOOTING, vec![ids, &footing.tables, &footing.inlined]),
+        None => (STANDING, vec![ids, server]),
     }
 }
 

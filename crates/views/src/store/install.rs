@@ -15,6 +15,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "requests",
         sql: include_str!("install/migration_2.sql"),
     },
+    Migration {
+        name: "plans",
+        sql: include_str!("install/migration_3.sql"),
+    },
 ];
 
 /// Makes the engine's part of schema `egret`, or brings it up to date.

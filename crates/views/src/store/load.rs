@@ -15,6 +15,7 @@ use crate::core::expression::ColumnId;
 use crate::core::functions::refused;
 use crate::core::locate::call_of;
 use crate::core::refusal::Refusal;
+use crate::core::renumber::renumber;
 use crate::core::tree::{Plan, Source};
 use crate::error::ViewsError;
 use crate::model::Mode;
@@ -98,8 +99,9 @@ pub fn planned(described: &Described, mode: Mode) -> Result<Planned, ViewsError>
         Source::Table(at) => described.tables[at].key.clone(),
         Source::Stage(_) => None,
     };
-    let key = with_key(&mut plan, &keys);
+    let mut key = with_key(&mut plan, &keys);
     prune(&mut plan);
+    renumber(&mut plan, key.as_mut());
     Ok(Planned {
         plan,
         key,

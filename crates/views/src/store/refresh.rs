@@ -12,6 +12,7 @@ use egret_postgres::tokio_postgres::Client;
 use super::build::Built;
 use super::captures;
 use super::group::Group;
+use super::history;
 use super::registry::Record;
 use super::statements::Statements;
 use crate::core::capture::{Captured, TRANSACTION};
@@ -26,8 +27,8 @@ use crate::model::RefreshReport;
 /// and zeros.
 pub const LOCK_KEY: i64 = 0x1be0_a1b5_3282_0000;
 
-/// Locks what no other refresher may refresh, in the same order whoever does it.
-pub const LOCK: &str = "SELECT pg_catalog.pg_advisory_lock(key) \
+/// Locks what no other refresher may refresh, in the same order whoever does it; says where the table of views is.
+pub const LOCK: &str = "SELECT pg_catalog.to_regclass('egret.view')::oid, pg_catalog.pg_advisory_lock(key) \
                     FROM (SELECT key FROM pg_catalog.unnest($1::bigint[]) AS key ORDER BY key OFFSET 0) AS keys";
 
 /// Gives them back.
@@ -97,6 +98,8 @@ pub struct Refreshed {
     pub why: String,
     /// Where that was asked: the rows that view and query both have, that only the query has, and only the view.
     pub compared: Option<(i64, i64, i64)>,
+    /// The plans of its statements, where these were asked for.
+    pub plans: Option<String>,
     /// How long locks were waited for, in milliseconds, …
     pub waited_ms: f64,
     /// … how long it took to compute and write, …
@@ -110,8 +113,8 @@ pub struct Refreshed {
 pub struct Order<'a> {
     /// What earlier refreshes took, by view.
     pub costs: &'a BTreeMap<i64, Costs>,
-    /// The view that is compared with its query.
-    pub compared: Option<(i64, Compares)>,
+    /// What is done besides.
+    pub besides: Besides,
     /// When it was asked for, in milliseconds of Unix time, …
     pub at_ms: i64,
     /// … and on the clock that it is measured by.
@@ -124,6 +127,15 @@ pub struct Order<'a> {
     pub table: Option<u32>,
     /// Whether something has changed, as it seems: that is not looked at before.
     pub is_expected: bool,
+}
+
+/// What is done besides with views that are refreshed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Besides {
+    /// The view that is compared with its query.
+    pub compared: Option<(i64, Compares)>,
+    /// Whether the plans of all statements are kept, each of which is done twice for that.
+    pub is_explained: bool,
 }
 
 /// Why a view is compared with its query.
@@ -142,6 +154,8 @@ pub struct Limits {
     pub fuse_changes: u64,
     /// Rows that changes come to in a join.
     pub delta_rows_max: u64,
+    /// Bytes for all that a statement sorts and hashes.
+    pub memory_max: u64,
 }
 
 impl Limits {
@@ -173,13 +187,14 @@ impl Refreshable {
         let mut statements = Statements::default();
         let order = Order {
             costs: &BTreeMap::new(),
-            compared: None,
+            besides: Besides::default(),
             at_ms: 0,
             begun: Instant::now(),
             history_max: None,
             limits: Limits {
                 fuse_changes: 0,
                 delta_rows_max: u64::MAX,
+                memory_max: 1 << 28,
             },
             table: None,
             is_expected: false,
@@ -292,6 +307,11 @@ pub async fn refresh(
             unlocked.map(|_| ())
         }
     };
+    if let (Ok(_), Some(kept_max)) = (&outcomes, group.order.history_max) {
+        let ids: Vec<i64> = views.iter().map(|view| view.record.id).collect();
+        let trimmed = history::trim(client, statements, &ids, kept_max).await;
+        statements.is_spoiled |= trimmed.is_err();
+    }
     // Others could not have these locks while the session lasts.
     statements.is_spoiled |= unlocked.is_err();
     outcomes
@@ -316,6 +336,7 @@ impl Refreshed {
             waited_ms: self.waited_ms,
             applied_ms: self.applied_ms,
             error: None,
+            plans: self.plans.clone(),
         }
     }
 

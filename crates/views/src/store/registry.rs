@@ -7,7 +7,7 @@ use super::describe::Described;
 use super::install;
 use super::statements::{Query, Statements};
 use crate::error::ViewsError;
-use crate::model::{Alteration, Mode, NewView, RefreshReport, Schedule, State, ViewName};
+use crate::model::{Alteration, Mode, NewView, Schedule, State, ViewName};
 
 /// A view as it is remembered.
 #[derive(Clone, Debug)]
@@ -349,66 +349,6 @@ pub async fn compute_anew(client: &impl GenericClient, view: i64) -> Result<(), 
     let sql = "UPDATE egret.view SET snapshot = NULL WHERE id = $1";
     client.execute(sql, &[&view]).await?;
     Ok(())
-}
-
-/// Adds a refresh to the history of a view.
-pub const REMEMBER: &str = include_str!("sql/remember.sql");
-
-/// The values of [`REMEMBER`]: so many refreshes are kept.
-pub fn remembered<'a>(
-    view: &'a i64,
-    report: &'a RefreshReport,
-    kept_max: &'a i64,
-) -> [&'a (dyn ToSql + Sync); 14] {
-    [
-        view,
-        &report.at_ms,
-        &report.outcome,
-        &report.why,
-        &report.snapshot,
-        &report.changes,
-        &report.added,
-        &report.changed,
-        &report.removed,
-        &report.took_ms,
-        &report.waited_ms,
-        &report.applied_ms,
-        &report.error,
-        kept_max,
-    ]
-}
-
-/// The latest refreshes of a view, the last first.
-///
-/// # Errors
-/// What the server says.
-pub async fn history(
-    client: &impl GenericClient,
-    view: i64,
-    limit: u32,
-) -> Result<Vec<RefreshReport>, ViewsError> {
-    let rows = client
-        .query(include_str!("sql/history.sql"), &[&view, &i64::from(limit)])
-        .await?;
-    Ok(rows.iter().map(refresh_of).collect())
-}
-
-/// A refresh, of a row that has the columns of one.
-pub fn refresh_of(row: &Row) -> RefreshReport {
-    RefreshReport {
-        at_ms: row.get("at_ms"),
-        outcome: row.get("outcome"),
-        why: row.get("why"),
-        snapshot: row.get("snapshot"),
-        changes: row.get("changes"),
-        added: row.get("added"),
-        changed: row.get("changed"),
-        removed: row.get("removed"),
-        took_ms: row.get("took_ms"),
-        waited_ms: row.get("waited_ms"),
-        applied_ms: row.get("applied_ms"),
-        error: row.get("error"),
-    }
 }
 
 /// Changes how and when a view is kept fresh. What was suspended and is not any more is computed anew.

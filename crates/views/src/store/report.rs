@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use egret_postgres::tokio_postgres::Client;
 
+use super::history;
 use super::registry::{self, Record};
 use crate::error::ViewsError;
 use crate::model::{RefreshReport, ViewReport};
@@ -22,7 +23,7 @@ pub async fn reports(client: &Client, database: &str) -> Result<Vec<ViewReport>,
     for row in &rows {
         let view: i64 = row.get("view");
         let last: Option<String> = row.get("outcome");
-        let last = last.map(|_| registry::refresh_of(row));
+        let last = last.map(|_| history::refresh_of(row));
         known.insert(
             view,
             Known {

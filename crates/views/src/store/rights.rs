@@ -70,6 +70,21 @@ pub fn make_runner(owner: &str) -> String {
     )
 }
 
+/// Makes the same for the lines that a statement has which explains another.
+pub fn make_explainer(owner: &str) -> String {
+    format!(
+        "SET LOCAL ROLE {}; \
+         CREATE FUNCTION pg_temp.egret_explain(text, text) RETURNS SETOF text \
+         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
+         AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2; END'; \
+         RESET ROLE",
+        quoted(owner)
+    )
+}
+
+/// Calls it.
+pub const EXPLAIN: &str = "SELECT line FROM pg_temp.egret_explain($1, $2) AS line";
+
 /// Calls it.
 pub const RUN: &str = "SELECT added, changed, removed, wrong FROM pg_temp.egret_run($1, $2)";
 

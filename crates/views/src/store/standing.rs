@@ -42,17 +42,16 @@ pub async fn standing(
     let server = statements.server(client).await?;
     let values: [&(dyn ToSql + Sync); 2] = [&ids, &server];
     let rows = statements.query(client, STANDING, &values).await?;
-    standing_of(&rows, views)
+    let all = standing_of(&rows)?;
+    check(&all, views)?;
+    Ok(all)
 }
 
-/// The same, of the rows of [`STANDING`].
+/// How views stand, by the rows of [`STANDING`].
 ///
 /// # Errors
-/// [`ViewsError::NotFound`] and [`ViewsError::SourceAltered`].
-pub fn standing_of(
-    rows: &[Row],
-    views: &[&Refreshable],
-) -> Result<BTreeMap<i64, Standing>, ViewsError> {
+/// [`ViewsError::SourceAltered`] of one that is another server's.
+pub fn standing_of(rows: &[Row]) -> Result<BTreeMap<i64, Standing>, ViewsError> {
     let mut all = BTreeMap::new();
     for row in rows {
         // Of another server, whose numbers mean something else here.
@@ -73,6 +72,14 @@ pub fn standing_of(
         };
         all.insert(row.get("id"), standing);
     }
+    Ok(all)
+}
+
+/// Fails where one of these views is gone, or not what it was when it was loaded.
+///
+/// # Errors
+/// [`ViewsError::NotFound`] and [`ViewsError::SourceAltered`].
+pub fn check(all: &BTreeMap<i64, Standing>, views: &[&Refreshable]) -> Result<(), ViewsError> {
     for view in views {
         let id = view.record.id;
         match all.get(&id) {
@@ -87,7 +94,7 @@ pub fn standing_of(
             Some(_) => {}
         }
     }
-    Ok(all)
+    Ok(())
 }
 
 /// The names and columns of the tables of a view.

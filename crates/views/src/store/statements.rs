@@ -1,6 +1,7 @@
 //! Statements that a session has prepared, so that they are not parsed and planned anew with every refresh.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{join_all, join3};
@@ -8,6 +9,7 @@ use futures_util::future::{join_all, join3};
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{GenericClient, Row, Statement};
 
+use super::footing::Footing;
 use crate::error::ViewsError;
 
 /// A query with its values.
@@ -37,6 +39,8 @@ pub struct Statements {
     prepared: HashMap<String, Statement>,
     /// The server and database that the session is in, once they have been asked for.
     server: Option<String>,
+    /// What was found of views that are refreshed together, by their numbers.
+    footings: HashMap<Vec<i64>, Arc<Footing>>,
     /// Whether the session is not to be used any more.
     pub is_spoiled: bool,
 }
@@ -161,6 +165,19 @@ impl Statements {
             .query_one(include_str!("sql/server.sql"), &[])
             .await?;
         Ok(self.server.insert(row.get("server")).clone())
+    }
+
+    /// What was found of these views.
+    pub fn footing(&self, views: &[i64]) -> Option<Arc<Footing>> {
+        self.footings.get(views).cloned()
+    }
+
+    /// Keeps what was found of these views.
+    pub fn keep_footing(&mut self, views: Vec<i64>, footing: Footing) {
+        if self.footings.len() >= STATEMENTS_MAX {
+            self.footings.clear();
+        }
+        self.footings.insert(views, Arc::new(footing));
     }
 
     /// Sends a query whose answer nobody waits for.

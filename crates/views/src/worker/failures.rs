@@ -9,6 +9,7 @@ use super::session::Session;
 use crate::error::ViewsError;
 use crate::metrics::Outcome;
 use crate::model::{RefreshReport, State, ViewName};
+use crate::store::history;
 use crate::store::refresh::{Outcomes, Refreshable};
 use crate::store::registry::{self, Record};
 
@@ -135,9 +136,8 @@ impl Keeper {
         let metrics = &self.shared.metrics;
         metrics.refreshes.get_or_create(&Outcome { outcome }).inc();
         self.known.give_up();
-        let kept_max = i64::from(self.shared.config.history_max);
-        let values = registry::remembered(&record.id, &report, &kept_max);
-        client.query(registry::REMEMBER, &values).await?;
+        let kept_max = self.shared.config.history_max;
+        history::remember(client, record.id, &report, kept_max).await?;
         Ok(report)
     }
 }

@@ -20,7 +20,7 @@ use crate::model::{RefreshReport, State};
 use crate::store::immediate;
 use crate::store::load::load;
 use crate::store::patience::Patience;
-use crate::store::refresh::{self, Compares, Limits, Order, Refreshable, Refreshed};
+use crate::store::refresh::{self, Besides, Compares, Limits, Order, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
 use crate::store::restored;
 use crate::worker::known::Known;
@@ -209,14 +209,14 @@ impl Keeper {
         Ok(())
     }
 
-    /// Refreshes the component of a view; `compared` is compared with its query in the same transaction.
+    /// Refreshes the component of a view, with what is to be done besides in the same transaction.
     ///
     /// # Errors
     /// [`ViewsError`] when none of them could be refreshed.
     pub async fn refresh(
         self: &Arc<Self>,
         view: i64,
-        compared: Option<(i64, Compares)>,
+        besides: Besides,
     ) -> Result<Reports, ViewsError> {
         let _permit = self.parallel.acquire().await;
         let mut session = self.session().await?;
@@ -226,7 +226,7 @@ impl Keeper {
             .map(|one| one.record.name.clone());
         for attempt in 1.. {
             let is_last = attempt >= ATTEMPTS;
-            match self.attempt(&mut session, view, (compared, is_last)).await {
+            match self.attempt(&mut session, view, (besides, is_last)).await {
                 Err(error) if !is_last && (error.is_passing() || error.may_be_of_another()) => {
                     self.pass(&session.client, &error).await?;
                     if error.may_be_of_another()
@@ -325,13 +325,13 @@ impl Keeper {
         self: &Arc<Self>,
         session: &mut Session,
         view: i64,
-        (compared, is_last): (Option<(i64, Compares)>, bool),
+        (besides, is_last): (Besides, bool),
     ) -> Result<Reports, ViewsError> {
         let at_ms = self.shared.clock.now().as_millis_unsigned() as i64;
         let costs = lock(&self.costs).clone();
         let mut order = Order {
             costs: &costs,
-            compared: None,
+            besides,
             at_ms,
             begun: Instant::now(),
             history_max: Some(self.shared.config.history_max),
@@ -348,7 +348,7 @@ impl Keeper {
         let borrowed: Vec<&Refreshable> = views.iter().map(AsRef::as_ref).collect();
         let expects = |view: &&Refreshable| costs.get(&view.record.id).is_some_and(Costs::expects);
         order.is_expected = borrowed.iter().any(expects);
-        order.compared = compared.filter(|(view, compares)| {
+        order.besides.compared = besides.compared.filter(|(view, compares)| {
             let mut views = borrowed.iter();
             views.any(|one| {
                 let is_sure = *compares == Compares::Asked || one.is_reproducible();
@@ -389,6 +389,7 @@ impl Keeper {
         Limits {
             fuse_changes: config.fuse_changes,
             delta_rows_max: config.delta_rows_max,
+            memory_max: config.refresh_memory.bytes(),
         }
     }
 
@@ -408,7 +409,11 @@ impl Keeper {
         let first = views.first().copied().unwrap_or_default();
         let compared = compared.filter(|_| is_turn);
         let compared = compared.map(|view| (view, Compares::ByTheWay));
-        let reports = self.refresh(first, compared).await?;
+        let besides = Besides {
+            compared,
+            is_explained: false,
+        };
+        let reports = self.refresh(first, besides).await?;
         for (view, (_, compared)) in &reports {
             let differing = compared.map_or(0, |(_, missing, extra)| missing + extra);
             if differing > 0 {
@@ -444,6 +449,8 @@ impl Keeper {
             let mut costs = lock(&self.costs);
             let costs = costs.entry(view.record.id).or_default();
             match refreshed.way() {
+                // What was done twice says nothing of what it takes.
+                Some(_) if refreshed.plans.is_some() => {}
                 Some(way) => costs.learn(way, refreshed.changes, refreshed.applied_ms),
                 None => costs.rest(),
             }

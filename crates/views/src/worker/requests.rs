@@ -9,6 +9,7 @@ use super::keeper::Keeper;
 use super::session::Session;
 use crate::api::{make, refreshed};
 use crate::error::ViewsError;
+use crate::store::refresh::Besides;
 use crate::store::requests::{Asked, Request, done, waiting};
 use crate::store::{registry, remove};
 
@@ -79,7 +80,7 @@ async fn answer(
             keeper.unload(id);
             keeper.forget_costs(id);
         }
-        _ => _ = refreshed(keeper, &record, None).await?,
+        _ => _ = refreshed(keeper, &record, Besides::default()).await?,
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use egret_postgres::tokio_postgres::Client;
 
 use crate::config::ViewsConfig;
+use crate::core::memory::STEP_KB;
 use crate::error::ViewsError;
 use crate::store::statements::Statements;
 
@@ -25,10 +26,9 @@ impl Session {
             // than in a refresh, or all plans would be made again.
             "SET lock_timeout = {}; SET statement_timeout = {}; SET client_min_messages = warning; \
              SET search_path = pg_catalog, egret, pg_temp; SET plan_cache_mode = force_generic_plan; SET jit = off; \
-             SET work_mem = '{}kB'",
+             SET work_mem = '{STEP_KB}kB'; SET hash_mem_multiplier = 1",
             config.lock_timeout.duration().as_millis(),
             config.refresh_timeout.duration().as_millis(),
-            config.work_mem.bytes() / 1024,
         );
         client.batch_execute(&settings).await?;
         Ok(Self {

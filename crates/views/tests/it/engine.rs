@@ -5,6 +5,7 @@ mod asked;
 mod guard;
 mod immediate;
 mod two;
+mod watched;
 
 use std::sync::Arc;
 use std::time::Duration;

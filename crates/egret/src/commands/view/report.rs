@@ -41,6 +41,7 @@ pub(super) struct Refresh {
     took_ms: f64,
     waited_ms: f64,
     error: Option<String>,
+    plans: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -102,10 +103,15 @@ impl Refresh {
             "" => String::new(),
             why => format!(" ({why})"),
         };
+        let plans = self
+            .plans
+            .as_deref()
+            .map(|plans| format!("\n\n{}", printable(plans)));
         format!(
-            "view {name} is up to date: {}{why}\ntook {took_ms:.1} ms, {waited_ms:.1} ms of it waiting for locks; snapshot {}",
+            "view {name} is up to date: {}{why}\ntook {took_ms:.1} ms, {waited_ms:.1} ms of it waiting for locks; snapshot {}{}",
             self.outcome(),
-            self.snapshot
+            self.snapshot,
+            plans.unwrap_or_default()
         )
     }
 }
@@ -199,6 +205,20 @@ pub(super) fn described(view: &View) -> String {
         ("snapshot", view.snapshot.clone().unwrap_or_default()),
     ]);
     format!("{told}\n{}", printable(view.query.trim()))
+}
+
+/// The plans that were kept of refreshes.
+pub(super) fn plans(refreshes: &[Refresh]) -> String {
+    let each = refreshes.iter().filter_map(|refresh| {
+        let plans = refresh.plans.as_deref()?;
+        let Refresh { at, outcome, .. } = refresh;
+        Some(format!("{at}, {outcome}\n\n{}", printable(plans)))
+    });
+    let each: Vec<String> = each.collect();
+    match each.is_empty() {
+        true => "no refresh of these was explained".to_owned(),
+        false => each.join("\n\n"),
+    }
 }
 
 pub(super) fn history(refreshes: &[Refresh]) -> String {

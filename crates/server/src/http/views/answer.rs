@@ -145,6 +145,9 @@ pub(super) struct Refresh {
     applied_ms: f64,
     /// What went wrong.
     error: Option<String>,
+    /// The plans of its statements, as EXPLAIN (ANALYZE, BUFFERS, SETTINGS) shows them, where that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plans: Option<String>,
 }
 
 impl From<model::RefreshReport> for Refresh {
@@ -162,6 +165,7 @@ impl From<model::RefreshReport> for Refresh {
             waited_ms: report.waited_ms,
             applied_ms: report.applied_ms,
             error: report.error,
+            plans: report.plans,
         }
     }
 }

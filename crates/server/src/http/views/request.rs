@@ -66,6 +66,15 @@ pub(super) struct Validation {
     pub(super) database: Option<String>,
 }
 
+/// How a view is refreshed.
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RefreshRequest {
+    /// Whether the plans of its statements are kept, each of which is done twice for that, and once undone.
+    #[serde(default)]
+    pub(super) explain: bool,
+}
+
 /// Who may ask for views from SQL.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

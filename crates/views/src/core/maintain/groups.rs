@@ -6,7 +6,7 @@
 
 use super::carried::{Carried, Carrier, counted, summed};
 use super::key::{HASH, Key};
-use super::{COUNT, Delta, Statement, Table, Types, declared};
+use super::{COUNT, Delta, Statement, Table, Types, are_same, declared};
 use crate::core::analyse::stage_column;
 use crate::core::expression::{ColumnId, Expression, Names};
 use crate::core::sql::{Block, WEIGHT, expecting};
@@ -394,15 +394,15 @@ impl Groups {
             shown.push(format!("{} AS {name}", carrier.shown("c", &value)));
         }
         let shown = format!("SELECT {} FROM ({carried}) AS c", shown.join(", "));
-        let same: Vec<String> = self
-            .seen()
-            .iter()
-            .map(|name| format!("egret_shown.{name}::text IS NOT DISTINCT FROM egret_shown.egret_old_{name}::text"))
-            .collect();
+        let seen = self.seen();
+        let pairs = seen.iter().map(|name| {
+            let text = |name: &str| format!("egret_shown.{name}::text");
+            (text(name), text(&format!("egret_old_{name}")))
+        });
+        let same = are_same(&pairs.collect::<Vec<_>>());
         format!(
-            "SELECT egret_shown.*, NOT (egret_place IS NOT NULL AND {} AND {}) AS egret_differs FROM ({shown}) AS egret_shown",
+            "SELECT egret_shown.*, NOT (egret_place IS NOT NULL AND {} AND {same}) AS egret_differs FROM ({shown}) AS egret_shown",
             self.lives(),
-            same.join(" AND ")
         )
     }
 

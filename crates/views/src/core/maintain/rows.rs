@@ -1,7 +1,7 @@
 //! Stages that keep rows.
 
 use super::key::{HASH, Key};
-use super::{COUNT, Delta, Statement, Table, Types, consolidated, declared, identity};
+use super::{COUNT, Delta, Statement, Table, Types, are_same, consolidated, declared, identity};
 use crate::core::analyse::stage_column;
 use crate::core::expression::ColumnId;
 use crate::core::sql::{WEIGHT, expecting};
@@ -174,27 +174,16 @@ impl Rows {
     fn by_content(&self, types: &Types) -> String {
         let table = &self.table.name;
         let hash = self.hash(types, "d.");
-        let same: Vec<String> = self
-            .columns
-            .iter()
-            .map(|id| {
-                let name = stage_column(*id);
-                let (one, other) = (format!("s.{name}"), format!("d.{name}"));
-                format!(
-                    "{} IS NOT DISTINCT FROM {}",
-                    identity(types, *id, &one),
-                    identity(types, *id, &other)
-                )
-            })
-            .collect();
-        let same = same
-            .iter()
-            .map(|one| format!(" AND {one}"))
-            .collect::<String>();
+        let pairs = self.columns.iter().map(|id| {
+            let name = stage_column(*id);
+            let of = |row: &str| identity(types, *id, &format!("{row}.{name}"));
+            (of("s"), of("d"))
+        });
+        let same = are_same(&pairs.collect::<Vec<_>>());
         format!(
             "egret_hashed AS MATERIALIZED (SELECT d.*, {hash} AS {HASH} FROM egret_delta AS d), \
              egret_joined AS MATERIALIZED (SELECT d.*, s.ctid AS egret_place, coalesce(s.{COUNT}, 0) + d.{WEIGHT} AS {COUNT} \
-             FROM egret_hashed AS d LEFT JOIN {table} AS s ON s.{HASH} = d.{HASH}{same}), \
+             FROM egret_hashed AS d LEFT JOIN {table} AS s ON s.{HASH} = d.{HASH} AND {same}), \
              egret_removed AS (DELETE FROM {table} AS s USING egret_joined AS j WHERE s.ctid = j.egret_place AND j.{COUNT} = 0 RETURNING 1), \
              egret_changed AS (UPDATE {table} AS s SET {COUNT} = j.{COUNT} FROM egret_joined AS j WHERE s.ctid = j.egret_place AND j.{COUNT} > 0 RETURNING 1), \
              egret_added AS (INSERT INTO {table} ({list}, {COUNT}, {HASH}) SELECT {list}, {COUNT}, {HASH} FROM egret_joined WHERE egret_place IS NULL AND {COUNT} > 0 RETURNING 1), \

@@ -8,7 +8,8 @@ SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        pg_catalog.split_part(kept.stamp, ';', 1) IS NOT DISTINCT FROM here.place AS is_here,
        pg_catalog.concat(tables.stamp, ';', inlined.text) AS stamp_now,
        pg_catalog.concat_ws(';', tables.signature, inlined.text, below.text,
-           pg_catalog.md5(pg_catalog.concat_ws(' ', kept.definition, kept.shape, kept.settings, kept.mode, kept.owner))) AS signature
+           pg_catalog.md5(pg_catalog.concat_ws(' ', kept.definition, kept.shape, kept.settings, kept.mode, kept.owner))) AS signature,
+       kept.inlined, tables.members AS tables
 FROM egret.view AS kept
 -- As egret.view_place() says it, which reads files.
 CROSS JOIN LATERAL (SELECT pg_catalog.concat($2::text, '/', kept.tableoid) AS place) AS here
@@ -36,6 +37,7 @@ CROSS JOIN LATERAL (
                           AND trigger.tgfoid = pg_catalog.to_regprocedure('egret.capture_' || member.capture || '()'))),
                    ',' ORDER BY member.oid)
            ) AS stamp,
+           pg_catalog.array_agg(member.oid) AS members,
            coalesce(pg_catalog.string_agg(member.columns, ';' ORDER BY member.oid), '') AS signature
     FROM (
         SELECT capture.relation AS oid, capture.id AS capture,

@@ -115,7 +115,7 @@ async fn a_view_that_is_not_what_its_query_says_is_found_and_computed_anew() {
     sums.schedule = Some(Schedule::Lag(Span::ms(10)));
     rig.create(sums).await.unwrap();
     rig.views.start().await.unwrap();
-    rig.run("UPDATE egret.view_1_0 SET egret_sum5 = egret_sum5 + 1, c5 = c5 + 1")
+    rig.run("UPDATE egret.view_1_0 SET egret_sum2 = egret_sum2 + 1, c2 = c2 + 1")
         .await;
     let right = "SELECT NOT EXISTS ((TABLE sums EXCEPT SELECT g, sum(v) FROM t GROUP BY g) \
                  UNION ALL (SELECT g, sum(v) FROM t GROUP BY g EXCEPT TABLE sums))";

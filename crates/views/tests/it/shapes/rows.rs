@@ -23,6 +23,33 @@ async fn projections_with_expressions() {
     .await;
 }
 
+/// More columns than are compared one by one, of rows that are told apart by all of them, and of groups.
+#[tokio::test]
+async fn wide_rows() {
+    let list = |column: &dyn Fn(usize) -> String| -> String {
+        let all: Vec<String> = (0..60).map(column).collect();
+        all.join(", ")
+    };
+    let numbers = list(&|at| format!("i + {at} AS x{at}"));
+    let words = list(&|at| match at % 3 {
+        0 => format!("c || {at} AS x{at}"),
+        1 => format!("v AS x{at}"),
+        _ => format!("h AS x{at}"),
+    });
+    let sums = list(&|at| format!("sum(i + {at}) AS x{at}"));
+    let greatest = list(&|at| format!("max(c || {at}) AS x{at}"));
+    follow(
+        "",
+        &[
+            &format!("SELECT {numbers} FROM t"),
+            &format!("SELECT {words} FROM t"),
+            &format!("SELECT c, {sums} FROM t GROUP BY c"),
+            &format!("SELECT k, {greatest} FROM t GROUP BY k"),
+        ],
+    )
+    .await;
+}
+
 #[tokio::test]
 async fn a_query_without_tables() {
     let mut world = World::new(18, "").await;

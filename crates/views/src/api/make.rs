@@ -1,0 +1,121 @@
+//! Makes views, and refreshes one of them when that is asked for.
+
+use std::sync::Arc;
+
+use egret_base::rhythm::Rhythm;
+
+use crate::error::ViewsError;
+use crate::model::{Mode, NewView, RefreshReport, Schedule, State};
+use crate::store::describe::Names;
+use crate::store::refresh::Besides;
+use crate::store::registry::{self, Record};
+use crate::store::requests::Resolved;
+use crate::store::{create, remove};
+use crate::worker::keeper::Keeper;
+use crate::worker::session::Session;
+
+/// Makes a view and fills it.
+///
+/// # Errors
+/// [`ViewsError`]: nothing is left then.
+pub async fn make(
+    keeper: &Arc<Keeper>,
+    session: &mut Session,
+    view: &NewView,
+    resolved: Option<&Resolved>,
+) -> Result<(), ViewsError> {
+    check_schedule(view.mode, view.schedule.as_ref())?;
+    let max = keeper.shared.config.views_max;
+    if registry::count(&session.client).await? >= i64::from(max) {
+        return Err(ViewsError::TooMany { max });
+    }
+    keeper.settle(&mut session.client).await?;
+    let size_max = keeper.shared.config.changes_size_max.bytes();
+    // What a session has resolved is found by its full names.
+    let names = match resolved {
+        Some(_) => Names::OfSession,
+        None => Names::Typed,
+    };
+    let mut patience = keeper.patience();
+    let made = loop {
+        let client = &mut session.client;
+        match create::create(client, view, (resolved, names), size_max).await {
+            // The first table is waited for; where others are not to be had, all are given up for a moment.
+            Err(error) if patience.has_more_for(&error).await => {}
+            made => break made?,
+        }
+    };
+    tracing::info!(database = keeper.database, view = %view.name, "a view is made");
+    let id = made.record.id;
+    let problem = match keeper.refresh(id, Besides::default()).await {
+        Ok(reports) => match reports.get(&id) {
+            Some((report, _)) => report.error.clone(),
+            None => Some("a view that it reads is suspended".to_owned()),
+        },
+        Err(error) => Some(error.to_string()),
+    };
+    match problem {
+        None => Ok(()),
+        Some(reason) => {
+            remove::remove(&mut session.client, &made.record, keeper.patience()).await?;
+            keeper.unload(id);
+            Err(ViewsError::NotFilled { reason })
+        }
+    }
+}
+
+/// Refreshes a view, and says what became of it.
+///
+/// # Errors
+/// [`ViewsError::Failed`] and [`ViewsError::Suspended`]; those of a refresh.
+pub async fn refreshed(
+    keeper: &Arc<Keeper>,
+    record: &Record,
+    besides: Besides,
+) -> Result<(RefreshReport, Option<(i64, i64, i64)>), ViewsError> {
+    let name = record.name.to_string();
+    if record.state == State::Suspended {
+        return Err(ViewsError::Suspended {
+            name,
+            reason: record.reason.clone().unwrap_or_default(),
+        });
+    }
+    let mut reports = keeper.refresh(record.id, besides).await?;
+    match reports.remove(&record.id) {
+        None => Err(ViewsError::Suspended {
+            name,
+            reason: "a view that it reads is".to_owned(),
+        }),
+        Some((report, compared)) => match report.error.clone() {
+            Some(reason) => Err(ViewsError::Failed { name, reason }),
+            None => Ok((report, compared)),
+        },
+    }
+}
+
+/// Refuses a schedule that a view in a mode cannot have.
+///
+/// # Errors
+/// [`ViewsError::Invalid`].
+pub fn check_schedule(mode: Mode, schedule: Option<&Schedule>) -> Result<(), ViewsError> {
+    let invalid = |reason| ViewsError::Invalid {
+        what: "schedule",
+        reason,
+    };
+    match schedule {
+        Some(_) if mode == Mode::Immediate => Err(invalid(
+            "a view in mode immediate has none: it is always up to date".to_owned(),
+        )),
+        Some(Schedule::Cron(cron)) => match Rhythm::new(cron, "") {
+            Ok(_) => Ok(()),
+            Err(error) => Err(invalid(error.to_string())),
+        },
+        Some(Schedule::Lag(lag)) if lag.duration().as_millis() < LAG_MIN_MS => {
+            Err(invalid(format!("a lag is at least {LAG_MIN_MS}ms")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The smallest lag that can be asked for, in milliseconds.
+const LAG_MIN_MS: u128 = 10;

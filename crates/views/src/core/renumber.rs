@@ -1,0 +1,134 @@
+//! Numbers the columns of a plan anew, without those that it does not use.
+//!
+//! Columns have numbers when a query is looked at, whether it uses them or not, and the columns of the tables of its stages are named by
+//! these: what else a table has, or how something is computed, must not make other tables of the same view.
+
+use std::collections::BTreeMap;
+
+use super::analyse::stage_column;
+use super::expression::{ColumnId, Expression};
+use super::tree::{Keeps, Node, Plan, Source, Stage};
+
+/// Gives the columns of a plan the numbers from 1 on: first those that stages keep, then the others. Those of `key` are among them.
+pub fn renumber(plan: &mut Plan, key: Option<&mut Vec<ColumnId>>) {
+    let mut used: Vec<ColumnId> = plan.stages.iter().flat_map(kept).collect();
+    visit(plan, &mut |id| used.push(*id));
+    let mut to = BTreeMap::new();
+    for id in used {
+        let next = u32::try_from(to.len() + 1).expect("as they were numbered before");
+        to.entry(id).or_insert(ColumnId(next));
+    }
+    let mut rename = |id: &mut ColumnId| *id = to[id];
+    visit(plan, &mut rename);
+    key.into_iter().flatten().for_each(rename);
+    let names = to.iter();
+    let names = names.map(|(old, new)| (stage_column(*old), stage_column(*new)));
+    let names: BTreeMap<String, String> = names.collect();
+    for stage in &mut plan.stages {
+        rename_scans(&mut stage.input, &names);
+    }
+    rename_scans(&mut plan.presentation.node, &names);
+}
+
+/// Names the columns of stages where they are read.
+fn rename_scans(node: &mut Node, names: &BTreeMap<String, String>) {
+    match node {
+        Node::Scan {
+            source: Source::Stage(_),
+            columns,
+        } => {
+            for (_, name) in columns {
+                name.clone_from(&names[name]);
+            }
+        }
+        Node::Unit | Node::Scan { .. } => {}
+        Node::Filter { input, .. } | Node::Project { input, .. } => rename_scans(input, names),
+        Node::Join { left, right, .. } => {
+            rename_scans(left, names);
+            rename_scans(right, names);
+        }
+        Node::UnionAll { inputs, .. } => {
+            for (input, _) in inputs {
+                rename_scans(input, names);
+            }
+        }
+    }
+}
+
+fn kept(stage: &Stage) -> Vec<ColumnId> {
+    match &stage.keeps {
+        Keeps::Rows { columns } => columns.clone(),
+        Keeps::Groups { keys, aggregates } => {
+            let keys = keys.iter().map(|(id, _)| *id);
+            keys.chain(aggregates.iter().map(|one| one.column))
+                .collect()
+        }
+    }
+}
+
+type Each<'a> = dyn FnMut(&mut ColumnId) + 'a;
+
+/// Does something with every number of a column in a plan.
+fn visit(plan: &mut Plan, each: &mut Each<'_>) {
+    for stage in &mut plan.stages {
+        visit_node(&mut stage.input, each);
+        match &mut stage.keeps {
+            Keeps::Rows { columns } => columns.iter_mut().for_each(&mut *each),
+            Keeps::Groups { keys, aggregates } => {
+                for (id, key) in keys {
+                    each(id);
+                    visit_expression(key, each);
+                }
+                for aggregate in aggregates {
+                    each(&mut aggregate.column);
+                    visit_expression(&mut aggregate.call, each);
+                    let others = aggregate.argument.iter_mut().chain(&mut aggregate.filter);
+                    others.for_each(|expression| visit_expression(expression, each));
+                }
+            }
+        }
+    }
+    visit_node(&mut plan.presentation.node, each);
+    for (_, id) in &mut plan.presentation.columns {
+        each(id);
+    }
+}
+
+fn visit_node(node: &mut Node, each: &mut Each<'_>) {
+    match node {
+        Node::Unit => {}
+        Node::Scan { columns, .. } => columns.iter_mut().for_each(|(id, _)| each(id)),
+        Node::Filter { input, condition } => {
+            visit_node(input, each);
+            visit_expression(condition, each);
+        }
+        Node::Project { input, columns } => {
+            visit_node(input, each);
+            for (id, expression) in columns {
+                each(id);
+                visit_expression(expression, each);
+            }
+        }
+        Node::Join {
+            left,
+            right,
+            condition,
+            ..
+        } => {
+            visit_node(left, each);
+            visit_node(right, each);
+            visit_expression(condition, each);
+        }
+        Node::UnionAll { inputs, columns } => {
+            for (input, mapped) in inputs {
+                visit_node(input, each);
+                mapped.iter_mut().for_each(&mut *each);
+            }
+            columns.iter_mut().for_each(each);
+        }
+    }
+}
+
+fn visit_expression(expression: &mut Expression, each: &mut Each<'_>) {
+    expression.columns_mut().for_each(each);
+}
