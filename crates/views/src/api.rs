@@ -151,7 +151,12 @@ impl Views {
         let mut all = Vec::new();
         for keeper in self.installed(database).await? {
             let session = keeper.session().await?;
-            all.extend(report::reports(&session.client, &keeper.database).await?);
+            all.extend(
+                report::reports(&session.client, &keeper.database, |view| {
+                    keeper.latest(view)
+                })
+                .await?,
+            );
             keeper.give_back(session);
         }
         Ok(all)
@@ -169,7 +174,10 @@ impl Views {
 
     async fn show_of(&self, keeper: &Keeper, name: &ViewName) -> Result<ViewReport, ViewsError> {
         let session = keeper.session().await?;
-        let all = report::reports(&session.client, &keeper.database).await?;
+        let all = report::reports(&session.client, &keeper.database, |view| {
+            keeper.latest(view)
+        })
+        .await?;
         keeper.give_back(session);
         let mut all = all.into_iter();
         let found = all.find(|report| report.name == *name);
@@ -268,7 +276,8 @@ impl Views {
         let found = self.find(at).await?;
         let history = history::history(&found.session.client, found.record.id, limit).await?;
         found.keeper.give_back(found.session);
-        Ok(history)
+        let latest = found.keeper.latest(found.record.id);
+        Ok(history::with_latest(history, latest, limit))
     }
 
     /// Changes how and when a view is kept fresh.

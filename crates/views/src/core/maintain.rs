@@ -84,6 +84,25 @@ pub struct Statement {
     pub with: Vec<String>,
     /// With more rows than this nothing is to be applied: [`RAW`] has one more then.
     pub rows_max: Option<u64>,
+    /// How many rows do not fit.
+    pub wrong: Wrong,
+}
+
+/// How it is told for how many rows what was there does not fit with what changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrong {
+    /// As many as `egret_wrong` has.
+    Rows,
+    /// By an expression of what was counted, `removed` and `changed` among it, and of these aggregates of the rows of a common table
+    /// expression.
+    Counted {
+        /// The aggregates with their names.
+        list: &'static str,
+        /// The common table expression.
+        of: &'static str,
+        /// The expression.
+        wrong: &'static str,
+    },
 }
 
 /// What changed, before rows that take each other away are brought together.
@@ -116,17 +135,31 @@ impl Statement {
             .collect();
         let counts = ["added", "changed", "removed"];
         let counts = counts.map(|name| format!("(SELECT count(*) FROM egret_{name}) AS {name}"));
-        let wrong = match self.rows_max {
-            None => "(SELECT count(*) FROM egret_wrong)".to_owned(),
+        let with = with.join(", ");
+        let counts = counts.join(", ");
+        let wrong = |wrong: &str| match self.rows_max {
+            None => wrong.to_owned(),
             Some(rows_max) => format!(
-                "CASE WHEN (SELECT count(*) FROM {RAW}) > {rows_max} THEN -1::bigint ELSE (SELECT count(*) FROM egret_wrong) END"
+                "CASE WHEN (SELECT count(*) FROM {RAW}) > {rows_max} THEN -1::bigint ELSE {wrong} END"
             ),
         };
-        format!(
-            "WITH {} SELECT {}, {wrong} AS wrong",
-            with.join(", "),
-            counts.join(", ")
-        )
+        match self.wrong {
+            Wrong::Rows => {
+                let wrong = wrong("(SELECT count(*) FROM egret_wrong)");
+                format!("WITH {with} SELECT {counts}, {wrong} AS wrong")
+            }
+            // Each is counted once.
+            Wrong::Counted {
+                list,
+                of,
+                wrong: told,
+            } => {
+                let wrong = wrong(told);
+                format!(
+                    "WITH {with} SELECT added, changed, removed, {wrong} AS wrong FROM (SELECT {counts}, {list} FROM {of}) AS egret_seen"
+                )
+            }
+        }
     }
 }
 

@@ -21,38 +21,6 @@ pub fn renumber(plan: &mut Plan, key: Option<&mut Vec<ColumnId>>) {
     let mut rename = |id: &mut ColumnId| *id = to[id];
     visit(plan, &mut rename);
     key.into_iter().flatten().for_each(rename);
-    let names = to.iter();
-    let names = names.map(|(old, new)| (stage_column(*old), stage_column(*new)));
-    let names: BTreeMap<String, String> = names.collect();
-    for stage in &mut plan.stages {
-        rename_scans(&mut stage.input, &names);
-    }
-    rename_scans(&mut plan.presentation.node, &names);
-}
-
-/// Names the columns of stages where they are read.
-fn rename_scans(node: &mut Node, names: &BTreeMap<String, String>) {
-    match node {
-        Node::Scan {
-            source: Source::Stage(_),
-            columns,
-        } => {
-            for (_, name) in columns {
-                name.clone_from(&names[name]);
-            }
-        }
-        Node::Unit | Node::Scan { .. } => {}
-        Node::Filter { input, .. } | Node::Project { input, .. } => rename_scans(input, names),
-        Node::Join { left, right, .. } => {
-            rename_scans(left, names);
-            rename_scans(right, names);
-        }
-        Node::UnionAll { inputs, .. } => {
-            for (input, _) in inputs {
-                rename_scans(input, names);
-            }
-        }
-    }
 }
 
 fn kept(stage: &Stage) -> Vec<ColumnId> {
@@ -97,7 +65,14 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
 fn visit_node(node: &mut Node, each: &mut Each<'_>) {
     match node {
         Node::Unit => {}
-        Node::Scan { columns, .. } => columns.iter_mut().for_each(|(id, _)| each(id)),
+        Node::Scan { source, columns } => {
+            for (id, name) in columns {
+                each(id);
+                if matches!(source, Source::Stage(_)) {
+                    *name = stage_column(*id);
+                }
+            }
+        }
         Node::Filter { input, condition } => {
             visit_node(input, each);
             visit_expression(condition, each);

@@ -6,7 +6,7 @@ use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, Row};
 
 use super::build::{Built, sink_table};
-use super::explain::explained_now;
+use super::explain::{DEALLOCATE, explained_now};
 use super::refresh::{Compares, Counts, Limits, Read, Refreshable, Refreshed};
 use super::rights;
 use super::statements::{Flight, Query, Statements};
@@ -243,7 +243,9 @@ impl Bringing<'_> {
     /// The same; where that fails, it is not known.
     async fn compare_by_the_way(&mut self) -> Result<(), ViewsError> {
         self.client.batch_execute("SAVEPOINT egret_compare").await?;
+        let before = self.work_mem_kb;
         if let Err(error) = self.compare().await {
+            self.work_mem_kb = before;
             let undo = "ROLLBACK TO SAVEPOINT egret_compare";
             self.client.batch_execute(undo).await?;
             let view = &self.view.record.name;
@@ -278,7 +280,9 @@ impl Bringing<'_> {
     }
 
     async fn run(&mut self, sql: &str, frontier: &str) -> Result<(), ViewsError> {
-        let row = self.row(sql, frontier, self.done.is_full).await?;
+        let row = self
+            .row(sql, frontier, self.done.is_full || self.view.built.asks())
+            .await?;
         let wrong: i64 = row.get("wrong");
         if wrong < 0 {
             return Err(ViewsError::FannedOut {
@@ -314,9 +318,16 @@ impl Bringing<'_> {
         self.client.batch_execute("SAVEPOINT egret_explain").await?;
         let owner = Some(&self.view.record.owner).filter(|_| self.view.record.is_of_another);
         let lines = explained_now(self.client, owner.map(String::as_str), (sql, frontier)).await;
-        // A statement that is left prepared is in the way of the next.
-        self.statements.is_spoiled |= lines.is_err();
-        let plan = lines?.join("\n");
+        let plan = match lines {
+            Ok(lines) => lines.join("\n"),
+            Err(error) => {
+                // What is left prepared would be in the way of the next. It was not where the statement cannot be.
+                let undo = "ROLLBACK TO SAVEPOINT egret_explain";
+                self.client.batch_execute(undo).await?;
+                _ = self.client.batch_execute(DEALLOCATE).await;
+                return Err(error);
+            }
+        };
         let undo = "ROLLBACK TO SAVEPOINT egret_explain; RELEASE SAVEPOINT egret_explain";
         self.client.batch_execute(undo).await?;
         let plans = self.done.plans.get_or_insert_default();

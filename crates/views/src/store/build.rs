@@ -266,6 +266,14 @@ impl Built {
         all
     }
 
+    /// Whether something is asked of all rows of groups of which some have changed.
+    pub fn asks(&self) -> bool {
+        self.stages.iter().any(|stage| match &stage.kept {
+            Kept::Rows(_) => false,
+            Kept::Groups(groups) => groups.asks(),
+        })
+    }
+
     /// Whether nothing is computed of the changes of a source before a stage brings together those that take each other away:
     /// then that need not be done first. An expression may fail for a row that has come and gone.
     pub fn is_plain(&self, source: Source) -> bool {

@@ -138,7 +138,7 @@ pub async fn explained_now(
             let frontier = escape_literal(frontier);
             let explain = format!("{EXPLAIN} EXECUTE egret_explained ({frontier})");
             let rows = client.query(&explain, &[]).await?;
-            client.batch_execute("DEALLOCATE egret_explained").await?;
+            client.batch_execute(DEALLOCATE).await?;
             rows
         }
         Some(owner) => {
@@ -151,6 +151,9 @@ pub async fn explained_now(
     };
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
+
+/// Forgets the statement that was explained.
+pub const DEALLOCATE: &str = "DEALLOCATE egret_explained";
 
 /// What it is asked for.
 const EXPLAIN: &str = "EXPLAIN (ANALYZE, BUFFERS, SETTINGS)";

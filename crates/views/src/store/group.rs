@@ -12,7 +12,6 @@ use self::one::One;
 use super::apply::Told;
 use super::create::watch;
 use super::footing::{FOOTING, Footing, learn};
-use super::history::{History, REACHED};
 use super::refresh::{
     Counts, LOCK, Order, Outcomes, Reached, Read, Refreshable, Refreshed, UNLOCK,
 };
@@ -240,7 +239,6 @@ impl<'a> Group<'a> {
         rows: &[Row],
     ) -> Result<BTreeMap<i64, Standing>, ViewsError> {
         let standing = standing_of(rows)?;
-        check(&standing, self.views)?;
         learn(client, statements, self.views, rows).await?;
         Ok(standing)
     }
@@ -361,14 +359,8 @@ impl<'a> Group<'a> {
         let snapshot = reached
             .first()
             .map(|(_, one)| one.reached.snapshot.as_str());
-        let mut history = History::default();
-        let done = reached.iter().filter(|(_, one)| one.way().is_some());
-        for (id, one) in done.filter(|_| self.order.history_max.is_some()) {
-            history.add(*id, &one.report(self.order.at_ms));
-        }
-        let mut values = history.values();
-        values.extend([&ids as &(dyn ToSql + Sync), &stamps, &snapshot]);
-        let mut queries: Vec<Query<'_>> = vec![(REACHED, &values)];
+        let values: [&(dyn ToSql + Sync); 3] = [&ids, &stamps, &snapshot];
+        let mut queries: Vec<Query<'_>> = vec![(include_str!("sql/reached.sql"), &values)];
         let end: [Query<'_>; 2] = [("COMMIT", &[]), (UNLOCK, &[&self.keys])];
         let has_partitions = self.views.iter().any(|view| view.has_partitions);
         if !has_partitions {

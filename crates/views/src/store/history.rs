@@ -7,16 +7,8 @@ use super::statements::Statements;
 use crate::error::ViewsError;
 use crate::model::RefreshReport;
 
-/// Adds refreshes to the histories of their views, …
+/// Adds refreshes to the histories of their views.
 const REMEMBER: &str = include_str!("sql/remember.sql");
-
-/// … and remembers how far these have come.
-pub const REACHED: &str = concat!(
-    "WITH remembered AS (",
-    include_str!("sql/remember.sql"),
-    ")\n",
-    include_str!("sql/reached.sql")
-);
 
 /// Removes what is beyond the number that is kept.
 const TRIM: &str = include_str!("sql/trim.sql");
@@ -54,8 +46,8 @@ impl History {
         self.plans.push(report.plans.clone());
     }
 
-    /// The first values of [`REACHED`], which are all that [`REMEMBER`] has.
-    pub fn values(&self) -> Vec<&(dyn ToSql + Sync)> {
+    /// The values of [`REMEMBER`].
+    fn values(&self) -> Vec<&(dyn ToSql + Sync)> {
         let mut all: Vec<&(dyn ToSql + Sync)> = vec![&self.views, &self.at_ms];
         all.extend(self.words.iter().map(|list| list as &(dyn ToSql + Sync)));
         all.extend(self.rows.iter().map(|list| list as &(dyn ToSql + Sync)));
@@ -80,21 +72,27 @@ pub async fn remember(
     history.add(view, report);
     client.query(REMEMBER, &history.values()).await?;
     let kept_max = i64::from(kept_max);
-    client.query(TRIM, &[&vec![view], &kept_max]).await?;
+    // What is too much now is removed after the next one.
+    _ = client.query(TRIM, &[&history.views, &kept_max]).await;
     Ok(())
 }
 
-/// Removes refreshes beyond so many of each view. Nobody waits for that: what fails is done after the next one.
+/// The same of several, for which nobody waits: that what is sent next in this session comes after it is enough.
 ///
 /// # Errors
 /// That the server cannot be reached.
-pub async fn trim(
+pub async fn remember_soon(
     client: &impl GenericClient,
     statements: &mut Statements,
-    views: &[i64],
+    history: &History,
     kept_max: u32,
 ) -> Result<(), ViewsError> {
-    let values: [&(dyn ToSql + Sync); 2] = [&views, &i64::from(kept_max)];
+    if history.views.is_empty() {
+        return Ok(());
+    }
+    let values = history.values();
+    statements.send(client, REMEMBER, &values).await?;
+    let values: [&(dyn ToSql + Sync); 2] = [&history.views, &i64::from(kept_max)];
     statements.send(client, TRIM, &values).await
 }
 
@@ -111,6 +109,25 @@ pub async fn history(
         .query(include_str!("sql/history.sql"), &[&view, &i64::from(limit)])
         .await?;
     Ok(rows.iter().map(refresh_of).collect())
+}
+
+/// A history, the last first, with the refresh that was done last, of which it may not be remembered yet.
+pub fn with_latest(
+    mut history: Vec<RefreshReport>,
+    latest: Option<RefreshReport>,
+    limit: u32,
+) -> Vec<RefreshReport> {
+    let is_new = |latest: &RefreshReport| is_later(latest, history.first());
+    if let Some(latest) = latest.filter(is_new) {
+        history.insert(0, latest);
+        history.truncate(limit as usize);
+    }
+    history
+}
+
+/// Whether a refresh began after another, if there is one.
+pub fn is_later(refresh: &RefreshReport, other: Option<&RefreshReport>) -> bool {
+    other.is_none_or(|other| refresh.at_ms > other.at_ms)
 }
 
 /// A refresh, of a row that has the columns of one.

@@ -12,7 +12,7 @@ use egret_postgres::tokio_postgres::Client;
 use super::build::Built;
 use super::captures;
 use super::group::Group;
-use super::history;
+use super::history::{self, History};
 use super::registry::Record;
 use super::statements::Statements;
 use crate::core::capture::{Captured, TRANSACTION};
@@ -307,10 +307,17 @@ pub async fn refresh(
             unlocked.map(|_| ())
         }
     };
-    if let (Ok(_), Some(kept_max)) = (&outcomes, group.order.history_max) {
-        let ids: Vec<i64> = views.iter().map(|view| view.record.id).collect();
-        let trimmed = history::trim(client, statements, &ids, kept_max).await;
-        statements.is_spoiled |= trimmed.is_err();
+    if let (Ok(outcomes), Some(kept_max)) = (&outcomes, group.order.history_max) {
+        let mut history = History::default();
+        for (id, outcome) in outcomes {
+            if let Ok(done) = outcome
+                && done.way().is_some()
+            {
+                history.add(*id, &done.report(group.order.at_ms));
+            }
+        }
+        let remembered = history::remember_soon(client, statements, &history, kept_max).await;
+        statements.is_spoiled |= remembered.is_err();
     }
     // Others could not have these locks while the session lasts.
     statements.is_spoiled |= unlocked.is_err();

@@ -9,11 +9,15 @@ use super::registry::{self, Record};
 use crate::error::ViewsError;
 use crate::model::{RefreshReport, ViewReport};
 
-/// Reports of all views of a database, in the order of their names.
+/// Reports of all views of a database, in the order of their names. The `latest` refresh of one may not be remembered yet.
 ///
 /// # Errors
 /// What the server says.
-pub async fn reports(client: &Client, database: &str) -> Result<Vec<ViewReport>, ViewsError> {
+pub async fn reports(
+    client: &Client,
+    database: &str,
+    latest: impl Fn(i64) -> Option<RefreshReport>,
+) -> Result<Vec<ViewReport>, ViewsError> {
     let records = registry::records(client).await?;
     let ids: Vec<i64> = records.iter().map(|record| record.id).collect();
     let rows = client
@@ -42,7 +46,9 @@ pub async fn reports(client: &Client, database: &str) -> Result<Vec<ViewReport>,
     let mut current: BTreeMap<i64, bool> = BTreeMap::new();
     let mut reports = Vec::new();
     for record in &records {
-        let known = known.remove(&record.id).unwrap_or_default();
+        let mut known = known.remove(&record.id).unwrap_or_default();
+        let latest = latest(record.id).filter(|one| history::is_later(one, known.last.as_ref()));
+        known.last = latest.or(known.last);
         // Those that it reads come before it.
         let reads = record.reads.iter().filter_map(|(_, view)| *view);
         let is_current = record.snapshot.is_some()

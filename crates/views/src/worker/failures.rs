@@ -27,7 +27,11 @@ impl Keeper {
             let report = match outcome {
                 Ok(refreshed) => {
                     self.done(client, view, &refreshed).await;
-                    (refreshed.report(at_ms), refreshed.compared)
+                    let report = refreshed.report(at_ms);
+                    if refreshed.way().is_some() {
+                        lock(&self.latest).insert(id, report.clone());
+                    }
+                    (report, refreshed.compared)
                 }
                 Err(error) if error.is_passing() && !is_last => {
                     self.pass(client, &error).await?;

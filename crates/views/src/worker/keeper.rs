@@ -60,6 +60,7 @@ pub struct Keeper {
     idle: Mutex<Vec<Session>>,
     loaded: Mutex<BTreeMap<i64, Arc<Refreshable>>>,
     pub(super) costs: Mutex<BTreeMap<i64, Costs>>,
+    pub(super) latest: Mutex<BTreeMap<i64, RefreshReport>>,
     /// Components that may be refreshed at a time.
     parallel: Semaphore,
 }
@@ -86,6 +87,7 @@ impl Keeper {
             idle: Mutex::default(),
             loaded: Mutex::default(),
             costs: Mutex::default(),
+            latest: Mutex::default(),
             parallel: Semaphore::new(parallel),
         }
     }
@@ -120,20 +122,6 @@ impl Keeper {
         self.installed.store(is_installed, Ordering::Relaxed);
     }
 
-    /// Looks whether the database has views.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn look(&self) -> Result<bool, ViewsError> {
-        let session = self.session().await?;
-        let is_installed = self.known.inspect(&session.client).await?.is_some();
-        self.set_installed(is_installed);
-        if is_installed {
-            self.give_back(session);
-        }
-        Ok(is_installed)
-    }
-
     /// Tells that there may be a new view, or another schedule.
     pub fn tell(&self) {
         self.known.give_up();
@@ -162,6 +150,11 @@ impl Keeper {
         self.tidy(loaded.iter().flat_map(|view| view.captured()));
     }
 
+    /// The refresh of a view that was done last by this Egret: what is remembered of it may not be there yet.
+    pub fn latest(&self, view: i64) -> Option<RefreshReport> {
+        lock(&self.latest).get(&view).cloned()
+    }
+
     /// Has a view loaded again when it is next refreshed.
     pub fn unload(&self, view: i64) {
         self.known.give_up();
@@ -171,6 +164,7 @@ impl Keeper {
     /// What refreshes of a view have taken is of no use any more.
     pub fn forget_costs(&self, view: i64) {
         lock(&self.costs).remove(&view);
+        lock(&self.latest).remove(&view);
     }
 
     /// A view as it is refreshed.

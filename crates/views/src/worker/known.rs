@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use egret_postgres::tokio_postgres::Client;
 
-use super::keeper::lock;
+use super::keeper::{Keeper, lock};
 use super::session::Session;
 use crate::error::ViewsError;
 use crate::model::ViewName;
-use crate::store::install;
+use crate::store::install::{self, install};
 use crate::store::registry::{self, Record};
 
 /// For so long nobody is expected to have changed whose schema `egret` is: it is looked at twice as often.
@@ -119,5 +119,25 @@ impl Known {
             views.read = Some((at, read.clone()));
         }
         Ok(read)
+    }
+}
+
+impl Keeper {
+    /// Looks whether the database has views.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn look(&self) -> Result<bool, ViewsError> {
+        let mut session = self.session().await?;
+        let is_installed = self.known.inspect(&session.client).await?.is_some();
+        if is_installed && !self.is_installed() {
+            // An older Egret may have made it.
+            install(&mut session.client).await?;
+        }
+        self.set_installed(is_installed);
+        if is_installed {
+            self.give_back(session);
+        }
+        Ok(is_installed)
     }
 }

@@ -6,7 +6,7 @@
 
 use super::carried::{Carried, Carrier, counted, summed};
 use super::key::{HASH, Key};
-use super::{COUNT, Delta, Statement, Table, Types, are_same, declared};
+use super::{COUNT, Delta, Statement, Table, Types, Wrong, are_same, declared};
 use crate::core::analyse::stage_column;
 use crate::core::expression::{ColumnId, Expression, Names};
 use crate::core::sql::{Block, WEIGHT, expecting};
@@ -123,7 +123,8 @@ impl Groups {
         })
     }
 
-    fn asks(&self) -> bool {
+    /// Whether something is asked of all rows of groups of which some have changed.
+    pub fn asks(&self) -> bool {
         let mut all = self.aggregates.iter();
         self.is_key_shown || all.any(|(_, carried)| *carried == Carried::Asked)
     }
@@ -282,6 +283,7 @@ impl Groups {
         Statement {
             with: self.write(types, with, now, delta.sink),
             rows_max: delta.rows_max,
+            wrong: Wrong::Rows,
         }
     }
 
@@ -449,6 +451,7 @@ impl Groups {
         Statement {
             with: self.write(types, with, now, sink),
             rows_max: None,
+            wrong: Wrong::Rows,
         }
     }
 

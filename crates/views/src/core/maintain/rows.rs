@@ -1,10 +1,20 @@
 //! Stages that keep rows.
 
 use super::key::{HASH, Key};
-use super::{COUNT, Delta, Statement, Table, Types, are_same, consolidated, declared, identity};
+use super::{
+    COUNT, Delta, Statement, Table, Types, Wrong, are_same, consolidated, declared, identity,
+};
 use crate::core::analyse::stage_column;
 use crate::core::expression::ColumnId;
 use crate::core::sql::{WEIGHT, expecting};
+
+/// Of a key there is at most one row that came and one that went, and what went or changed was there.
+const BY_KEY: Wrong = Wrong::Counted {
+    list: "count(*) FILTER (WHERE is_odd) AS odd, count(*) FILTER (WHERE egret_kind = 2) AS went, \
+           count(*) FILTER (WHERE egret_kind = 3) AS stayed",
+    of: "egret_sided",
+    wrong: "odd + abs(went - removed) + abs(stayed - changed)",
+};
 
 /// A stage of rows.
 #[derive(Clone, Debug)]
@@ -90,6 +100,10 @@ impl Rows {
         Statement {
             with,
             rows_max: delta.rows_max,
+            wrong: match self.key {
+                Some(_) => BY_KEY,
+                None => Wrong::Rows,
+            },
         }
     }
 
@@ -111,17 +125,11 @@ impl Rows {
         };
         let hash = key.is_hashed.then_some(HASH);
         let hash_name = hash.map(|name| format!(", {name}")).unwrap_or_default();
-        // Of a key there is at most one row that came and one that went, and what went or changed was there.
         format!(
             "egret_sided AS MATERIALIZED ({sided}), \
              egret_removed AS (DELETE FROM {table} AS s USING egret_sided AS d WHERE d.egret_kind = 2 AND {same} RETURNING 1), \
              egret_changed AS ({changed}), \
-             egret_added AS (INSERT INTO {table} ({list}{hash_name}) SELECT {list}{hash_name} FROM egret_sided WHERE egret_kind = 1 RETURNING 1), \
-             egret_wrong AS (SELECT FROM ( \
-             SELECT count(*) FILTER (WHERE is_odd) AS odd, \
-             count(*) FILTER (WHERE egret_kind = 2) - (SELECT count(*) FROM egret_removed) AS removed, \
-             count(*) FILTER (WHERE egret_kind = 3) - (SELECT count(*) FROM egret_changed) AS changed \
-             FROM egret_sided) AS seen, generate_series(1, odd + abs(removed) + abs(changed)))",
+             egret_added AS (INSERT INTO {table} ({list}{hash_name}) SELECT {list}{hash_name} FROM egret_sided WHERE egret_kind = 1 RETURNING 1)",
             sided = self.sided(types, key, delta),
             list = self.list(""),
         )

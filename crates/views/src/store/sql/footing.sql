@@ -4,7 +4,7 @@ SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
        pg_catalog.md5(pg_catalog.concat_ws(' ', kept.tableoid, kept.inlined,
            kept.definition, kept.shape, kept.settings, kept.mode, kept.owner)) AS identity,
-       (SELECT pg_catalog.string_agg(version, ' ')
+       (SELECT pg_catalog.md5(pg_catalog.string_agg(version, ' '))
         FROM (
             SELECT 'c' || xmin::text FROM pg_catalog.pg_class WHERE oid = ANY ($2::oid[])
             UNION ALL
