@@ -265,6 +265,23 @@ pub struct ViewReport {
     pub took_p95_ms: Option<f64>,
     /// The last refresh that changed something or failed.
     pub last: Option<RefreshReport>,
+    /// The indexes that it lacks; none where it was not looked for them, as in a list, or could not be.
+    pub advice: Option<Vec<Advice>>,
+}
+
+/// An index that a view lacks: without it a refresh reads a table as a whole, however little changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// The table, as `schema.name`.
+    pub table: String,
+    /// Its columns that the index is to be of.
+    pub columns: Vec<String>,
+    /// The statement that makes it.
+    pub statement: String,
+    /// What looks rows up by these columns, in words.
+    pub reason: String,
+    /// How many rows the table has, about; none where that is not known.
+    pub rows: Option<i64>,
 }
 
 /// What a refresh did.
@@ -309,6 +326,8 @@ pub struct Explanation {
     pub reads: Vec<String>,
     /// The stages in which it is kept, from the first to the last.
     pub stages: Vec<StageExplanation>,
+    /// The indexes that it lacks.
+    pub advice: Vec<Advice>,
 }
 
 /// A stage of a view.

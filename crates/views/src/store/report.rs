@@ -95,5 +95,6 @@ fn report(
         took_p50_ms: known.took_p50_ms,
         took_p95_ms: known.took_p95_ms,
         last: known.last,
+        advice: None,
     }
 }

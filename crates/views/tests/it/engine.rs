@@ -1,5 +1,6 @@
 //! The engine as the doors call it: views on views, schedules, what fails, whose rights count.
 
+mod advice;
 mod around;
 mod asked;
 mod guard;

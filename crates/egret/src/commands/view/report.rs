@@ -3,6 +3,7 @@
 use egret_base::Timestamp;
 use serde::Deserialize;
 
+use super::explain::{Advice, advised};
 use crate::output::{bytes, duration, facts, listing, printable};
 
 #[derive(Debug, Deserialize)]
@@ -26,6 +27,8 @@ pub(super) struct View {
     took_p50_ms: Option<f64>,
     took_p95_ms: Option<f64>,
     last_refresh: Option<Refresh>,
+    #[serde(default)]
+    advice: Vec<Advice>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -204,7 +207,12 @@ pub(super) fn described(view: &View) -> String {
         ("last refresh", last.unwrap_or_default()),
         ("snapshot", view.snapshot.clone().unwrap_or_default()),
     ]);
-    format!("{told}\n{}", printable(view.query.trim()))
+    let advised = advised(&view.advice);
+    let separator = if advised.is_empty() { "" } else { "\n" };
+    format!(
+        "{told}\n{}\n{separator}{advised}",
+        printable(view.query.trim())
+    )
 }
 
 /// The plans that were kept of refreshes.

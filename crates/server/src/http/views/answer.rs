@@ -70,12 +70,49 @@ pub(super) struct View {
     took_p95_ms: Option<f64>,
     /// The last refresh that changed something or failed.
     last_refresh: Option<Refresh>,
+    /// The indexes that it lacks; absent in a list, and where that cannot be said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<Vec<Advice>>,
+}
+
+/// An index that a view lacks: without it a refresh reads a table as a whole, however little changed.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Advice {
+    /// The table.
+    #[schema(example = "public.orders")]
+    table: String,
+    /// Its columns that the index is to be of.
+    #[schema(example = json!(["customer_id"]))]
+    columns: Vec<String>,
+    /// The statement that makes it.
+    #[schema(example = "CREATE INDEX ON public.orders (customer_id)")]
+    statement: String,
+    /// What looks rows up by these columns.
+    #[schema(
+        example = "rows of public.orders are looked up by customer_id when public.customers changes"
+    )]
+    reason: String,
+    /// How many rows the table has, about; null where that is not known.
+    rows: Option<i64>,
+}
+
+impl From<model::Advice> for Advice {
+    fn from(advice: model::Advice) -> Self {
+        Self {
+            table: advice.table,
+            columns: advice.columns,
+            statement: advice.statement,
+            reason: advice.reason,
+            rows: advice.rows,
+        }
+    }
 }
 
 impl View {
     /// A view as it is at a time.
     pub(super) fn of(report: model::ViewReport, now: Timestamp) -> Self {
         let fresh_at = report.fresh_at_ms.map(moment);
+        let advice = report.advice.map(listed);
         let lag_ms = fresh_at.map(|fresh_at| match report.is_current {
             true => 0,
             false => u64::try_from(now.since(fresh_at).as_millis()).unwrap_or(u64::MAX),
@@ -100,8 +137,13 @@ impl View {
             took_p50_ms: report.took_p50_ms,
             took_p95_ms: report.took_p95_ms,
             last_refresh: report.last.map(Refresh::from),
+            advice,
         }
     }
+}
+
+fn listed(advice: Vec<model::Advice>) -> Vec<Advice> {
+    advice.into_iter().map(Advice::from).collect()
 }
 
 fn moment(ms: i64) -> Timestamp {
@@ -189,6 +231,8 @@ pub(super) struct Explanation {
     reads: Vec<String>,
     /// The stages in which it is kept, from the first to the last.
     stages: Vec<Stage>,
+    /// The indexes that it lacks.
+    advice: Vec<Advice>,
 }
 
 /// A column of a view.
@@ -226,6 +270,7 @@ impl From<model::Explanation> for Explanation {
                 .map(|(name, type_name)| ViewColumn { name, type_name })
                 .collect(),
             reads: explanation.reads,
+            advice: listed(explanation.advice),
             stages: stages
                 .map(|stage| Stage {
                     table: stage.table,
