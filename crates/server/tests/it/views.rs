@@ -142,6 +142,10 @@ async fn a_view_is_made_refreshed_verified_and_dropped() {
     let verified = rig.answered(Method::POST, verified, Value::Null, 200).await;
     assert_eq!(verified["equal"], true, "{verified}");
     assert_eq!(verified["same"], 3);
+    let shown = rig.answered(Method::GET, path, Value::Null, 200).await;
+    for phase in ["waiting", "applying", "other", "all"] {
+        assert!(shown["durations"][phase]["p95_ms"].is_number(), "{shown}");
+    }
     let history = format!("{path}/history?limit=1");
     let history = rig.answered(Method::GET, &history, Value::Null, 200).await;
     assert_eq!(history["items"][0]["snapshot"], refreshed["snapshot"]);

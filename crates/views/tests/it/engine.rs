@@ -5,6 +5,7 @@ mod around;
 mod asked;
 mod guard;
 mod immediate;
+mod report;
 mod two;
 mod watched;
 

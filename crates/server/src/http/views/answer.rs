@@ -64,15 +64,53 @@ pub(super) struct View {
     waiting_changes: i64,
     /// What it takes on disk, in bytes, indexes included.
     size_bytes: i64,
-    /// Median of what its latest refreshes took, in milliseconds.
-    took_p50_ms: Option<f64>,
-    /// Their 95th percentile.
-    took_p95_ms: Option<f64>,
+    /// What its latest refreshes took, without those that failed; null where there were none.
+    durations: Option<Durations>,
     /// The last refresh that changed something or failed.
     last_refresh: Option<Refresh>,
     /// The indexes that it lacks; absent in a list, and where that cannot be said.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<Vec<Advice>>,
+}
+
+/// What refreshes took, phase by phase. The phases of one refresh come to all of it; their quantiles need not.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Durations {
+    /// Waiting for locks.
+    waiting: Quantiles,
+    /// Computing and writing.
+    applying: Quantiles,
+    /// The rest: looking at how the view stands, and those of its component that come before it. The commit, with which this is remembered, is in
+    /// none of them.
+    other: Quantiles,
+    /// All of it.
+    all: Quantiles,
+}
+
+/// What half of the times, and what 95 in a hundred, do not exceed.
+#[derive(Serialize, ToSchema)]
+struct Quantiles {
+    /// The median, in milliseconds.
+    #[schema(example = 2.1)]
+    p50_ms: f64,
+    /// The 95th percentile, in milliseconds.
+    #[schema(example = 3.4)]
+    p95_ms: f64,
+}
+
+impl From<model::Durations> for Durations {
+    fn from(durations: model::Durations) -> Self {
+        let quantiles = |of: model::Quantiles| Quantiles {
+            p50_ms: of.p50_ms,
+            p95_ms: of.p95_ms,
+        };
+        Self {
+            waiting: quantiles(durations.waiting),
+            applying: quantiles(durations.applying),
+            other: quantiles(durations.other),
+            all: quantiles(durations.all),
+        }
+    }
 }
 
 /// An index that a view lacks: without it a refresh reads a table as a whole, however little changed.
@@ -134,8 +172,7 @@ impl View {
             lag_ms,
             waiting_changes: report.waiting_changes,
             size_bytes: report.size_bytes,
-            took_p50_ms: report.took_p50_ms,
-            took_p95_ms: report.took_p95_ms,
+            durations: report.durations.map(Durations::from),
             last_refresh: report.last.map(Refresh::from),
             advice,
         }
