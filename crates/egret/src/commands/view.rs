@@ -1,6 +1,7 @@
 //! `egret view …`: results of queries that are kept fresh.
 
 mod explain;
+mod graph;
 mod report;
 
 use std::io::Read;
@@ -23,6 +24,14 @@ pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result
         Command::List { database } => {
             let answer = api.get(&["views"], &place(database.as_deref())).await?;
             output.answer(&answer, |list: Items<View>| report::table(&list.items))
+        }
+        Command::Graph { database } => {
+            let answer = api.get(&["views"], &place(database.as_deref())).await?;
+            let list: Items<View> = output::decode(&answer)?;
+            match output.is_json() {
+                true => output.json(&graph::answer(&list.items)),
+                false => output.text(&graph::text(&list.items)),
+            }
         }
         Command::Show(view) => {
             let answer = at(Method::GET, &view, &[], None, api).await?;

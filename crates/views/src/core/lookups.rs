@@ -1,8 +1,8 @@
 //! Which tables a refresh reads as a whole for want of an index.
 //!
-//! What changed in one source is joined with the rows of the others. They are reached from it, one after the other: where a column of a
-//! table has to be equal to something that is there already, its rows are looked up, if there is an index that begins with such a column.
-//! Where there is none, or only an index that nobody has made, the table is read from its first row to its last, however little changed.
+//! What changed in one source is joined with the rows of the others, which are reached from there one after the other. Where a column of a
+//! table has to be equal to something that is there already, an index that begins with such a column finds its rows. Without one the table
+//! is read from its first row to its last, however little changed.
 //!
 //! Rows are looked up once more where it matters how many there are: on the side of an outer, semi or anti join that is matched,
 //! for each row of the other side that something on this side matches; and in all that a stage reads where its groups are asked

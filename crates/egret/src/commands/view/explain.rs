@@ -79,11 +79,13 @@ pub(super) fn text(explanation: Explanation) -> String {
 
 /// That it can be kept, and as what.
 pub(super) fn verdict(explanation: Explanation) -> String {
-    format!(
-        "a view of this query can be kept by what changes\n\n{}{}",
-        summary(&explanation),
-        advised(&explanation.advice)
-    )
+    let verdict = "a view of this query can be kept by what changes";
+    let parts = [summary(&explanation), advised(&explanation.advice)];
+    let parts = parts.iter().filter(|part| !part.is_empty());
+    let parts: String = parts
+        .map(|part| format!("\n\n{}", part.trim_end()))
+        .collect();
+    format!("{verdict}{parts}")
 }
 
 fn summary(explanation: &Explanation) -> String {

@@ -8,21 +8,21 @@ use crate::output::{bytes, duration, facts, listing, printable};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct View {
-    database: String,
+    pub(super) database: String,
     pub(super) name: String,
     query: String,
     owner: String,
-    mode: String,
-    schedule: Option<String>,
-    state: String,
+    pub(super) mode: String,
+    pub(super) schedule: Option<String>,
+    pub(super) state: String,
     reason: Option<String>,
     failures: u32,
-    reads: Vec<String>,
+    pub(super) reads: Vec<String>,
     read_by: Vec<String>,
     snapshot: Option<String>,
     fresh_at: Option<Timestamp>,
-    lag_ms: Option<u64>,
-    waiting_changes: i64,
+    pub(super) lag_ms: Option<u64>,
+    pub(super) waiting_changes: i64,
     size_bytes: u64,
     durations: Option<Durations>,
     last_refresh: Option<Refresh>,
@@ -84,7 +84,7 @@ pub(super) fn allowed(grant: Grant) -> String {
 }
 
 impl View {
-    fn schedule(&self) -> String {
+    pub(super) fn schedule(&self) -> String {
         match (&self.schedule, self.read_by.is_empty()) {
             (Some(schedule), _) => schedule.clone(),
             (None, _) if self.mode == "immediate" => "none".to_owned(),
@@ -93,7 +93,7 @@ impl View {
         }
     }
 
-    fn lag(&self) -> String {
+    pub(super) fn lag(&self) -> String {
         self.lag_ms.map_or_else(String::new, duration)
     }
 }
