@@ -25,14 +25,7 @@ pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result
             let answer = api.get(&["views"], &place(database.as_deref())).await?;
             output.answer(&answer, |list: Items<View>| report::table(&list.items))
         }
-        Command::Graph { database } => {
-            let answer = api.get(&["views"], &place(database.as_deref())).await?;
-            let list: Items<View> = output::decode(&answer)?;
-            match output.is_json() {
-                true => output.json(&graph::answer(&list.items)),
-                false => output.text(&graph::text(&list.items)),
-            }
-        }
+        Command::Graph { database } => graph(database.as_deref(), api, output).await,
         Command::Show(view) => {
             let answer = at(Method::GET, &view, &[], None, api).await?;
             output.answer(&answer, |view: View| report::described(&view))
@@ -118,6 +111,16 @@ async fn at(
     let path = [&["views", view.name.as_str()], about].concat();
     let query = place(view.database.as_deref());
     api.call(method, &path, &query, body).await
+}
+
+/// Nodes and edges are made here: the list of views says of each what it reads.
+async fn graph(database: Option<&str>, api: &Api, output: Output) -> Result<(), Failure> {
+    let answer = api.get(&["views"], &place(database)).await?;
+    let list: Items<View> = output::decode(&answer)?;
+    match output.is_json() {
+        true => output.json(&graph::answer(&list.items)),
+        false => output.text(&graph::text(&list.items)),
+    }
 }
 
 async fn create(view: cli::CreateView, api: &Api, output: Output) -> Result<(), Failure> {

@@ -33,3 +33,22 @@ async fn refreshes_are_told_phase_by_phase() {
         assert_eq!(shown().await, Some(expected));
     }
 }
+
+#[tokio::test]
+async fn what_a_view_reads_has_the_name_that_it_has_itself() {
+    let rig = Rig::new(18).await;
+    rig.run("CREATE TABLE \"a.b\" (id int PRIMARY KEY); CREATE TABLE \"say \"\"hi\"\"\" (id int PRIMARY KEY)")
+        .await;
+    let both = "SELECT a.id FROM \"a.b\" AS a JOIN \"say \"\"hi\"\"\" AS b ON b.id = a.id";
+    rig.create(view("\"x.y\"", both)).await.unwrap();
+    rig.create(view("reader", "SELECT id FROM \"x.y\""))
+        .await
+        .unwrap();
+    let listed = rig.views.list(None).await.unwrap();
+    let [reader, read] = &listed[..] else {
+        panic!("{listed:?}");
+    };
+    assert_eq!(read.reads, ["public.\"a.b\"", "public.\"say \"\"hi\"\"\""]);
+    assert_eq!(reader.reads, [read.name.to_string()]);
+    assert_eq!(read.read_by, ["public.reader"]);
+}
