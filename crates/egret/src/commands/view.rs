@@ -30,18 +30,7 @@ pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result
             let answer = at(Method::GET, &view, &[], None, api).await?;
             output.answer(&answer, |view: View| report::described(&view))
         }
-        Command::Explain(explain) => match explain.name {
-            Some(name) => {
-                let database = explain.database;
-                let view = Named { name, database };
-                let answer = at(Method::GET, &view, &["explain"], None, api).await?;
-                output.answer(&answer, explain::text)
-            }
-            None => {
-                let answer = validated(&explain.query, explain.database, api).await?;
-                output.answer(&answer, explain::text)
-            }
-        },
+        Command::Explain(explained) => explain(explained, api, output).await,
         Command::Validate { query, database } => {
             let answer = validated(&query, database, api).await?;
             output.answer(&answer, explain::verdict)
@@ -111,6 +100,24 @@ async fn at(
     let path = [&["views", view.name.as_str()], about].concat();
     let query = place(view.database.as_deref());
     api.call(method, &path, &query, body).await
+}
+
+async fn explain(explained: cli::ExplainView, api: &Api, output: Output) -> Result<(), Failure> {
+    let database = explained.database;
+    let answer = match explained.name {
+        Some(name) => {
+            at(
+                Method::GET,
+                &Named { name, database },
+                &["explain"],
+                None,
+                api,
+            )
+            .await?
+        }
+        None => validated(&explained.query, database, api).await?,
+    };
+    output.answer(&answer, explain::text)
 }
 
 /// Nodes and edges are made here: the list of views says of each what it reads.
