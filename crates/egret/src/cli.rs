@@ -16,7 +16,9 @@ pub use self::queue::{
     Put, Queue, Retry, Work,
 };
 pub use self::series::{Delete, Export, ExportFormat, ImportFormat, Monitor, Range, Series};
-pub use self::view::{Alter, Create as CreateView, Named, Query as ViewQuery, View, When};
+pub use self::view::{
+    Alter, Create as CreateView, Explain as ExplainView, Named, Query as ViewQuery, View, When,
+};
 
 /// The command tree, for completions and for the test that checks the documentation.
 pub fn command() -> clap::Command {

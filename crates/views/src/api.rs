@@ -1,5 +1,6 @@
 //! The engine's handle: what the doors call.
 
+mod advice;
 mod find;
 mod make;
 
@@ -26,6 +27,7 @@ use crate::store::requests;
 use crate::store::{explain, history, install, remove, repair, report};
 use crate::worker::keeper::{Keeper, Shared, lock};
 use crate::worker::watch_over;
+use advice::advised;
 use find::Found;
 use make::check_schedule;
 pub(crate) use make::{make, refreshed};
@@ -101,7 +103,8 @@ impl Views {
         keeper.give_back(session);
         keeper.tell();
         self.inner.changed.notify_one();
-        self.show_of(&keeper, &view.name).await
+        let report = self.show_of(&keeper, &view.name).await?;
+        Ok(advised(&keeper, report).await)
     }
 
     /// Lets roles ask for views from SQL, by `egret.create_view` and the like (`public`: everybody). Returns the database.
@@ -169,7 +172,8 @@ impl Views {
     pub async fn show(&self, at: &Address) -> Result<ViewReport, ViewsError> {
         let found = self.find(at).await?;
         found.keeper.give_back(found.session);
-        self.show_of(&found.keeper, &found.record.name).await
+        let report = self.show_of(&found.keeper, &found.record.name).await?;
+        Ok(advised(&found.keeper, report).await)
     }
 
     async fn show_of(&self, keeper: &Keeper, name: &ViewName) -> Result<ViewReport, ViewsError> {

@@ -259,12 +259,50 @@ pub struct ViewReport {
     pub waiting_changes: i64,
     /// What its storage takes, in bytes, indexes included.
     pub size_bytes: i64,
-    /// Median and 95th percentile of what its latest refreshes took, in milliseconds.
-    pub took_p50_ms: Option<f64>,
-    /// The same.
-    pub took_p95_ms: Option<f64>,
+    /// What its latest refreshes took, without those that failed; none where there were none.
+    pub durations: Option<Durations>,
     /// The last refresh that changed something or failed.
     pub last: Option<RefreshReport>,
+    /// The indexes that it lacks; none where it was not looked for them, as in a list, or could not be.
+    pub advice: Option<Vec<Advice>>,
+}
+
+/// An index that a view lacks: without it a refresh reads a table as a whole, however little changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// The table, as `schema.name`.
+    pub table: String,
+    /// Its columns that the index is to be of.
+    pub columns: Vec<String>,
+    /// The statement that makes it.
+    pub statement: String,
+    /// What looks rows up by these columns, in words.
+    pub reason: String,
+    /// How many rows the table has, about; none where that is not known.
+    pub rows: Option<i64>,
+}
+
+/// What refreshes took, phase by phase.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Durations {
+    /// Waiting for locks.
+    pub waiting: Quantiles,
+    /// Computing and writing.
+    pub applying: Quantiles,
+    /// The rest: looking at how the view stands, and those of its component that come before it. The commit, with which this is remembered, is in
+    /// none of them.
+    pub other: Quantiles,
+    /// All of it.
+    pub all: Quantiles,
+}
+
+/// What half of the times, and what 95 in a hundred, do not exceed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantiles {
+    /// The median, in milliseconds.
+    pub p50_ms: f64,
+    /// The 95th percentile, in milliseconds.
+    pub p95_ms: f64,
 }
 
 /// What a refresh did.
@@ -309,6 +347,8 @@ pub struct Explanation {
     pub reads: Vec<String>,
     /// The stages in which it is kept, from the first to the last.
     pub stages: Vec<StageExplanation>,
+    /// The indexes that it lacks.
+    pub advice: Vec<Advice>,
 }
 
 /// A stage of a view.

@@ -18,7 +18,13 @@ pub enum View {
         #[arg(long, short)]
         database: Option<String>,
     },
-    /// Show a view: its state, how far it is behind, its last refresh
+    /// Show which views read which, and how each of them stands
+    Graph {
+        /// Only those of this database
+        #[arg(long, short)]
+        database: Option<String>,
+    },
+    /// Show a view: its state, how far it is behind, what its refreshes take
     Show(Named),
     /// Show how a view is kept, or how one of a query would be: operators, what is kept, SQL
     Explain(Explain),

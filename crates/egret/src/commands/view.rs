@@ -1,6 +1,7 @@
 //! `egret view …`: results of queries that are kept fresh.
 
 mod explain;
+mod graph;
 mod report;
 
 use std::io::Read;
@@ -24,22 +25,12 @@ pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result
             let answer = api.get(&["views"], &place(database.as_deref())).await?;
             output.answer(&answer, |list: Items<View>| report::table(&list.items))
         }
+        Command::Graph { database } => graph(database.as_deref(), api, output).await,
         Command::Show(view) => {
             let answer = at(Method::GET, &view, &[], None, api).await?;
             output.answer(&answer, |view: View| report::described(&view))
         }
-        Command::Explain(explain) => match explain.name {
-            Some(name) => {
-                let database = explain.database;
-                let view = Named { name, database };
-                let answer = at(Method::GET, &view, &["explain"], None, api).await?;
-                output.answer(&answer, explain::text)
-            }
-            None => {
-                let answer = validated(&explain.query, explain.database, api).await?;
-                output.answer(&answer, explain::text)
-            }
-        },
+        Command::Explain(explained) => explain(explained, api, output).await,
         Command::Validate { query, database } => {
             let answer = validated(&query, database, api).await?;
             output.answer(&answer, explain::verdict)
@@ -109,6 +100,34 @@ async fn at(
     let path = [&["views", view.name.as_str()], about].concat();
     let query = place(view.database.as_deref());
     api.call(method, &path, &query, body).await
+}
+
+async fn explain(explained: cli::ExplainView, api: &Api, output: Output) -> Result<(), Failure> {
+    let database = explained.database;
+    let answer = match explained.name {
+        Some(name) => {
+            at(
+                Method::GET,
+                &Named { name, database },
+                &["explain"],
+                None,
+                api,
+            )
+            .await?
+        }
+        None => validated(&explained.query, database, api).await?,
+    };
+    output.answer(&answer, explain::text)
+}
+
+/// Nodes and edges are made here: the list of views says of each what it reads.
+async fn graph(database: Option<&str>, api: &Api, output: Output) -> Result<(), Failure> {
+    let answer = api.get(&["views"], &place(database)).await?;
+    let list: Items<View> = output::decode(&answer)?;
+    match output.is_json() {
+        true => output.json(&graph::answer(&list.items)),
+        false => output.text(&graph::text(&list.items)),
+    }
 }
 
 async fn create(view: cli::CreateView, api: &Api, output: Output) -> Result<(), Failure> {

@@ -83,6 +83,19 @@ fn a_view_is_made_looked_at_and_dropped() {
     refused(&place, &create, 1, &["view `public.by_carrier` exists"]);
     let listed = ["postgres", "public.by_carrier", "auto", "1h", "active"];
     check(&place, &["view", "list"], &listed);
+    let standing = [
+        "database postgres",
+        "public.flights",
+        "table",
+        "  public.by_carrier",
+        "active",
+    ];
+    check(&place, &["view", "graph"], &standing);
+    let edges = [
+        "\"from\": \"public.flights\"",
+        "\"to\": \"public.by_carrier\"",
+    ];
+    check(&place, &["view", "graph", "--json"], &edges);
     check(&place, &["view", "list", "--database", "postgres"], &listed);
     check(
         &place,

@@ -118,6 +118,7 @@ async fn a_view_is_made_refreshed_verified_and_dropped() {
     assert_eq!(made["database"], rig.database.name.as_str());
     assert_eq!(made["query"], BY_CARRIER);
     assert_eq!(made["mode"], "incremental");
+    assert_eq!(made["advice"], json!([]));
     assert_eq!(made["schedule"], "manual");
     assert_eq!(made["state"], "active");
     assert_eq!(made["reads"], json!(["public.flights"]));
@@ -141,6 +142,10 @@ async fn a_view_is_made_refreshed_verified_and_dropped() {
     let verified = rig.answered(Method::POST, verified, Value::Null, 200).await;
     assert_eq!(verified["equal"], true, "{verified}");
     assert_eq!(verified["same"], 3);
+    let shown = rig.answered(Method::GET, path, Value::Null, 200).await;
+    for phase in ["waiting", "applying", "other", "all"] {
+        assert!(shown["durations"][phase]["p95_ms"].is_number(), "{shown}");
+    }
     let history = format!("{path}/history?limit=1");
     let history = rig.answered(Method::GET, &history, Value::Null, 200).await;
     assert_eq!(history["items"][0]["snapshot"], refreshed["snapshot"]);
@@ -177,6 +182,7 @@ async fn a_view_is_changed_repaired_and_dropped() {
         .answered(Method::GET, "/v1/views", Value::Null, 200)
         .await;
     assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+    assert_eq!(listed["items"][0].get("advice"), None);
     rig.answered(Method::DELETE, path, Value::Null, 204).await;
     let listed = rig
         .answered(Method::GET, "/v1/views", Value::Null, 200)

@@ -2,6 +2,7 @@
 
 mod aggregates;
 mod children;
+mod equalities;
 mod expressions;
 mod from;
 mod scope;
@@ -13,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
 
+pub use self::equalities::{Side, equalities};
 use self::select::Rows;
 use super::expression::ColumnId;
 use super::refusal::Refusal;

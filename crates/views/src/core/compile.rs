@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression};
-use super::maintain::{ColumnType, Delta, Groups, Rows, Statement, Table, Types, carried};
+use super::lookups::Reads;
+use super::maintain::{Carried, ColumnType, Delta, Groups, Rows, Statement, Table, Types, carried};
 use super::sql::{Block, Generator, SourceSql, union};
 use super::tree::{Aggregate, JoinKind, Keeps, Node, Plan, Source, Stage};
 
@@ -32,6 +33,27 @@ impl Compiled {
         match &self.kept {
             Kept::Rows(rows) => &rows.table,
             Kept::Groups(groups) => &groups.table,
+        }
+    }
+
+    /// What it reads, and the keys of groups that are asked again.
+    pub fn reads(&self, types: &Types) -> Reads<'_> {
+        let Kept::Groups(groups) = &self.kept else {
+            return Reads {
+                input: &self.input,
+                asked: Vec::new(),
+            };
+        };
+        // Where values of a key are equal and look different, one that is there is asked for.
+        let mut shown = groups.keys.iter();
+        let mut aggregates = groups.aggregates.iter();
+        let asks = shown.any(|(id, _)| !types[id].is_exact)
+            || aggregates.any(|(_, carried)| *carried == Carried::Asked);
+        let keys = groups.keys.iter().filter(|_| asks);
+        let keys = keys.filter(|(id, _)| types[id].is_not_null);
+        Reads {
+            input: &self.input,
+            asked: keys.map(|(_, key)| key).collect(),
         }
     }
 

@@ -8,6 +8,7 @@ pub mod expression;
 pub mod functions;
 pub mod immediate;
 pub mod locate;
+pub mod lookups;
 pub mod maintain;
 pub mod memory;
 pub mod pace;

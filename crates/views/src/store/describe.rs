@@ -8,6 +8,7 @@ use egret_postgres::tokio_postgres::{self, Row, Transaction};
 use crate::core::analyse::{Facts, MALFORMED, Relation, RelationKind, parse};
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
+use crate::model::ViewName;
 
 /// A query with all that is known of it.
 #[derive(Clone, Debug)]
@@ -58,9 +59,13 @@ impl SourceTable {
         }
     }
 
-    /// Its name with its schema, as it is shown and remembered.
+    /// Its name with its schema, as it is shown and remembered: as that of a view is.
     pub fn full_name(&self) -> String {
-        format!("{}.{}", self.schema, self.name)
+        let name = ViewName {
+            schema: self.schema.clone(),
+            name: self.name.clone(),
+        };
+        name.to_string()
     }
 
     /// Its name as it is written.

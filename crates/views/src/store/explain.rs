@@ -3,6 +3,7 @@
 use egret_postgres::tokio_postgres::{Client, Transaction};
 use postgres_protocol::escape::escape_literal;
 
+use super::advice::{ReadTable, advice};
 use super::build::{Built, build, sink_table};
 use super::create::SEARCH_PATH;
 use super::describe::{Described, Names, describe, describe_written};
@@ -70,6 +71,15 @@ async fn explained(
     let planned = planned(described, mode)?;
     transaction.batch_execute(SEARCH_PATH).await?;
     let built = build(transaction, id, planned, described, id == NOBODY).await?;
+    let tables = described.tables.iter().map(|table| ReadTable {
+        name: table.full_name(),
+        oid: table.kept.is_none().then_some(table.oid),
+    });
+    let tables: Vec<ReadTable> = tables.collect();
+    let advice = match mode {
+        Mode::Full => Vec::new(),
+        _ => advice(transaction, &built, &tables).await?,
+    };
     let columns = described.columns.iter();
     let reads = described.tables.iter();
     Ok(Explanation {
@@ -79,6 +89,7 @@ async fn explained(
             .collect(),
         reads: reads.map(|table| table.full_name()).collect(),
         stages: stages(&built, described, id),
+        advice,
     })
 }
 

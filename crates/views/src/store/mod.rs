@@ -1,5 +1,6 @@
 //! What of views is in PostgreSQL.
 
+pub mod advice;
 pub mod apply;
 pub mod build;
 pub mod captures;

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use egret_postgres::tokio_postgres::Client;
+use egret_postgres::tokio_postgres::{Client, Row};
 
 use super::history;
 use super::registry::{self, Record};
 use crate::error::ViewsError;
-use crate::model::{RefreshReport, ViewReport};
+use crate::model::{Durations, Quantiles, RefreshReport, ViewReport};
 
 /// Reports of all views of a database, in the order of their names. The `latest` refresh of one may not be remembered yet.
 ///
@@ -33,8 +33,7 @@ pub async fn reports(
             Known {
                 waiting_changes: row.get("waiting"),
                 size_bytes: row.get("size_bytes"),
-                took_p50_ms: row.get("took_p50_ms"),
-                took_p95_ms: row.get("took_p95_ms"),
+                durations: durations(row),
                 last,
             },
         );
@@ -70,9 +69,22 @@ pub async fn reports(
 struct Known {
     waiting_changes: i64,
     size_bytes: i64,
-    took_p50_ms: Option<f64>,
-    took_p95_ms: Option<f64>,
+    durations: Option<Durations>,
     last: Option<RefreshReport>,
+}
+
+/// None where no refresh is remembered.
+fn durations(row: &Row) -> Option<Durations> {
+    let quantiles = |phase| match row.get::<_, Option<Vec<f64>>>(phase)?[..] {
+        [p50_ms, p95_ms] => Some(Quantiles { p50_ms, p95_ms }),
+        _ => None,
+    };
+    Some(Durations {
+        waiting: quantiles("waited")?,
+        applying: quantiles("applied")?,
+        other: quantiles("other")?,
+        all: quantiles("total")?,
+    })
 }
 
 fn report(
@@ -98,8 +110,8 @@ fn report(
         is_current,
         waiting_changes: known.waiting_changes,
         size_bytes: known.size_bytes,
-        took_p50_ms: known.took_p50_ms,
-        took_p95_ms: known.took_p95_ms,
+        durations: known.durations,
         last: known.last,
+        advice: None,
     }
 }

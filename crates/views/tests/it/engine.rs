@@ -1,9 +1,11 @@
 //! The engine as the doors call it: views on views, schedules, what fails, whose rights count.
 
+mod advice;
 mod around;
 mod asked;
 mod guard;
 mod immediate;
+mod report;
 mod two;
 mod watched;
 

@@ -10,6 +10,7 @@ pub(super) struct Explanation {
     columns: Vec<Column>,
     reads: Vec<String>,
     stages: Vec<Stage>,
+    advice: Vec<Advice>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -27,12 +28,40 @@ struct Stage {
     sql: String,
 }
 
+/// An index that is missing.
+#[derive(Debug, Deserialize)]
+pub(super) struct Advice {
+    statement: String,
+    reason: String,
+    rows: Option<i64>,
+}
+
+/// What would spare a refresh from reading tables as a whole; empty where nothing would.
+pub(super) fn advised(advice: &[Advice]) -> String {
+    let each = advice.iter().map(|advice| {
+        let rows = match advice.rows {
+            None => String::new(),
+            Some(rows) => format!("; the table has about {rows} rows"),
+        };
+        format!(
+            "advice: {};\n  {}{rows}\n",
+            printable(&advice.statement),
+            printable(&advice.reason)
+        )
+    });
+    each.collect()
+}
+
 /// All of it.
 pub(super) fn text(explanation: Explanation) -> String {
     let mut text = summary(&explanation);
     text.push('\n');
     text.push_str(&printable(explanation.definition.trim()));
     text.push('\n');
+    if !explanation.advice.is_empty() {
+        text.push('\n');
+        text.push_str(&advised(&explanation.advice));
+    }
     for (number, stage) in (1..).zip(&explanation.stages) {
         text.push_str(&format!("\nstage {number}, kept in {}\n", stage.table));
         for line in stage.operators.lines() {
@@ -50,10 +79,13 @@ pub(super) fn text(explanation: Explanation) -> String {
 
 /// That it can be kept, and as what.
 pub(super) fn verdict(explanation: Explanation) -> String {
-    format!(
-        "a view of this query can be kept by what changes\n\n{}",
-        summary(&explanation)
-    )
+    let verdict = "a view of this query can be kept by what changes";
+    let parts = [summary(&explanation), advised(&explanation.advice)];
+    let parts = parts.iter().filter(|part| !part.is_empty());
+    let parts: String = parts
+        .map(|part| format!("\n\n{}", part.trim_end()))
+        .collect();
+    format!("{verdict}{parts}")
 }
 
 fn summary(explanation: &Explanation) -> String {

@@ -3,29 +3,46 @@
 use egret_base::Timestamp;
 use serde::Deserialize;
 
+use super::explain::{Advice, advised};
 use crate::output::{bytes, duration, facts, listing, printable};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct View {
-    database: String,
+    pub(super) database: String,
     pub(super) name: String,
     query: String,
     owner: String,
-    mode: String,
-    schedule: Option<String>,
-    state: String,
+    pub(super) mode: String,
+    pub(super) schedule: Option<String>,
+    pub(super) state: String,
     reason: Option<String>,
     failures: u32,
-    reads: Vec<String>,
+    pub(super) reads: Vec<String>,
     read_by: Vec<String>,
     snapshot: Option<String>,
     fresh_at: Option<Timestamp>,
-    lag_ms: Option<u64>,
-    waiting_changes: i64,
+    pub(super) lag_ms: Option<u64>,
+    pub(super) waiting_changes: i64,
     size_bytes: u64,
-    took_p50_ms: Option<f64>,
-    took_p95_ms: Option<f64>,
+    durations: Option<Durations>,
     last_refresh: Option<Refresh>,
+    #[serde(default)]
+    advice: Vec<Advice>,
+}
+
+/// What refreshes took.
+#[derive(Debug, Deserialize)]
+struct Durations {
+    waiting: Quantiles,
+    applying: Quantiles,
+    other: Quantiles,
+    all: Quantiles,
+}
+
+#[derive(Debug, Deserialize)]
+struct Quantiles {
+    p50_ms: f64,
+    p95_ms: f64,
 }
 
 #[derive(Debug, Deserialize)]
@@ -67,7 +84,7 @@ pub(super) fn allowed(grant: Grant) -> String {
 }
 
 impl View {
-    fn schedule(&self) -> String {
+    pub(super) fn schedule(&self) -> String {
         match (&self.schedule, self.read_by.is_empty()) {
             (Some(schedule), _) => schedule.clone(),
             (None, _) if self.mode == "immediate" => "none".to_owned(),
@@ -76,8 +93,24 @@ impl View {
         }
     }
 
-    fn lag(&self) -> String {
+    pub(super) fn lag(&self) -> String {
         self.lag_ms.map_or_else(String::new, duration)
+    }
+}
+
+impl Durations {
+    /// As a table.
+    fn told(&self) -> String {
+        let phases = [
+            ("waiting for locks", &self.waiting),
+            ("computing and writing", &self.applying),
+            ("other", &self.other),
+            ("all", &self.all),
+        ];
+        let shown = |ms: f64| format!("{ms:.1} ms");
+        let rows =
+            phases.map(|(phase, of)| vec![phase.to_owned(), shown(of.p50_ms), shown(of.p95_ms)]);
+        listing(&["refreshes take", "median", "p95"], rows)
     }
 }
 
@@ -174,10 +207,6 @@ pub(super) fn described(view: &View) -> String {
         0 => String::new(),
         rows => format!("{rows} rows"),
     };
-    let took = view
-        .took_p50_ms
-        .zip(view.took_p95_ms)
-        .map(|(median, p95)| format!("{median:.1} ms, p95 {p95:.1} ms"));
     let last = view
         .last_refresh
         .as_ref()
@@ -200,11 +229,14 @@ pub(super) fn described(view: &View) -> String {
         ("size", bytes(view.size_bytes)),
         ("reads", view.reads.join(", ")),
         ("read by", view.read_by.join(", ")),
-        ("refreshes take", took.unwrap_or_default()),
         ("last refresh", last.unwrap_or_default()),
         ("snapshot", view.snapshot.clone().unwrap_or_default()),
     ]);
-    format!("{told}\n{}", printable(view.query.trim()))
+    let took = view.durations.as_ref().map(Durations::told);
+    let more = [took.unwrap_or_default(), advised(&view.advice)];
+    let more = more.iter().filter(|text| !text.is_empty());
+    let more: String = more.map(|text| format!("\n{text}\n")).collect();
+    format!("{told}\n{}\n{more}", printable(view.query.trim()))
 }
 
 /// The plans that were kept of refreshes.

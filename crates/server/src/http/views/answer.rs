@@ -64,18 +64,93 @@ pub(super) struct View {
     waiting_changes: i64,
     /// What it takes on disk, in bytes, indexes included.
     size_bytes: i64,
-    /// Median of what its latest refreshes took, in milliseconds.
-    took_p50_ms: Option<f64>,
-    /// Their 95th percentile.
-    took_p95_ms: Option<f64>,
+    /// What its latest refreshes took, without those that failed; null where there were none.
+    durations: Option<Durations>,
     /// The last refresh that changed something or failed.
     last_refresh: Option<Refresh>,
+    /// The indexes that it lacks; absent in a list, and where that cannot be said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<Vec<Advice>>,
+}
+
+/// What refreshes took, phase by phase. The phases of one refresh come to all of it; their quantiles need not.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Durations {
+    /// Waiting for locks.
+    waiting: Quantiles,
+    /// Computing and writing.
+    applying: Quantiles,
+    /// The rest: looking at how the view stands, and those of its component that come before it. The commit, with which this is remembered, is in
+    /// none of them.
+    other: Quantiles,
+    /// All of it.
+    all: Quantiles,
+}
+
+/// What half of the times, and what 95 in a hundred, do not exceed.
+#[derive(Serialize, ToSchema)]
+struct Quantiles {
+    /// The median, in milliseconds.
+    #[schema(example = 2.1)]
+    p50_ms: f64,
+    /// The 95th percentile, in milliseconds.
+    #[schema(example = 3.4)]
+    p95_ms: f64,
+}
+
+impl From<model::Durations> for Durations {
+    fn from(durations: model::Durations) -> Self {
+        let quantiles = |of: model::Quantiles| Quantiles {
+            p50_ms: of.p50_ms,
+            p95_ms: of.p95_ms,
+        };
+        Self {
+            waiting: quantiles(durations.waiting),
+            applying: quantiles(durations.applying),
+            other: quantiles(durations.other),
+            all: quantiles(durations.all),
+        }
+    }
+}
+
+/// An index that a view lacks: without it a refresh reads a table as a whole, however little changed.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Advice {
+    /// The table.
+    #[schema(example = "public.orders")]
+    table: String,
+    /// Its columns that the index is to be of.
+    #[schema(example = json!(["customer_id"]))]
+    columns: Vec<String>,
+    /// The statement that makes it.
+    #[schema(example = "CREATE INDEX ON public.orders (customer_id)")]
+    statement: String,
+    /// What looks rows up by these columns.
+    #[schema(
+        example = "rows of public.orders are looked up by customer_id when public.customers changes"
+    )]
+    reason: String,
+    /// How many rows the table has, about; null where that is not known.
+    rows: Option<i64>,
+}
+
+impl From<model::Advice> for Advice {
+    fn from(advice: model::Advice) -> Self {
+        Self {
+            table: advice.table,
+            columns: advice.columns,
+            statement: advice.statement,
+            reason: advice.reason,
+            rows: advice.rows,
+        }
+    }
 }
 
 impl View {
     /// A view as it is at a time.
     pub(super) fn of(report: model::ViewReport, now: Timestamp) -> Self {
         let fresh_at = report.fresh_at_ms.map(moment);
+        let advice = report.advice.map(listed);
         let lag_ms = fresh_at.map(|fresh_at| match report.is_current {
             true => 0,
             false => u64::try_from(now.since(fresh_at).as_millis()).unwrap_or(u64::MAX),
@@ -97,11 +172,15 @@ impl View {
             lag_ms,
             waiting_changes: report.waiting_changes,
             size_bytes: report.size_bytes,
-            took_p50_ms: report.took_p50_ms,
-            took_p95_ms: report.took_p95_ms,
+            durations: report.durations.map(Durations::from),
             last_refresh: report.last.map(Refresh::from),
+            advice,
         }
     }
+}
+
+fn listed(advice: Vec<model::Advice>) -> Vec<Advice> {
+    advice.into_iter().map(Advice::from).collect()
 }
 
 fn moment(ms: i64) -> Timestamp {
@@ -189,6 +268,8 @@ pub(super) struct Explanation {
     reads: Vec<String>,
     /// The stages in which it is kept, from the first to the last.
     stages: Vec<Stage>,
+    /// The indexes that it lacks.
+    advice: Vec<Advice>,
 }
 
 /// A column of a view.
@@ -226,6 +307,7 @@ impl From<model::Explanation> for Explanation {
                 .map(|(name, type_name)| ViewColumn { name, type_name })
                 .collect(),
             reads: explanation.reads,
+            advice: listed(explanation.advice),
             stages: stages
                 .map(|stage| Stage {
                     table: stage.table,

@@ -254,7 +254,7 @@ fn compared(link: &SubLink, targets: &[Expression], scope: &Scope) -> Result<Com
 }
 
 /// The conditions that all have to be true.
-fn split<'a>(condition: &'a Parsed, all: &mut Vec<&'a Parsed>) {
+pub(super) fn split<'a>(condition: &'a Parsed, all: &mut Vec<&'a Parsed>) {
     match &condition.node {
         Some(NodeEnum::BoolExpr(expr)) if expr.boolop == BoolExprType::AndExpr as i32 => {
             expr.args.iter().for_each(|one| split(one, all));

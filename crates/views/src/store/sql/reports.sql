@@ -1,5 +1,6 @@
 -- What is known of views $1 beside what is remembered of each.
-SELECT kept.id AS view, egret.waiting_changes(kept.id) AS waiting, storage.size_bytes, took.p50 AS took_p50_ms, took.p95 AS took_p95_ms,
+SELECT kept.id AS view, egret.waiting_changes(kept.id) AS waiting, storage.size_bytes,
+       took.waited, took.applied, took.other, took.total,
        (extract(epoch FROM latest.at) * 1000)::bigint AS at_ms, latest.outcome, latest.why, latest.snapshot, latest.changes,
        latest.added, latest.changed, latest.removed, latest.took_ms, latest.waited_ms, latest.applied_ms, latest.error,
        -- They may be long, and are told with the history.
@@ -11,8 +12,11 @@ CROSS JOIN LATERAL (
     WHERE class.relnamespace = 'egret'::regnamespace AND class.relkind = 'r' AND class.relname LIKE 'view\_' || kept.id || '\_%'
 ) AS storage
 CROSS JOIN LATERAL (
-    SELECT pg_catalog.percentile_cont(0.5) WITHIN GROUP (ORDER BY done.took_ms) AS p50,
-           pg_catalog.percentile_cont(0.95) WITHIN GROUP (ORDER BY done.took_ms) AS p95
+    -- Median and 95th percentile of each.
+    SELECT pg_catalog.percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY done.waited_ms) AS waited,
+           pg_catalog.percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY done.applied_ms) AS applied,
+           pg_catalog.percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY greatest(done.took_ms - done.waited_ms - done.applied_ms, 0)) AS other,
+           pg_catalog.percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY done.took_ms) AS total
     FROM egret.view_refresh AS done
     WHERE done.view = kept.id AND done.outcome <> 'failed'
 ) AS took

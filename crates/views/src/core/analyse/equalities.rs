@@ -1,0 +1,73 @@
+//! What has to be equal where a condition is true.
+
+use std::collections::BTreeSet;
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{AExprKind, Node as Parsed};
+
+use super::expressions::{parse_expression, text};
+use super::subqueries::split;
+use crate::core::expression::{ColumnId, Expression, Names, quoted};
+
+/// One of two values that are compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// The column that it is, if it is nothing else, or nothing but its text.
+    pub column: Option<ColumnId>,
+    /// Whether it is the text of that column.
+    pub is_text: bool,
+    /// The columns in it.
+    pub columns: BTreeSet<ColumnId>,
+}
+
+/// The values of which a condition says, beside whatever else it says, that they are equal by the operator `=`.
+pub fn equalities(condition: &Expression) -> Vec<(Side, Side)> {
+    let columns = condition.columns().into_iter();
+    let marks: Names = columns
+        .map(|id| (id, quoted(&Expression::mark(id))))
+        .collect();
+    // What cannot be read says nothing.
+    let Ok(parsed) = parse_expression(&condition.sql(&marks)) else {
+        return Vec::new();
+    };
+    let mut conjuncts = Vec::new();
+    split(&parsed, &mut conjuncts);
+    conjuncts.into_iter().filter_map(equality).collect()
+}
+
+fn equality(condition: &Parsed) -> Option<(Side, Side)> {
+    let Some(NodeEnum::AExpr(expr)) = &condition.node else {
+        return None;
+    };
+    let is_equal = match &expr.name[..] {
+        [name] => matches!(&name.node, Some(NodeEnum::String(name)) if name.sval == "="),
+        _ => false,
+    };
+    if !is_equal || expr.kind != AExprKind::AexprOp as i32 {
+        return None;
+    }
+    Some((side(expr.lexpr.as_deref()?)?, side(expr.rexpr.as_deref()?)?))
+}
+
+fn side(node: &Parsed) -> Option<Side> {
+    let whole = Expression::read(&text(node).ok()?);
+    let of_text = text_of(node).and_then(|inner| text(inner).ok());
+    let of_text = of_text.and_then(|inner| Expression::read(&inner).as_column());
+    Some(Side {
+        column: whole.as_column().or(of_text),
+        is_text: of_text.is_some(),
+        columns: whole.columns(),
+    })
+}
+
+/// What is cast to `text`.
+fn text_of(node: &Parsed) -> Option<&Parsed> {
+    let Some(NodeEnum::TypeCast(cast)) = &node.node else {
+        return None;
+    };
+    let last = cast.type_name.as_ref()?.names.last()?;
+    match &last.node {
+        Some(NodeEnum::String(name)) if name.sval == "text" => cast.arg.as_deref(),
+        _ => None,
+    }
+}

@@ -1,0 +1,161 @@
+//! Which indexes a view lacks: what its stages look up, beside what the catalogue says of its tables.
+
+use std::collections::BTreeMap;
+
+use egret_postgres::tokio_postgres::GenericClient;
+
+use super::build::Built;
+use super::refresh::{Read, Refreshable};
+use crate::core::lookups::{Missing, TableFacts, missing};
+use crate::core::tree::Source;
+use crate::error::ViewsError;
+use crate::model::Advice;
+
+/// A table with fewer rows is read as a whole as fast as by an index.
+const ROWS_MIN: i64 = 1_000;
+
+/// What a view reads.
+pub struct ReadTable {
+    /// Its name with its schema, as it is shown.
+    pub name: String,
+    /// Its oid; none of a view that is kept fresh, whose storage is Egret's.
+    pub oid: Option<u32>,
+}
+
+/// The indexes that a view lacks.
+///
+/// # Errors
+/// What the server says.
+pub async fn of_view(
+    client: &impl GenericClient,
+    view: &Refreshable,
+) -> Result<Vec<Advice>, ViewsError> {
+    let names = view.record.reads.iter().map(|(name, _)| name.clone());
+    let reads = names.zip(&view.reads).map(|(name, read)| ReadTable {
+        name,
+        oid: match read {
+            Read::Table { oid, .. } => Some(*oid),
+            Read::View(_) => None,
+        },
+    });
+    advice(client, &view.built, &reads.collect::<Vec<_>>()).await
+}
+
+/// The indexes that are missing on tables, which are in the order of the places of the stages' sources.
+///
+/// # Errors
+/// What the server says.
+pub async fn advice(
+    client: &impl GenericClient,
+    built: &Built,
+    tables: &[ReadTable],
+) -> Result<Vec<Advice>, ViewsError> {
+    if built.is_whole {
+        return Ok(Vec::new());
+    }
+    let known = known(client, built, tables).await?;
+    let stages = built.stages.iter().map(|stage| stage.reads(&built.types));
+    let facts = known.iter().map(|(table, known)| (*table, known.facts()));
+    let found = missing(&stages.collect::<Vec<_>>(), &facts.collect());
+    let advice = found.into_iter().filter_map(|missing| {
+        let known = known.get(&missing.table)?;
+        let columns = missing.columns.iter();
+        // One that is gone since is not advised.
+        let columns = columns.map(|name| Some(known.columns.get(name)?.sql.as_str()));
+        let columns = columns.collect::<Option<Vec<&str>>>()?;
+        Some(Advice {
+            table: tables[missing.table].name.clone(),
+            statement: format!("CREATE INDEX ON {} ({})", known.sql, columns.join(", ")),
+            reason: reason(&missing, tables),
+            columns: missing.columns,
+            rows: (known.rows >= 0).then_some(known.rows),
+        })
+    });
+    Ok(advice.collect())
+}
+
+fn reason(missing: &Missing, tables: &[ReadTable]) -> String {
+    let changed = missing
+        .changed
+        .iter()
+        .map(|table| tables[*table].name.as_str());
+    let changed: Vec<&str> = changed.collect();
+    let changes = (!changed.is_empty()).then(|| format!("when {} changes", changed.join(" or ")));
+    let asked = missing
+        .is_asked
+        .then(|| "when a group of them is computed again".to_owned());
+    let when: Vec<String> = changes.into_iter().chain(asked).collect();
+    format!(
+        "rows of {} are looked up by {} {}",
+        tables[missing.table].name,
+        missing.columns.join(", "),
+        when.join(", and ")
+    )
+}
+
+/// What the catalogue says of a table.
+struct Known {
+    /// Its name as it is written.
+    sql: String,
+    /// About how many rows it has; -1 where nobody knows.
+    rows: i64,
+    columns: BTreeMap<String, KnownColumn>,
+}
+
+struct KnownColumn {
+    sql: String,
+    is_found_by_text: bool,
+    is_indexed: bool,
+}
+
+impl Known {
+    fn facts(&self) -> TableFacts {
+        let named = |is_so: fn(&KnownColumn) -> bool| {
+            let columns = self.columns.iter();
+            let so = columns.filter(|(_, column)| is_so(column));
+            so.map(|(name, _)| name.clone()).collect()
+        };
+        TableFacts {
+            is_small: (0..ROWS_MIN).contains(&self.rows),
+            indexed: named(|column| column.is_indexed),
+            texts: named(|column| column.is_found_by_text),
+        }
+    }
+}
+
+async fn known(
+    client: &impl GenericClient,
+    built: &Built,
+    tables: &[ReadTable],
+) -> Result<BTreeMap<usize, Known>, ViewsError> {
+    let mut oids: Vec<u32> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
+    let mut places = BTreeMap::new();
+    for (place, table) in tables.iter().enumerate() {
+        let Some(oid) = table.oid else { continue };
+        places.insert(oid, place);
+        for column in built.columns_of(Source::Table(place)) {
+            oids.push(oid);
+            names.push(column);
+        }
+    }
+    let sql = include_str!("sql/indexes.sql");
+    let mut all: BTreeMap<usize, Known> = BTreeMap::new();
+    for row in client.query(sql, &[&oids, &names]).await? {
+        let Some(place) = places.get(&row.get::<_, u32>("relation")) else {
+            continue;
+        };
+        let known = all.entry(*place).or_insert_with(|| Known {
+            sql: row.get("table_sql"),
+            rows: row.get("rows"),
+            columns: BTreeMap::new(),
+        });
+        let column = KnownColumn {
+            sql: row.get("column_sql"),
+            is_found_by_text: row.get("is_found_by_text"),
+            is_indexed: row.get("is_indexed"),
+        };
+        known.columns.insert(row.get("column"), column);
+    }
+    Ok(all)
+}
