@@ -14,6 +14,15 @@ use super::sql::{FRONTIER, WEIGHT};
 /// The column with the id of the transaction that changed a row.
 pub const TRANSACTION: &str = "egret_xid";
 
+/// How changes are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// Changes of one table that take more bytes are not recorded any more.
+    pub size_max: u64,
+    /// Whether a table for changes that is made is unlogged.
+    pub is_unlogged: bool,
+}
+
 /// A table that changes are recorded of.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
@@ -82,8 +91,12 @@ impl Captured {
         format!("egret.capture_{}", self.id)
     }
 
-    /// What makes the table for changes.
-    pub fn create_changes(&self) -> Vec<String> {
+    /// What makes the table for changes. What one view alone reads is of no use after the transaction, so that no crash can take it away.
+    pub fn create_changes(&self, recording: Recording) -> Vec<String> {
+        let unlogged = match recording.is_unlogged || self.of.is_some() {
+            true => "UNLOGGED ",
+            false => "",
+        };
         let columns = self.columns.iter();
         let columns: String = columns
             .map(|column| format!(", {}", column.declared()))
@@ -91,7 +104,7 @@ impl Captured {
         let table = self.changes();
         vec![
             format!(
-                "CREATE TABLE {table} ({TRANSACTION} xid8 NOT NULL, {WEIGHT} smallint NOT NULL{columns}) \
+                "CREATE {unlogged}TABLE {table} ({TRANSACTION} xid8 NOT NULL, {WEIGHT} smallint NOT NULL{columns}) \
                  WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, \
                  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000)"
             ),

@@ -6,7 +6,7 @@ use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
 use super::statements::Statements;
-use crate::core::capture::{Captured, TRANSACTION};
+use crate::core::capture::{Captured, Recording, TRANSACTION};
 use crate::error::ViewsError;
 
 /// How long a lock on a table is waited for, where others wait for what this transaction has: they look for a deadlock after
@@ -28,10 +28,13 @@ pub async fn number(
     transaction: &Transaction<'_>,
     table: u32,
     of: Option<i64>,
+    recording: Recording,
 ) -> Result<(i64, bool), ViewsError> {
-    let sql = "INSERT INTO egret.view_capture (relation, view) VALUES ($1, $2) \
+    let sql = "INSERT INTO egret.view_capture (relation, view, is_unlogged) VALUES ($1, $2, $3) \
                ON CONFLICT (relation, view) DO NOTHING RETURNING id";
-    if let Some(row) = transaction.query_opt(sql, &[&table, &of]).await? {
+    let is_unlogged = recording.is_unlogged && of.is_none();
+    let values: [&(dyn ToSql + Sync); 3] = [&table, &of, &is_unlogged];
+    if let Some(row) = transaction.query_opt(sql, &values).await? {
         return Ok((row.get(0), true));
     }
     // Whoever removes it at this moment is waited for.

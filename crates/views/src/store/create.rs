@@ -12,7 +12,7 @@ use super::registry::{self, Reads, Record};
 use super::requests::Resolved;
 use super::rights;
 use super::standing::signature;
-use crate::core::capture::{Captured, CapturedColumn, TRANSACTION};
+use crate::core::capture::{Captured, CapturedColumn, Recording, TRANSACTION};
 use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Source;
@@ -31,7 +31,7 @@ pub async fn create(
     client: &mut Client,
     view: &NewView,
     (resolved, names): (Option<&Resolved>, Names),
-    changes_size_max: u64,
+    recording: Recording,
 ) -> Result<Refreshable, ViewsError> {
     let query = resolved.map_or(&view.query, |resolved| &resolved.definition);
     let mut transaction = client.transaction().await?;
@@ -55,13 +55,7 @@ pub async fn create(
     if record.is_of_another {
         rights::check_select(&transaction, &record.owner, &built, &described).await?;
     }
-    let reads = capture(
-        &transaction,
-        &record,
-        &built,
-        (&described, changes_size_max),
-    )
-    .await?;
+    let reads = capture(&transaction, &record, &built, (&described, recording)).await?;
     show(&mut transaction, &record, &built).await?;
     registry::set_shape(&transaction, id, &built.shape()).await?;
     if record.is_of_another {
@@ -128,7 +122,7 @@ pub async fn capture(
     transaction: &Transaction<'_>,
     record: &Record,
     built: &Built,
-    (described, changes_size_max): (&Described, u64),
+    (described, recording): (&Described, Recording),
 ) -> Result<Vec<Read>, ViewsError> {
     let (view, of) = (record.id, record.own_capture());
     let mut all = Vec::new();
@@ -144,12 +138,12 @@ pub async fn capture(
             continue;
         }
         rights::check_trigger(transaction, table).await?;
-        let (number, is_new) = captures::number(transaction, table.oid, of).await?;
+        let (number, is_new) = captures::number(transaction, table.oid, of, recording).await?;
         registry::reads(transaction, view, place, Reads::Capture(number)).await?;
         let mut captured = captured(number, built, at, (table, of));
-        captured.size_max = changes_size_max;
+        captured.size_max = recording.size_max;
         if is_new {
-            for statement in captured.create_changes() {
+            for statement in captured.create_changes(recording) {
                 transaction.batch_execute(&statement).await?;
             }
         }

@@ -28,6 +28,7 @@ pub async fn reports(client: &Client, database: &str) -> Result<Vec<ViewReport>,
             view,
             Known {
                 waiting_changes: row.get("waiting"),
+                has_lost: row.get("has_lost"),
                 size_bytes: row.get("size_bytes"),
                 took_p50_ms: row.get("took_p50_ms"),
                 took_p95_ms: row.get("took_p95_ms"),
@@ -47,6 +48,7 @@ pub async fn reports(client: &Client, database: &str) -> Result<Vec<ViewReport>,
         let reads = record.reads.iter().filter_map(|(_, view)| *view);
         let is_current = record.snapshot.is_some()
             && known.waiting_changes == 0
+            && !known.has_lost
             && reads.clone().all(|view| current.get(&view) == Some(&true));
         current.insert(record.id, is_current);
         let read_by = records.iter().filter(|other| {
@@ -63,6 +65,8 @@ pub async fn reports(client: &Client, database: &str) -> Result<Vec<ViewReport>,
 #[derive(Default)]
 struct Known {
     waiting_changes: i64,
+    /// Whether a crash has taken changes that it had not seen.
+    has_lost: bool,
     size_bytes: i64,
     took_p50_ms: Option<f64>,
     took_p95_ms: Option<f64>,

@@ -1,6 +1,7 @@
 //! What views that are kept fresh are known to get wrong, each shown not to happen here.
 
 mod collisions;
+mod crashed;
 mod floats;
 mod groups;
 mod joins;
