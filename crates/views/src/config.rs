@@ -30,6 +30,9 @@ egret_base::settings! {
         /// Bytes of the changes of one table that wait for views; over it they are not recorded any more, and views of it are
         /// computed anew. It holds for tables that a view reads for the first time after it was set.
         changes_size_max: Size = Size::gib(1),
+        /// Bytes of the changes of one table over which they are recorded in two tables in turn: one is written to, and the other is
+        /// truncated when all views have seen what is in it, where rows would be deleted one by one else.
+        changes_segment_size: Size = Size::mib(32),
         /// Whether changes are recorded in unlogged tables: writers log less, and a crash of the server, or the promotion of a standby, has the
         /// views of those tables computed anew once. It holds for tables that a view reads for the first time after it was set.
         changes_unlogged: bool = false,
@@ -50,6 +53,7 @@ impl ViewsConfig {
     pub fn recording(&self) -> Recording {
         Recording {
             size_max: self.changes_size_max.bytes(),
+            segment_size: self.changes_segment_size.bytes(),
             is_unlogged: self.changes_unlogged,
         }
     }

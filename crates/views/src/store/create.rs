@@ -11,6 +11,7 @@ use super::refresh::{Read, Refreshable};
 use super::registry::{self, Reads, Record};
 use super::requests::Resolved;
 use super::rights;
+use super::segments;
 use super::standing::signature;
 use crate::core::capture::{Captured, CapturedColumn, Recording, TRANSACTION};
 use crate::core::expression::quoted;
@@ -140,17 +141,16 @@ pub async fn capture(
         rights::check_trigger(transaction, table).await?;
         let (number, is_new) = captures::number(transaction, table.oid, of, recording).await?;
         registry::reads(transaction, view, place, Reads::Capture(number)).await?;
-        let mut captured = captured(number, built, at, (table, of));
-        captured.size_max = recording.size_max;
+        let captured = captured(number, built, at, (table, of));
         if is_new {
             for statement in captured.create_changes(recording) {
                 transaction.batch_execute(&statement).await?;
             }
         }
         if !is_new {
-            extend(transaction, &mut captured, table).await?;
+            extend(transaction, &captured, (table, recording)).await?;
         } else if of.is_none() {
-            for statement in captured.create_functions() {
+            for statement in captured.create_functions(recording) {
                 transaction.batch_execute(&statement).await?;
             }
         }
@@ -226,7 +226,6 @@ pub fn captured(
     Captured {
         id: number,
         columns: columns.map(recorded).collect(),
-        size_max: u64::MAX >> 1,
         of,
     }
 }
@@ -245,11 +244,11 @@ fn recorded(column: &Column) -> CapturedColumn {
 /// Has more columns recorded of a table, if that is needed. Views that are there do not look at them.
 async fn extend(
     transaction: &Transaction<'_>,
-    captured: &mut Captured,
-    table: &SourceTable,
+    captured: &Captured,
+    (table, recording): (&SourceTable, Recording),
 ) -> Result<(), ViewsError> {
     let before = captures::recorded(transaction, captured).await?;
-    let needed = captured.columns.clone();
+    let needed = &captured.columns;
     let is_recorded = |column: &&CapturedColumn| {
         let same =
             |(name, kind): &(String, String)| *name == column.name && *kind == column.recorded_type;
@@ -276,33 +275,9 @@ async fn extend(
             .await?;
     }
     if captured.of.is_none() {
-        record_all(transaction, (captured.id, captured.size_max), table).await?;
+        segments::record_all(transaction, captured.id, recording.size_max).await?;
     }
     Ok(())
-}
-
-/// Has all columns recorded for which there is a place in the table for changes. Returns what is recorded.
-///
-/// # Errors
-/// What the server says.
-pub async fn record_all(
-    transaction: &Transaction<'_>,
-    (id, size_max): (i64, u64),
-    table: &SourceTable,
-) -> Result<Captured, ViewsError> {
-    let mut captured = Captured {
-        id,
-        columns: Vec::new(),
-        size_max,
-        of: None,
-    };
-    let places = captures::recorded(transaction, &captured).await?;
-    let has_place = |column: &&Column| places.iter().any(|(name, _)| *name == column.name);
-    let columns = table.columns.iter().filter(has_place);
-    captured.columns = columns.map(recorded).collect();
-    let make = captured.create_function();
-    transaction.batch_execute(&make).await?;
-    Ok(captured)
 }
 
 /// Has every statement captured that names a table or one of its partitions, and none that names what is not any more.

@@ -8,6 +8,7 @@ mod joins;
 mod readers;
 mod restored;
 mod rows;
+mod segments;
 mod snapshots;
 mod work;
 mod writers;

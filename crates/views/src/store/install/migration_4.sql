@@ -1,7 +1,10 @@
--- Tables for changes that a crash of the server empties, and how that is noticed.
+-- Tables for changes that a crash of the server empties, and how that is noticed; which of two is written to.
 
 -- Whether a crash takes what is recorded for its views. What one view alone reads is of no use after the transaction anyway.
 ALTER TABLE egret.view_capture ADD COLUMN is_unlogged boolean NOT NULL DEFAULT false;
+
+-- The segment that is written to: 1 is egret.changes_<id>, 2 is egret.changes_<id>_second, which only tables have to which much is written.
+ALTER TABLE egret.view_capture ADD COLUMN segment smallint NOT NULL DEFAULT 1;
 
 -- A value that is there for as long as what unlogged tables have: a crash of the server and the promotion of a standby take
 -- both away, a clean restart keeps both.
