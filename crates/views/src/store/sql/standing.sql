@@ -1,8 +1,9 @@
 -- How views $1 stand, and the tables that they read, in database $2 (see server.sql).
 --
 -- `stamp` says whether rows of these may have changed without a trigger: it has the place, the timeline of the server and, where
--- changes are recorded in unlogged tables, which a crash empties, what else a crash takes (see changes_lost()), the partitions of all tables, the files and the triggers of all of them, and the plain views that are read. `signature` says
--- whether a view is what it was, and so are the tables and views that it reads.
+-- changes are recorded in unlogged tables, what a crash takes with these (see egret.changes_lost), the partitions of all tables, the
+-- files and the triggers of all of them, and the plain views that are read. `signature` says whether a view is what it was, and so
+-- are the tables and views that it reads.
 SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
        pg_catalog.split_part(kept.stamp, ';', 1) IS NOT DISTINCT FROM here.place AS is_here,
