@@ -19,7 +19,7 @@ use egret_base::SystemEntropy;
 use crate::cluster;
 use crate::embedded::socket_connection;
 use crate::owner::Owner;
-use crate::postmaster::{Launch, Postmaster};
+use crate::postmaster::{Launch, Postmaster, StopMode, end_orphans};
 use crate::provision::{self, Binaries, Wanted};
 use crate::{pool, tuning};
 
@@ -183,41 +183,16 @@ pub async fn own_server(major: u32) -> Arc<TestServer> {
 /// Runs a server on the data in a directory.
 async fn run(directory: &Path, binaries: Binaries, guardian: Guardian) -> Arc<TestServer> {
     let (data, socket_dir) = (directory.join("data"), directory.join("run"));
-    let (owner, log_file) = (owner(), directory.join("log"));
-    cluster::private_directory(&socket_dir, &owner).expect("a directory can be made");
-    let settings = [
-        ("listen_addresses", ""),
-        ("fsync", "off"),
-        ("shared_buffers", "64MB"),
-        ("logging_collector", "off"),
-        ("max_prepared_transactions", "10"),
-    ];
-    let postmaster = Postmaster::launch(&Launch {
-        binaries: binaries.clone(),
-        data: data.clone(),
-        socket_dir: socket_dir.clone(),
-        port: 5432,
-        settings: settings
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .to_vec(),
-        owner,
-        log_file: log_file.clone(),
-        oom_score_adj: 0,
-        nice: 0,
-    })
-    .await
-    .expect("the server can be launched");
-    postmaster
-        .ready(Duration::from_secs(60), &log_file)
-        .await
-        .expect("the server becomes ready");
-    Arc::new(TestServer {
+    cluster::private_directory(&socket_dir, &owner()).expect("a directory can be made");
+    let server = TestServer {
         socket_dir,
         port: 5432,
         binaries,
         data,
         _guardian: guardian,
-    })
+    };
+    server.start().await;
+    Arc::new(server)
 }
 
 /// What a server that is started on a backup makes of it.
@@ -229,7 +204,63 @@ pub enum Recovery {
     Promotion,
 }
 
+/// How a server ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// As it is stopped: it writes down what it has.
+    Stop,
+    /// All of its processes are killed.
+    Kill,
+}
+
 impl TestServer {
+    /// Ends this server and starts it again on its files. Sessions in it are lost.
+    pub async fn restart(&self, ending: Ending) {
+        let postmaster = Postmaster::adopt(&self.data).expect("its files can be read");
+        let postmaster = postmaster.expect("the server runs");
+        match ending {
+            Ending::Stop => {
+                let timeout = Duration::from_secs(60);
+                postmaster.stop(StopMode::Fast, timeout).await;
+            }
+            Ending::Kill => {
+                end_orphans(&self.data).await;
+                postmaster.exited().await;
+            }
+        }
+        self.start().await;
+    }
+
+    async fn start(&self) {
+        let log_file = self.data.with_file_name("log");
+        let settings = [
+            ("listen_addresses", ""),
+            ("fsync", "off"),
+            ("shared_buffers", "64MB"),
+            ("logging_collector", "off"),
+            ("max_prepared_transactions", "10"),
+        ];
+        let postmaster = Postmaster::launch(&Launch {
+            binaries: self.binaries.clone(),
+            data: self.data.clone(),
+            socket_dir: self.socket_dir.clone(),
+            port: self.port,
+            settings: settings
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .to_vec(),
+            owner: owner(),
+            log_file: log_file.clone(),
+            oom_score_adj: 0,
+            nice: 0,
+        })
+        .await
+        .expect("the server can be launched");
+        postmaster
+            .ready(Duration::from_secs(60), &log_file)
+            .await
+            .expect("the server becomes ready");
+    }
+
     /// Another server, on a backup of this one's files that is taken while it runs.
     pub async fn copied(&self, recovery: Recovery) -> Arc<TestServer> {
         let directory = test_directory("postgres-copy");

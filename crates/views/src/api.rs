@@ -333,9 +333,9 @@ impl Views {
         alteration: Option<&Alteration>,
     ) -> Result<ViewReport, ViewsError> {
         found.keeper.settle(&mut found.session.client).await?;
-        let size_max = self.inner.shared.config.changes_size_max.bytes();
+        let recording = self.inner.shared.config.recording();
         let client = &mut found.session.client;
-        let bounds = (size_max, found.keeper.patience());
+        let bounds = (recording, found.keeper.patience());
         repair::repair(client, &found.record, alteration, bounds).await?;
         found.keeper.unload(found.record.id);
         found.keeper.forget_costs(found.record.id);

@@ -2,6 +2,8 @@
 
 use egret_base::settings::{Size, Span};
 
+use crate::core::capture::Recording;
+
 egret_base::settings! {
     /// Settings of the views engine.
     pub struct ViewsConfig in "views" {
@@ -28,6 +30,12 @@ egret_base::settings! {
         /// Bytes of the changes of one table that wait for views; over it they are not recorded any more, and views of it are
         /// computed anew. It holds for tables that a view reads for the first time after it was set.
         changes_size_max: Size = Size::gib(1),
+        /// Bytes of the changes of one table over which they are recorded in two tables in turn: one is written to, and the other is
+        /// truncated when all views have seen what is in it, where rows would be deleted one by one else.
+        changes_segment_size: Size = Size::mib(32),
+        /// Whether changes are recorded in unlogged tables: writers log less, and a crash of the server, or the promotion of a standby, has the
+        /// views of those tables computed anew once. It holds for tables that a view reads for the first time after it was set.
+        changes_unlogged: bool = false,
         /// Changes of its tables with which a view is suspended rather than refreshed, as something may have gone wrong; 0: no number of them.
         fuse_changes: u64 = 0,
         /// Rows that changes may come to in a join, before they are applied; over it the view is computed anew.
@@ -37,5 +45,16 @@ egret_base::settings! {
         verify_every: u32 = 0,
         /// Refreshes of each view that are remembered.
         history_max: u32 = 100,
+    }
+}
+
+impl ViewsConfig {
+    /// How changes are recorded.
+    pub fn recording(&self) -> Recording {
+        Recording {
+            size_max: self.changes_size_max.bytes(),
+            segment_size: self.changes_segment_size.bytes(),
+            is_unlogged: self.changes_unlogged,
+        }
     }
 }

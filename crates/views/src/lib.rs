@@ -22,7 +22,7 @@ pub mod testing {
     pub use crate::store::install::install;
     pub use crate::store::refresh::{Reached, Refreshable, Refreshed};
     use crate::{
-        ViewsError,
+        ViewsConfig, ViewsError,
         model::{Mode, NewView, ViewName},
     };
 
@@ -59,6 +59,7 @@ pub mod testing {
             indexes: Vec::new(),
             owner: None,
         };
-        crate::store::create::create(client, &view, (None, Names::OfSession), 1 << 30).await
+        let recording = ViewsConfig::default().recording();
+        crate::store::create::create(client, &view, (None, Names::OfSession), recording).await
     }
 }

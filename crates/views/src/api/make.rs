@@ -30,7 +30,7 @@ pub async fn make(
         return Err(ViewsError::TooMany { max });
     }
     keeper.settle(&mut session.client).await?;
-    let size_max = keeper.shared.config.changes_size_max.bytes();
+    let recording = keeper.shared.config.recording();
     // What a session has resolved is found by its full names.
     let names = match resolved {
         Some(_) => Names::OfSession,
@@ -39,7 +39,7 @@ pub async fn make(
     let mut patience = keeper.patience();
     let made = loop {
         let client = &mut session.client;
-        match create::create(client, view, (resolved, names), size_max).await {
+        match create::create(client, view, (resolved, names), recording).await {
             // The first table is waited for; where others are not to be had, all are given up for a moment.
             Err(error) if patience.has_more_for(&error).await => {}
             made => break made?,

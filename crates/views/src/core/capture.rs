@@ -5,14 +5,30 @@
 //! null in what is recorded, and one that has another type is noticed before anything is read as the old type. Such a change,
 //! and anything else that cannot be said by rows, is recorded as a row with weight 0, a *break*: views that read the table are
 //! computed anew.
+//!
+//! Where much is written there are two such tables, *segments*: the second inherits from the first, so that whoever reads the first
+//! reads both. One is written to; the other is truncated when every view has seen all that is in it, and then they change over.
 
-use postgres_protocol::escape::escape_literal;
+mod recorder;
+
+pub use recorder::Recorder;
 
 use super::expression::quoted;
 use super::sql::{FRONTIER, WEIGHT};
 
 /// The column with the id of the transaction that changed a row.
 pub const TRANSACTION: &str = "egret_xid";
+
+/// How changes are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// Changes of one table that take more bytes are not recorded any more.
+    pub size_max: u64,
+    /// Where they take more they are recorded in two segments.
+    pub segment_size: u64,
+    /// Whether a table for changes that is made is unlogged.
+    pub is_unlogged: bool,
+}
 
 /// A table that changes are recorded of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,8 +37,6 @@ pub struct Captured {
     pub id: i64,
     /// The columns that some view needs.
     pub columns: Vec<CapturedColumn>,
-    /// Changes that take more bytes are not recorded any more.
-    pub size_max: u64,
     /// The view that alone reads them, within the transaction that changes the table; none: they wait for all views.
     pub of: Option<i64>,
 }
@@ -42,6 +56,15 @@ pub struct CapturedColumn {
     pub type_oid: u32,
     /// Whether values that are equal look the same.
     pub is_exact: bool,
+}
+
+/// One of the tables that changes of a table are recorded in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segment {
+    /// The one that is always there.
+    First,
+    /// The one that is made where much is written.
+    Second,
 }
 
 /// What a change comes from: the transition table and the weight of its rows.
@@ -71,19 +94,102 @@ impl CapturedColumn {
     }
 }
 
+impl Segment {
+    /// The one with a number, as it is remembered.
+    pub fn numbered(number: i16) -> Self {
+        match number {
+            2 => Self::Second,
+            _ => Self::First,
+        }
+    }
+
+    /// Its number.
+    pub fn number(self) -> i16 {
+        match self {
+            Self::First => 1,
+            Self::Second => 2,
+        }
+    }
+
+    /// The one that it changes over with.
+    pub fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+}
+
+/// The table for changes, with both segments where there are two.
+pub fn changes(id: i64) -> String {
+    format!("egret.changes_{id}")
+}
+
+/// A segment: for the first ONLY is to be said.
+pub fn segment(id: i64, segment: Segment) -> String {
+    match segment {
+        Segment::First => changes(id),
+        Segment::Second => format!("{}_second", changes(id)),
+    }
+}
+
+/// The function that the triggers of a table call.
+fn function(id: i64) -> String {
+    format!("egret.capture_{id}")
+}
+
+/// What begins to make a table for changes, …
+fn create(is_unlogged: bool) -> &'static str {
+    match is_unlogged {
+        true => "CREATE UNLOGGED TABLE",
+        false => "CREATE TABLE",
+    }
+}
+
+/// … its settings, …
+const SETTINGS: &str = "WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, \
+     autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000)";
+
+/// … and its index, which is empty but for breaks: it tells cheaply whether there is one.
+fn index(table: &str) -> String {
+    format!("CREATE INDEX ON {table} ({TRANSACTION}) WHERE {WEIGHT} = 0")
+}
+
+/// What makes the second segment.
+pub fn create_second(id: i64, is_unlogged: bool) -> Vec<String> {
+    let (first, second) = (segment(id, Segment::First), segment(id, Segment::Second));
+    let create = create(is_unlogged);
+    vec![
+        format!("{create} {second} () INHERITS ({first}) {SETTINGS}"),
+        index(&second),
+    ]
+}
+
 impl Captured {
     /// The table for changes.
     pub fn changes(&self) -> String {
-        format!("egret.changes_{}", self.id)
+        changes(self.id)
     }
 
     /// The function that the triggers call.
     pub fn function(&self) -> String {
-        format!("egret.capture_{}", self.id)
+        function(self.id)
     }
 
-    /// What makes the table for changes.
-    pub fn create_changes(&self) -> Vec<String> {
+    /// What records these columns.
+    pub fn recorder(&self) -> Recorder {
+        let columns = self.columns.iter();
+        Recorder {
+            id: self.id,
+            columns: columns
+                .map(|column| (column.name.clone(), column.type_oid))
+                .collect(),
+        }
+    }
+
+    /// What makes the table for changes. What one view alone reads is of no use after the transaction, so that no crash can take it away.
+    pub fn create_changes(&self, recording: Recording) -> Vec<String> {
+        let create = create(recording.is_unlogged || self.of.is_some());
         let columns = self.columns.iter();
         let columns: String = columns
             .map(|column| format!(", {}", column.declared()))
@@ -91,61 +197,10 @@ impl Captured {
         let table = self.changes();
         vec![
             format!(
-                "CREATE TABLE {table} ({TRANSACTION} xid8 NOT NULL, {WEIGHT} smallint NOT NULL{columns}) \
-                 WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, \
-                 autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000)"
+                "{create} {table} ({TRANSACTION} xid8 NOT NULL, {WEIGHT} smallint NOT NULL{columns}) {SETTINGS}"
             ),
-            // Empty but for breaks: it tells cheaply whether there is one.
-            format!("CREATE INDEX ON {table} ({TRANSACTION}) WHERE {WEIGHT} = 0"),
+            index(&table),
         ]
-    }
-
-    /// The statement that records the rows of transition tables.
-    pub fn record(&self, sources: &[(&str, &str)]) -> String {
-        let columns = self.columns.iter();
-        let names: String = columns
-            .map(|column| format!(", {}", quoted(&column.name)))
-            .collect();
-        let selects: Vec<String> = sources.iter().map(|from| self.rows_of(from)).collect();
-        format!(
-            "INSERT INTO {} ({TRANSACTION}, {WEIGHT}{names}) {}",
-            self.changes(),
-            selects.join(" UNION ALL ")
-        )
-    }
-
-    /// What makes the function that the triggers call. It has the rights of whoever makes it: no name in it is looked for
-    /// where a writer says.
-    pub fn create_function(&self) -> String {
-        let table = self.changes();
-        let (fits_new, fits_old) = (self.fits(NEW.0), self.fits(OLD.0));
-        let body = format!(
-            "BEGIN\n\
-             IF pg_catalog.pg_relation_size('{table}') > {size_max} THEN\n\
-             INSERT INTO {table} ({TRANSACTION}, {WEIGHT}) SELECT pg_catalog.pg_current_xact_id(), 0\n\
-             WHERE NOT EXISTS (SELECT FROM {table} WHERE {WEIGHT} = 0 AND {TRANSACTION} = pg_catalog.pg_current_xact_id());\n\
-             RETURN NULL;\n\
-             END IF;\n\
-             IF TG_OP = 'INSERT' THEN IF {fits_new} THEN {insert}; RETURN NULL; END IF;\n\
-             ELSIF TG_OP = 'UPDATE' THEN\n\
-             IF {fits_new} THEN IF NOT ({untouched}) THEN {update}; END IF; RETURN NULL; END IF;\n\
-             ELSIF TG_OP = 'DELETE' THEN IF {fits_old} THEN {delete}; RETURN NULL; END IF;\n\
-             END IF;\n\
-             INSERT INTO {table} ({TRANSACTION}, {WEIGHT}) VALUES (pg_catalog.pg_current_xact_id(), 0);\n\
-             RETURN NULL;\n\
-             END",
-            size_max = self.size_max,
-            insert = self.record(&[NEW]),
-            untouched = self.untouched(),
-            update = self.record(&[OLD, NEW]),
-            delete = self.record(&[OLD]),
-        );
-        format!(
-            "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER \
-             SET search_path = pg_catalog, pg_temp AS {}",
-            self.function(),
-            escape_literal(&body)
-        )
     }
 
     /// Changes of `from`, what follows FROM, as the table has them.
@@ -226,64 +281,6 @@ impl Captured {
         format!("({})", selects.collect::<Vec<_>>().join(" UNION ALL "))
     }
 
-    /// The rows of a transition table. A column that the table does not have any more is found outside of it, as null.
-    fn rows_of(&self, (table, weight): &(&str, &str)) -> String {
-        let list: String = self
-            .columns
-            .iter()
-            .map(|column| format!(", r.{}", quoted(&column.name)))
-            .collect();
-        format!(
-            "SELECT pg_catalog.pg_current_xact_id(), {weight}{list} FROM {}",
-            self.with_fallback(table)
-        )
-    }
-
-    fn with_fallback(&self, table: &str) -> String {
-        let columns = self.columns.iter();
-        let nulls: Vec<String> = columns
-            // By the column that takes it: types are renamed.
-            .map(|column| {
-                let name = quoted(&column.name);
-                format!("(NULL::{}).{name} AS {name}", self.changes())
-            })
-            .collect();
-        let names: Vec<String> = self
-            .columns
-            .iter()
-            .map(|column| quoted(&column.name))
-            .collect();
-        format!(
-            "(SELECT {}) AS f CROSS JOIN LATERAL (SELECT {} FROM {table}) AS r",
-            nulls.join(", "),
-            names.join(", ")
-        )
-    }
-
-    /// Whether the columns have the types that are recorded. Looked at before a statement is planned that would not
-    /// do with others.
-    pub fn fits(&self, table: &str) -> String {
-        let each: Vec<String> = self
-            .columns
-            .iter()
-            .map(|column| {
-                format!(
-                    "pg_catalog.pg_typeof(r.{}) OPERATOR(pg_catalog.=) {}::pg_catalog.regtype",
-                    quoted(&column.name),
-                    column.type_oid
-                )
-            })
-            .collect();
-        match each.is_empty() {
-            true => "true".to_owned(),
-            false => format!(
-                "coalesce((SELECT {} FROM {} LIMIT 1), true)",
-                each.join(" AND "),
-                self.with_fallback(table)
-            ),
-        }
-    }
-
     /// The functions that triggers call, with their arguments' types.
     pub fn functions(&self) -> Vec<String> {
         let before = self.of.map(|view| format!("{}()", before(view)));
@@ -294,32 +291,6 @@ impl Captured {
     /// How many triggers a table has.
     pub fn trigger_count(&self) -> i64 {
         (EVENTS.len() * self.functions().len()) as i64
-    }
-
-    /// Whether an UPDATE left the columns as they were, byte by byte. Both transition tables have their rows in one order; where they had
-    /// not, rows would differ and nothing would be left out. The first two tell most statements apart, and FULL is never a loop in a loop.
-    pub fn untouched(&self) -> String {
-        let columns = self.columns.iter();
-        let list: Vec<String> = columns
-            .map(|column| format!("r.{}", quoted(&column.name)))
-            .collect();
-        let row = format!("ROW({})", list.join(", "));
-        let first =
-            |table: &str| format!("(SELECT {row} FROM {} LIMIT 1)", self.with_fallback(table));
-        let all = |table: &str| {
-            format!(
-                "(SELECT pg_catalog.row_number() OVER () AS place, {row} AS kept FROM {})",
-                self.with_fallback(table)
-            )
-        };
-        format!(
-            "{} OPERATOR(pg_catalog.*=) {} AND NOT EXISTS (SELECT FROM {} AS o FULL JOIN {} AS n USING (place) \
-             WHERE (o.kept OPERATOR(pg_catalog.*=) n.kept) IS NOT TRUE)",
-            first(OLD.0),
-            first(NEW.0),
-            all(OLD.0),
-            all(NEW.0)
-        )
     }
 
     /// The triggers of a table: when they fire and for what, their names, and what they call.
@@ -365,9 +336,10 @@ impl Captured {
     }
 
     /// What makes the function that the triggers call, for them alone.
-    pub fn create_functions(&self) -> Vec<String> {
+    pub fn create_functions(&self, recording: Recording) -> Vec<String> {
+        let recorder = self.recorder();
         vec![
-            self.create_function(),
+            recorder.create_function(Segment::First, recording.size_max),
             revoke(&format!("{}()", self.function())),
         ]
     }

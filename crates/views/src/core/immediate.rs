@@ -15,7 +15,7 @@
 
 use postgres_protocol::escape::escape_literal;
 
-use super::capture::{Captured, NEW, OLD, TRANSACTION, before, revoke};
+use super::capture::{Captured, NEW, OLD, Segment, TRANSACTION, before, revoke};
 use super::sql::WEIGHT;
 
 /// Statements that bring a view up to date, in their order.
@@ -277,6 +277,7 @@ impl Immediate {
         sources: &[(&str, &str)],
     ) -> String {
         let (table, _) = sources[sources.len() - 1];
+        let recorder = captured.recorder();
         format!(
             "WHEN '{event}' THEN\n\
              IF NOT EXISTS (SELECT FROM {table}) THEN\n\
@@ -286,13 +287,13 @@ impl Immediate {
              ELSIF egret_open > 0 OR egret_pending THEN\n{record};\negret_pending := true;\n\
              ELSIF {many} THEN\n{each_time}\
              ELSE\n{once}END IF;\n",
-            fits = captured.fits(table),
+            fits = recorder.fits(table),
             untouched = match event {
-                "UPDATE" => format!("ELSIF {} THEN\nNULL;\n", captured.untouched()),
+                "UPDATE" => format!("ELSIF {} THEN\nNULL;\n", recorder.untouched()),
                 _ => String::new(),
             },
             record_break = record_break(captured),
-            record = captured.record(sources),
+            record = recorder.record(Segment::First, sources),
             many = are_many(&format!("SELECT FROM {table}")),
             each_time = work.planned_each_time(),
             once = work.planned_once(),

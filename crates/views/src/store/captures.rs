@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use egret_postgres::tokio_postgres::types::ToSql;
 use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
+use super::segments::{FRONTIERS, SEGMENTS, Segments, is_locked, segments_of, turn, visible_in};
 use super::statements::Statements;
-use crate::core::capture::{Captured, TRANSACTION};
+use crate::core::capture::{Captured, Recording, Segment, TRANSACTION, segment};
 use crate::error::ViewsError;
 
 /// How long a lock on a table is waited for, where others wait for what this transaction has: they look for a deadlock after
@@ -28,10 +29,13 @@ pub async fn number(
     transaction: &Transaction<'_>,
     table: u32,
     of: Option<i64>,
+    recording: Recording,
 ) -> Result<(i64, bool), ViewsError> {
-    let sql = "INSERT INTO egret.view_capture (relation, view) VALUES ($1, $2) \
+    let sql = "INSERT INTO egret.view_capture (relation, view, is_unlogged) VALUES ($1, $2, $3) \
                ON CONFLICT (relation, view) DO NOTHING RETURNING id";
-    if let Some(row) = transaction.query_opt(sql, &[&table, &of]).await? {
+    let is_unlogged = recording.is_unlogged && of.is_none();
+    let values: [&(dyn ToSql + Sync); 3] = [&table, &of, &is_unlogged];
+    if let Some(row) = transaction.query_opt(sql, &values).await? {
         return Ok((row.get(0), true));
     }
     // Whoever removes it at this moment is waited for.
@@ -75,7 +79,8 @@ pub async fn readers(client: &impl GenericClient) -> Result<Vec<(i64, i64)>, Vie
 pub async fn sizes(client: &impl GenericClient) -> Result<(i64, i64), ViewsError> {
     let sql = "SELECT coalesce(sum(pg_catalog.pg_total_relation_size(changes)), 0)::bigint, \
                coalesce(sum(pg_catalog.pg_stat_get_dead_tuples(changes)), 0)::bigint \
-               FROM (SELECT pg_catalog.to_regclass('egret.changes_' || id) AS changes FROM egret.view_capture) AS kept";
+               FROM (SELECT pg_catalog.to_regclass('egret.changes_' || id || segment) AS changes \
+               FROM egret.view_capture, unnest(ARRAY['', '_second']) AS segment) AS kept";
     let row = client.query_one(sql, &[]).await?;
     Ok((row.get(0), row.get(1)))
 }
@@ -114,7 +119,7 @@ pub async fn waiting(
 const TRUNCATE_BYTES: i64 = 1 << 20;
 
 /// Removes changes of tables that every view which reads them has seen. What is lost of that in a crash is done again: nobody waits for the
-/// disk. Where changes of a table take more than half of `size_max` bytes, views that have not seen them are computed anew.
+/// disk. Where changes of a table take more than half of what they may, views that have not seen them are computed anew.
 ///
 /// # Errors
 /// What the server says.
@@ -122,105 +127,130 @@ pub async fn forget(
     client: &mut Client,
     statements: &mut Statements,
     tables: &[Captured],
-    size_max: u64,
+    recording: Recording,
 ) -> Result<(), ViewsError> {
     let mut failed = Ok(());
     for captured in tables {
         // A table that is not there any more keeps nothing of others.
-        let forgotten = forget_alone(client, statements, captured, size_max).await;
+        let forgotten = forget_alone(client, statements, captured, recording).await;
         failed = failed.and(forgotten);
     }
     failed
 }
 
+/// The same of one table. Nothing happens while another does that.
 async fn forget_alone(
     client: &mut Client,
     statements: &mut Statements,
     captured: &Captured,
-    size_max: u64,
+    recording: Recording,
 ) -> Result<(), ViewsError> {
-    let transaction = client.transaction().await?;
-    transaction.batch_execute(NO_WAIT).await?;
-    let size = forget_of(&transaction, statements, captured, size_max).await?;
-    transaction.commit().await?;
-    match size > TRUNCATE_BYTES {
-        true => truncate(client, &captured.changes()).await,
-        false => Ok(()),
+    let id = captured.id;
+    let mut may_turn = captured.of.is_none();
+    loop {
+        let transaction = client.transaction().await?;
+        transaction.batch_execute(NO_WAIT).await?;
+        let looked = look(&transaction, statements, captured, recording).await?;
+        let Some((found, seen)) = looked else {
+            return Ok(transaction.commit().await?);
+        };
+        if may_turn && found.are_to_turn(recording) {
+            transaction.commit().await?;
+            if turn(client, id, recording).await? {
+                // Nothing has been read yet of what is written to from here on.
+                return Ok(());
+            }
+            may_turn = false;
+            continue;
+        }
+        let written = segment(id, found.written);
+        delete(&transaction, statements, (id, &written), &seen).await?;
+        transaction.commit().await?;
+        return match found.bytes_written() > TRUNCATE_BYTES {
+            true => truncate(client, &written).await,
+            false => Ok(()),
+        };
     }
 }
 
-/// The same of one table; returns how many bytes its table for changes takes. Nothing happens while another does that.
-async fn forget_of(
+/// What a table for changes has, and how far the views have come that need it. None where there is nothing to be done, or
+/// another is at it.
+async fn look(
     transaction: &Transaction<'_>,
     statements: &mut Statements,
     captured: &Captured,
-    size_max: u64,
-) -> Result<i64, ViewsError> {
+    recording: Recording,
+) -> Result<Option<(Segments, Vec<String>)>, ViewsError> {
     let (id, changes) = (captured.id, captured.changes());
-    let frontiers = format!(
-        "SELECT pg_catalog.pg_try_advisory_xact_lock($2), pg_catalog.pg_relation_size('{changes}'), \
-         ARRAY(SELECT DISTINCT v.snapshot::text FROM egret.view AS v JOIN egret.view_table AS t ON t.view = v.id \
-         WHERE t.capture = $1 AND v.snapshot IS NOT NULL AND v.state <> 'suspended')"
+    let sql = format!(
+        "SELECT {SEGMENTS}, pg_catalog.pg_try_advisory_xact_lock($4) AS is_alone, {FRONTIERS} AS seen \
+         FROM egret.view_capture AS capture WHERE capture.id = $1"
     );
+    let names = [Segment::First, Segment::Second].map(|one| segment(id, one));
     let key = FORGET_LOCK_KEY ^ id;
-    let row = statements
-        .query_one(transaction, &frontiers, &[&id, &key])
-        .await?;
-    let (is_alone, size): (bool, i64) = (row.get(0), row.get(1));
-    if !is_alone || size == 0 {
-        return Ok(0);
+    let values: [&(dyn ToSql + Sync); 4] = [&id, &names[0], &names[1], &key];
+    let rows = statements.query(transaction, &sql, &values).await?;
+    let Some(row) = rows.first().filter(|row| row.get("is_alone")) else {
+        return Ok(None);
+    };
+    let found = segments_of(row).filter(|found| found.bytes_of_both() > 0);
+    let Some(found) = found else {
+        return Ok(None);
+    };
+    let half = i64::try_from(recording.size_max / 2).unwrap_or(i64::MAX);
+    if found.bytes_of_both() <= half {
+        return Ok(Some((found, row.get("seen"))));
     }
-    let mut seen: Vec<String> = row.get(2);
-    let half = i64::try_from(size_max / 2).unwrap_or(i64::MAX);
-    if size > half {
-        // Views that are far behind are computed anew rather than have all others of the table be.
-        let behind = format!(
-            "UPDATE egret.view AS v SET snapshot = NULL FROM egret.view_table AS t \
-             WHERE t.view = v.id AND t.capture = $1 \
-             AND EXISTS (SELECT FROM {changes} AS c WHERE NOT pg_visible_in_snapshot(c.{TRANSACTION}, v.snapshot))"
-        );
-        transaction.execute(&behind, &[&id]).await?;
-        let row = statements
-            .query_one(transaction, &frontiers, &[&id, &key])
-            .await?;
-        seen = row.get(2);
-    }
+    // Views that are far behind are computed anew rather than have all others of the table be.
+    let behind = format!(
+        "UPDATE egret.view AS v SET snapshot = NULL FROM egret.view_table AS t \
+         WHERE t.view = v.id AND t.capture = $1 \
+         AND EXISTS (SELECT FROM {changes} AS c WHERE NOT pg_visible_in_snapshot(c.{TRANSACTION}, v.snapshot))"
+    );
+    transaction.execute(&behind, &[&id]).await?;
+    let row = statements.query_one(transaction, &sql, &values).await?;
+    Ok(Some((found, row.get("seen"))))
+}
+
+/// Removes what has been seen from the segment that is written to.
+async fn delete(
+    transaction: &Transaction<'_>,
+    statements: &mut Statements,
+    (id, written): (i64, &str),
+    seen: &[String],
+) -> Result<(), ViewsError> {
     if seen.is_empty() {
         // One that is claimed meanwhile may need them: this looks for such at the same moment.
         let delete = format!(
-            "DELETE FROM {changes} WHERE NOT EXISTS (SELECT FROM egret.view AS v \
+            "DELETE FROM ONLY {written} WHERE NOT EXISTS (SELECT FROM egret.view AS v \
              JOIN egret.view_table AS t ON t.view = v.id \
              WHERE t.capture = $1 AND v.snapshot IS NOT NULL AND v.state <> 'suspended')"
         );
         transaction.execute(&delete, &[&id]).await?;
-        return Ok(size);
+        return Ok(());
     }
-    // Each is read once, not for every row.
-    let each = (1..=seen.len()).map(|at| {
-        format!("pg_visible_in_snapshot({TRANSACTION}, (SELECT ${at}::text::pg_snapshot))")
-    });
-    let conditions: Vec<String> = each.collect();
-    let delete = format!("DELETE FROM {changes} WHERE {}", conditions.join(" AND "));
+    let delete = format!(
+        "DELETE FROM ONLY {written} WHERE {}",
+        visible_in(seen.len())
+    );
     let values: Vec<&(dyn ToSql + Sync)> = seen.iter().map(|one| one as _).collect();
     statements.query(transaction, &delete, &values).await?;
-    Ok(size)
+    Ok(())
 }
 
-/// Gives back the space of a table for changes, if nobody is about to write to it and it is empty.
-async fn truncate(client: &mut Client, changes: &str) -> Result<(), ViewsError> {
-    let sql = format!("SELECT NOT EXISTS (SELECT FROM {changes})");
+/// Gives back the space of the segment that is written to, if nobody is about to do that and it is empty.
+async fn truncate(client: &mut Client, written: &str) -> Result<(), ViewsError> {
+    let sql = format!("SELECT NOT EXISTS (SELECT FROM ONLY {written})");
     if !client.query_one(&sql, &[]).await?.get::<_, bool>(0) {
         return Ok(());
     }
     let transaction = client.transaction().await?;
     // Whoever writes to the table that is recorded is not made to wait.
-    let lock = format!("LOCK TABLE {changes} IN ACCESS EXCLUSIVE MODE NOWAIT");
-    if transaction.batch_execute(&lock).await.is_err() {
-        return Ok(());
-    }
-    if transaction.query_one(&sql, &[]).await?.get(0) {
-        let truncate = format!("TRUNCATE {changes}");
+    let lock = format!("LOCK TABLE ONLY {written} IN ACCESS EXCLUSIVE MODE NOWAIT");
+    if is_locked(&transaction, &lock).await? && transaction.query_one(&sql, &[]).await?.get(0) {
+        let truncate = format!("TRUNCATE ONLY {written}");
         transaction.batch_execute(&truncate).await?;
+        transaction.commit().await?;
     }
-    Ok(transaction.commit().await?)
+    Ok(())
 }

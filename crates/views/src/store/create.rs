@@ -11,8 +11,9 @@ use super::refresh::{Read, Refreshable};
 use super::registry::{self, Reads, Record};
 use super::requests::Resolved;
 use super::rights;
+use super::segments;
 use super::standing::signature;
-use crate::core::capture::{Captured, CapturedColumn, TRANSACTION};
+use crate::core::capture::{Captured, CapturedColumn, Recording, TRANSACTION};
 use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Source;
@@ -31,7 +32,7 @@ pub async fn create(
     client: &mut Client,
     view: &NewView,
     (resolved, names): (Option<&Resolved>, Names),
-    changes_size_max: u64,
+    recording: Recording,
 ) -> Result<Refreshable, ViewsError> {
     let query = resolved.map_or(&view.query, |resolved| &resolved.definition);
     let mut transaction = client.transaction().await?;
@@ -55,13 +56,7 @@ pub async fn create(
     if record.is_of_another {
         rights::check_select(&transaction, &record.owner, &built, &described).await?;
     }
-    let reads = capture(
-        &transaction,
-        &record,
-        &built,
-        (&described, changes_size_max),
-    )
-    .await?;
+    let reads = capture(&transaction, &record, &built, (&described, recording)).await?;
     show(&mut transaction, &record, &built).await?;
     registry::set_shape(&transaction, id, &built.shape()).await?;
     if record.is_of_another {
@@ -128,7 +123,7 @@ pub async fn capture(
     transaction: &Transaction<'_>,
     record: &Record,
     built: &Built,
-    (described, changes_size_max): (&Described, u64),
+    (described, recording): (&Described, Recording),
 ) -> Result<Vec<Read>, ViewsError> {
     let (view, of) = (record.id, record.own_capture());
     let mut all = Vec::new();
@@ -144,19 +139,18 @@ pub async fn capture(
             continue;
         }
         rights::check_trigger(transaction, table).await?;
-        let (number, is_new) = captures::number(transaction, table.oid, of).await?;
+        let (number, is_new) = captures::number(transaction, table.oid, of, recording).await?;
         registry::reads(transaction, view, place, Reads::Capture(number)).await?;
-        let mut captured = captured(number, built, at, (table, of));
-        captured.size_max = changes_size_max;
+        let captured = captured(number, built, at, (table, of));
         if is_new {
-            for statement in captured.create_changes() {
+            for statement in captured.create_changes(recording) {
                 transaction.batch_execute(&statement).await?;
             }
         }
         if !is_new {
-            extend(transaction, &mut captured, table).await?;
+            extend(transaction, &captured, (table, recording)).await?;
         } else if of.is_none() {
-            for statement in captured.create_functions() {
+            for statement in captured.create_functions(recording) {
                 transaction.batch_execute(&statement).await?;
             }
         }
@@ -232,7 +226,6 @@ pub fn captured(
     Captured {
         id: number,
         columns: columns.map(recorded).collect(),
-        size_max: u64::MAX >> 1,
         of,
     }
 }
@@ -251,11 +244,11 @@ fn recorded(column: &Column) -> CapturedColumn {
 /// Has more columns recorded of a table, if that is needed. Views that are there do not look at them.
 async fn extend(
     transaction: &Transaction<'_>,
-    captured: &mut Captured,
-    table: &SourceTable,
+    captured: &Captured,
+    (table, recording): (&SourceTable, Recording),
 ) -> Result<(), ViewsError> {
     let before = captures::recorded(transaction, captured).await?;
-    let needed = captured.columns.clone();
+    let needed = &captured.columns;
     let is_recorded = |column: &&CapturedColumn| {
         let same =
             |(name, kind): &(String, String)| *name == column.name && *kind == column.recorded_type;
@@ -282,33 +275,9 @@ async fn extend(
             .await?;
     }
     if captured.of.is_none() {
-        record_all(transaction, (captured.id, captured.size_max), table).await?;
+        segments::record_all(transaction, captured.id, recording.size_max).await?;
     }
     Ok(())
-}
-
-/// Has all columns recorded for which there is a place in the table for changes. Returns what is recorded.
-///
-/// # Errors
-/// What the server says.
-pub async fn record_all(
-    transaction: &Transaction<'_>,
-    (id, size_max): (i64, u64),
-    table: &SourceTable,
-) -> Result<Captured, ViewsError> {
-    let mut captured = Captured {
-        id,
-        columns: Vec::new(),
-        size_max,
-        of: None,
-    };
-    let places = captures::recorded(transaction, &captured).await?;
-    let has_place = |column: &&Column| places.iter().any(|(name, _)| *name == column.name);
-    let columns = table.columns.iter().filter(has_place);
-    captured.columns = columns.map(recorded).collect();
-    let make = captured.create_function();
-    transaction.batch_execute(&make).await?;
-    Ok(captured)
 }
 
 /// Has every statement captured that names a table or one of its partitions, and none that names what is not any more.

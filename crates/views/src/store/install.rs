@@ -19,6 +19,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "plans",
         sql: include_str!("install/migration_3.sql"),
     },
+    Migration {
+        name: "unlogged changes",
+        sql: include_str!("install/migration_4.sql"),
+    },
 ];
 
 /// Makes the engine's part of schema `egret`, or brings it up to date.

@@ -22,6 +22,7 @@ pub mod report;
 pub mod requests;
 pub mod restored;
 pub mod rights;
+mod segments;
 pub mod standing;
 pub mod statements;
 mod unions;

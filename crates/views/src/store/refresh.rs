@@ -15,7 +15,7 @@ use super::group::Group;
 use super::history::{self, History};
 use super::registry::Record;
 use super::statements::Statements;
-use crate::core::capture::{Captured, TRANSACTION};
+use crate::core::capture::{Captured, Recording, TRANSACTION};
 use crate::core::choose::{Costs, Way};
 use crate::core::compile::Kept;
 use crate::core::sql::WEIGHT;
@@ -201,7 +201,12 @@ impl Refreshable {
         };
         let mut outcomes = refresh(client, &mut statements, &[self], order).await?;
         let tables: Vec<Captured> = self.captured().cloned().collect();
-        captures::forget(client, &mut statements, &tables, u64::MAX).await?;
+        let recording = Recording {
+            size_max: u64::MAX,
+            segment_size: u64::MAX,
+            is_unlogged: false,
+        };
+        captures::forget(client, &mut statements, &tables, recording).await?;
         match outcomes.pop() {
             Some((_, outcome)) => outcome,
             None => Ok(Refreshed::default()),

@@ -313,6 +313,10 @@ pub async fn set_columns(
 /// # Errors
 /// What the server says.
 pub async fn claim(client: &Client, views: &[i64]) -> Result<(), ViewsError> {
+    // Before they are computed: what unlogged tables have from here on is there for as long as this.
+    let sql = "INSERT INTO egret.view_incarnation (is_only) \
+               SELECT true WHERE EXISTS (SELECT FROM egret.view_capture WHERE is_unlogged) ON CONFLICT DO NOTHING";
+    client.execute(sql, &[]).await?;
     // Of the stamp only the place is left, which says whose snapshot that is.
     let sql = "UPDATE egret.view SET snapshot = pg_current_snapshot(), stamp = pg_catalog.split_part(stamp, ';', 1) \
                WHERE id = ANY ($1) AND state <> 'suspended'";

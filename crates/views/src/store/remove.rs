@@ -7,6 +7,7 @@ use super::immediate;
 use super::patience::Patience;
 use super::refresh::LOCK_KEY;
 use super::registry::Record;
+use crate::core::capture::{Segment, segment};
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
 
@@ -204,7 +205,9 @@ pub async fn drop_unread(transaction: &Transaction<'_>) -> Result<(), ViewsError
         let id: i64 = row.get(0);
         // With its triggers, on whatever tables they are.
         let drop = format!(
-            "DROP FUNCTION IF EXISTS egret.capture_{id}() CASCADE; DROP TABLE IF EXISTS egret.changes_{id}"
+            "DROP FUNCTION IF EXISTS egret.capture_{id}() CASCADE; DROP TABLE IF EXISTS {}, {}",
+            segment(id, Segment::First),
+            segment(id, Segment::Second)
         );
         transaction.batch_execute(&drop).await?;
     }

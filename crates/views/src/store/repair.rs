@@ -9,6 +9,7 @@ use super::load::{check_functions, check_whole, planned};
 use super::patience::Patience;
 use super::registry::{self, Record};
 use super::{immediate, remove, rights};
+use crate::core::capture::Recording;
 use crate::error::ViewsError;
 use crate::model::{Alteration, State};
 
@@ -21,10 +22,10 @@ pub async fn repair(
     client: &mut Client,
     record: &Record,
     alteration: Option<&Alteration>,
-    (changes_size_max, mut patience): (u64, Patience),
+    (recording, mut patience): (Recording, Patience),
 ) -> Result<(), ViewsError> {
     loop {
-        match try_to_repair(client, record, alteration, changes_size_max).await {
+        match try_to_repair(client, record, alteration, recording).await {
             Err(error) if patience.has_more_for(&error).await => {}
             repaired => return repaired,
         }
@@ -35,7 +36,7 @@ async fn try_to_repair(
     client: &mut Client,
     record: &Record,
     alteration: Option<&Alteration>,
-    changes_size_max: u64,
+    recording: Recording,
 ) -> Result<(), ViewsError> {
     let mut transaction = client.transaction().await?;
     remove::alone(&transaction, record).await?;
@@ -71,7 +72,7 @@ async fn try_to_repair(
     if record.is_of_another {
         rights::check_select(&transaction, &record.owner, &built, &described).await?;
     }
-    let reads = capture(&transaction, record, &built, (&described, changes_size_max)).await?;
+    let reads = capture(&transaction, record, &built, (&described, recording)).await?;
     if is_made_anew {
         show(&mut transaction, record, &built).await?;
     }

@@ -32,6 +32,7 @@ pub async fn reports(
             view,
             Known {
                 waiting_changes: row.get("waiting"),
+                has_lost: row.get("has_lost"),
                 size_bytes: row.get("size_bytes"),
                 durations: durations(row),
                 last,
@@ -52,6 +53,7 @@ pub async fn reports(
         let reads = record.reads.iter().filter_map(|(_, view)| *view);
         let is_current = record.snapshot.is_some()
             && known.waiting_changes == 0
+            && !known.has_lost
             && reads.clone().all(|view| current.get(&view) == Some(&true));
         current.insert(record.id, is_current);
         let read_by = records.iter().filter(|other| {
@@ -68,6 +70,8 @@ pub async fn reports(
 #[derive(Default)]
 struct Known {
     waiting_changes: i64,
+    /// Whether a crash has taken changes that it had not seen.
+    has_lost: bool,
     size_bytes: i64,
     durations: Option<Durations>,
     last: Option<RefreshReport>,

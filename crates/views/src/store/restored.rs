@@ -6,9 +6,11 @@ use std::collections::BTreeMap;
 use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
 
 use super::captures;
-use super::create::{SEARCH_PATH, record_all, watch};
+use super::create::{SEARCH_PATH, watch};
 use super::describe::{Names, SourceTable, describe};
 use super::registry::{self, Reads};
+use super::segments;
+use crate::core::capture::{Captured, Recording};
 use crate::error::ViewsError;
 
 /// Has every view of another place computed anew, and the changes of its tables recorded by their numbers here. Returns whether there
@@ -16,7 +18,7 @@ use crate::error::ViewsError;
 ///
 /// # Errors
 /// What the server says.
-pub async fn settle(client: &mut Client, changes_size_max: u64) -> Result<bool, ViewsError> {
+pub async fn settle(client: &mut Client, recording: Recording) -> Result<bool, ViewsError> {
     let place = registry::place(client).await?;
     if !is_of_another(client, &place).await? {
         return Ok(false);
@@ -32,8 +34,12 @@ pub async fn settle(client: &mut Client, changes_size_max: u64) -> Result<bool, 
         // Those of one view alone are made when that is computed anew.
         let own = captures::own(&transaction).await?;
         for (capture, table) in tables.iter().filter(|(id, _)| !own.contains(id)) {
-            let numbered = (*capture, changes_size_max);
-            let captured = record_all(&transaction, numbered, table).await?;
+            segments::record_all(&transaction, *capture, recording.size_max).await?;
+            let captured = Captured {
+                id: *capture,
+                columns: Vec::new(),
+                of: None,
+            };
             watch(&transaction, &captured, table.oid).await?;
         }
         let sql = "UPDATE egret.view SET snapshot = NULL, stamp = $1";

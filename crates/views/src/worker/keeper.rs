@@ -191,8 +191,8 @@ impl Keeper {
     /// # Errors
     /// What the server says.
     pub async fn settle(&self, client: &mut Client) -> Result<(), ViewsError> {
-        let size_max = self.shared.config.changes_size_max.bytes();
-        if restored::settle(client, size_max).await? {
+        let recording = self.shared.config.recording();
+        if restored::settle(client, recording).await? {
             let database = &self.database;
             tracing::info!(
                 database,

@@ -79,8 +79,8 @@ async fn tidy_up(
         Some(session) => session,
         None => keeper.session().await?,
     };
-    let size_max = keeper.shared.config.changes_size_max.bytes();
+    let recording = keeper.shared.config.recording();
     let Session { client, statements } = &mut session;
-    captures::forget(client, statements, tables, size_max).await?;
+    captures::forget(client, statements, tables, recording).await?;
     Ok(session)
 }

@@ -1,5 +1,5 @@
 -- What is known of views $1 beside what is remembered of each.
-SELECT kept.id AS view, egret.waiting_changes(kept.id) AS waiting, storage.size_bytes,
+SELECT kept.id AS view, egret.waiting_changes(kept.id) AS waiting, egret.changes_lost(kept.stamp) AS has_lost, storage.size_bytes,
        took.waited, took.applied, took.other, took.total,
        (extract(epoch FROM latest.at) * 1000)::bigint AS at_ms, latest.outcome, latest.why, latest.snapshot, latest.changes,
        latest.added, latest.changed, latest.removed, latest.took_ms, latest.waited_ms, latest.applied_ms, latest.error,

@@ -1,8 +1,9 @@
 -- How views $1 stand, and the tables that they read, in database $2 (see server.sql).
 --
--- `stamp` says whether rows of these may have changed without a trigger: it has the place, the timeline of the server, the
--- partitions of all tables, the files and the triggers of all of them, and the plain views that are read. `signature` says
--- whether a view is what it was, and so are the tables and views that it reads.
+-- `stamp` says whether rows of these may have changed without a trigger: it has the place, the timeline of the server and, where
+-- changes are recorded in unlogged tables, what a crash takes with these (see egret.changes_lost), the partitions of all tables, the
+-- files and the triggers of all of them, and the plain views that are read. `signature` says whether a view is what it was, and so
+-- are the tables and views that it reads.
 SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
        pg_catalog.split_part(kept.stamp, ';', 1) IS NOT DISTINCT FROM here.place AS is_here,
@@ -26,9 +27,10 @@ CROSS JOIN LATERAL (
 ) AS below
 CROSS JOIN LATERAL (
     SELECT pg_catalog.format(
-               '%s;%s;%s',
+               '%s;%s%s;%s',
                here.place,
                (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint()),
+               CASE WHEN bool_or(member.is_unlogged) THEN '/' || egret.view_incarnation() END,
                pg_catalog.string_agg(
                    pg_catalog.format(
                        '%s:%s:%s', member.oid, coalesce(pg_catalog.pg_relation_filenode(member.oid), 0),
@@ -40,7 +42,7 @@ CROSS JOIN LATERAL (
            pg_catalog.array_agg(member.oid) AS members,
            coalesce(pg_catalog.string_agg(member.columns, ';' ORDER BY member.oid), '') AS signature
     FROM (
-        SELECT capture.relation AS oid, capture.id AS capture,
+        SELECT capture.relation AS oid, capture.id AS capture, capture.is_unlogged,
                (SELECT pg_catalog.format(
                            '%s.%s/%s=%s', class.relnamespace, class.relname,
                            -- Whether it is a table of a kind whose changes are all seen.
@@ -66,7 +68,7 @@ CROSS JOIN LATERAL (
         WHERE read.view = kept.id
         GROUP BY capture.relation, capture.id
         UNION ALL
-        SELECT tree.relid::oid, capture.id, NULL
+        SELECT tree.relid::oid, capture.id, false, NULL
         FROM egret.view_table AS read
         JOIN egret.view_capture AS capture ON capture.id = read.capture
         CROSS JOIN LATERAL pg_catalog.pg_partition_tree(capture.relation) AS tree

@@ -1,0 +1,135 @@
+//! What records the rows of transition tables: the function that the triggers of a table call.
+
+use postgres_protocol::escape::escape_literal;
+
+use super::{NEW, OLD, Segment, TRANSACTION, changes, segment};
+use crate::core::expression::quoted;
+use crate::core::sql::WEIGHT;
+
+/// What is recorded of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorder {
+    /// The number of the table among all that are captured.
+    pub id: i64,
+    /// The names of the columns, with the oids of the types that they must have.
+    pub columns: Vec<(String, u32)>,
+}
+
+impl Recorder {
+    /// The statement that records the rows of transition tables.
+    pub fn record(&self, into: Segment, sources: &[(&str, &str)]) -> String {
+        let names: String = self.each(|name| format!(", {name}")).collect();
+        let selects: Vec<String> = sources.iter().map(|from| self.rows_of(from)).collect();
+        format!(
+            "INSERT INTO {} ({TRANSACTION}, {WEIGHT}{names}) {}",
+            segment(self.id, into),
+            selects.join(" UNION ALL ")
+        )
+    }
+
+    /// What makes the function that the triggers call, which writes to one segment alone: not even a lock on the other is wanted.
+    /// It has the rights of whoever makes it: no name in it is looked for where a writer says.
+    pub fn create_function(&self, into: Segment, size_max: u64) -> String {
+        let table = segment(self.id, into);
+        let (fits_new, fits_old) = (self.fits(NEW.0), self.fits(OLD.0));
+        let body = format!(
+            "BEGIN\n\
+             IF pg_catalog.pg_relation_size('{table}') > {size_max} THEN\n\
+             INSERT INTO {table} ({TRANSACTION}, {WEIGHT}) SELECT pg_catalog.pg_current_xact_id(), 0\n\
+             WHERE NOT EXISTS (SELECT FROM ONLY {table} WHERE {WEIGHT} = 0 AND {TRANSACTION} = pg_catalog.pg_current_xact_id());\n\
+             RETURN NULL;\n\
+             END IF;\n\
+             IF TG_OP = 'INSERT' THEN IF {fits_new} THEN {insert}; RETURN NULL; END IF;\n\
+             ELSIF TG_OP = 'UPDATE' THEN\n\
+             IF {fits_new} THEN IF NOT ({untouched}) THEN {update}; END IF; RETURN NULL; END IF;\n\
+             ELSIF TG_OP = 'DELETE' THEN IF {fits_old} THEN {delete}; RETURN NULL; END IF;\n\
+             END IF;\n\
+             INSERT INTO {table} ({TRANSACTION}, {WEIGHT}) VALUES (pg_catalog.pg_current_xact_id(), 0);\n\
+             RETURN NULL;\n\
+             END",
+            size_max = size_max.min(u64::MAX >> 1),
+            insert = self.record(into, &[NEW]),
+            untouched = self.untouched(),
+            update = self.record(into, &[OLD, NEW]),
+            delete = self.record(into, &[OLD]),
+        );
+        format!(
+            "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER \
+             SET search_path = pg_catalog, pg_temp AS {}",
+            super::function(self.id),
+            escape_literal(&body)
+        )
+    }
+
+    /// Whether the columns have the types that are recorded. Looked at before a statement is planned that would not
+    /// do with others.
+    pub fn fits(&self, table: &str) -> String {
+        let columns = self.columns.iter();
+        let each: Vec<String> = columns
+            .map(|(name, type_oid)| {
+                format!(
+                    "pg_catalog.pg_typeof(r.{}) OPERATOR(pg_catalog.=) {type_oid}::pg_catalog.regtype",
+                    quoted(name)
+                )
+            })
+            .collect();
+        match each.is_empty() {
+            true => "true".to_owned(),
+            false => format!(
+                "coalesce((SELECT {} FROM {} LIMIT 1), true)",
+                each.join(" AND "),
+                self.with_fallback(table)
+            ),
+        }
+    }
+
+    /// Whether an UPDATE left the columns as they were, byte by byte. Both transition tables have their rows in one order; where they had
+    /// not, rows would differ and nothing would be left out. The first two tell most statements apart, and FULL is never a loop in a loop.
+    pub fn untouched(&self) -> String {
+        let list: Vec<String> = self.each(|name| format!("r.{name}")).collect();
+        let row = format!("ROW({})", list.join(", "));
+        let first =
+            |table: &str| format!("(SELECT {row} FROM {} LIMIT 1)", self.with_fallback(table));
+        let all = |table: &str| {
+            format!(
+                "(SELECT pg_catalog.row_number() OVER () AS place, {row} AS kept FROM {})",
+                self.with_fallback(table)
+            )
+        };
+        format!(
+            "{} OPERATOR(pg_catalog.*=) {} AND NOT EXISTS (SELECT FROM {} AS o FULL JOIN {} AS n USING (place) \
+             WHERE (o.kept OPERATOR(pg_catalog.*=) n.kept) IS NOT TRUE)",
+            first(OLD.0),
+            first(NEW.0),
+            all(OLD.0),
+            all(NEW.0)
+        )
+    }
+
+    /// The rows of a transition table. A column that the table does not have any more is found outside of it, as null.
+    fn rows_of(&self, (table, weight): &(&str, &str)) -> String {
+        let list: String = self.each(|name| format!(", r.{name}")).collect();
+        format!(
+            "SELECT pg_catalog.pg_current_xact_id(), {weight}{list} FROM {}",
+            self.with_fallback(table)
+        )
+    }
+
+    fn with_fallback(&self, table: &str) -> String {
+        // By the column that takes it: types are renamed.
+        let of = changes(self.id);
+        let nulls = self.each(|name| format!("(NULL::{of}).{name} AS {name}"));
+        let nulls: Vec<String> = nulls.collect();
+        let names: Vec<String> = self.each(str::to_owned).collect();
+        format!(
+            "(SELECT {}) AS f CROSS JOIN LATERAL (SELECT {} FROM {table}) AS r",
+            nulls.join(", "),
+            names.join(", ")
+        )
+    }
+
+    /// Something of each column, by its name as it is written.
+    fn each(&self, of: impl Fn(&str) -> String) -> impl Iterator<Item = String> {
+        self.columns.iter().map(move |(name, _)| of(&quoted(name)))
+    }
+}

@@ -1,0 +1,187 @@
+//! Servers that crash: what unlogged tables had is gone then, and no view is taken for fresh that has not seen it.
+
+use std::sync::Arc;
+
+use egret_postgres::test_support::{Ending, Recovery, TestDatabase, TestServer, own_server};
+use egret_views::ViewsConfig;
+use egret_views::model::{Mode, NewView};
+
+use crate::engine::{Rig, at, view};
+
+const TABLES: &str = "CREATE TABLE t (id int PRIMARY KEY, g int, v int);
+     CREATE TABLE u (g int PRIMARY KEY, name text);
+     INSERT INTO t SELECT i, i % 5, i FROM generate_series(1, 200) AS i;
+     INSERT INTO u SELECT i, 'g' || i FROM generate_series(0, 9) AS i";
+
+const NAMES: [&str; 5] = ["names", "sums", "joined", "above", "at_once"];
+
+/// What changes something in every view, each time it is run.
+const CHANGE: &str = "INSERT INTO t SELECT max(id) + 1, 2, 7 FROM t; UPDATE t SET v = v + 1, g = (g + 1) % 5 WHERE id % 7 = 0;
+     DELETE FROM t WHERE id = (SELECT min(id) FROM t); UPDATE u SET name = name || 'x'";
+
+async fn rig(server: &Arc<TestServer>) -> Rig {
+    let config = ViewsConfig {
+        changes_unlogged: true,
+        ..ViewsConfig::default()
+    };
+    let database = TestDatabase {
+        name: "crashed".to_owned(),
+        server: server.clone(),
+    };
+    Rig::over(database, config).await
+}
+
+/// A database in which what changes in `u` is logged, and what changes in `t` is not.
+async fn original(server: &Arc<TestServer>) -> Rig {
+    let database = TestDatabase::create_in(server.clone(), "crashed".to_owned()).await;
+    let logged = Rig::over(database, ViewsConfig::default()).await;
+    logged.run(TABLES).await;
+    let names = "SELECT name, count(*) AS n FROM u GROUP BY name";
+    logged.create(view("names", names)).await.unwrap();
+    let rig = rig(server).await;
+    for (name, query) in [
+        (
+            "sums",
+            "SELECT g, count(*) AS n, sum(v) AS s FROM t GROUP BY g",
+        ),
+        (
+            "joined",
+            "SELECT t.id, t.v, u.name FROM t JOIN u ON u.g = t.g",
+        ),
+        ("above", "SELECT n, count(*) AS c FROM sums GROUP BY n"),
+    ] {
+        rig.create(view(name, query)).await.unwrap();
+    }
+    let at_once = NewView {
+        mode: Mode::Immediate,
+        schedule: None,
+        ..view("at_once", "SELECT g, max(v) AS m FROM t GROUP BY g")
+    };
+    rig.create(at_once).await.unwrap();
+    rig
+}
+
+/// The outcomes of refreshing every view by itself. One that reads another is refreshed with it.
+async fn outcomes(rig: &Rig) -> Vec<String> {
+    let mut all = Vec::new();
+    for name in NAMES {
+        all.push(rig.refresh(name).await.outcome);
+    }
+    rig.verify(&NAMES).await;
+    all
+}
+
+/// How many views are up to date, as SQL and the list of views say.
+async fn current(rig: &Rig) -> (i64, usize) {
+    let said =
+        "SELECT count(*) FROM egret.view AS v, egret.freshness(v.name) AS f WHERE f.is_current";
+    let listed = rig.views.list(None).await.unwrap();
+    let listed = listed.iter().filter(|view| view.is_current).count();
+    (rig.number(said).await, listed)
+}
+
+const BY_CHANGES: [&str; 5] = [
+    "incremental",
+    "incremental",
+    "incremental",
+    "nothing",
+    "nothing",
+];
+/// Only those that read what was not logged.
+const ANEW: [&str; 5] = ["incremental", "full", "full", "nothing", "nothing"];
+
+#[tokio::test]
+async fn what_was_not_logged_is_computed_anew_once_after_a_crash_and_never_after_a_restart() {
+    let server = own_server(18).await;
+    let mut rig = original(&server).await;
+    let kinds = "SELECT count(*) FROM pg_class WHERE relnamespace = 'egret'::regnamespace AND relname ~ '^changes_[0-9]+$' AND relpersistence = 'u'";
+    // Those of `t`, for all and for the view that is kept fresh at once.
+    assert_eq!(rig.number(kinds).await, 2);
+    for ending in [Ending::Stop, Ending::Kill, Ending::Kill, Ending::Stop] {
+        rig.run(CHANGE).await;
+        assert_eq!(outcomes(&rig).await, BY_CHANGES);
+        assert_eq!(current(&rig).await, (5, 5));
+        // Some have seen what is lost, and others have not.
+        rig.run(CHANGE).await;
+        rig.refresh("joined").await;
+        server.restart(ending).await;
+        rig = self::rig(&server).await;
+        let (expected, up_to_date) = match ending {
+            Ending::Stop => (
+                [
+                    "incremental",
+                    "incremental",
+                    "nothing",
+                    "nothing",
+                    "nothing",
+                ],
+                2,
+            ),
+            Ending::Kill => (ANEW, 1),
+        };
+        assert_eq!(current(&rig).await, (up_to_date, up_to_date as usize));
+        if ending == Ending::Kill {
+            rig.run(CHANGE).await;
+        }
+        assert_eq!(outcomes(&rig).await, expected);
+        assert_eq!(outcomes(&rig).await, ["nothing"; 5]);
+    }
+}
+
+#[tokio::test]
+async fn nothing_was_written_after_the_crash_and_a_view_is_made_before_others_are_refreshed() {
+    let server = own_server(18).await;
+    let rig = original(&server).await;
+    rig.run(CHANGE).await;
+    server.restart(Ending::Kill).await;
+    let rig = self::rig(&server).await;
+    let late = view("late", "SELECT v, count(*) AS n FROM t GROUP BY v");
+    rig.create(late).await.unwrap();
+    assert_eq!(outcomes(&rig).await, ANEW);
+    rig.run(CHANGE).await;
+    assert_eq!(rig.refresh("late").await.outcome, "incremental");
+    rig.verify(&["late"]).await;
+    assert_eq!(outcomes(&rig).await, BY_CHANGES);
+}
+
+#[tokio::test]
+async fn two_egrets_find_out_at_the_same_time_that_the_server_crashed() {
+    let server = own_server(18).await;
+    let mut rig = original(&server).await;
+    for _ in 0..3 {
+        rig.run(CHANGE).await;
+        server.restart(Ending::Kill).await;
+        let (one, other) = (self::rig(&server).await, self::rig(&server).await);
+        one.run(CHANGE).await;
+        let (sums, joined) = (at("sums"), at("joined"));
+        let done = tokio::join!(one.views.refresh(&sums), other.views.refresh(&joined));
+        assert_eq!(
+            (done.0.unwrap().outcome, done.1.unwrap().outcome),
+            ("full".to_owned(), "full".to_owned())
+        );
+        one.verify(&NAMES).await;
+        other.run(CHANGE).await;
+        assert_eq!(outcomes(&other).await, BY_CHANGES);
+        rig = other;
+    }
+}
+
+#[tokio::test]
+async fn a_copy_of_the_files_has_nothing_of_what_was_not_logged() {
+    let server = own_server(18).await;
+    let rig = original(&server).await;
+    rig.run(CHANGE).await;
+    for (recovery, of_logged) in [
+        (Recovery::Crash, "incremental"),
+        (Recovery::Promotion, "full"),
+    ] {
+        let copy = self::rig(&server.copied(recovery).await).await;
+        let mut expected = ANEW;
+        expected[0] = of_logged;
+        let found = outcomes(&copy).await;
+        assert_eq!(found[..4], expected[..4]);
+        copy.run(CHANGE).await;
+        assert_eq!(outcomes(&copy).await, BY_CHANGES);
+    }
+    assert_eq!(outcomes(&rig).await, BY_CHANGES);
+}
