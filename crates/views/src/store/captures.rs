@@ -79,8 +79,8 @@ pub async fn readers(client: &impl GenericClient) -> Result<Vec<(i64, i64)>, Vie
 pub async fn sizes(client: &impl GenericClient) -> Result<(i64, i64), ViewsError> {
     let sql = "SELECT coalesce(sum(pg_catalog.pg_total_relation_size(changes)), 0)::bigint, \
                coalesce(sum(pg_catalog.pg_stat_get_dead_tuples(changes)), 0)::bigint \
-               FROM (SELECT pg_catalog.to_regclass('egret.changes_' || id || segment) AS changes \
-               FROM egret.view_capture, unnest(ARRAY['', '_second']) AS segment) AS kept";
+               FROM (SELECT pg_catalog.to_regclass('egret.changes_' || id || suffix) AS changes \
+               FROM egret.view_capture, unnest(ARRAY['', '_second']) AS suffix) AS kept";
     let row = client.query_one(sql, &[]).await?;
     Ok((row.get(0), row.get(1)))
 }
