@@ -18,7 +18,7 @@ egret_base::settings! {
         lock_timeout: Span = Span::secs(5),
         /// Memory of all that a statement of a refresh sorts and hashes at a time; each step has its share of it, and no more than its
         /// changes need. What is more is put on the server's disk.
-        refresh_memory: Size = Size::mib(256),
+        refresh_memory: Size = Size::mib(512),
         /// How long after a failed refresh the next is tried at first; it doubles with each failure.
         retry_after: Span = Span::secs(1),
         /// The longest time between two attempts.
