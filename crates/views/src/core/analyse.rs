@@ -209,8 +209,11 @@ pub fn prune(plan: &mut Plan) {
         .map(|(_, id)| *id)
         .collect();
     prune_node(&mut plan.presentation.node, &mut used);
-    for stage in plan.stages.iter_mut().rev() {
+    let last = plan.stages.len().saturating_sub(1);
+    for (at, stage) in plan.stages.iter_mut().enumerate().rev() {
         match &mut stage.keeps {
+            // Only the columns of the last are more than others use: its key.
+            Keeps::Rows { columns } if at < last => columns.retain(|id| used.contains(id)),
             Keeps::Rows { columns } => used.extend(columns.iter().copied()),
             Keeps::Groups { keys, aggregates } => {
                 // Of the one group without keys something is kept, so that it is there.

@@ -15,5 +15,6 @@ pub mod pace;
 pub mod refusal;
 pub mod renumber;
 pub mod show;
+pub mod size;
 pub mod sql;
 pub mod tree;

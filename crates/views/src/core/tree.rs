@@ -102,6 +102,35 @@ impl Node {
         }
     }
 
+    /// Whether nothing in it is about columns of what is around it.
+    pub fn is_closed(&self) -> bool {
+        let are_own = |expression: &Expression, columns: &[ColumnId]| {
+            let mut used = expression.columns().into_iter();
+            used.all(|id| columns.contains(&id))
+        };
+        match self {
+            Self::Unit | Self::Scan { .. } => true,
+            Self::Filter { input, condition } => {
+                input.is_closed() && are_own(condition, &input.columns())
+            }
+            Self::Project { input, columns } => {
+                let below = input.columns();
+                let mut columns = columns.iter();
+                input.is_closed() && columns.all(|(_, expression)| are_own(expression, &below))
+            }
+            Self::Join {
+                left,
+                right,
+                condition,
+                ..
+            } => {
+                let below = [left.columns(), right.columns()].concat();
+                left.is_closed() && right.is_closed() && are_own(condition, &below)
+            }
+            Self::UnionAll { inputs, .. } => inputs.iter().all(|(input, _)| input.is_closed()),
+        }
+    }
+
     /// Whether it is nothing but columns of one source.
     pub fn is_plain(&self) -> bool {
         match self {

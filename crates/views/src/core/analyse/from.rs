@@ -6,10 +6,11 @@ use pg_query::protobuf::{Alias, JoinExpr, JoinType, Node as Parsed, RangeVar};
 use super::expressions::{expression, parse_expression};
 use super::scope::{Entry, Scope, column_of};
 use super::select::{Ctes, Rows};
-use super::{Analysis, Relation, RelationKind, parse};
+use super::{Analysis, Relation, RelationKind, distinct, parse};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
-use crate::core::tree::{JoinKind, Node, Source};
+use crate::core::size::{LENGTH_MAX, of_join, size};
+use crate::core::tree::{JoinKind, Keeps, Node, Source, Stage};
 
 impl Analysis<'_> {
     /// Everything in FROM, side by side.
@@ -24,7 +25,7 @@ impl Analysis<'_> {
                 None => (node, scope),
                 Some((before, names)) => {
                     let condition = Expression::constant("true");
-                    let both = join(JoinKind::Inner, before, node, condition);
+                    let both = self.join(JoinKind::Inner, before, node, condition);
                     (both, names.join(scope))
                 }
             });
@@ -148,8 +149,8 @@ impl Analysis<'_> {
             (None, common) => equal(common),
         };
         let mut node = match is_right {
-            true => join(kind, right, left, condition),
-            false => join(kind, left, right, condition),
+            true => self.join(kind, right, left, condition),
+            false => self.join(kind, left, right, condition),
         };
         let mut merged = Vec::new();
         for (name, left, right) in common {
@@ -169,6 +170,45 @@ impl Analysis<'_> {
         }
         let scope = join_names(scope, merged, expr.alias.as_ref());
         Ok((node, scope))
+    }
+
+    /// A join, of which a side is a stage of its own where the statement for its changes would be too long.
+    pub(super) fn join(
+        &mut self,
+        kind: JoinKind,
+        left: Node,
+        right: Node,
+        condition: Expression,
+    ) -> Node {
+        let mut sides = [left, right];
+        for _ in 0..sides.len() {
+            let [left, right] = [&sides[0], &sides[1]].map(size);
+            if of_join(kind, left, right).changes <= LENGTH_MAX {
+                break;
+            }
+            let longer = usize::from(right.changes > left.changes);
+            let side = std::mem::replace(&mut sides[longer], Node::Unit);
+            sides[longer] = self.apart(side);
+        }
+        let [left, right] = sides.map(Box::new);
+        Node::Join {
+            kind,
+            left,
+            right,
+            condition,
+        }
+    }
+
+    /// What reads a stage of these rows; they themselves where they are that already, or are nothing without what is around them.
+    fn apart(&mut self, node: Node) -> Node {
+        if matches!(node, Node::Scan { .. } | Node::Unit) || !node.is_closed() {
+            return node;
+        }
+        let columns = node.columns();
+        let keeps = Keeps::Rows {
+            columns: distinct(&columns),
+        };
+        self.stage(Stage { input: node, keeps })
     }
 }
 
@@ -191,15 +231,6 @@ fn join_names(scope: Scope, merged: Vec<(String, ColumnId)>, alias: Option<&Alia
     Scope {
         entries: vec![entry(columns, Some(alias), "")],
         ..Scope::default()
-    }
-}
-
-fn join(kind: JoinKind, left: Node, right: Node, condition: Expression) -> Node {
-    Node::Join {
-        kind,
-        left: Box::new(left),
-        right: Box::new(right),
-        condition,
     }
 }
 

@@ -95,14 +95,10 @@ impl Analysis<'_> {
         }
         let joins = joins(link, is_negated, &inner, scope)?;
         self.depth -= 1;
-        let joined = joins
-            .into_iter()
-            .fold(node, |left, (kind, condition)| Node::Join {
-                kind,
-                left: Box::new(left),
-                right: Box::new(inner.node.clone()),
-                condition,
-            });
+        let mut joined = node;
+        for (kind, condition) in joins {
+            joined = self.join(kind, joined, inner.node.clone(), condition);
+        }
         Ok(joined)
     }
 

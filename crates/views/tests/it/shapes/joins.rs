@@ -149,3 +149,32 @@ async fn joins_of_a_table_with_itself() {
     )
     .await;
 }
+
+/// So many that the statement for their changes would name the tables thousands of times, or millions: parts of them are kept apart.
+#[tokio::test]
+async fn outer_joins_nested_deep() {
+    let chain: String = (1..=8)
+        .map(|at| {
+            let table = if at % 2 == 0 { "u" } else { "w" };
+            format!(
+                " LEFT JOIN {table} AS x{at} ON x{at}.i = x{}.i AND x{at}.c = 'a'",
+                at - 1
+            )
+        })
+        .collect();
+    let full =
+        "SELECT coalesce(t.k, u.k) AS k, t.i, u.c FROM t FULL JOIN u ON t.k = u.k AND t.i = u.i";
+    let pair = format!(
+        "SELECT a.k, a.i, b.c FROM ({full}) AS a FULL JOIN ({full}) AS b ON a.k = b.k AND a.i = b.i"
+    );
+    follow(
+        "",
+        &[
+            &format!("SELECT x0.id, x1.c, x8.i FROM t AS x0{chain}"),
+            &format!("SELECT count(*) AS n, sum(x8.i) AS s FROM t AS x0{chain}"),
+            &format!("SELECT a.k, a.c, b.i FROM ({pair}) AS a LEFT JOIN ({pair}) AS b ON a.k = b.i"),
+            &format!("SELECT a.k, a.c FROM ({pair}) AS a WHERE EXISTS (SELECT FROM ({pair}) AS b WHERE b.k = a.k AND b.c = a.c)"),
+        ],
+    )
+    .await;
+}

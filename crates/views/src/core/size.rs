@@ -1,0 +1,154 @@
+//! How long the statement gets that takes what changed in a node, before it is made.
+//!
+//! The changes of an outer or a semi join name each side several times: now, before, and what changed. Where such joins are nested the
+//! lengths multiply. A side that would make a statement too long is a stage of its own: it is remembered, and read by its name.
+
+use super::tree::{JoinKind, Node};
+
+/// The most that a statement may name sources.
+pub const LENGTH_MAX: u64 = 500;
+
+/// How often sources are named, saturating.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    /// In the rows as they are now, …
+    rows: u64,
+    /// … as they were before, …
+    before: u64,
+    /// … and in what changed.
+    pub changes: u64,
+    /// In how many blocks that is.
+    blocks: u64,
+    /// In how many the rows are.
+    row_blocks: u64,
+}
+
+/// The size of a node when all of its sources have changed. It follows the formulas of [`Generator`](super::sql::Generator).
+pub fn size(node: &Node) -> Size {
+    match node {
+        Node::Unit => Size {
+            rows: 1,
+            before: 1,
+            row_blocks: 1,
+            ..Size::default()
+        },
+        Node::Scan { .. } => Size {
+            rows: 1,
+            before: 2,
+            changes: 1,
+            blocks: 1,
+            row_blocks: 1,
+        },
+        Node::Filter { input, .. } | Node::Project { input, .. } => size(input),
+        Node::UnionAll { inputs, .. } => {
+            let sizes = inputs.iter().map(|(input, _)| size(input));
+            sizes.fold(Size::default(), |all, one| Size {
+                rows: sum(&[all.rows, one.rows]),
+                before: sum(&[all.before, one.before]),
+                changes: sum(&[all.changes, one.changes]),
+                blocks: sum(&[all.blocks, one.blocks]),
+                row_blocks: sum(&[all.row_blocks, one.row_blocks]),
+            })
+        }
+        Node::Join {
+            kind, left, right, ..
+        } => of_join(*kind, size(left), size(right)),
+    }
+}
+
+/// The size of a join of sides of such sizes.
+pub fn of_join(kind: JoinKind, left: Size, right: Size) -> Size {
+    let rows = sum(&[left.rows, right.rows]);
+    let matches = sum(&[
+        left.changes,
+        left.blocks.saturating_mul(right.before),
+        right.changes,
+        right.blocks.saturating_mul(left.rows),
+    ]);
+    let blocks = sum(&[left.blocks, right.blocks]);
+    let (changes, blocks) = match kind {
+        JoinKind::Inner => {
+            return Size {
+                rows,
+                before: sum(&[left.before, right.before]),
+                changes: matches,
+                blocks,
+                row_blocks: 1,
+            };
+        }
+        JoinKind::Semi | JoinKind::Anti => (
+            sum(&[
+                left.changes,
+                left.blocks.saturating_mul(right.before),
+                turned(left, right),
+            ]),
+            sum(&[left.blocks, 1]),
+        ),
+        JoinKind::Left => (
+            sum(&[matches, unmatched(left, right)]),
+            sum(&[blocks, left.blocks, 1]),
+        ),
+        JoinKind::Full => (
+            sum(&[matches, unmatched(left, right), unmatched(right, left)]),
+            sum(&[blocks, blocks, 2]),
+        ),
+    };
+    let is_semi = matches!(kind, JoinKind::Semi | JoinKind::Anti);
+    let rows = match is_semi {
+        true => sum(&[left.rows, left.row_blocks.saturating_mul(right.rows)]),
+        false => rows,
+    };
+    Size {
+        rows,
+        before: sum(&[rows, changes]),
+        changes,
+        blocks,
+        row_blocks: if is_semi { left.row_blocks } else { 1 },
+    }
+}
+
+/// What changed among the rows of one side that match nothing.
+fn unmatched(one: Size, other: Size) -> u64 {
+    sum(&[
+        one.changes,
+        one.blocks.saturating_mul(sum(&[other.before, other.rows])),
+        turned(one, other),
+        other.rows,
+    ])
+}
+
+/// The rows that came to match something, or nothing.
+fn turned(one: Size, other: Size) -> u64 {
+    sum(&[one.rows, other.rows, other.changes, other.changes])
+}
+
+fn sum(all: &[u64]) -> u64 {
+    all.iter().fold(0, |sum, one| sum.saturating_add(*one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scan() -> Node {
+        Node::Scan {
+            source: crate::core::tree::Source::Table(0),
+            columns: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn lengths_add_in_chains_of_inner_joins_and_multiply_in_outer_ones() {
+        let one = size(&scan());
+        let chain = |kind: JoinKind, count: usize| {
+            let all = (1..count).fold(one, |left, _| of_join(kind, left, one));
+            all.changes
+        };
+        // Of each of two: its changes, and the other one.
+        assert_eq!(chain(JoinKind::Inner, 2), 1 + 2 + 1 + 1);
+        assert!(chain(JoinKind::Inner, 10) <= LENGTH_MAX);
+        assert!(chain(JoinKind::Left, 5) <= LENGTH_MAX);
+        assert!(chain(JoinKind::Left, 8) > LENGTH_MAX);
+        assert_eq!(chain(JoinKind::Full, 200), u64::MAX);
+    }
+}
