@@ -2,16 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use super::keeper::{Keeper, lock};
 use super::session::Session;
 use crate::core::capture::Captured;
 use crate::error::ViewsError;
 use crate::store::captures;
-
-/// So long after a refresh it is begun: whoever waits for the answer is not to share a core with it.
-const AFTER: Duration = Duration::from_millis(5);
 
 /// Tables of which changes have been read.
 #[derive(Default)]
@@ -61,7 +57,6 @@ impl Keeper {
 
 async fn tidy(keeper: Arc<Keeper>) {
     let mut given_back = None;
-    tokio::time::sleep(AFTER).await;
     while let Some((tables, session)) = keeper.backlog.next(given_back) {
         given_back = match tidy_up(&keeper, &tables, session).await {
             Ok(session) => Some(session),
