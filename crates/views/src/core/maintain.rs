@@ -82,8 +82,8 @@ pub struct Delta<'a> {
 pub struct Statement {
     /// Its common table expressions.
     pub with: Vec<String>,
-    /// With more rows than this nothing is to be applied: [`RAW`] has one more then.
-    pub rows_max: Option<u64>,
+    /// A condition: more rows changed than may be, and nothing is applied.
+    pub is_over: Option<String>,
     /// How many rows do not fit.
     pub wrong: Wrong,
 }
@@ -114,14 +114,28 @@ impl Delta<'_> {
         match self.rows_max {
             None => format!("({from})"),
             Some(rows_max) => {
-                let most = rows_max + 1;
-                with.push(format!(
-                    "{RAW} AS MATERIALIZED (SELECT * FROM ({from}) AS egret_every LIMIT {most})"
-                ));
+                with.push(format!("{RAW} AS MATERIALIZED {}", self.limited(from)));
                 // Of too many nothing is applied: without the others they fit with nothing.
                 format!("(SELECT * FROM {RAW} WHERE (SELECT count(*) FROM {RAW}) <= {rows_max})")
             }
         }
+    }
+
+    /// What changed, as a subquery: no more rows than show that there are too many.
+    fn limited(&self, from: &str) -> String {
+        match self.rows_max {
+            None => format!("({from})"),
+            Some(rows_max) => {
+                let most = rows_max + 1;
+                format!("(SELECT * FROM ({from}) AS egret_every LIMIT {most})")
+            }
+        }
+    }
+
+    /// Whether [`Delta::raw`] came to more rows than may be.
+    fn is_raw_over(&self) -> Option<String> {
+        let rows_max = self.rows_max?;
+        Some(format!("(SELECT count(*) FROM {RAW}) > {rows_max}"))
     }
 }
 
@@ -137,11 +151,9 @@ impl Statement {
         let counts = counts.map(|name| format!("(SELECT count(*) FROM egret_{name}) AS {name}"));
         let with = with.join(", ");
         let counts = counts.join(", ");
-        let wrong = |wrong: &str| match self.rows_max {
+        let wrong = |wrong: &str| match &self.is_over {
             None => wrong.to_owned(),
-            Some(rows_max) => format!(
-                "CASE WHEN (SELECT count(*) FROM {RAW}) > {rows_max} THEN -1::bigint ELSE {wrong} END"
-            ),
+            Some(is_over) => format!("CASE WHEN {is_over} THEN -1::bigint ELSE {wrong} END"),
         };
         match self.wrong {
             Wrong::Rows => {
@@ -235,6 +247,18 @@ fn are_same(pairs: &[(String, String)]) -> String {
 
 /// Rows with their weights, each once: `from` is an item of FROM with the columns called as in a stage, and [`WEIGHT`].
 fn consolidated(types: &Types, columns: &[ColumnId], from: &str) -> String {
+    let once = once(types, columns, from, "");
+    format!("{once} HAVING sum({WEIGHT}) <> 0")
+}
+
+/// Rows with their weights, each once, and in a column `rows` how many it was: those that took each other away are among them.
+fn counted(types: &Types, columns: &[ColumnId], from: &str, rows: &str) -> String {
+    let once = once(types, columns, from, &format!(", count(*) AS {rows}"));
+    // Without a row there is no group.
+    format!("{once} HAVING count(*) > 0")
+}
+
+fn once(types: &Types, columns: &[ColumnId], from: &str, others: &str) -> String {
     let mut list = Vec::new();
     let mut keys = Vec::new();
     for column in columns {
@@ -252,7 +276,7 @@ fn consolidated(types: &Types, columns: &[ColumnId], from: &str) -> String {
         false => format!(" GROUP BY {}", keys.join(", ")),
     };
     format!(
-        "SELECT {} FROM {from} AS egret_all{group} HAVING sum({WEIGHT}) <> 0",
+        "SELECT {}{others} FROM {from} AS egret_all{group}",
         list.join(", ")
     )
 }

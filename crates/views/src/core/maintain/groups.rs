@@ -282,7 +282,7 @@ impl Groups {
         with.push(format!("egret_delta AS MATERIALIZED ({of_groups})"));
         Statement {
             with: self.write(types, with, now, delta.sink),
-            rows_max: delta.rows_max,
+            is_over: delta.is_raw_over(),
             wrong: Wrong::Rows,
         }
     }
@@ -450,7 +450,7 @@ impl Groups {
         with.push(format!("egret_delta AS MATERIALIZED ({difference})"));
         Statement {
             with: self.write(types, with, now, sink),
-            rows_max: None,
+            is_over: None,
             wrong: Wrong::Rows,
         }
     }

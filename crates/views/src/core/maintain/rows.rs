@@ -2,7 +2,8 @@
 
 use super::key::{HASH, Key};
 use super::{
-    COUNT, Delta, Statement, Table, Types, Wrong, are_same, consolidated, declared, identity,
+    COUNT, Delta, Statement, Table, Types, Wrong, are_same, consolidated, counted, declared,
+    identity,
 };
 use crate::core::analyse::stage_column;
 use crate::core::expression::ColumnId;
@@ -15,6 +16,9 @@ const BY_KEY: Wrong = Wrong::Counted {
     of: "egret_sided",
     wrong: "odd + abs(went - removed) + abs(stayed - changed)",
 };
+
+/// How many rows changed, before those that take each other away are brought together.
+const ROWS: &str = "egret_rows";
 
 /// A stage of rows.
 #[derive(Clone, Debug)]
@@ -76,40 +80,73 @@ impl Rows {
 
     /// Brings the table up to date. `from` is a SELECT of what changed.
     pub fn apply(&self, types: &Types, from: &str, delta: &Delta<'_>) -> Statement {
-        let mut with = Vec::new();
-        let raw = delta.raw(from, &mut with);
-        let consolidated = match delta.is_consolidated {
-            true => format!("SELECT {}, {WEIGHT} FROM {raw} AS egret_all", self.list("")),
-            false => consolidated(types, &self.columns, &raw),
-        };
-        let columns = self.columns.iter().map(|id| stage_column(*id));
-        let nulls = columns.map(|name| self.table.null_of(&name));
-        let nulls: Vec<String> = nulls.chain(["0".to_owned()]).collect();
-        let expecting = expecting(delta.expected, &nulls);
-        with.push(format!("egret_delta AS ({consolidated}{expecting})"));
-        with.push(match &self.key {
-            Some(key) => self.by_key(types, key, delta),
-            None => self.by_content(types),
-        });
-        if let Some(sink) = delta.sink {
-            let list = self.list("");
-            with.push(format!(
-                "egret_told AS (INSERT INTO {sink} ({list}, {WEIGHT}) SELECT {list}, {WEIGHT} FROM egret_delta)"
-            ));
-        }
-        Statement {
-            with,
-            rows_max: delta.rows_max,
-            wrong: match self.key {
-                Some(_) => BY_KEY,
-                None => Wrong::Rows,
-            },
+        match &self.key {
+            Some(key) => self.by_key(types, key, from, delta),
+            None => self.by_content(types, from, delta),
         }
     }
 
+    /// What changed, with what is [`expecting`]: `consolidated` has the columns of the stage, the weight and these others.
+    fn delta(&self, consolidated: &str, others: &[&str], expected: u64) -> String {
+        let columns = self.columns.iter().map(|id| stage_column(*id));
+        let nulls = columns.map(|name| self.table.null_of(&name));
+        let others = std::iter::once("0").chain(others.iter().copied());
+        let nulls: Vec<String> = nulls.chain(others.map(str::to_owned)).collect();
+        format!(
+            "egret_delta AS ({consolidated}{})",
+            expecting(expected, &nulls)
+        )
+    }
+
+    fn told(&self, sink: &str, condition: &str) -> String {
+        let list = self.list("");
+        format!(
+            "egret_told AS (INSERT INTO {sink} ({list}, {WEIGHT}) SELECT {list}, {WEIGHT} FROM egret_delta{condition})"
+        )
+    }
+
     /// What changed is put beside each other by key, in one pass and without a join: a row that came and one that went are an update.
-    fn by_key(&self, types: &Types, key: &Key, delta: &Delta<'_>) -> String {
+    /// Where there may be too many they are counted in the same pass, and rows that took each other away stay in it, of no kind.
+    fn by_key(&self, types: &Types, key: &Key, from: &str, delta: &Delta<'_>) -> Statement {
+        let list = self.list("");
+        let limited = delta.limited(from);
+        let is_counted = delta.rows_max.is_some();
+        let consolidated = match (delta.is_consolidated, is_counted) {
+            (true, true) => {
+                format!("SELECT {list}, {WEIGHT}, 1 AS {ROWS} FROM {limited} AS egret_all")
+            }
+            (true, false) => format!("SELECT {list}, {WEIGHT} FROM {limited} AS egret_all"),
+            (false, true) => counted(types, &self.columns, &limited, ROWS),
+            (false, false) => consolidated(types, &self.columns, &limited),
+        };
+        let others: &[&str] = if is_counted { &["0"] } else { &[] };
+        let mut with = vec![self.delta(&consolidated, others, delta.expected)];
+        let sided = self.sided(types, key, delta);
+        with.push(format!("egret_sided AS MATERIALIZED ({sided})"));
+        let within = match delta.rows_max {
+            Some(rows_max) => {
+                with.push(format!(
+                    "egret_counted AS (SELECT coalesce(sum({ROWS}), 0) > {rows_max} AS is_over FROM egret_sided)"
+                ));
+                " AND NOT (SELECT is_over FROM egret_counted)"
+            }
+            None => "",
+        };
+        with.extend(self.writes(types, key, within));
+        if let Some(sink) = delta.sink {
+            with.push(self.told(sink, &format!(" WHERE {WEIGHT} <> 0{within}")));
+        }
+        Statement {
+            with,
+            is_over: is_counted.then(|| "(SELECT is_over FROM egret_counted)".to_owned()),
+            wrong: BY_KEY,
+        }
+    }
+
+    /// What changes the table, of what is put beside each other, under a further condition.
+    fn writes(&self, types: &Types, key: &Key, within: &str) -> [String; 3] {
         let table = &self.table.name;
+        let list = self.list("");
         let same = key.same(types, "s", "d");
         let is_set = |id: &&ColumnId| !key.columns.contains(id) || !types[*id].is_exact;
         let others = self.columns.iter().filter(is_set);
@@ -119,20 +156,21 @@ impl Rows {
         let changed = match set.is_empty() {
             true => "SELECT WHERE false".to_owned(),
             false => format!(
-                "UPDATE {table} AS s SET {} FROM egret_sided AS d WHERE d.egret_kind = 3 AND {same} RETURNING 1",
+                "UPDATE {table} AS s SET {} FROM egret_sided AS d WHERE d.egret_kind = 3 AND {same}{within} RETURNING 1",
                 set.join(", "),
             ),
         };
         let hash = key.is_hashed.then_some(HASH);
-        let hash_name = hash.map(|name| format!(", {name}")).unwrap_or_default();
-        format!(
-            "egret_sided AS MATERIALIZED ({sided}), \
-             egret_removed AS (DELETE FROM {table} AS s USING egret_sided AS d WHERE d.egret_kind = 2 AND {same} RETURNING 1), \
-             egret_changed AS ({changed}), \
-             egret_added AS (INSERT INTO {table} ({list}{hash_name}) SELECT {list}{hash_name} FROM egret_sided WHERE egret_kind = 1 RETURNING 1)",
-            sided = self.sided(types, key, delta),
-            list = self.list(""),
-        )
+        let hash = hash.map(|name| format!(", {name}")).unwrap_or_default();
+        [
+            format!(
+                "egret_removed AS (DELETE FROM {table} AS s USING egret_sided AS d WHERE d.egret_kind = 2 AND {same}{within} RETURNING 1)"
+            ),
+            format!("egret_changed AS ({changed})"),
+            format!(
+                "egret_added AS (INSERT INTO {table} ({list}{hash}) SELECT {list}{hash} FROM egret_sided WHERE egret_kind = 1{within} RETURNING 1)"
+            ),
+        ]
     }
 
     /// A row for each key of which something changed, with what came. Its kind is 1 where a row came, 2 where one went, and 3 where both did:
@@ -162,6 +200,13 @@ impl Rows {
             .collect();
         nulls.extend(key.is_hashed.then(|| "NULL".to_owned()));
         nulls.extend(["0", "false"].map(str::to_owned));
+        let rows = match delta.rows_max {
+            Some(_) => {
+                nulls.push("0".to_owned());
+                format!(", sum(d.{ROWS}) AS {ROWS}")
+            }
+            None => String::new(),
+        };
         let group = match key.columns.is_empty() {
             // Without a row there is no group.
             true => "HAVING count(*) > 0".to_owned(),
@@ -173,13 +218,21 @@ impl Rows {
         };
         format!(
             "SELECT {}, (count(*) {came} > 0)::integer + 2 * (count(*) {went} > 0)::integer AS egret_kind, \
-             count(*) {came} > 1 OR count(*) {went} > 1 OR max(abs(d.{WEIGHT})) > 1 AS is_odd FROM egret_delta AS d {group}{}",
+             count(*) {came} > 1 OR count(*) {went} > 1 OR max(abs(d.{WEIGHT})) > 1 AS is_odd{rows} FROM egret_delta AS d {group}{}",
             list.join(", "),
             expecting(delta.expected, &nulls),
         )
     }
 
-    fn by_content(&self, types: &Types) -> String {
+    /// Each row that changed is looked for by a hash of all it has.
+    fn by_content(&self, types: &Types, from: &str, delta: &Delta<'_>) -> Statement {
+        let mut with = Vec::new();
+        let raw = delta.raw(from, &mut with);
+        let consolidated = match delta.is_consolidated {
+            true => format!("SELECT {}, {WEIGHT} FROM {raw} AS egret_all", self.list("")),
+            false => consolidated(types, &self.columns, &raw),
+        };
+        with.push(self.delta(&consolidated, &[], delta.expected));
         let table = &self.table.name;
         let hash = self.hash(types, "d.");
         let pairs = self.columns.iter().map(|id| {
@@ -188,7 +241,7 @@ impl Rows {
             (of("s"), of("d"))
         });
         let same = are_same(&pairs.collect::<Vec<_>>());
-        format!(
+        with.push(format!(
             "egret_hashed AS MATERIALIZED (SELECT d.*, {hash} AS {HASH} FROM egret_delta AS d), \
              egret_joined AS MATERIALIZED (SELECT d.*, s.ctid AS egret_place, coalesce(s.{COUNT}, 0) + d.{WEIGHT} AS {COUNT} \
              FROM egret_hashed AS d LEFT JOIN {table} AS s ON s.{HASH} = d.{HASH} AND {same}), \
@@ -197,7 +250,13 @@ impl Rows {
              egret_added AS (INSERT INTO {table} ({list}, {COUNT}, {HASH}) SELECT {list}, {COUNT}, {HASH} FROM egret_joined WHERE egret_place IS NULL AND {COUNT} > 0 RETURNING 1), \
              egret_wrong AS (SELECT FROM egret_joined WHERE {COUNT} < 0)",
             list = self.list(""),
-        )
+        ));
+        with.extend(delta.sink.map(|sink| self.told(sink, "")));
+        Statement {
+            with,
+            is_over: delta.is_raw_over(),
+            wrong: Wrong::Rows,
+        }
     }
 
     fn hash(&self, types: &Types, prefix: &str) -> String {
