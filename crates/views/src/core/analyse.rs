@@ -213,7 +213,13 @@ pub fn prune(plan: &mut Plan) {
     for (at, stage) in plan.stages.iter_mut().enumerate().rev() {
         match &mut stage.keeps {
             // Only the columns of the last are more than others use: its key.
-            Keeps::Rows { columns } if at < last => columns.retain(|id| used.contains(id)),
+            Keeps::Rows { columns } if at < last => {
+                // Of rows that are only counted one is kept.
+                if columns.iter().all(|id| !used.contains(id)) {
+                    used.extend(columns.first());
+                }
+                columns.retain(|id| used.contains(id));
+            }
             Keeps::Rows { columns } => used.extend(columns.iter().copied()),
             Keeps::Groups { keys, aggregates } => {
                 // Of the one group without keys something is kept, so that it is there.

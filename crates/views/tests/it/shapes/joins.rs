@@ -174,6 +174,7 @@ async fn outer_joins_nested_deep() {
             &format!("SELECT count(*) AS n, sum(x8.i) AS s FROM t AS x0{chain}"),
             &format!("SELECT a.k, a.c, b.i FROM ({pair}) AS a LEFT JOIN ({pair}) AS b ON a.k = b.i"),
             &format!("SELECT a.k, a.c FROM ({pair}) AS a WHERE EXISTS (SELECT FROM ({pair}) AS b WHERE b.k = a.k AND b.c = a.c)"),
+            &format!("SELECT count(*) AS n FROM ({pair}) AS a LEFT JOIN ({pair}) AS b ON true"),
         ],
     )
     .await;
