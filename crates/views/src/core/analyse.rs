@@ -5,9 +5,11 @@ mod children;
 mod equalities;
 mod expressions;
 mod from;
+mod said;
 mod scope;
 mod select;
 mod subqueries;
+mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +17,9 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
 
 pub use self::equalities::{Side, equalities};
+pub use self::said::unordered;
 use self::select::Rows;
-use super::expression::ColumnId;
+use super::expression::{ColumnId, Expression};
 use super::refusal::Refusal;
 use super::tree::{Keeps, Node, Plan, Presentation, Source, Stage};
 
@@ -110,6 +113,7 @@ pub fn whole(table: usize, columns: impl Iterator<Item = String>) -> Plan {
                 .iter()
                 .map(|(id, name)| (name.clone(), *id))
                 .collect(),
+            order: Vec::new(),
         },
         stages: vec![Stage {
             input: Node::Scan {
@@ -139,14 +143,7 @@ impl Analysis<'_> {
 
     /// Adds a stage, and returns what reads it.
     fn stage(&mut self, stage: Stage) -> Node {
-        let columns = match &stage.keeps {
-            Keeps::Rows { columns } => columns.clone(),
-            Keeps::Groups { keys, aggregates } => {
-                let keys = keys.iter().map(|(id, _)| *id);
-                keys.chain(aggregates.iter().map(|one| one.column))
-                    .collect()
-            }
-        };
+        let columns = stage.keeps.columns();
         self.stages.push(stage);
         Node::Scan {
             source: Source::Stage(self.stages.len() - 1),
@@ -158,7 +155,9 @@ impl Analysis<'_> {
     }
 
     fn finish(mut self, rows: Rows) -> Plan {
-        let columns: Vec<ColumnId> = rows.columns.iter().map(|(_, id)| *id).collect();
+        let shown = rows.columns.iter().map(|(_, id)| *id);
+        let order = rows.order.iter().map(|(id, _)| *id);
+        let columns: Vec<ColumnId> = shown.chain(order).collect();
         let last = self.stages.len().checked_sub(1);
         let node = match last.filter(|last| shows(&rows.node, Source::Stage(*last))) {
             Some(_) => rows.node,
@@ -175,6 +174,7 @@ impl Analysis<'_> {
             presentation: Presentation {
                 node,
                 columns: rows.columns,
+                order: rows.order,
             },
         }
     }
@@ -200,27 +200,28 @@ fn shows(node: &Node, source: Source) -> bool {
     }
 }
 
-/// Leaves columns out that nobody uses.
-pub fn prune(plan: &mut Plan) {
-    let mut used: BTreeSet<ColumnId> = plan
-        .presentation
-        .columns
-        .iter()
-        .map(|(_, id)| *id)
-        .collect();
+/// Leaves columns out that nobody uses. Those of `key` tell the rows of the last stage apart.
+pub fn prune(plan: &mut Plan, key: Option<&[ColumnId]>) {
+    let shown = plan.presentation.columns.iter().map(|(_, id)| *id);
+    let order = plan.presentation.order.iter().map(|(id, _)| *id);
+    let mut used: BTreeSet<ColumnId> = shown.chain(order).collect();
+    used.extend(key.into_iter().flatten());
     prune_node(&mut plan.presentation.node, &mut used);
-    let last = plan.stages.len().saturating_sub(1);
-    for (at, stage) in plan.stages.iter_mut().enumerate().rev() {
+    for stage in plan.stages.iter_mut().rev() {
         match &mut stage.keeps {
-            // Only the columns of the last are more than others use: its key.
-            Keeps::Rows { columns } if at < last => {
-                // Of rows that are only counted one is kept.
-                if columns.iter().all(|id| !used.contains(id)) {
-                    used.extend(columns.first());
-                }
-                columns.retain(|id| used.contains(id));
+            Keeps::Rows { columns } => retain(columns, &mut used),
+            Keeps::Partitions {
+                by,
+                windows,
+                filter,
+                columns,
+            } => {
+                used.extend(by.iter());
+                retain(columns, &mut used);
+                used.extend(filter.iter().flat_map(Expression::columns));
+                windows.retain(|(id, _)| used.contains(id));
+                used.extend(windows.iter().flat_map(|(_, call)| call.columns()));
             }
-            Keeps::Rows { columns } => used.extend(columns.iter().copied()),
             Keeps::Groups { keys, aggregates } => {
                 // Of the one group without keys something is kept, so that it is there.
                 let first = aggregates.first().filter(|_| keys.is_empty());
@@ -232,6 +233,14 @@ pub fn prune(plan: &mut Plan) {
         }
         prune_node(&mut stage.input, &mut used);
     }
+}
+
+/// Leaves out what is not used. Of rows that are only counted one column is kept.
+fn retain(columns: &mut Vec<ColumnId>, used: &mut BTreeSet<ColumnId>) {
+    if columns.iter().all(|id| !used.contains(id)) {
+        used.extend(columns.first());
+    }
+    columns.retain(|id| used.contains(id));
 }
 
 fn prune_node(node: &mut Node, used: &mut BTreeSet<ColumnId>) {

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression};
 use super::lookups::Reads;
-use super::maintain::{Carried, ColumnType, Delta, Groups, Rows, Statement, Table, Types, carried};
+use super::maintain::{
+    Carried, ColumnType, Delta, Groups, Partitions, Rows, Statement, Table, Types, carried,
+    computed, read,
+};
 use super::sql::{Block, Generator, SourceSql, union};
 use super::tree::{Aggregate, JoinKind, Keeps, Node, Plan, Source, Stage};
 
@@ -25,6 +28,8 @@ pub enum Kept {
     Rows(Rows),
     /// Groups.
     Groups(Groups),
+    /// Rows of partitions.
+    Partitions(Partitions),
 }
 
 impl Compiled {
@@ -33,16 +38,20 @@ impl Compiled {
         match &self.kept {
             Kept::Rows(rows) => &rows.table,
             Kept::Groups(groups) => &groups.table,
+            Kept::Partitions(partitions) => &partitions.rows.table,
         }
     }
 
     /// What it reads, and the keys of groups that are asked again.
     pub fn reads(&self, types: &Types) -> Reads<'_> {
-        let Kept::Groups(groups) = &self.kept else {
-            return Reads {
-                input: &self.input,
-                asked: Vec::new(),
-            };
+        let of = |asked| Reads {
+            input: &self.input,
+            asked,
+        };
+        let groups = match &self.kept {
+            Kept::Rows(_) => return of(Vec::new()),
+            Kept::Partitions(partitions) => return of(partitions.keys.iter().collect()),
+            Kept::Groups(groups) => groups,
         };
         // Where values of a key are equal and look different, one that is there is asked for.
         let mut shown = groups.keys.iter();
@@ -51,10 +60,7 @@ impl Compiled {
             || aggregates.any(|(_, carried)| *carried == Carried::Asked);
         let keys = groups.keys.iter().filter(|_| asks);
         let keys = keys.filter(|(id, _)| types[id].is_not_null);
-        Reads {
-            input: &self.input,
-            asked: keys.map(|(_, key)| key).collect(),
-        }
+        of(keys.map(|(_, key)| key).collect())
     }
 
     /// The columns that later stages and readers see, by their names.
@@ -62,6 +68,7 @@ impl Compiled {
         match &self.kept {
             Kept::Rows(rows) => rows.columns.clone(),
             Kept::Groups(groups) => groups.columns(),
+            Kept::Partitions(partitions) => partitions.rows.columns.clone(),
         }
     }
 
@@ -92,6 +99,10 @@ impl Compiled {
             Kept::Groups(groups) => {
                 let now = generator.rows(&self.input);
                 groups.apply(types, &changes, &now, &delta)
+            }
+            Kept::Partitions(partitions) => {
+                let now = generator.rows(&self.input);
+                partitions.apply(types, (&changes, &now), &delta)
             }
         })
     }
@@ -141,6 +152,7 @@ impl Compiled {
         match &self.kept {
             Kept::Rows(rows) => rows.rebuild(types, &union(&now, &rows.columns), sink),
             Kept::Groups(groups) => groups.rebuild(types, &now, sink),
+            Kept::Partitions(partitions) => partitions.rebuild(types, &now, sink),
         }
     }
 }
@@ -150,6 +162,15 @@ pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, 
     let blocks = Generator::new(sources).rows(&stage.input);
     match &stage.keeps {
         Keeps::Rows { columns } => (plain(&blocks, columns), None),
+        Keeps::Partitions {
+            by,
+            windows,
+            filter,
+            columns,
+        } => {
+            let read = read(by, windows, filter.as_ref(), columns);
+            (computed(&blocks, &read, windows, ""), None)
+        }
         Keeps::Groups { keys, aggregates } => {
             let of_rows = blocks.iter().map(|block| {
                 let names = block.names();
@@ -204,6 +225,15 @@ pub fn compile(
 ) -> Compiled {
     let kept = match stage.keeps {
         Keeps::Rows { columns } => Kept::Rows(Rows::new(name, &columns, key, types)),
+        Keeps::Partitions {
+            by,
+            windows,
+            filter,
+            columns,
+        } => {
+            let of = (&columns[..], types);
+            Kept::Partitions(Partitions::new((name, key), by, windows, filter, of))
+        }
         Keeps::Groups { keys, aggregates } => {
             let aggregates = aggregates
                 .into_iter()
@@ -257,8 +287,9 @@ pub fn with_key(
     keys: &impl Fn(Source) -> Option<Vec<String>>,
 ) -> Option<Vec<ColumnId>> {
     let stage = plan.stages.last_mut()?;
-    let Keeps::Rows { columns } = &mut stage.keeps else {
-        return None;
+    let columns = match &mut stage.keeps {
+        Keeps::Rows { columns } | Keeps::Partitions { columns, .. } => columns,
+        Keeps::Groups { .. } => return None,
     };
     let key = key_of(&stage.input, keys)?;
     let missing = key.iter().filter(|id| !columns.contains(id));

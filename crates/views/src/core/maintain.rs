@@ -1,11 +1,13 @@
 //! The statements that bring the table of a stage from what it was to what it is.
 //!
 //! A stage of rows with a key has one row for each; without a key each different row is kept once, with a count. A
-//! stage of groups has one row for each group, with the aggregates and what is needed to carry them on.
+//! stage of groups has one row for each group, with the aggregates and what is needed to carry them on. A stage of partitions
+//! has rows as one of rows has them, and finds those of a partition.
 
 mod carried;
 mod groups;
 mod key;
+mod partitions;
 mod rows;
 
 use std::collections::BTreeMap;
@@ -13,6 +15,7 @@ use std::collections::BTreeMap;
 pub use self::carried::{Carried, Terms, carried};
 pub use self::groups::Groups;
 pub use self::key::{HASH, Key};
+pub use self::partitions::{Partitions, computed, read};
 pub use self::rows::Rows;
 use super::analyse::stage_column;
 use super::expression::{ColumnId, quoted};
@@ -55,6 +58,8 @@ pub struct Table {
     pub indexed: Vec<String>,
     /// Whether these tell rows apart.
     pub is_unique: bool,
+    /// What another index is made of.
+    pub also_indexed: Option<String>,
     /// The column that says how often a row is there, if that is not once.
     pub count: Option<&'static str>,
 }
@@ -195,6 +200,9 @@ impl Table {
             };
             let (name, names) = (&self.name, names.join(", "));
             all.push(format!("CREATE {unique}INDEX ON {name} ({names}){nulls}"));
+        }
+        if let Some(also) = &self.also_indexed {
+            all.push(format!("CREATE INDEX ON {} ({also})", self.name));
         }
         all
     }

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 
 use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression};
-use super::tree::{Keeps, Node, Plan, Source, Stage};
+use super::tree::{Keeps, Node, Plan, Source};
 
 /// Gives the columns of a plan the numbers from 1 on: first those that stages keep, then the others. Those of `key` are among them.
 pub fn renumber(plan: &mut Plan, key: Option<&mut Vec<ColumnId>>) {
-    let mut used: Vec<ColumnId> = plan.stages.iter().flat_map(kept).collect();
+    let kept = plan.stages.iter().flat_map(|stage| stage.keeps.columns());
+    let mut used: Vec<ColumnId> = kept.collect();
     visit(plan, &mut |id| used.push(*id));
     let mut to = BTreeMap::new();
     for id in used {
@@ -23,17 +24,6 @@ pub fn renumber(plan: &mut Plan, key: Option<&mut Vec<ColumnId>>) {
     key.into_iter().flatten().for_each(rename);
 }
 
-fn kept(stage: &Stage) -> Vec<ColumnId> {
-    match &stage.keeps {
-        Keeps::Rows { columns } => columns.clone(),
-        Keeps::Groups { keys, aggregates } => {
-            let keys = keys.iter().map(|(id, _)| *id);
-            keys.chain(aggregates.iter().map(|one| one.column))
-                .collect()
-        }
-    }
-}
-
 type Each<'a> = dyn FnMut(&mut ColumnId) + 'a;
 
 /// Does something with every number of a column in a plan.
@@ -42,6 +32,21 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
         visit_node(&mut stage.input, each);
         match &mut stage.keeps {
             Keeps::Rows { columns } => columns.iter_mut().for_each(&mut *each),
+            Keeps::Partitions {
+                by,
+                windows,
+                filter,
+                columns,
+            } => {
+                by.iter_mut().chain(columns).for_each(&mut *each);
+                for (id, call) in windows {
+                    each(id);
+                    visit_expression(call, each);
+                }
+                filter
+                    .iter_mut()
+                    .for_each(|one| visit_expression(one, each));
+            }
             Keeps::Groups { keys, aggregates } => {
                 for (id, key) in keys {
                     each(id);
@@ -58,6 +63,9 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
     }
     visit_node(&mut plan.presentation.node, each);
     for (_, id) in &mut plan.presentation.columns {
+        each(id);
+    }
+    for (id, _) in &mut plan.presentation.order {
         each(id);
     }
 }

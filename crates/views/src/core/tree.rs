@@ -222,6 +222,31 @@ pub enum Keeps {
         /// What is said of a group.
         aggregates: Vec<Aggregate>,
     },
+    /// Columns of rows, with window functions over the partition that each is in.
+    Partitions {
+        /// What rows of a partition have in common: columns that are kept.
+        by: Vec<ColumnId>,
+        /// The calls of window functions, and what they come to. Each looks at rows of one partition, or of a part of it.
+        windows: Vec<(ColumnId, Expression)>,
+        /// The rows that are kept, where not all are.
+        filter: Option<Expression>,
+        /// What is kept of them.
+        columns: Vec<ColumnId>,
+    },
+}
+
+impl Keeps {
+    /// What others can read of the stage.
+    pub fn columns(&self) -> Vec<ColumnId> {
+        match self {
+            Self::Rows { columns } | Self::Partitions { columns, .. } => columns.clone(),
+            Self::Groups { keys, aggregates } => {
+                let keys = keys.iter().map(|(id, _)| *id);
+                keys.chain(aggregates.iter().map(|one| one.column))
+                    .collect()
+            }
+        }
+    }
 }
 
 /// See the module.
@@ -240,6 +265,8 @@ pub struct Presentation {
     pub node: Node,
     /// Names and columns in their order.
     pub columns: Vec<(String, ColumnId)>,
+    /// What the rows are sorted by when they are read, with the direction as it is written.
+    pub order: Vec<(ColumnId, String)>,
 }
 
 /// A view.

@@ -169,11 +169,9 @@ async fn stage_types(
     let (of_rows, of_groups) = probes(stage, sources);
     let mut found = probed(transaction, &of_rows).await?;
     match &stage.keeps {
-        Keeps::Rows { columns } => {
-            for id in columns {
-                if let Some(found) = found.remove(id) {
-                    types.entry(*id).or_insert(found);
-                }
+        Keeps::Rows { .. } | Keeps::Partitions { .. } => {
+            for (id, found) in found {
+                types.entry(id).or_insert(found);
             }
             Ok(Types::new())
         }
@@ -271,6 +269,7 @@ impl Built {
         self.stages.iter().any(|stage| match &stage.kept {
             Kept::Rows(_) => false,
             Kept::Groups(groups) => groups.asks(),
+            Kept::Partitions(_) => true,
         })
     }
 
@@ -284,6 +283,7 @@ impl Built {
                 let are_plain = match &stage.kept {
                     Kept::Rows(_) => true,
                     Kept::Groups(groups) => groups.are_plain(),
+                    Kept::Partitions(_) => false,
                 };
                 are_plain && stage.input.is_plain()
             }
@@ -300,10 +300,20 @@ impl Built {
         let list: Vec<String> = columns
             .map(|(name, id)| format!("{} AS {}", block.names()[id], quoted(name)))
             .collect();
-        match block.is_weighted() {
+        let names = block.names().clone();
+        let mut sql = match block.is_weighted() {
             true => block.select_each(&list),
             false => block.select(&list),
+        };
+        let order = self.presentation.order.iter();
+        let order: Vec<String> = order
+            .map(|(id, how)| format!("{}{how}", names[id]))
+            .collect();
+        if !order.is_empty() {
+            sql.push_str(" ORDER BY ");
+            sql.push_str(&order.join(", "));
         }
+        sql
     }
 
     /// Whether all columns that users see have values of which it can be said that they are equal.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use egret_postgres::tokio_postgres::error::ErrorPosition;
 use egret_postgres::tokio_postgres::{self, Row, Transaction};
 
-use crate::core::analyse::{Facts, MALFORMED, Relation, RelationKind, parse};
+use crate::core::analyse::{Facts, MALFORMED, Relation, RelationKind, parse, unordered};
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
 use crate::model::ViewName;
@@ -54,7 +54,7 @@ impl SourceTable {
     /// Where its rows are read. Of a view that is kept fresh not by its name: who owns it may put another in its place.
     pub fn rows_sql(&self) -> String {
         match &self.shown {
-            Some(shown) => format!("({})", shown.trim_end().trim_end_matches(';')),
+            Some(shown) => format!("({})", unordered(shown)),
             None => self.sql(),
         }
     }

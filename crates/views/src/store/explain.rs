@@ -197,5 +197,17 @@ fn keeps(kept: &Kept, is_whole: bool) -> Vec<String> {
             }
             all
         }
+        Kept::Partitions(partitions) => {
+            let keys = partitions.keys.len();
+            let mut all = vec![match keys {
+                0 => "rows of one partition, computed anew when something changes".to_owned(),
+                _ => format!(
+                    "rows of partitions by {keys} keys, computed anew where something changed"
+                ),
+            }];
+            let windows = partitions.windows.iter();
+            all.extend(windows.map(|(_, call)| format!("{}: over its partition", call.shown())));
+            all
+        }
     }
 }

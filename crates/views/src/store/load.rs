@@ -100,7 +100,7 @@ pub fn planned(described: &Described, mode: Mode) -> Result<Planned, ViewsError>
         Source::Stage(_) => None,
     };
     let mut key = with_key(&mut plan, &keys);
-    prune(&mut plan);
+    prune(&mut plan, key.as_deref());
     renumber(&mut plan, key.as_mut());
     Ok(Planned {
         plan,

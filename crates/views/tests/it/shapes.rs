@@ -8,6 +8,7 @@ mod rows;
 mod sources;
 mod subqueries;
 mod values;
+mod windows;
 
 use crate::world::World;
 

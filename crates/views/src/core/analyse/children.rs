@@ -23,6 +23,12 @@ pub fn children(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
             all.extend(&mut call.args);
             all.extend(&mut call.agg_order);
             all.extend(call.agg_filter.as_deref_mut());
+            if let Some(over) = call.over.as_deref_mut() {
+                all.extend(&mut over.partition_clause);
+                all.extend(&mut over.order_clause);
+                all.extend(over.start_offset.as_deref_mut());
+                all.extend(over.end_offset.as_deref_mut());
+            }
         }
         NodeEnum::NamedArgExpr(arg) => all.extend(arg.arg.as_deref_mut()),
         NodeEnum::SortBy(sort) => all.extend(sort.node.as_deref_mut()),

@@ -53,12 +53,11 @@ fn resolve(node: &mut Node, scope: &Scope, depth: usize) -> Result<(), Refusal> 
     };
     check_depth(depth)?;
     if let NodeEnum::ColumnRef(column) = inner {
-        let id = scope.resolve(&names_of(column), column.location)?;
-        *inner = marked(id);
+        if !is_marked(column) {
+            let id = scope.resolve(&names_of(column), column.location)?;
+            *inner = marked(id);
+        }
         return Ok(());
-    }
-    if let NodeEnum::FuncCall(call) = inner {
-        check_call(call)?;
     }
     for child in children(inner)? {
         resolve(child, scope, depth + 1)?;
@@ -81,6 +80,7 @@ fn resolve_grouped(
         return Ok(());
     }
     match inner {
+        NodeEnum::ColumnRef(column) if is_marked(column) => return Ok(()),
         NodeEnum::ColumnRef(column) => {
             // It depends on what is grouped by, or the server had refused the query.
             let id = scope.resolve(&names_of(column), column.location)?;
@@ -91,7 +91,6 @@ fn resolve_grouped(
             *inner = marked(grouping.aggregate(call, scope)?);
             return Ok(());
         }
-        NodeEnum::FuncCall(call) => check_call(call)?,
         NodeEnum::GroupingFunc(call) => {
             let advice = "grouping sets are not covered";
             return Err(Refusal::new("GROUPING", call.location, advice));
@@ -115,16 +114,6 @@ fn check_depth(depth: usize) -> Result<(), Refusal> {
     }
 }
 
-fn check_call(call: &pb::FuncCall) -> Result<(), Refusal> {
-    match call.over {
-        Some(_) => {
-            let advice = "use mode full";
-            Err(Refusal::new("a window function", call.location, advice))
-        }
-        None => Ok(()),
-    }
-}
-
 /// The names of a reference to a column; a star is one.
 pub fn names_of(column: &pb::ColumnRef) -> Vec<String> {
     let fields = column.fields.iter();
@@ -136,8 +125,14 @@ pub fn names_of(column: &pb::ColumnRef) -> Vec<String> {
         .collect()
 }
 
+/// Whether a column is referred to by the name that stands for it: there are no such names in a query.
+fn is_marked(column: &pb::ColumnRef) -> bool {
+    let names = names_of(column);
+    matches!(&names[..], [name] if name.starts_with("egret$"))
+}
+
 /// A reference to a column by the name that stands for it.
-fn marked(column: ColumnId) -> NodeEnum {
+pub fn marked(column: ColumnId) -> NodeEnum {
     let name = pb::String {
         sval: Expression::mark(column),
     };

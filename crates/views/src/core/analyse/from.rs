@@ -121,7 +121,11 @@ impl Analysis<'_> {
                 input: Box::new(node),
             };
         }
-        Ok(Rows { node, columns })
+        Ok(Rows {
+            node,
+            columns,
+            order: Vec::new(),
+        })
     }
 
     fn join_expr(&mut self, expr: &JoinExpr, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {

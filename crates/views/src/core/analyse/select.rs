@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{self as pb, Node as Parsed, SelectStmt, SetOperation};
+use pg_query::protobuf::{Node as Parsed, SelectStmt, SetOperation};
 
 use super::aggregates::Grouping;
 use super::expressions::{expression, grouped, names_of};
-use super::scope::Scope;
+use super::said::{Said, direction, named_by, numbered, place, said, sorts};
+use super::scope::{Scope, column_of};
+use super::windows::{Call, Window, projected};
 use super::{Analysis, DEPTH_MAX};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
@@ -20,6 +22,15 @@ pub struct Rows {
     pub node: Node,
     /// What its columns are called.
     pub columns: Vec<(String, ColumnId)>,
+    /// What they are to be sorted by.
+    pub order: Vec<(ColumnId, String)>,
+}
+
+/// Rows with what else is said of them.
+struct Sorted {
+    rows: Rows,
+    /// What there is only one row of, each.
+    on: Vec<ColumnId>,
 }
 
 /// The queries of WITH that can be named.
@@ -105,23 +116,42 @@ impl Analysis<'_> {
         let rows = Rows {
             node,
             columns: names.into_iter().zip(columns).collect(),
+            order: Vec::new(),
         };
-        Ok(if query.all { rows } else { self.distinct(rows) })
+        let mut rows = if query.all { rows } else { self.distinct(rows) };
+        for one in sorts(query) {
+            let column = match place(one.node.as_deref()) {
+                Some(place) => rows.columns.get(place).map(|(_, id)| *id),
+                None => {
+                    named_by(one.node.as_deref()).and_then(|name| column_of(&rows.columns, &name))
+                }
+            };
+            let refused = || Refusal::new("ORDER BY of this kind", -1, "name a column");
+            rows.order
+                .push((column.ok_or_else(refused)?, direction(one)));
+        }
+        Ok(rows)
     }
 
     /// Each different row once.
     fn distinct(&mut self, rows: Rows) -> Rows {
         let mut grouping = Grouping::new(self.facts, &mut self.next_column);
+        let mut key = |id: ColumnId| grouping.group_by(Expression::column(id));
         let columns = rows.columns.into_iter();
-        let columns = columns
-            .map(|(name, id)| (name, grouping.group_by(Expression::column(id))))
-            .collect();
+        let columns = columns.map(|(name, id)| (name, key(id))).collect();
+        // The server sees to it that it is among the columns.
+        let order = rows.order.into_iter();
+        let order = order.map(|(id, how)| (key(id), how)).collect();
         let (keys, aggregates) = grouping.finish();
         let node = self.stage(Stage {
             input: rows.node,
             keeps: Keeps::Groups { keys, aggregates },
         });
-        Rows { node, columns }
+        Rows {
+            node,
+            columns,
+            order,
+        }
     }
 
     fn simple(&mut self, query: &SelectStmt, ctes: &Ctes) -> Result<Rows, Refusal> {
@@ -132,71 +162,102 @@ impl Analysis<'_> {
         if let Some(condition) = query.where_clause.as_deref() {
             node = self.filtered(node, condition, &scope, ctes)?;
         }
-        let targets = targets(query)?;
+        let mut calls = Vec::new();
+        let mut said = said(query)?;
+        for one in &mut said.all {
+            self.take_windows(&mut one.1, &query.window_clause, &mut calls)?;
+        }
         let having = query.having_clause.as_deref();
-        let mut expressions = targets.iter().map(|(_, target)| *target).chain(having);
-        let rows = match !query.group_clause.is_empty()
-            || having.is_some()
-            || expressions.any(|one| self.facts.has_aggregate(one))
-        {
-            true => self.groups(query, &targets, node, &scope)?,
+        let mut expressions = said.all.iter().map(|(_, target)| target).chain(having);
+        let over = calls.iter().map(Call::parsed).collect::<Vec<_>>();
+        let mut is_grouped = !query.group_clause.is_empty() || having.is_some();
+        is_grouped |= expressions.any(|one| self.facts.has_aggregate(one));
+        is_grouped |= over.iter().any(|one| self.facts.has_aggregate(one));
+        let (node, named, windows) = match is_grouped {
+            true => self.groups(query, (&said.all, calls), node, &scope)?,
             false => {
-                let named = targets
-                    .iter()
-                    .map(|(name, target)| Ok((name.clone(), expression(target, &scope)?)))
-                    .collect::<Result<Vec<_>, _>>()?;
-                self.project(node, named)
+                let mut resolved = |one: &Parsed| expression(one, &scope);
+                let all = said.all.iter();
+                let named = all.map(|(name, one)| Ok((name.clone(), resolved(one)?)));
+                let named = named.collect::<Result<Vec<_>, Refusal>>()?;
+                let calls = calls.into_iter();
+                let windows = calls.map(|call| call.resolved(&mut resolved));
+                (node, named, windows.collect::<Result<_, _>>()?)
             }
         };
+        let node = self.windowed(node, windows);
+        let rows = self.project(node, named);
+        let rows = self.sorted(rows, &said);
         match &query.distinct_clause[..] {
-            [] => Ok(rows),
-            [Parsed { node: None }] => Ok(self.distinct(rows)),
-            _ => Err(Refusal::new("DISTINCT ON", -1, "use mode full")),
+            [] => Ok(rows.rows),
+            [Parsed { node: None }] => Ok(self.distinct(rows.rows)),
+            _ => Ok(self.distinct_on(rows)),
         }
+    }
+
+    /// What a query says besides what it shows, apart from that.
+    fn sorted(&self, mut rows: Rows, said: &Said) -> Sorted {
+        let hidden = rows.columns.split_off(said.shown);
+        let mut hidden = hidden.into_iter().map(|(_, id)| id);
+        let on = hidden.by_ref().take(said.on).collect();
+        rows.order = hidden.zip(said.directions.iter().cloned()).collect();
+        Sorted { rows, on }
+    }
+
+    /// The first row of those that have something in common.
+    fn distinct_on(&mut self, sorted: Sorted) -> Rows {
+        let Sorted { rows, on } = sorted;
+        let number = self.new_column();
+        let window = numbered(&on, &rows.order);
+        let first = Expression::column(number).tested("= 1");
+        let windows = vec![(number, window)];
+        let node = self.partitioned(rows.node, on, windows, Some(first));
+        Rows { node, ..rows }
     }
 
     fn project(&mut self, node: Node, named: Vec<(String, Expression)>) -> Rows {
         let mut columns = Vec::new();
-        let mut new = Vec::new();
+        let mut new: Vec<(ColumnId, Expression)> = Vec::new();
         for (name, expression) in named {
-            let id = expression.as_column().unwrap_or_else(|| {
+            let known = new.iter().find(|(_, known)| *known == expression);
+            let known = known.map(|(id, _)| *id);
+            let id = known.or_else(|| expression.as_column()).unwrap_or_else(|| {
                 let id = self.new_column();
                 new.push((id, expression));
                 id
             });
             columns.push((name, id));
         }
-        let node = match new.is_empty() {
-            true => node,
-            false => Node::Project {
-                input: Box::new(node),
-                columns: new,
-            },
-        };
-        Rows { node, columns }
+        Rows {
+            node: projected(node, new),
+            columns,
+            order: Vec::new(),
+        }
     }
 
     fn groups(
         &mut self,
         query: &SelectStmt,
-        targets: &[(String, &Parsed)],
+        (targets, calls): (&[(String, Parsed)], Vec<Call>),
         input: Node,
         scope: &Scope,
-    ) -> Result<Rows, Refusal> {
+    ) -> Result<(Node, Vec<(String, Expression)>, Vec<Window>), Refusal> {
         let mut grouping = Grouping::new(self.facts, &mut self.next_column);
         for key in &query.group_clause {
             let key = key_of(key, targets)?;
             grouping.group_by(expression(key, scope)?);
         }
         let is_scalar = query.group_clause.is_empty();
+        let mut resolved = |one: &Parsed| grouped(one, scope, &mut grouping);
         let named = targets
             .iter()
-            .map(|(name, target)| Ok((name.clone(), grouped(target, scope, &mut grouping)?)))
+            .map(|(name, target)| Ok((name.clone(), resolved(target)?)))
             .collect::<Result<Vec<_>, Refusal>>()?;
+        let calls = calls.into_iter();
+        let windows = calls.map(|call| call.resolved(&mut resolved));
+        let windows = windows.collect::<Result<_, _>>()?;
         let having = query.having_clause.as_deref();
-        let having = having
-            .map(|having| grouped(having, scope, &mut grouping))
-            .transpose()?;
+        let having = having.map(resolved).transpose()?;
         let (keys, aggregates) = grouping.finish();
         if is_scalar && !keys.is_empty() {
             let advice = "group by it";
@@ -212,12 +273,12 @@ impl Analysis<'_> {
                 condition,
             };
         }
-        Ok(self.project(node, named))
+        Ok((node, named, windows))
     }
 }
 
 /// What is grouped by: an expression, or a place among the targets.
-fn key_of<'a>(key: &'a Parsed, targets: &[(String, &'a Parsed)]) -> Result<&'a Parsed, Refusal> {
+fn key_of<'a>(key: &'a Parsed, targets: &'a [(String, Parsed)]) -> Result<&'a Parsed, Refusal> {
     match &key.node {
         Some(NodeEnum::GroupingSet(set)) => {
             let advice = "use mode full";
@@ -227,16 +288,14 @@ fn key_of<'a>(key: &'a Parsed, targets: &[(String, &'a Parsed)]) -> Result<&'a P
                 advice,
             ))
         }
-        Some(NodeEnum::AConst(constant)) => match &constant.val {
-            Some(pb::a_const::Val::Ival(place)) => {
-                let at = usize::try_from(place.ival - 1).ok();
-                let target = at.and_then(|at| targets.get(at));
-                let none =
-                    || Refusal::new("a place in GROUP BY", constant.location, "name a column");
-                target.map(|(_, target)| *target).ok_or_else(none)
-            }
-            _ => Ok(key),
-        },
+        Some(NodeEnum::AConst(constant)) => {
+            let Some(place) = place(Some(key)) else {
+                return Ok(key);
+            };
+            let none = || Refusal::new("a place in GROUP BY", constant.location, "name a column");
+            let target = targets.get(place);
+            target.map(|(_, target)| target).ok_or_else(none)
+        }
         _ => Ok(key),
     }
 }
@@ -306,17 +365,8 @@ pub(super) fn refuse_what_is_not_covered(query: &SelectStmt) -> Result<(), Refus
     if query.limit_count.is_some() || query.limit_offset.is_some() {
         return refused("LIMIT or OFFSET", "use mode full");
     }
-    if !query.sort_clause.is_empty() {
-        return refused(
-            "ORDER BY",
-            "leave it out: say it where you read the view, whose rows have no order",
-        );
-    }
     if !query.locking_clause.is_empty() {
         return refused("FOR UPDATE or FOR SHARE", "leave it out: a view only reads");
-    }
-    if !query.window_clause.is_empty() {
-        return refused("WINDOW", "use mode full");
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use pg_query::protobuf::{
 use super::expressions::expression;
 use super::scope::Scope;
 use super::select::{Ctes, refuse_what_is_not_covered, targets, with};
+use super::windows::has_window;
 use super::{Analysis, DEPTH_MAX};
 use crate::core::expression::{Expression, quoted};
 use crate::core::refusal::Refusal;
@@ -147,7 +148,8 @@ impl Analysis<'_> {
         let is_distinct_on = query.distinct_clause.iter().any(|one| one.node.is_some());
         let targets = targets(query)?;
         let mut targets = targets.iter();
-        let has_aggregate = targets.any(|(_, target)| self.facts.has_aggregate(target));
+        let is_computed = |one: &Parsed| self.facts.has_aggregate(one) || has_window(one);
+        let has_computed = targets.any(|(_, target)| is_computed(target));
         let is_plain = matches!(
             SetOperation::try_from(query.op),
             Ok(SetOperation::SetopNone | SetOperation::Undefined)
@@ -155,7 +157,7 @@ impl Analysis<'_> {
             && query.group_clause.is_empty()
             && query.having_clause.is_none()
             && !is_distinct_on
-            && !has_aggregate;
+            && !has_computed;
         Ok(is_plain)
     }
 }

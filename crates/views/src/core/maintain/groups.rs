@@ -83,6 +83,7 @@ impl Groups {
                 columns,
                 is_unique: !key.is_hashed,
                 indexed: key.indexed(),
+                also_indexed: None,
                 count: None,
             },
             key,

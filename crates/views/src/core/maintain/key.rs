@@ -54,9 +54,35 @@ impl Key {
 
     /// Whether two rows have the same key. Both have the column with the hash, where there is one.
     pub fn same(&self, types: &Types, one: &str, other: &str) -> String {
-        let hash = self
-            .is_hashed
-            .then(|| format!("{one}.{HASH} = {other}.{HASH}"));
+        let values = self.same_values(types, one, other);
+        match self.is_hashed {
+            true => format!("{one}.{HASH} = {other}.{HASH} AND {values}"),
+            false => values,
+        }
+    }
+
+    /// Whether a row has the same key as one that has the column with the hash, where there is one. The row has no such column: its
+    /// hash is computed, as in an index of [`Key::hash_index`].
+    pub fn same_as_hashed(&self, types: &Types, row: &str, hashed: &str) -> String {
+        let values = self.same_values(types, row, hashed);
+        match self.is_hashed {
+            true => format!("{} = {hashed}.{HASH} AND {values}", self.hash(row)),
+            false => values,
+        }
+    }
+
+    /// What an index is made of that finds rows which have no column with the hash.
+    pub fn hash_index(&self) -> String {
+        match self.is_hashed {
+            true => {
+                let names = self.names().join(", ");
+                format!("hash_record_extended(ROW({names}), 0)")
+            }
+            false => self.names().join(", "),
+        }
+    }
+
+    fn same_values(&self, types: &Types, one: &str, other: &str) -> String {
         let each = self.columns.iter().map(|id| {
             let name = stage_column(*id);
             let (one, other) = (format!("{one}.{name}"), format!("{other}.{name}"));
@@ -68,7 +94,7 @@ impl Key {
                 }
             }
         });
-        let all: Vec<String> = hash.into_iter().chain(each).collect();
+        let all: Vec<String> = each.collect();
         match all.is_empty() {
             true => "true".to_owned(),
             false => all.join(" AND "),

@@ -64,6 +64,7 @@ impl Rows {
                 columns: all,
                 is_unique: key.as_ref().is_some_and(|key| !key.is_hashed),
                 indexed,
+                also_indexed: None,
                 count,
             },
             key,
