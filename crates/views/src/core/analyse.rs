@@ -5,6 +5,7 @@ mod children;
 mod equalities;
 mod expressions;
 mod from;
+mod limit;
 mod said;
 mod scope;
 mod select;
@@ -200,16 +201,20 @@ fn shows(node: &Node, source: Source) -> bool {
     }
 }
 
-/// Leaves columns out that nobody uses. Those of `key` tell the rows of the last stage apart.
-pub fn prune(plan: &mut Plan, key: Option<&[ColumnId]>) {
+/// Leaves columns out that nobody uses. Those of `keys` tell rows of the stages apart.
+pub fn prune(plan: &mut Plan, keys: &[Option<Vec<ColumnId>>]) {
     let shown = plan.presentation.columns.iter().map(|(_, id)| *id);
     let order = plan.presentation.order.iter().map(|(id, _)| *id);
     let mut used: BTreeSet<ColumnId> = shown.chain(order).collect();
-    used.extend(key.into_iter().flatten());
+    used.extend(keys.iter().flatten().flatten());
     prune_node(&mut plan.presentation.node, &mut used);
     for stage in plan.stages.iter_mut().rev() {
         match &mut stage.keeps {
             Keeps::Rows { columns } => retain(columns, &mut used),
+            Keeps::Top { order, columns, .. } => {
+                used.extend(order.iter().map(|(id, _)| *id));
+                retain(columns, &mut used);
+            }
             Keeps::Partitions {
                 by,
                 windows,

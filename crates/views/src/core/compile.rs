@@ -6,7 +6,7 @@ use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression};
 use super::lookups::Reads;
 use super::maintain::{
-    Carried, ColumnType, Delta, Groups, Partitions, Rows, Statement, Table, Types, carried,
+    Carried, ColumnType, Delta, Groups, Partitions, Rows, Statement, Table, Top, Types, carried,
     computed, read,
 };
 use super::sql::{Block, Generator, SourceSql, union};
@@ -30,6 +30,8 @@ pub enum Kept {
     Groups(Groups),
     /// Rows of partitions.
     Partitions(Partitions),
+    /// The first rows.
+    Top(Top),
 }
 
 impl Compiled {
@@ -39,6 +41,7 @@ impl Compiled {
             Kept::Rows(rows) => &rows.table,
             Kept::Groups(groups) => &groups.table,
             Kept::Partitions(partitions) => &partitions.rows.table,
+            Kept::Top(top) => &top.rows.table,
         }
     }
 
@@ -49,7 +52,7 @@ impl Compiled {
             asked,
         };
         let groups = match &self.kept {
-            Kept::Rows(_) => return of(Vec::new()),
+            Kept::Rows(_) | Kept::Top(_) => return of(Vec::new()),
             Kept::Partitions(partitions) => return of(partitions.keys.iter().collect()),
             Kept::Groups(groups) => groups,
         };
@@ -69,6 +72,7 @@ impl Compiled {
             Kept::Rows(rows) => rows.columns.clone(),
             Kept::Groups(groups) => groups.columns(),
             Kept::Partitions(partitions) => partitions.rows.columns.clone(),
+            Kept::Top(top) => top.rows.columns.clone(),
         }
     }
 
@@ -103,6 +107,10 @@ impl Compiled {
             Kept::Partitions(partitions) => {
                 let now = generator.rows(&self.input);
                 partitions.apply(types, (&changes, &now), &delta)
+            }
+            Kept::Top(top) => {
+                let now = generator.rows(&self.input);
+                top.apply(types, (&changes, &now), &delta)
             }
         })
     }
@@ -153,6 +161,7 @@ impl Compiled {
             Kept::Rows(rows) => rows.rebuild(types, &union(&now, &rows.columns), sink),
             Kept::Groups(groups) => groups.rebuild(types, &now, sink),
             Kept::Partitions(partitions) => partitions.rebuild(types, &now, sink),
+            Kept::Top(top) => top.rebuild(types, &now, sink),
         }
     }
 }
@@ -161,7 +170,7 @@ impl Compiled {
 pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, Option<String>) {
     let blocks = Generator::new(sources).rows(&stage.input);
     match &stage.keeps {
-        Keeps::Rows { columns } => (plain(&blocks, columns), None),
+        Keeps::Rows { columns } | Keeps::Top { columns, .. } => (plain(&blocks, columns), None),
         Keeps::Partitions {
             by,
             windows,
@@ -234,6 +243,11 @@ pub fn compile(
             let of = (&columns[..], types);
             Kept::Partitions(Partitions::new((name, key), by, windows, filter, of))
         }
+        Keeps::Top {
+            order,
+            rows,
+            columns,
+        } => Kept::Top(Top::new((name, key), (order, rows), (&columns, types))),
         Keeps::Groups { keys, aggregates } => {
             let aggregates = aggregates
                 .into_iter()
@@ -280,22 +294,33 @@ pub fn key_of(node: &Node, keys: &impl Fn(Source) -> Option<Vec<String>>) -> Opt
     }
 }
 
-/// Keeps the key of the rows of the last stage, where it keeps rows and they have one. To be called before columns
+/// Keeps the keys of the rows of stages, where they keep rows and these have one. To be called before columns
 /// that nobody uses are left out.
-pub fn with_key(
+pub fn with_keys(
     plan: &mut Plan,
-    keys: &impl Fn(Source) -> Option<Vec<String>>,
-) -> Option<Vec<ColumnId>> {
-    let stage = plan.stages.last_mut()?;
-    let columns = match &mut stage.keeps {
-        Keeps::Rows { columns } | Keeps::Partitions { columns, .. } => columns,
-        Keeps::Groups { .. } => return None,
-    };
-    let key = key_of(&stage.input, keys)?;
-    let missing = key.iter().filter(|id| !columns.contains(id));
-    let missing: Vec<ColumnId> = missing.copied().collect();
-    columns.extend(missing);
-    Some(key)
+    of_tables: &impl Fn(usize) -> Option<Vec<String>>,
+) -> Vec<Option<Vec<ColumnId>>> {
+    let mut all: Vec<Option<Vec<ColumnId>>> = Vec::new();
+    for stage in &mut plan.stages {
+        let keys = |source: Source| match source {
+            Source::Table(at) => of_tables(at),
+            Source::Stage(at) => {
+                let names = all[at].as_ref()?.iter();
+                Some(names.map(|id| stage_column(*id)).collect())
+            }
+        };
+        let key = match &stage.keeps {
+            Keeps::Groups { .. } => None,
+            _ => key_of(&stage.input, &keys),
+        };
+        if let (Some(key), Some(columns)) = (&key, stage.keeps.rows_mut()) {
+            let missing = key.iter().filter(|id| !columns.contains(id));
+            let missing: Vec<ColumnId> = missing.copied().collect();
+            columns.extend(missing);
+        }
+        all.push(key);
+    }
+    all
 }
 
 /// Of a group asks for columns that depend on what it is grouped by and that cannot be grouped by themselves: they are the

@@ -9,6 +9,7 @@ mod groups;
 mod key;
 mod partitions;
 mod rows;
+mod top;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ pub use self::groups::Groups;
 pub use self::key::{HASH, Key};
 pub use self::partitions::{Partitions, computed, read};
 pub use self::rows::Rows;
+pub use self::top::Top;
 use super::analyse::stage_column;
 use super::expression::{ColumnId, quoted};
 use super::sql::WEIGHT;
@@ -26,6 +28,9 @@ const FILLFACTOR: u32 = 85;
 
 /// How often a row of a stage without a key is there, or how many rows a group has.
 pub const COUNT: &str = "egret_count";
+
+/// Whether there are rows that are not kept.
+const IS_CUT: &str = "egret_is_cut";
 
 /// What is known of the type of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +65,8 @@ pub struct Table {
     pub is_unique: bool,
     /// What another index is made of.
     pub also_indexed: Option<String>,
+    /// A table of one row that says how far the rows of this one go, where it does not have all.
+    pub edge: Option<String>,
     /// The column that says how often a row is there, if that is not once.
     pub count: Option<&'static str>,
 }
@@ -204,6 +211,13 @@ impl Table {
         if let Some(also) = &self.also_indexed {
             all.push(format!("CREATE INDEX ON {} ({also})", self.name));
         }
+        if let Some(edge) = &self.edge {
+            let list: String = columns_of_rows(&self.columns)
+                .map(|(name, kind)| format!(", {} {kind}", quoted(name)))
+                .collect();
+            all.push(format!("CREATE TABLE {edge} ({IS_CUT} boolean{list})"));
+            all.push(format!("INSERT INTO {edge} DEFAULT VALUES"));
+        }
         all
     }
 }
@@ -213,6 +227,11 @@ impl Table {
     fn null_of(&self, column: &str) -> String {
         format!("(NULL::{}).{column}", self.name)
     }
+}
+
+/// Those of a stage's columns that are of what it keeps.
+fn columns_of_rows(all: &[(String, String)]) -> impl Iterator<Item = &(String, String)> {
+    all.iter().filter(|(name, _)| name != COUNT && name != HASH)
 }
 
 /// A column's type as a table is made with it.

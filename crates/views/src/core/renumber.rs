@@ -9,8 +9,8 @@ use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression};
 use super::tree::{Keeps, Node, Plan, Source};
 
-/// Gives the columns of a plan the numbers from 1 on: first those that stages keep, then the others. Those of `key` are among them.
-pub fn renumber(plan: &mut Plan, key: Option<&mut Vec<ColumnId>>) {
+/// Gives the columns of a plan the numbers from 1 on: first those that stages keep, then the others. Those of `keys` are among them.
+pub fn renumber(plan: &mut Plan, keys: &mut [Option<Vec<ColumnId>>]) {
     let kept = plan.stages.iter().flat_map(|stage| stage.keeps.columns());
     let mut used: Vec<ColumnId> = kept.collect();
     visit(plan, &mut |id| used.push(*id));
@@ -21,7 +21,7 @@ pub fn renumber(plan: &mut Plan, key: Option<&mut Vec<ColumnId>>) {
     }
     let mut rename = |id: &mut ColumnId| *id = to[id];
     visit(plan, &mut rename);
-    key.into_iter().flatten().for_each(rename);
+    keys.iter_mut().flatten().flatten().for_each(rename);
 }
 
 type Each<'a> = dyn FnMut(&mut ColumnId) + 'a;
@@ -32,6 +32,10 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
         visit_node(&mut stage.input, each);
         match &mut stage.keeps {
             Keeps::Rows { columns } => columns.iter_mut().for_each(&mut *each),
+            Keeps::Top { order, columns, .. } => {
+                let order = order.iter_mut().map(|(id, _)| id);
+                order.chain(columns).for_each(&mut *each);
+            }
             Keeps::Partitions {
                 by,
                 windows,

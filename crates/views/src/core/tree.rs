@@ -233,18 +233,39 @@ pub enum Keeps {
         /// What is kept of them.
         columns: Vec<ColumnId>,
     },
+    /// The first rows of an order, and some more: so that there are enough while some of them go.
+    Top {
+        /// What they are sorted by, with the direction as it is written.
+        order: Vec<(ColumnId, String)>,
+        /// So many there are at least, if there are so many.
+        rows: u64,
+        /// What is kept of them; those of `order` among it.
+        columns: Vec<ColumnId>,
+    },
 }
 
 impl Keeps {
     /// What others can read of the stage.
     pub fn columns(&self) -> Vec<ColumnId> {
         match self {
-            Self::Rows { columns } | Self::Partitions { columns, .. } => columns.clone(),
+            Self::Rows { columns }
+            | Self::Partitions { columns, .. }
+            | Self::Top { columns, .. } => columns.clone(),
             Self::Groups { keys, aggregates } => {
                 let keys = keys.iter().map(|(id, _)| *id);
                 keys.chain(aggregates.iter().map(|one| one.column))
                     .collect()
             }
+        }
+    }
+
+    /// The columns of rows that are kept; none of groups.
+    pub fn rows_mut(&mut self) -> Option<&mut Vec<ColumnId>> {
+        match self {
+            Self::Rows { columns }
+            | Self::Partitions { columns, .. }
+            | Self::Top { columns, .. } => Some(columns),
+            Self::Groups { .. } => None,
         }
     }
 }

@@ -53,7 +53,7 @@ pub async fn build(
 ) -> Result<Built, ViewsError> {
     let Planned {
         plan,
-        key,
+        keys,
         is_whole,
     } = planned;
     let named = described.tables.iter().map(SourceTable::rows_sql);
@@ -71,14 +71,12 @@ pub async fn build(
     }
     let mut types = Types::new();
     let mut stages: Vec<Compiled> = Vec::new();
-    let last = plan.stages.len();
-    for (at, mut stage) in plan.stages.into_iter().enumerate() {
+    for (at, (mut stage, key)) in plan.stages.into_iter().zip(keys).enumerate() {
         align(transaction, &mut stage.input, &sources).await?;
         scan_types(&stage.input, described, &mut types);
         without_equality(&mut stage.keeps, &types);
         let arguments = stage_types(transaction, &stage, &sources, &mut types).await?;
         let name = stage_table(view, at);
-        let key = key.clone().filter(|_| at + 1 == last);
         let compiled = compile(&name, stage, key, &arguments, &types);
         if makes_tables {
             for statement in compiled.table().create() {
@@ -169,7 +167,7 @@ async fn stage_types(
     let (of_rows, of_groups) = probes(stage, sources);
     let mut found = probed(transaction, &of_rows).await?;
     match &stage.keeps {
-        Keeps::Rows { .. } | Keeps::Partitions { .. } => {
+        Keeps::Rows { .. } | Keeps::Partitions { .. } | Keeps::Top { .. } => {
             for (id, found) in found {
                 types.entry(id).or_insert(found);
             }
@@ -269,7 +267,7 @@ impl Built {
         self.stages.iter().any(|stage| match &stage.kept {
             Kept::Rows(_) => false,
             Kept::Groups(groups) => groups.asks(),
-            Kept::Partitions(_) => true,
+            Kept::Partitions(_) | Kept::Top(_) => true,
         })
     }
 
@@ -283,7 +281,7 @@ impl Built {
                 let are_plain = match &stage.kept {
                     Kept::Rows(_) => true,
                     Kept::Groups(groups) => groups.are_plain(),
-                    Kept::Partitions(_) => false,
+                    Kept::Partitions(_) | Kept::Top(_) => false,
                 };
                 are_plain && stage.input.is_plain()
             }

@@ -197,6 +197,11 @@ fn keeps(kept: &Kept, is_whole: bool) -> Vec<String> {
             }
             all
         }
+        Kept::Top(top) => vec![format!(
+            "the first {} rows of an order, and up to {} more",
+            top.wanted,
+            top.filled() - top.wanted
+        )],
         Kept::Partitions(partitions) => {
             let keys = partitions.keys.len();
             let mut all = vec![match keys {

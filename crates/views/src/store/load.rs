@@ -10,13 +10,13 @@ use super::refresh::{Read, Refreshable};
 use super::registry;
 use super::standing::signature;
 use crate::core::analyse::{analyse, prune, whole};
-use crate::core::compile::with_key;
+use crate::core::compile::with_keys;
 use crate::core::expression::ColumnId;
 use crate::core::functions::refused;
 use crate::core::locate::call_of;
 use crate::core::refusal::Refusal;
 use crate::core::renumber::renumber;
-use crate::core::tree::{Plan, Source};
+use crate::core::tree::Plan;
 use crate::error::ViewsError;
 use crate::model::Mode;
 
@@ -24,8 +24,8 @@ use crate::model::Mode;
 pub struct Planned {
     /// Its stages.
     pub plan: Plan,
-    /// What tells the rows of the last stage apart, if anything does.
-    pub key: Option<Vec<ColumnId>>,
+    /// What tells the rows of each stage apart, if anything does.
+    pub keys: Vec<Option<Vec<ColumnId>>>,
     /// Whether nothing is known of the query but its columns.
     pub is_whole: bool,
 }
@@ -89,22 +89,18 @@ pub fn planned(described: &Described, mode: Mode) -> Result<Planned, ViewsError>
             let columns = described.columns.iter().map(|column| column.name.clone());
             return Ok(Planned {
                 plan: whole(described.tables.len(), columns),
-                key: None,
+                keys: vec![None],
                 is_whole: true,
             });
         }
         (Err(refusal), _) => return Err(ViewsError::Refused(refusal)),
     };
-    let keys = |source: Source| match source {
-        Source::Table(at) => described.tables[at].key.clone(),
-        Source::Stage(_) => None,
-    };
-    let mut key = with_key(&mut plan, &keys);
-    prune(&mut plan, key.as_deref());
-    renumber(&mut plan, key.as_mut());
+    let mut keys = with_keys(&mut plan, &|at| described.tables[at].key.clone());
+    prune(&mut plan, &keys);
+    renumber(&mut plan, &mut keys);
     Ok(Planned {
         plan,
-        key,
+        keys,
         is_whole: false,
     })
 }

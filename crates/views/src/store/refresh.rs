@@ -223,7 +223,7 @@ impl Refreshable {
         let mut stages = self.built.stages.iter();
         !self.built.is_whole
             && stages.all(|stage| match &stage.kept {
-                Kept::Rows(_) => true,
+                Kept::Rows(_) | Kept::Top(_) => true,
                 Kept::Groups(groups) => groups.are_reproducible(&self.built.types),
                 // Rows of the same order may come in any.
                 Kept::Partitions(_) => false,

@@ -161,7 +161,7 @@ pub async fn drop_storage(transaction: &Transaction<'_>, view: i64) -> Result<()
 pub async fn tables(client: &impl GenericClient, view: i64) -> Result<Vec<String>, ViewsError> {
     let sql = "SELECT relname::text FROM pg_catalog.pg_class \
                WHERE relnamespace = 'egret'::regnamespace AND relkind = 'r' AND relname ~ $1 ORDER BY 1";
-    let pattern = format!("^(view|told)_{view}_[0-9]+$");
+    let pattern = format!("^(view|told|edge)_{view}_[0-9]+$");
     let rows = client.query(sql, &[&pattern]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
@@ -186,7 +186,7 @@ pub async fn set_aside(transaction: &Transaction<'_>, view: i64) -> Result<(), V
 pub async fn drop_aside(transaction: &Transaction<'_>, view: i64) -> Result<(), ViewsError> {
     let sql = "SELECT relname::text FROM pg_catalog.pg_class \
                WHERE relnamespace = 'egret'::regnamespace AND relkind = 'r' AND relname ~ $1";
-    let pattern = format!("^(view|told)_{view}_[0-9]+_aside$");
+    let pattern = format!("^(view|told|edge)_{view}_[0-9]+_aside$");
     for row in transaction.query(sql, &[&pattern]).await? {
         let drop = format!("DROP TABLE egret.{}", quoted(row.get(0)));
         transaction.batch_execute(&drop).await?;

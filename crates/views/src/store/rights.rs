@@ -169,7 +169,9 @@ pub async fn hand_over(
     let (id, owner) = (record.id, quoted(&record.owner));
     let mut all = vec![format!("GRANT USAGE ON SCHEMA egret TO {owner}")];
     for stage in 0..built.stages.len() {
-        for table in [stage_table(id, stage), sink_table(id, stage)] {
+        let edge = built.stages[stage].table().edge.clone();
+        let own = [stage_table(id, stage), sink_table(id, stage)];
+        for table in own.into_iter().chain(edge) {
             all.push(format!(
                 "GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {owner}"
             ));

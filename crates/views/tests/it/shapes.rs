@@ -7,6 +7,7 @@ mod joins;
 mod rows;
 mod sources;
 mod subqueries;
+mod top;
 mod values;
 mod windows;
 

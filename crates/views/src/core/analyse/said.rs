@@ -121,6 +121,15 @@ pub fn direction(sort: &SortBy) -> String {
 
 /// The numbers of rows in their order, of each partition.
 pub fn numbered(partition: &[ColumnId], order: &[(ColumnId, String)]) -> Expression {
+    over("row_number()", partition, order)
+}
+
+/// The same number for rows of which neither comes first.
+pub fn ranked(order: &[(ColumnId, String)]) -> Expression {
+    over("rank()", &[], order)
+}
+
+fn over(function: &str, partition: &[ColumnId], order: &[(ColumnId, String)]) -> Expression {
     let mark = |id: &ColumnId| format!("\"{}\"", Expression::mark(*id));
     let partition: Vec<String> = partition.iter().map(mark).collect();
     let order: Vec<String> = order
@@ -132,7 +141,7 @@ pub fn numbered(partition: &[ColumnId], order: &[(ColumnId, String)]) -> Express
         false => format!("{name} BY {} ", list.join(", ")),
     };
     Expression::read(&format!(
-        "row_number() OVER ({}{})",
+        "{function} OVER ({}{})",
         clause("PARTITION", &partition),
         clause("ORDER", &order)
     ))

@@ -75,7 +75,7 @@ impl Analysis<'_> {
             }
         };
         self.depth -= 1;
-        Ok(rows)
+        self.limited(rows, query)
     }
 
     /// A query of WITH, where it is named.
@@ -362,9 +362,6 @@ pub(super) fn with(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
 
 pub(super) fn refuse_what_is_not_covered(query: &SelectStmt) -> Result<(), Refusal> {
     let refused = |what: &str, advice: &str| Err(Refusal::new(what, -1, advice));
-    if query.limit_count.is_some() || query.limit_offset.is_some() {
-        return refused("LIMIT or OFFSET", "use mode full");
-    }
     if !query.locking_clause.is_empty() {
         return refused("FOR UPDATE or FOR SHARE", "leave it out: a view only reads");
     }

@@ -156,6 +156,8 @@ impl Analysis<'_> {
         ) && query.values_lists.is_empty()
             && query.group_clause.is_empty()
             && query.having_clause.is_none()
+            && query.limit_count.is_none()
+            && query.limit_offset.is_none()
             && !is_distinct_on
             && !has_computed;
         Ok(is_plain)

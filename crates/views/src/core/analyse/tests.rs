@@ -30,7 +30,7 @@ fn check(sql: &str, expected: Expect) {
     let shown = match analyse(sql, &facts()) {
         Err(refusal) => refusal.to_string(),
         Ok(mut plan) => {
-            prune(&mut plan, None);
+            prune(&mut plan, &[]);
             let stages = plan.stages.iter().map(|stage| format!("{:?}", stage.keeps));
             let names = plan.presentation.columns.iter();
             let names: Vec<String> = names.map(|(name, id)| format!("{name}={}", id.0)).collect();
@@ -226,7 +226,7 @@ proptest! {
     #[test]
     fn whatever_is_written_is_accepted_or_refused(sql in mutated()) {
         if let Ok(mut plan) = analyse(&sql, &facts()) {
-            prune(&mut plan, None);
+            prune(&mut plan, &[]);
             let mut sources = BTreeMap::new();
             for source in plan.stages.iter().flat_map(|stage| stage.input.sources()) {
                 let changes = Some("changes".to_owned());

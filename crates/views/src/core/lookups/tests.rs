@@ -45,7 +45,7 @@ fn tables(indexed: &[(&str, &str)]) -> BTreeMap<usize, TableFacts> {
 
 fn check(sql: &str, indexed: &[(&str, &str)], expected: Expect) {
     let mut plan = analyse(sql, &facts()).unwrap();
-    prune(&mut plan, None);
+    prune(&mut plan, &[]);
     let stages = plan.stages.iter().map(|stage| {
         let mut asked = Vec::new();
         if let Keeps::Groups { keys, aggregates } = &stage.keeps {

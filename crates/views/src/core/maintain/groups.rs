@@ -84,6 +84,7 @@ impl Groups {
                 is_unique: !key.is_hashed,
                 indexed: key.indexed(),
                 also_indexed: None,
+                edge: None,
                 count: None,
             },
             key,

@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 
 use super::key::{HASH, Key};
-use super::{COUNT, Delta, Rows, Statement, Types, consolidated};
+use super::rows::Rows;
+use super::{COUNT, Delta, Statement, Types, consolidated};
 use crate::core::analyse::stage_column;
 use crate::core::expression::{ColumnId, Expression, Names};
 use crate::core::sql::{Block, WEIGHT, union};

@@ -65,6 +65,7 @@ impl Rows {
                 is_unique: key.as_ref().is_some_and(|key| !key.is_hashed),
                 indexed,
                 also_indexed: None,
+                edge: None,
                 count,
             },
             key,
