@@ -110,6 +110,16 @@ pub enum ViewsError {
         /// How many rows there may be.
         rows_max: u64,
     },
+    /// What changed could not be computed. It may be due to rows that the view never has: between two states of several tables there are
+    /// rows of one with those of another as they never were together.
+    #[error("what changed could not be computed by itself: the view is computed as a whole")]
+    DeltaFailed {
+        /// The number of the view.
+        view: i64,
+        /// What the server says.
+        #[source]
+        error: egret_postgres::tokio_postgres::Error,
+    },
     /// More has changed than is taken for right.
     #[error(
         "{changes} changes are more than {changes_max}, `views.fuse_changes`, and are not applied: the view is computed anew once it is made active"
@@ -270,6 +280,7 @@ impl ViewsError {
         match self {
             Self::Drifted { .. }
             | Self::FannedOut { .. }
+            | Self::DeltaFailed { .. }
             | Self::SourceChanged
             | Self::SourceAltered { .. } => true,
             Self::Statement(error) => matches!(
@@ -289,6 +300,7 @@ impl Coded for ViewsError {
             Self::Invalid { .. } => "invalid_request",
             Self::Drifted { .. } => "view_drifted",
             Self::FannedOut { .. } => "view_fanned_out",
+            Self::DeltaFailed { .. } => "view_delta_failed",
             Self::FuseBlown { .. } => "view_fuse_blown",
             Self::Exists { .. } => "view_exists",
             Self::NotFound { .. } => "view_not_found",
@@ -329,6 +341,7 @@ impl Coded for ViewsError {
             Self::TooMany { .. } => Kind::LimitReached,
             Self::SourceChanged
             | Self::FannedOut { .. }
+            | Self::DeltaFailed { .. }
             | Self::SourceAltered { .. }
             | Self::SourceFailed { .. }
             | Self::Failed { .. } => Kind::Unavailable,

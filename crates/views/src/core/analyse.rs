@@ -2,11 +2,15 @@
 
 mod aggregates;
 mod children;
+mod combine;
 mod equalities;
 mod expressions;
 mod from;
+mod grouping_sets;
+mod lateral;
 mod limit;
 mod said;
+mod scalars;
 mod scope;
 mod select;
 mod subqueries;
@@ -31,6 +35,8 @@ pub struct Facts {
     pub relations: BTreeMap<(String, String), Relation>,
     /// Names of functions in it that are aggregates; with their schema where that is not `pg_catalog`.
     pub aggregates: BTreeSet<(Option<String>, String)>,
+    /// Those of functions that give several values, each of one column.
+    pub sets: BTreeSet<(Option<String>, String)>,
 }
 
 /// A table or view that a query names.
@@ -197,7 +203,7 @@ fn shows(node: &Node, source: Source) -> bool {
     match node {
         Node::Scan { source: read, .. } => *read == source,
         Node::Filter { input, .. } | Node::Project { input, .. } => shows(input, source),
-        Node::Unit | Node::Join { .. } | Node::UnionAll { .. } => false,
+        Node::Unit | Node::Expand { .. } | Node::Join { .. } | Node::UnionAll { .. } => false,
     }
 }
 
@@ -259,6 +265,16 @@ fn prune_node(node: &mut Node, used: &mut BTreeSet<ColumnId>) {
         Node::Project { input, columns } => {
             columns.retain(|(id, _)| used.contains(id));
             used.extend(columns.iter().flat_map(|(_, column)| column.columns()));
+            prune_node(input, used);
+        }
+        Node::Expand {
+            input,
+            call,
+            or_nulls,
+            ..
+        } => {
+            let used_here = or_nulls.iter().chain(Some(&*call));
+            used.extend(used_here.flat_map(Expression::columns));
             prune_node(input, used);
         }
         Node::Join {

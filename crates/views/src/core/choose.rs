@@ -58,6 +58,8 @@ pub struct Costs {
     failed: usize,
     /// Whether the last refresh found something to do.
     was_busy: bool,
+    /// Whether what changed could not be computed a moment ago.
+    pub is_barred: bool,
 }
 
 impl Costs {

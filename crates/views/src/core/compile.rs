@@ -290,7 +290,7 @@ pub fn key_of(node: &Node, keys: &impl Fn(Source) -> Option<Vec<String>>) -> Opt
             key.extend(key_of(right, keys)?);
             Some(key)
         }
-        Node::UnionAll { .. } => None,
+        Node::Expand { .. } | Node::UnionAll { .. } => None,
     }
 }
 
@@ -349,7 +349,9 @@ pub fn without_equality(keeps: &mut Keeps, types: &Types) {
 pub fn nullable(node: &Node, found: &mut BTreeSet<ColumnId>) {
     match node {
         Node::Unit | Node::Scan { .. } => {}
-        Node::Filter { input, .. } | Node::Project { input, .. } => nullable(input, found),
+        Node::Filter { input, .. } | Node::Project { input, .. } | Node::Expand { input, .. } => {
+            nullable(input, found);
+        }
         Node::Join {
             kind, left, right, ..
         } => {

@@ -81,12 +81,20 @@ impl Expression {
         both
     }
 
+    /// With another behind it in a list.
+    pub fn beside(&self, other: &Self) -> Self {
+        let mut both = self.within("", ", ");
+        both.pieces.extend(other.pieces.iter().cloned());
+        both
+    }
+
     /// What is asked of it behind it, such as `IS NULL`.
     pub fn tested(&self, test: &str) -> Self {
         self.within("(", &format!(") {test}"))
     }
 
-    fn within(&self, before: &str, after: &str) -> Self {
+    /// With text before and behind it.
+    pub fn within(&self, before: &str, after: &str) -> Self {
         let mut pieces = vec![Piece::Text(before.to_owned())];
         pieces.extend(self.pieces.iter().cloned());
         pieces.push(Piece::Text(after.to_owned()));
@@ -96,6 +104,31 @@ impl Expression {
     /// The name that stands for a column in a text that [`Expression::read`] takes apart.
     pub fn mark(column: ColumnId) -> String {
         format!("egret${}", column.0)
+    }
+
+    /// Its text with marks.
+    pub fn marked(&self) -> String {
+        let columns = self.columns().into_iter();
+        let marks: Names = columns.map(|id| (id, quoted(&Self::mark(id)))).collect();
+        self.sql(&marks)
+    }
+
+    /// With another behind it.
+    pub fn then(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        both.pieces.extend(other.pieces.iter().cloned());
+        both
+    }
+
+    /// With another in the place of a column.
+    pub fn with(&self, column: ColumnId, other: &Self) -> Self {
+        let pieces = self.pieces.iter().flat_map(|piece| match piece {
+            Piece::Column(id) if *id == column => other.pieces.clone(),
+            piece => vec![piece.clone()],
+        });
+        Self {
+            pieces: pieces.collect(),
+        }
     }
 
     /// Takes text with marks apart.

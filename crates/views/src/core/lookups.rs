@@ -129,6 +129,7 @@ impl Shape {
                 }
                 all
             }
+            Node::Expand { input, .. } => self.add(input),
             Node::Join {
                 kind,
                 left,

@@ -96,6 +96,19 @@ fn visit_node(node: &mut Node, each: &mut Each<'_>) {
                 visit_expression(expression, each);
             }
         }
+        Node::Expand {
+            input,
+            call,
+            columns,
+            or_nulls,
+        } => {
+            visit_node(input, each);
+            visit_expression(call, each);
+            columns.iter_mut().for_each(|(id, _)| each(id));
+            or_nulls
+                .iter_mut()
+                .for_each(|one| visit_expression(one, each));
+        }
         Node::Join {
             left,
             right,

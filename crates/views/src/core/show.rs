@@ -29,6 +29,19 @@ fn put(node: &Node, level: usize, name: &impl Fn(Source) -> String, lines: &mut 
             line(format!("project {}", shown.join(", ")));
             put(input, level + 1, name, lines);
         }
+        Node::Expand {
+            input,
+            call,
+            or_nulls,
+            ..
+        } => {
+            let kind = match or_nulls {
+                None => "rows of",
+                Some(_) => "rows, if any, of",
+            };
+            line(format!("{kind} {}", call.shown()));
+            put(input, level + 1, name, lines);
+        }
         Node::Join {
             kind,
             left,

@@ -39,7 +39,9 @@ pub fn size(node: &Node) -> Size {
             blocks: 1,
             row_blocks: 1,
         },
-        Node::Filter { input, .. } | Node::Project { input, .. } => size(input),
+        Node::Filter { input, .. } | Node::Project { input, .. } | Node::Expand { input, .. } => {
+            size(input)
+        }
         Node::UnionAll { inputs, .. } => {
             let sizes = inputs.iter().map(|(input, _)| size(input));
             sizes.fold(Size::default(), |all, one| Size {

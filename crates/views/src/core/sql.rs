@@ -153,6 +153,9 @@ impl Block {
     }
 }
 
+/// A column that a function gives, with its name and type where the call has to say them.
+type Given = (ColumnId, Option<(String, String)>);
+
 /// A subquery that is given a name.
 struct Named {
     /// It, with its name.
@@ -334,6 +337,17 @@ impl<'a> Generator<'a> {
                 };
                 below(self, input).into_iter().map(project).collect()
             }
+            Node::Expand {
+                input,
+                call,
+                columns,
+                or_nulls,
+            } => {
+                let blocks = below(self, input).into_iter();
+                let expand =
+                    |block: Block| self.expanded(block, call, (columns, or_nulls.as_ref()));
+                blocks.map(expand).collect()
+            }
             Node::UnionAll { inputs, columns } => {
                 let mut all = Vec::new();
                 for (input, mapped) in inputs {
@@ -349,6 +363,38 @@ impl<'a> Generator<'a> {
             }
             Node::Unit | Node::Scan { .. } | Node::Join { .. } => below(self, node),
         }
+    }
+
+    /// Rows with those that a function makes of them.
+    fn expanded(
+        &mut self,
+        mut block: Block,
+        call: &Expression,
+        (columns, or_nulls): (&[Given], Option<&Expression>),
+    ) -> Block {
+        let alias = self.alias();
+        let call = call.sql(&block.names);
+        let mut list = Vec::new();
+        for (id, defined) in columns {
+            let name = match defined {
+                Some((name, _)) => quoted(name),
+                None => stage_column(*id),
+            };
+            block.names.insert(*id, format!("{alias}.{name}"));
+            list.push(match defined {
+                Some((_, kind)) => format!("{name} {kind}"),
+                None => name,
+            });
+        }
+        let given = format!("{call} AS {alias}({})", list.join(", "));
+        block.from.push(match or_nulls {
+            None => format!("LATERAL {given}"),
+            Some(condition) => format!(
+                "LATERAL (SELECT {alias}.* FROM (SELECT) AS egret_row LEFT JOIN LATERAL {given} ON {}) AS {alias}",
+                condition.operand(&block.names)
+            ),
+        });
+        block
     }
 
     fn changes_of_matches(

@@ -56,6 +56,17 @@ pub enum Node {
         /// The new columns.
         columns: Vec<(ColumnId, Expression)>,
     },
+    /// Rows with those that a function makes of each: a row for each of them.
+    Expand {
+        /// Of these rows.
+        input: Box<Node>,
+        /// The call, as it stands in FROM.
+        call: Expression,
+        /// What it gives: columns, and their names and types where the call has to say them.
+        columns: Vec<(ColumnId, Option<(String, String)>)>,
+        /// Where this is true of none of what it gives, the row is there once without. None: it is not there then.
+        or_nulls: Option<Expression>,
+    },
     /// Rows of two inputs together.
     Join {
         /// How.
@@ -84,6 +95,11 @@ impl Node {
             Self::Scan { columns, .. } => columns.iter().map(|(id, _)| *id).collect(),
             Self::Filter { input, .. } => input.columns(),
             Self::Project { input, columns } => {
+                let mut all = input.columns();
+                all.extend(columns.iter().map(|(id, _)| *id));
+                all
+            }
+            Self::Expand { input, columns, .. } => {
                 let mut all = input.columns();
                 all.extend(columns.iter().map(|(id, _)| *id));
                 all
@@ -118,6 +134,17 @@ impl Node {
                 let mut columns = columns.iter();
                 input.is_closed() && columns.all(|(_, expression)| are_own(expression, &below))
             }
+            Self::Expand {
+                input,
+                call,
+                or_nulls,
+                ..
+            } => {
+                let mut of_row = or_nulls.iter();
+                input.is_closed()
+                    && are_own(call, &input.columns())
+                    && of_row.all(|condition| are_own(condition, &self.columns()))
+            }
             Self::Join {
                 left,
                 right,
@@ -139,7 +166,11 @@ impl Node {
                 let mut columns = columns.iter();
                 input.is_plain() && columns.all(|(_, expression)| expression.as_column().is_some())
             }
-            Self::Unit | Self::Filter { .. } | Self::Join { .. } | Self::UnionAll { .. } => false,
+            Self::Unit
+            | Self::Filter { .. }
+            | Self::Expand { .. }
+            | Self::Join { .. }
+            | Self::UnionAll { .. } => false,
         }
     }
 
@@ -147,7 +178,7 @@ impl Node {
     pub fn has_join(&self) -> bool {
         match self {
             Self::Unit | Self::Scan { .. } => false,
-            Self::Join { .. } => true,
+            Self::Join { .. } | Self::Expand { .. } => true,
             Self::Filter { input, .. } | Self::Project { input, .. } => input.has_join(),
             Self::UnionAll { inputs, .. } => inputs.iter().any(|(input, _)| input.has_join()),
         }
@@ -158,7 +189,9 @@ impl Node {
         match self {
             Self::Unit => {}
             Self::Scan { source, columns } => all.push((*source, columns)),
-            Self::Filter { input, .. } | Self::Project { input, .. } => input.scans(all),
+            Self::Filter { input, .. }
+            | Self::Project { input, .. }
+            | Self::Expand { input, .. } => input.scans(all),
             Self::Join { left, right, .. } => {
                 left.scans(all);
                 right.scans(all);
@@ -172,7 +205,9 @@ impl Node {
         match self {
             Self::Unit => Vec::new(),
             Self::Scan { source, .. } => vec![*source],
-            Self::Filter { input, .. } | Self::Project { input, .. } => input.sources(),
+            Self::Filter { input, .. }
+            | Self::Project { input, .. }
+            | Self::Expand { input, .. } => input.sources(),
             Self::Join { left, right, .. } => {
                 let mut all = left.sources();
                 all.extend(right.sources());

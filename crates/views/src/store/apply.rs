@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use egret_postgres::tokio_postgres::error::SqlState;
 use egret_postgres::tokio_postgres::types::ToSql;
-use egret_postgres::tokio_postgres::{Client, Row};
+use egret_postgres::tokio_postgres::{Client, Error, Row};
 
 use super::build::{Built, sink_table};
 use super::explain::{DEALLOCATE, explained_now};
@@ -192,6 +193,10 @@ impl Bringing<'_> {
                 Way::Full,
                 "the query is only computed as a whole".to_owned(),
             ),
+            (false, false) if costs.is_some_and(|costs| costs.is_barred) => (
+                Way::Full,
+                "what changed could not be computed by itself".to_owned(),
+            ),
             (false, false) => {
                 let situation = Situation {
                     mode: self.view.record.mode,
@@ -282,16 +287,22 @@ impl Bringing<'_> {
     async fn run(&mut self, sql: &str, frontier: &str) -> Result<(), ViewsError> {
         let row = self
             .row(sql, frontier, self.done.is_full || self.view.built.asks())
-            .await?;
+            .await;
+        let view = self.view.record.id;
+        let row = match row {
+            Err(ViewsError::Statement(error)) if !self.done.is_full && is_of_rows(&error) => {
+                return Err(ViewsError::DeltaFailed { view, error });
+            }
+            row => row?,
+        };
         let wrong: i64 = row.get("wrong");
         if wrong < 0 {
             return Err(ViewsError::FannedOut {
-                view: self.view.record.id,
+                view,
                 rows_max: self.limits.delta_rows_max,
             });
         }
         if wrong > 0 {
-            let view = self.view.record.id;
             return Err(ViewsError::Drifted { view, rows: wrong });
         }
         let done = &mut self.done;
@@ -362,6 +373,13 @@ impl Bringing<'_> {
         let row = rows.into_iter().flatten().next();
         Ok(row.expect("it has one row"))
     }
+}
+
+/// Whether an error is about the values of rows: of its class, or raised by a function.
+fn is_of_rows(error: &Error) -> bool {
+    const CLASSES: [&str; 4] = ["21", "22", "23", "P0"];
+    let code = error.code().map(SqlState::code).unwrap_or_default();
+    CLASSES.iter().any(|class| code.starts_with(class))
 }
 
 /// Changes as a common table expression. Where they are consolidated nothing is computed of those that take each other away: the planner

@@ -135,7 +135,7 @@ fn scan_types(node: &Node, described: &Described, types: &mut Types) {
             source: Source::Stage(_),
             ..
         } => {}
-        Node::Filter { input, .. } | Node::Project { input, .. } => {
+        Node::Filter { input, .. } | Node::Project { input, .. } | Node::Expand { input, .. } => {
             scan_types(input, described, types);
         }
         Node::Join { left, right, .. } => {
@@ -388,7 +388,9 @@ fn scanned(node: &Node, wanted: Source, names: &mut BTreeSet<String>) {
             names.extend(columns.iter().map(|(_, name)| name.clone()));
         }
         Node::Scan { .. } => {}
-        Node::Filter { input, .. } | Node::Project { input, .. } => scanned(input, wanted, names),
+        Node::Filter { input, .. } | Node::Project { input, .. } | Node::Expand { input, .. } => {
+            scanned(input, wanted, names);
+        }
         Node::Join { left, right, .. } => {
             scanned(left, wanted, names);
             scanned(right, wanted, names);

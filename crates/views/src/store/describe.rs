@@ -128,6 +128,8 @@ pub struct Function {
     pub is_aggregate: bool,
     /// `pg_proc.provolatile`: `i`, `s` or `v`.
     pub volatility: String,
+    /// Whether it gives several values of one column.
+    pub is_set: bool,
     /// Whether it does nothing that another role than this session's has thought of.
     pub is_trusted: bool,
 }
@@ -194,13 +196,18 @@ pub async fn describe(
         let of_relation = columns.remove(&oid).unwrap_or_default();
         described.add(row, of_relation, keys.remove(&oid))?;
     }
-    let aggregates = described.functions.iter().filter(|one| one.is_aggregate);
-    described.facts.aggregates = aggregates
-        .map(|one| {
-            let schema = (one.schema != "pg_catalog").then(|| one.schema.clone());
-            (schema, one.name.clone())
-        })
-        .collect::<BTreeSet<_>>();
+    let names = |of: fn(&Function) -> bool| {
+        let functions = described.functions.iter().filter(|one| of(one));
+        functions
+            .map(|one| {
+                let schema = (one.schema != "pg_catalog").then(|| one.schema.clone());
+                (schema, one.name.clone())
+            })
+            .collect::<BTreeSet<_>>()
+    };
+    let (aggregates, sets) = (names(|one| one.is_aggregate), names(|one| one.is_set));
+    described.facts.aggregates = aggregates;
+    described.facts.sets = sets;
     Ok(described)
 }
 
@@ -324,6 +331,7 @@ async fn functions_of(
         name: row.get("name"),
         is_aggregate: row.get("is_aggregate"),
         volatility: row.get("volatility"),
+        is_set: row.get("is_set"),
         is_trusted: row.get("is_trusted"),
     };
     Ok(rows.iter().map(function).collect())

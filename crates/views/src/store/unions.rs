@@ -24,7 +24,7 @@ pub async fn align(
 ) -> Result<(), ViewsError> {
     match node {
         Node::Unit | Node::Scan { .. } => Ok(()),
-        Node::Filter { input, .. } | Node::Project { input, .. } => {
+        Node::Filter { input, .. } | Node::Project { input, .. } | Node::Expand { input, .. } => {
             Box::pin(align(transaction, input, sources)).await
         }
         Node::Join { left, right, .. } => {

@@ -249,6 +249,9 @@ impl Keeper {
         }
         match error {
             ViewsError::SourceAltered { view } => self.unload(*view),
+            ViewsError::DeltaFailed { view, .. } => {
+                lock(&self.costs).entry(*view).or_default().is_barred = true;
+            }
             ViewsError::Drifted { view, .. } | ViewsError::FannedOut { view, .. } => {
                 if matches!(error, ViewsError::FannedOut { .. }) {
                     lock(&self.costs).entry(*view).or_default().fail();
@@ -337,6 +340,11 @@ impl Keeper {
         let (views, mut reports) = self.load_all(&mut session.client, &records, at_ms).await?;
         if views.is_empty() {
             return Ok(reports);
+        }
+        for view in &views {
+            if let Some(costs) = lock(&self.costs).get_mut(&view.record.id) {
+                costs.is_barred = false;
+            }
         }
         let Session { client, statements } = session;
         let borrowed: Vec<&Refreshable> = views.iter().map(AsRef::as_ref).collect();

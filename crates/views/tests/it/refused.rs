@@ -5,7 +5,7 @@ use egret_postgres::test_support::TestDatabase;
 use egret_views::testing::{create, install};
 
 /// Queries with subqueries in expressions, and what they are refused for.
-const SUBQUERIES: [(&str, &str); 11] = [
+const SUBQUERIES: [(&str, &str); 8] = [
     ("SELECT a, a IN (SELECT a FROM t) AS x FROM t", "subquery"),
     (
         "SELECT a FROM t WHERE a > 1 OR EXISTS (SELECT FROM t)",
@@ -28,20 +28,8 @@ const SUBQUERIES: [(&str, &str); 11] = [
         "pg_catalog.random",
     ),
     (
-        "SELECT a FROM t WHERE a IN (SELECT n.a FROM named AS n ORDER BY n.a LIMIT 1)",
-        "LIMIT",
-    ),
-    (
         "SELECT t.a FROM t WHERE EXISTS (SELECT FROM named AS n WHERE EXISTS (SELECT FROM t AS u WHERE u.a = t.a))",
         "outer column",
-    ),
-    (
-        "SELECT a FROM t WHERE a IN (SELECT generate_series(1, 3))",
-        "set-returning",
-    ),
-    (
-        "SELECT a FROM t WHERE EXISTS (SELECT generate_series(1, n.a) FROM named AS n)",
-        "set-returning",
     ),
     (
         "SELECT t.a FROM t WHERE t.a IN (SELECT max(n.a) FROM named AS n WHERE n.a < t.a)",
@@ -88,7 +76,7 @@ async fn what_is_not_covered_is_refused_by_name() {
             "SELECT count(*) AS n FROM named WHERE egret_xid > 1",
             "`egret_xid`",
         ),
-        ("SELECT a FROM t LIMIT 1", "LIMIT"),
+        ("SELECT a FROM t LIMIT (2 + 2)", "LIMIT by an expression"),
         ("SELECT a FROM t; DROP TABLE t", "second statement"),
         ("SELECT nothing FROM t", "nothing"),
         ("DELETE FROM t", "no query"),

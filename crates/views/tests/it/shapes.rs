@@ -2,9 +2,12 @@
 
 mod aggregates;
 mod collations;
+mod combined;
 mod groups;
 mod joins;
+mod lateral;
 mod rows;
+mod scalars;
 mod sources;
 mod subqueries;
 mod top;

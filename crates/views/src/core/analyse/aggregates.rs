@@ -16,7 +16,17 @@ pub struct Grouping<'a> {
     next_column: &'a mut u32,
     /// What is grouped by, with its text.
     keys: Vec<(ColumnId, Expression)>,
+    /// What other grouping sets group by, and this one does not: the key that is null for it; none where there are no keys.
+    absent: Vec<(Expression, Option<ColumnId>)>,
     aggregates: Vec<Aggregate>,
+}
+
+/// What an expression is of a group.
+pub enum Key {
+    /// One of its keys.
+    Column(ColumnId),
+    /// Null, as it is a key of other groups.
+    Null,
 }
 
 impl<'a> Grouping<'a> {
@@ -26,6 +36,7 @@ impl<'a> Grouping<'a> {
             facts,
             next_column,
             keys: Vec::new(),
+            absent: Vec::new(),
             aggregates: Vec::new(),
         }
     }
@@ -50,16 +61,34 @@ impl<'a> Grouping<'a> {
         id
     }
 
+    /// Has null for what other grouping sets group by. To be called after all keys are there.
+    pub fn leave_out(&mut self, key: Expression) {
+        if self.keys.iter().any(|(_, other)| *other == key) {
+            return;
+        }
+        let null = (!self.keys.is_empty()).then(|| {
+            let id = self.new_column();
+            let null = key.within("CASE WHEN false THEN ", " END");
+            self.keys.push((id, null));
+            id
+        });
+        self.absent.push((key, null));
+    }
+
+    /// Whether it groups by an expression, and not only other grouping sets do.
+    pub fn has(&self, key: &Expression) -> bool {
+        self.keys.iter().any(|(_, other)| other == key)
+    }
+
     /// The key that an expression is, if it is one.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn key(&self, node: &NodeEnum, scope: &Scope) -> Result<Option<ColumnId>, Refusal> {
+    pub fn key(&self, node: &NodeEnum, scope: &Scope) -> Result<Option<Key>, Refusal> {
         let is_column = matches!(node, NodeEnum::ColumnRef(_));
-        let may_be = self
-            .keys
-            .iter()
-            .any(|(_, key)| key.as_column().is_some() == is_column);
+        let known = self.keys.iter().map(|(_, key)| key);
+        let mut known = known.chain(self.absent.iter().map(|(key, _)| key));
+        let may_be = known.any(|key| key.as_column().is_some() == is_column);
         if !may_be
             || matches!(
                 node,
@@ -84,7 +113,11 @@ impl<'a> Grouping<'a> {
             return Ok(None);
         };
         let same = self.keys.iter().find(|(_, key)| *key == found);
-        Ok(same.map(|(id, _)| *id))
+        let absent = || self.absent.iter().find(|(key, _)| *key == found);
+        Ok(match same {
+            Some((id, _)) => Some(Key::Column(*id)),
+            None => absent().map(|(_, null)| null.map_or(Key::Null, Key::Column)),
+        })
     }
 
     /// A column that depends on the keys: it is as good as one.
@@ -158,8 +191,14 @@ fn function_name(call: &pb::FuncCall) -> (Option<String>, String) {
 }
 
 impl Facts {
-    fn is_aggregate(&self, call: &pb::FuncCall) -> bool {
+    /// Whether a call is one of an aggregate, or of the window function of that name.
+    pub(super) fn is_aggregate(&self, call: &pb::FuncCall) -> bool {
         self.aggregates.contains(&function_name(call))
+    }
+
+    /// Whether a call gives several values.
+    pub(super) fn is_set(&self, call: &pb::FuncCall) -> bool {
+        self.sets.contains(&function_name(call))
     }
 
     /// Whether there is an aggregate in an expression.

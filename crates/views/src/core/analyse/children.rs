@@ -30,6 +30,8 @@ pub fn children(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
                 all.extend(over.end_offset.as_deref_mut());
             }
         }
+        NodeEnum::GroupingFunc(call) => all.extend(&mut call.args),
+        NodeEnum::GroupingSet(set) => all.extend(&mut set.content),
         NodeEnum::NamedArgExpr(arg) => all.extend(arg.arg.as_deref_mut()),
         NodeEnum::SortBy(sort) => all.extend(sort.node.as_deref_mut()),
         NodeEnum::TypeCast(cast) => all.extend(cast.arg.as_deref_mut()),

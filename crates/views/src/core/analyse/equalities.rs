@@ -7,7 +7,7 @@ use pg_query::protobuf::{AExprKind, Node as Parsed};
 
 use super::expressions::{parse_expression, text};
 use super::subqueries::split;
-use crate::core::expression::{ColumnId, Expression, Names, quoted};
+use crate::core::expression::{ColumnId, Expression};
 
 /// One of two values that are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,12 +22,8 @@ pub struct Side {
 
 /// The values of which a condition says, beside whatever else it says, that they are equal by the operator `=`.
 pub fn equalities(condition: &Expression) -> Vec<(Side, Side)> {
-    let columns = condition.columns().into_iter();
-    let marks: Names = columns
-        .map(|id| (id, quoted(&Expression::mark(id))))
-        .collect();
     // What cannot be read says nothing.
-    let Ok(parsed) = parse_expression(&condition.sql(&marks)) else {
+    let Ok(parsed) = parse_expression(&condition.marked()) else {
         return Vec::new();
     };
     let mut conjuncts = Vec::new();

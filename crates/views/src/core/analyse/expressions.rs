@@ -3,7 +3,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self as pb, Node};
 
-use super::aggregates::Grouping;
+use super::aggregates::{Grouping, Key};
 use super::children::children;
 use super::scope::Scope;
 use crate::core::expression::{ColumnId, Expression};
@@ -20,6 +20,16 @@ pub fn expression(node: &Node, scope: &Scope) -> Result<Expression, Refusal> {
     let mut node = node.clone();
     resolve(&mut node, scope, 0)?;
     text(&node).map(|text| Expression::read(&text))
+}
+
+/// The same as the parser has it.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn resolved(node: &Node, scope: &Scope) -> Result<Node, Refusal> {
+    let mut node = node.clone();
+    resolve(&mut node, scope, 0)?;
+    Ok(node)
 }
 
 /// An expression that stands by itself, as the server prints it.
@@ -75,9 +85,19 @@ fn resolve_grouped(
         return Ok(());
     };
     check_depth(depth)?;
-    if let Some(key) = grouping.key(inner, scope)? {
-        *inner = marked(key);
-        return Ok(());
+    match grouping.key(inner, scope)? {
+        Some(Key::Column(key)) => {
+            *inner = marked(key);
+            return Ok(());
+        }
+        Some(Key::Null) => {
+            *inner = NodeEnum::AConst(pb::AConst {
+                isnull: true,
+                ..pb::AConst::default()
+            });
+            return Ok(());
+        }
+        None => {}
     }
     match inner {
         NodeEnum::ColumnRef(column) if is_marked(column) => return Ok(()),
@@ -92,8 +112,15 @@ fn resolve_grouped(
             return Ok(());
         }
         NodeEnum::GroupingFunc(call) => {
-            let advice = "grouping sets are not covered";
-            return Err(Refusal::new("GROUPING", call.location, advice));
+            let mut bits = 0;
+            for key in &call.args {
+                bits = bits * 2 + i32::from(!grouping.has(&expression(key, scope)?));
+            }
+            *inner = NodeEnum::AConst(pb::AConst {
+                val: Some(pb::a_const::Val::Ival(pb::Integer { ival: bits })),
+                ..pb::AConst::default()
+            });
+            return Ok(());
         }
         _ => {}
     }
@@ -160,6 +187,16 @@ pub fn text(node: &Node) -> Result<String, Refusal> {
         op: pb::SetOperation::SetopNone as i32,
         ..pb::SelectStmt::default()
     };
+    let printed = printed(select)?;
+    let printed = printed.strip_prefix("SELECT ").unwrap_or(&printed);
+    Ok(printed.to_owned())
+}
+
+/// The text of a query.
+///
+/// # Errors
+/// [`Refusal`] for one that cannot be printed.
+pub fn printed(select: pb::SelectStmt) -> Result<String, Refusal> {
     let statement = pb::RawStmt {
         stmt: Some(Box::new(Node {
             node: Some(NodeEnum::SelectStmt(Box::new(select))),
@@ -170,8 +207,6 @@ pub fn text(node: &Node) -> Result<String, Refusal> {
         stmts: vec![statement],
         ..pb::ParseResult::default()
     };
-    let printed = pg_query::deparse(&all, pg_query::DeparseOptions::default())
-        .map_err(|error| Refusal::new("an expression", -1, error.to_string()))?;
-    let printed = printed.strip_prefix("SELECT ").unwrap_or(&printed);
-    Ok(printed.to_owned())
+    pg_query::deparse(&all, pg_query::DeparseOptions::default())
+        .map_err(|error| Refusal::new("an expression", -1, error.to_string()))
 }

@@ -4,6 +4,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, JoinExpr, JoinType, Node as Parsed, RangeVar};
 
 use super::expressions::{expression, parse_expression};
+use super::lateral::{Beside, by_name, may_depend};
 use super::scope::{Entry, Scope, column_of};
 use super::select::{Ctes, Rows};
 use super::{Analysis, Relation, RelationKind, distinct, parse};
@@ -20,6 +21,14 @@ impl Analysis<'_> {
     pub(super) fn from(&mut self, items: &[Parsed], ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
         let mut all: Option<(Node, Scope)> = None;
         for item in items {
+            if let Some(before) = all.take_if(|_| may_depend(item)) {
+                let how = Beside {
+                    condition: None,
+                    or_nulls: false,
+                };
+                all = Some(self.lateral(before, item, how, ctes)?);
+                continue;
+            }
             let (node, scope) = self.item(item, ctes)?;
             all = Some(match all {
                 None => (node, scope),
@@ -37,19 +46,20 @@ impl Analysis<'_> {
         match &item.node {
             Some(NodeEnum::RangeVar(table)) => self.table(table, ctes),
             Some(NodeEnum::RangeSubselect(sub)) => {
-                if sub.lateral {
-                    return Err(Refusal::new("LATERAL", -1, "use mode full"));
-                }
                 let query = sub.subquery.as_ref().and_then(|query| query.node.as_ref());
                 let Some(NodeEnum::SelectStmt(query)) = query else {
                     return Err(Refusal::new("a subquery of this kind", -1, "use mode full"));
                 };
                 let rows = self.select(query, ctes)?;
-                Ok(named(rows, sub.alias.as_ref(), ""))
+                Ok(by_name(rows, sub))
             }
             Some(NodeEnum::JoinExpr(expr)) => self.join_expr(expr, ctes),
-            Some(NodeEnum::RangeFunction(_)) => {
-                Err(Refusal::new("a function in FROM", -1, "use mode full"))
+            Some(NodeEnum::RangeFunction(function)) => {
+                let how = Beside {
+                    condition: None,
+                    or_nulls: false,
+                };
+                self.function((Node::Unit, Scope::default()), function, how)
             }
             Some(NodeEnum::RangeTableSample(sample)) => {
                 let advice = "it gives other rows each time";
@@ -133,8 +143,17 @@ impl Analysis<'_> {
             return Err(Refusal::new("a join without sides", -1, "give both"));
         };
         let (left, left_scope) = self.item(left, ctes)?;
-        let (right, right_scope) = self.item(right, ctes)?;
         let is_right = expr.jointype == JoinType::JoinRight as i32;
+        let is_full = expr.jointype == JoinType::JoinFull as i32;
+        if may_depend(right) && !is_right && !is_full && expr.using_clause.is_empty() {
+            let how = Beside {
+                condition: expr.quals.as_deref(),
+                or_nulls: expr.jointype == JoinType::JoinLeft as i32,
+            };
+            let (node, scope) = self.lateral((left, left_scope), right, how, ctes)?;
+            return Ok((node, join_names(scope, Vec::new(), expr.alias.as_ref())));
+        }
+        let (right, right_scope) = self.item(right, ctes)?;
         let kind = match JoinType::try_from(expr.jointype) {
             Ok(JoinType::JoinInner) => JoinKind::Inner,
             Ok(JoinType::JoinLeft | JoinType::JoinRight) => JoinKind::Left,
@@ -251,7 +270,8 @@ fn either(left: ColumnId, right: ColumnId) -> Expression {
     Expression::read(&format!("COALESCE(\"{left}\", \"{right}\")"))
 }
 
-fn named(rows: Rows, alias: Option<&Alias>, name: &str) -> (Node, Scope) {
+/// Rows with a name in FROM.
+pub fn named(rows: Rows, alias: Option<&Alias>, name: &str) -> (Node, Scope) {
     let scope = Scope {
         entries: vec![entry(rows.columns, alias, name)],
         ..Scope::default()
@@ -259,7 +279,8 @@ fn named(rows: Rows, alias: Option<&Alias>, name: &str) -> (Node, Scope) {
     (rows.node, scope)
 }
 
-fn entry(columns: Vec<(String, ColumnId)>, alias: Option<&Alias>, name: &str) -> Entry {
+/// One of FROM, with the names that it is given.
+pub fn entry(columns: Vec<(String, ColumnId)>, alias: Option<&Alias>, name: &str) -> Entry {
     let mut entry = Entry {
         name: name.to_owned(),
         columns,
@@ -273,7 +294,8 @@ fn entry(columns: Vec<(String, ColumnId)>, alias: Option<&Alias>, name: &str) ->
     entry
 }
 
-fn strings(nodes: &[Parsed]) -> Vec<String> {
+/// Names, as the parser has them.
+pub fn strings(nodes: &[Parsed]) -> Vec<String> {
     let names = nodes.iter().filter_map(|node| match &node.node {
         Some(NodeEnum::String(name)) => Some(name.sval.clone()),
         _ => None,

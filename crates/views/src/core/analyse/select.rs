@@ -8,8 +8,11 @@ use pg_query::protobuf::{Node as Parsed, SelectStmt, SetOperation};
 
 use super::aggregates::Grouping;
 use super::expressions::{expression, grouped, names_of};
-use super::said::{Said, direction, named_by, numbered, place, said, sorts};
-use super::scope::{Scope, column_of};
+use super::grouping_sets::grouping_sets;
+use super::lateral::Sets;
+use super::said::{Said, numbered, place, said};
+use super::scalars::{Value, joined};
+use super::scope::Scope;
 use super::windows::{Call, Window, projected};
 use super::{Analysis, DEPTH_MAX};
 use crate::core::expression::{ColumnId, Expression};
@@ -25,6 +28,9 @@ pub struct Rows {
     /// What they are to be sorted by.
     pub order: Vec<(ColumnId, String)>,
 }
+
+/// Groups, what is shown of them, and windows over them.
+type Grouped = (Node, Vec<(String, Expression)>, Vec<Window>);
 
 /// Rows with what else is said of them.
 struct Sorted {
@@ -67,12 +73,8 @@ impl Analysis<'_> {
         let ctes = with(query, ctes)?;
         refuse_what_is_not_covered(query)?;
         let rows = match SetOperation::try_from(query.op) {
-            Ok(SetOperation::SetopUnion) => self.union(query, &ctes)?,
             Ok(SetOperation::SetopNone | SetOperation::Undefined) => self.simple(query, &ctes)?,
-            _ => {
-                let advice = "use mode full";
-                return Err(Refusal::new("INTERSECT or EXCEPT", -1, advice));
-            }
+            _ => self.combined(query, &ctes)?,
         };
         self.depth -= 1;
         self.limited(rows, query)
@@ -87,73 +89,6 @@ impl Analysis<'_> {
         Ok(rows)
     }
 
-    fn union(&mut self, query: &SelectStmt, ctes: &Ctes) -> Result<Rows, Refusal> {
-        let mut inputs = Vec::new();
-        let mut names = Vec::new();
-        for side in [&query.larg, &query.rarg].into_iter().flatten() {
-            let rows = self.select(side, ctes)?;
-            if names.is_empty() {
-                names = rows.columns.iter().map(|(name, _)| name.clone()).collect();
-            }
-            // Columns of its own, which are cast where the types of the sides differ.
-            let own: Vec<(ColumnId, Expression)> = rows
-                .columns
-                .iter()
-                .map(|(_, id)| (self.new_column(), Expression::column(*id)))
-                .collect();
-            let mapped = own.iter().map(|(id, _)| *id).collect();
-            let node = Node::Project {
-                input: Box::new(rows.node),
-                columns: own,
-            };
-            inputs.push((node, mapped));
-        }
-        let columns: Vec<ColumnId> = names.iter().map(|_| self.new_column()).collect();
-        let node = Node::UnionAll {
-            inputs,
-            columns: columns.clone(),
-        };
-        let rows = Rows {
-            node,
-            columns: names.into_iter().zip(columns).collect(),
-            order: Vec::new(),
-        };
-        let mut rows = if query.all { rows } else { self.distinct(rows) };
-        for one in sorts(query) {
-            let column = match place(one.node.as_deref()) {
-                Some(place) => rows.columns.get(place).map(|(_, id)| *id),
-                None => {
-                    named_by(one.node.as_deref()).and_then(|name| column_of(&rows.columns, &name))
-                }
-            };
-            let refused = || Refusal::new("ORDER BY of this kind", -1, "name a column");
-            rows.order
-                .push((column.ok_or_else(refused)?, direction(one)));
-        }
-        Ok(rows)
-    }
-
-    /// Each different row once.
-    fn distinct(&mut self, rows: Rows) -> Rows {
-        let mut grouping = Grouping::new(self.facts, &mut self.next_column);
-        let mut key = |id: ColumnId| grouping.group_by(Expression::column(id));
-        let columns = rows.columns.into_iter();
-        let columns = columns.map(|(name, id)| (name, key(id))).collect();
-        // The server sees to it that it is among the columns.
-        let order = rows.order.into_iter();
-        let order = order.map(|(id, how)| (key(id), how)).collect();
-        let (keys, aggregates) = grouping.finish();
-        let node = self.stage(Stage {
-            input: rows.node,
-            keeps: Keeps::Groups { keys, aggregates },
-        });
-        Rows {
-            node,
-            columns,
-            order,
-        }
-    }
-
     fn simple(&mut self, query: &SelectStmt, ctes: &Ctes) -> Result<Rows, Refusal> {
         let (mut node, scope) = match query.values_lists.is_empty() {
             true => self.from(&query.from_clause, ctes)?,
@@ -162,37 +97,86 @@ impl Analysis<'_> {
         if let Some(condition) = query.where_clause.as_deref() {
             node = self.filtered(node, condition, &scope, ctes)?;
         }
-        let mut calls = Vec::new();
         let mut said = said(query)?;
-        for one in &mut said.all {
-            self.take_windows(&mut one.1, &query.window_clause, &mut calls)?;
-        }
+        let mut query = query.clone();
         let having = query.having_clause.as_deref();
         let mut expressions = said.all.iter().map(|(_, target)| target).chain(having);
-        let over = calls.iter().map(Call::parsed).collect::<Vec<_>>();
-        let mut is_grouped = !query.group_clause.is_empty() || having.is_some();
-        is_grouped |= expressions.any(|one| self.facts.has_aggregate(one));
-        is_grouped |= over.iter().any(|one| self.facts.has_aggregate(one));
-        let (node, named, windows) = match is_grouped {
-            true => self.groups(query, (&said.all, calls), node, &scope)?,
-            false => {
-                let mut resolved = |one: &Parsed| expression(one, &scope);
-                let all = said.all.iter();
-                let named = all.map(|(name, one)| Ok((name.clone(), resolved(one)?)));
-                let named = named.collect::<Result<Vec<_>, Refusal>>()?;
-                let calls = calls.into_iter();
-                let windows = calls.map(|call| call.resolved(&mut resolved));
-                (node, named, windows.collect::<Result<_, _>>()?)
-            }
-        };
-        let node = self.windowed(node, windows);
-        let rows = self.project(node, named);
-        let rows = self.sorted(rows, &said);
+        let is_grouped = !query.group_clause.is_empty()
+            || having.is_some()
+            || expressions.any(|one| self.facts.has_aggregate(one));
+        let mut values = Vec::new();
+        if is_grouped {
+            self.take(&mut query, &mut said, |this, one| {
+                this.take_values_of_rows(one, ctes, &mut values)
+            })?;
+            let values = joined(std::mem::take(&mut values), |one| expression(one, &scope))?;
+            node = self.with_values(node, values);
+            node = self.grouped_sets(node, &scope, (&mut query, &mut said))?;
+        }
+        self.take(&mut query, &mut said, |this, one| {
+            this.take_values(one, ctes, &mut values)
+        })?;
+        let rows = self.shown(&query, said, (node, &scope), (is_grouped, values))?;
         match &query.distinct_clause[..] {
             [] => Ok(rows.rows),
             [Parsed { node: None }] => Ok(self.distinct(rows.rows)),
             _ => Ok(self.distinct_on(rows)),
         }
+    }
+
+    /// Does something with every expression of what a query says, and with HAVING.
+    fn take(
+        &mut self,
+        query: &mut SelectStmt,
+        said: &mut Said,
+        mut each: impl FnMut(&mut Self, &mut Parsed) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let having = query.having_clause.as_deref_mut();
+        let said = said.all.iter_mut().map(|(_, one)| one);
+        said.chain(having).try_for_each(|one| each(self, one))
+    }
+
+    /// What a query shows of rows, with windows and what gives several values.
+    fn shown(
+        &mut self,
+        query: &SelectStmt,
+        mut said: Said,
+        (node, scope): (Node, &Scope),
+        (is_grouped, values): (bool, Vec<Value>),
+    ) -> Result<Sorted, Refusal> {
+        let mut calls = Vec::new();
+        let mut sets = Sets::default();
+        for one in &mut said.all {
+            self.take_sets(&mut one.1, &mut sets)?;
+            self.take_windows(&mut one.1, &query.window_clause, &mut calls)?;
+        }
+        // They are computed with what is shown, and take the places behind it.
+        let shown = said.all.len();
+        for call in sets.calls() {
+            let mut call = call.clone();
+            self.take_windows(&mut call, &query.window_clause, &mut calls)?;
+            said.all.push((String::new(), call));
+        }
+        let (node, mut named, windows) = match is_grouped {
+            true => self.groups(query, (&said.all, calls), (node, scope), &values)?,
+            false => {
+                let mut resolved = |one: &Parsed| expression(one, scope);
+                let all = said.all.iter();
+                let named = all.map(|(name, one)| Ok((name.clone(), resolved(one)?)));
+                let named = named.collect::<Result<Vec<_>, Refusal>>()?;
+                let calls = calls.into_iter();
+                let windows = calls.map(|call| call.resolved(&mut resolved));
+                let windows = windows.collect::<Result<_, _>>()?;
+                let values = joined(values, resolved)?;
+                (self.with_values(node, values), named, windows)
+            }
+        };
+        let node = self.windowed(node, windows);
+        let of_sets = named.split_off(shown);
+        let of_sets: Vec<Expression> = of_sets.into_iter().map(|(_, call)| call).collect();
+        let node = sets.expanded(node, &of_sets);
+        let rows = self.project(node, named);
+        Ok(self.sorted(rows, &said))
     }
 
     /// What a query says besides what it shows, apart from that.
@@ -239,15 +223,53 @@ impl Analysis<'_> {
         &mut self,
         query: &SelectStmt,
         (targets, calls): (&[(String, Parsed)], Vec<Call>),
-        input: Node,
-        scope: &Scope,
-    ) -> Result<(Node, Vec<(String, Expression)>, Vec<Window>), Refusal> {
-        let mut grouping = Grouping::new(self.facts, &mut self.next_column);
-        for key in &query.group_clause {
-            let key = key_of(key, targets)?;
-            grouping.group_by(expression(key, scope)?);
+        (input, scope): (Node, &Scope),
+        values: &[Value],
+    ) -> Result<Grouped, Refusal> {
+        let keys = |one: &Parsed| expression(key_of(one, targets)?, scope);
+        let sets = grouping_sets(query, &keys)?;
+        if let [set] = &sets[..] {
+            let of = (&set[..], &[][..], values);
+            return self.grouped(query, (targets, calls), of, (input, scope));
         }
-        let is_scalar = query.group_clause.is_empty();
+        if !calls.is_empty() {
+            let what = "a window function over grouping sets";
+            return Err(Refusal::new(what, -1, "group in a subquery"));
+        }
+        let every: Vec<Expression> = sets.iter().flatten().cloned().collect();
+        let mut inputs = Vec::new();
+        for set in &sets {
+            let from = (input.clone(), scope);
+            let of = (&set[..], &every[..], values);
+            let one = self.grouped(query, (targets, Vec::new()), of, from)?;
+            let own = one.1.into_iter();
+            let own: Vec<_> = own.map(|(_, value)| (self.new_column(), value)).collect();
+            let mapped = own.iter().map(|(id, _)| *id).collect();
+            inputs.push((projected(one.0, own), mapped));
+        }
+        let columns: Vec<ColumnId> = targets.iter().map(|_| self.new_column()).collect();
+        let named = targets.iter().zip(&columns);
+        let named = named.map(|((name, _), id)| (name.clone(), Expression::column(*id)));
+        let named = named.collect();
+        let node = Node::UnionAll { inputs, columns };
+        Ok((node, named, Vec::new()))
+    }
+
+    /// The groups by one set of keys. Those of `every` that it has not are null.
+    fn grouped(
+        &mut self,
+        query: &SelectStmt,
+        (targets, calls): (&[(String, Parsed)], Vec<Call>),
+        (set, every, values): (&[Expression], &[Expression], &[Value]),
+        (input, scope): (Node, &Scope),
+    ) -> Result<Grouped, Refusal> {
+        let mut grouping = Grouping::new(self.facts, &mut self.next_column);
+        for key in set {
+            grouping.group_by(key.clone());
+        }
+        for key in every {
+            grouping.leave_out(key.clone());
+        }
         let mut resolved = |one: &Parsed| grouped(one, scope, &mut grouping);
         let named = targets
             .iter()
@@ -257,9 +279,10 @@ impl Analysis<'_> {
         let windows = calls.map(|call| call.resolved(&mut resolved));
         let windows = windows.collect::<Result<_, _>>()?;
         let having = query.having_clause.as_deref();
-        let having = having.map(resolved).transpose()?;
+        let having = having.map(&mut resolved).transpose()?;
+        let values = joined(values.to_vec(), resolved)?;
         let (keys, aggregates) = grouping.finish();
-        if is_scalar && !keys.is_empty() {
+        if set.is_empty() && !keys.is_empty() {
             let advice = "group by it";
             return Err(Refusal::new("a column outside of aggregates", -1, advice));
         }
@@ -267,6 +290,7 @@ impl Analysis<'_> {
             input,
             keeps: Keeps::Groups { keys, aggregates },
         });
+        node = self.with_values(node, values);
         if let Some(condition) = having {
             node = Node::Filter {
                 input: Box::new(node),
@@ -280,14 +304,6 @@ impl Analysis<'_> {
 /// What is grouped by: an expression, or a place among the targets.
 fn key_of<'a>(key: &'a Parsed, targets: &'a [(String, Parsed)]) -> Result<&'a Parsed, Refusal> {
     match &key.node {
-        Some(NodeEnum::GroupingSet(set)) => {
-            let advice = "use mode full";
-            Err(Refusal::new(
-                "GROUPING SETS, ROLLUP or CUBE",
-                set.location,
-                advice,
-            ))
-        }
         Some(NodeEnum::AConst(constant)) => {
             let Some(place) = place(Some(key)) else {
                 return Ok(key);

@@ -15,7 +15,9 @@ use pg_query::protobuf::{
     BoolExprType, Node as Parsed, SelectStmt, SetOperation, SubLink, SubLinkType,
 };
 
+use super::children::children;
 use super::expressions::expression;
+use super::lateral::Dependent;
 use super::scope::Scope;
 use super::select::{Ctes, refuse_what_is_not_covered, targets, with};
 use super::windows::has_window;
@@ -23,14 +25,6 @@ use super::{Analysis, DEPTH_MAX};
 use crate::core::expression::{Expression, quoted};
 use crate::core::refusal::Refusal;
 use crate::core::tree::{JoinKind, Node};
-
-/// What a subquery comes to within a query.
-struct Inner {
-    node: Node,
-    /// What a row has to do with one of the query around it.
-    conditions: Vec<Expression>,
-    targets: Vec<Expression>,
-}
 
 impl Analysis<'_> {
     /// The rows for which a condition is true.
@@ -46,15 +40,20 @@ impl Analysis<'_> {
     ) -> Result<Node, Refusal> {
         let mut conjuncts = Vec::new();
         split(condition, &mut conjuncts);
-        if !conjuncts.iter().any(|one| link_of(one).is_some()) {
+        if !conjuncts.iter().any(|one| has_link(one)) {
             return Ok(filter(node, expression(condition, scope)?));
         }
-        let (links, plain): (Vec<_>, Vec<_>) = conjuncts
+        let (links, others): (Vec<_>, Vec<_>) = conjuncts
             .into_iter()
-            .partition(|one| link_of(one).is_some());
+            .partition(|one| link_of(one).is_some_and(|(link, _)| is_condition(link)));
+        let (with_values, plain): (Vec<_>, Vec<_>) =
+            others.into_iter().partition(|one| has_link(one));
         let mut node = node;
         for condition in plain {
             node = filter(node, expression(condition, scope)?);
+        }
+        for condition in with_values {
+            node = self.filtered_by_values(node, condition, (scope, ctes))?;
         }
         for (link, is_negated) in links.into_iter().filter_map(link_of) {
             node = self.tested(node, (link, is_negated), scope, ctes)?;
@@ -90,7 +89,8 @@ impl Analysis<'_> {
         let mut inner = self.inner(query, scope, ctes)?;
         if kind == Ok(SubLinkType::ExistsSublink) {
             // They say nothing. The server refuses there what gives several rows, or none, which would say something.
-            let unsaid = inner.targets.iter().filter(|one| one.as_column().is_none());
+            let unsaid = inner.columns.iter().map(|(_, one)| one);
+            let unsaid = unsaid.filter(|one| one.as_column().is_none());
             let unsaid: Vec<Expression> = unsaid.map(|one| one.tested("IS NULL OR true")).collect();
             inner.conditions.extend(unsaid);
         }
@@ -103,15 +103,14 @@ impl Analysis<'_> {
         Ok(joined)
     }
 
-    fn inner(&mut self, query: &SelectStmt, around: &Scope, ctes: &Ctes) -> Result<Inner, Refusal> {
+    fn inner(
+        &mut self,
+        query: &SelectStmt,
+        around: &Scope,
+        ctes: &Ctes,
+    ) -> Result<Dependent, Refusal> {
         if !self.is_plain(query)? {
-            let rows = self.select(query, ctes)?;
-            let targets = rows.columns.iter();
-            return Ok(Inner {
-                targets: targets.map(|(_, id)| Expression::column(*id)).collect(),
-                node: rows.node,
-                conditions: Vec::new(),
-            });
+            return Ok(self.select(query, ctes)?.into());
         }
         let ctes = with(query, ctes)?;
         refuse_what_is_not_covered(query)?;
@@ -123,8 +122,8 @@ impl Analysis<'_> {
         }
         let mut conditions = Vec::new();
         for conjunct in conjuncts {
-            if let Some(link) = link_of(conjunct) {
-                node = self.tested(node, link, &scope, &ctes)?;
+            if has_link(conjunct) {
+                node = self.filtered(node, conjunct, &scope, &ctes)?;
                 continue;
             }
             let condition = expression(conjunct, &both)?;
@@ -134,21 +133,39 @@ impl Analysis<'_> {
                 false => conditions.push(condition),
             }
         }
-        let targets = targets(query)?;
-        let targets = targets.iter().map(|(_, target)| expression(target, &both));
-        Ok(Inner {
-            targets: targets.collect::<Result<_, _>>()?,
+        let columns = targets(query)?.into_iter();
+        let columns = columns.map(|(name, target)| Ok((name, expression(target, &both)?)));
+        Ok(Dependent {
+            columns: columns.collect::<Result<_, Refusal>>()?,
             node,
             conditions,
         })
     }
 
+    /// A query that may depend on the rows before it, with each row as often as it is there.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn dependent(
+        &mut self,
+        query: &SelectStmt,
+        around: &Scope,
+        ctes: &Ctes,
+    ) -> Result<Dependent, Refusal> {
+        match query.distinct_clause.is_empty() {
+            true => self.inner(query, around, ctes),
+            false => Ok(self.select(query, ctes)?.into()),
+        }
+    }
+
     /// Whether each row of FROM that WHERE keeps is one of the query, or as good as one: how often it is there does not matter.
-    fn is_plain(&self, query: &SelectStmt) -> Result<bool, Refusal> {
+    pub(super) fn is_plain(&self, query: &SelectStmt) -> Result<bool, Refusal> {
         let is_distinct_on = query.distinct_clause.iter().any(|one| one.node.is_some());
         let targets = targets(query)?;
         let mut targets = targets.iter();
-        let is_computed = |one: &Parsed| self.facts.has_aggregate(one) || has_window(one);
+        let is_computed = |one: &Parsed| {
+            self.facts.has_aggregate(one) || self.facts.has_set(one) || has_window(one)
+        };
         let has_computed = targets.any(|(_, target)| is_computed(target));
         let is_plain = matches!(
             SetOperation::try_from(query.op),
@@ -168,10 +185,11 @@ impl Analysis<'_> {
 fn joins(
     link: &SubLink,
     is_negated: bool,
-    inner: &Inner,
+    inner: &Dependent,
     scope: &Scope,
 ) -> Result<Vec<(JoinKind, Expression)>, Refusal> {
     let kind = SubLinkType::try_from(link.sub_link_type);
+    let targets: Vec<Expression> = inner.columns.iter().map(|(_, one)| one.clone()).collect();
     let all = |test: Option<Expression>| {
         let conditions = inner.conditions.iter().cloned().chain(test);
         Expression::all(&conditions.collect::<Vec<_>>())
@@ -180,7 +198,7 @@ fn joins(
         (Ok(SubLinkType::ExistsSublink), false) => vec![(JoinKind::Semi, all(None))],
         (Ok(SubLinkType::ExistsSublink), true) => vec![(JoinKind::Anti, all(None))],
         (Ok(SubLinkType::AnySublink), true) => {
-            let compared = compared(link, &inner.targets, scope)?;
+            let compared = compared(link, &targets, scope)?;
             let anti = |test| (JoinKind::Anti, all(Some(test)));
             match compared.is_equality {
                 // An equality is unknown of nulls alone. One by one these are looked up, and together they are not.
@@ -193,11 +211,11 @@ fn joins(
             }
         }
         (Ok(SubLinkType::AnySublink), false) => {
-            let test = compared(link, &inner.targets, scope)?.test;
+            let test = compared(link, &targets, scope)?.test;
             vec![(JoinKind::Semi, all(Some(test)))]
         }
         (Ok(SubLinkType::AllSublink), is_negated) => {
-            let test = compared(link, &inner.targets, scope)?.test;
+            let test = compared(link, &targets, scope)?.test;
             match is_negated {
                 false => vec![(JoinKind::Anti, all(Some(test.tested("IS NOT TRUE"))))],
                 true => vec![(JoinKind::Semi, all(Some(test.tested("IS FALSE"))))],
@@ -275,7 +293,30 @@ fn link_of(condition: &Parsed) -> Option<(&SubLink, bool)> {
     }
 }
 
-fn filter(node: Node, condition: Expression) -> Node {
+/// Whether rows are kept by it, and not only compared with what it comes to.
+fn is_condition(link: &SubLink) -> bool {
+    !matches!(
+        SubLinkType::try_from(link.sub_link_type),
+        Ok(SubLinkType::ExprSublink | SubLinkType::ArraySublink)
+    )
+}
+
+/// Whether there is a subquery in an expression.
+pub fn has_link(node: &Parsed) -> bool {
+    let Some(inner) = &node.node else {
+        return false;
+    };
+    if matches!(inner, NodeEnum::SubLink(_)) {
+        return true;
+    }
+    let mut inner = inner.clone();
+    // What is not known is looked at where it is resolved.
+    let below = children(&mut inner);
+    below.is_ok_and(|below| below.into_iter().any(|child| has_link(child)))
+}
+
+/// The rows for which something is true.
+pub fn filter(node: Node, condition: Expression) -> Node {
     Node::Filter {
         input: Box::new(node),
         condition,

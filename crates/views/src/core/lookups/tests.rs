@@ -25,6 +25,7 @@ fn facts() -> Facts {
     });
     Facts {
         relations: relations.collect(),
+        sets: [].into(),
         aggregates: ["count", "max"].map(|name| (None, name.to_owned())).into(),
     }
 }

@@ -19,14 +19,17 @@ WITH called AS (
 )
 SELECT namespace.nspname AS schema, function.proname AS name, all_called.is_aggregate,
        function.provolatile::text AS volatility,
+       -- Whether it gives several values of one column.
+       function.proretset AND result.typtype NOT IN ('c', 'p') OR function.proretset AND result.typname LIKE 'any%' AS is_set,
        -- Whether it does nothing that another role than its caller has thought of.
        namespace.nspname = 'pg_catalog' OR owner.rolsuper OR owner.rolname = current_user AS is_trusted
 FROM all_called
 JOIN pg_catalog.pg_proc AS function ON function.oid = all_called.function
+JOIN pg_catalog.pg_type AS result ON result.oid = function.prorettype
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = function.pronamespace
 JOIN pg_catalog.pg_roles AS owner ON owner.oid = function.proowner
 UNION ALL
-SELECT DISTINCT 'pg_catalog', 'a cast to a domain', false, 'i', false
+SELECT DISTINCT 'pg_catalog', 'a cast to a domain', false, 'i', false, false
 FROM pg_catalog.pg_rewrite AS rule
 WHERE rule.ev_class = ANY ($1::oid[]) AND rule.ev_action::text LIKE '%{COERCETODOMAIN %'
 ORDER BY 1, 2

@@ -60,9 +60,9 @@ async fn views_are_made_refreshed_and_dropped_from_sql() {
         let again = client.query_one(CREATE, &[]).await.unwrap_err();
         let again = again.as_db_error().unwrap().message().to_owned();
         assert!(again.contains("exists"), "{again}");
-        let not_covered = "SELECT egret.create_view('top', 'SELECT id FROM t ORDER BY id LIMIT 3')";
+        let not_covered = "SELECT egret.create_view('top', 'SELECT id, ctid FROM t')";
         let refused = done(client, not_covered).await.unwrap_err();
-        assert!(refused.contains("LIMIT"), "{refused}");
+        assert!(refused.contains("ctid"), "{refused}");
         rig.run("RESET ROLE; INSERT INTO t VALUES (700, 70, 1)")
             .await;
         let settings = "SELECT count(*) FROM egret.view WHERE settings LIKE '%Asia/Tokyo%'";

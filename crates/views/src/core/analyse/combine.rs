@@ -1,0 +1,154 @@
+//! UNION, INTERSECT and EXCEPT, and DISTINCT.
+//!
+//! How often a row is in an intersection or a difference depends on how often it is on each side: rows of both sides are grouped by all of
+//! their columns, and counted apart.
+
+use pg_query::protobuf::{SelectStmt, SetOperation};
+
+use super::Analysis;
+use super::aggregates::Grouping;
+use super::said::{direction, named_by, place, sorts};
+use super::scope::column_of;
+use super::select::{Ctes, Rows};
+use crate::core::expression::{ColumnId, Expression};
+use crate::core::refusal::Refusal;
+use crate::core::tree::{Aggregate, Keeps, Node, Stage};
+
+impl Analysis<'_> {
+    /// What two queries come to together.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn combined(&mut self, query: &SelectStmt, ctes: &Ctes) -> Result<Rows, Refusal> {
+        let operation = SetOperation::try_from(query.op);
+        let is_union = operation == Ok(SetOperation::SetopUnion);
+        let (rows, side) = self.sides(query, ctes)?;
+        let mut rows = match (is_union, query.all) {
+            (true, true) => rows,
+            (true, false) => self.distinct(rows),
+            (false, is_all) => {
+                let is_both = operation == Ok(SetOperation::SetopIntersect);
+                self.counted_apart(rows, side, (is_both, is_all))
+            }
+        };
+        for one in sorts(query) {
+            let column = match place(one.node.as_deref()) {
+                Some(place) => rows.columns.get(place).map(|(_, id)| *id),
+                None => {
+                    named_by(one.node.as_deref()).and_then(|name| column_of(&rows.columns, &name))
+                }
+            };
+            let refused = || Refusal::new("ORDER BY of this kind", -1, "name a column");
+            rows.order
+                .push((column.ok_or_else(refused)?, direction(one)));
+        }
+        Ok(rows)
+    }
+
+    /// The rows of both sides, and the column that says of which one is: 1 or 2.
+    fn sides(&mut self, query: &SelectStmt, ctes: &Ctes) -> Result<(Rows, ColumnId), Refusal> {
+        let mut inputs = Vec::new();
+        let mut names = Vec::new();
+        for (at, side) in [&query.larg, &query.rarg].into_iter().flatten().enumerate() {
+            let rows = self.select(side, ctes)?;
+            if names.is_empty() {
+                names = rows.columns.iter().map(|(name, _)| name.clone()).collect();
+            }
+            // Columns of its own, which are cast where the types of the sides differ.
+            let mut own: Vec<(ColumnId, Expression)> = rows
+                .columns
+                .iter()
+                .map(|(_, id)| (self.new_column(), Expression::column(*id)))
+                .collect();
+            let number = Expression::constant(&(at + 1).to_string());
+            own.push((self.new_column(), number));
+            let mapped = own.iter().map(|(id, _)| *id).collect();
+            let node = Node::Project {
+                input: Box::new(rows.node),
+                columns: own,
+            };
+            inputs.push((node, mapped));
+        }
+        let shown: Vec<ColumnId> = names.iter().map(|_| self.new_column()).collect();
+        let side = self.new_column();
+        let columns = shown.iter().copied().chain([side]).collect();
+        let rows = Rows {
+            node: Node::UnionAll { inputs, columns },
+            columns: names.into_iter().zip(shown).collect(),
+            order: Vec::new(),
+        };
+        Ok((rows, side))
+    }
+
+    /// The rows that are on both sides, or on the first and not on the second; each once, or as often as that is so.
+    fn counted_apart(
+        &mut self,
+        rows: Rows,
+        side: ColumnId,
+        (is_both, is_all): (bool, bool),
+    ) -> Rows {
+        let counts = [1, 2].map(|number| {
+            let filter = Expression::column(side).tested(&format!("= {number}"));
+            Aggregate {
+                column: self.new_column(),
+                call: filter.within("count(*) FILTER (WHERE ", ")"),
+                function: Some("count".to_owned()),
+                argument: None,
+                filter: Some(filter),
+            }
+        });
+        let [first, second] = [&counts[0], &counts[1]].map(|one| Expression::column(one.column));
+        let grouped = self.each_once(rows, counts.to_vec());
+        let is_there = match (is_both, is_all) {
+            (true, _) => first.infix("> 0 AND 0 <", &second),
+            (false, false) => first.infix("> 0 AND 0 =", &second),
+            (false, true) => first.infix(">", &second),
+        };
+        let node = Node::Filter {
+            input: Box::new(grouped.node),
+            condition: is_there,
+        };
+        let node = match is_all {
+            false => node,
+            true => {
+                let times = match is_both {
+                    true => first.infix(",", &second).within("least(", ")"),
+                    false => first.infix("-", &second),
+                };
+                Node::Expand {
+                    input: Box::new(node),
+                    call: times.within("generate_series(1, ", ")"),
+                    columns: vec![(self.new_column(), None)],
+                    or_nulls: None,
+                }
+            }
+        };
+        Rows { node, ..grouped }
+    }
+
+    /// Each different row once.
+    pub(super) fn distinct(&mut self, rows: Rows) -> Rows {
+        self.each_once(rows, Vec::new())
+    }
+
+    /// Each different row once, with what is said of those that are the same.
+    fn each_once(&mut self, rows: Rows, aggregates: Vec<Aggregate>) -> Rows {
+        let mut grouping = Grouping::new(self.facts, &mut self.next_column);
+        let mut key = |id: ColumnId| grouping.group_by(Expression::column(id));
+        let columns = rows.columns.into_iter();
+        let columns = columns.map(|(name, id)| (name, key(id))).collect();
+        // The server sees to it that it is among the columns.
+        let order = rows.order.into_iter();
+        let order = order.map(|(id, how)| (key(id), how)).collect();
+        let (keys, _) = grouping.finish();
+        let node = self.stage(Stage {
+            input: rows.node,
+            keeps: Keeps::Groups { keys, aggregates },
+        });
+        Rows {
+            node,
+            columns,
+            order,
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! GROUP BY as the sets of keys that it stands for.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{GroupingSet, GroupingSetKind, Node as Parsed, SelectStmt};
+
+use crate::core::expression::Expression;
+use crate::core::refusal::Refusal;
+
+/// The most sets that are covered: as many as `CUBE` of eight keys has.
+const SETS_MAX: usize = 256;
+
+type Set = Vec<Expression>;
+
+/// What a query groups by, once for each of its grouping sets; a single empty set where it groups by nothing. `key` says what one is.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn grouping_sets(
+    query: &SelectStmt,
+    key: &impl Fn(&Parsed) -> Result<Expression, Refusal>,
+) -> Result<Vec<Set>, Refusal> {
+    let mut all: Vec<Set> = vec![Vec::new()];
+    for item in &query.group_clause {
+        all = product(&all, &sets_of(item, key)?)?;
+    }
+    for set in &mut all {
+        let mut seen = Vec::new();
+        set.retain(|key| {
+            let is_new = !seen.contains(key);
+            seen.push(key.clone());
+            is_new
+        });
+    }
+    if query.group_distinct {
+        let mut seen: Vec<Set> = Vec::new();
+        all.retain(|set| {
+            let same =
+                |other: &Set| other.len() == set.len() && other.iter().all(|key| set.contains(key));
+            let is_new = !seen.iter().any(same);
+            seen.push(set.clone());
+            is_new
+        });
+    }
+    Ok(all)
+}
+
+fn product(some: &[Set], others: &[Set]) -> Result<Vec<Set>, Refusal> {
+    if some.len() * others.len() > SETS_MAX {
+        let what = format!("more than {SETS_MAX} grouping sets");
+        return Err(Refusal::new(what, -1, "make several views"));
+    }
+    let pairs = some
+        .iter()
+        .flat_map(|one| others.iter().map(move |other| [&one[..], other].concat()));
+    Ok(pairs.collect())
+}
+
+fn sets_of(
+    item: &Parsed,
+    key: &impl Fn(&Parsed) -> Result<Expression, Refusal>,
+) -> Result<Vec<Set>, Refusal> {
+    let Some(NodeEnum::GroupingSet(set)) = &item.node else {
+        return Ok(vec![keys_of(item, key)?]);
+    };
+    let members = || set.content.iter().map(|one| keys_of(one, key));
+    Ok(match GroupingSetKind::try_from(set.kind) {
+        Ok(GroupingSetKind::GroupingSetEmpty) => vec![Vec::new()],
+        Ok(GroupingSetKind::GroupingSetRollup) => {
+            let members: Vec<Set> = members().collect::<Result<_, _>>()?;
+            let lengths = (0..=members.len()).rev();
+            lengths.map(|length| members[..length].concat()).collect()
+        }
+        Ok(GroupingSetKind::GroupingSetCube) => {
+            let members: Vec<Set> = members().collect::<Result<_, _>>()?;
+            members
+                .iter()
+                .rev()
+                .try_fold(vec![Vec::new()], |all, one| {
+                    product(&[one.clone(), Vec::new()], &all)
+                })?
+        }
+        Ok(GroupingSetKind::GroupingSetSets) => nested(set, key)?,
+        _ => vec![members().collect::<Result<Vec<_>, _>>()?.concat()],
+    })
+}
+
+fn nested(
+    set: &GroupingSet,
+    key: &impl Fn(&Parsed) -> Result<Expression, Refusal>,
+) -> Result<Vec<Set>, Refusal> {
+    let mut all = Vec::new();
+    for one in &set.content {
+        all.extend(sets_of(one, key)?);
+    }
+    Ok(all)
+}
+
+/// A key, or several in parentheses.
+fn keys_of(
+    item: &Parsed,
+    key: &impl Fn(&Parsed) -> Result<Expression, Refusal>,
+) -> Result<Set, Refusal> {
+    match &item.node {
+        Some(NodeEnum::RowExpr(row)) if row.row_format == IMPLICIT => {
+            row.args.iter().map(key).collect()
+        }
+        Some(NodeEnum::List(list)) => list.items.iter().map(key).collect(),
+        Some(NodeEnum::GroupingSet(set)) if set.content.is_empty() => Ok(Vec::new()),
+        _ => Ok(vec![key(item)?]),
+    }
+}
+
+/// A row that is written without the word ROW: keys in parentheses.
+const IMPLICIT: i32 = pg_query::protobuf::CoercionForm::CoerceImplicitCast as i32;

@@ -1,0 +1,383 @@
+//! What stands in FROM and depends on what stands before it: functions, and subqueries that are LATERAL. And functions that give several
+//! values, where they are among what is shown.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{self as pb, Node as Parsed, RangeFunction, RangeSubselect, SelectStmt};
+
+use super::children::children;
+use super::expressions::{expression, marked, resolved, text};
+use super::from::{entry, named, strings};
+use super::said::{Said, place};
+use super::scope::Scope;
+use super::select::{Ctes, Rows};
+use super::subqueries::filter;
+use super::windows::projected;
+use super::{Analysis, Facts};
+use crate::core::expression::{ColumnId, Expression};
+use crate::core::refusal::Refusal;
+use crate::core::tree::{JoinKind, Node};
+
+/// How what depends on rows is joined with them: where a condition is true, and whether a row is there also where nothing is.
+#[derive(Clone, Copy)]
+pub struct Beside<'a> {
+    pub condition: Option<&'a Parsed>,
+    pub or_nulls: bool,
+}
+
+/// Functions that give several values, taken out of expressions: a column stands for each.
+#[derive(Default)]
+pub struct Sets {
+    calls: Vec<(ColumnId, Parsed, String)>,
+    /// Whether there are no more than these.
+    is_closed: bool,
+}
+
+/// Whether an item of FROM may depend on those before it.
+pub fn may_depend(item: &Parsed) -> bool {
+    match &item.node {
+        Some(NodeEnum::RangeFunction(_)) => true,
+        Some(NodeEnum::RangeSubselect(sub)) => sub.lateral,
+        _ => false,
+    }
+}
+
+impl Facts {
+    /// Whether a function in an expression gives several values.
+    pub(super) fn has_set(&self, node: &Parsed) -> bool {
+        let Some(inner) = &node.node else {
+            return false;
+        };
+        if let NodeEnum::FuncCall(call) = inner
+            && self.is_set(call)
+        {
+            return true;
+        }
+        let mut inner = inner.clone();
+        let below = children(&mut inner);
+        below.is_ok_and(|below| below.into_iter().any(|child| self.has_set(child)))
+    }
+}
+
+impl Analysis<'_> {
+    /// Rows with what an item of FROM gives for each.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn lateral(
+        &mut self,
+        (before, scope): (Node, Scope),
+        item: &Parsed,
+        how: Beside<'_>,
+        ctes: &Ctes,
+    ) -> Result<(Node, Scope), Refusal> {
+        match &item.node {
+            Some(NodeEnum::RangeFunction(function)) => {
+                self.function((before, scope), function, how)
+            }
+            Some(NodeEnum::RangeSubselect(sub)) => self.subselect((before, scope), sub, how, ctes),
+            _ => Err(Refusal::new("this kind of FROM", -1, "use mode full")),
+        }
+    }
+
+    /// Rows with those of a function.
+    pub(super) fn function(
+        &mut self,
+        (before, scope): (Node, Scope),
+        function: &RangeFunction,
+        how: Beside<'_>,
+    ) -> Result<(Node, Scope), Refusal> {
+        let call = call(function, &scope)?;
+        let definition = definition(function)?;
+        let names: Vec<String> = match (&definition[..], &function.alias) {
+            ([], Some(alias)) => strings(&alias.colnames),
+            (columns, _) => columns.iter().map(|(name, _)| name.clone()).collect(),
+        };
+        if names.is_empty() {
+            let advice = "name its columns: `AS f (a, b)`";
+            return Err(Refusal::new("a function in FROM", -1, advice));
+        }
+        let columns: Vec<(String, ColumnId)> = names
+            .into_iter()
+            .map(|name| (name, self.new_column()))
+            .collect();
+        let mut defined = definition.into_iter();
+        let given = columns
+            .iter()
+            .map(|(_, id)| (*id, defined.next()))
+            .collect();
+        let name = function.alias.as_ref();
+        let name = name.map_or_else(String::new, |alias| alias.aliasname.clone());
+        let own = Scope {
+            entries: vec![entry(columns, None, &name)],
+            ..Scope::default()
+        };
+        let scope = scope.join(own);
+        let condition = how.condition.map(|one| expression(one, &scope));
+        let condition = condition.transpose()?;
+        let expanded = |or_nulls| Node::Expand {
+            input: Box::new(before),
+            call,
+            columns: given,
+            or_nulls,
+        };
+        let node = match (how.or_nulls, condition) {
+            (true, condition) => expanded(Some(condition.unwrap_or(Expression::constant("true")))),
+            (false, None) => expanded(None),
+            (false, Some(condition)) => filter(expanded(None), condition),
+        };
+        Ok((node, scope))
+    }
+
+    fn subselect(
+        &mut self,
+        (before, scope): (Node, Scope),
+        sub: &RangeSubselect,
+        how: Beside<'_>,
+        ctes: &Ctes,
+    ) -> Result<(Node, Scope), Refusal> {
+        let query = sub.subquery.as_ref().and_then(|query| query.node.as_ref());
+        let Some(NodeEnum::SelectStmt(query)) = query else {
+            return Err(Refusal::new("a subquery of this kind", -1, "use mode full"));
+        };
+        let inner = self.dependent(query, &scope, ctes)?;
+        let of_inner = inner.node.columns();
+        let (mut own, mut of_both) = (Vec::new(), Vec::new());
+        let mut columns = Vec::new();
+        for (name, value) in inner.columns {
+            let id = value.as_column().unwrap_or_else(|| self.new_column());
+            columns.push((name, id));
+            if value.as_column().is_none() {
+                let is_own = value.columns().iter().all(|id| of_inner.contains(id));
+                let list = if is_own { &mut own } else { &mut of_both };
+                list.push((id, value));
+            }
+        }
+        if how.or_nulls && !of_both.is_empty() {
+            let what = "a LATERAL subquery of an outer join that computes something of both sides";
+            return Err(Refusal::new(what, -1, "compute it outside of the subquery"));
+        }
+        let inner_node = projected(inner.node, own);
+        let entries = vec![entry(columns, sub.alias.as_ref(), "")];
+        let scope = scope.join(Scope {
+            entries,
+            ..Scope::default()
+        });
+        let condition = how.condition.map(|one| expression(one, &scope));
+        let condition = condition.transpose()?;
+        let conditions = inner.conditions;
+        if how.or_nulls {
+            let all: Vec<Expression> = conditions.into_iter().chain(condition).collect();
+            let kind = JoinKind::Left;
+            let node = self.join(kind, before, inner_node, Expression::all(&all));
+            return Ok((node, scope));
+        }
+        let all = Expression::all(&conditions);
+        let node = self.join(JoinKind::Inner, before, inner_node, all);
+        let node = projected(node, of_both);
+        Ok((
+            match condition {
+                Some(condition) => filter(node, condition),
+                None => node,
+            },
+            scope,
+        ))
+    }
+
+    /// Rows with what functions give that give several values, where rows are grouped by these. In `query` and in what it says columns
+    /// stand for them.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn grouped_sets(
+        &mut self,
+        node: Node,
+        scope: &Scope,
+        (query, said): (&mut SelectStmt, &mut Said),
+    ) -> Result<Node, Refusal> {
+        let mut sets = Sets::default();
+        let mut keys = std::mem::take(&mut query.group_clause);
+        for key in &mut keys {
+            if let Some(place) = place(Some(key))
+                && let Some((_, target)) = said.all.get(place)
+            {
+                *key = target.clone();
+            }
+            self.take_sets(key, &mut sets)?;
+        }
+        query.group_clause = keys;
+        if sets.calls.is_empty() {
+            return Ok(node);
+        }
+        sets.is_closed = true;
+        for (_, one) in &mut said.all {
+            self.take_sets(one, &mut sets)?;
+        }
+        let resolved = sets.calls().map(|call| expression(call, scope));
+        let resolved: Vec<Expression> = resolved.collect::<Result<_, _>>()?;
+        Ok(sets.expanded(node, &resolved))
+    }
+
+    /// Takes functions that give several values out of an expression.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn take_sets(&mut self, node: &mut Parsed, all: &mut Sets) -> Result<(), Refusal> {
+        let Some(inner) = &mut node.node else {
+            return Ok(());
+        };
+        for child in children(inner)? {
+            self.take_sets(child, all)?;
+        }
+        if let NodeEnum::FuncCall(call) = &*inner
+            && self.facts.is_set(call)
+        {
+            let location = call.location;
+            if !all.is_closed && call.args.iter().any(|one| all.is_in(one)) {
+                let what = "a function that gives several values of several others";
+                return Err(Refusal::new(what, location, "put it in FROM"));
+            }
+            let call = text(node)?;
+            let known = all.calls.iter().find(|(_, _, known)| *known == call);
+            let column = match known {
+                Some((column, _, _)) => *column,
+                None if all.is_closed => return Ok(()),
+                None => {
+                    let column = self.new_column();
+                    all.calls.push((column, node.clone(), call));
+                    column
+                }
+            };
+            node.node = Some(marked(column));
+        }
+        Ok(())
+    }
+}
+
+impl Sets {
+    /// The calls.
+    pub fn calls(&self) -> impl Iterator<Item = &Parsed> {
+        self.calls.iter().map(|(_, call, _)| call)
+    }
+
+    fn is_in(&self, node: &Parsed) -> bool {
+        let shown = text(node).unwrap_or_default();
+        let mut columns = self.calls.iter().map(|(column, _, _)| *column);
+        columns.any(|column| shown.contains(&format!("\"{}\"", Expression::mark(column))))
+    }
+
+    /// The rows with what the calls give, which have been resolved: as many of each as the call has that gives most.
+    pub fn expanded(self, node: Node, resolved: &[Expression]) -> Node {
+        let call = match resolved {
+            [] => return node,
+            [only] => only.clone(),
+            [first, others @ ..] => {
+                let all = others.iter();
+                let list = all.fold(first.clone(), |all, one| all.beside(one));
+                list.within("ROWS FROM (", ")")
+            }
+        };
+        let columns = self.calls.iter().map(|(column, _, _)| (*column, None));
+        Node::Expand {
+            input: Box::new(node),
+            call,
+            columns: columns.collect(),
+            or_nulls: None,
+        }
+    }
+}
+
+/// The text of a function in FROM, without its name.
+fn call(function: &RangeFunction, scope: &Scope) -> Result<Expression, Refusal> {
+    let mut bare = function.clone();
+    bare.alias = None;
+    bare.lateral = false;
+    bare.coldeflist.clear();
+    for one in &mut bare.functions {
+        let Some(NodeEnum::List(list)) = &mut one.node else {
+            continue;
+        };
+        if let [call, definition] = &mut list.items[..] {
+            let is_defined = |list: &pb::List| list.items.iter().any(|one| one.node.is_some());
+            if matches!(&definition.node, Some(NodeEnum::List(list)) if is_defined(list)) {
+                let what = "ROWS FROM with a function whose columns have to be defined";
+                return Err(Refusal::new(what, -1, "put it in FROM by itself"));
+            }
+            *call = resolved(call, scope)?;
+        }
+    }
+    let select = pb::SelectStmt {
+        target_list: vec![Parsed {
+            node: Some(NodeEnum::ResTarget(Box::new(pb::ResTarget {
+                val: Some(Box::new(Parsed {
+                    node: Some(NodeEnum::AConst(pb::AConst {
+                        isnull: true,
+                        ..pb::AConst::default()
+                    })),
+                })),
+                ..pb::ResTarget::default()
+            }))),
+        }],
+        from_clause: vec![Parsed {
+            node: Some(NodeEnum::RangeFunction(bare)),
+        }],
+        limit_option: pb::LimitOption::Default as i32,
+        op: pb::SetOperation::SetopNone as i32,
+        ..pb::SelectStmt::default()
+    };
+    let printed = super::expressions::printed(select)?;
+    let call = printed.split_once(" FROM ").map_or("", |(_, call)| call);
+    Ok(Expression::read(call))
+}
+
+/// The names and types of columns that a function has to be told.
+fn definition(function: &RangeFunction) -> Result<Vec<(String, String)>, Refusal> {
+    let defined = function.coldeflist.iter();
+    let defined = defined.filter_map(|one| match &one.node {
+        Some(NodeEnum::ColumnDef(def)) => Some(def),
+        _ => None,
+    });
+    let column = |def: &Box<pb::ColumnDef>| {
+        let cast = NodeEnum::TypeCast(Box::new(pb::TypeCast {
+            arg: Some(Box::new(Parsed {
+                node: Some(NodeEnum::AConst(pb::AConst {
+                    isnull: true,
+                    ..pb::AConst::default()
+                })),
+            })),
+            type_name: def.type_name.clone(),
+            location: -1,
+        }));
+        let shown = text(&Parsed { node: Some(cast) })?;
+        let kind = shown.strip_prefix("NULL::").unwrap_or(&shown);
+        Ok((def.colname.clone(), kind.to_owned()))
+    };
+    defined.map(column).collect()
+}
+
+/// What a subquery comes to that may depend on the rows before it.
+pub struct Dependent {
+    /// Its rows, …
+    pub node: Node,
+    /// … those that belong to a row before it, where these are true, …
+    pub conditions: Vec<Expression>,
+    /// … and its columns.
+    pub columns: Vec<(String, Expression)>,
+}
+
+impl From<Rows> for Dependent {
+    fn from(rows: Rows) -> Self {
+        let columns = rows.columns.into_iter();
+        Self {
+            node: rows.node,
+            conditions: Vec::new(),
+            columns: columns
+                .map(|(name, id)| (name, Expression::column(id)))
+                .collect(),
+        }
+    }
+}
+
+/// What a subquery in FROM is called.
+pub fn by_name(rows: Rows, sub: &RangeSubselect) -> (Node, Scope) {
+    named(rows, sub.alias.as_ref(), "")
+}

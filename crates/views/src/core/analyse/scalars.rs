@@ -1,0 +1,423 @@
+//! Subqueries that are values: `(SELECT …)`, `ARRAY(SELECT …)`, and `EXISTS` where it is not a condition of WHERE by itself.
+//!
+//! What such a subquery comes to is kept by a stage of groups, by whatever it compares with the row around it: `(SELECT max(b.x) FROM b
+//! WHERE b.a = r.a)` is the maximum of the group `a` of `b`, if there is such a group. It is joined with the rows around it. A subquery that
+//! has nothing to do with them is one group.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{AExprKind, Node as Parsed, SelectStmt, SubLink, SubLinkType};
+
+use super::Analysis;
+use super::aggregates::Grouping;
+use super::children::children;
+use super::expressions::{expression, grouped, parse_expression};
+use super::said::said;
+use super::scope::Scope;
+use super::select::{Ctes, refuse_what_is_not_covered, targets, with};
+use super::subqueries::{filter, split};
+use crate::core::expression::{ColumnId, Expression};
+use crate::core::refusal::Refusal;
+use crate::core::tree::{Aggregate, JoinKind, Keeps, Node, Stage};
+
+/// A subquery that is a value of the rows around it: it is joined with them where a condition is true.
+#[derive(Clone)]
+pub struct Value {
+    node: Node,
+    /// What has to be equal: a column of the subquery, and something of the rows around it.
+    pairs: Vec<(ColumnId, Parsed)>,
+}
+
+/// Rows that come to a value.
+struct Gathered {
+    node: Node,
+    /// What of them.
+    column: Expression,
+    /// In which order.
+    order: Vec<Expression>,
+}
+
+/// A condition that a subquery has on the rows around it.
+struct Pair {
+    inner: Expression,
+    outer: Parsed,
+}
+
+impl Analysis<'_> {
+    /// Takes subqueries out of an expression.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn take_values(
+        &mut self,
+        node: &mut Parsed,
+        ctes: &Ctes,
+        all: &mut Vec<Value>,
+    ) -> Result<(), Refusal> {
+        let Some(inner) = &mut node.node else {
+            return Ok(());
+        };
+        if let NodeEnum::SubLink(link) = inner {
+            let (value, shown) = self.value(link, ctes)?;
+            all.push(value);
+            *node = parse_expression(&shown.marked())?;
+            return Ok(());
+        }
+        for child in children(inner)? {
+            self.take_values(child, ctes, all)?;
+        }
+        Ok(())
+    }
+
+    /// The same, of what aggregates look at: it is of the rows, and not of the groups.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn take_values_of_rows(
+        &mut self,
+        node: &mut Parsed,
+        ctes: &Ctes,
+        all: &mut Vec<Value>,
+    ) -> Result<(), Refusal> {
+        let Some(inner) = &mut node.node else {
+            return Ok(());
+        };
+        if matches!(inner, NodeEnum::SubLink(_)) {
+            return Ok(());
+        }
+        let is_aggregate = matches!(
+            inner, NodeEnum::FuncCall(call) if call.over.is_none() && self.facts.is_aggregate(call)
+        );
+        for child in children(inner)? {
+            match is_aggregate {
+                true => self.take_values(child, ctes, all)?,
+                false => self.take_values_of_rows(child, ctes, all)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Rows with the values of subqueries. `resolved` says what an expression of the rows is.
+    ///
+    /// # Errors
+    /// What `resolved` has.
+    pub(super) fn with_values(&mut self, node: Node, values: Vec<(Node, Expression)>) -> Node {
+        values.into_iter().fold(node, |node, (value, condition)| {
+            self.join(JoinKind::Left, node, value, condition)
+        })
+    }
+
+    fn value(&mut self, link: &SubLink, ctes: &Ctes) -> Result<(Value, Expression), Refusal> {
+        let query = link
+            .subselect
+            .as_ref()
+            .and_then(|query| query.node.as_ref());
+        let kind = SubLinkType::try_from(link.sub_link_type);
+        let (Some(NodeEnum::SelectStmt(query)), Ok(kind)) = (query, kind) else {
+            return Err(not_covered(link));
+        };
+        if !matches!(
+            kind,
+            SubLinkType::ExprSublink | SubLinkType::ArraySublink | SubLinkType::ExistsSublink
+        ) {
+            return Err(not_covered(link));
+        }
+        match self.is_value_of_one_group(query)? {
+            true => self.aggregated(query, kind, ctes),
+            false => {
+                let (rows, pairs) = self.rows_of(query, kind, ctes)?;
+                Ok(self.gathered(rows, kind, pairs))
+            }
+        }
+    }
+
+    /// Whether a query is one row of aggregates, whatever it reads.
+    fn is_value_of_one_group(&self, query: &SelectStmt) -> Result<bool, Refusal> {
+        let is_grouped = !query.group_clause.is_empty();
+        let mut targets = targets(query)?.into_iter().map(|(_, target)| target);
+        let has_aggregate = targets.any(|one| self.facts.has_aggregate(one));
+        Ok(has_aggregate
+            && !is_grouped
+            && query.distinct_clause.is_empty()
+            && query.limit_count.is_none()
+            && query.limit_offset.is_none())
+    }
+
+    /// FROM and WHERE of a subquery, and what of these is about the rows around it.
+    fn below(
+        &mut self,
+        query: &SelectStmt,
+        ctes: &Ctes,
+    ) -> Result<(Node, Scope, Vec<Pair>), Refusal> {
+        refuse_what_is_not_covered(query)?;
+        let (mut node, scope) = self.from(&query.from_clause, ctes)?;
+        let mut conjuncts = Vec::new();
+        if let Some(condition) = query.where_clause.as_deref() {
+            split(condition, &mut conjuncts);
+        }
+        let mut pairs = Vec::new();
+        for conjunct in conjuncts {
+            match pair_of(conjunct, &scope) {
+                Some(pair) => pairs.push(pair),
+                None => node = self.filtered(node, conjunct, &scope, ctes)?,
+            }
+        }
+        Ok((node, scope, pairs))
+    }
+
+    /// The value of a query of one row of aggregates.
+    fn aggregated(
+        &mut self,
+        query: &SelectStmt,
+        kind: SubLinkType,
+        ctes: &Ctes,
+    ) -> Result<(Value, Expression), Refusal> {
+        let ctes = with(query, ctes)?;
+        let (node, scope, pairs) = self.below(query, &ctes)?;
+        let target = targets(query)?.into_iter().map(|(_, target)| target).next();
+        let mut grouping = Grouping::new(self.facts, &mut self.next_column);
+        let keys: Vec<ColumnId> = pairs
+            .iter()
+            .map(|pair| grouping.group_by(pair.inner.clone()))
+            .collect();
+        let target = target.map(|one| grouped(one, &scope, &mut grouping));
+        let having = query.having_clause.as_deref();
+        let having = having.map(|one| grouped(one, &scope, &mut grouping));
+        let (target, having) = (target.transpose()?, having.transpose()?);
+        let (all_keys, aggregates) = grouping.finish();
+        if all_keys.len() != keys.len() {
+            let what = "a column outside of aggregates in a subquery";
+            return Err(Refusal::new(what, -1, "group by it"));
+        }
+        check_empty(&aggregates, &keys)?;
+        let counts = aggregates.iter().filter(|one| is_count(one));
+        let counts: Vec<ColumnId> = counts.map(|one| one.column).collect();
+        let keeps = Keeps::Groups {
+            keys: all_keys,
+            aggregates,
+        };
+        let node = self.stage(Stage { input: node, keeps });
+        // Of a group that is not there nothing was counted, and everything else is null.
+        let of_none = |one: Expression| {
+            counts.iter().fold(one, |one, id| {
+                let count = Expression::column(*id).within("COALESCE(", ", 0)");
+                one.with(*id, &count)
+            })
+        };
+        let target = target.map_or(Expression::constant("NULL"), of_none);
+        let target = match having {
+            None => target,
+            Some(having) => {
+                let having = of_none(having).within("CASE WHEN ", " THEN (");
+                having.then(&target).within("", ") END")
+            }
+        };
+        let shown = match kind {
+            SubLinkType::ArraySublink => target.within("ARRAY[", "]"),
+            SubLinkType::ExistsSublink => Expression::constant("true"),
+            _ => target,
+        };
+        let outer = pairs.into_iter().map(|pair| pair.outer);
+        let pairs = keys.into_iter().zip(outer).collect();
+        Ok((Value { node, pairs }, shown))
+    }
+
+    /// The rows of a query of any kind, their first column in their order, and what they have to do with the rows around them.
+    fn rows_of(
+        &mut self,
+        query: &SelectStmt,
+        kind: SubLinkType,
+        ctes: &Ctes,
+    ) -> Result<(Gathered, Vec<Pair>), Refusal> {
+        if !self.is_plain(query)? || !query.distinct_clause.is_empty() {
+            let rows = self.select(query, ctes)?;
+            let first = rows.columns.first().map(|(_, id)| Expression::column(*id));
+            let order = rows.order.into_iter();
+            let gathered = Gathered {
+                node: rows.node,
+                column: first.unwrap_or(one()),
+                order: order
+                    .map(|(id, how)| Expression::column(id).within("", &how))
+                    .collect(),
+            };
+            return Ok((gathered, Vec::new()));
+        }
+        let ctes = with(query, ctes)?;
+        let (node, scope, pairs) = self.below(query, &ctes)?;
+        let target = targets(query)?.into_iter().map(|(_, target)| target).next();
+        let target = match target {
+            Some(target) if kind != SubLinkType::ExistsSublink => expression(target, &scope)?,
+            _ => one(),
+        };
+        let mut order = Vec::new();
+        if kind == SubLinkType::ArraySublink {
+            let said = said(query)?;
+            let (shown, on) = (said.shown, said.on);
+            let by = said.all.iter().skip(shown + on).zip(&said.directions);
+            for ((_, by), how) in by {
+                order.push(expression(by, &scope)?.within("", how));
+            }
+        }
+        let gathered = Gathered {
+            node,
+            column: target,
+            order,
+        };
+        Ok((gathered, pairs))
+    }
+
+    /// What rows come to as one value: the only one there may be, an array of all, or whether there are any.
+    fn gathered(
+        &mut self,
+        rows: Gathered,
+        kind: SubLinkType,
+        pairs: Vec<Pair>,
+    ) -> (Value, Expression) {
+        let Gathered {
+            node,
+            column,
+            order,
+        } = rows;
+        let keys: Vec<(ColumnId, Expression)> = pairs
+            .iter()
+            .map(|pair| (self.new_column(), pair.inner.clone()))
+            .collect();
+        let count = Aggregate {
+            column: self.new_column(),
+            call: Expression::constant("count(*)"),
+            function: Some("count".to_owned()),
+            argument: None,
+            filter: None,
+        };
+        let call = match kind {
+            SubLinkType::ArraySublink => match &order[..] {
+                [] => column.argument_of("array_agg"),
+                [first, others @ ..] => {
+                    let all = others.iter();
+                    let by = all.fold(first.clone(), |all, one| all.beside(one));
+                    let ordered = column.within("array_agg(", " ORDER BY ");
+                    ordered.then(&by).within("", ")")
+                }
+            },
+            _ => column.argument_of("any_value"),
+        };
+        let value = Aggregate {
+            column: self.new_column(),
+            call,
+            function: None,
+            argument: None,
+            filter: None,
+        };
+        let number = Expression::column(count.column).within("COALESCE(", ", 0)");
+        let found = Expression::column(value.column);
+        let (aggregates, shown) = match kind {
+            SubLinkType::ExistsSublink => (vec![count], number.tested("> 0")),
+            SubLinkType::ArraySublink => (vec![value], found.within("COALESCE(", ", '{}')")),
+            _ => (vec![count, value], only(&number, &found)),
+        };
+        let ids: Vec<ColumnId> = keys.iter().map(|(id, _)| *id).collect();
+        let keeps = Keeps::Groups { keys, aggregates };
+        let node = self.stage(Stage { input: node, keeps });
+        let outer = pairs.into_iter().map(|pair| pair.outer);
+        let pairs = ids.into_iter().zip(outer).collect();
+        (Value { node, pairs }, shown)
+    }
+
+    /// The rows for which a condition is true that has values of subqueries in it.
+    pub(super) fn filtered_by_values(
+        &mut self,
+        node: Node,
+        condition: &Parsed,
+        (scope, ctes): (&Scope, &Ctes),
+    ) -> Result<Node, Refusal> {
+        let mut condition = condition.clone();
+        let mut values = Vec::new();
+        self.take_values(&mut condition, ctes, &mut values)?;
+        let values = joined(values, |one| expression(one, scope))?;
+        let node = self.with_values(node, values);
+        Ok(filter(node, expression(&condition, scope)?))
+    }
+}
+
+/// Values with the conditions they are joined by.
+///
+/// # Errors
+/// What `resolved` has.
+pub fn joined(
+    values: Vec<Value>,
+    mut resolved: impl FnMut(&Parsed) -> Result<Expression, Refusal>,
+) -> Result<Vec<(Node, Expression)>, Refusal> {
+    let mut all = Vec::new();
+    for value in values {
+        let mut conditions = Vec::new();
+        for (inner, outer) in &value.pairs {
+            conditions.push(Expression::column(*inner).infix("=", &resolved(outer)?));
+        }
+        all.push((value.node, Expression::all(&conditions)));
+    }
+    Ok(all)
+}
+
+/// Something that is there for each row.
+fn one() -> Expression {
+    Expression::constant("1")
+}
+
+/// The only value that there may be. Where there are more, the server says so.
+fn only(number: &Expression, value: &Expression) -> Expression {
+    let said = "'more than one row returned by a subquery used as an expression: '";
+    let fails = number.within(&format!("({said} || "), ")::integer = 0");
+    let several = number
+        .tested("> 1")
+        .within("CASE WHEN ", " THEN ")
+        .then(&fails)
+        .within("", " ELSE false END");
+    several
+        .within("CASE WHEN ", " THEN NULL ELSE ")
+        .then(value)
+        .within("", " END")
+}
+
+/// What is compared of a subquery and of the rows around it, if a condition is nothing else.
+fn pair_of(condition: &Parsed, scope: &Scope) -> Option<Pair> {
+    let Some(NodeEnum::AExpr(expr)) = &condition.node else {
+        return None;
+    };
+    let is_equal = matches!(&expr.name[..], [one] if matches!(&one.node,
+        Some(NodeEnum::String(name)) if name.sval == "="));
+    if !is_equal || expr.kind != AExprKind::AexprOp as i32 {
+        return None;
+    }
+    let (left, right) = (expr.lexpr.as_deref()?, expr.rexpr.as_deref()?);
+    match (expression(left, scope), expression(right, scope)) {
+        (Ok(inner), Err(_)) => Some(Pair {
+            inner,
+            outer: right.clone(),
+        }),
+        (Err(_), Ok(inner)) => Some(Pair {
+            inner,
+            outer: left.clone(),
+        }),
+        _ => None,
+    }
+}
+
+/// Refuses aggregates that may come to something of no rows, where a group may not be there.
+fn check_empty(aggregates: &[Aggregate], keys: &[ColumnId]) -> Result<(), Refusal> {
+    let is_null_of_none = |one: &Aggregate| is_count(one) || one.function.is_some();
+    match keys.is_empty() || aggregates.iter().all(is_null_of_none) {
+        true => Ok(()),
+        false => {
+            let what = "this aggregate in a subquery that depends on the rows around it";
+            Err(Refusal::new(what, -1, "write it as a join"))
+        }
+    }
+}
+
+fn is_count(one: &Aggregate) -> bool {
+    matches!(one.function.as_deref(), Some("count" | "regr_count"))
+}
+
+fn not_covered(link: &SubLink) -> Refusal {
+    let advice = "write it as a join, or use mode full";
+    Refusal::new("a subquery in an expression", link.location, advice)
+}
