@@ -1,5 +1,7 @@
 //! Random tables, queries and changes.
 
+mod broad;
+
 use egret_base::{Entropy, SeededEntropy};
 
 /// Draws from a seed.
@@ -324,6 +326,9 @@ impl Draw {
     /// A subquery with the columns that every table has.
     fn inner(&mut self, depth: usize) -> String {
         let (from, names) = self.from(depth);
+        if self.chance(30) {
+            return self.broad(&from, &names);
+        }
         let name = names[self.below(names.len())].clone();
         let other = names[self.below(names.len())].clone();
         match self.below(4) {
@@ -344,43 +349,6 @@ impl Draw {
         }
     }
 
-    /// A condition with a subquery.
-    fn subquery(&mut self, name: &str) -> String {
-        let (from, names) = self.from(1);
-        let inner = names[self.below(names.len())].clone();
-        let mut conditions = Vec::new();
-        if self.chance(60) {
-            let column = self.pick(&["a", "c", "b"]);
-            let operator = self.pick(&["=", "=", "=", "<"]);
-            conditions.push(format!("{inner}.{column} {operator} {name}.{column}"));
-        }
-        let mut own = String::new();
-        if self.chance(30) {
-            let condition = self.condition(&inner);
-            own = format!(" WHERE {condition}");
-            conditions.push(condition);
-        }
-        let filter = match conditions.is_empty() {
-            true => String::new(),
-            false => format!(" WHERE {}", conditions.join(" AND ")),
-        };
-        let column = self.pick(&["a", "b", "c", "d"]);
-        let select = match self.below(6) {
-            0 => format!("(SELECT max({inner}.{column}) FROM {from}{own})"),
-            1 => format!("(SELECT {inner}.{column} FROM {from}{own} GROUP BY {inner}.{column})"),
-            _ => format!("(SELECT {inner}.{column} FROM {from}{filter})"),
-        };
-        match self.below(9) {
-            0 | 1 => format!("EXISTS {select}"),
-            2 | 3 => format!("NOT EXISTS {select}"),
-            4 => format!("{name}.{column} IN {select}"),
-            5 => format!("{name}.{column} NOT IN {select}"),
-            6 => format!("{name}.{column} < ANY {select}"),
-            7 => format!("{name}.{column} >= ALL {select}"),
-            _ => format!("NOT ({name}.{column} <> ALL {select})"),
-        }
-    }
-
     /// A query, and whether it has groups.
     pub fn query(&mut self) -> (String, bool) {
         let (query, has_groups) = self.body();
@@ -396,6 +364,9 @@ impl Draw {
 
     fn body(&mut self) -> (String, bool) {
         let (from, names) = self.from(2);
+        if self.chance(30) {
+            return (self.broad(&from, &names), true);
+        }
         let any = |draw: &mut Self| names[draw.below(names.len())].clone();
         let mut conditions = Vec::new();
         if self.chance(40) {

@@ -1,0 +1,185 @@
+//! Queries beyond filters, joins and groups: windows, first rows, sets, functions, and subqueries that are values.
+
+use super::Draw;
+
+impl Draw {
+    /// A query with the columns that every table has, over something that FROM has. What SQL leaves open makes no difference.
+    pub(super) fn broad(&mut self, from: &str, names: &[String]) -> String {
+        let name = names[self.below(names.len())].clone();
+        let other = names[self.below(names.len())].clone();
+        let five = format!("{name}.a, {name}.b, {other}.c, {name}.d, {name}.e");
+        let filter = match self.chance(30) {
+            true => format!(" WHERE {}", self.condition(&other)),
+            false => String::new(),
+        };
+        let rest = format!("FROM {from}{filter}");
+        match self.below(11) {
+            0 | 1 => self.windows(&name, &other, &rest),
+            2 => {
+                let on = self.pick(&["a", "c", "a, c"]);
+                let on: Vec<String> = on.split(", ").map(|one| format!("{name}.{one}")).collect();
+                let on = on.join(", ");
+                let down = self.pick(&["", " DESC", " NULLS FIRST"]);
+                format!(
+                    "SELECT DISTINCT ON ({on}) {five} {rest} ORDER BY {on}, {name}.b{down}, {other}.c, {name}.d, {name}.e, {name}.a"
+                )
+            }
+            3 => {
+                let down = self.pick(&["", " DESC", " NULLS FIRST"]);
+                let limit = self.pick(&[
+                    "LIMIT 3",
+                    "LIMIT 1",
+                    "LIMIT 4 OFFSET 1",
+                    "OFFSET 2",
+                    "FETCH FIRST 2 ROWS WITH TIES",
+                ]);
+                format!(
+                    "SELECT {five} {rest} ORDER BY {name}.b{down}, {other}.c, {name}.d, {name}.e, {name}.a {limit}"
+                )
+            }
+            4 | 5 => {
+                let operation = self.pick(&["INTERSECT", "EXCEPT"]);
+                let all = self.pick(&["", " ALL"]);
+                let table = self.any_table().name;
+                match self.chance(50) {
+                    // Whole rows are seldom the same.
+                    true => format!(
+                        "SELECT {name}.a, NULL::bigint AS b, {other}.c, NULL::numeric AS d, NULL::boolean AS e {rest} {operation}{all} SELECT a, NULL, c, NULL, NULL FROM {table}"
+                    ),
+                    false => format!(
+                        "SELECT {five} {rest} {operation}{all} SELECT a, b, c, d, e FROM {table}"
+                    ),
+                }
+            }
+            6 => {
+                let (a, c) = (format!("{name}.a"), format!("{other}.c"));
+                let sets = [
+                    format!("ROLLUP ({a}, {c})"),
+                    format!("CUBE ({a}, {c})"),
+                    format!("GROUPING SETS (({a}), ({c}), ())"),
+                    format!("{a}, ROLLUP ({c})"),
+                ];
+                let sets = &sets[self.below(sets.len())];
+                format!(
+                    "SELECT {name}.a, sum({name}.b)::bigint + grouping({name}.a) AS b, {other}.c, sum({name}.d) AS d, bool_or({name}.e) AS e {rest} GROUP BY {sets}"
+                )
+            }
+            7 => {
+                let call = self.pick(&["generate_series(1, $)", "unnest(ARRAY[$, 1])"]);
+                let call = call.replace('$', &format!("{name}.a"));
+                format!(
+                    "SELECT f.x AS a, {name}.b, {other}.c, {name}.d, {name}.e FROM {from} CROSS JOIN LATERAL {call} AS f (x){filter}"
+                )
+            }
+            8 => format!(
+                "SELECT unnest(ARRAY[{name}.a, {other}.a]) AS a, {name}.b, {other}.c, {name}.d, {name}.e {rest}"
+            ),
+            9 => self.lateral(&name, from, &filter),
+            _ => self.values(&name, &other, &rest),
+        }
+    }
+
+    fn windows(&mut self, name: &str, other: &str, rest: &str) -> String {
+        let partition = self.pick(&[
+            "PARTITION BY N.a",
+            "PARTITION BY O.c, N.a",
+            "PARTITION BY O.c",
+            "",
+        ]);
+        let order = self.pick(&[
+            "",
+            " ORDER BY N.a",
+            " ORDER BY N.b DESC, O.c",
+            " ORDER BY O.c NULLS FIRST, N.d",
+        ]);
+        let over = format!("OVER ({partition}{order})")
+            .replace("N.", &format!("{name}."))
+            .replace("O.", &format!("{other}."));
+        let number = self.pick(&["rank()", "dense_rank()", "count(*)", "sum(N.b)", "max(N.b)"]);
+        let number = number.replace('N', name);
+        let text = match self.chance(50) {
+            true => format!("max({other}.c) OVER (PARTITION BY {name}.a)"),
+            false => format!("{other}.c"),
+        };
+        format!(
+            "SELECT {name}.a, ({number} {over})::bigint AS b, {text} AS c, {name}.d, bool_or({name}.e) {over} AS e {rest}"
+        )
+    }
+
+    fn lateral(&mut self, name: &str, from: &str, filter: &str) -> String {
+        let table = self.any_table().name;
+        let column = self.pick(&["a", "c"]);
+        let own = match self.chance(40) {
+            true => format!(" AND {}", self.condition("l")),
+            false => String::new(),
+        };
+        let left = self.pick(&["CROSS JOIN LATERAL", "LEFT JOIN LATERAL"]);
+        let on = if left.starts_with('L') {
+            " ON true"
+        } else {
+            ""
+        };
+        format!(
+            "SELECT {name}.a, y.b, y.c, y.d, {name}.e FROM {from} {left} (SELECT l.b, l.c, l.d FROM {table} AS l WHERE l.{column} = {name}.{column}{own}) AS y{on}{filter}"
+        )
+    }
+
+    fn values(&mut self, name: &str, other: &str, rest: &str) -> String {
+        let table = self.any_table().name;
+        let column = self.pick(&["a", "c", "b"]);
+        let call = self.pick(&[
+            "max(v.b)",
+            "count(*)",
+            "sum(v.a)",
+            "coalesce(min(v.b), 0) + count(v.c)",
+        ]);
+        let depends = match self.chance(70) {
+            true => format!(" WHERE v.{column} = {name}.{column}"),
+            false => String::new(),
+        };
+        let exists = match self.chance(50) {
+            true => format!("EXISTS (SELECT FROM {table} AS v{depends})"),
+            false => format!("{name}.e"),
+        };
+        format!(
+            "SELECT {name}.a, (SELECT {call} FROM {table} AS v{depends}) AS b, {other}.c, {name}.d, {exists} AS e {rest}"
+        )
+    }
+
+    /// A condition with a subquery.
+    pub(super) fn subquery(&mut self, name: &str) -> String {
+        let (from, names) = self.from(1);
+        let inner = names[self.below(names.len())].clone();
+        let mut conditions = Vec::new();
+        if self.chance(60) {
+            let column = self.pick(&["a", "c", "b"]);
+            let operator = self.pick(&["=", "=", "=", "<"]);
+            conditions.push(format!("{inner}.{column} {operator} {name}.{column}"));
+        }
+        let mut own = String::new();
+        if self.chance(30) {
+            let condition = self.condition(&inner);
+            own = format!(" WHERE {condition}");
+            conditions.push(condition);
+        }
+        let filter = match conditions.is_empty() {
+            true => String::new(),
+            false => format!(" WHERE {}", conditions.join(" AND ")),
+        };
+        let column = self.pick(&["a", "b", "c", "d"]);
+        let select = match self.below(6) {
+            0 => format!("(SELECT max({inner}.{column}) FROM {from}{own})"),
+            1 => format!("(SELECT {inner}.{column} FROM {from}{own} GROUP BY {inner}.{column})"),
+            _ => format!("(SELECT {inner}.{column} FROM {from}{filter})"),
+        };
+        match self.below(9) {
+            0 | 1 => format!("EXISTS {select}"),
+            2 | 3 => format!("NOT EXISTS {select}"),
+            4 => format!("{name}.{column} IN {select}"),
+            5 => format!("{name}.{column} NOT IN {select}"),
+            6 => format!("{name}.{column} < ANY {select}"),
+            7 => format!("{name}.{column} >= ALL {select}"),
+            _ => format!("NOT ({name}.{column} <> ALL {select})"),
+        }
+    }
+}
