@@ -71,6 +71,20 @@ pub enum ViewsShape {
     Join,
     /// Sums and counts of a join
     JoinAggregate,
+    /// The rank of every row among those of its group
+    Window,
+    /// Every row with what a subquery computes for it
+    Lateral,
+    /// Sums and counts by a name, with another table
+    Cte,
+    /// The rows of two queries
+    UnionAll,
+    /// Rows for which another table has one
+    Exists,
+    /// Every row with one of another table, if there is one
+    OuterJoin,
+    /// The first hundred of an order
+    TopK,
 }
 
 impl ViewsShape {
@@ -82,6 +96,13 @@ impl ViewsShape {
             Self::Aggregate => "aggregate",
             Self::Join => "join",
             Self::JoinAggregate => "join_aggregate",
+            Self::Window => "window",
+            Self::Lateral => "lateral",
+            Self::Cte => "cte",
+            Self::UnionAll => "union_all",
+            Self::Exists => "exists",
+            Self::OuterJoin => "outer_join",
+            Self::TopK => "top_k",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What views compute: the queries that pg_trickle publishes its figures of.
+//! What views compute: the queries that pg_trickle publishes its figures of, and others.
 
 use crate::cli::ViewsShape;
 
@@ -17,34 +17,83 @@ impl Definition {
     pub(super) fn of(shape: ViewsShape, source: &str, dimension: &str) -> Self {
         let groups = "sum(amount) AS total, count(*) AS rows";
         let joined = format!("{source} AS s JOIN {dimension} AS d ON s.region = d.region");
-        match shape {
-            ViewsShape::Scan => Self {
-                query: format!("SELECT id, region, category, amount, score FROM {source}"),
-                key: "id",
-                columns: &["region", "category", "amount", "score"],
-            },
-            ViewsShape::Filter => Self {
-                query: format!("SELECT id, region, amount FROM {source} WHERE amount > 5000"),
-                key: "id",
-                columns: &["region", "amount"],
-            },
-            ViewsShape::Aggregate => Self {
-                query: format!("SELECT region, {groups} FROM {source} GROUP BY region"),
-                key: "region",
-                columns: &["total", "rows"],
-            },
-            ViewsShape::Join => Self {
-                query: format!("SELECT s.id, s.region, s.amount, d.region_name FROM {joined}"),
-                key: "id",
-                columns: &["region", "amount", "region_name"],
-            },
-            ViewsShape::JoinAggregate => Self {
-                query: format!(
-                    "SELECT d.region_name, {groups} FROM {joined} GROUP BY d.region_name"
-                ),
-                key: "region_name",
-                columns: &["total", "rows"],
-            },
+        let (query, key, columns): (String, _, &'static [_]) = match shape {
+            ViewsShape::Scan => (
+                format!("SELECT id, region, category, amount, score FROM {source}"),
+                "id",
+                &["region", "category", "amount", "score"],
+            ),
+            ViewsShape::Filter => (
+                format!("SELECT id, region, amount FROM {source} WHERE amount > 5000"),
+                "id",
+                &["region", "amount"],
+            ),
+            ViewsShape::Aggregate => (
+                format!("SELECT region, {groups} FROM {source} GROUP BY region"),
+                "region",
+                &["total", "rows"],
+            ),
+            ViewsShape::Join => (
+                format!("SELECT s.id, s.region, s.amount, d.region_name FROM {joined}"),
+                "id",
+                &["region", "amount", "region_name"],
+            ),
+            ViewsShape::JoinAggregate => (
+                format!("SELECT d.region_name, {groups} FROM {joined} GROUP BY d.region_name"),
+                "region_name",
+                &["total", "rows"],
+            ),
+            other => return Self::of_breadth(other, source, dimension),
+        };
+        Self {
+            query,
+            key,
+            columns,
+        }
+    }
+
+    fn of_breadth(shape: ViewsShape, source: &str, dimension: &str) -> Self {
+        let columns: &[_] = match shape {
+            ViewsShape::Window => &["region", "amount", "place"],
+            ViewsShape::Lateral => &["region", "region_name", "scaled"],
+            ViewsShape::Cte => &["region_name", "total", "rows"],
+            ViewsShape::OuterJoin => &["region", "amount", "region_name"],
+            _ => &["region", "amount"],
+        };
+        let query = match shape {
+            ViewsShape::Window => format!(
+                "SELECT id, region, amount, rank() OVER (PARTITION BY region ORDER BY amount DESC) AS place FROM {source}"
+            ),
+            ViewsShape::Lateral => format!(
+                "SELECT s.id, s.region, l.region_name, l.scaled FROM {source} AS s, \
+                 LATERAL (SELECT d.region_name, s.amount * 2 AS scaled FROM {dimension} AS d WHERE d.region = s.region) AS l"
+            ),
+            ViewsShape::Cte => format!(
+                "WITH regional AS (SELECT region, sum(amount) AS total, count(*) AS rows FROM {source} GROUP BY region) \
+                 SELECT r.region, d.region_name, r.total, r.rows FROM regional AS r JOIN {dimension} AS d ON d.region = r.region"
+            ),
+            ViewsShape::UnionAll => format!(
+                "SELECT id, region, amount FROM {source} WHERE amount > 5000 \
+                 UNION ALL SELECT id, region, amount FROM {source} WHERE amount <= 2500"
+            ),
+            ViewsShape::Exists => format!(
+                "SELECT s.id, s.region, s.amount FROM {source} AS s WHERE EXISTS (SELECT FROM {dimension} AS d WHERE d.region = s.region)"
+            ),
+            ViewsShape::OuterJoin => format!(
+                "SELECT s.id, s.region, s.amount, d.region_name FROM {source} AS s LEFT JOIN {dimension} AS d ON d.region = s.region"
+            ),
+            _ => format!(
+                "SELECT id, region, amount FROM {source} ORDER BY amount DESC, id LIMIT 100"
+            ),
+        };
+        let key = match shape {
+            ViewsShape::Cte => "region",
+            _ => "id",
+        };
+        Self {
+            query,
+            key,
+            columns,
         }
     }
 }

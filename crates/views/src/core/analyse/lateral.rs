@@ -308,12 +308,7 @@ fn call(function: &RangeFunction, scope: &Scope) -> Result<Expression, Refusal> 
     let select = pb::SelectStmt {
         target_list: vec![Parsed {
             node: Some(NodeEnum::ResTarget(Box::new(pb::ResTarget {
-                val: Some(Box::new(Parsed {
-                    node: Some(NodeEnum::AConst(pb::AConst {
-                        isnull: true,
-                        ..pb::AConst::default()
-                    })),
-                })),
+                val: Some(Box::new(null())),
                 ..pb::ResTarget::default()
             }))),
         }],
@@ -331,27 +326,30 @@ fn call(function: &RangeFunction, scope: &Scope) -> Result<Expression, Refusal> 
 
 /// The names and types of columns that a function has to be told.
 fn definition(function: &RangeFunction) -> Result<Vec<(String, String)>, Refusal> {
-    let defined = function.coldeflist.iter();
-    let defined = defined.filter_map(|one| match &one.node {
-        Some(NodeEnum::ColumnDef(def)) => Some(def),
-        _ => None,
-    });
-    let column = |def: &Box<pb::ColumnDef>| {
+    let mut all = Vec::new();
+    for one in &function.coldeflist {
+        let Some(NodeEnum::ColumnDef(def)) = &one.node else {
+            continue;
+        };
         let cast = NodeEnum::TypeCast(Box::new(pb::TypeCast {
-            arg: Some(Box::new(Parsed {
-                node: Some(NodeEnum::AConst(pb::AConst {
-                    isnull: true,
-                    ..pb::AConst::default()
-                })),
-            })),
+            arg: Some(Box::new(null())),
             type_name: def.type_name.clone(),
             location: -1,
         }));
         let shown = text(&Parsed { node: Some(cast) })?;
         let kind = shown.strip_prefix("NULL::").unwrap_or(&shown);
-        Ok((def.colname.clone(), kind.to_owned()))
-    };
-    defined.map(column).collect()
+        all.push((def.colname.clone(), kind.to_owned()));
+    }
+    Ok(all)
+}
+
+fn null() -> Parsed {
+    Parsed {
+        node: Some(NodeEnum::AConst(pb::AConst {
+            isnull: true,
+            ..pb::AConst::default()
+        })),
+    }
 }
 
 /// What a subquery comes to that may depend on the rows before it.

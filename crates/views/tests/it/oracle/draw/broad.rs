@@ -7,7 +7,6 @@ impl Draw {
     pub(super) fn broad(&mut self, from: &str, names: &[String]) -> String {
         let name = names[self.below(names.len())].clone();
         let other = names[self.below(names.len())].clone();
-        let five = format!("{name}.a, {name}.b, {other}.c, {name}.d, {name}.e");
         let filter = match self.chance(30) {
             true => format!(" WHERE {}", self.condition(&other)),
             false => String::new(),
@@ -15,55 +14,9 @@ impl Draw {
         let rest = format!("FROM {from}{filter}");
         match self.below(11) {
             0 | 1 => self.windows(&name, &other, &rest),
-            2 => {
-                let on = self.pick(&["a", "c", "a, c"]);
-                let on: Vec<String> = on.split(", ").map(|one| format!("{name}.{one}")).collect();
-                let on = on.join(", ");
-                let down = self.pick(&["", " DESC", " NULLS FIRST"]);
-                format!(
-                    "SELECT DISTINCT ON ({on}) {five} {rest} ORDER BY {on}, {name}.b{down}, {other}.c, {name}.d, {name}.e, {name}.a"
-                )
-            }
-            3 => {
-                let down = self.pick(&["", " DESC", " NULLS FIRST"]);
-                let limit = self.pick(&[
-                    "LIMIT 3",
-                    "LIMIT 1",
-                    "LIMIT 4 OFFSET 1",
-                    "OFFSET 2",
-                    "FETCH FIRST 2 ROWS WITH TIES",
-                ]);
-                format!(
-                    "SELECT {five} {rest} ORDER BY {name}.b{down}, {other}.c, {name}.d, {name}.e, {name}.a {limit}"
-                )
-            }
-            4 | 5 => {
-                let operation = self.pick(&["INTERSECT", "EXCEPT"]);
-                let all = self.pick(&["", " ALL"]);
-                let table = self.any_table().name;
-                match self.chance(50) {
-                    // Whole rows are seldom the same.
-                    true => format!(
-                        "SELECT {name}.a, NULL::bigint AS b, {other}.c, NULL::numeric AS d, NULL::boolean AS e {rest} {operation}{all} SELECT a, NULL, c, NULL, NULL FROM {table}"
-                    ),
-                    false => format!(
-                        "SELECT {five} {rest} {operation}{all} SELECT a, b, c, d, e FROM {table}"
-                    ),
-                }
-            }
-            6 => {
-                let (a, c) = (format!("{name}.a"), format!("{other}.c"));
-                let sets = [
-                    format!("ROLLUP ({a}, {c})"),
-                    format!("CUBE ({a}, {c})"),
-                    format!("GROUPING SETS (({a}), ({c}), ())"),
-                    format!("{a}, ROLLUP ({c})"),
-                ];
-                let sets = &sets[self.below(sets.len())];
-                format!(
-                    "SELECT {name}.a, sum({name}.b)::bigint + grouping({name}.a) AS b, {other}.c, sum({name}.d) AS d, bool_or({name}.e) AS e {rest} GROUP BY {sets}"
-                )
-            }
+            2 | 3 => self.first(&name, &other, &rest),
+            4 | 5 => self.combined(&name, &other, &rest),
+            6 => self.grouping_sets(&name, &other, &rest),
             7 => {
                 let call = self.pick(&["generate_series(1, $)", "unnest(ARRAY[$, 1])"]);
                 let call = call.replace('$', &format!("{name}.a"));
@@ -77,6 +30,64 @@ impl Draw {
             9 => self.lateral(&name, from, &filter),
             _ => self.values(&name, &other, &rest),
         }
+    }
+
+    fn first(&mut self, name: &str, other: &str, rest: &str) -> String {
+        let five = format!("{name}.a, {name}.b, {other}.c, {name}.d, {name}.e");
+        match self.below(2) {
+            0 => {
+                let on = self.pick(&["a", "c", "a, c"]);
+                let on: Vec<String> = on.split(", ").map(|one| format!("{name}.{one}")).collect();
+                let on = on.join(", ");
+                let down = self.pick(&["", " DESC", " NULLS FIRST"]);
+                format!(
+                    "SELECT DISTINCT ON ({on}) {five} {rest} ORDER BY {on}, {name}.b{down}, {other}.c, {name}.d, {name}.e, {name}.a"
+                )
+            }
+            _ => {
+                let down = self.pick(&["", " DESC", " NULLS FIRST"]);
+                let limit = self.pick(&[
+                    "LIMIT 3",
+                    "LIMIT 1",
+                    "LIMIT 4 OFFSET 1",
+                    "OFFSET 2",
+                    "FETCH FIRST 2 ROWS WITH TIES",
+                ]);
+                format!(
+                    "SELECT {five} {rest} ORDER BY {name}.b{down}, {other}.c, {name}.d, {name}.e, {name}.a {limit}"
+                )
+            }
+        }
+    }
+
+    fn combined(&mut self, name: &str, other: &str, rest: &str) -> String {
+        let five = format!("{name}.a, {name}.b, {other}.c, {name}.d, {name}.e");
+        let operation = self.pick(&["INTERSECT", "EXCEPT"]);
+        let all = self.pick(&["", " ALL"]);
+        let table = self.any_table().name;
+        match self.chance(50) {
+            // Whole rows are seldom the same.
+            true => format!(
+                "SELECT {name}.a, NULL::bigint AS b, {other}.c, NULL::numeric AS d, NULL::boolean AS e {rest} {operation}{all} SELECT a, NULL, c, NULL, NULL FROM {table}"
+            ),
+            false => {
+                format!("SELECT {five} {rest} {operation}{all} SELECT a, b, c, d, e FROM {table}")
+            }
+        }
+    }
+
+    fn grouping_sets(&mut self, name: &str, other: &str, rest: &str) -> String {
+        let (a, c) = (format!("{name}.a"), format!("{other}.c"));
+        let sets = [
+            format!("ROLLUP ({a}, {c})"),
+            format!("CUBE ({a}, {c})"),
+            format!("GROUPING SETS (({a}), ({c}), ())"),
+            format!("{a}, ROLLUP ({c})"),
+        ];
+        let sets = &sets[self.below(sets.len())];
+        format!(
+            "SELECT {name}.a, sum({name}.b)::bigint + grouping({name}.a) AS b, {other}.c, sum({name}.d) AS d, bool_or({name}.e) AS e {rest} GROUP BY {sets}"
+        )
     }
 
     fn windows(&mut self, name: &str, other: &str, rest: &str) -> String {
