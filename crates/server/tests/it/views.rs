@@ -52,6 +52,7 @@ impl Rig {
             config: ViewsConfig::default(),
             databases: databases.clone(),
             clock: Arc::new(SystemClock),
+            tasks: None,
         };
         let mut engines = None;
         site.metrics.register(|registry| {
@@ -63,10 +64,14 @@ impl Rig {
         queues.start().await.unwrap();
         outbox.start().await.unwrap();
         views.start().await.unwrap();
-        let doors = view_routes(views.clone(), Arc::new(SystemClock));
         let removal = installation_routes(databases, views.clone(), outbox.clone());
+        let of_views = views.clone();
         let house = site
-            .open(|builder| builder.route(doors).route(removal))
+            .open(|builder| {
+                let stopping = builder.stopping();
+                let doors = view_routes(of_views, Arc::new(SystemClock), stopping);
+                builder.route(doors).route(removal)
+            })
             .await;
         Self {
             house,

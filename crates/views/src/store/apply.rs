@@ -10,6 +10,7 @@ use super::explain::{DEALLOCATE, explained_now};
 use super::refresh::{Compares, Counts, Limits, Read, Refreshable, Refreshed};
 use super::rights;
 use super::statements::{Flight, Query, Statements};
+use super::tell::tell;
 use crate::core::choose::{Costs, Situation, Way, choose};
 use crate::core::expression::quoted;
 use crate::core::memory::{STEP_KB, work_mem_kb};
@@ -102,8 +103,13 @@ pub async fn bring(
         .get(&last)
         .filter(|_| rows > 0)
         .map(|sink| (shown_changes(&view.built, sink), rows));
-    told.views.insert(view.record.id, changes);
-    Ok(one.done)
+    let mut done = one.done;
+    if let (Some((changes, rows)), true) = (&changes, record.is_followed()) {
+        tell(client, statements, view, (changes, *rows), limits).await?;
+        done.has_told = true;
+    }
+    told.views.insert(record.id, changes);
+    Ok(done)
 }
 
 struct Bringing<'a> {
