@@ -128,6 +128,14 @@ impl Problem {
         }
     }
 
+    /// What is said while everything stops.
+    pub fn stopping() -> Self {
+        let detail = "egret is stopping".to_owned();
+        let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail, true);
+        problem.grpc_code = Some(tonic::Code::Unavailable);
+        problem
+    }
+
     /// The same problem with another time to wait, in seconds.
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after_seconds = Some(seconds);

@@ -204,7 +204,10 @@ impl Keeping {
                 return Ok(Next::Never);
             }
             self.read(session).await?;
-            self.keeper.forget_changes(session).await?;
+            if let Err(error) = self.keeper.forget_changes(session).await {
+                let database = &self.keeper.database;
+                tracing::warn!(%error, database, "change sets whose time is over are not forgotten");
+            }
             self.read_at = Some(Instant::now());
         }
         let now = Instant::now();

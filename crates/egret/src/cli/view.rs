@@ -49,7 +49,7 @@ pub enum View {
     },
     /// Bring a view up to date and compare it with its query; exit code 1 when they differ
     Verify(Named),
-    /// Show what refreshes change in a view as they do: rows that go (-) and come (+); has its changes kept from then on
+    /// Show what refreshes change in a view as they do: rows that go (-) and come (+)
     Tail {
         /// Which view.
         #[command(flatten)]

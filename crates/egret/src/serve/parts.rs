@@ -20,9 +20,9 @@ use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
-    Build, Builder, DEFAULT_TENANT, Deps, Metrics, ProxyAddress, Server, ServerConfig, Tokens, branches_routes,
-    installation_routes, outbox_routes, queue_routes, queue_service, series_routes, series_service,
-    view_routes,
+    Build, Builder, DEFAULT_TENANT, Deps, Metrics, ProxyAddress, Server, ServerConfig, Tokens,
+    branches_routes, installation_routes, outbox_routes, queue_routes, queue_service,
+    series_routes, series_service, view_routes, view_service,
 };
 use egret_views::{Options as ViewsOptions, TasksTo, Views, ViewsConfig};
 use serde_json::json;
@@ -322,6 +322,7 @@ impl Parts {
             views,
         } = engines;
         let stopping = server.stopping();
+        let of_views = view_service(views.clone(), stopping.clone());
         let series_door = series_routes(series.clone(), monitor, BUILD, self.clock.now());
         server
             .route(queue_routes(queues.clone(), stopping.clone()))
@@ -337,7 +338,8 @@ impl Parts {
             .status("queue", queue_section(queues.clone()))
             .status("views", views_section(views))
             .grpc(queue_service(queues, stopping.clone()))
-            .grpc(series_service(series, stopping))
+            .grpc(series_service(series, stopping.clone()))
+            .grpc(of_views)
     }
 
     fn proxy(&self, branches: Branches) -> anyhow::Result<Proxy> {

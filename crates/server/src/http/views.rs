@@ -128,15 +128,7 @@ async fn finished<T: Send + 'static>(
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // Only a runtime that shuts down drops a task.
-            Err(_) => {
-                let detail = "egret is stopping".to_owned();
-                Err(Problem::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "stopping",
-                    detail,
-                    true,
-                ))
-            }
+            Err(_) => Err(Problem::stopping()),
         },
     }
 }

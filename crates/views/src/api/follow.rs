@@ -147,7 +147,10 @@ pub fn usual(shared: &Shared, following: &Following) -> Result<Following, ViewsE
     if let Some(queue) = &following.queue {
         check_queue(shared, queue)?;
     }
-    let usual = following.queue.as_ref().map(|_| shared.config.change_sets_kept);
+    let usual = following
+        .queue
+        .as_ref()
+        .map(|_| shared.config.change_sets_kept);
     Ok(Following {
         kept: following.kept.or(usual),
         queue: following.queue.clone(),

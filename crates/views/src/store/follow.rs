@@ -76,8 +76,7 @@ pub async fn next(
     if changes == 0 {
         return Ok(Next::Page(page));
     }
-    let values: [&(dyn ToSql + Sync); 5] =
-        [&view, &sequence, &place.rows, &PAGE_ROWS, &bytes_max];
+    let values: [&(dyn ToSql + Sync); 5] = [&view, &sequence, &place.rows, &PAGE_ROWS, &bytes_max];
     let sql = include_str!("sql/page.sql");
     let rows = statements.query(client, sql, &values).await?;
     page.rows = rows.iter().map(changed).collect();

@@ -14,6 +14,9 @@ use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
 use crate::error::ViewsError;
 
+/// The longest that change sets are kept, in milliseconds: ten years.
+const KEPT_MS_MAX: i64 = 3_650 * 86_400_000;
+
 /// Why a view is to be read anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reset {
@@ -97,11 +100,7 @@ pub async fn tell(
 ///
 /// # Errors
 /// What the server says.
-pub async fn reset(
-    client: &impl GenericClient,
-    view: i64,
-    why: Reset,
-) -> Result<(), ViewsError> {
+pub async fn reset(client: &impl GenericClient, view: i64, why: Reset) -> Result<(), ViewsError> {
     let is_new = matches!(why, Reset::Begun | Reset::Restored);
     let sql = include_str!("sql/reset.sql");
     client
@@ -179,10 +178,18 @@ pub async fn keep_within(
     if kept_ms.is_some() || queue.is_some() {
         check(&now)?;
     }
+    if kept_ms.is_some_and(|ms| !(1..=KEPT_MS_MAX).contains(&ms)) {
+        return Err(ViewsError::Invalid {
+            what: "changes",
+            reason: "they are kept for 1ms at least, and 3650 days at most".to_owned(),
+        });
+    }
     if kept_ms.is_none() && queue.is_some() {
         return Err(ViewsError::Invalid {
             what: "changes",
-            reason: "they become tasks, and are kept until they are: end that first, by naming no queue".to_owned(),
+            reason:
+                "they become tasks, and are kept until they are: end that first, by naming no queue"
+                    .to_owned(),
         });
     }
     let sql = "UPDATE egret.view SET changes_kept_ms = $2, queue = $3 WHERE id = $1";

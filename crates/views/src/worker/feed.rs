@@ -61,11 +61,7 @@ impl Keeper {
     ///
     /// # Errors
     /// Those of [`follow::next`].
-    pub async fn next_change(
-        &self,
-        view: (i64, &str),
-        place: Place,
-    ) -> Result<Next, ViewsError> {
+    pub async fn next_change(&self, view: (i64, &str), place: Place) -> Result<Next, ViewsError> {
         let bytes_max = self.shared.config.change_event_size.bytes();
         let bytes_max = i64::try_from(bytes_max.max(1)).unwrap_or(i64::MAX);
         self.next_change_of(view, place, bytes_max).await

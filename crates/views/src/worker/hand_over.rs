@@ -85,7 +85,10 @@ async fn hand_over(
         })
         .collect();
     let outcomes = tasks.sink.enqueue(&requests).await;
-    let taken = outcomes.iter().take_while(|outcome| outcome.is_ok()).count();
+    let taken = outcomes
+        .iter()
+        .take_while(|outcome| outcome.is_ok())
+        .count();
     let is_all = taken == payloads.len();
     if let Some((sequence, _)) = taken.checked_sub(1).and_then(|last| payloads.get(last)) {
         follow::handed_over(client, statements, feeding.view, *sequence).await?;
@@ -98,7 +101,8 @@ fn count(keeper: &Keeper, feeding: &Feeding, outcomes: &[Result<TaskReceipt, Tas
     let made = &keeper.shared.metrics.change_tasks;
     let taken = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
     let outcome = "taken";
-    made.get_or_create(&Outcome { outcome }).inc_by(taken as u64);
+    made.get_or_create(&Outcome { outcome })
+        .inc_by(taken as u64);
     let Some(refused) = outcomes.iter().find_map(|outcome| outcome.as_ref().err()) else {
         return;
     };

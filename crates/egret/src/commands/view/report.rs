@@ -264,11 +264,15 @@ pub(super) fn described(view: &View) -> String {
         ("size", bytes(view.size_bytes)),
         (
             "changes kept",
-            view.changes.as_ref().map_or_else(String::new, KeptChanges::told),
+            view.changes
+                .as_ref()
+                .map_or_else(String::new, KeptChanges::told),
         ),
         (
             "a task for each",
-            view.changes.as_ref().map_or_else(String::new, KeptChanges::tasks),
+            view.changes
+                .as_ref()
+                .map_or_else(String::new, KeptChanges::tasks),
         ),
         ("reads", view.reads.join(", ")),
         ("read by", view.read_by.join(", ")),

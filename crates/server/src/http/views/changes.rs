@@ -140,7 +140,11 @@ pub(super) async fn follow_view(
         true => Begins::Yes,
         false => Begins::No,
     };
-    let follower = door.views.follow(&at, after, begins).await.map_err(problem)?;
+    let follower = door
+        .views
+        .follow(&at, after, begins)
+        .await
+        .map_err(problem)?;
     let kind = [(header::CONTENT_TYPE, "text/event-stream")];
     let events = events(follower, door.stopping.clone());
     Ok((kind, Body::from_stream(events)).into_response())

@@ -165,9 +165,7 @@ fn present_span<'de, D: Deserializer<'de>>(
     maybe_span(deserializer).map(Some)
 }
 
-fn present<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<Option<String>>, D::Error> {
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 

@@ -46,7 +46,11 @@ impl Mirror {
             if let Some(reset) = page.reset {
                 // One that is made anew is empty at first.
                 is_read = reset != "repaired";
-                self.rows = if is_read { now.rows.clone() } else { BTreeMap::new() };
+                self.rows = if is_read {
+                    now.rows.clone()
+                } else {
+                    BTreeMap::new()
+                };
                 self.resets.push(reset);
             }
             if is_read {
@@ -77,12 +81,24 @@ async fn what_followers_add_up_is_the_view() {
         let rig = Rig::new(version).await;
         rig.run(TABLES).await;
         let all = [
-            ("plain", "SELECT id, g, v::float8 / 3 AS third, 'a\nb'::text AS lines FROM t WHERE v > 10"),
+            (
+                "plain",
+                "SELECT id, g, v::float8 / 3 AS third, 'a\nb'::text AS lines FROM t WHERE v > 10",
+            ),
             ("bag", "SELECT g FROM t"),
             ("sums", HAVING),
-            ("outer_", "SELECT u.name, t.id FROM u LEFT JOIN t ON t.g = u.g AND t.v > 50"),
-            ("above", "SELECT s.n, p.id FROM sums AS s JOIN plain AS p ON p.g = s.g"),
-            ("latest", "SELECT g AS shown, max(third) AS told FROM plain GROUP BY g"),
+            (
+                "outer_",
+                "SELECT u.name, t.id FROM u LEFT JOIN t ON t.g = u.g AND t.v > 50",
+            ),
+            (
+                "above",
+                "SELECT s.n, p.id FROM sums AS s JOIN plain AS p ON p.g = s.g",
+            ),
+            (
+                "latest",
+                "SELECT g AS shown, max(third) AS told FROM plain GROUP BY g",
+            ),
         ];
         let mut followed = Vec::new();
         for (name, query) in all {
@@ -109,7 +125,10 @@ async fn what_followers_add_up_is_the_view() {
             ))
             .await;
             if round == 8 {
-                rig.run("TRUNCATE t; INSERT INTO t SELECT i, i % 3, i FROM generate_series(1, 40) AS i").await;
+                rig.run(
+                    "TRUNCATE t; INSERT INTO t SELECT i, i % 3, i FROM generate_series(1, 40) AS i",
+                )
+                .await;
             }
             rig.refresh("above").await;
             rig.refresh("bag").await;
@@ -141,13 +160,21 @@ async fn a_refresh_that_changes_nothing_that_is_seen_tells_nothing() {
     // A group that is kept, and not shown.
     rig.run("INSERT INTO t VALUES (1000, 77, 1)").await;
     assert_eq!(rig.refresh("sums").await.outcome, "incremental");
-    rig.run("UPDATE t SET v = v + 1 WHERE id = 1; UPDATE t SET v = v - 1 WHERE id = 1").await;
+    rig.run("UPDATE t SET v = v + 1 WHERE id = 1; UPDATE t SET v = v - 1 WHERE id = 1")
+        .await;
     rig.refresh("sums").await;
     rig.run("INSERT INTO t VALUES (1001, 1, 1)").await;
     rig.refresh("sums").await;
     let page = next(&mut follower).await;
-    assert_eq!((page.sequence, page.changes, page.has_more), (begun + 1, 2, false));
-    let rows: Vec<(i64, &str)> = page.rows.iter().map(|row| (row.weight, row.content.as_str())).collect();
+    assert_eq!(
+        (page.sequence, page.changes, page.has_more),
+        (begun + 1, 2, false)
+    );
+    let rows: Vec<(i64, &str)> = page
+        .rows
+        .iter()
+        .map(|row| (row.weight, row.content.as_str()))
+        .collect();
     let told = [
         (-1, r#"{"g":1,"n":20,"Mean":48.50}"#),
         (1, r#"{"g":1,"n":21,"Mean":46.24}"#),
@@ -159,12 +186,17 @@ async fn a_refresh_that_changes_nothing_that_is_seen_tells_nothing() {
 async fn a_refresh_that_is_rolled_back_tells_nothing() {
     let rig = Rig::new(18).await;
     rig.run(TABLES).await;
-    rig.create(view("base", "SELECT id, g, v FROM t")).await.unwrap();
-    rig.create(view("shares", "SELECT id, 100 / v AS share FROM base")).await.unwrap();
+    rig.create(view("base", "SELECT id, g, v FROM t"))
+        .await
+        .unwrap();
+    rig.create(view("shares", "SELECT id, 100 / v AS share FROM base"))
+        .await
+        .unwrap();
     let mut follower = follow(&rig, "shares", None).await.unwrap();
     let base = follow(&rig, "base", None).await.unwrap();
     let begun = follower.sequence();
-    rig.run("UPDATE t SET v = 50 WHERE id = 3; UPDATE t SET v = 0 WHERE id = 4").await;
+    rig.run("UPDATE t SET v = 50 WHERE id = 3; UPDATE t SET v = 0 WHERE id = 4")
+        .await;
     let failed = rig.views.refresh(&at("shares")).await;
     assert_eq!(code(failed), "view_refresh_failed");
     let sets = "SELECT count(*) FROM egret.view_change_set WHERE reset IS NULL";
@@ -187,10 +219,13 @@ async fn a_large_change_set_comes_in_parts_and_a_larger_one_is_not_kept() {
     };
     let rig = Rig::with(18, config).await;
     rig.run(TABLES).await;
-    rig.create(view("plain", "SELECT id, v FROM t")).await.unwrap();
+    rig.create(view("plain", "SELECT id, v FROM t"))
+        .await
+        .unwrap();
     let mut follower = follow(&rig, "plain", None).await.unwrap();
     let (mut mirror, begun) = Mirror::read(&rig, "plain").await;
-    rig.run("INSERT INTO t SELECT i, 1, 1 FROM generate_series(1001, 1500) AS i").await;
+    rig.run("INSERT INTO t SELECT i, 1, 1 FROM generate_series(1001, 1500) AS i")
+        .await;
     rig.refresh("plain").await;
     let first = next(&mut follower).await;
     assert!(first.has_more && first.rows.len() < 100, "{first:?}");
@@ -203,7 +238,10 @@ async fn a_large_change_set_comes_in_parts_and_a_larger_one_is_not_kept() {
     rig.run("UPDATE t SET v = v + 1").await;
     rig.refresh("plain").await;
     let too_much = next(&mut again).await;
-    assert_eq!((too_much.reset.as_deref(), too_much.rows.len()), (Some("too_much"), 0));
+    assert_eq!(
+        (too_much.reset.as_deref(), too_much.rows.len()),
+        (Some("too_much"), 0)
+    );
     let (_, sequence) = Mirror::read(&rig, "plain").await;
     assert_eq!(too_much.sequence, sequence);
 }
@@ -216,19 +254,26 @@ async fn followers_are_told_of_what_they_cannot_be_told() {
     };
     let rig = Rig::with(18, config).await;
     rig.run(TABLES).await;
-    rig.create(view("plain", "SELECT id, v FROM t")).await.unwrap();
+    rig.create(view("plain", "SELECT id, v FROM t"))
+        .await
+        .unwrap();
     let mut slow = follow(&rig, "plain", None).await.unwrap();
     let begun = slow.sequence();
     for round in 0..9 {
-        rig.run(&format!("UPDATE t SET v = v + 1 WHERE id = {}", round + 1)).await;
+        rig.run(&format!("UPDATE t SET v = v + 1 WHERE id = {}", round + 1))
+            .await;
         rig.refresh("plain").await;
     }
     assert_eq!(next(&mut slow).await.sequence, begun + 1);
     let kept = |span: &str| Alteration {
-        kept: Some(Some(span.parse::<Schedule>().map(|lag| match lag {
-            Schedule::Lag(span) => span,
-            _ => panic!("no duration"),
-        }).unwrap())),
+        kept: Some(Some(
+            span.parse::<Schedule>()
+                .map(|lag| match lag {
+                    Schedule::Lag(span) => span,
+                    _ => panic!("no duration"),
+                })
+                .unwrap(),
+        )),
         ..Alteration::default()
     };
     // Some are forgotten by their bytes, and then all but the last by their time.
@@ -247,7 +292,10 @@ async fn followers_are_told_of_what_they_cannot_be_told() {
         let refused = follow(&rig, "plain", Some(after)).await.map(|_| ());
         let said = refused.as_ref().unwrap_err().to_string();
         assert_eq!(code(refused), "view_changes_gone");
-        assert!(said.contains(&format!("but those from {} on", begun + 9)), "{said}");
+        assert!(
+            said.contains(&format!("but those from {} on", begun + 9)),
+            "{said}"
+        );
     }
     let mut ahead = follow(&rig, "plain", Some(begun + 8)).await.unwrap();
     assert_eq!(next(&mut ahead).await.sequence, begun + 9);
@@ -256,9 +304,15 @@ async fn followers_are_told_of_what_they_cannot_be_told() {
         kept: Some(None),
         ..Alteration::default()
     };
-    assert_eq!(rig.views.alter(&at("plain"), off).await.unwrap().changes, None);
+    assert_eq!(
+        rig.views.alter(&at("plain"), off).await.unwrap().changes,
+        None
+    );
     assert_eq!(code(ahead.next().await), "view_changes_gone");
-    assert_eq!(rig.number("SELECT count(*) FROM egret.view_change").await, 0);
+    assert_eq!(
+        rig.number("SELECT count(*) FROM egret.view_change").await,
+        0
+    );
     let not_kept = rig.views.follow(&at("plain"), None, Begins::No).await;
     assert_eq!(code(not_kept.map(|_| ())), "view_not_followed");
     let again = follow(&rig, "plain", None).await.unwrap();
@@ -274,7 +328,9 @@ async fn a_view_that_is_made_anew_is_read_anew() {
     for version in [18, 15] {
         let rig = Rig::new(version).await;
         rig.run(TABLES).await;
-        rig.create(view("plain", "SELECT id, v FROM t")).await.unwrap();
+        rig.create(view("plain", "SELECT id, v FROM t"))
+            .await
+            .unwrap();
         let mut follower = follow(&rig, "plain", None).await.unwrap();
         let (mut mirror, _) = Mirror::read(&rig, "plain").await;
         rig.run("UPDATE t SET v = v + 1 WHERE id = 1").await;
@@ -282,7 +338,8 @@ async fn a_view_that_is_made_anew_is_read_anew() {
         mirror.catch_up(&rig, &mut follower, "plain").await;
         assert_eq!(mirror.resets, ["repaired"]);
         // What is only computed anew is told as what it comes to.
-        rig.run("UPDATE t SET v = v + 1 WHERE id = 1; UPDATE egret.view SET snapshot = NULL").await;
+        rig.run("UPDATE t SET v = v + 1 WHERE id = 1; UPDATE egret.view SET snapshot = NULL")
+            .await;
         assert_eq!(rig.refresh("plain").await.outcome, "full");
         mirror.catch_up(&rig, &mut follower, "plain").await;
         assert_eq!(mirror.resets, ["repaired"]);
@@ -294,4 +351,69 @@ async fn a_view_that_is_made_anew_is_read_anew() {
         mirror.catch_up(&rig, &mut follower, "plain").await;
         assert_eq!(mirror.resets, ["repaired", "restored"]);
     }
+}
+
+#[tokio::test]
+async fn a_view_of_another_role_tells_with_the_rights_of_that_role() {
+    for version in [18, 15] {
+        let rig = Rig::new(version).await;
+        let role = format!("teller_{}", rig.database.name);
+        rig.run(TABLES).await;
+        rig.run(&format!(
+            "CREATE ROLE {role}; GRANT CREATE ON SCHEMA public TO {role}; GRANT SELECT ON t, u TO {role};
+             CREATE TABLE seen (who name);
+             CREATE FUNCTION who(n bigint) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT current_user::text || n $$"
+        ))
+        .await;
+        // What is computed when the view is read is computed when it is told.
+        let theirs = NewView {
+            owner: Some(role.clone()),
+            ..view(
+                "theirs",
+                "SELECT g, who(count(*)) AS who FROM t GROUP BY g HAVING count(*) > 3",
+            )
+        };
+        rig.create(theirs).await.unwrap();
+        let mut follower = follow(&rig, "theirs", None).await.unwrap();
+        rig.run("DELETE FROM t WHERE id = 5").await;
+        rig.refresh("theirs").await;
+        let page = next(&mut follower).await;
+        let contents: Vec<&str> = page.rows.iter().map(|row| row.content.as_str()).collect();
+        let told = [20, 19].map(|n| format!("{{\"g\":0,\"who\":\"{role}{n}\"}}"));
+        assert_eq!(contents, told);
+        rig.views.uninstall(None, true).await.unwrap();
+        rig.run(&format!("DROP OWNED BY {role}; DROP ROLE {role}"))
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_view_that_nobody_follows_is_refreshed_by_the_statements_that_it_was() {
+    let rig = Rig::new(18).await;
+    rig.run(TABLES).await;
+    rig.run("CREATE TABLE written (what text); CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN INSERT INTO public.written VALUES (TG_TABLE_NAME || ' ' || TG_OP); RETURN NULL; END $$").await;
+    rig.create(view("sums", HAVING)).await.unwrap();
+    for table in ["view_change_set", "view_change", "view", "told_1_0"] {
+        rig.run(&format!(
+            "CREATE TRIGGER noted AFTER INSERT OR UPDATE OR DELETE ON egret.{table} FOR EACH STATEMENT EXECUTE FUNCTION note()"
+        ))
+        .await;
+    }
+    let written = "SELECT count(*) FROM written WHERE what <> 'view UPDATE'";
+    rig.run("DELETE FROM t WHERE id = 5").await;
+    rig.refresh("sums").await;
+    assert_eq!(
+        (
+            rig.number(written).await,
+            rig.number("SELECT count(*) FROM written").await
+        ),
+        (0, 1)
+    );
+    let follower = follow(&rig, "sums", None).await.unwrap();
+    rig.run("TRUNCATE written; DELETE FROM t WHERE id = 6")
+        .await;
+    rig.refresh("sums").await;
+    assert!(rig.number(written).await > 0);
+    drop(follower);
 }
