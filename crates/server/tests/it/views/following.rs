@@ -284,7 +284,7 @@ async fn begun(told: &mut Streaming<FollowResponse>) -> i64 {
 #[tokio::test]
 async fn grpc_tells_the_same() {
     let config = ViewsConfig {
-        change_event_size: Size(60),
+        change_event_size: Size(40),
         ..ViewsConfig::default()
     };
     let rig = Rig::with(config).await;
