@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::place::{Place, text};
+use crate::place::{Place, Server, text};
 
 const TABLES: &str = "CREATE TABLE orders (id int PRIMARY KEY, shop int, amount int);
     INSERT INTO orders SELECT i, i % 50, i % 97 FROM generate_series(1, 500) AS i";
@@ -38,6 +38,46 @@ impl Mirror {
                 _ => panic!("{changes}"),
             }
         }
+    }
+
+    /// What the command shows, from one change set to another.
+    fn of_tail(tail: &mut Server, begun: i64, last: i64) -> Self {
+        let mut mirror = Self::default();
+        for expected in begun + 1..=last {
+            let line = tail.read_until(&format!("\"sequence\":{expected}"));
+            let changes: Value = serde_json::from_str(line.lines().last().unwrap()).unwrap();
+            assert_eq!(changes["sequence"], expected);
+            mirror.take_in(&changes);
+        }
+        mirror
+    }
+
+    /// What the workers of the queue are given.
+    fn of_tasks(place: &Place, begun: i64, last: i64) -> Self {
+        let script = "cat >> tasks; echo >> tasks";
+        let work = [
+            "queue",
+            "work",
+            "shops",
+            "--until-empty",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ];
+        let worked = place.run(&work);
+        assert!(worked.status.success(), "{}", text(&worked.stderr));
+        let tasks = std::fs::read_to_string(place.directory.join("tasks")).unwrap();
+        let tasks = tasks
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        let tasks: Vec<Value> = tasks.collect();
+        let sequences = tasks.iter().map(|task| task["sequence"].as_i64().unwrap());
+        let expected: Vec<i64> = (begun + 1..=last).collect();
+        assert_eq!(sequences.collect::<Vec<_>>(), expected);
+        let mut mirror = Self::default();
+        tasks.iter().for_each(|task| mirror.take_in(task));
+        mirror
     }
 
     fn text(&self) -> String {
@@ -100,44 +140,12 @@ fn changes_are_told_and_made_tasks_once_each_though_egret_is_killed() {
     place.json(&["view", "refresh", "by_shop"]);
     let last: i64 = place.psql(&url, sequence).unwrap().parse().unwrap();
     let shown = place.psql(&url, SHOWN).unwrap();
-    // What the command shows.
-    let mut mirror = Mirror::default();
-    for expected in begun + 1..=last {
-        let line = tail.read_until(&format!("\"sequence\":{expected}"));
-        let changes: Value = serde_json::from_str(line.lines().last().unwrap()).unwrap();
-        assert_eq!(changes["sequence"], expected);
-        mirror.take_in(&changes);
-    }
-    assert_eq!(mirror.text(), shown);
+    assert_eq!(Mirror::of_tail(&mut tail, begun, last).text(), shown);
     tail.interrupt();
     // What the workers of the queue are given.
     let handed = "SELECT sequence FROM egret.view_handed_over";
     while place.psql(&url, handed).unwrap() != last.to_string() {}
-    let work = [
-        "queue",
-        "work",
-        "shops",
-        "--until-empty",
-        "--",
-        "sh",
-        "-c",
-        "cat >> tasks; echo >> tasks",
-    ];
-    let worked = place.run(&work);
-    assert!(worked.status.success(), "{}", text(&worked.stderr));
-    let tasks = std::fs::read_to_string(place.directory.join("tasks")).unwrap();
-    let tasks: Vec<Value> = tasks
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let sequences: Vec<i64> = tasks
-        .iter()
-        .map(|task| task["sequence"].as_i64().unwrap())
-        .collect();
-    assert_eq!(sequences, (begun + 1..=last).collect::<Vec<_>>());
-    let mut mirror = Mirror::default();
-    tasks.iter().for_each(|task| mirror.take_in(task));
-    assert_eq!(mirror.text(), shown);
+    assert_eq!(Mirror::of_tasks(&place, begun, last).text(), shown);
     server.unwrap().stop(Signal::TERM);
 }
 

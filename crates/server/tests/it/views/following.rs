@@ -215,6 +215,16 @@ async fn what_cannot_be_followed_is_said() {
             .contains("views.followers_max")
     );
     drop(first);
+    rig.close().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_kept_of_changes_is_said() {
+    let rig = Rig::new().await;
+    rig.make("by_carrier", BY_CARRIER).await;
+    rig.altered(json!({"keep_changes": "1h"})).await;
+    let at_once = json!({"name": "at_once", "query": BY_CARRIER, "mode": "immediate"});
+    rig.answered(Method::POST, "/v1/views", at_once, 201).await;
     let path = "/v1/views/by_carrier";
     for (change, code) in [
         (json!({"mode": "immediate"}), "view_unsupported"),
