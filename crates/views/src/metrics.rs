@@ -111,21 +111,7 @@ impl Metrics {
             "Views that a comparison on schedule found not to be what their query says",
             metrics.drifts.clone(),
         );
-        registry.register(
-            "egret_views_change_sets",
-            "Change sets that refreshes kept of views that are followed",
-            metrics.change_sets.clone(),
-        );
-        registry.register(
-            "egret_views_followers",
-            "Those who follow views, by server-sent events and gRPC",
-            metrics.followers.clone(),
-        );
-        registry.register(
-            "egret_views_change_tasks",
-            "Change sets of which a queue was to make a task, by whether it took it",
-            metrics.change_tasks.clone(),
-        );
+        metrics.register_following(registry);
         registry.register("egret_views_views", "Views by state", metrics.views.clone());
         registry.register(
             "egret_views_changes_bytes",
@@ -138,5 +124,23 @@ impl Metrics {
             metrics.changes_dead_rows.clone(),
         );
         metrics
+    }
+
+    fn register_following(&self, registry: &mut Registry) {
+        registry.register(
+            "egret_views_change_sets",
+            "Change sets that refreshes kept of views that are followed",
+            self.change_sets.clone(),
+        );
+        registry.register(
+            "egret_views_followers",
+            "Those who follow views, by server-sent events and gRPC",
+            self.followers.clone(),
+        );
+        registry.register(
+            "egret_views_change_tasks",
+            "Change sets of which a queue was to make a task, by whether it took it",
+            self.change_tasks.clone(),
+        );
     }
 }

@@ -47,16 +47,7 @@ pub async fn bring(
 ) -> Result<Refreshed, ViewsError> {
     let record = &view.record;
     if record.is_of_another {
-        for read in &view.reads {
-            if let (Read::Table { oid, captured }, false) = (read, view.built.is_whole) {
-                let columns = captured.columns.iter();
-                let columns: Vec<&str> = columns.map(|one| one.name.as_str()).collect();
-                let table = (*oid, "the table");
-                rights::may_select(client, &record.owner, table, &columns).await?;
-            }
-        }
-        let make = rights::make_runner(&record.owner);
-        client.batch_execute(&make).await?;
+        become_owner(client, view).await?;
     }
     let mut one = Bringing {
         client,
@@ -110,6 +101,22 @@ pub async fn bring(
     }
     told.views.insert(record.id, changes);
     Ok(done)
+}
+
+/// Has the statements of a view run as its owner, who may read what it reads.
+async fn become_owner(client: &Client, view: &Refreshable) -> Result<(), ViewsError> {
+    let record = &view.record;
+    for read in &view.reads {
+        if let (Read::Table { oid, captured }, false) = (read, view.built.is_whole) {
+            let columns = captured.columns.iter();
+            let columns: Vec<&str> = columns.map(|one| one.name.as_str()).collect();
+            let table = (*oid, "the table");
+            rights::may_select(client, &record.owner, table, &columns).await?;
+        }
+    }
+    let make = rights::make_runner(&record.owner);
+    client.batch_execute(&make).await?;
+    Ok(())
 }
 
 struct Bringing<'a> {
