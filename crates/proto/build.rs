@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 const ROOT: &str = "../../proto";
 const QUEUE: &str = "egret/queue/v1/queue.proto";
+const VIEWS: &str = "egret/views/v1/views.proto";
 const SERIES: &str = "egret/series/v1/series.proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed={ROOT}");
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    let contract = protox::compile([QUEUE, SERIES], [ROOT])?;
+    let contract = protox::compile([QUEUE, SERIES, VIEWS], [ROOT])?;
     tonic_prost_build::configure()
         .bytes(".")
         .build_server(false)
@@ -27,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .extern_path(".egret.queue.v1.ClaimResponse", "crate::Encoded")
         .extern_path(".egret.queue.v1", "crate::queue::v1")
         .extern_path(".egret.series.v1", "crate::series::v1")
+        .extern_path(".egret.views.v1", "crate::views::v1")
         .compile_fds(contract)?;
     Ok(())
 }

@@ -17,7 +17,8 @@ pub use self::queue::{
 };
 pub use self::series::{Delete, Export, ExportFormat, ImportFormat, Monitor, Range, Series};
 pub use self::view::{
-    Alter, Create as CreateView, Explain as ExplainView, Named, Query as ViewQuery, View, When,
+    Alter, Create as CreateView, Explain as ExplainView, Kept, Named, Query as ViewQuery, View,
+    When,
 };
 
 /// The command tree, for completions and for the test that checks the documentation.

@@ -83,7 +83,7 @@ impl Egret {
         let (underneath, told) = found.await?;
         let outbox = parts.outbox(&queues, &underneath);
         stack.push(Arc::new(outbox.clone()));
-        let views = parts.views(configuration.section()?, &underneath);
+        let views = parts.views(configuration.section()?, &underneath, &queues);
         stack.push(Arc::new(views.clone()));
         let engines = Engines {
             queues,

@@ -37,6 +37,21 @@ pub mod series {
     }
 }
 
+/// Views.
+pub mod views {
+    /// Version 1.
+    #[allow(missing_docs, clippy::pedantic, clippy::doc_lazy_continuation)]
+    pub mod v1 {
+        tonic::include_proto!("egret.views.v1");
+
+        /// The server's side.
+        pub mod server {
+            include!(concat!(env!("OUT_DIR"), "/server/egret.views.v1.rs"));
+            pub use views_server::{Views, ViewsServer};
+        }
+    }
+}
+
 /// A message that its sender has encoded: its fields in the wire format of Protocol Buffers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Encoded(pub Bytes);

@@ -5,6 +5,7 @@
 pub(crate) mod queue;
 pub(crate) mod series;
 mod unread;
+pub(crate) mod views;
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -64,6 +64,7 @@ pub fn http_status(kind: Kind) -> StatusCode {
         Kind::Denied => StatusCode::FORBIDDEN,
         Kind::NotFound => StatusCode::NOT_FOUND,
         Kind::Conflict => StatusCode::CONFLICT,
+        Kind::Gone => StatusCode::GONE,
         Kind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Kind::LimitReached => StatusCode::TOO_MANY_REQUESTS,
         Kind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
@@ -80,6 +81,7 @@ pub fn grpc_code(kind: Kind) -> tonic::Code {
         Kind::Denied => tonic::Code::PermissionDenied,
         Kind::NotFound => tonic::Code::NotFound,
         Kind::Conflict => tonic::Code::FailedPrecondition,
+        Kind::Gone => tonic::Code::OutOfRange,
         Kind::TooLarge | Kind::LimitReached => tonic::Code::ResourceExhausted,
         Kind::Unavailable => tonic::Code::Unavailable,
         Kind::TimedOut => tonic::Code::DeadlineExceeded,
@@ -124,6 +126,14 @@ impl Problem {
             extensions: Map::new(),
             grpc_code: None,
         }
+    }
+
+    /// What is said while everything stops.
+    pub fn stopping() -> Self {
+        let detail = "egret is stopping".to_owned();
+        let mut problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", detail, true);
+        problem.grpc_code = Some(tonic::Code::Unavailable);
+        problem
     }
 
     /// The same problem with another time to wait, in seconds.

@@ -2,6 +2,7 @@
 
 mod advice;
 mod find;
+mod follow;
 mod make;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use egret_base::Clock;
 use egret_base::lifecycle::{BoxFuture, Readiness, Service, StartError};
 use egret_postgres::Databases;
 use prometheus_client::registry::Registry;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 
 use crate::config::ViewsConfig;
@@ -25,10 +26,13 @@ use crate::store::refresh::{Besides, Compares};
 use crate::store::registry;
 use crate::store::requests;
 use crate::store::{explain, history, install, remove, repair, report};
+pub use crate::worker::feed::TasksTo;
 use crate::worker::keeper::{Keeper, Shared, lock};
 use crate::worker::watch_over;
 use advice::advised;
 use find::Found;
+pub(crate) use follow::usual;
+pub use follow::{Begins, Follower};
 use make::check_schedule;
 pub(crate) use make::{make, refreshed};
 
@@ -40,6 +44,8 @@ pub struct Options {
     pub databases: Databases,
     /// Wall-clock time.
     pub clock: Arc<dyn Clock>,
+    /// Who makes tasks of changes; none: nobody does.
+    pub tasks: Option<TasksTo>,
 }
 
 /// Which view.
@@ -62,6 +68,8 @@ pub(crate) struct Inner {
     keepers: Mutex<BTreeMap<String, Arc<Keeper>>>,
     /// A database may have its first view.
     pub changed: Notify,
+    /// Places for those who follow views.
+    pub followers: Arc<Semaphore>,
     pub stopping: watch::Sender<bool>,
     watcher: Mutex<Option<JoinHandle<()>>>,
 }
@@ -69,17 +77,20 @@ pub(crate) struct Inner {
 impl Views {
     /// The views in these databases.
     pub fn new(options: Options, registry: &mut Registry) -> Self {
+        let followers = Semaphore::new(options.config.followers_max as usize);
         let shared = Shared {
             config: options.config,
             databases: options.databases,
             clock: options.clock,
             metrics: Metrics::new(registry),
+            tasks: options.tasks,
         };
         Self {
             inner: Arc::new(Inner {
                 shared: Arc::new(shared),
                 keepers: Mutex::default(),
                 changed: Notify::new(),
+                followers: Arc::new(followers),
                 stopping: watch::Sender::new(false),
                 watcher: Mutex::default(),
             }),
@@ -293,7 +304,28 @@ impl Views {
         at: &Address,
         alteration: Alteration,
     ) -> Result<ViewReport, ViewsError> {
-        let mut found = self.find(at).await?;
+        let found = self.find(at).await?;
+        self.check_following(&found.record, &alteration)?;
+        let of_refreshes = Alteration {
+            kept: None,
+            queue: None,
+            ..alteration.clone()
+        };
+        let report = match of_refreshes == Alteration::default() {
+            false => self.alter_refreshes(found, of_refreshes).await?,
+            true => self.changed(found).await?,
+        };
+        match alteration.kept.is_some() || alteration.queue.is_some() {
+            true => self.keep_changes(at, &alteration).await,
+            false => Ok(report),
+        }
+    }
+
+    async fn alter_refreshes(
+        &self,
+        mut found: Found,
+        alteration: Alteration,
+    ) -> Result<ViewReport, ViewsError> {
         let before = found.record.mode;
         let mode = alteration.mode.unwrap_or(before);
         let alteration = match (before, mode) {

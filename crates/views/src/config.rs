@@ -3,6 +3,7 @@
 use egret_base::settings::{Size, Span};
 
 use crate::core::capture::Recording;
+use crate::store::refresh::Limits;
 
 egret_base::settings! {
     /// Settings of the views engine.
@@ -40,6 +41,18 @@ egret_base::settings! {
         fuse_changes: u64 = 0,
         /// Rows that changes may come to in a join, before they are applied; over it the view is computed anew.
         delta_rows_max: u64 = 10_000_000,
+        /// For how long change sets of a view that is followed are kept, where nothing else was said for it.
+        change_sets_kept: Span = Span::secs(86_400),
+        /// Bytes of the change sets of one view that are kept: over it the oldest are forgotten before their time.
+        change_sets_size_max: Size = Size::mib(256),
+        /// Rows of a change set. One that has more is not kept, and those who follow the view are told to read it anew.
+        change_set_rows_max: u64 = 100_000,
+        /// Bytes of the rows of one event, or message, in which somebody is told of a change set: what is larger comes in parts.
+        change_event_size: Size = Size(256 << 10),
+        /// Bytes of the rows of a change set that a task has in its payload; with more, it says how many they are and where they are read.
+        change_task_size_max: Size = Size(64 << 10),
+        /// Those who follow views at a time, by server-sent events and gRPC.
+        followers_max: u32 = 100,
         /// One in so many refreshes of views that read each other compares one of them with its query, which takes as long as to ask it; 0:
         /// none does. A view that is not what its query says is computed anew.
         verify_every: u32 = 0,
@@ -55,6 +68,17 @@ impl ViewsConfig {
             size_max: self.changes_size_max.bytes(),
             segment_size: self.changes_segment_size.bytes(),
             is_unlogged: self.changes_unlogged,
+        }
+    }
+
+    /// How much a refresh may be.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            fuse_changes: self.fuse_changes,
+            change_set_rows_max: self.change_set_rows_max,
+            change_set_bytes_max: self.change_sets_size_max.bytes(),
+            delta_rows_max: self.delta_rows_max,
+            memory_max: self.refresh_memory.bytes(),
         }
     }
 }

@@ -82,6 +82,32 @@ pub enum ViewsError {
         /// How many there may be.
         max: u32,
     },
+    /// Its changes are not kept, and whoever asks cannot have them kept.
+    #[error(
+        "the changes of view `{name}` are not kept: have them kept by `egret view alter {name} --keep-changes 1d`, or follow it with scope views:write"
+    )]
+    NotFollowed {
+        /// The name.
+        name: String,
+    },
+    /// What somebody wants to be told is not kept any more, or never was.
+    #[error(
+        "the changes of view `{name}` after {after} are not kept{}: read the view, and follow it from now on", kept_from(.first)
+    )]
+    ChangesGone {
+        /// The name.
+        name: String,
+        /// After which change set.
+        after: i64,
+        /// The first that is kept.
+        first: Option<i64>,
+    },
+    /// As many follow views as may.
+    #[error("{max} follow views already, `views.followers_max`: come again later")]
+    TooManyFollowers {
+        /// How many there may be.
+        max: u32,
+    },
     /// A right is missing.
     #[error("{what}; to allow it: {grant}")]
     Right {
@@ -189,6 +215,10 @@ pub enum ViewsError {
     /// A statement failed.
     #[error("{}", egret_base::error::chain(.0))]
     Statement(#[from] tokio_postgres::Error),
+}
+
+fn kept_from(first: &Option<i64>) -> String {
+    first.map_or_else(String::new, |first| format!(", but those from {first} on"))
 }
 
 /// What the server says, on one line.
@@ -307,7 +337,9 @@ impl Coded for ViewsError {
             Self::Ambiguous { .. } => "view_ambiguous",
             Self::InUse { .. } => "view_in_use",
             Self::Installed { .. } => "views_installed",
-            Self::TooMany { .. } => "limit_exceeded",
+            Self::TooMany { .. } | Self::TooManyFollowers { .. } => "limit_exceeded",
+            Self::NotFollowed { .. } => "view_not_followed",
+            Self::ChangesGone { .. } => "view_changes_gone",
             Self::Right { .. } => "view_right_missing",
             Self::SourceChanged | Self::SourceAltered { .. } => "view_source_changed",
             Self::SourceGone { .. } => "view_source_gone",
@@ -335,10 +367,12 @@ impl Coded for ViewsError {
             | Self::SourceGone { .. }
             | Self::FuseBlown { .. }
             | Self::NotFilled { .. }
+            | Self::NotFollowed { .. }
             | Self::Suspended { .. } => Kind::Conflict,
             Self::NotFound { .. } => Kind::NotFound,
             Self::Right { .. } => Kind::Denied,
-            Self::TooMany { .. } => Kind::LimitReached,
+            Self::TooMany { .. } | Self::TooManyFollowers { .. } => Kind::LimitReached,
+            Self::ChangesGone { .. } => Kind::Gone,
             Self::SourceChanged
             | Self::FannedOut { .. }
             | Self::DeltaFailed { .. }

@@ -9,7 +9,7 @@ pub mod model;
 mod store;
 mod worker;
 
-pub use api::{Address, Options, Views};
+pub use api::{Address, Begins, Follower, Options, TasksTo, Views};
 pub use config::ViewsConfig;
 pub use error::ViewsError;
 
@@ -23,7 +23,7 @@ pub mod testing {
     pub use crate::store::refresh::{Reached, Refreshable, Refreshed};
     use crate::{
         ViewsConfig, ViewsError,
-        model::{Mode, NewView, ViewName},
+        model::{Following, Mode, NewView, ViewName},
     };
 
     /// Makes a view that is maintained incrementally. It is empty until it is refreshed.
@@ -58,6 +58,7 @@ pub mod testing {
             schedule: None,
             indexes: Vec::new(),
             owner: None,
+            following: Following::default(),
         };
         let recording = ViewsConfig::default().recording();
         crate::store::create::create(client, &view, (None, Names::OfSession), recording).await

@@ -10,7 +10,7 @@ use prometheus_client::registry::Registry;
 /// What a refresh did.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct Outcome {
-    /// `incremental`, `full` or `failed`.
+    /// Of a refresh `incremental`, `full` or `failed`; of a task `taken` or `refused`.
     pub outcome: &'static str,
 }
 
@@ -45,6 +45,12 @@ pub struct Metrics {
     pub rows: Counter,
     /// Views that were found not to be what their query says.
     pub drifts: Counter,
+    /// Change sets that were kept of views that are followed.
+    pub change_sets: Counter,
+    /// Those who follow views.
+    pub followers: Gauge,
+    /// Tasks that were made of change sets, and attempts that were refused.
+    pub change_tasks: Family<Outcome, Counter>,
     /// Views by state.
     pub views: Family<InState, Gauge>,
     /// What the tables for changes take, in bytes.
@@ -68,6 +74,9 @@ impl Metrics {
             changes: Counter::default(),
             rows: Counter::default(),
             drifts: Counter::default(),
+            change_sets: Counter::default(),
+            followers: Gauge::default(),
+            change_tasks: Family::default(),
             views: Family::default(),
             changes_bytes: Family::default(),
             changes_dead_rows: Family::default(),
@@ -102,6 +111,7 @@ impl Metrics {
             "Views that a comparison on schedule found not to be what their query says",
             metrics.drifts.clone(),
         );
+        metrics.register_following(registry);
         registry.register("egret_views_views", "Views by state", metrics.views.clone());
         registry.register(
             "egret_views_changes_bytes",
@@ -114,5 +124,23 @@ impl Metrics {
             metrics.changes_dead_rows.clone(),
         );
         metrics
+    }
+
+    fn register_following(&self, registry: &mut Registry) {
+        registry.register(
+            "egret_views_change_sets",
+            "Change sets that refreshes kept of views that are followed",
+            self.change_sets.clone(),
+        );
+        registry.register(
+            "egret_views_followers",
+            "Those who follow views, by server-sent events and gRPC",
+            self.followers.clone(),
+        );
+        registry.register(
+            "egret_views_change_tasks",
+            "Change sets of which a queue was to make a task, by whether it took it",
+            self.change_tasks.clone(),
+        );
     }
 }

@@ -211,6 +211,17 @@ pub struct NewView {
     pub indexes: Vec<Vec<String>>,
     /// The role that it is of, whose rights its query has; none: the one that Egret connects as.
     pub owner: Option<String>,
+    /// What is kept of its changes.
+    pub following: Following,
+}
+
+/// What is kept of the changes of a view, for those who follow it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Following {
+    /// For how long change sets are kept; none: they are not, or for the usual time where tasks are made of them.
+    pub kept: Option<Span>,
+    /// The queue that gets a task for each.
+    pub queue: Option<String>,
 }
 
 /// What changes of a view. What is none stays.
@@ -222,6 +233,10 @@ pub struct Alteration {
     pub schedule: Option<Option<Schedule>>,
     /// Whether it is kept fresh: false suspends it, true ends any suspension.
     pub is_active: Option<bool>,
+    /// For how long change sets are kept; `Some(None)`: they are not.
+    pub kept: Option<Option<Span>>,
+    /// The queue that gets a task for each; `Some(None)`: none.
+    pub queue: Option<Option<String>>,
 }
 
 /// A view as people see it.
@@ -261,10 +276,57 @@ pub struct ViewReport {
     pub size_bytes: i64,
     /// What its latest refreshes took, without those that failed; none where there were none.
     pub durations: Option<Durations>,
+    /// What is kept of its changes; none: it is not followed.
+    pub changes: Option<KeptChanges>,
     /// The last refresh that changed something or failed.
     pub last: Option<RefreshReport>,
     /// The indexes that it lacks; none where it was not looked for them, as in a list, or could not be.
     pub advice: Option<Vec<Advice>>,
+}
+
+/// What is kept of the changes of a view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptChanges {
+    /// For how long.
+    pub kept: Span,
+    /// The number of the last change set.
+    pub sequence: i64,
+    /// How many are kept.
+    pub sets: i64,
+    /// What is in them, in bytes.
+    pub size_bytes: i64,
+    /// The queue that gets a task for each.
+    pub queue: Option<String>,
+    /// How many of them have no task yet.
+    pub waiting_tasks: i64,
+}
+
+/// What a refresh changed in a view, or a part of that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangePage {
+    /// The number of the change set.
+    pub sequence: i64,
+    /// When it was made, in milliseconds of Unix time.
+    pub at_ms: i64,
+    /// The snapshot that the view shows with it, as `pg_snapshot` is written.
+    pub snapshot: String,
+    /// Why the view is to be read anew, and nothing that came before counts.
+    pub reset: Option<String>,
+    /// How many rows all of it has.
+    pub changes: i64,
+    /// Some of them, the removed ones first; those with the same values are one.
+    pub rows: Vec<ChangedRow>,
+    /// Whether there are more.
+    pub has_more: bool,
+}
+
+/// A row that there is more often than before, or less.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedRow {
+    /// How much more often; below zero: less.
+    pub weight: i64,
+    /// The row as a JSON object, in one line.
+    pub content: String,
 }
 
 /// An index that a view lacks: without it a refresh reads a table as a whole, however little changed.

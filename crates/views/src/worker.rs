@@ -1,6 +1,8 @@
 //! Keeps views fresh: finds the databases that have views, and refreshes what is due in each.
 
 mod failures;
+pub(crate) mod feed;
+mod hand_over;
 pub(crate) mod keeper;
 mod known;
 mod requests;
@@ -109,6 +111,7 @@ async fn keep(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
         read_at: None,
     };
     let requests = tokio::spawn(serve(keeper.clone(), stopping.clone()));
+    let handing_over = tokio::spawn(hand_over::serve(keeper.clone(), stopping.clone()));
     let mut failures = 0_u32;
     while !*stopping.borrow() {
         let wait = match keeping.go_on().await {
@@ -138,8 +141,10 @@ async fn keep(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
     if !*stopping.borrow() {
         keeper.set_installed(false);
         requests.abort();
+        handing_over.abort();
     }
     _ = requests.await;
+    _ = handing_over.await;
 }
 
 enum Next {
@@ -199,6 +204,10 @@ impl Keeping {
                 return Ok(Next::Never);
             }
             self.read(session).await?;
+            if let Err(error) = self.keeper.forget_changes(session).await {
+                let database = &self.keeper.database;
+                tracing::warn!(%error, database, "change sets whose time is over are not forgotten");
+            }
             self.read_at = Some(Instant::now());
         }
         let now = Instant::now();

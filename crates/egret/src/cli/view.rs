@@ -49,7 +49,19 @@ pub enum View {
     },
     /// Bring a view up to date and compare it with its query; exit code 1 when they differ
     Verify(Named),
-    /// Change how or when a view is refreshed, or whether it is
+    /// Show what refreshes change in a view as they do: rows that go (-) and come (+)
+    Tail {
+        /// Which view.
+        #[command(flatten)]
+        view: Named,
+        /// Go on after the change set with this number [default: what changes from now on]
+        #[arg(long, value_name = "NUMBER")]
+        after: Option<i64>,
+        /// End after this many change sets
+        #[arg(long, value_name = "CHANGE SETS")]
+        limit: Option<u64>,
+    },
+    /// Change how or when a view is refreshed, or whether it is, or what is kept of its changes
     Alter(Alter),
     /// Make a view's storage anew from its query; ends a suspension
     Repair(Named),
@@ -136,6 +148,12 @@ pub struct Create {
     /// Columns that get an index; may be repeated
     #[arg(long = "index", value_name = "COLUMN[,COLUMN]")]
     pub indexes: Vec<String>,
+    /// How long what changes in it is kept for those who follow it [default: from when somebody does, for `views.change_sets_kept`]
+    #[arg(long, value_name = "DURATION", value_parser = value::<Span>)]
+    pub keep_changes: Option<Span>,
+    /// The queue that gets a task for every change
+    #[arg(long, value_name = "QUEUE")]
+    pub on_change_enqueue: Option<String>,
     /// The role whose rights the query has; takes an admin [default: the one that Egret connects as]
     #[arg(long, value_name = "ROLE")]
     pub owner: Option<String>,
@@ -162,7 +180,7 @@ pub struct Explain {
 #[derive(Debug, Args)]
 #[command(group(
     ArgGroup::new("change")
-        .args(["mode", "lag", "cron", "manual", "default_schedule", "suspend", "resume"])
+        .args(["mode", "lag", "cron", "manual", "default_schedule", "suspend", "resume", "keep_changes", "on_change_enqueue"])
         .required(true)
         .multiple(true)
 ))]
@@ -185,4 +203,26 @@ pub struct Alter {
     /// Refresh it again
     #[arg(long)]
     pub resume: bool,
+    /// How long what changes in it is kept for those who follow it; off: not at all
+    #[arg(long, value_name = "DURATION|off", value_parser = kept)]
+    pub keep_changes: Option<Kept>,
+    /// The queue that gets a task for every change; none: no queue
+    #[arg(long, value_name = "QUEUE|none")]
+    pub on_change_enqueue: Option<String>,
+}
+
+/// How long changes are kept.
+#[derive(Clone, Copy, Debug)]
+pub enum Kept {
+    /// So long.
+    For(Span),
+    /// They are not.
+    Off,
+}
+
+fn kept(text: &str) -> Result<Kept, String> {
+    match text {
+        "off" => Ok(Kept::Off),
+        text => value::<Span>(text).map(Kept::For),
+    }
 }

@@ -10,6 +10,9 @@ mod tail;
 mod tasks;
 mod work;
 
+pub(super) use self::payload::unexpected;
+pub(super) use self::work::{Backoff, interrupted};
+
 use tasks::Deed;
 
 use crate::api::Api;

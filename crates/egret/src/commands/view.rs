@@ -3,6 +3,7 @@
 mod explain;
 mod graph;
 mod report;
+mod tail;
 
 use std::io::Read;
 
@@ -41,6 +42,7 @@ pub(crate) async fn run(command: cli::View, api: &Api, output: Output) -> Result
             let answer = output.waiting("refreshing", refreshing).await?;
             output.answer(&answer, |refresh: Refresh| refresh.told(&view.name))
         }
+        Command::Tail { view, after, limit } => tail::run(&view, after, limit, api, output).await,
         Command::Verify(view) => verify(&view, api, output).await,
         Command::Alter(alter) => {
             let body = change(&alter);
@@ -144,6 +146,8 @@ async fn create(view: cli::CreateView, api: &Api, output: Output) -> Result<(), 
     let optional = [
         ("mode", view.mode),
         ("schedule", schedule(&view.when)),
+        ("keep_changes", view.keep_changes.map(|kept| kept.show())),
+        ("on_change_enqueue", view.on_change_enqueue),
         ("owner", view.owner),
         ("database", view.database),
     ];
@@ -180,6 +184,17 @@ fn change(alter: &cli::Alter) -> Json {
         None if alter.default_schedule => body.insert("schedule".to_owned(), Json::Null),
         None => None,
     };
+    if let Some(kept) = alter.keep_changes {
+        let kept = match kept {
+            cli::Kept::For(span) => json!(span.show()),
+            cli::Kept::Off => Json::Null,
+        };
+        body.insert("keep_changes".to_owned(), kept);
+    }
+    if let Some(queue) = &alter.on_change_enqueue {
+        let queue = Some(queue).filter(|queue| *queue != "none");
+        body.insert("on_change_enqueue".to_owned(), json!(queue));
+    }
     if alter.suspend || alter.resume {
         body.insert("active".to_owned(), json!(alter.resume));
     }

@@ -20,11 +20,11 @@ use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
 use egret_series::{Monitor, Options as SeriesOptions, Series, SeriesConfig};
 use egret_server::proxy::{BranchDirectory, Proxy, ProxyConfig};
 use egret_server::{
-    Build, Builder, Deps, Metrics, ProxyAddress, Server, ServerConfig, Tokens, branches_routes,
-    installation_routes, outbox_routes, queue_routes, queue_service, series_routes, series_service,
-    view_routes,
+    Build, Builder, DEFAULT_TENANT, Deps, Metrics, ProxyAddress, Server, ServerConfig, Tokens,
+    branches_routes, installation_routes, outbox_routes, queue_routes, queue_service,
+    series_routes, series_service, view_routes, view_service,
 };
-use egret_views::{Options as ViewsOptions, Views, ViewsConfig};
+use egret_views::{Options as ViewsOptions, TasksTo, Views, ViewsConfig};
 use serde_json::json;
 
 use self::sections::{
@@ -230,11 +230,20 @@ impl Parts {
     }
 
     /// The views engine, in the same databases.
-    pub(super) fn views(&self, config: ViewsConfig, underneath: &Underneath) -> Views {
+    pub(super) fn views(
+        &self,
+        config: ViewsConfig,
+        underneath: &Underneath,
+        queues: &Queues,
+    ) -> Views {
         let options = ViewsOptions {
             config,
             databases: underneath.databases("views"),
             clock: self.clock.clone(),
+            tasks: Some(TasksTo {
+                sink: Arc::new(queues.clone()),
+                tenant: DEFAULT_TENANT.to_owned(),
+            }),
         };
         let mut engine = None;
         self.metrics
@@ -313,18 +322,24 @@ impl Parts {
             views,
         } = engines;
         let stopping = server.stopping();
+        let of_views = view_service(views.clone(), stopping.clone());
         let series_door = series_routes(series.clone(), monitor, BUILD, self.clock.now());
         server
             .route(queue_routes(queues.clone(), stopping.clone()))
             .route(outbox_routes(outbox.clone()))
             .route(series_door)
-            .route(view_routes(views.clone(), self.clock.clone()))
+            .route(view_routes(
+                views.clone(),
+                self.clock.clone(),
+                stopping.clone(),
+            ))
             .route(installation_routes(databases, views.clone(), outbox))
             .status("series", series_section(series.clone()))
             .status("queue", queue_section(queues.clone()))
             .status("views", views_section(views))
             .grpc(queue_service(queues, stopping.clone()))
-            .grpc(series_service(series, stopping))
+            .grpc(series_service(series, stopping.clone()))
+            .grpc(of_views)
     }
 
     fn proxy(&self, branches: Branches) -> anyhow::Result<Proxy> {

@@ -27,3 +27,4 @@ mod serve;
 mod server;
 mod views;
 mod views_crash;
+mod views_follow;

@@ -1,9 +1,11 @@
 //! Views over HTTP: made, looked at, refreshed, checked against their queries, changed and dropped.
 //!
-//! `request.rs` is what callers ask for, `answer.rs` what they are told. A query that is refused is a problem with the
+//! `request.rs` is what callers ask for, `answer.rs` what they are told, `changes.rs` those who
+//! follow views. A query that is refused is a problem with the
 //! construct, its position and the advice as members of their own.
 
 mod answer;
+pub(crate) mod changes;
 mod request;
 
 use std::sync::Arc;
@@ -15,12 +17,14 @@ use egret_views::{Address, Views, ViewsError};
 use http::StatusCode;
 use http::request::Parts as RequestParts;
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use self::answer::{Explanation, Refresh, RefreshList, Verification, View, ViewGrant, ViewList};
+use self::changes::{__path_follow_view, follow_view};
 use self::request::{RefreshRequest, Validation, ViewChange, ViewGrantRequest, ViewRequest};
 use crate::access::Caller;
 use crate::error::RequestError;
@@ -29,8 +33,8 @@ use crate::problem::Problem;
 use crate::tokens::{ADMIN, DEFAULT_TENANT};
 
 /// The routes of the views engine, for [`Builder::route`](crate::Builder::route). By `clock` it is told how far behind
-/// a view is.
-pub fn routes(views: Views, clock: Arc<dyn Clock>) -> OpenApiRouter {
+/// a view is. Those who follow views are told until `stopping` is cancelled.
+pub fn routes(views: Views, clock: Arc<dyn Clock>, stopping: CancellationToken) -> OpenApiRouter {
     OpenApiRouter::default()
         .routes(routes!(list_views))
         .routes(routes!(create_view))
@@ -42,7 +46,12 @@ pub fn routes(views: Views, clock: Arc<dyn Clock>) -> OpenApiRouter {
         .routes(routes!(refresh_view))
         .routes(routes!(verify_view))
         .routes(routes!(repair_view))
-        .with_state(Door { views, clock })
+        .routes(routes!(follow_view))
+        .with_state(Door {
+            views,
+            clock,
+            stopping,
+        })
 }
 
 /// What the handlers hold.
@@ -50,6 +59,7 @@ pub fn routes(views: Views, clock: Arc<dyn Clock>) -> OpenApiRouter {
 struct Door {
     views: Views,
     clock: Arc<dyn Clock>,
+    stopping: CancellationToken,
 }
 
 impl FromRef<Door> for Views {
@@ -118,15 +128,7 @@ async fn finished<T: Send + 'static>(
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // Only a runtime that shuts down drops a task.
-            Err(_) => {
-                let detail = "egret is stopping".to_owned();
-                Err(Problem::new(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    "stopping",
-                    detail,
-                    true,
-                ))
-            }
+            Err(_) => Err(Problem::stopping()),
         },
     }
 }

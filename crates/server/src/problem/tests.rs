@@ -4,12 +4,13 @@ use expect_test::expect;
 
 use super::*;
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 11] = [
     Kind::Invalid,
     Kind::Unauthenticated,
     Kind::Denied,
     Kind::NotFound,
     Kind::Conflict,
+    Kind::Gone,
     Kind::TooLarge,
     Kind::LimitReached,
     Kind::Unavailable,

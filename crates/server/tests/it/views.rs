@@ -1,5 +1,7 @@
 //! Views over HTTP, in a database of each test's own.
 
+mod following;
+
 use std::sync::Arc;
 
 use egret_base::lifecycle::Service;
@@ -8,8 +10,10 @@ use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
 use egret_queue::{Options as QueueOptions, Outbox, QueueConfig, Queues};
-use egret_server::{TokenRequest, installation_routes, view_routes};
-use egret_views::{Options, Views, ViewsConfig};
+use egret_server::{
+    DEFAULT_TENANT, TokenRequest, installation_routes, queue_routes, view_routes, view_service,
+};
+use egret_views::{Options, TasksTo, Views, ViewsConfig};
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 
@@ -33,6 +37,10 @@ const BY_CARRIER: &str = "select carrier, count(*) as flights from flights group
 
 impl Rig {
     async fn new() -> Self {
+        Self::with(ViewsConfig::default()).await
+    }
+
+    async fn with(config: ViewsConfig) -> Self {
         let site = Site::new();
         let database = TestDatabase::create(18).await;
         let client = database.connect().await;
@@ -48,25 +56,37 @@ impl Rig {
             entropy: Arc::new(SystemEntropy),
         };
         let databases = Databases::one(database.connection());
-        let options = Options {
-            config: ViewsConfig::default(),
-            databases: databases.clone(),
-            clock: Arc::new(SystemClock),
-        };
         let mut engines = None;
         site.metrics.register(|registry| {
             let queues = Queues::new(queue, registry);
             let outbox = Outbox::new(queues.clone(), databases.clone(), registry);
+            let options = Options {
+                config,
+                databases: databases.clone(),
+                clock: Arc::new(SystemClock),
+                tasks: Some(TasksTo {
+                    sink: Arc::new(queues.clone()),
+                    tenant: DEFAULT_TENANT.to_owned(),
+                }),
+            };
             engines = Some((queues, outbox, Views::new(options, registry)));
         });
         let (queues, outbox, views) = engines.expect("registering runs its closure");
         queues.start().await.unwrap();
         outbox.start().await.unwrap();
         views.start().await.unwrap();
-        let doors = view_routes(views.clone(), Arc::new(SystemClock));
         let removal = installation_routes(databases, views.clone(), outbox.clone());
+        let (of_views, of_queues) = (views.clone(), queues.clone());
         let house = site
-            .open(|builder| builder.route(doors).route(removal))
+            .open(|builder| {
+                let stopping = builder.stopping();
+                let doors = view_routes(of_views.clone(), Arc::new(SystemClock), stopping.clone());
+                builder
+                    .route(doors)
+                    .route(removal)
+                    .route(queue_routes(of_queues, stopping.clone()))
+                    .grpc(view_service(of_views, stopping))
+            })
             .await;
         Self {
             house,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use egret_base::rhythm::Rhythm;
 
+use super::usual;
 use crate::error::ViewsError;
 use crate::model::{Mode, NewView, RefreshReport, Schedule, State};
 use crate::store::describe::Names;
@@ -25,6 +26,10 @@ pub async fn make(
     resolved: Option<&Resolved>,
 ) -> Result<(), ViewsError> {
     check_schedule(view.mode, view.schedule.as_ref())?;
+    let view = &NewView {
+        following: usual(&keeper.shared, &view.following)?,
+        ..view.clone()
+    };
     let max = keeper.shared.config.views_max;
     if registry::count(&session.client).await? >= i64::from(max) {
         return Err(ViewsError::TooMany { max });

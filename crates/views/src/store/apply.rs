@@ -11,6 +11,7 @@ use super::explain::{DEALLOCATE, explained_now};
 use super::refresh::{Compares, Counts, Limits, Read, Refreshable, Refreshed};
 use super::rights;
 use super::statements::{Flight, Query, Statements};
+use super::tell::tell;
 use crate::core::choose::{Costs, Situation, Way, choose};
 use crate::core::expression::quoted;
 use crate::core::memory::{STEP_KB, work_mem_kb};
@@ -47,16 +48,7 @@ pub async fn bring(
 ) -> Result<Refreshed, ViewsError> {
     let record = &view.record;
     if record.is_of_another {
-        for read in &view.reads {
-            if let (Read::Table { oid, captured }, false) = (read, view.built.is_whole) {
-                let columns = captured.columns.iter();
-                let columns: Vec<&str> = columns.map(|one| one.name.as_str()).collect();
-                let table = (*oid, "the table");
-                rights::may_select(client, &record.owner, table, &columns).await?;
-            }
-        }
-        let make = rights::make_runner(&record.owner);
-        client.batch_execute(&make).await?;
+        become_owner(client, view).await?;
     }
     let mut one = Bringing {
         client,
@@ -103,8 +95,29 @@ pub async fn bring(
         .get(&last)
         .filter(|_| rows > 0)
         .map(|sink| (shown_changes(&view.built, sink), rows));
-    told.views.insert(view.record.id, changes);
-    Ok(one.done)
+    let mut done = one.done;
+    if let (Some((changes, rows)), true) = (&changes, record.is_followed()) {
+        tell(client, statements, view, (changes, *rows), limits).await?;
+        done.has_told = true;
+    }
+    told.views.insert(record.id, changes);
+    Ok(done)
+}
+
+/// Has the statements of a view run as its owner, who may read what it reads.
+async fn become_owner(client: &Client, view: &Refreshable) -> Result<(), ViewsError> {
+    let record = &view.record;
+    for read in &view.reads {
+        if let (Read::Table { oid, captured }, false) = (read, view.built.is_whole) {
+            let columns = captured.columns.iter();
+            let columns: Vec<&str> = columns.map(|one| one.name.as_str()).collect();
+            let table = (*oid, "the table");
+            rights::may_select(client, &record.owner, table, &columns).await?;
+        }
+    }
+    let make = rights::make_runner(&record.owner);
+    client.batch_execute(&make).await?;
+    Ok(())
 }
 
 struct Bringing<'a> {

@@ -13,6 +13,7 @@ use super::requests::Resolved;
 use super::rights;
 use super::segments;
 use super::standing::signature;
+use super::tell::{self, Keeping};
 use crate::core::capture::{Captured, CapturedColumn, Recording, TRANSACTION};
 use crate::core::expression::quoted;
 use crate::core::sql::WEIGHT;
@@ -52,6 +53,15 @@ pub async fn create(
         registry::add(&transaction, view, &described, settings).await?
     };
     let built = build(&mut transaction, id, plan, &described, true).await?;
+    let following = &view.following;
+    if let Some(kept) = following.kept {
+        let kept_ms = i64::try_from(kept.duration().as_millis()).unwrap_or(i64::MAX);
+        let keeping = Keeping {
+            kept_ms: Some(Some(kept_ms)),
+            queue: Some(following.queue.as_deref()),
+        };
+        tell::keep_within(&transaction, id, keeping).await?;
+    }
     let record = registry::record_of(&transaction, id).await?;
     if record.is_of_another {
         rights::check_select(&transaction, &record.owner, &built, &described).await?;

@@ -294,10 +294,8 @@ impl<'a> Group<'a> {
         let mut outcomes = Outcomes::new();
         for view in self.views {
             let id = view.record.id;
-            let is_told = self
-                .views
-                .iter()
-                .any(|other| other.views().any(|one| one == id));
+            let is_read = |other: &&Refreshable| other.views().any(|one| one == id);
+            let is_told = view.record.is_followed() || self.views.iter().any(is_read);
             let one = One {
                 view,
                 standing: &standing[&id],

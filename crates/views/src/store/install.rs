@@ -23,6 +23,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "unlogged changes",
         sql: include_str!("install/migration_4.sql"),
     },
+    Migration {
+        name: "change sets",
+        sql: include_str!("install/migration_5.sql"),
+    },
 ];
 
 /// Makes the engine's part of schema `egret`, or brings it up to date.

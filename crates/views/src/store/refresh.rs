@@ -98,6 +98,8 @@ pub struct Refreshed {
     pub why: String,
     /// Where that was asked: the rows that view and query both have, that only the query has, and only the view.
     pub compared: Option<(i64, i64, i64)>,
+    /// Whether those who follow it have something to be told.
+    pub has_told: bool,
     /// The plans of its statements, where these were asked for.
     pub plans: Option<String>,
     /// How long locks were waited for, in milliseconds, …
@@ -152,6 +154,10 @@ pub enum Compares {
 pub struct Limits {
     /// More changes than this are not applied: the view is suspended. 0: there is no such limit.
     pub fuse_changes: u64,
+    /// A change set of more rows is not kept; whoever follows the view reads it anew.
+    pub change_set_rows_max: u64,
+    /// Bytes of a change set, likewise.
+    pub change_set_bytes_max: u64,
     /// Rows that changes come to in a join.
     pub delta_rows_max: u64,
     /// Bytes for all that a statement sorts and hashes.
@@ -193,6 +199,8 @@ impl Refreshable {
             history_max: None,
             limits: Limits {
                 fuse_changes: 0,
+                change_set_rows_max: u64::MAX,
+                change_set_bytes_max: u64::MAX,
                 delta_rows_max: u64::MAX,
                 memory_max: 1 << 28,
             },

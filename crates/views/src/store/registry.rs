@@ -44,6 +44,12 @@ pub struct Record {
     pub snapshot: Option<String>,
     /// When it was known to be up to date last, in milliseconds of Unix time.
     pub fresh_at_ms: Option<i64>,
+    /// For how long change sets of it are kept, in milliseconds; none: it is not followed.
+    pub changes_kept_ms: Option<i64>,
+    /// The number of its last change set.
+    pub sequence: i64,
+    /// The queue that gets a task for each.
+    pub queue: Option<String>,
     /// What it reads, in the order of places: the name, and the number of the view where it is one that is kept fresh.
     pub reads: Vec<(String, Option<i64>)>,
 }
@@ -52,6 +58,11 @@ impl Record {
     /// Its number where changes are recorded for it alone: it is kept fresh within the transactions that write.
     pub fn own_capture(&self) -> Option<i64> {
         (self.mode == Mode::Immediate).then_some(self.id)
+    }
+
+    /// Whether what refreshes change in it is kept.
+    pub fn is_followed(&self) -> bool {
+        self.changes_kept_ms.is_some()
     }
 }
 
@@ -89,6 +100,9 @@ fn record(row: &Row) -> Record {
         failures: u32::try_from(row.get::<_, i32>("failures")).unwrap_or(0),
         snapshot: row.get("snapshot"),
         fresh_at_ms: row.get("fresh_at_ms"),
+        changes_kept_ms: row.get("changes_kept_ms"),
+        sequence: row.get("sequence"),
+        queue: row.get("queue"),
         reads: names.into_iter().zip(views).collect(),
     }
 }

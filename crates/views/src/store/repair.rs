@@ -8,6 +8,7 @@ use super::describe::{Described, Names, describe};
 use super::load::{check_functions, check_whole, planned};
 use super::patience::Patience;
 use super::registry::{self, Record};
+use super::tell::{self, Reset};
 use super::{immediate, remove, rights};
 use crate::core::capture::Recording;
 use crate::error::ViewsError;
@@ -78,6 +79,9 @@ async fn try_to_repair(
     }
     if record.is_of_another {
         rights::hand_over(&transaction, record, &built, &reads).await?;
+    }
+    if is_made_anew && record.is_followed() {
+        tell::reset(&transaction, record.id, Reset::Repaired).await?;
     }
     remove::drop_aside(&transaction, record.id).await?;
     remove::drop_unread(&transaction).await?;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use egret_base::settings::Span;
 use egret_postgres::tokio_postgres::{Client, Row};
 
 use super::history;
 use super::registry::{self, Record};
 use crate::error::ViewsError;
-use crate::model::{Durations, Quantiles, RefreshReport, ViewReport};
+use crate::model::{Durations, KeptChanges, Quantiles, RefreshReport, ViewReport};
 
 /// Reports of all views of a database, in the order of their names. The `latest` refresh of one may not be remembered yet.
 ///
@@ -34,6 +35,9 @@ pub async fn reports(
                 waiting_changes: row.get("waiting"),
                 has_lost: row.get("has_lost"),
                 size_bytes: row.get("size_bytes"),
+                change_sets: row.get("change_sets"),
+                change_set_bytes: row.get("change_set_bytes"),
+                waiting_tasks: row.get("waiting_tasks"),
                 durations: durations(row),
                 last,
             },
@@ -73,6 +77,9 @@ struct Known {
     /// Whether a crash has taken changes that it had not seen.
     has_lost: bool,
     size_bytes: i64,
+    change_sets: i64,
+    change_set_bytes: i64,
+    waiting_tasks: i64,
     durations: Option<Durations>,
     last: Option<RefreshReport>,
 }
@@ -116,6 +123,14 @@ fn report(
         size_bytes: known.size_bytes,
         durations: known.durations,
         last: known.last,
+        changes: record.changes_kept_ms.map(|kept_ms| KeptChanges {
+            kept: Span::ms(kept_ms.unsigned_abs()),
+            sequence: record.sequence,
+            sets: known.change_sets,
+            size_bytes: known.change_set_bytes,
+            queue: record.queue.clone(),
+            waiting_tasks: known.waiting_tasks,
+        }),
         advice: None,
     }
 }

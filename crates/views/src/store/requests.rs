@@ -5,7 +5,7 @@ use egret_postgres::tokio_postgres::{Client, GenericClient, Row};
 use super::statements::Statements;
 use crate::core::expression::quoted;
 use crate::error::ViewsError;
-use crate::model::{NewView, NotUnderstood, ViewName};
+use crate::model::{Following, NewView, NotUnderstood, ViewName};
 
 /// Requests that are done are remembered for so long.
 const REMEMBERED: &str = "7 days";
@@ -85,6 +85,7 @@ fn create(row: &Row, name: ViewName) -> Result<(NewView, Resolved), NotUnderstoo
         schedule: schedule.map(|schedule| schedule.parse()).transpose()?,
         indexes: Vec::new(),
         owner: Some(row.get("role")),
+        following: Following::default(),
     };
     let resolved = Resolved {
         definition: text("definition"),
@@ -150,7 +151,7 @@ pub async fn grant(client: &mut Client, roles: &[String]) -> Result<(), ViewsErr
         let sql = format!(
             "GRANT USAGE ON SCHEMA egret TO {role}; \
              GRANT EXECUTE ON FUNCTION egret.view_name, egret.request_view, egret.create_view, egret.drop_view, \
-             egret.refresh, egret.request_done, egret.freshness TO {role}"
+             egret.refresh, egret.request_done, egret.freshness, egret.change_sequence TO {role}"
         );
         transaction.batch_execute(&sql).await?;
     }

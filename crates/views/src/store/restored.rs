@@ -10,6 +10,7 @@ use super::create::{SEARCH_PATH, watch};
 use super::describe::{Names, SourceTable, describe};
 use super::registry::{self, Reads};
 use super::segments;
+use super::tell;
 use crate::core::capture::{Captured, Recording};
 use crate::error::ViewsError;
 
@@ -44,6 +45,7 @@ pub async fn settle(client: &mut Client, recording: Recording) -> Result<bool, V
         }
         let sql = "UPDATE egret.view SET snapshot = NULL, stamp = $1";
         transaction.execute(sql, &[&place]).await?;
+        tell::restored(&transaction).await?;
     }
     transaction.commit().await?;
     Ok(true)

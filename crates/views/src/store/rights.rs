@@ -85,6 +85,24 @@ pub fn make_explainer(owner: &str) -> String {
 /// Calls it.
 pub const EXPLAIN: &str = "SELECT line FROM pg_temp.egret_explain($1, $2) AS line";
 
+/// Makes the same for what changed in a view, as its users see it: rows of a query, and how many of each.
+pub fn make_teller(owner: &str) -> String {
+    format!(
+        "SET LOCAL ROLE {}; \
+         CREATE FUNCTION pg_temp.egret_tell(text) RETURNS TABLE (content text, weight bigint) \
+         LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
+         AS 'BEGIN RETURN QUERY EXECUTE $1; END'; \
+         RESET ROLE",
+        quoted(owner)
+    )
+}
+
+/// Calls it, with the query as the second value.
+pub const TELL: &str = "SELECT content, weight FROM pg_temp.egret_tell($2)";
+
+/// Drops it.
+pub const DROP_TELLER: &str = "DROP FUNCTION pg_temp.egret_tell(text)";
+
 /// Calls it.
 pub const RUN: &str = "SELECT added, changed, removed, wrong FROM pg_temp.egret_run($1, $2)";
 

@@ -20,9 +20,10 @@ use crate::model::{RefreshReport, State};
 use crate::store::immediate;
 use crate::store::load::load;
 use crate::store::patience::Patience;
-use crate::store::refresh::{self, Besides, Compares, Limits, Order, Refreshable, Refreshed};
+use crate::store::refresh::{self, Besides, Compares, Order, Refreshable, Refreshed};
 use crate::store::registry::{self, Record};
 use crate::store::restored;
+use crate::worker::feed::{Feed, TasksTo};
 use crate::worker::known::Known;
 use crate::worker::session::Session;
 use crate::worker::tidy::Backlog;
@@ -40,6 +41,8 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     /// What is counted.
     pub metrics: Metrics,
+    /// Who makes tasks of changes, where there are queues.
+    pub tasks: Option<TasksTo>,
 }
 
 /// See the module.
@@ -52,6 +55,8 @@ pub struct Keeper {
     pub changed: Notify,
     /// Tables of which changes have been read, to be removed where nobody needs them any more.
     pub backlog: Backlog,
+    /// Those who follow its views.
+    pub feed: Feed,
     /// Whether the database is known to have views.
     installed: AtomicBool,
     /// What is known of it for a moment.
@@ -82,6 +87,7 @@ impl Keeper {
             shared,
             changed: Notify::new(),
             backlog: Backlog::default(),
+            feed: Feed::default(),
             installed: AtomicBool::new(false),
             known: Known::default(),
             idle: Mutex::default(),
@@ -332,7 +338,7 @@ impl Keeper {
             at_ms,
             begun: Instant::now(),
             history_max: Some(self.shared.config.history_max),
-            limits: self.limits(),
+            limits: self.shared.config.limits(),
             table: self.known.table_now(&session.client).await?,
             is_expected: false,
         };
@@ -384,15 +390,6 @@ impl Keeper {
             .await?;
         reports.extend(of_refreshed);
         Ok(reports)
-    }
-
-    fn limits(&self) -> Limits {
-        let config = &self.shared.config;
-        Limits {
-            fuse_changes: config.fuse_changes,
-            delta_rows_max: config.delta_rows_max,
-            memory_max: config.refresh_memory.bytes(),
-        }
     }
 
     /// Refreshes the component of a view as it is due. With one in so many refreshes a view is compared with its query.
@@ -466,6 +463,10 @@ impl Keeper {
         metrics.changes.inc_by(refreshed.changes as u64);
         let rows = refreshed.added + refreshed.changed + refreshed.removed;
         metrics.rows.inc_by(rows.unsigned_abs());
+        if refreshed.has_told {
+            metrics.change_sets.inc();
+            self.feed.tell();
+        }
         self.tidy(view.captured());
     }
 }

@@ -3,6 +3,7 @@
 mod advice;
 mod around;
 mod asked;
+mod follow;
 mod guard;
 mod immediate;
 mod report;
@@ -18,7 +19,7 @@ use egret_base::{Coded, SystemClock};
 use egret_postgres::Databases;
 use egret_postgres::test_support::TestDatabase;
 use egret_postgres::tokio_postgres::Client;
-use egret_views::model::{Alteration, Mode, NewView, Schedule, State};
+use egret_views::model::{Alteration, Following, Mode, NewView, Schedule, State};
 use egret_views::{Address, Options, Views, ViewsConfig, ViewsError};
 use prometheus_client::registry::Registry;
 
@@ -92,6 +93,7 @@ pub fn engine_in(database: &TestDatabase, config: ViewsConfig, registry: &mut Re
         config,
         databases: Databases::one(database.connection()),
         clock: Arc::new(SystemClock),
+        tasks: None,
     };
     Views::new(options, registry)
 }
@@ -111,6 +113,7 @@ pub fn view(name: &str, query: &str) -> NewView {
         schedule: Some(Schedule::Manual),
         indexes: Vec::new(),
         owner: None,
+        following: Following::default(),
     }
 }
 

@@ -203,7 +203,7 @@ impl Carried {
 }
 
 /// An answer that is not what it should be.
-pub(super) fn unexpected(error: &dyn std::fmt::Display) -> Failure {
+pub(in crate::commands) fn unexpected(error: &dyn std::fmt::Display) -> Failure {
     Failure::failed(
         "unexpected_answer",
         format!("the server's answer is not as expected: {error}"),

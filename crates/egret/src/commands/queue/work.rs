@@ -30,7 +30,7 @@ const CLAIM_MAX: u64 = 1_000;
 
 /// Longer and longer waits between tries.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(in crate::commands) struct Backoff {
     next: Duration,
 }
 
@@ -45,7 +45,7 @@ impl Default for Backoff {
 impl Backoff {
     const MAX: Duration = Duration::from_secs(5);
 
-    pub(super) async fn wait(&mut self) {
+    pub(in crate::commands) async fn wait(&mut self) {
         let now = self.next;
         self.next = (now * 2).min(Self::MAX);
         tokio::time::sleep(now).await;
@@ -82,7 +82,7 @@ impl Interrupts {
 }
 
 /// Waits for SIGINT or SIGTERM.
-pub(super) async fn interrupted() {
+pub(in crate::commands) async fn interrupted() {
     Interrupts::new().next().await;
 }
 

@@ -25,9 +25,44 @@ pub(super) struct View {
     pub(super) waiting_changes: i64,
     size_bytes: u64,
     durations: Option<Durations>,
+    changes: Option<KeptChanges>,
     last_refresh: Option<Refresh>,
     #[serde(default)]
     advice: Vec<Advice>,
+}
+
+/// What is kept of its changes.
+#[derive(Debug, Deserialize)]
+struct KeptChanges {
+    kept: String,
+    sequence: i64,
+    sets: u64,
+    size_bytes: u64,
+    queue: Option<String>,
+    waiting_tasks: u64,
+}
+
+impl KeptChanges {
+    fn told(&self) -> String {
+        let Self {
+            kept,
+            sequence,
+            sets,
+            ..
+        } = self;
+        format!(
+            "for {kept}: {sets} sets, {}, the last {sequence}",
+            bytes(self.size_bytes)
+        )
+    }
+
+    fn tasks(&self) -> String {
+        match (&self.queue, self.waiting_tasks) {
+            (None, _) => String::new(),
+            (Some(queue), 0) => format!("queue {queue}"),
+            (Some(queue), waiting) => format!("queue {queue}; {waiting} changes have none yet"),
+        }
+    }
 }
 
 /// What refreshes took.
@@ -227,6 +262,18 @@ pub(super) fn described(view: &View) -> String {
         ),
         ("changes waiting", waiting),
         ("size", bytes(view.size_bytes)),
+        (
+            "changes kept",
+            view.changes
+                .as_ref()
+                .map_or_else(String::new, KeptChanges::told),
+        ),
+        (
+            "a task for each",
+            view.changes
+                .as_ref()
+                .map_or_else(String::new, KeptChanges::tasks),
+        ),
         ("reads", view.reads.join(", ")),
         ("read by", view.read_by.join(", ")),
         ("last refresh", last.unwrap_or_default()),

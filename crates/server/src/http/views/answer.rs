@@ -1,6 +1,7 @@
 //! What is told of views, as JSON.
 
 use egret_base::Timestamp;
+use egret_base::settings::Value;
 use egret_views::model;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -66,11 +67,47 @@ pub(super) struct View {
     size_bytes: i64,
     /// What its latest refreshes took, without those that failed; null where there were none.
     durations: Option<Durations>,
+    /// What is kept of its changes for those who follow it; null: nothing.
+    changes: Option<KeptChanges>,
     /// The last refresh that changed something or failed.
     last_refresh: Option<Refresh>,
     /// The indexes that it lacks; absent in a list, and where that cannot be said.
     #[serde(skip_serializing_if = "Option::is_none")]
     advice: Option<Vec<Advice>>,
+}
+
+/// What is kept of the changes of a view.
+#[derive(Serialize, ToSchema)]
+pub(super) struct KeptChanges {
+    /// For how long.
+    #[schema(example = "1d")]
+    kept: String,
+    /// The number of the last change set.
+    sequence: i64,
+    /// How many are kept.
+    #[schema(example = 12)]
+    sets: i64,
+    /// What is in them, in bytes.
+    size_bytes: i64,
+    /// The queue that gets a task for each.
+    #[schema(example = "late")]
+    queue: Option<String>,
+    /// How many of them have no task yet.
+    #[schema(example = 0)]
+    waiting_tasks: i64,
+}
+
+impl From<model::KeptChanges> for KeptChanges {
+    fn from(changes: model::KeptChanges) -> Self {
+        Self {
+            kept: changes.kept.show(),
+            sequence: changes.sequence,
+            sets: changes.sets,
+            size_bytes: changes.size_bytes,
+            queue: changes.queue,
+            waiting_tasks: changes.waiting_tasks,
+        }
+    }
 }
 
 /// What refreshes took, phase by phase. The phases of one refresh come to all of it; their quantiles need not.
@@ -173,6 +210,7 @@ impl View {
             waiting_changes: report.waiting_changes,
             size_bytes: report.size_bytes,
             durations: report.durations.map(Durations::from),
+            changes: report.changes.map(KeptChanges::from),
             last_refresh: report.last.map(Refresh::from),
             advice,
         }
@@ -183,7 +221,7 @@ fn listed(advice: Vec<model::Advice>) -> Vec<Advice> {
     advice.into_iter().map(Advice::from).collect()
 }
 
-fn moment(ms: i64) -> Timestamp {
+pub(super) fn moment(ms: i64) -> Timestamp {
     Timestamp::from_micros(ms.saturating_mul(1_000))
 }
 

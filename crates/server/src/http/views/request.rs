@@ -1,6 +1,7 @@
 //! What callers ask of views, as JSON.
 
-use egret_views::model::{Alteration, Mode, NewView, Schedule, ViewName};
+use egret_base::settings::{Span, Value};
+use egret_views::model::{Alteration, Following, Mode, NewView, Schedule, ViewName};
 use serde::{Deserialize, Deserializer};
 use utoipa::ToSchema;
 use utoipa::openapi::Object;
@@ -36,6 +37,13 @@ pub(super) struct ViewRequest {
     #[serde(default)]
     #[schema(example = json!([["carrier"]]))]
     indexes: Vec<Vec<String>>,
+    /// For how long what changes in it is kept for those who follow it: `1d`. When absent, it is not before somebody follows it.
+    #[serde(default, deserialize_with = "maybe_span")]
+    #[schema(value_type = Option<String>, example = "1d")]
+    keep_changes: Option<Span>,
+    /// The queue that gets a task for every change; changes are kept then, for `views.change_sets_kept` where nothing else is said.
+    #[schema(example = "late")]
+    on_change_enqueue: Option<String>,
     /// The role whose rights its query has; the one that Egret connects as when absent. Takes an admin.
     pub(super) owner: Option<String>,
 }
@@ -50,6 +58,10 @@ impl ViewRequest {
             schedule: self.schedule,
             indexes: self.indexes,
             owner: self.owner,
+            following: Following {
+                kept: self.keep_changes,
+                queue: self.on_change_enqueue,
+            },
         };
         (self.database, view)
     }
@@ -101,6 +113,14 @@ pub(super) struct ViewChange {
     schedule: Option<Option<Schedule>>,
     /// Whether it is kept fresh: false suspends it, true ends any suspension.
     active: Option<bool>,
+    /// For how long what changes in it is kept for those who follow it; null: it is not.
+    #[serde(default, deserialize_with = "present_span")]
+    #[schema(value_type = Option<String>, example = "1d")]
+    keep_changes: Option<Option<Span>>,
+    /// The queue that gets a task for every change; null: none.
+    #[serde(default, deserialize_with = "present")]
+    #[schema(value_type = Option<String>, example = "late")]
+    on_change_enqueue: Option<Option<String>>,
 }
 
 impl ViewChange {
@@ -109,6 +129,8 @@ impl ViewChange {
             mode: self.mode,
             schedule: self.schedule,
             is_active: self.active,
+            kept: self.keep_changes,
+            queue: self.on_change_enqueue,
         }
     }
 }
@@ -129,6 +151,22 @@ fn present_schedule<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Option<Schedule>>, D::Error> {
     maybe_schedule(deserializer).map(Some)
+}
+
+fn maybe_span<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Span>, D::Error> {
+    let text: Option<String> = Option::deserialize(deserializer)?;
+    let span = text.map(|text| Span::read(&text)).transpose();
+    span.map_err(serde::de::Error::custom)
+}
+
+fn present_span<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<Span>>, D::Error> {
+    maybe_span(deserializer).map(Some)
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 /// The ways in which a view is brought up to date.

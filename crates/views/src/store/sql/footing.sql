@@ -3,7 +3,8 @@
 SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
        pg_catalog.md5(pg_catalog.concat_ws(' ', kept.tableoid, kept.inlined,
-           kept.definition, kept.shape, kept.settings, kept.mode, kept.owner)) AS identity,
+           kept.definition, kept.shape, kept.settings, kept.mode, kept.owner,
+           kept.changes_kept_ms IS NOT NULL)) AS identity,
        (SELECT pg_catalog.md5(pg_catalog.string_agg(version, ' '))
         FROM (
             SELECT 'c' || xmin::text FROM pg_catalog.pg_class WHERE oid = ANY ($2::oid[])

@@ -1,5 +1,6 @@
 -- What is known of views $1 beside what is remembered of each.
 SELECT kept.id AS view, egret.waiting_changes(kept.id) AS waiting, egret.changes_lost(kept.stamp) AS has_lost, storage.size_bytes,
+       told.change_sets, told.change_set_bytes, told.waiting_tasks,
        took.waited, took.applied, took.other, took.total,
        (extract(epoch FROM latest.at) * 1000)::bigint AS at_ms, latest.outcome, latest.why, latest.snapshot, latest.changes,
        latest.added, latest.changed, latest.removed, latest.took_ms, latest.waited_ms, latest.applied_ms, latest.error,
@@ -20,6 +21,13 @@ CROSS JOIN LATERAL (
     FROM egret.view_refresh AS done
     WHERE done.view = kept.id AND done.outcome <> 'failed'
 ) AS took
+CROSS JOIN LATERAL (
+    SELECT count(*) AS change_sets, coalesce(sum(every.size_bytes), 0)::bigint AS change_set_bytes,
+           count(*) FILTER (WHERE every.sequence > handed.sequence) AS waiting_tasks
+    FROM egret.view_change_set AS every
+    LEFT JOIN egret.view_handed_over AS handed ON handed.view = every.view
+    WHERE every.view = kept.id
+) AS told
 LEFT JOIN LATERAL (
     SELECT * FROM egret.view_refresh AS done WHERE done.view = kept.id ORDER BY done.at DESC LIMIT 1
 ) AS latest ON true

@@ -9,7 +9,8 @@ SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        pg_catalog.split_part(kept.stamp, ';', 1) IS NOT DISTINCT FROM here.place AS is_here,
        pg_catalog.concat(tables.stamp, ';', inlined.text) AS stamp_now,
        pg_catalog.concat_ws(';', tables.signature, inlined.text, below.text,
-           pg_catalog.md5(pg_catalog.concat_ws(' ', kept.definition, kept.shape, kept.settings, kept.mode, kept.owner))) AS signature,
+           pg_catalog.md5(pg_catalog.concat_ws(' ', kept.definition, kept.shape, kept.settings, kept.mode, kept.owner,
+               kept.changes_kept_ms IS NOT NULL))) AS signature,
        kept.inlined, tables.members AS tables
 FROM egret.view AS kept
 -- As egret.view_place() says it, which reads files.

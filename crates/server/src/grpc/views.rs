@@ -1,0 +1,126 @@
+//! `egret.views.v1.Views`: following views over gRPC.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::Router;
+use egret_proto::views::v1;
+use egret_proto::views::v1::follow_response::Told;
+use egret_proto::views::v1::server::views_server::SERVICE_NAME;
+use egret_proto::views::v1::server::{Views, ViewsServer};
+use egret_views::model::ChangePage;
+use egret_views::{Address, Begins, Follower, Views as Engine, ViewsError};
+use futures_util::{Stream, stream};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+use tower::ServiceExt;
+
+use super::{GrpcService, unread};
+use crate::error::RequestError;
+use crate::http::views::changes::MAY_BEGIN;
+use crate::observe::RequestContext;
+use crate::problem::{Problem, grpc_status};
+use crate::tokens::{DEFAULT_TENANT, TokenError};
+
+/// The views engine's service, for [`Builder::grpc`](crate::Builder::grpc). Streams end when `stopping` is cancelled.
+pub fn service(views: Engine, stopping: CancellationToken) -> GrpcService {
+    let service = ViewsServer::new(Door { views, stopping })
+        .map_request(|request: axum::extract::Request| request.map(tonic::body::Body::new))
+        .map_response(|response| unread::answered(response.map(axum::body::Body::new)));
+    let follow = format!("/{SERVICE_NAME}/Follow");
+    GrpcService {
+        router: Router::new().route_service(&follow, service),
+        scopes: vec![(follow.clone(), vec!["views:read".to_owned()])],
+        lasting: vec![follow],
+    }
+}
+
+#[derive(Clone)]
+struct Door {
+    views: Engine,
+    stopping: CancellationToken,
+}
+
+/// What a caller asks whose views these are, and whether they may have changes kept.
+fn asked<T>(request: Request<T>) -> Result<(T, Begins), Status> {
+    let context = request.extensions().get::<Arc<RequestContext>>();
+    let known = context.and_then(|context| context.caller());
+    let caller = known.ok_or_else(|| grpc_status(&TokenError::Missing))?;
+    let begins = match caller.may(MAY_BEGIN) {
+        true => Begins::Yes,
+        false => Begins::No,
+    };
+    match caller.tenant() {
+        DEFAULT_TENANT => Ok((request.into_inner(), begins)),
+        tenant => Err(grpc_status(&RequestError::TenantWithoutViews {
+            tenant: tenant.to_owned(),
+        })),
+    }
+}
+
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+#[tonic::async_trait]
+impl Views for Door {
+    type FollowStream = Answers<v1::FollowResponse>;
+
+    async fn follow(
+        &self,
+        request: Request<v1::FollowRequest>,
+    ) -> Result<Response<Self::FollowStream>, Status> {
+        let (asked, begins) = asked(request)?;
+        let name = asked.view.parse().map_err(ViewsError::from);
+        let at = Address {
+            database: Some(asked.database).filter(|name| !name.is_empty()),
+            name: name.map_err(|error| grpc_status(&error))?,
+        };
+        let follower = self.views.follow(&at, asked.after, begins).await;
+        let follower = follower.map_err(|error| grpc_status(&error))?;
+        let told = told(follower, self.stopping.clone());
+        Ok(Response::new(Box::pin(told)))
+    }
+}
+
+fn told(
+    follower: Follower,
+    stopping: CancellationToken,
+) -> impl Stream<Item = Result<v1::FollowResponse, Status>> {
+    let start = Some((follower, stopping, true));
+    stream::unfold(start, |state| async move {
+        let (mut follower, stopping, is_first) = state?;
+        let told = match is_first {
+            true => Told::Following(v1::Following {
+                view: follower.view().to_owned(),
+                database: follower.database().to_owned(),
+                sequence: follower.sequence(),
+            }),
+            false => {
+                let next = tokio::select! {
+                    () = stopping.cancelled() => return Some((Err(Problem::stopping().to_grpc_status()), None)),
+                    next = follower.next() => next,
+                };
+                match next {
+                    Ok(page) => Told::Changes(changes(page)),
+                    Err(error) => return Some((Err(grpc_status(&error)), None)),
+                }
+            }
+        };
+        let told = v1::FollowResponse { told: Some(told) };
+        Some((Ok(told), Some((follower, stopping, false))))
+    })
+}
+
+fn changes(page: ChangePage) -> v1::Changes {
+    let rows = page.rows.into_iter().map(|row| v1::Row {
+        weight: row.weight,
+        json: row.content,
+    });
+    v1::Changes {
+        sequence: page.sequence,
+        at_ms: page.at_ms,
+        snapshot: page.snapshot,
+        reset: page.reset.unwrap_or_default(),
+        rows: rows.collect(),
+        more: page.has_more,
+    }
+}
