@@ -240,3 +240,35 @@ async fn metrics_tell_of_refreshes_and_of_what_waits() {
     assert!(told().contains("egret_views_changes_dead_rows{"));
     views.stop().await;
 }
+
+#[tokio::test]
+async fn what_fails_only_between_two_states_is_computed_as_a_whole() {
+    let rig = Rig::new(18).await;
+    rig.run(
+        "CREATE TABLE a (id int PRIMARY KEY, v int); CREATE TABLE b (id int PRIMARY KEY, v int);
+         INSERT INTO a VALUES (1, 10), (2, 20); INSERT INTO b VALUES (1, 5), (2, 10)",
+    )
+    .await;
+    let ratio = "SELECT id, 100 / (a.v - b.v) AS r FROM a JOIN b USING (id)";
+    rig.create(view("ratio", ratio)).await.unwrap();
+    // The new row of one was never there with the old row of the other.
+    rig.run("UPDATE a SET v = 10 WHERE id = 2; UPDATE b SET v = 30 WHERE id = 2")
+        .await;
+    let done = rig.refresh("ratio").await;
+    let why = "what changed could not be computed by itself";
+    assert_eq!((done.outcome.as_str(), done.why.as_str()), ("full", why));
+    rig.run("UPDATE a SET v = 29 WHERE id = 2").await;
+    assert_eq!(rig.refresh("ratio").await.changed, 1);
+    rig.verify(&["ratio"]).await;
+    let only = "SELECT a.id, (SELECT b.v FROM b WHERE b.v = a.v) AS v FROM a";
+    rig.create(view("only", only)).await.unwrap();
+    rig.run("UPDATE a SET v = 5 WHERE id = 1; INSERT INTO b VALUES (3, 5)")
+        .await;
+    let several = rig.views.refresh(&at("only")).await;
+    assert_eq!(code(several), "view_refresh_failed");
+    let shown = rig.views.show(&at("only")).await.unwrap();
+    assert!(shown.reason.unwrap().contains("more than one row"));
+    rig.run("DELETE FROM b WHERE id = 1").await;
+    rig.refresh("only").await;
+    rig.verify(&["ratio", "only"]).await;
+}
