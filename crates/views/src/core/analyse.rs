@@ -3,6 +3,7 @@
 mod aggregates;
 mod children;
 mod combine;
+mod constants;
 mod equalities;
 mod expressions;
 mod from;

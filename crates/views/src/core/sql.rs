@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 
 use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression, Names, quoted};
-use super::tree::{JoinKind, Node, Source};
+use super::tree::{Given, JoinKind, Node, Source};
 
 /// The weight of a row, where it is a column.
 pub const WEIGHT: &str = "egret_weight";
@@ -152,9 +152,6 @@ impl Block {
         self
     }
 }
-
-/// A column that a function gives, with its name and type where the call has to say them.
-type Given = (ColumnId, Option<(String, String)>);
 
 /// A subquery that is given a name.
 struct Named {

@@ -30,6 +30,9 @@ pub enum JoinKind {
     Anti,
 }
 
+/// A column that a function gives, with its name and type where the call has to say them.
+pub type Given = (ColumnId, Option<(String, String)>);
+
 /// An operator with its inputs.
 #[derive(Clone, Debug)]
 pub enum Node {
@@ -63,7 +66,7 @@ pub enum Node {
         /// The call, as it stands in FROM.
         call: Expression,
         /// What it gives: columns, and their names and types where the call has to say them.
-        columns: Vec<(ColumnId, Option<(String, String)>)>,
+        columns: Vec<Given>,
         /// Where this is true of none of what it gives, the row is there once without. None: it is not there then.
         or_nulls: Option<Expression>,
     },

@@ -5,14 +5,9 @@ use egret_postgres::test_support::TestDatabase;
 use egret_views::testing::{create, install};
 
 /// Queries with subqueries in expressions, and what they are refused for.
-const SUBQUERIES: [(&str, &str); 8] = [
-    ("SELECT a, a IN (SELECT a FROM t) AS x FROM t", "subquery"),
+const SUBQUERIES: [(&str, &str); 6] = [
     (
-        "SELECT a FROM t WHERE a > 1 OR EXISTS (SELECT FROM t)",
-        "subquery",
-    ),
-    (
-        "SELECT a FROM t WHERE a = (SELECT max(a) FROM t)",
+        "SELECT a, a < ANY (SELECT a FROM t) AS x FROM t",
         "subquery",
     ),
     (

@@ -7,8 +7,7 @@ use pg_query::protobuf::{SelectStmt, SetOperation};
 
 use super::Analysis;
 use super::aggregates::Grouping;
-use super::said::{direction, named_by, place, sorts};
-use super::scope::column_of;
+use super::said::ordered;
 use super::select::{Ctes, Rows};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
@@ -23,7 +22,7 @@ impl Analysis<'_> {
         let operation = SetOperation::try_from(query.op);
         let is_union = operation == Ok(SetOperation::SetopUnion);
         let (rows, side) = self.sides(query, ctes)?;
-        let mut rows = match (is_union, query.all) {
+        let rows = match (is_union, query.all) {
             (true, true) => rows,
             (true, false) => self.distinct(rows),
             (false, is_all) => {
@@ -31,18 +30,7 @@ impl Analysis<'_> {
                 self.counted_apart(rows, side, (is_both, is_all))
             }
         };
-        for one in sorts(query) {
-            let column = match place(one.node.as_deref()) {
-                Some(place) => rows.columns.get(place).map(|(_, id)| *id),
-                None => {
-                    named_by(one.node.as_deref()).and_then(|name| column_of(&rows.columns, &name))
-                }
-            };
-            let refused = || Refusal::new("ORDER BY of this kind", -1, "name a column");
-            rows.order
-                .push((column.ok_or_else(refused)?, direction(one)));
-        }
-        Ok(rows)
+        ordered(rows, query)
     }
 
     /// The rows of both sides, and the column that says of which one is: 1 or 2.

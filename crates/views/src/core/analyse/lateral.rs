@@ -5,17 +5,18 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{self as pb, Node as Parsed, RangeFunction, RangeSubselect, SelectStmt};
 
 use super::children::children;
+use super::constants::Constants;
 use super::expressions::{expression, marked, resolved, text};
 use super::from::{entry, named, strings};
 use super::said::{Said, place};
-use super::scope::Scope;
+use super::scope::{Entry, Scope};
 use super::select::{Ctes, Rows};
 use super::subqueries::filter;
 use super::windows::projected;
 use super::{Analysis, Facts};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
-use crate::core::tree::{JoinKind, Node};
+use crate::core::tree::{Given, JoinKind, Node};
 
 /// How what depends on rows is joined with them: where a condition is true, and whether a row is there also where nothing is.
 #[derive(Clone, Copy)]
@@ -107,25 +108,8 @@ impl Analysis<'_> {
             .collect();
         let name = function.alias.as_ref();
         let name = name.map_or_else(String::new, |alias| alias.aliasname.clone());
-        let own = Scope {
-            entries: vec![entry(columns, None, &name)],
-            ..Scope::default()
-        };
-        let scope = scope.join(own);
-        let condition = how.condition.map(|one| expression(one, &scope));
-        let condition = condition.transpose()?;
-        let expanded = |or_nulls| Node::Expand {
-            input: Box::new(before),
-            call,
-            columns: given,
-            or_nulls,
-        };
-        let node = match (how.or_nulls, condition) {
-            (true, condition) => expanded(Some(condition.unwrap_or(Expression::constant("true")))),
-            (false, None) => expanded(None),
-            (false, Some(condition)) => filter(expanded(None), condition),
-        };
-        Ok((node, scope))
+        let own = entry(columns, None, &name);
+        given_beside((before, scope), (call, given, own), how)
     }
 
     fn subselect(
@@ -139,6 +123,13 @@ impl Analysis<'_> {
         let Some(NodeEnum::SelectStmt(query)) = query else {
             return Err(Refusal::new("a subquery of this kind", -1, "use mode full"));
         };
+        let is_more = query.limit_count.is_some() || query.limit_offset.is_some();
+        if !query.values_lists.is_empty() && !is_more {
+            let Constants { call, columns } = self.constants(query, &scope)?;
+            let given = columns.iter().map(|(_, id)| (*id, None)).collect();
+            let own = entry(columns, sub.alias.as_ref(), "");
+            return given_beside((before, scope), (call, given, own), how);
+        }
         let inner = self.dependent(query, &scope, ctes)?;
         let of_inner = inner.node.columns();
         let (mut own, mut of_both) = (Vec::new(), Vec::new());
@@ -284,6 +275,32 @@ impl Sets {
             or_nulls: None,
         }
     }
+}
+
+/// Rows with those that an item of FROM makes of them.
+fn given_beside(
+    (before, scope): (Node, Scope),
+    (call, columns, own): (Expression, Vec<Given>, Entry),
+    how: Beside<'_>,
+) -> Result<(Node, Scope), Refusal> {
+    let scope = scope.join(Scope {
+        entries: vec![own],
+        ..Scope::default()
+    });
+    let condition = how.condition.map(|one| expression(one, &scope));
+    let condition = condition.transpose()?;
+    let expanded = |or_nulls| Node::Expand {
+        input: Box::new(before),
+        call,
+        columns,
+        or_nulls,
+    };
+    let node = match (how.or_nulls, condition) {
+        (true, condition) => expanded(Some(condition.unwrap_or(Expression::constant("true")))),
+        (false, None) => expanded(None),
+        (false, Some(condition)) => filter(expanded(None), condition),
+    };
+    Ok((node, scope))
 }
 
 /// The text of a function in FROM, without its name.

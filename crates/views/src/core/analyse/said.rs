@@ -4,7 +4,8 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{Node as Parsed, SelectStmt, SortBy, SortByDir, SortByNulls, a_const};
 
 use super::expressions::names_of;
-use super::select::targets;
+use super::scope::column_of;
+use super::select::{Rows, targets};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 
@@ -51,11 +52,28 @@ pub fn said(query: &SelectStmt) -> Result<Said, Refusal> {
 }
 
 /// What ORDER BY has.
-pub fn sorts(query: &SelectStmt) -> impl Iterator<Item = &SortBy> {
+fn sorts(query: &SelectStmt) -> impl Iterator<Item = &SortBy> {
     query.sort_clause.iter().filter_map(|one| match &one.node {
         Some(NodeEnum::SortBy(sort)) => Some(&**sort),
         _ => None,
     })
+}
+
+/// Rows with the order that a query says, which names columns of what it shows.
+///
+/// # Errors
+/// [`Refusal`] for anything else.
+pub fn ordered(mut rows: Rows, query: &SelectStmt) -> Result<Rows, Refusal> {
+    for one in sorts(query) {
+        let column = match place(one.node.as_deref()) {
+            Some(place) => rows.columns.get(place).map(|(_, id)| *id),
+            None => named_by(one.node.as_deref()).and_then(|name| column_of(&rows.columns, &name)),
+        };
+        let refused = || Refusal::new("ORDER BY of this kind", -1, "name a column");
+        rows.order
+            .push((column.ok_or_else(refused)?, direction(one)));
+    }
+    Ok(rows)
 }
 
 /// What is sorted by: a target by its place or name, or an expression.
@@ -82,7 +100,7 @@ pub fn place(node: Option<&Parsed>) -> Option<usize> {
 }
 
 /// A name without a table.
-pub fn named_by(node: Option<&Parsed>) -> Option<String> {
+fn named_by(node: Option<&Parsed>) -> Option<String> {
     match node?.node.as_ref()? {
         NodeEnum::ColumnRef(column) => match &names_of(column)[..] {
             [name] => Some(name.clone()),
@@ -93,7 +111,7 @@ pub fn named_by(node: Option<&Parsed>) -> Option<String> {
 }
 
 /// How something is sorted, as it is written behind it.
-pub fn direction(sort: &SortBy) -> String {
+fn direction(sort: &SortBy) -> String {
     let mut text = match SortByDir::try_from(sort.sortby_dir) {
         Ok(SortByDir::SortbyDesc) => " DESC".to_owned(),
         Ok(SortByDir::SortbyUsing) => {

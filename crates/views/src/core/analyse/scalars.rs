@@ -1,4 +1,4 @@
-//! Subqueries that are values: `(SELECT …)`, `ARRAY(SELECT …)`, and `EXISTS` where it is not a condition of WHERE by itself.
+//! Subqueries that are values: `(SELECT …)`, `ARRAY(SELECT …)`, and `EXISTS` and `IN` where they are not a condition of WHERE by themselves.
 //!
 //! What such a subquery comes to is kept by a stage of groups, by whatever it compares with the row around it: `(SELECT max(b.x) FROM b
 //! WHERE b.a = r.a)` is the maximum of the group `a` of `b`, if there is such a group. It is joined with the rows around it. A subquery that
@@ -10,11 +10,12 @@ use pg_query::protobuf::{AExprKind, Node as Parsed, SelectStmt, SubLink, SubLink
 use super::Analysis;
 use super::aggregates::Grouping;
 use super::children::children;
-use super::expressions::{expression, grouped, parse_expression};
+use super::expressions::{expression, grouped, parse_expression, text};
 use super::said::said;
 use super::scope::Scope;
 use super::select::{Ctes, refuse_what_is_not_covered, targets, with};
 use super::subqueries::{filter, split};
+use super::windows::has_window;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::tree::{Aggregate, JoinKind, Keeps, Node, Stage};
@@ -37,6 +38,7 @@ struct Gathered {
 }
 
 /// A condition that a subquery has on the rows around it.
+#[derive(Clone)]
 struct Pair {
     inner: Expression,
     outer: Parsed,
@@ -57,6 +59,11 @@ impl Analysis<'_> {
             return Ok(());
         };
         if let NodeEnum::SubLink(link) = inner {
+            if let Some((values, shown)) = self.membership(link, ctes)? {
+                all.extend(values);
+                *node = shown;
+                return Ok(());
+            }
             let (value, shown) = self.value(link, ctes)?;
             all.push(value);
             *node = parse_expression(&shown.marked())?;
@@ -133,9 +140,12 @@ impl Analysis<'_> {
     /// Whether a query is one row of aggregates, whatever it reads.
     fn is_value_of_one_group(&self, query: &SelectStmt) -> Result<bool, Refusal> {
         let is_grouped = !query.group_clause.is_empty();
-        let mut targets = targets(query)?.into_iter().map(|(_, target)| target);
-        let has_aggregate = targets.any(|one| self.facts.has_aggregate(one));
+        let targets = targets(query)?;
+        let mut each = targets.iter().map(|(_, target)| *target);
+        let has_aggregate = each.clone().any(|one| self.facts.has_aggregate(one));
+        let is_more = each.any(|one| self.facts.has_set(one) || has_window(one));
         Ok(has_aggregate
+            && !is_more
             && !is_grouped
             && query.distinct_clause.is_empty()
             && query.limit_count.is_none()
@@ -204,17 +214,18 @@ impl Analysis<'_> {
             })
         };
         let target = target.map_or(Expression::constant("NULL"), of_none);
-        let target = match having {
-            None => target,
-            Some(having) => {
-                let having = of_none(having).within("CASE WHEN ", " THEN (");
-                having.then(&target).within("", ") END")
-            }
+        // The row is there, or HAVING leaves none.
+        let (there, none) = match kind {
+            SubLinkType::ArraySublink => (target.within("ARRAY[", "]"), "'{}'"),
+            SubLinkType::ExistsSublink => (Expression::constant("true"), "false"),
+            _ => (target.within("(", ")"), "NULL"),
         };
-        let shown = match kind {
-            SubLinkType::ArraySublink => target.within("ARRAY[", "]"),
-            SubLinkType::ExistsSublink => Expression::constant("true"),
-            _ => target,
+        let shown = match having {
+            None => there,
+            Some(having) => of_none(having)
+                .within("CASE WHEN ", " THEN ")
+                .then(&there)
+                .within("", &format!(" ELSE {none} END")),
         };
         let outer = pairs.into_iter().map(|pair| pair.outer);
         let pairs = keys.into_iter().zip(outer).collect();
@@ -277,10 +288,6 @@ impl Analysis<'_> {
             column,
             order,
         } = rows;
-        let keys: Vec<(ColumnId, Expression)> = pairs
-            .iter()
-            .map(|pair| (self.new_column(), pair.inner.clone()))
-            .collect();
         let count = Aggregate {
             column: self.new_column(),
             call: Expression::constant("count(*)"),
@@ -314,12 +321,75 @@ impl Analysis<'_> {
             SubLinkType::ArraySublink => (vec![value], found.within("COALESCE(", ", '{}')")),
             _ => (vec![count, value], only(&number, &found)),
         };
-        let ids: Vec<ColumnId> = keys.iter().map(|(id, _)| *id).collect();
+        (self.kept_by(node, pairs, aggregates), shown)
+    }
+
+    /// Keeps what is said of rows by what they compare with the rows around them.
+    fn kept_by(&mut self, node: Node, pairs: Vec<Pair>, aggregates: Vec<Aggregate>) -> Value {
+        let mut keys = Vec::new();
+        let mut compared = Vec::new();
+        for pair in pairs {
+            let id = self.new_column();
+            keys.push((id, pair.inner));
+            compared.push((id, pair.outer));
+        }
         let keeps = Keeps::Groups { keys, aggregates };
-        let node = self.stage(Stage { input: node, keeps });
-        let outer = pairs.into_iter().map(|pair| pair.outer);
-        let pairs = ids.into_iter().zip(outer).collect();
-        (Value { node, pairs }, shown)
+        Value {
+            node: self.stage(Stage { input: node, keeps }),
+            pairs: compared,
+        }
+    }
+
+    /// Whether `x IN (SELECT …)`, as a value: it is unknown where nothing is `x` and it or something that it is compared with is null. What
+    /// the subquery has is kept by its values, and how much that is for itself.
+    fn membership(
+        &mut self,
+        link: &SubLink,
+        ctes: &Ctes,
+    ) -> Result<Option<(Vec<Value>, Parsed)>, Refusal> {
+        let query = link.subselect.as_ref();
+        let query = query.and_then(|query| query.node.as_ref());
+        let (Some(NodeEnum::SelectStmt(query)), Some(test)) = (query, link.testexpr.as_deref())
+        else {
+            return Ok(None);
+        };
+        let is_row = matches!(test.node, Some(NodeEnum::RowExpr(_)));
+        let is_in = link.sub_link_type == SubLinkType::AnySublink as i32
+            && link.oper_name.is_empty()
+            && !is_row;
+        if !is_in {
+            return Ok(None);
+        }
+        let (rows, pairs) = self.rows_of(query, SubLinkType::AnySublink, ctes)?;
+        let mut counted = |call: Expression, argument: Option<Expression>| Aggregate {
+            column: self.new_column(),
+            call,
+            function: Some("count".to_owned()),
+            argument,
+            filter: None,
+        };
+        let every = || Expression::constant("count(*)");
+        let found = counted(every(), None);
+        let (count, known) = (
+            counted(every(), None),
+            counted(rows.column.argument_of("count"), Some(rows.column.clone())),
+        );
+        let shown = format!(
+            "CASE WHEN {} > 0 THEN true WHEN COALESCE({}, 0) = 0 THEN false WHEN ({}) IS NULL OR {} < {} THEN NULL ELSE false END",
+            Expression::column(found.column).marked(),
+            Expression::column(count.column).marked(),
+            text(test)?,
+            Expression::column(known.column).marked(),
+            Expression::column(count.column).marked(),
+        );
+        let of_value = Pair {
+            inner: rows.column,
+            outer: test.clone(),
+        };
+        let by_value = pairs.iter().cloned().chain([of_value]).collect();
+        let by_value = self.kept_by(rows.node.clone(), by_value, vec![found]);
+        let all = self.kept_by(rows.node, pairs, vec![count, known]);
+        Ok(Some((vec![by_value, all], parse_expression(&shown)?)))
     }
 
     /// The rows for which a condition is true that has values of subqueries in it.

@@ -10,7 +10,7 @@ use super::aggregates::Grouping;
 use super::expressions::{expression, grouped, names_of};
 use super::grouping_sets::grouping_sets;
 use super::lateral::Sets;
-use super::said::{Said, numbered, place, said};
+use super::said::{Said, numbered, ordered, place, said};
 use super::scalars::{Value, joined};
 use super::scope::Scope;
 use super::windows::{Call, Window, projected};
@@ -90,10 +90,11 @@ impl Analysis<'_> {
     }
 
     fn simple(&mut self, query: &SelectStmt, ctes: &Ctes) -> Result<Rows, Refusal> {
-        let (mut node, scope) = match query.values_lists.is_empty() {
-            true => self.from(&query.from_clause, ctes)?,
-            false => return Err(Refusal::new("VALUES", -1, "use mode full")),
-        };
+        if !query.values_lists.is_empty() {
+            let rows = self.written_out(query)?;
+            return ordered(rows, query);
+        }
+        let (mut node, scope) = self.from(&query.from_clause, ctes)?;
         if let Some(condition) = query.where_clause.as_deref() {
             node = self.filtered(node, condition, &scope, ctes)?;
         }

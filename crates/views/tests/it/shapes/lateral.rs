@@ -49,6 +49,10 @@ async fn subqueries_that_depend_on_what_stands_before_them() {
             "SELECT t.id, x.j, x.c FROM t LEFT JOIN LATERAL (SELECT u.id AS j, coalesce(u.c, 'none') AS c FROM u WHERE u.k = t.k) AS x ON x.j > 2",
             "SELECT t.id, y.s FROM t, LATERAL (SELECT t.i + 1 AS a) AS x, LATERAL (SELECT x.a * 2 AS s) AS y",
             "SELECT t.id, x.n FROM t, LATERAL (SELECT count(*) AS n FROM u) AS x",
+            "SELECT t.id, x.v, x.n FROM t, LATERAL (VALUES (t.i, 'i'), (t.k, 'k')) AS x (v, n)",
+            "SELECT t.id, x.v FROM t LEFT JOIN LATERAL (VALUES (t.i), (t.k)) AS x (v) ON x.v > 2",
+            "SELECT v.name, count(t.id) AS n FROM (VALUES (1, 'one'), (2, 'two'), (9, 'nine')) AS v (k, name) LEFT JOIN t ON t.k = v.k GROUP BY v.name",
+            "SELECT k FROM t UNION ALL VALUES (1), (NULL)",
             "SELECT t.id, x.c FROM t JOIN LATERAL (SELECT w.c, w.i FROM w WHERE EXISTS (SELECT FROM u WHERE u.i = w.i) AND w.k = t.k) AS x ON x.i > 0",
         ],
     )

@@ -1,0 +1,70 @@
+//! VALUES: rows that the query writes out.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::SelectStmt;
+
+use super::Analysis;
+use super::expressions::expression;
+use super::scope::Scope;
+use super::select::Rows;
+use crate::core::expression::{ColumnId, Expression};
+use crate::core::refusal::Refusal;
+use crate::core::tree::Node;
+
+/// Rows that are written out: as an item of FROM, with their columns as PostgreSQL calls them.
+pub struct Constants {
+    pub call: Expression,
+    pub columns: Vec<(String, ColumnId)>,
+}
+
+impl Analysis<'_> {
+    /// What VALUES say, of rows of a scope.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn constants(
+        &mut self,
+        query: &SelectStmt,
+        scope: &Scope,
+    ) -> Result<Constants, Refusal> {
+        let mut lists = Vec::new();
+        let mut width = 0;
+        for list in &query.values_lists {
+            let Some(NodeEnum::List(list)) = &list.node else {
+                continue;
+            };
+            width = list.items.len();
+            let items = list.items.iter().map(|one| expression(one, scope));
+            lists.push(listed(items.collect::<Result<_, _>>()?).within("(", ")"));
+        }
+        let columns = (1..=width).map(|at| (format!("column{at}"), self.new_column()));
+        Ok(Constants {
+            columns: columns.collect(),
+            call: listed(lists).within("(VALUES ", ")"),
+        })
+    }
+
+    /// The same as rows by themselves.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn written_out(&mut self, query: &SelectStmt) -> Result<Rows, Refusal> {
+        let Constants { call, columns } = self.constants(query, &Scope::default())?;
+        Ok(Rows {
+            node: Node::Expand {
+                input: Box::new(Node::Unit),
+                call,
+                columns: columns.iter().map(|(_, id)| (*id, None)).collect(),
+                or_nulls: None,
+            },
+            columns,
+            order: Vec::new(),
+        })
+    }
+}
+
+fn listed(all: Vec<Expression>) -> Expression {
+    let mut all = all.into_iter();
+    let first = all.next().unwrap_or(Expression::constant("NULL"));
+    all.fold(first, |list, one| list.beside(&one))
+}
