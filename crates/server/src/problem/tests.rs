@@ -52,6 +52,7 @@ fn every_kind_has_its_http_and_grpc_status() {
         Denied 403 PermissionDenied retryable=false wait=None
         NotFound 404 NotFound retryable=false wait=None
         Conflict 409 FailedPrecondition retryable=false wait=None
+        Gone 410 OutOfRange retryable=false wait=None
         TooLarge 413 ResourceExhausted retryable=false wait=None
         LimitReached 429 ResourceExhausted retryable=true wait=Some(1)
         Unavailable 503 Unavailable retryable=true wait=Some(1)
