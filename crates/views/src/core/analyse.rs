@@ -27,7 +27,7 @@ pub use self::said::unordered;
 use self::select::Rows;
 use super::expression::{ColumnId, Expression};
 use super::refusal::Refusal;
-use super::tree::{Keeps, Node, Plan, Presentation, Source, Stage};
+use super::tree::{Aggregate, Keeps, Node, Plan, Presentation, Source, Stage};
 
 /// What the catalogue says of what a query names.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +38,10 @@ pub struct Facts {
     pub aggregates: BTreeSet<(Option<String>, String)>,
     /// Those of functions that give several values, each of one column.
     pub sets: BTreeSet<(Option<String>, String)>,
+    /// Those that give several rows of several columns.
+    pub row_sets: BTreeSet<(Option<String>, String)>,
+    /// Whether a column has a collation of its own: then it is not known here what is equal.
+    pub has_collations: bool,
 }
 
 /// A table or view that a query names.
@@ -100,6 +104,9 @@ pub fn analyse(sql: &str, facts: &Facts) -> Result<Plan, Refusal> {
         next_column: 0,
         stages: Vec::new(),
         depth: 0,
+        nulls: Vec::new(),
+        typed: Vec::new(),
+        compared: Vec::new(),
     };
     let rows = analysis.select(&query, &Default::default())?;
     Ok(analysis.finish(rows))
@@ -130,6 +137,8 @@ pub fn whole(table: usize, columns: impl Iterator<Item = String>) -> Plan {
             },
             keeps: Keeps::Rows { columns: ids },
         }],
+        typed: Vec::new(),
+        compared: Vec::new(),
     }
 }
 
@@ -141,6 +150,12 @@ struct Analysis<'a> {
     next_column: u32,
     stages: Vec<Stage>,
     depth: usize,
+    /// The columns that are null in the grouping set that was made last, and the keys of others that they stand for.
+    nulls: Vec<(ColumnId, Expression)>,
+    /// See [`Plan`].
+    typed: Vec<(ColumnId, ColumnId)>,
+    /// See [`Plan`].
+    compared: Vec<ColumnId>,
 }
 
 impl Analysis<'_> {
@@ -150,7 +165,20 @@ impl Analysis<'_> {
     }
 
     /// Adds a stage, and returns what reads it.
-    fn stage(&mut self, stage: Stage) -> Node {
+    fn stage(&mut self, mut stage: Stage) -> Node {
+        if let Keeps::Groups { keys, aggregates } = &mut stage.keeps
+            && keys.is_empty()
+            && aggregates.is_empty()
+        {
+            // Of the one group without keys something is kept, so that it is there.
+            aggregates.push(Aggregate {
+                column: self.new_column(),
+                call: Expression::constant("count(*)"),
+                function: Some("count".to_owned()),
+                argument: None,
+                filter: None,
+            });
+        }
         let columns = stage.keeps.columns();
         self.stages.push(stage);
         Node::Scan {
@@ -178,6 +206,8 @@ impl Analysis<'_> {
             }
         };
         Plan {
+            typed: self.typed,
+            compared: self.compared,
             stages: self.stages,
             presentation: Presentation {
                 node,
@@ -235,7 +265,6 @@ pub fn prune(plan: &mut Plan, keys: &[Option<Vec<ColumnId>>]) {
                 used.extend(windows.iter().flat_map(|(_, call)| call.columns()));
             }
             Keeps::Groups { keys, aggregates } => {
-                // Of the one group without keys something is kept, so that it is there.
                 let first = aggregates.first().filter(|_| keys.is_empty());
                 used.extend(first.map(|one| one.column));
                 aggregates.retain(|aggregate| used.contains(&aggregate.column));

@@ -29,9 +29,6 @@ const FILLFACTOR: u32 = 85;
 /// How often a row of a stage without a key is there, or how many rows a group has.
 pub const COUNT: &str = "egret_count";
 
-/// Whether there are rows that are not kept.
-const IS_CUT: &str = "egret_is_cut";
-
 /// What is known of the type of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnType {
@@ -65,7 +62,7 @@ pub struct Table {
     pub is_unique: bool,
     /// What another index is made of.
     pub also_indexed: Option<String>,
-    /// A table of one row that says how far the rows of this one go, where it does not have all.
+    /// A table of the last row that this one has, where it does not have all.
     pub edge: Option<String>,
     /// The column that says how often a row is there, if that is not once.
     pub count: Option<&'static str>,
@@ -212,11 +209,10 @@ impl Table {
             all.push(format!("CREATE INDEX ON {} ({also})", self.name));
         }
         if let Some(edge) = &self.edge {
-            let list: String = columns_of_rows(&self.columns)
-                .map(|(name, kind)| format!(", {} {kind}", quoted(name)))
-                .collect();
-            all.push(format!("CREATE TABLE {edge} ({IS_CUT} boolean{list})"));
-            all.push(format!("INSERT INTO {edge} DEFAULT VALUES"));
+            let list = columns_of_rows(&self.columns);
+            let list = list.map(|(name, kind)| format!("{} {kind}", quoted(name)));
+            let list: Vec<String> = list.collect();
+            all.push(format!("CREATE TABLE {edge} ({})", list.join(", ")));
         }
         all
     }

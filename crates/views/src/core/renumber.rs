@@ -72,6 +72,12 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
     for (id, _) in &mut plan.presentation.order {
         each(id);
     }
+    // What nobody reads is left out.
+    plan.compared.iter_mut().for_each(&mut *each);
+    for (id, like) in &mut plan.typed {
+        each(id);
+        each(like);
+    }
 }
 
 fn visit_node(node: &mut Node, each: &mut Each<'_>) {

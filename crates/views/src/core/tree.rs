@@ -335,4 +335,8 @@ pub struct Plan {
     pub stages: Vec<Stage>,
     /// What is shown of the last.
     pub presentation: Presentation,
+    /// Columns that are null and have the type of another, which an earlier stage keeps.
+    pub typed: Vec<(ColumnId, ColumnId)>,
+    /// Keys of groups by which these are looked up: their types have to have an equality.
+    pub compared: Vec<ColumnId>,
 }

@@ -9,7 +9,7 @@ use super::load::Planned;
 use super::unions::align;
 use crate::core::analyse::stage_column;
 use crate::core::compile::{Compiled, Kept, compile, copied, nullable, probes, without_equality};
-use crate::core::expression::{ColumnId, quoted};
+use crate::core::expression::{ColumnId, Expression, quoted};
 use crate::core::maintain::{ColumnType, Statement, Types, declared};
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
 use crate::core::tree::{Keeps, Node, Presentation, Source, Stage};
@@ -72,10 +72,12 @@ pub async fn build(
     let mut types = Types::new();
     let mut stages: Vec<Compiled> = Vec::new();
     for (at, (mut stage, key)) in plan.stages.into_iter().zip(keys).enumerate() {
+        typed(&mut stage.input, &plan.typed, &types);
         align(transaction, &mut stage.input, &sources).await?;
         scan_types(&stage.input, described, &mut types);
         without_equality(&mut stage.keeps, &types);
         let arguments = stage_types(transaction, &stage, &sources, &mut types).await?;
+        check_compared(&stage.keeps, &plan.compared, &types)?;
         let name = stage_table(view, at);
         let compiled = compile(&name, stage, key, &arguments, &types);
         if makes_tables {
@@ -102,6 +104,48 @@ pub async fn build(
         sources,
         is_whole,
     })
+}
+
+/// Gives columns that are null the types that they are to have.
+fn typed(node: &mut Node, like: &[(ColumnId, ColumnId)], types: &Types) {
+    match node {
+        Node::Unit | Node::Scan { .. } => {}
+        Node::Filter { input, .. } | Node::Expand { input, .. } => typed(input, like, types),
+        Node::Project { input, columns } => {
+            typed(input, like, types);
+            for (id, expression) in columns {
+                let of = like.iter().find(|(null, _)| null == id);
+                if let Some(found) = of.and_then(|(_, like)| types.get(like)) {
+                    *expression = Expression::constant("NULL").cast(&found.sql);
+                }
+            }
+        }
+        Node::Join { left, right, .. } => {
+            typed(left, like, types);
+            typed(right, like, types);
+        }
+        Node::UnionAll { inputs, .. } => {
+            inputs
+                .iter_mut()
+                .for_each(|(input, _)| typed(input, like, types));
+        }
+    }
+}
+
+/// Refuses groups that are looked up by what has no equality, or one that depends on a collation.
+fn check_compared(keeps: &Keeps, compared: &[ColumnId], types: &Types) -> Result<(), ViewsError> {
+    let known = |id: &ColumnId| types.get(id).is_some_and(|one| one.equality.is_some());
+    let columns = keeps.columns();
+    match compared
+        .iter()
+        .all(|id| !columns.contains(id) || known(id))
+    {
+        true => Ok(()),
+        false => Err(ViewsError::Unsupported {
+            what: "a subquery that is compared with the rows around it by a type without an order or a hash".to_owned(),
+            advice: "write it as a join".to_owned(),
+        }),
+    }
 }
 
 /// Makes the table that takes what changes in a stage. It is empty but for the time of a refresh.

@@ -103,6 +103,8 @@ pub struct Column {
     pub has_hash: bool,
     /// Whether values that are equal look the same.
     pub is_exact: bool,
+    /// Whether its collation says that texts are equal which are not the same.
+    pub has_own_equality: bool,
 }
 
 impl Column {
@@ -130,6 +132,8 @@ pub struct Function {
     pub volatility: String,
     /// Whether it gives several values of one column.
     pub is_set: bool,
+    /// Whether it gives several rows, of one column or of more.
+    pub gives_rows: bool,
     /// Whether it does nothing that another role than this session's has thought of.
     pub is_trusted: bool,
 }
@@ -206,8 +210,13 @@ pub async fn describe(
             .collect::<BTreeSet<_>>()
     };
     let (aggregates, sets) = (names(|one| one.is_aggregate), names(|one| one.is_set));
+    let row_sets = names(|one| one.gives_rows && !one.is_set);
+    let has_collation = |column: &Column| column.collation.is_some() || column.has_own_equality;
+    let mut columns = described.tables.iter().flat_map(|table| &table.columns);
+    described.facts.has_collations = columns.any(has_collation);
     described.facts.aggregates = aggregates;
     described.facts.sets = sets;
+    described.facts.row_sets = row_sets;
     Ok(described)
 }
 
@@ -314,6 +323,7 @@ async fn columns_of(
             equality: row.get("equality"),
             has_hash: row.get::<_, Option<bool>>("has_hash").unwrap_or(false),
             is_exact: is_exact && is_deterministic,
+            has_own_equality: !is_deterministic,
         });
     }
     Ok(all)
@@ -332,6 +342,7 @@ async fn functions_of(
         is_aggregate: row.get("is_aggregate"),
         volatility: row.get("volatility"),
         is_set: row.get("is_set"),
+        gives_rows: row.get("gives_rows"),
         is_trusted: row.get("is_trusted"),
     };
     Ok(rows.iter().map(function).collect())

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 
 use egret_postgres::tokio_postgres::Transaction;
 
-use super::describe::columns;
+use super::describe::{Column, columns};
 use crate::core::compile::probe;
 use crate::core::expression::ColumnId;
 use crate::core::sql::SourceSql;
 use crate::core::tree::{Node, Source};
 use crate::error::ViewsError;
 
-/// Casts the columns of the sides of every UNION ALL that have another type than the whole.
+/// Casts the columns of the sides of every UNION ALL that have another type, or another collation, than the whole.
 ///
 /// # Errors
 /// What the server says.
@@ -56,24 +56,31 @@ async fn align_sides(
         };
         for (id, (wanted, found)) in mapped.iter().zip(wanted.iter().zip(found)) {
             let own = columns.iter_mut().find(|(own, _)| own == id);
-            if let Some((_, expression)) = own.filter(|_| *wanted != found) {
-                *expression = expression.cast(wanted);
+            let Some((_, expression)) = own else {
+                continue;
+            };
+            if wanted.base_type != found.base_type {
+                *expression = expression.cast(&wanted.base_type);
+            }
+            if wanted.collation != found.collation {
+                let collation = wanted.collation.as_deref();
+                let collation = collation.unwrap_or("pg_catalog.\"default\"");
+                *expression = expression.within("(", &format!(") COLLATE {collation}"));
             }
         }
     }
     Ok(())
 }
 
-/// The types of columns of a node, without modifiers.
+/// The columns of a node, as the server describes them.
 async fn types(
     transaction: &mut Transaction<'_>,
     node: &Node,
     ids: &[ColumnId],
     sources: &BTreeMap<Source, SourceSql>,
-) -> Result<Vec<String>, ViewsError> {
+) -> Result<Vec<Column>, ViewsError> {
     if ids.is_empty() {
         return Ok(Vec::new());
     }
-    let found = columns(transaction, &probe(node, ids, sources)).await?;
-    Ok(found.into_iter().map(|column| column.base_type).collect())
+    columns(transaction, &probe(node, ids, sources)).await
 }

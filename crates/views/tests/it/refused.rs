@@ -32,6 +32,30 @@ const SUBQUERIES: [(&str, &str); 6] = [
     ),
 ];
 
+/// Queries of other shapes.
+const SHAPES: &[(&str, &str)] = &[
+    (
+        "SELECT a FROM t ORDER BY a LIMIT 2.5",
+        "LIMIT by an expression",
+    ),
+    (
+        "SELECT a, (jsonb_each('{}'::jsonb)).key AS k FROM t",
+        "a function that gives rows",
+    ),
+    (
+        "SELECT a, generate_series(1, count(*)) AS g FROM t GROUP BY ROLLUP (a)",
+        "over grouping sets",
+    ),
+    (
+        "WITH x AS (SELECT a FROM t ORDER BY b LIMIT 1) SELECT x.a FROM x JOIN x AS y USING (a)",
+        "named twice",
+    ),
+    (
+        "SELECT t.a, x.b FROM t LEFT JOIN LATERAL (SELECT t.b FROM named AS n WHERE n.a = t.a) AS x ON true",
+        "of both sides",
+    ),
+];
+
 #[tokio::test]
 async fn what_is_not_covered_is_refused_by_name() {
     let database = TestDatabase::create(18).await;
@@ -76,7 +100,7 @@ async fn what_is_not_covered_is_refused_by_name() {
         ("SELECT nothing FROM t", "nothing"),
         ("DELETE FROM t", "no query"),
     ];
-    for (query, named) in refused.iter().chain(&SUBQUERIES) {
+    for (query, named) in refused.iter().chain(&SUBQUERIES).chain(SHAPES) {
         let error = create(&mut client, ("public", "v"), query).await.err();
         let error = error.unwrap_or_else(|| panic!("{query} is refused"));
         let said = error.to_string();

@@ -16,17 +16,9 @@ pub struct Grouping<'a> {
     next_column: &'a mut u32,
     /// What is grouped by, with its text.
     keys: Vec<(ColumnId, Expression)>,
-    /// What other grouping sets group by, and this one does not: the key that is null for it; none where there are no keys.
-    absent: Vec<(Expression, Option<ColumnId>)>,
+    /// What other grouping sets group by, and this one does not, with the column that is null for it.
+    absent: Vec<(Expression, ColumnId)>,
     aggregates: Vec<Aggregate>,
-}
-
-/// What an expression is of a group.
-pub enum Key {
-    /// One of its keys.
-    Column(ColumnId),
-    /// Null, as it is a key of other groups.
-    Null,
 }
 
 impl<'a> Grouping<'a> {
@@ -39,6 +31,13 @@ impl<'a> Grouping<'a> {
             absent: Vec::new(),
             aggregates: Vec::new(),
         }
+    }
+
+    /// The columns that are null without being keys: those of the set without keys, which has a group also where there are no rows.
+    pub fn nulls(&self) -> Vec<(ColumnId, Expression)> {
+        let is_key = |id: &ColumnId| self.keys.iter().any(|(key, _)| key == id);
+        let nulls = self.absent.iter().filter(|(_, id)| !is_key(id));
+        nulls.map(|(key, id)| (*id, key.clone())).collect()
     }
 
     /// What it comes to.
@@ -66,13 +65,12 @@ impl<'a> Grouping<'a> {
         if self.keys.iter().any(|(_, other)| *other == key) {
             return;
         }
-        let null = (!self.keys.is_empty()).then(|| {
-            let id = self.new_column();
+        let id = self.new_column();
+        if !self.keys.is_empty() {
             let null = key.within("CASE WHEN false THEN ", " END");
             self.keys.push((id, null));
-            id
-        });
-        self.absent.push((key, null));
+        }
+        self.absent.push((key, id));
     }
 
     /// Whether it groups by an expression, and not only other grouping sets do.
@@ -84,7 +82,7 @@ impl<'a> Grouping<'a> {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub fn key(&self, node: &NodeEnum, scope: &Scope) -> Result<Option<Key>, Refusal> {
+    pub fn key(&self, node: &NodeEnum, scope: &Scope) -> Result<Option<ColumnId>, Refusal> {
         let is_column = matches!(node, NodeEnum::ColumnRef(_));
         let known = self.keys.iter().map(|(_, key)| key);
         let mut known = known.chain(self.absent.iter().map(|(key, _)| key));
@@ -115,8 +113,8 @@ impl<'a> Grouping<'a> {
         let same = self.keys.iter().find(|(_, key)| *key == found);
         let absent = || self.absent.iter().find(|(key, _)| *key == found);
         Ok(match same {
-            Some((id, _)) => Some(Key::Column(*id)),
-            None => absent().map(|(_, null)| null.map_or(Key::Null, Key::Column)),
+            Some((id, _)) => Some(*id),
+            None => absent().map(|(_, id)| *id),
         })
     }
 
@@ -199,6 +197,11 @@ impl Facts {
     /// Whether a call gives several values.
     pub(super) fn is_set(&self, call: &pb::FuncCall) -> bool {
         self.sets.contains(&function_name(call))
+    }
+
+    /// Whether a call gives rows of several columns.
+    pub(super) fn gives_rows(&self, call: &pb::FuncCall) -> bool {
+        self.row_sets.contains(&function_name(call))
     }
 
     /// Whether there is an aggregate in an expression.

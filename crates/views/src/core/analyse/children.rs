@@ -79,6 +79,19 @@ pub fn children(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
     Ok(all)
 }
 
+/// Whether a collation is said in an expression.
+pub fn has_collation(node: &Node) -> bool {
+    let Some(inner) = &node.node else {
+        return false;
+    };
+    if matches!(inner, NodeEnum::CollateClause(_)) {
+        return true;
+    }
+    let mut inner = inner.clone();
+    let below = children(&mut inner);
+    below.is_ok_and(|below| below.into_iter().any(|child| has_collation(child)))
+}
+
 fn sublink(link: &SubLink) -> Refusal {
     let advice = "write it as a join, or use mode full";
     Refusal::new("a subquery in an expression", link.location, advice)

@@ -3,7 +3,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self as pb, Node};
 
-use super::aggregates::{Grouping, Key};
+use super::aggregates::Grouping;
 use super::children::children;
 use super::scope::Scope;
 use crate::core::expression::{ColumnId, Expression};
@@ -85,19 +85,9 @@ fn resolve_grouped(
         return Ok(());
     };
     check_depth(depth)?;
-    match grouping.key(inner, scope)? {
-        Some(Key::Column(key)) => {
-            *inner = marked(key);
-            return Ok(());
-        }
-        Some(Key::Null) => {
-            *inner = NodeEnum::AConst(pb::AConst {
-                isnull: true,
-                ..pb::AConst::default()
-            });
-            return Ok(());
-        }
-        None => {}
+    if let Some(key) = grouping.key(inner, scope)? {
+        *inner = marked(key);
+        return Ok(());
     }
     match inner {
         NodeEnum::ColumnRef(column) if is_marked(column) => return Ok(()),

@@ -49,7 +49,7 @@ impl Facts {
             return false;
         };
         if let NodeEnum::FuncCall(call) = inner
-            && self.is_set(call)
+            && (self.is_set(call) || self.gives_rows(call))
         {
             return true;
         }
@@ -135,9 +135,10 @@ impl Analysis<'_> {
         let (mut own, mut of_both) = (Vec::new(), Vec::new());
         let mut columns = Vec::new();
         for (name, value) in inner.columns {
-            let id = value.as_column().unwrap_or_else(|| self.new_column());
+            let own_column = value.as_column().filter(|id| of_inner.contains(id));
+            let id = own_column.unwrap_or_else(|| self.new_column());
             columns.push((name, id));
-            if value.as_column().is_none() {
+            if own_column.is_none() {
                 let is_own = value.columns().iter().all(|id| of_inner.contains(id));
                 let list = if is_own { &mut own } else { &mut of_both };
                 list.push((id, value));
@@ -218,6 +219,12 @@ impl Analysis<'_> {
         };
         for child in children(inner)? {
             self.take_sets(child, all)?;
+        }
+        if let NodeEnum::FuncCall(call) = &*inner
+            && self.facts.gives_rows(call)
+        {
+            let what = "a function that gives rows, among what is shown";
+            return Err(Refusal::new(what, call.location, "put it in FROM"));
         }
         if let NodeEnum::FuncCall(call) = &*inner
             && self.facts.is_set(call)

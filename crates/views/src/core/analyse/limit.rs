@@ -5,6 +5,7 @@ use pg_query::protobuf::{LimitOption, Node as Parsed, SelectStmt, a_const};
 
 use super::said::{numbered, ranked};
 use super::select::Rows;
+use super::windows::projected;
 use super::{Analysis, distinct};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
@@ -21,10 +22,17 @@ impl Analysis<'_> {
         if count.is_none() && offset == 0 {
             return Ok(rows);
         }
-        let has_ties = query.limit_option == LimitOption::WithTies as i32;
+        // Of none there are no ties.
+        let has_ties = query.limit_option == LimitOption::WithTies as i32 && count != Some(0);
         let last = count.map(|count| count.saturating_add(offset));
         let mut columns: Vec<ColumnId> = rows.columns.iter().map(|(_, id)| *id).collect();
         columns.extend(rows.order.iter().map(|(id, _)| *id));
+        let mut rows = rows;
+        if columns.is_empty() {
+            let one = self.new_column();
+            rows.node = projected(rows.node, vec![(one, Expression::constant("1"))]);
+            columns.push(one);
+        }
         let keeps = |last| Keeps::Top {
             order: rows.order.clone(),
             rows: last,
@@ -72,8 +80,14 @@ fn number(node: Option<&Parsed>, clause: &str) -> Result<Option<u64>, Refusal> {
     match inner {
         NodeEnum::AConst(constant) if constant.isnull => Ok(None),
         NodeEnum::AConst(constant) => match &constant.val {
-            Some(a_const::Val::Ival(number)) => Ok(u64::try_from(number.ival).ok()),
-            Some(a_const::Val::Fval(number)) => Ok(number.fval.parse().ok()),
+            Some(a_const::Val::Ival(number)) => match u64::try_from(number.ival) {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => refused(constant.location),
+            },
+            Some(a_const::Val::Fval(number)) => match number.fval.parse() {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => refused(constant.location),
+            },
             Some(a_const::Val::Sval(text)) => match text.sval.parse() {
                 Ok(number) => Ok(Some(number)),
                 Err(_) => refused(constant.location),

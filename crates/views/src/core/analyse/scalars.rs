@@ -9,7 +9,7 @@ use pg_query::protobuf::{AExprKind, Node as Parsed, SelectStmt, SubLink, SubLink
 
 use super::Analysis;
 use super::aggregates::Grouping;
-use super::children::children;
+use super::children::{children, has_collation};
 use super::expressions::{expression, grouped, parse_expression, text};
 use super::said::said;
 use super::scope::Scope;
@@ -103,10 +103,7 @@ impl Analysis<'_> {
         Ok(())
     }
 
-    /// Rows with the values of subqueries. `resolved` says what an expression of the rows is.
-    ///
-    /// # Errors
-    /// What `resolved` has.
+    /// Rows with the values of subqueries.
     pub(super) fn with_values(&mut self, node: Node, values: Vec<(Node, Expression)>) -> Node {
         values.into_iter().fold(node, |node, (value, condition)| {
             self.join(JoinKind::Left, node, value, condition)
@@ -166,7 +163,7 @@ impl Analysis<'_> {
         }
         let mut pairs = Vec::new();
         for conjunct in conjuncts {
-            match pair_of(conjunct, &scope) {
+            match self.pair_of(conjunct, &scope) {
                 Some(pair) => pairs.push(pair),
                 None => node = self.filtered(node, conjunct, &scope, ctes)?,
             }
@@ -194,7 +191,7 @@ impl Analysis<'_> {
         let having = having.map(|one| grouped(one, &scope, &mut grouping));
         let (target, having) = (target.transpose()?, having.transpose()?);
         let (all_keys, aggregates) = grouping.finish();
-        if all_keys.len() != keys.len() {
+        if all_keys.iter().any(|(id, _)| !keys.contains(id)) {
             let what = "a column outside of aggregates in a subquery";
             return Err(Refusal::new(what, -1, "group by it"));
         }
@@ -227,6 +224,7 @@ impl Analysis<'_> {
                 .then(&there)
                 .within("", &format!(" ELSE {none} END")),
         };
+        self.compared.extend(&keys);
         let outer = pairs.into_iter().map(|pair| pair.outer);
         let pairs = keys.into_iter().zip(outer).collect();
         Ok((Value { node, pairs }, shown))
@@ -330,6 +328,7 @@ impl Analysis<'_> {
         let mut compared = Vec::new();
         for pair in pairs {
             let id = self.new_column();
+            self.compared.push(id);
             keys.push((id, pair.inner));
             compared.push((id, pair.outer));
         }
@@ -356,7 +355,9 @@ impl Analysis<'_> {
         let is_row = matches!(test.node, Some(NodeEnum::RowExpr(_)));
         let is_in = link.sub_link_type == SubLinkType::AnySublink as i32
             && link.oper_name.is_empty()
-            && !is_row;
+            && !is_row
+            && !self.facts.has_collations
+            && !has_collation(test);
         if !is_in {
             return Ok(None);
         }
@@ -390,6 +391,34 @@ impl Analysis<'_> {
         let by_value = self.kept_by(rows.node.clone(), by_value, vec![found]);
         let all = self.kept_by(rows.node, pairs, vec![count, known]);
         Ok(Some((vec![by_value, all], parse_expression(&shown)?)))
+    }
+
+    /// What is compared of a subquery and of the rows around it, if a condition is nothing else. Where collations differ, it is not known
+    /// what is one group.
+    fn pair_of(&self, condition: &Parsed, scope: &Scope) -> Option<Pair> {
+        let Some(NodeEnum::AExpr(expr)) = &condition.node else {
+            return None;
+        };
+        let is_equal = matches!(&expr.name[..], [one] if matches!(&one.node,
+        Some(NodeEnum::String(name)) if name.sval == "="));
+        let is_plain = expr.kind == AExprKind::AexprOp as i32
+            && !self.facts.has_collations
+            && !has_collation(condition);
+        if !is_equal || !is_plain {
+            return None;
+        }
+        let (left, right) = (expr.lexpr.as_deref()?, expr.rexpr.as_deref()?);
+        match (expression(left, scope), expression(right, scope)) {
+            (Ok(inner), Err(_)) => Some(Pair {
+                inner,
+                outer: right.clone(),
+            }),
+            (Err(_), Ok(inner)) => Some(Pair {
+                inner,
+                outer: left.clone(),
+            }),
+            _ => None,
+        }
     }
 
     /// The rows for which a condition is true that has values of subqueries in it.
@@ -445,30 +474,6 @@ fn only(number: &Expression, value: &Expression) -> Expression {
         .within("CASE WHEN ", " THEN NULL ELSE ")
         .then(value)
         .within("", " END")
-}
-
-/// What is compared of a subquery and of the rows around it, if a condition is nothing else.
-fn pair_of(condition: &Parsed, scope: &Scope) -> Option<Pair> {
-    let Some(NodeEnum::AExpr(expr)) = &condition.node else {
-        return None;
-    };
-    let is_equal = matches!(&expr.name[..], [one] if matches!(&one.node,
-        Some(NodeEnum::String(name)) if name.sval == "="));
-    if !is_equal || expr.kind != AExprKind::AexprOp as i32 {
-        return None;
-    }
-    let (left, right) = (expr.lexpr.as_deref()?, expr.rexpr.as_deref()?);
-    match (expression(left, scope), expression(right, scope)) {
-        (Ok(inner), Err(_)) => Some(Pair {
-            inner,
-            outer: right.clone(),
-        }),
-        (Err(_), Ok(inner)) => Some(Pair {
-            inner,
-            outer: left.clone(),
-        }),
-        _ => None,
-    }
 }
 
 /// Refuses aggregates that may come to something of no rows, where a group may not be there.

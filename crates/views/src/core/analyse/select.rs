@@ -1,5 +1,6 @@
 //! A SELECT, clause by clause.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -51,6 +52,8 @@ pub struct Cte {
     columns: Vec<String>,
     /// Those before it.
     before: Ctes,
+    /// Whether it has been named: each time it is computed by itself.
+    is_named: Cell<bool>,
 }
 
 impl Ctes {
@@ -82,7 +85,15 @@ impl Analysis<'_> {
 
     /// A query of WITH, where it is named.
     pub(super) fn cte(&mut self, cte: &Cte) -> Result<Rows, Refusal> {
+        let first = self.stages.len();
         let mut rows = self.select(&cte.query, &cte.before)?;
+        let is_open =
+            |stage: &Stage| matches!(stage.keeps, Keeps::Top { .. } | Keeps::Partitions { .. });
+        if cte.is_named.replace(true) && self.stages[first..].iter().any(is_open) {
+            let what = "a CTE with LIMIT, DISTINCT ON or window functions that is named twice";
+            let advice = "make it a view of its own, and read that";
+            return Err(Refusal::new(what, -1, advice));
+        }
         for ((name, _), alias) in rows.columns.iter_mut().zip(&cte.columns) {
             name.clone_from(alias);
         }
@@ -233,20 +244,34 @@ impl Analysis<'_> {
             let of = (&set[..], &[][..], values);
             return self.grouped(query, (targets, calls), of, (input, scope));
         }
-        if !calls.is_empty() {
-            let what = "a window function over grouping sets";
+        if !calls.is_empty() || targets.iter().any(|(_, one)| self.facts.has_set(one)) {
+            let what = "a window function, or one that gives several values, over grouping sets";
             return Err(Refusal::new(what, -1, "group in a subquery"));
         }
+        let first = self.stages.len();
+        let mut nulls = Vec::new();
         let every: Vec<Expression> = sets.iter().flatten().cloned().collect();
         let mut inputs = Vec::new();
         for set in &sets {
             let from = (input.clone(), scope);
             let of = (&set[..], &every[..], values);
             let one = self.grouped(query, (targets, Vec::new()), of, from)?;
+            nulls.append(&mut self.nulls);
             let own = one.1.into_iter();
             let own: Vec<_> = own.map(|(_, value)| (self.new_column(), value)).collect();
             let mapped = own.iter().map(|(id, _)| *id).collect();
             inputs.push((projected(one.0, own), mapped));
+        }
+        // Null has the type of the key that others have.
+        for (null, key) in nulls {
+            let keys = self.stages[first..]
+                .iter()
+                .flat_map(|stage| match &stage.keeps {
+                    Keeps::Groups { keys, .. } => &keys[..],
+                    _ => &[],
+                });
+            let like = keys.clone().find(|(_, other)| *other == key);
+            self.typed.extend(like.map(|(like, _)| (null, *like)));
         }
         let columns: Vec<ColumnId> = targets.iter().map(|_| self.new_column()).collect();
         let named = targets.iter().zip(&columns);
@@ -282,6 +307,7 @@ impl Analysis<'_> {
         let having = query.having_clause.as_deref();
         let having = having.map(&mut resolved).transpose()?;
         let values = joined(values.to_vec(), resolved)?;
+        let nulls = grouping.nulls();
         let (keys, aggregates) = grouping.finish();
         if set.is_empty() && !keys.is_empty() {
             let advice = "group by it";
@@ -291,6 +317,9 @@ impl Analysis<'_> {
             input,
             keeps: Keeps::Groups { keys, aggregates },
         });
+        let null = |(id, _): &(ColumnId, _)| (*id, Expression::constant("NULL"));
+        node = projected(node, nulls.iter().map(null).collect());
+        self.nulls = nulls;
         node = self.with_values(node, values);
         if let Some(condition) = having {
             node = Node::Filter {
@@ -371,6 +400,7 @@ pub(super) fn with(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
             query: (**query).clone(),
             columns: columns.collect(),
             before: all.clone(),
+            is_named: Cell::new(false),
         };
         all.by_name.insert(cte.ctename.clone(), Rc::new(named));
     }

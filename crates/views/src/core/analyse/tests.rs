@@ -24,6 +24,7 @@ fn facts() -> Facts {
             .map(|name| (None, name.to_owned()))
             .into(),
         sets: [(None, "unnest".to_owned())].into(),
+        ..Facts::default()
     }
 }
 
@@ -105,7 +106,7 @@ fn what_is_not_covered_is_named() {
     expect![[r#"
         LIMIT by an expression is not maintained incrementally: write the number
         the window `w` at position 29 is not maintained incrementally: define it
-        a window function over grouping sets is not maintained incrementally: group in a subquery
+        a window function, or one that gives several values, over grouping sets is not maintained incrementally: group in a subquery
 
         the system column `ctid` at position 8 is not maintained incrementally: leave it out
         the whole row or outer column `t` at position 8 is not maintained incrementally: name the columns

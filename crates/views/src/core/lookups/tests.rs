@@ -25,8 +25,8 @@ fn facts() -> Facts {
     });
     Facts {
         relations: relations.collect(),
-        sets: [].into(),
         aggregates: ["count", "max"].map(|name| (None, name.to_owned())).into(),
+        ..Facts::default()
     }
 }
 

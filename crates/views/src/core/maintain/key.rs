@@ -3,6 +3,8 @@
 //! Null is a value of a key like any other. No index and no hash join finds nulls by `IS NOT DISTINCT FROM`, so that where
 //! a column of a key may be null rows are found by a hash of the key, in a column of its own, and compared in full then.
 
+use std::collections::BTreeSet;
+
 use super::Types;
 use crate::core::analyse::stage_column;
 use crate::core::expression::ColumnId;
@@ -17,16 +19,20 @@ pub struct Key {
     pub columns: Vec<ColumnId>,
     /// Whether there is a column with its hash.
     pub is_hashed: bool,
+    /// Those that may be null here: what reads them later may have them null of its own.
+    nullable: BTreeSet<ColumnId>,
 }
 
 impl Key {
     /// Of these columns.
     pub fn new(columns: Vec<ColumnId>, types: &Types) -> Self {
-        let may_be_null = columns.iter().any(|id| !types[id].is_not_null);
+        let nullable = columns.iter().filter(|id| !types[*id].is_not_null);
+        let nullable: BTreeSet<ColumnId> = nullable.copied().collect();
         let has_hash = columns.iter().all(|id| types[id].has_hash);
         Self {
-            is_hashed: may_be_null && has_hash,
+            is_hashed: !nullable.is_empty() && has_hash,
             columns,
+            nullable,
         }
     }
 
@@ -87,9 +93,9 @@ impl Key {
             let name = stage_column(*id);
             let (one, other) = (format!("{one}.{name}"), format!("{other}.{name}"));
             let equality = types[id].equality.as_deref().unwrap_or("=");
-            match types[id].is_not_null {
-                true => format!("{one} {equality} {other}"),
-                false => {
+            match self.nullable.contains(id) {
+                false => format!("{one} {equality} {other}"),
+                true => {
                     format!("({one} {equality} {other} OR ({one} IS NULL AND {other} IS NULL))")
                 }
             }

@@ -1,12 +1,12 @@
 //! Stages that keep the first rows of an order.
 //!
-//! What is kept are all rows up to an *edge*, the last of those that were kept when they were last filled up, by an order in which no two
+//! What is kept are all rows up to an *edge*, if there are more: the last of those that were kept when they were last filled up, by an order in which no two
 //! different rows are the same: what the user sorts by, and then the key, or else what rows look like. What changed beyond the edge does not
 //! matter, what changed before it is applied. When too few are left, the first are asked of all rows again; when there are too many, of
 //! those that are kept.
 
 use super::rows::Rows;
-use super::{COUNT, Delta, IS_CUT, Statement, Types, consolidated, identity};
+use super::{COUNT, Delta, Statement, Types, consolidated, identity};
 use crate::core::analyse::stage_column;
 use crate::core::expression::ColumnId;
 use crate::core::sql::{Block, WEIGHT, union};
@@ -65,7 +65,11 @@ impl Top {
     }
 
     fn order(&self) -> String {
-        self.order.join(", ")
+        match self.order.is_empty() {
+            // There is one row at most.
+            true => "(SELECT 1)".to_owned(),
+            false => self.order.join(", "),
+        }
     }
 
     /// The rows that are kept, with how often each is there.
@@ -92,6 +96,7 @@ impl Top {
         let (list, order, edge) = (self.list(), self.order(), &self.edge);
         let (few, most) = (self.wanted, self.filled());
         let too_many = most.saturating_add(most - few);
+        let is_few = format!("coalesce(sum({WEIGHT}), 0) < {few} AND EXISTS (SELECT FROM {edge})");
         let count = self.kept("");
         let mut with = vec![
             format!(
@@ -103,11 +108,11 @@ impl Top {
                 "egret_before_edge AS MATERIALIZED (SELECT {list}, {WEIGHT} FROM ( \
                  SELECT {list}, {WEIGHT}, count(*) FILTER (WHERE is_edge) OVER (ORDER BY {order}, is_edge ROWS UNBOUNDED PRECEDING) AS beyond \
                  FROM (SELECT {list}, {WEIGHT}, false AS is_edge FROM egret_every_change \
-                 UNION ALL SELECT {list}, 0, true FROM {edge} WHERE {IS_CUT}) AS u) AS s WHERE beyond = 0)"
+                 UNION ALL SELECT {list}, 0, true FROM {edge}) AS u) AS s WHERE beyond = 0)"
             ),
             format!(
-                "egret_left AS MATERIALIZED (SELECT coalesce(sum({WEIGHT}), 0) < {few} AND EXISTS (SELECT FROM {edge} WHERE {IS_CUT}) AS is_few, \
-                 count(*) > {too_many} AS are_many FROM ({count} UNION ALL SELECT * FROM egret_before_edge) AS k)"
+                "egret_left AS MATERIALIZED (SELECT {is_few} AS is_few, NOT ({is_few}) AND count(*) > {too_many} AS are_many \
+                 FROM ({count} UNION ALL SELECT * FROM egret_before_edge) AS k)"
             ),
         ];
         let is_few = "(SELECT is_few FROM egret_left)";
@@ -138,16 +143,16 @@ impl Top {
     }
 
     /// Takes the first of some rows, and remembers the last of these, under a condition.
-    fn filling(&self, rows: &str, condition: &str) -> [String; 2] {
+    fn filling(&self, rows: &str, condition: &str) -> [String; 3] {
         let (list, order, edge) = (self.list(), self.order(), &self.edge);
         let filled = self.filled();
         [
             format!(
                 "egret_first AS MATERIALIZED (SELECT * FROM ({rows}) AS f ORDER BY {order} LIMIT {filled})"
             ),
+            format!("egret_no_edge AS (DELETE FROM {edge} WHERE {condition})"),
             format!(
-                "egret_edge AS (UPDATE {edge} SET ({IS_CUT}, {list}) = \
-                 (SELECT true, {list} FROM egret_first ORDER BY {order} OFFSET {} LIMIT 1) WHERE {condition})",
+                "egret_edge AS (INSERT INTO {edge} ({list}) SELECT {list} FROM egret_first ORDER BY {order} OFFSET {} LIMIT 1)",
                 filled - 1
             ),
         ]

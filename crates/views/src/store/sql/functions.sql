@@ -21,6 +21,7 @@ SELECT namespace.nspname AS schema, function.proname AS name, all_called.is_aggr
        function.provolatile::text AS volatility,
        -- Whether it gives several values of one column.
        function.proretset AND result.typtype NOT IN ('c', 'p') OR function.proretset AND result.typname LIKE 'any%' AS is_set,
+       function.proretset AS gives_rows,
        -- Whether it does nothing that another role than its caller has thought of.
        namespace.nspname = 'pg_catalog' OR owner.rolsuper OR owner.rolname = current_user AS is_trusted
 FROM all_called
@@ -29,7 +30,7 @@ JOIN pg_catalog.pg_type AS result ON result.oid = function.prorettype
 JOIN pg_catalog.pg_namespace AS namespace ON namespace.oid = function.pronamespace
 JOIN pg_catalog.pg_roles AS owner ON owner.oid = function.proowner
 UNION ALL
-SELECT DISTINCT 'pg_catalog', 'a cast to a domain', false, 'i', false, false
+SELECT DISTINCT 'pg_catalog', 'a cast to a domain', false, 'i', false, false, false
 FROM pg_catalog.pg_rewrite AS rule
 WHERE rule.ev_class = ANY ($1::oid[]) AND rule.ev_action::text LIKE '%{COERCETODOMAIN %'
 ORDER BY 1, 2

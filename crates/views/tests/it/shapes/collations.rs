@@ -1,7 +1,7 @@
 //! Texts that are compared otherwise than the database does.
 
 use super::changes;
-use crate::world::World;
+use crate::world::{World, make};
 
 /// One sorts as people do, one holds upper and lower case to be equal.
 const COLLATIONS: &str = "CREATE COLLATION human (provider = icu, locale = 'en', deterministic = true);
@@ -53,9 +53,14 @@ async fn columns_with_collations_of_their_own() {
             "SELECT g.n, count(*) AS m FROM (SELECT b, count(*) AS n FROM w GROUP BY b) AS g JOIN t ON t.b = g.b GROUP BY g.n",
             "SELECT t.id, g.n FROM t LEFT JOIN (SELECT b, count(*) AS n FROM w GROUP BY b) AS g ON g.b = t.b",
             "SELECT b FROM t UNION SELECT b FROM w",
+            "SELECT CASE WHEN id > 2 THEN 'a' ELSE 'A' END AS b FROM t UNION SELECT b FROM w",
+            "SELECT CASE WHEN id > 2 THEN 'a' ELSE 'A' END AS b FROM t EXCEPT SELECT b FROM w",
+            "SELECT x.b FROM (SELECT CASE WHEN id > 2 THEN 'a' ELSE 'A' END AS b FROM t UNION ALL SELECT b FROM w) AS x WHERE x.b = 'A'",
         ] {
             world.view_by_value(query).await;
         }
         changes(&mut world, &CHANGES).await;
+        let counted = "SELECT t.id, (SELECT count(*) FROM w WHERE w.b = t.b) AS n FROM t";
+        assert!(make(&mut world.client, "counted", counted).await.is_err());
     }
 }

@@ -37,6 +37,9 @@ async fn several_sets_of_keys() {
             "SELECT k, c, count(*) AS n FROM w GROUP BY GROUPING SETS ((k), (k), ROLLUP (k, c))",
             "SELECT k, c, count(*) AS n FROM t GROUP BY ROLLUP (k, c) ORDER BY k NULLS LAST, c NULLS LAST LIMIT 4",
             "SELECT t.k, u.c, count(*) AS n FROM t LEFT JOIN u ON t.k = u.k GROUP BY CUBE (t.k, u.c)",
+            "SELECT abs(b) AS a, -m AS m, to_char(d, 'YYYY-MM') AS d, sum(i) AS s FROM t GROUP BY GROUPING SETS ((), (b, m), (d))",
+            "SELECT k FROM t GROUP BY ROLLUP (k)",
+            "SELECT id, x.one FROM t, (SELECT 1 AS one FROM u GROUP BY ()) AS x",
         ],
     )
     .await;

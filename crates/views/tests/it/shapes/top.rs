@@ -23,6 +23,8 @@ async fn the_first_rows_of_an_order() {
             "SELECT x.id, u.id AS j FROM (SELECT id, k FROM t ORDER BY id DESC LIMIT 5) AS x LEFT JOIN u ON u.k = x.k",
             "SELECT max(i) AS m FROM (SELECT i FROM t ORDER BY id LIMIT ALL OFFSET 0) AS x",
             "SELECT count(*) AS n FROM (SELECT id FROM t LIMIT 7) AS x",
+            "SELECT id, (SELECT 1 LIMIT 1) AS one FROM t",
+            "SELECT id FROM t WHERE EXISTS (SELECT FROM w LIMIT 1)",
         ],
     )
     .await;
@@ -65,6 +67,31 @@ async fn rows_on_either_side_of_the_last_that_is_kept() {
         }
         for change in MOVES {
             world.after(change).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn more_rows_go_at_once_than_are_in_reserve() {
+    for version in [15, 18] {
+        let mut world = World::new(
+            version,
+            "CREATE DOMAIN given AS int NOT NULL; CREATE TABLE p (id int PRIMARY KEY, v given); CREATE TABLE q (v int);
+             INSERT INTO p SELECT i, i FROM generate_series(1, 2000) AS i; INSERT INTO q SELECT generate_series(1, 2000)",
+        )
+        .await;
+        for query in [
+            "SELECT id, v FROM p ORDER BY v LIMIT 5",
+            "SELECT v FROM p ORDER BY v LIMIT 5",
+            "SELECT v FROM q ORDER BY v LIMIT 5",
+            "SELECT v FROM q ORDER BY v OFFSET 1 FETCH FIRST 0 ROWS WITH TIES",
+        ] {
+            world.view(query).await;
+        }
+        for last in [203, 204, 612, 1900, 1996, 1999] {
+            let change =
+                format!("DELETE FROM p WHERE v <= {last}; DELETE FROM q WHERE v <= {last}");
+            world.after(&change).await;
         }
     }
 }
