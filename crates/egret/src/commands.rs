@@ -5,6 +5,7 @@ mod bench;
 mod branch;
 mod configuration;
 mod connect;
+mod events;
 mod external;
 mod pool;
 mod query;

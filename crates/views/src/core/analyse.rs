@@ -171,13 +171,7 @@ impl Analysis<'_> {
             && aggregates.is_empty()
         {
             // Of the one group without keys something is kept, so that it is there.
-            aggregates.push(Aggregate {
-                column: self.new_column(),
-                call: Expression::constant("count(*)"),
-                function: Some("count".to_owned()),
-                argument: None,
-                filter: None,
-            });
+            aggregates.push(Aggregate::rows(self.new_column(), None));
         }
         let columns = stage.keeps.columns();
         self.stages.push(stage);

@@ -333,13 +333,7 @@ pub fn without_equality(keeps: &mut Keeps, types: &Types) {
         let found = copied(key, types);
         let has_equality = found.is_none_or(|found| found.equality.is_some());
         if !has_equality {
-            aggregates.push(Aggregate {
-                column: *column,
-                call: key.argument_of("any_value"),
-                function: None,
-                argument: None,
-                filter: None,
-            });
+            aggregates.push(Aggregate::asked(*column, key.argument_of("any_value")));
         }
         has_equality
     });
@@ -347,24 +341,19 @@ pub fn without_equality(keeps: &mut Keeps, types: &Types) {
 
 /// The columns that may be null although they are declared not to be: those of a side of an outer join.
 pub fn nullable(node: &Node, found: &mut BTreeSet<ColumnId>) {
-    match node {
-        Node::Unit | Node::Scan { .. } => {}
-        Node::Filter { input, .. } | Node::Project { input, .. } | Node::Expand { input, .. } => {
-            nullable(input, found);
+    for input in node.inputs() {
+        nullable(input, found);
+    }
+    if let Node::Join {
+        kind, left, right, ..
+    } = node
+    {
+        if matches!(kind, JoinKind::Left | JoinKind::Full) {
+            found.extend(right.columns());
         }
-        Node::Join {
-            kind, left, right, ..
-        } => {
-            nullable(left, found);
-            nullable(right, found);
-            if matches!(kind, JoinKind::Left | JoinKind::Full) {
-                found.extend(right.columns());
-            }
-            if *kind == JoinKind::Full {
-                found.extend(left.columns());
-            }
+        if *kind == JoinKind::Full {
+            found.extend(left.columns());
         }
-        Node::UnionAll { inputs, .. } => inputs.iter().for_each(|(node, _)| nullable(node, found)),
     }
 }
 

@@ -448,6 +448,25 @@ impl<'a> Generator<'a> {
     }
 }
 
+/// All rows of blocks, each as often as it is there. `list` says the columns of a block.
+pub fn each(blocks: &[Block], list: impl Fn(&Block) -> Vec<String>) -> String {
+    let is_weighted = blocks.iter().any(Block::is_weighted);
+    let selects = blocks.iter().map(|block| {
+        let mut columns = list(block);
+        if is_weighted {
+            columns.push(format!("{} AS {WEIGHT}", block.weight()));
+        }
+        block.select(&columns)
+    });
+    let rows = selects.collect::<Vec<_>>().join(" UNION ALL ");
+    match is_weighted {
+        true => format!(
+            "SELECT r.* FROM ({rows}) AS r CROSS JOIN LATERAL generate_series(1, r.{WEIGHT})"
+        ),
+        false => rows,
+    }
+}
+
 /// All rows of blocks, with these columns and their weight.
 pub fn union(blocks: &[Block], columns: &[ColumnId]) -> String {
     let selects = blocks.iter().map(|block| {

@@ -177,49 +177,49 @@ impl Node {
         }
     }
 
-    /// Whether something is joined in it.
-    pub fn has_join(&self) -> bool {
+    /// What it reads, in order.
+    pub fn inputs(&self) -> Vec<&Self> {
         match self {
-            Self::Unit | Self::Scan { .. } => false,
-            Self::Join { .. } | Self::Expand { .. } => true,
-            Self::Filter { input, .. } | Self::Project { input, .. } => input.has_join(),
-            Self::UnionAll { inputs, .. } => inputs.iter().any(|(input, _)| input.has_join()),
+            Self::Unit | Self::Scan { .. } => Vec::new(),
+            Self::Filter { input, .. }
+            | Self::Project { input, .. }
+            | Self::Expand { input, .. } => vec![input],
+            Self::Join { left, right, .. } => vec![left, right],
+            Self::UnionAll { inputs, .. } => inputs.iter().map(|(input, _)| input).collect(),
         }
+    }
+
+    /// The same, to be changed.
+    pub fn inputs_mut(&mut self) -> Vec<&mut Self> {
+        match self {
+            Self::Unit | Self::Scan { .. } => Vec::new(),
+            Self::Filter { input, .. }
+            | Self::Project { input, .. }
+            | Self::Expand { input, .. } => vec![input],
+            Self::Join { left, right, .. } => vec![left, right],
+            Self::UnionAll { inputs, .. } => inputs.iter_mut().map(|(input, _)| input).collect(),
+        }
+    }
+
+    /// Whether a row of it may come to several.
+    pub fn has_join(&self) -> bool {
+        matches!(self, Self::Join { .. } | Self::Expand { .. })
+            || self.inputs().into_iter().any(Self::has_join)
     }
 
     /// The sources that it reads, each as often as it does, with the columns that it reads of them.
     pub fn scans<'a>(&'a self, all: &mut Vec<(Source, &'a [(ColumnId, String)])>) {
-        match self {
-            Self::Unit => {}
-            Self::Scan { source, columns } => all.push((*source, columns)),
-            Self::Filter { input, .. }
-            | Self::Project { input, .. }
-            | Self::Expand { input, .. } => input.scans(all),
-            Self::Join { left, right, .. } => {
-                left.scans(all);
-                right.scans(all);
-            }
-            Self::UnionAll { inputs, .. } => inputs.iter().for_each(|(input, _)| input.scans(all)),
+        if let Self::Scan { source, columns } = self {
+            all.push((*source, columns));
         }
+        self.inputs().into_iter().for_each(|input| input.scans(all));
     }
 
     /// The sources that it reads, each as often as it does.
     pub fn sources(&self) -> Vec<Source> {
-        match self {
-            Self::Unit => Vec::new(),
-            Self::Scan { source, .. } => vec![*source],
-            Self::Filter { input, .. }
-            | Self::Project { input, .. }
-            | Self::Expand { input, .. } => input.sources(),
-            Self::Join { left, right, .. } => {
-                let mut all = left.sources();
-                all.extend(right.sources());
-                all
-            }
-            Self::UnionAll { inputs, .. } => {
-                inputs.iter().flat_map(|(node, _)| node.sources()).collect()
-            }
-        }
+        let mut all = Vec::new();
+        self.scans(&mut all);
+        all.into_iter().map(|(source, _)| source).collect()
     }
 }
 
@@ -239,6 +239,41 @@ pub struct Aggregate {
 }
 
 impl Aggregate {
+    /// How many rows there are, or of which something is so.
+    pub fn rows(column: ColumnId, filter: Option<Expression>) -> Self {
+        let call = match &filter {
+            None => Expression::constant("count(*)"),
+            Some(filter) => filter.within("count(*) FILTER (WHERE ", ")"),
+        };
+        Self {
+            column,
+            call,
+            function: Some("count".to_owned()),
+            argument: None,
+            filter,
+        }
+    }
+
+    /// How many values are not null.
+    pub fn values(column: ColumnId, of: &Expression) -> Self {
+        Self {
+            call: of.argument_of("count"),
+            argument: Some(of.clone()),
+            ..Self::rows(column, None)
+        }
+    }
+
+    /// What is asked of the rows of a group by a call.
+    pub fn asked(column: ColumnId, call: Expression) -> Self {
+        Self {
+            column,
+            call,
+            function: None,
+            argument: None,
+            filter: None,
+        }
+    }
+
     /// Whether it adds up its argument, whose type matters then.
     pub fn adds(&self) -> bool {
         matches!(self.function.as_deref(), Some("sum" | "avg"))

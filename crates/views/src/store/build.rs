@@ -108,27 +108,16 @@ pub async fn build(
 
 /// Gives columns that are null the types that they are to have.
 fn typed(node: &mut Node, like: &[(ColumnId, ColumnId)], types: &Types) {
-    match node {
-        Node::Unit | Node::Scan { .. } => {}
-        Node::Filter { input, .. } | Node::Expand { input, .. } => typed(input, like, types),
-        Node::Project { input, columns } => {
-            typed(input, like, types);
-            for (id, expression) in columns {
-                let of = like.iter().find(|(null, _)| null == id);
-                if let Some(found) = of.and_then(|(_, like)| types.get(like)) {
-                    *expression = Expression::constant("NULL").cast(&found.sql);
-                }
+    if let Node::Project { columns, .. } = node {
+        for (id, expression) in columns {
+            let of = like.iter().find(|(null, _)| null == id);
+            if let Some(found) = of.and_then(|(_, like)| types.get(like)) {
+                *expression = Expression::constant("NULL").cast(&found.sql);
             }
         }
-        Node::Join { left, right, .. } => {
-            typed(left, like, types);
-            typed(right, like, types);
-        }
-        Node::UnionAll { inputs, .. } => {
-            inputs
-                .iter_mut()
-                .for_each(|(input, _)| typed(input, like, types));
-        }
+    }
+    for input in node.inputs_mut() {
+        typed(input, like, types);
     }
 }
 
@@ -160,35 +149,18 @@ fn sink(view: i64, stage: usize, compiled: &Compiled, types: &Types) -> String {
 
 /// The types of the columns that a node scans.
 fn scan_types(node: &Node, described: &Described, types: &mut Types) {
-    match node {
-        Node::Unit => {}
-        Node::Scan {
-            source: Source::Table(at),
-            columns,
-        } => {
-            let table = described.tables.get(*at);
-            let known = table.map_or(&described.columns, |table| &table.columns);
-            for (id, name) in columns {
-                let found = known.iter().find(|column| column.name == *name);
-                if let Some(column) = found {
-                    types.insert(*id, type_of(column));
-                }
-            }
-        }
-        Node::Scan {
-            source: Source::Stage(_),
-            ..
-        } => {}
-        Node::Filter { input, .. } | Node::Project { input, .. } | Node::Expand { input, .. } => {
-            scan_types(input, described, types);
-        }
-        Node::Join { left, right, .. } => {
-            scan_types(left, described, types);
-            scan_types(right, described, types);
-        }
-        Node::UnionAll { inputs, .. } => {
-            for (input, _) in inputs {
-                scan_types(input, described, types);
+    let mut scans = Vec::new();
+    node.scans(&mut scans);
+    for (source, columns) in scans {
+        let Source::Table(at) = source else {
+            continue;
+        };
+        let table = described.tables.get(at);
+        let known = table.map_or(&described.columns, |table| &table.columns);
+        for (id, name) in columns {
+            let found = known.iter().find(|column| column.name == *name);
+            if let Some(column) = found {
+                types.insert(*id, type_of(column));
             }
         }
     }
@@ -377,11 +349,13 @@ impl Built {
 
     /// The columns of a source that the stages read, by name.
     pub fn columns_of(&self, source: Source) -> BTreeSet<String> {
-        let mut names = BTreeSet::new();
+        let mut scans = Vec::new();
         for stage in &self.stages {
-            scanned(&stage.input, source, &mut names);
+            stage.input.scans(&mut scans);
         }
-        names
+        let of_source = scans.into_iter().filter(|(read, _)| *read == source);
+        let columns = of_source.flat_map(|(_, columns)| columns);
+        columns.map(|(_, name)| name.clone()).collect()
     }
 
     /// Makes an index on the storage of the last stage, of columns that users know by these names.
@@ -422,27 +396,5 @@ impl Built {
     fn storage(&self) -> Option<(usize, &str)> {
         let (at, last) = self.stages.iter().enumerate().next_back()?;
         Some((at, &last.table().name))
-    }
-}
-
-fn scanned(node: &Node, wanted: Source, names: &mut BTreeSet<String>) {
-    match node {
-        Node::Unit => {}
-        Node::Scan { source, columns } if *source == wanted => {
-            names.extend(columns.iter().map(|(_, name)| name.clone()));
-        }
-        Node::Scan { .. } => {}
-        Node::Filter { input, .. } | Node::Project { input, .. } | Node::Expand { input, .. } => {
-            scanned(input, wanted, names);
-        }
-        Node::Join { left, right, .. } => {
-            scanned(left, wanted, names);
-            scanned(right, wanted, names);
-        }
-        Node::UnionAll { inputs, .. } => {
-            inputs
-                .iter()
-                .for_each(|(node, _)| scanned(node, wanted, names));
-        }
     }
 }

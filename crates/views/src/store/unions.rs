@@ -22,21 +22,12 @@ pub async fn align(
     node: &mut Node,
     sources: &BTreeMap<Source, SourceSql>,
 ) -> Result<(), ViewsError> {
+    for input in node.inputs_mut() {
+        Box::pin(align(transaction, input, sources)).await?;
+    }
     match node {
-        Node::Unit | Node::Scan { .. } => Ok(()),
-        Node::Filter { input, .. } | Node::Project { input, .. } | Node::Expand { input, .. } => {
-            Box::pin(align(transaction, input, sources)).await
-        }
-        Node::Join { left, right, .. } => {
-            Box::pin(align(transaction, left, sources)).await?;
-            Box::pin(align(transaction, right, sources)).await
-        }
-        Node::UnionAll { inputs, .. } => {
-            for (input, _) in inputs {
-                Box::pin(align(transaction, input, sources)).await?;
-            }
-            align_sides(transaction, node, sources).await
-        }
+        Node::UnionAll { .. } => align_sides(transaction, node, sources).await,
+        _ => Ok(()),
     }
 }
 

@@ -1,24 +1,15 @@
 //! `egret view tail`: what refreshes change in a view, as they do (server-sent events).
 
-use std::pin::pin;
-use std::time::Duration;
-
 use egret_base::Timestamp;
-use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::api::Api;
 use crate::cli::Named;
-use crate::commands::queue::{Backoff, interrupted, unexpected};
-use crate::failure::{Exit, Failure};
+use crate::commands::events::{Event, Listener, follow};
+use crate::commands::queue::unexpected;
+use crate::failure::Failure;
 use crate::output::{Output, printable};
-
-/// An event is larger only where a row is.
-const EVENT_BYTES_MAX: usize = 64 << 20;
-
-/// The server speaks more often than this, if only to say that it is there.
-const SILENCE_MAX: Duration = Duration::from_secs(45);
 
 #[derive(Debug, Deserialize)]
 struct Changes {
@@ -50,22 +41,21 @@ pub(super) async fn run(
 ) -> Result<(), Failure> {
     let mut tail = Tail {
         output,
+        database: view.database.as_deref(),
         left: limit,
         last: after,
         shown: None,
         part: Vec::new(),
         has_begun: false,
-        heard: false,
-        backoff: Backoff::default(),
     };
-    tokio::select! {
-        () = interrupted() => Ok(()),
-        ended = tail.follow(view, api) => ended,
-    }
+    let path = ["views", view.name.as_str(), "changes"];
+    follow(&path, api, &mut tail).await
 }
 
-struct Tail {
+struct Tail<'a> {
     output: Output,
+    /// The database that the view is in, where that is said.
+    database: Option<&'a str>,
     /// Change sets still to show.
     left: Option<u64>,
     /// The number of the last that was shown whole, or after which to begin.
@@ -76,71 +66,29 @@ struct Tail {
     part: Vec<String>,
     /// Whether it was said where it begins.
     has_begun: bool,
-    /// Whether the server has ever answered.
-    heard: bool,
-    backoff: Backoff,
 }
 
-impl Tail {
-    /// Follows the view over lost connections, from where it was; the first must work.
-    async fn follow(&mut self, view: &Named, api: &Api) -> Result<(), Failure> {
-        while self.left != Some(0) {
-            let failure = match self.listen(view, api).await {
-                Ok(()) if self.left == Some(0) => break,
-                Ok(()) => Failure {
-                    retryable: true,
-                    exit: Exit::Unreachable,
-                    ..Failure::failed("stream_ended", "the server has ended the stream")
-                },
-                Err(failure) if failure.retryable && self.heard => failure,
-                Err(failure) => return Err(failure),
-            };
-            let remark = format!("{failure}: trying again, from where it was");
-            self.output.remark(&remark);
-            self.backoff.wait().await;
-        }
-        Ok(())
+impl Listener for Tail<'_> {
+    /// An event is larger only where a row is.
+    const EVENT_BYTES_MAX: usize = 64 << 20;
+
+    /// From where it was.
+    fn query(&self) -> Vec<(&str, String)> {
+        let place = super::place(self.database).into_iter();
+        let place = place.map(|(name, value)| (name, value.to_owned()));
+        let after = self.last.map(|after| ("after", after.to_string()));
+        place.chain(after).collect()
     }
 
-    async fn listen(&mut self, view: &Named, api: &Api) -> Result<(), Failure> {
-        let after = self.last.map(|after| after.to_string());
-        let mut query = super::place(view.database.as_deref());
-        query.extend(after.as_deref().map(|after| ("after", after)));
-        let path = ["views", view.name.as_str(), "changes"];
-        let mut stream = pin!(api.stream(&path, &query).await?);
-        self.heard = true;
-        self.backoff = Backoff::default();
+    fn begin(&mut self) {
         // A change set of which a part was told is told from its beginning.
         self.part.clear();
-        let mut buffer: Vec<u8> = Vec::new();
-        loop {
-            let next = tokio::time::timeout(SILENCE_MAX, stream.next()).await;
-            let Ok(Some(bytes)) = next else {
-                return Ok(());
-            };
-            let mut searched = buffer.len().saturating_sub(1);
-            buffer.extend_from_slice(&bytes?);
-            while let Some(end) = buffer[searched..].windows(2).position(|two| two == b"\n\n") {
-                let event: Vec<u8> = buffer.drain(..searched + end + 2).collect();
-                searched = 0;
-                self.tell(&String::from_utf8_lossy(&event))?;
-                if self.left == Some(0) {
-                    return Ok(());
-                }
-            }
-            if buffer.len() > EVENT_BYTES_MAX {
-                return Err(unexpected(&"an event does not end"));
-            }
-        }
     }
 
-    /// Takes one event; comments say only that the server is there.
-    fn tell(&mut self, event: &str) -> Result<(), Failure> {
-        let field = |name: &str| event.lines().find_map(|line| line.strip_prefix(name));
-        let data = field("data: ").unwrap_or_default();
-        let id = field("id: ").map(str::parse).transpose();
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
+        let id = event.id.map(str::parse).transpose();
         let id: Option<i64> = id.map_err(|error| unexpected(&error))?;
-        match field("event: ") {
+        match event.kind {
             Some("following") => {
                 self.last = id.or(self.last);
                 if let (false, Some(last)) = (self.has_begun, self.last) {
@@ -150,7 +98,7 @@ impl Tail {
                 Ok(())
             }
             Some("changes" | "reset") => {
-                self.part.push(data.to_owned());
+                self.part.push(event.data.to_owned());
                 match id {
                     // It is shown when it is whole: what is told again is not shown twice.
                     None => Ok(()),
@@ -160,11 +108,22 @@ impl Tail {
                     }
                 }
             }
-            Some("problem") => Err(problem(data)),
+            Some("problem") => Err(problem(event.data)),
             _ => Ok(()),
         }
     }
 
+    fn is_done(&self) -> bool {
+        self.left == Some(0)
+    }
+
+    fn lose(&self, failure: &Failure) {
+        let what = "trying again, from where it was";
+        self.output.remark(&format!("{failure}: {what}"));
+    }
+}
+
+impl Tail<'_> {
     /// Shows a change set.
     fn show(&mut self) -> Result<(), Failure> {
         for data in std::mem::take(&mut self.part) {

@@ -4,6 +4,7 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{self as pb, Node};
 
 use super::Facts;
+use super::children::has;
 use super::expressions::{expression, names_of};
 use super::scope::Scope;
 use crate::core::expression::{ColumnId, Expression};
@@ -206,17 +207,9 @@ impl Facts {
 
     /// Whether there is an aggregate in an expression.
     pub(super) fn has_aggregate(&self, node: &Node) -> bool {
-        let Some(inner) = &node.node else {
-            return false;
-        };
-        if let NodeEnum::FuncCall(call) = inner
-            && call.over.is_none()
-            && self.is_aggregate(call)
-        {
-            return true;
-        }
-        let mut inner = inner.clone();
-        let below = super::children::children(&mut inner);
-        below.is_ok_and(|below| below.into_iter().any(|child| self.has_aggregate(child)))
+        has(
+            node,
+            &|one| matches!(one, NodeEnum::FuncCall(call) if call.over.is_none() && self.is_aggregate(call)),
+        )
     }
 }

@@ -79,17 +79,36 @@ pub fn children(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
     Ok(all)
 }
 
-/// Whether a collation is said in an expression.
-pub fn has_collation(node: &Node) -> bool {
+/// Whether something is so of a part of an expression. Nothing is asked of what is below a subquery, or a construct that is not known
+/// here.
+pub fn has(node: &Node, is_so: &impl Fn(&NodeEnum) -> bool) -> bool {
     let Some(inner) = &node.node else {
         return false;
     };
-    if matches!(inner, NodeEnum::CollateClause(_)) {
+    if is_so(inner) {
         return true;
     }
     let mut inner = inner.clone();
     let below = children(&mut inner);
-    below.is_ok_and(|below| below.into_iter().any(|child| has_collation(child)))
+    below.is_ok_and(|below| below.into_iter().any(|child| has(child, is_so)))
+}
+
+/// Whether a collation is said in an expression.
+pub fn has_collation(node: &Node) -> bool {
+    has(node, &|one| matches!(one, NodeEnum::CollateClause(_)))
+}
+
+/// Whether there is a window function in an expression.
+pub fn has_window(node: &Node) -> bool {
+    has(
+        node,
+        &|one| matches!(one, NodeEnum::FuncCall(call) if call.over.is_some()),
+    )
+}
+
+/// Whether there is a subquery in an expression.
+pub fn has_link(node: &Node) -> bool {
+    has(node, &|one| matches!(one, NodeEnum::SubLink(_)))
 }
 
 fn sublink(link: &SubLink) -> Refusal {

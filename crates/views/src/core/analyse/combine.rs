@@ -77,13 +77,7 @@ impl Analysis<'_> {
     ) -> Rows {
         let counts = [1, 2].map(|number| {
             let filter = Expression::column(side).tested(&format!("= {number}"));
-            Aggregate {
-                column: self.new_column(),
-                call: filter.within("count(*) FILTER (WHERE ", ")"),
-                function: Some("count".to_owned()),
-                argument: None,
-                filter: Some(filter),
-            }
+            Aggregate::rows(self.new_column(), Some(filter))
         });
         let [first, second] = [&counts[0], &counts[1]].map(|one| Expression::column(one.column));
         let grouped = self.each_once(rows, counts.to_vec());

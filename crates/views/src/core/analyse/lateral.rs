@@ -4,7 +4,7 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{self as pb, Node as Parsed, RangeFunction, RangeSubselect, SelectStmt};
 
-use super::children::children;
+use super::children::{children, has};
 use super::constants::Constants;
 use super::expressions::{expression, marked, resolved, text};
 use super::from::{entry, named, strings};
@@ -45,17 +45,10 @@ pub fn may_depend(item: &Parsed) -> bool {
 impl Facts {
     /// Whether a function in an expression gives several values.
     pub(super) fn has_set(&self, node: &Parsed) -> bool {
-        let Some(inner) = &node.node else {
-            return false;
-        };
-        if let NodeEnum::FuncCall(call) = inner
-            && (self.is_set(call) || self.gives_rows(call))
-        {
-            return true;
-        }
-        let mut inner = inner.clone();
-        let below = children(&mut inner);
-        below.is_ok_and(|below| below.into_iter().any(|child| self.has_set(child)))
+        has(
+            node,
+            &|one| matches!(one, NodeEnum::FuncCall(call) if self.is_set(call) || self.gives_rows(call)),
+        )
     }
 }
 

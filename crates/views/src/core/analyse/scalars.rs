@@ -9,13 +9,12 @@ use pg_query::protobuf::{AExprKind, Node as Parsed, SelectStmt, SubLink, SubLink
 
 use super::Analysis;
 use super::aggregates::Grouping;
-use super::children::{children, has_collation};
+use super::children::{children, has_collation, has_window};
 use super::expressions::{expression, grouped, parse_expression, text};
 use super::said::said;
 use super::scope::Scope;
 use super::select::{Ctes, refuse_what_is_not_covered, targets, with};
 use super::subqueries::{filter, split};
-use super::windows::has_window;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::tree::{Aggregate, JoinKind, Keeps, Node, Stage};
@@ -286,13 +285,7 @@ impl Analysis<'_> {
             column,
             order,
         } = rows;
-        let count = Aggregate {
-            column: self.new_column(),
-            call: Expression::constant("count(*)"),
-            function: Some("count".to_owned()),
-            argument: None,
-            filter: None,
-        };
+        let count = Aggregate::rows(self.new_column(), None);
         let call = match kind {
             SubLinkType::ArraySublink => match &order[..] {
                 [] => column.argument_of("array_agg"),
@@ -305,13 +298,7 @@ impl Analysis<'_> {
             },
             _ => column.argument_of("any_value"),
         };
-        let value = Aggregate {
-            column: self.new_column(),
-            call,
-            function: None,
-            argument: None,
-            filter: None,
-        };
+        let value = Aggregate::asked(self.new_column(), call);
         let number = Expression::column(count.column).within("COALESCE(", ", 0)");
         let found = Expression::column(value.column);
         let (aggregates, shown) = match kind {
@@ -362,19 +349,9 @@ impl Analysis<'_> {
             return Ok(None);
         }
         let (rows, pairs) = self.rows_of(query, SubLinkType::AnySublink, ctes)?;
-        let mut counted = |call: Expression, argument: Option<Expression>| Aggregate {
-            column: self.new_column(),
-            call,
-            function: Some("count".to_owned()),
-            argument,
-            filter: None,
-        };
-        let every = || Expression::constant("count(*)");
-        let found = counted(every(), None);
-        let (count, known) = (
-            counted(every(), None),
-            counted(rows.column.argument_of("count"), Some(rows.column.clone())),
-        );
+        let found = Aggregate::rows(self.new_column(), None);
+        let count = Aggregate::rows(self.new_column(), None);
+        let known = Aggregate::values(self.new_column(), &rows.column);
         let shown = format!(
             "CASE WHEN {} > 0 THEN true WHEN COALESCE({}, 0) = 0 THEN false WHEN ({}) IS NULL OR {} < {} THEN NULL ELSE false END",
             Expression::column(found.column).marked(),

@@ -15,12 +15,11 @@ use pg_query::protobuf::{
     BoolExprType, Node as Parsed, SelectStmt, SetOperation, SubLink, SubLinkType,
 };
 
-use super::children::children;
+use super::children::{has_link, has_window};
 use super::expressions::expression;
 use super::lateral::Dependent;
 use super::scope::Scope;
 use super::select::{Ctes, refuse_what_is_not_covered, targets, with};
-use super::windows::has_window;
 use super::{Analysis, DEPTH_MAX};
 use crate::core::expression::{Expression, quoted};
 use crate::core::refusal::Refusal;
@@ -299,20 +298,6 @@ fn is_condition(link: &SubLink) -> bool {
         SubLinkType::try_from(link.sub_link_type),
         Ok(SubLinkType::ExprSublink | SubLinkType::ArraySublink)
     )
-}
-
-/// Whether there is a subquery in an expression.
-pub fn has_link(node: &Parsed) -> bool {
-    let Some(inner) = &node.node else {
-        return false;
-    };
-    if matches!(inner, NodeEnum::SubLink(_)) {
-        return true;
-    }
-    let mut inner = inner.clone();
-    // What is not known is looked at where it is resolved.
-    let below = children(&mut inner);
-    below.is_ok_and(|below| below.into_iter().any(|child| has_link(child)))
 }
 
 /// The rows for which something is true.

@@ -23,19 +23,6 @@ pub struct Window {
     partition: Vec<Expression>,
 }
 
-/// Whether there is a window function in an expression.
-pub fn has_window(node: &Parsed) -> bool {
-    let Some(inner) = &node.node else {
-        return false;
-    };
-    if matches!(inner, NodeEnum::FuncCall(call) if call.over.is_some()) {
-        return true;
-    }
-    let mut inner = inner.clone();
-    let below = children(&mut inner);
-    below.is_ok_and(|below| below.into_iter().any(|child| has_window(child)))
-}
-
 impl Call {
     /// It, as the parser has it.
     pub fn parsed(&self) -> Parsed {

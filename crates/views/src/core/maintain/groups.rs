@@ -9,7 +9,7 @@ use super::key::{HASH, Key};
 use super::{COUNT, Delta, Statement, Table, Types, Wrong, are_same, declared};
 use crate::core::analyse::stage_column;
 use crate::core::expression::{ColumnId, Expression, Names};
-use crate::core::sql::{Block, WEIGHT, expecting};
+use crate::core::sql::{Block, WEIGHT, each, expecting};
 use crate::core::tree::Aggregate;
 
 /// Aggregates that take one of their values, or count.
@@ -211,30 +211,15 @@ impl Groups {
     /// The groups that were touched as they are now: every aggregate asked again. `now` are all rows.
     fn asked(&self, types: &Types, now: &[Block]) -> String {
         let touched = self.key.same(types, "t", "a");
-        let is_weighted = now.iter().any(Block::is_weighted);
-        let selects = now.iter().map(|block| {
+        let mut rows = each(now, |block| {
             let names = block.names();
-            let mut columns: Vec<String> = self
-                .keys
+            let keys = self.keys.iter();
+            let keys = keys.map(|(id, key)| format!("{} AS {}", key.sql(names), stage_column(*id)));
+            let others = names
                 .iter()
-                .map(|(id, key)| format!("{} AS {}", key.sql(names), stage_column(*id)))
-                .collect();
-            columns.extend(
-                names
-                    .iter()
-                    .map(|(id, name)| format!("{name} AS i{}", id.0)),
-            );
-            if is_weighted {
-                columns.push(format!("{} AS {WEIGHT}", block.weight()));
-            }
-            block.select(&columns)
+                .map(|(id, name)| format!("{name} AS i{}", id.0));
+            keys.chain(others).collect()
         });
-        let mut rows = selects.collect::<Vec<_>>().join(" UNION ALL ");
-        if is_weighted {
-            rows = format!(
-                "SELECT r.* FROM ({rows}) AS r CROSS JOIN LATERAL generate_series(1, r.{WEIGHT})"
-            );
-        }
         if self.key.is_hashed {
             rows = format!(
                 "SELECT k.*, {} AS {HASH} FROM ({rows}) AS k",

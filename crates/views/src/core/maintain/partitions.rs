@@ -10,7 +10,7 @@ use super::rows::Rows;
 use super::{COUNT, Delta, Statement, Types, consolidated};
 use crate::core::analyse::stage_column;
 use crate::core::expression::{ColumnId, Expression, Names};
-use crate::core::sql::{Block, WEIGHT, union};
+use crate::core::sql::{Block, WEIGHT, each, union};
 
 /// The partitions in which something changed.
 const TOUCHED: &str = "egret_touched";
@@ -173,23 +173,12 @@ pub fn computed(
     windows: &[(ColumnId, Expression)],
     condition: &str,
 ) -> String {
-    let is_weighted = blocks.iter().any(Block::is_weighted);
-    let selects = blocks.iter().map(|block| {
-        let mut columns: Vec<String> = read
-            .iter()
+    let rows = each(blocks, |block| {
+        let columns = read.iter();
+        columns
             .map(|id| format!("{} AS {}", block.names()[id], stage_column(*id)))
-            .collect();
-        if is_weighted {
-            columns.push(format!("{} AS {WEIGHT}", block.weight()));
-        }
-        block.select(&columns)
+            .collect()
     });
-    let mut rows = selects.collect::<Vec<_>>().join(" UNION ALL ");
-    if is_weighted {
-        rows = format!(
-            "SELECT r.* FROM ({rows}) AS r CROSS JOIN LATERAL generate_series(1, r.{WEIGHT})"
-        );
-    }
     let inner: Names = read
         .iter()
         .map(|id| (*id, format!("a.{}", stage_column(*id))))

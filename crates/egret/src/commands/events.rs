@@ -1,0 +1,130 @@
+//! Server-sent events, followed over lost connections.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+
+use super::queue::{Backoff, interrupted, unexpected};
+use crate::api::Api;
+use crate::failure::{Exit, Failure};
+
+/// The server speaks more often than this, if only to say that it is there.
+const SILENCE_MAX: Duration = Duration::from_secs(45);
+
+/// One event; of a comment, which says only that the server is there, nothing.
+pub(super) struct Event<'a> {
+    pub(super) kind: Option<&'a str>,
+    pub(super) id: Option<&'a str>,
+    pub(super) data: &'a str,
+}
+
+impl<'a> Event<'a> {
+    fn read(text: &'a str) -> Self {
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
+        Self {
+            kind: field("event: "),
+            id: field("id: "),
+            data: field("data: ").unwrap_or_default(),
+        }
+    }
+}
+
+/// Who is told events.
+pub(super) trait Listener {
+    /// An event longer than this is none of Egret's.
+    const EVENT_BYTES_MAX: usize;
+
+    /// What the server is asked for each time.
+    fn query(&self) -> Vec<(&str, String)>;
+
+    /// The server has answered, and tells events from here on.
+    fn begin(&mut self) {}
+
+    /// Takes an event.
+    ///
+    /// # Errors
+    /// What ends it all.
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure>;
+
+    /// Whether nothing more is wanted.
+    fn is_done(&self) -> bool;
+
+    /// Says that the connection was lost, and what becomes of it.
+    fn lose(&self, failure: &Failure);
+}
+
+/// Tells the events of a path, until nothing more is wanted or the user interrupts. The first connection must work.
+///
+/// # Errors
+/// What the server says, and the listener.
+pub(super) async fn follow(
+    path: &[&str],
+    api: &Api,
+    listener: &mut impl Listener,
+) -> Result<(), Failure> {
+    tokio::select! {
+        () = interrupted() => Ok(()),
+        ended = follow_on(path, api, listener) => ended,
+    }
+}
+
+async fn follow_on<L: Listener>(path: &[&str], api: &Api, listener: &mut L) -> Result<(), Failure> {
+    let mut is_heard = false;
+    let mut backoff = Backoff::default();
+    while !listener.is_done() {
+        let begun = &mut |listener: &mut L| {
+            (is_heard, backoff) = (true, Backoff::default());
+            listener.begin();
+        };
+        let failure = match listen(path, api, listener, begun).await {
+            Ok(()) if listener.is_done() => break,
+            Ok(()) => Failure {
+                retryable: true,
+                exit: Exit::Unreachable,
+                ..Failure::failed("stream_ended", "the server has ended the stream")
+            },
+            Err(failure) if failure.retryable && is_heard => failure,
+            Err(failure) => return Err(failure),
+        };
+        listener.lose(&failure);
+        backoff.wait().await;
+    }
+    Ok(())
+}
+
+async fn listen<L: Listener>(
+    path: &[&str],
+    api: &Api,
+    listener: &mut L,
+    begun: &mut impl FnMut(&mut L),
+) -> Result<(), Failure> {
+    let asked = listener.query();
+    let asked: Vec<(&str, &str)> = asked
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
+    let stream = api.stream(path, &asked).await?;
+    let mut stream = pin!(stream);
+    begun(listener);
+    let mut buffer: Vec<u8> = Vec::new();
+    loop {
+        let next = tokio::time::timeout(SILENCE_MAX, stream.next()).await;
+        let Ok(Some(bytes)) = next else {
+            return Ok(());
+        };
+        let mut searched = buffer.len().saturating_sub(1);
+        buffer.extend_from_slice(&bytes?);
+        while let Some(end) = buffer[searched..].windows(2).position(|two| two == b"\n\n") {
+            let event: Vec<u8> = buffer.drain(..searched + end + 2).collect();
+            searched = 0;
+            listener.tell(&Event::read(&String::from_utf8_lossy(&event)))?;
+            if listener.is_done() {
+                return Ok(());
+            }
+        }
+        if buffer.len() > L::EVENT_BYTES_MAX {
+            return Err(unexpected(&"an event does not end"));
+        }
+    }
+}
