@@ -9,6 +9,7 @@ use super::maintain::{
     Carried, ColumnType, Delta, Groups, Partitions, Rows, Statement, Table, Top, Types, carried,
     computed, read,
 };
+use super::scales::{Scales, of_expression};
 use super::sql::{Block, Generator, SourceSql, union};
 use super::tree::{Aggregate, JoinKind, Keeps, Node, Plan, Source, Stage};
 
@@ -229,7 +230,7 @@ pub fn compile(
     name: &str,
     stage: Stage,
     key: Option<Vec<ColumnId>>,
-    arguments: &Types,
+    (arguments, scales_of): (&Types, &Scales),
     types: &Types,
 ) -> Compiled {
     let kept = match stage.keeps {
@@ -254,7 +255,9 @@ pub fn compile(
                 .map(|aggregate| {
                     let argument = arguments.get(&aggregate.column);
                     let argument = argument.map(|found| found.sql.as_str());
-                    let how = carried(&aggregate, argument);
+                    let scales = aggregate.argument.as_ref();
+                    let scales = scales.and_then(|one| of_expression(one, scales_of));
+                    let how = carried(&aggregate, argument, scales.as_ref());
                     (aggregate, how)
                 })
                 .collect();

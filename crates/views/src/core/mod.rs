@@ -14,6 +14,7 @@ pub mod memory;
 pub mod pace;
 pub mod refusal;
 pub mod renumber;
+pub mod scales;
 pub mod show;
 pub mod size;
 pub mod sql;

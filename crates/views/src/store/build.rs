@@ -11,6 +11,7 @@ use crate::core::analyse::{column_of_stage, stage_column};
 use crate::core::compile::{Compiled, Kept, compile, copied, nullable, probes, without_equality};
 use crate::core::expression::{ColumnId, Expression, quoted};
 use crate::core::maintain::{ColumnType, Statement, Types, declared};
+use crate::core::scales::{Scales, add_scales};
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
 use crate::core::tree::{Keeps, Node, Presentation, Source, Stage};
 use crate::error::ViewsError;
@@ -70,6 +71,7 @@ pub async fn build(
         sources.insert(Source::Table(at), source);
     }
     let mut types = Types::new();
+    let mut scales = Scales::new();
     let mut stages: Vec<Compiled> = Vec::new();
     for (at, (mut stage, key)) in plan.stages.into_iter().zip(keys).enumerate() {
         typed(&mut stage.input, &plan.typed, &types);
@@ -79,7 +81,8 @@ pub async fn build(
         let arguments = stage_types(transaction, &stage, &sources, &mut types).await?;
         check_compared(&stage.keeps, &plan.compared, &types)?;
         let name = stage_table(view, at);
-        let compiled = compile(&name, stage, key, &arguments, &types);
+        add_scales(&stage, &types, &mut scales);
+        let compiled = compile(&name, stage, key, (&arguments, &scales), &types);
         if makes_tables {
             for statement in compiled.table().create() {
                 transaction.batch_execute(&statement).await?;

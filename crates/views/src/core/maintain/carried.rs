@@ -1,5 +1,7 @@
 //! How aggregates are carried on by what changed, and what is kept of them for that.
 
+use std::collections::BTreeSet;
+
 use crate::core::expression::{ColumnId, Names};
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Aggregate;
@@ -24,10 +26,17 @@ pub enum Terms {
     Whole(&'static str),
     /// Decimal numbers. Those that are NaN are counted instead: a sum would never be anything else again.
     Decimal,
+    /// Decimal numbers of two scales, the smaller and the larger one. Those with more digits are counted: a sum is printed with as many while
+    /// there is one of them.
+    OfTwoScales(u32, u32),
 }
 
-/// How an aggregate is carried on whose argument is of this type.
-pub fn carried(aggregate: &Aggregate, argument: Option<&str>) -> Carried {
+/// How an aggregate is carried on whose argument is of this type, and has these scales.
+pub fn carried(
+    aggregate: &Aggregate,
+    argument: Option<&str>,
+    scales: Option<&BTreeSet<u32>>,
+) -> Carried {
     let sums = match aggregate.function.as_deref() {
         Some("count") => return Carried::Count,
         Some("sum") => true,
@@ -39,6 +48,14 @@ pub fn carried(aggregate: &Aggregate, argument: Option<&str>) -> Carried {
         (Some("smallint" | "integer" | "bigint"), _) => Terms::Whole("numeric"),
         // With a scale: what is added up is printed with as many digits, whatever comes and goes.
         (Some(kind), _) if kind.starts_with("numeric(") => Terms::Decimal,
+        (Some("numeric"), _) => {
+            let scales: Vec<u32> = scales.into_iter().flatten().copied().collect();
+            match scales[..] {
+                [_] => Terms::Decimal,
+                [less, more] => Terms::OfTwoScales(less, more),
+                _ => return Carried::Asked,
+            }
+        }
         _ => return Carried::Asked,
     };
     match sums {
@@ -55,25 +72,35 @@ pub struct Carrier {
     pub of: String,
     /// How many of them are NaN.
     nan: Option<String>,
+    /// How many of them have more digits than others, and how many each has.
+    longer: Option<(String, u32, u32)>,
 }
 
 impl Carrier {
     /// That of an aggregate.
     pub fn new(id: ColumnId, terms: Terms) -> Self {
-        let (kind, nan) = match terms {
-            Terms::Whole(kind) => (kind, None),
-            Terms::Decimal => ("numeric", Some(format!("egret_nan{}", id.0))),
+        let nan = || Some(format!("egret_nan{}", id.0));
+        let (kind, nan, longer) = match terms {
+            Terms::Whole(kind) => (kind, None, None),
+            Terms::Decimal => ("numeric", nan(), None),
+            Terms::OfTwoScales(less, more) => {
+                let name = format!("egret_longer{}", id.0);
+                ("numeric", nan(), Some((name, less, more)))
+            }
         };
         Self {
             sum: (format!("egret_sum{}", id.0), kind),
             of: format!("egret_of{}", id.0),
             nan,
+            longer,
         }
     }
 
     /// Its columns with their types.
     pub fn columns(&self) -> Vec<(String, &'static str)> {
-        let counts = [Some(&self.of), self.nan.as_ref()].into_iter().flatten();
+        let longer = self.longer.as_ref().map(|(name, ..)| name);
+        let counts = [Some(&self.of), self.nan.as_ref(), longer];
+        let counts = counts.into_iter().flatten();
         let counts = counts.map(|name| (name.clone(), "bigint"));
         [self.sum.clone()].into_iter().chain(counts).collect()
     }
@@ -93,7 +120,23 @@ impl Carrier {
             counted("IS NOT NULL"),
         ];
         all.extend(self.nan.iter().map(|_| counted("= 'NaN'")));
+        if let Some((_, _, more)) = &self.longer {
+            all.push(format!(
+                "coalesce(sum({WEIGHT}) FILTER (WHERE scale({value}) = {more}), 0)::bigint"
+            ));
+        }
         all
+    }
+
+    /// The sum, of columns of `row`.
+    pub fn total(&self, row: &str) -> String {
+        let sum = format!("{row}.{}", self.sum.0);
+        match &self.longer {
+            None => sum,
+            Some((name, less, more)) => {
+                format!("round({sum}, CASE WHEN {row}.{name} <> 0 THEN {more} ELSE {less} END)")
+            }
+        }
     }
 
     /// What is shown, of columns of `row`: `value`, which is made of them.

@@ -375,7 +375,7 @@ impl Groups {
                 continue;
             };
             let carrier = Carrier::new(aggregate.column, *terms);
-            let sum = format!("c.{}", carrier.sum.0);
+            let sum = carrier.total("c");
             let value = match carried {
                 Carried::Average(_) => format!("{sum} / c.{}", carrier.of),
                 _ => sum,
