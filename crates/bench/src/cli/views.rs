@@ -10,6 +10,9 @@ use super::{EXIT_CODES, RunArgs, rate, seconds};
 #[derive(Clone, Debug, Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct ViewsArgs {
+    /// What is measured
+    #[arg(long, value_enum, default_value_t)]
+    pub scenario: ViewsScenario,
     /// Rows of each table that views read
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=100_000_000))]
     pub rows: u32,
@@ -28,7 +31,7 @@ pub struct ViewsArgs {
     /// Refreshes of each kind, after two that do not count; and rounds of writes
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     pub cycles: u32,
-    /// What is measured
+    /// What is measured of the matrix
     #[arg(
         long,
         value_enum,
@@ -43,6 +46,12 @@ pub struct ViewsArgs {
     /// How long rows are committed, with the part `lag`
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub seconds: Duration,
+    /// Size of the data of TPC-H: 1 is six million lines of orders
+    #[arg(long, value_name = "FACTOR", default_value = "0.1", value_parser = scale)]
+    pub scale: f64,
+    /// Which queries of TPC-H [default: all 22]
+    #[arg(long, value_name = "NUMBER", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=QUERIES_MAX.into()))]
+    pub queries: Vec<u32>,
     /// The database in which a running Egret keeps views: its connection string [default: one that is made for the
     /// measurement, on the embedded server]
     #[arg(
@@ -55,6 +64,29 @@ pub struct ViewsArgs {
     /// How it is run.
     #[command(flatten)]
     pub run: RunArgs,
+}
+
+/// Queries of TPC-H.
+pub(crate) const QUERIES_MAX: u32 = 22;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ViewsScenario {
+    /// Refreshes of shapes of queries at rates of changes, what writers pay, how far behind a view is
+    #[default]
+    Matrix,
+    /// Refreshes of the 22 queries of TPC-H after orders have come and gone
+    Tpch,
+}
+
+impl ViewsScenario {
+    /// As it is typed.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Matrix => "matrix",
+            Self::Tpch => "tpch",
+        }
+    }
 }
 
 /// What a view computes.
@@ -134,5 +166,13 @@ fn percentage(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
         _ => Err(format!("`{text}` is not a percentage between 0 and 100")),
+    }
+}
+
+/// Reads a scale factor.
+fn scale(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(scale) if (0.001..=100.0).contains(&scale) => Ok(scale),
+        _ => Err(format!("`{text}` is not a scale between 0.001 and 100")),
     }
 }

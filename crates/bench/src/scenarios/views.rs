@@ -15,6 +15,8 @@ mod refreshes;
 mod shape;
 mod site;
 mod tables;
+mod tpch;
+mod turn;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -22,7 +24,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::cli::{ViewsArgs, ViewsPart, ViewsShape};
+use crate::cli::{QUERIES_MAX, ViewsArgs, ViewsPart, ViewsScenario, ViewsShape};
 use crate::scenario::{Measurement, Scenario};
 use crate::stage::Stage;
 use findings::Findings;
@@ -54,6 +56,10 @@ impl Views {
         args.shapes = distinct(&args.shapes);
         args.rates = distinct(&args.rates);
         args.parts = distinct(&args.parts);
+        args.queries = distinct(&args.queries);
+        if args.queries.is_empty() {
+            args.queries = (1..=QUERIES_MAX).collect();
+        }
         Ok(Self {
             headline: headline(&args),
             args,
@@ -61,8 +67,29 @@ impl Views {
         })
     }
 
-    fn measures(&self, part: ViewsPart) -> bool {
-        self.args.parts.contains(&part)
+    /// The parts of the matrix.
+    async fn matrix(&self, stage: &Stage, site: &Site, findings: &mut Findings) -> Result<()> {
+        for part in &self.args.parts {
+            let client = site.client().await?;
+            match part {
+                ViewsPart::Refresh => self.refreshes(stage, site, findings).await?,
+                ViewsPart::Write => {
+                    stage.progress.say("writing with a view and without");
+                    let (rows, rounds) = (self.args.rows, self.args.cycles);
+                    writes::measure(site, &client, rows, rounds, findings).await?;
+                }
+                ViewsPart::Lag => {
+                    stage.progress.say("committing rows");
+                    let load = lag::Load {
+                        rate: self.args.commit_rate,
+                        window: self.args.seconds,
+                        seed: stage.seed,
+                    };
+                    lag::measure(site, &client, &load, findings).await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Every shape at every rate.
@@ -107,6 +134,9 @@ fn distinct<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
 
 /// A refresh after something has changed, where there is one.
 fn headline(args: &ViewsArgs) -> String {
+    if args.scenario == ViewsScenario::Tpch {
+        return "tpch.faster_than_full".to_owned();
+    }
     let rate = args.rates.iter().find(|rate| **rate > 0.0);
     let rate = rate.or(args.rates.first());
     match (args.parts.first(), args.shapes.first(), rate) {
@@ -118,23 +148,36 @@ fn headline(args: &ViewsArgs) -> String {
     }
 }
 
+/// What of the matrix must be equal for results to be compared.
+fn parameters_of_matrix(args: &ViewsArgs) -> Vec<(&'static str, Value)> {
+    let lag = args.parts.contains(&ViewsPart::Lag);
+    let shapes: Vec<&str> = args.shapes.iter().copied().map(ViewsShape::name).collect();
+    let parts: Vec<&str> = args.parts.iter().copied().map(ViewsPart::name).collect();
+    vec![
+        ("rows", args.rows.into()),
+        ("rates", args.rates.clone().into()),
+        ("shapes", shapes.into()),
+        ("cycles", args.cycles.into()),
+        ("parts", parts.into()),
+        ("commit_rate", lag.then_some(args.commit_rate).into()),
+        ("seconds", lag.then_some(args.seconds.as_secs_f64()).into()),
+    ]
+}
+
 impl Scenario for Views {
     const NAME: &'static str = "views";
 
     fn parameters(&self) -> BTreeMap<String, Value> {
         let args = &self.args;
-        let lag = self.measures(ViewsPart::Lag);
-        let shapes: Vec<&str> = args.shapes.iter().copied().map(ViewsShape::name).collect();
-        let parts: Vec<&str> = args.parts.iter().copied().map(ViewsPart::name).collect();
-        let all: [(&str, Value); 7] = [
-            ("rows", args.rows.into()),
-            ("rates", args.rates.clone().into()),
-            ("shapes", shapes.into()),
-            ("cycles", args.cycles.into()),
-            ("parts", parts.into()),
-            ("commit_rate", lag.then_some(args.commit_rate).into()),
-            ("seconds", lag.then_some(args.seconds.as_secs_f64()).into()),
-        ];
+        let all: Vec<(&str, Value)> = match args.scenario {
+            ViewsScenario::Matrix => parameters_of_matrix(args),
+            ViewsScenario::Tpch => vec![
+                ("scenario", args.scenario.name().into()),
+                ("scale", args.scale.into()),
+                ("queries", args.queries.clone().into()),
+                ("cycles", args.cycles.into()),
+            ],
+        };
         all.into_iter()
             .filter(|(_, value)| !value.is_null())
             .map(|(name, value)| (name.to_owned(), value))
@@ -156,7 +199,10 @@ impl Scenario for Views {
         let site = self.site.insert(site);
         let client = site.client().await?;
         stage.subject.ask(&client, site.is_local()).await?;
-        stage.subject.data_set = format!("{} rows, five regions", self.args.rows);
+        stage.subject.data_set = match self.args.scenario {
+            ViewsScenario::Matrix => format!("{} rows, five regions", self.args.rows),
+            ViewsScenario::Tpch => format!("TPC-H, scale {}", self.args.scale),
+        };
         Ok(())
     }
 
@@ -164,24 +210,17 @@ impl Scenario for Views {
         let site = self.site.as_ref().context("the scenario is not prepared")?;
         let window = stage.open_window(None)?;
         let mut findings = Findings::new(window.origin());
-        for part in &self.args.parts {
-            let client = site.client().await?;
-            match part {
-                ViewsPart::Refresh => self.refreshes(stage, site, &mut findings).await?,
-                ViewsPart::Write => {
-                    stage.progress.say("writing with a view and without");
-                    let (rows, rounds) = (self.args.rows, self.args.cycles);
-                    writes::measure(site, &client, rows, rounds, &mut findings).await?;
-                }
-                ViewsPart::Lag => {
-                    stage.progress.say("committing rows");
-                    let load = lag::Load {
-                        rate: self.args.commit_rate,
-                        window: self.args.seconds,
-                        seed: stage.seed,
-                    };
-                    lag::measure(site, &client, &load, &mut findings).await?;
-                }
+        match self.args.scenario {
+            ViewsScenario::Matrix => self.matrix(stage, site, &mut findings).await?,
+            ViewsScenario::Tpch => {
+                let plan = tpch::Plan {
+                    scale: self.args.scale,
+                    queries: &self.args.queries,
+                    cycles: self.args.cycles,
+                    seed: stage.seed,
+                    progress: &stage.progress,
+                };
+                tpch::measure(site, &site.client().await?, &plan, &mut findings).await?;
             }
         }
         Ok(findings.measurement(window.close().await?))

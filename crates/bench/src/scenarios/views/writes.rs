@@ -12,8 +12,8 @@ use tokio_postgres::{Client, Statement};
 
 use super::api::NewView;
 use super::findings::Findings;
-use super::refreshes::WARMUP;
 use super::site::Site;
+use super::turn::WARMUP;
 use crate::result::Better;
 
 /// Columns of the tables.
