@@ -105,7 +105,8 @@ impl Block<'_> {
     }
 
     async fn make(&self, mode: &'static str) -> Result<Arm> {
-        let tables = Tables::make(self.site, self.client, mode, self.rows, self.salt).await?;
+        let size = (self.rows, Definition::others(self.shape));
+        let tables = Tables::make_wider(self.site, self.client, mode, size, self.salt).await?;
         let definition = Definition::of(self.shape, &tables.source, &tables.dimension);
         let view = self.site.named(&format!("view_{mode}"));
         let new = NewView {
@@ -149,7 +150,9 @@ impl Block<'_> {
             let begun = Instant::now();
             let took = match arm {
                 Some(arm) => {
-                    turn::refresh(self.site, &arm.view, &operation, counts, findings).await?
+                    turn::refresh(self.site, &arm.view, &operation, counts, findings)
+                        .await?
+                        .took
                 }
                 None => self.by_hand(floor, &operation, counts, findings).await?,
             };

@@ -4,12 +4,15 @@
 //! tables filled ── query 1 ── query 2 ── … ── tables dropped
 //!
 //! query   three views of it made ── cycle ── cycle ── … ── each compared with the query ── dropped
-//! cycle   a batch ── in turn, another one first each time: refresh incremental, full, auto
+//! cycle   a batch ── in turn, another one first each time: refresh incremental, full, auto; the query written into a table
 //! ```
 //!
 //! The views of a query are beside each other over the same tables, so that every batch is applied once and all refresh with
 //! the same changes; tables for each would be three times the data, most of it never changed. What is recorded of a batch is put
 //! away behind the refresh that is the last to read it, which is another one's in each cycle.
+//!
+//! Three queries read no table that changes. Nothing is computed for them in any mode, so that they are held against the query as
+//! it is written into a table by hand.
 //!
 //! A query that Egret refuses, or cannot refresh, is a finding and not the end of the measurement.
 
@@ -37,8 +40,11 @@ use data::Data;
 /// A query's cycles end when they have taken so long together.
 const CYCLES_MAX: Duration = Duration::from_secs(300);
 
+/// The arm without a view.
+const RECOMPUTE: &str = "recompute";
+
 /// What is measured.
-pub(super) struct Plan<'a> {
+pub(super) struct Run<'a> {
     /// The scale factor: 6,000,000 lines of orders for each 1.
     pub(super) scale: f64,
     /// Numbers of queries.
@@ -59,6 +65,8 @@ struct Query<'a> {
     sql: String,
     /// Modes of the views that are there.
     modes: Vec<&'static str>,
+    /// No refresh has found anything changed.
+    is_unchanged: bool,
 }
 
 /// Measures it.
@@ -68,33 +76,37 @@ struct Query<'a> {
 pub(super) async fn measure(
     site: &Site,
     client: &Client,
-    plan: &Plan<'_>,
+    run: &Run<'_>,
     findings: &mut Findings,
 ) -> Result<()> {
-    plan.progress
-        .say(format!("filling the tables of TPC-H, scale {}", plan.scale));
-    let mut data = Data::make(site, client, plan.scale, plan.seed).await?;
-    let mut exact = 0;
-    for &number in plan.queries {
-        plan.progress
+    run.progress
+        .say(format!("filling the tables of TPC-H, scale {}", run.scale));
+    let mut data = Data::make(site, client, run.scale, run.seed).await?;
+    let (mut exact, mut unchanged) = (0, 0);
+    for &number in run.queries {
+        run.progress
             .say(format!("refreshing: query {number} of TPC-H"));
         let mut query = Query {
             site,
             client,
             number,
-            sql: data.sql(&queries::query(number, plan.scale)),
+            sql: data.sql(&queries::query(number, run.scale)),
             modes: Vec::new(),
+            is_unchanged: true,
         };
         query.make(findings).await?;
-        query.cycles(plan, &mut data, findings).await?;
+        query.cycles(run, &mut data, findings).await?;
         exact += u64::from(query.is_exact(findings).await?);
         query.drop().await?;
-        let [above, below] = [FULL, INCREMENTAL].map(|mode| query.named(mode));
+        unchanged += u64::from(query.is_unchanged);
+        let whole = if query.is_unchanged { RECOMPUTE } else { FULL };
+        let [above, below] = [whole, INCREMENTAL].map(|arm| query.named(arm));
         findings.ratio(query.named("speedup"), above, below, Better::Higher);
     }
-    let queries = plan.queries.len() as u64;
-    let exact = scalar("count", Better::Higher, exact as f64, queries);
-    findings.metric("tpch.exact", exact);
+    let queries = run.queries.len() as u64;
+    let count = |better, value: u64| scalar("count", better, value as f64, queries);
+    findings.metric("tpch.exact", count(Better::Higher, exact));
+    findings.metric("tpch.unchanged", count(Better::Neither, unchanged));
     findings.faster("tpch.faster_than_full", ".speedup", queries);
     data.drop(client).await
 }
@@ -137,12 +149,12 @@ impl Query<'_> {
 
     async fn cycles(
         &mut self,
-        plan: &Plan<'_>,
+        run: &Run<'_>,
         data: &mut Data<'_>,
         findings: &mut Findings,
     ) -> Result<()> {
         let begun = Instant::now();
-        for number in 0..WARMUP + plan.cycles {
+        for number in 0..WARMUP + run.cycles {
             if self.modes.is_empty() {
                 break;
             }
@@ -164,19 +176,15 @@ impl Query<'_> {
         let counts = number >= WARMUP;
         let (first, mut latencies_ms) = (Instant::now(), BTreeMap::new());
         let mut turns = self.modes.clone();
-        turns.rotate_left(number as usize % self.modes.len());
-        for mode in turns {
-            let (view, operation) = (self.view(mode), self.named(mode));
-            match turn::refresh(self.site, &view, &operation, counts, findings).await {
-                Ok(took) => {
-                    latencies_ms.insert(operation, millis(took));
-                }
-                Err(error) => {
-                    self.found(mode, error, findings)?;
-                    self.site.api.drop(&view).await?;
-                    self.modes.retain(|other| *other != mode);
-                }
-            }
+        turns.push(RECOMPUTE);
+        let places = turns.len();
+        turns.rotate_left(number as usize % places);
+        for arm in turns {
+            let took = match arm {
+                RECOMPUTE => Some(self.recompute(counts, findings).await?),
+                mode => self.refresh(mode, counts, findings).await?,
+            };
+            latencies_ms.extend(took.map(|took| (self.named(arm), millis(took))));
         }
         findings.cycle(Cycle {
             index: u64::from(number),
@@ -187,6 +195,44 @@ impl Query<'_> {
             error: None,
         });
         Ok(())
+    }
+
+    /// The turn of a view; one that cannot be refreshed is dropped.
+    async fn refresh(
+        &mut self,
+        mode: &'static str,
+        counts: bool,
+        findings: &mut Findings,
+    ) -> Result<Option<Duration>> {
+        let (view, operation) = (self.view(mode), self.named(mode));
+        match turn::refresh(self.site, &view, &operation, counts, findings).await {
+            Ok(turn) => {
+                self.is_unchanged &= turn.was_idle;
+                Ok(Some(turn.took))
+            }
+            Err(error) => {
+                self.found(mode, error, findings)?;
+                self.site.api.drop(&view).await?;
+                self.modes.retain(|other| *other != mode);
+                Ok(None)
+            }
+        }
+    }
+
+    /// The turn of the query itself.
+    async fn recompute(&self, counts: bool, findings: &mut Findings) -> Result<Duration> {
+        let table = self.site.named("by_hand");
+        let sql = format!("CREATE TABLE {table} AS {}", self.sql);
+        let begun = Instant::now();
+        self.client.batch_execute(&sql).await?;
+        let took = begun.elapsed();
+        if counts {
+            findings.took(&self.named(RECOMPUTE), begun, took);
+        }
+        self.client
+            .batch_execute(&format!("DROP TABLE {table}"))
+            .await?;
+        Ok(took)
     }
 
     /// Whether every view is there and is what the query gives.

@@ -1,4 +1,4 @@
-//! Comments.
+//! What comments and the lists of words are like.
 
 use super::*;
 use crate::schedule::random;
