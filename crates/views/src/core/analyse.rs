@@ -3,28 +3,35 @@
 mod aggregates;
 mod children;
 mod combine;
+mod comparisons;
 mod constants;
+mod dependent;
 mod equalities;
 mod expressions;
 mod from;
+mod given;
 mod grouping_sets;
 mod lateral;
 mod limit;
+mod nature;
 mod said;
 mod scalars;
 mod scope;
 mod select;
 mod subqueries;
+mod values;
 mod windows;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
 
 pub use self::equalities::{Side, equalities};
+use self::given::Given;
 pub use self::said::unordered;
-use self::select::Rows;
+use self::select::{Cte, Rows};
 use super::expression::{ColumnId, Expression};
 use super::refusal::Refusal;
 use super::tree::{Aggregate, Keeps, Node, Plan, Presentation, Source, Stage};
@@ -51,6 +58,10 @@ pub struct Relation {
     pub columns: Vec<String>,
     /// The expressions that some of them stand for: they are not stored.
     pub computed: BTreeMap<String, String>,
+    /// Those that are never null.
+    pub not_null: BTreeSet<String>,
+    /// Those whose values are the same where they are equal.
+    pub exact: BTreeSet<String>,
     /// Where its rows come from.
     pub kind: RelationKind,
 }
@@ -107,6 +118,10 @@ pub fn analyse(sql: &str, facts: &Facts) -> Result<Plan, Refusal> {
         nulls: Vec::new(),
         typed: Vec::new(),
         compared: Vec::new(),
+        ctes: Vec::new(),
+        given: None,
+        of_each: None,
+        nested: 0,
     };
     let rows = analysis.select(&query, &Default::default())?;
     Ok(analysis.finish(rows))
@@ -155,7 +170,15 @@ struct Analysis<'a> {
     /// See [`Plan`].
     typed: Vec<(ColumnId, ColumnId)>,
     /// See [`Plan`].
-    compared: Vec<ColumnId>,
+    compared: Vec<(ColumnId, bool)>,
+    /// The queries of WITH that have been looked at, with what they come to.
+    ctes: Vec<(Rc<Cte>, Rows)>,
+    /// The values that the query which is looked at next is computed for.
+    given: Option<Given>,
+    /// The values for each of which there is a group, also where there are no rows, in what is grouped next.
+    of_each: Option<Given>,
+    /// How many queries are computed by values that the one is in which is looked at.
+    nested: usize,
 }
 
 impl Analysis<'_> {
@@ -215,6 +238,12 @@ impl Analysis<'_> {
 /// What a column is called in the table of a stage.
 pub fn stage_column(column: ColumnId) -> String {
     format!("c{}", column.0)
+}
+
+/// The column that is called so in the table of a stage.
+pub fn column_of_stage(name: &str) -> Option<ColumnId> {
+    let digits = name.strip_prefix('c')?;
+    digits.parse().ok().map(ColumnId)
 }
 
 fn distinct(columns: &[ColumnId]) -> Vec<ColumnId> {
@@ -281,7 +310,12 @@ fn retain(columns: &mut Vec<ColumnId>, used: &mut BTreeSet<ColumnId>) {
 fn prune_node(node: &mut Node, used: &mut BTreeSet<ColumnId>) {
     match node {
         Node::Unit => {}
-        Node::Scan { columns, .. } => columns.retain(|(id, _)| used.contains(id)),
+        Node::Scan { source, columns } => {
+            columns.retain(|(id, _)| used.contains(id));
+            if matches!(source, Source::Stage(_)) {
+                used.extend(columns.iter().filter_map(|(_, name)| column_of_stage(name)));
+            }
+        }
         Node::Filter { input, condition } => {
             used.extend(condition.columns());
             prune_node(input, used);

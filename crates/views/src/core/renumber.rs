@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::analyse::stage_column;
+use super::analyse::{column_of_stage, stage_column};
 use super::expression::{ColumnId, Expression};
 use super::tree::{Keeps, Node, Plan, Source};
 
@@ -24,12 +24,24 @@ pub fn renumber(plan: &mut Plan, keys: &mut [Option<Vec<ColumnId>>]) {
     keys.iter_mut().flatten().flatten().for_each(rename);
 }
 
+/// The same rows with columns of other numbers, so that they can be joined with themselves; and which is which.
+pub fn afresh(
+    node: &Node,
+    mut next: impl FnMut() -> ColumnId,
+) -> (Node, BTreeMap<ColumnId, ColumnId>) {
+    let mut node = node.clone();
+    let mut to = BTreeMap::new();
+    let mut rename = |id: &mut ColumnId| *id = *to.entry(*id).or_insert_with(&mut next);
+    visit_node(&mut node, &mut rename, false);
+    (node, to)
+}
+
 type Each<'a> = dyn FnMut(&mut ColumnId) + 'a;
 
 /// Does something with every number of a column in a plan.
 fn visit(plan: &mut Plan, each: &mut Each<'_>) {
     for stage in &mut plan.stages {
-        visit_node(&mut stage.input, each);
+        visit_node(&mut stage.input, each, true);
         match &mut stage.keeps {
             Keeps::Rows { columns } => columns.iter_mut().for_each(&mut *each),
             Keeps::Top { order, columns, .. } => {
@@ -65,7 +77,7 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
             }
         }
     }
-    visit_node(&mut plan.presentation.node, each);
+    visit_node(&mut plan.presentation.node, each, true);
     for (_, id) in &mut plan.presentation.columns {
         each(id);
     }
@@ -73,30 +85,33 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
         each(id);
     }
     // What nobody reads is left out.
-    plan.compared.iter_mut().for_each(&mut *each);
+    plan.compared.iter_mut().for_each(|(id, _)| each(id));
     for (id, like) in &mut plan.typed {
         each(id);
         each(like);
     }
 }
 
-fn visit_node(node: &mut Node, each: &mut Each<'_>) {
+/// Does something with every number in a node; `of_stages`: also with those of columns that stages keep.
+fn visit_node(node: &mut Node, each: &mut Each<'_>, of_stages: bool) {
     match node {
         Node::Unit => {}
         Node::Scan { source, columns } => {
             for (id, name) in columns {
                 each(id);
-                if matches!(source, Source::Stage(_)) {
-                    *name = stage_column(*id);
+                let is_kept = of_stages && matches!(source, Source::Stage(_));
+                if let Some(mut kept) = column_of_stage(name).filter(|_| is_kept) {
+                    each(&mut kept);
+                    *name = stage_column(kept);
                 }
             }
         }
         Node::Filter { input, condition } => {
-            visit_node(input, each);
+            visit_node(input, each, of_stages);
             visit_expression(condition, each);
         }
         Node::Project { input, columns } => {
-            visit_node(input, each);
+            visit_node(input, each, of_stages);
             for (id, expression) in columns {
                 each(id);
                 visit_expression(expression, each);
@@ -108,7 +123,7 @@ fn visit_node(node: &mut Node, each: &mut Each<'_>) {
             columns,
             or_nulls,
         } => {
-            visit_node(input, each);
+            visit_node(input, each, of_stages);
             visit_expression(call, each);
             columns.iter_mut().for_each(|(id, _)| each(id));
             or_nulls
@@ -121,13 +136,13 @@ fn visit_node(node: &mut Node, each: &mut Each<'_>) {
             condition,
             ..
         } => {
-            visit_node(left, each);
-            visit_node(right, each);
+            visit_node(left, each, of_stages);
+            visit_node(right, each, of_stages);
             visit_expression(condition, each);
         }
         Node::UnionAll { inputs, columns } => {
             for (input, mapped) in inputs {
-                visit_node(input, each);
+                visit_node(input, each, of_stages);
                 mapped.iter_mut().for_each(&mut *each);
             }
             columns.iter_mut().for_each(each);

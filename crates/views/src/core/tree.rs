@@ -236,6 +236,8 @@ pub struct Aggregate {
     pub argument: Option<Expression>,
     /// The rows that count, where not all do.
     pub filter: Option<Expression>,
+    /// What it comes to of no rows, if that is known.
+    pub of_none: Option<&'static str>,
 }
 
 impl Aggregate {
@@ -251,6 +253,7 @@ impl Aggregate {
             function: Some("count".to_owned()),
             argument: None,
             filter,
+            of_none: Some("0"),
         }
     }
 
@@ -271,6 +274,7 @@ impl Aggregate {
             function: None,
             argument: None,
             filter: None,
+            of_none: Some("NULL"),
         }
     }
 
@@ -372,6 +376,6 @@ pub struct Plan {
     pub presentation: Presentation,
     /// Columns that are null and have the type of another, which an earlier stage keeps.
     pub typed: Vec<(ColumnId, ColumnId)>,
-    /// Keys of groups by which these are looked up: their types have to have an equality.
-    pub compared: Vec<ColumnId>,
+    /// Keys of groups by which these are looked up: their types have to have an equality, and a hash where this is said.
+    pub compared: Vec<(ColumnId, bool)>,
 }

@@ -7,7 +7,7 @@ use egret_postgres::tokio_postgres::Transaction;
 use super::describe::{Column, Described, SourceTable, columns};
 use super::load::Planned;
 use super::unions::align;
-use crate::core::analyse::stage_column;
+use crate::core::analyse::{column_of_stage, stage_column};
 use crate::core::compile::{Compiled, Kept, compile, copied, nullable, probes, without_equality};
 use crate::core::expression::{ColumnId, Expression, quoted};
 use crate::core::maintain::{ColumnType, Statement, Types, declared};
@@ -122,13 +122,17 @@ fn typed(node: &mut Node, like: &[(ColumnId, ColumnId)], types: &Types) {
 }
 
 /// Refuses groups that are looked up by what has no equality, or one that depends on a collation.
-fn check_compared(keeps: &Keeps, compared: &[ColumnId], types: &Types) -> Result<(), ViewsError> {
-    let known = |id: &ColumnId| types.get(id).is_some_and(|one| one.equality.is_some());
+fn check_compared(
+    keeps: &Keeps,
+    compared: &[(ColumnId, bool)],
+    types: &Types,
+) -> Result<(), ViewsError> {
     let columns = keeps.columns();
-    match compared
-        .iter()
-        .all(|id| !columns.contains(id) || known(id))
-    {
+    let mut compared = compared.iter().filter(|(id, _)| columns.contains(id));
+    match compared.all(|(id, is_hashed)| {
+        let found = types.get(id);
+        found.is_some_and(|one| one.equality.is_some() && (one.has_hash || !is_hashed))
+    }) {
         true => Ok(()),
         false => Err(ViewsError::Unsupported {
             what: "a subquery that is compared with the rows around it by a type without an order or a hash".to_owned(),
@@ -153,6 +157,12 @@ fn scan_types(node: &Node, described: &Described, types: &mut Types) {
     node.scans(&mut scans);
     for (source, columns) in scans {
         let Source::Table(at) = source else {
+            for (id, name) in columns {
+                let kept = column_of_stage(name).filter(|kept| kept != id);
+                if let Some(found) = kept.and_then(|kept| types.get(&kept)).cloned() {
+                    types.insert(*id, found);
+                }
+            }
             continue;
         };
         let table = described.tables.get(at);
@@ -213,13 +223,9 @@ async fn stage_types(
 
 async fn probed(transaction: &mut Transaction<'_>, sql: &str) -> Result<Types, ViewsError> {
     let columns = columns(transaction, sql).await?;
-    let id = |column: &Column| {
-        let digits = column.name.strip_prefix('c')?;
-        digits.parse().ok().map(ColumnId)
-    };
     let typed = columns
         .iter()
-        .filter_map(|column| Some((id(column)?, type_of(column))));
+        .filter_map(|column| Some((column_of_stage(&column.name)?, type_of(column))));
     Ok(typed.collect())
 }
 

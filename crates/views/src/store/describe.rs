@@ -138,6 +138,9 @@ pub struct Function {
     pub is_trusted: bool,
 }
 
+/// Aggregates that are not in a query, and may be in what it means.
+const COMPARING: [&str; 3] = ["count", "bool_or", "bool_and"];
+
 /// The name of the view that a query is made into for a moment.
 const PROBE: &str = "egret_probe";
 
@@ -209,7 +212,9 @@ pub async fn describe(
             })
             .collect::<BTreeSet<_>>()
     };
-    let (aggregates, sets) = (names(|one| one.is_aggregate), names(|one| one.is_set));
+    let (mut aggregates, sets) = (names(|one| one.is_aggregate), names(|one| one.is_set));
+    // Those that a comparison with a subquery is made of.
+    aggregates.extend(COMPARING.map(|name| (None, name.to_owned())));
     let row_sets = names(|one| one.gives_rows && !one.is_set);
     let has_collation = |column: &Column| column.collation.is_some() || column.has_own_equality;
     let mut columns = described.tables.iter().flat_map(|table| &table.columns);
@@ -380,6 +385,11 @@ impl Described {
         }
         let names = columns.iter().map(|column| column.name.clone()).collect();
         let computed = columns.iter().filter_map(Column::computed).collect();
+        let of = |is_so: fn(&Column) -> bool| {
+            let columns = columns.iter().filter(|column| is_so(column));
+            columns.map(|column| column.name.clone()).collect()
+        };
+        let (not_null, exact) = (of(|one| one.is_not_null), of(|one| one.is_exact));
         let kept: Option<i64> = row.get("kept");
         let kind_of = match (kind.as_str(), kept) {
             ("v", None) => RelationKind::View(row.get("definition")),
@@ -406,6 +416,8 @@ impl Described {
         let relation = Relation {
             columns: names,
             computed,
+            not_null,
+            exact,
             kind: kind_of,
         };
         self.facts.relations.insert((schema, name), relation);

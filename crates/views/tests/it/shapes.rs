@@ -3,6 +3,7 @@
 mod aggregates;
 mod collations;
 mod combined;
+mod dependent;
 mod groups;
 mod joins;
 mod lateral;

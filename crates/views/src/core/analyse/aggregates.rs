@@ -152,12 +152,20 @@ impl<'a> Grouping<'a> {
             _ => None,
         };
         let filter = call.agg_filter.as_deref();
+        let of_none = match (&schema, &name[..]) {
+            (Some(_), _) => None,
+            (None, "count" | "regr_count") => Some("0"),
+            // Of a row that is asked about, and is not there.
+            (None, "rank" | "dense_rank" | "percent_rank" | "cume_dist") => None,
+            (None, _) => Some("NULL"),
+        };
         let aggregate = Aggregate {
             column: self.new_column(),
             call: whole,
             function: is_plain.then_some(name),
             argument,
             filter: filter.map(|filter| expression(filter, scope)).transpose()?,
+            of_none,
         };
         let column = aggregate.column;
         self.aggregates.push(aggregate);
@@ -166,7 +174,7 @@ impl<'a> Grouping<'a> {
 }
 
 /// Whether a node can be printed as an expression by itself.
-fn is_expression(node: &NodeEnum) -> bool {
+pub(super) fn is_expression(node: &NodeEnum) -> bool {
     !matches!(
         node,
         NodeEnum::SortBy(_)
@@ -186,6 +194,26 @@ fn function_name(call: &pb::FuncCall) -> (Option<String>, String) {
     match &names[..] {
         [schema, name] if schema != "pg_catalog" => (Some(schema.clone()), name.clone()),
         _ => (None, names.last().cloned().unwrap_or_default()),
+    }
+}
+
+/// The aggregates that count: they come to nothing of no rows.
+pub fn counts(aggregates: &[Aggregate]) -> Vec<ColumnId> {
+    let counts = aggregates.iter().filter(|one| one.of_none == Some("0"));
+    counts.map(|one| one.column).collect()
+}
+
+/// Refuses aggregates of which it is not known what they come to of no rows, where a group may not be there.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn check_empty(aggregates: &[Aggregate]) -> Result<(), Refusal> {
+    match aggregates.iter().all(|one| one.of_none.is_some()) {
+        true => Ok(()),
+        false => {
+            let what = "this aggregate in a subquery that depends on the rows around it";
+            Err(Refusal::new(what, -1, "write it as a join"))
+        }
     }
 }
 

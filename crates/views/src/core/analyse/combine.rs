@@ -7,6 +7,7 @@ use pg_query::protobuf::{SelectStmt, SetOperation};
 
 use super::Analysis;
 use super::aggregates::Grouping;
+use super::given::Given;
 use super::said::ordered;
 use super::select::{Ctes, Rows};
 use crate::core::expression::{ColumnId, Expression};
@@ -18,10 +19,15 @@ impl Analysis<'_> {
     ///
     /// # Errors
     /// [`Refusal`].
-    pub(super) fn combined(&mut self, query: &SelectStmt, ctes: &Ctes) -> Result<Rows, Refusal> {
+    pub(super) fn combined(
+        &mut self,
+        query: &SelectStmt,
+        ctes: &Ctes,
+        given: Option<&Given>,
+    ) -> Result<Rows, Refusal> {
         let operation = SetOperation::try_from(query.op);
         let is_union = operation == Ok(SetOperation::SetopUnion);
-        let (rows, side) = self.sides(query, ctes)?;
+        let (rows, side) = self.sides(query, ctes, given)?;
         let rows = match (is_union, query.all) {
             (true, true) => rows,
             (true, false) => self.distinct(rows),
@@ -34,10 +40,16 @@ impl Analysis<'_> {
     }
 
     /// The rows of both sides, and the column that says of which one is: 1 or 2.
-    fn sides(&mut self, query: &SelectStmt, ctes: &Ctes) -> Result<(Rows, ColumnId), Refusal> {
+    fn sides(
+        &mut self,
+        query: &SelectStmt,
+        ctes: &Ctes,
+        given: Option<&Given>,
+    ) -> Result<(Rows, ColumnId), Refusal> {
         let mut inputs = Vec::new();
         let mut names = Vec::new();
         for (at, side) in [&query.larg, &query.rarg].into_iter().flatten().enumerate() {
+            self.given = given.cloned();
             let rows = self.select(side, ctes)?;
             if names.is_empty() {
                 names = rows.columns.iter().map(|(name, _)| name.clone()).collect();

@@ -143,22 +143,28 @@ pub fn names_of(column: &pb::ColumnRef) -> Vec<String> {
 }
 
 /// Whether a column is referred to by the name that stands for it: there are no such names in a query.
-fn is_marked(column: &pb::ColumnRef) -> bool {
+pub(super) fn is_marked(column: &pb::ColumnRef) -> bool {
     let names = names_of(column);
     matches!(&names[..], [name] if name.starts_with("egret$"))
 }
 
 /// A reference to a column by the name that stands for it.
 pub fn marked(column: ColumnId) -> NodeEnum {
-    let name = pb::String {
-        sval: Expression::mark(column),
-    };
-    NodeEnum::ColumnRef(pb::ColumnRef {
-        fields: vec![Node {
-            node: Some(NodeEnum::String(name)),
-        }],
-        location: -1,
-    })
+    let reference = named(&[Expression::mark(column)]);
+    reference.node.expect("it is a reference")
+}
+
+/// A reference to a column by its names.
+pub fn named(names: &[String]) -> Node {
+    let fields = names.iter().map(|name| Node {
+        node: Some(NodeEnum::String(pb::String { sval: name.clone() })),
+    });
+    Node {
+        node: Some(NodeEnum::ColumnRef(pb::ColumnRef {
+            fields: fields.collect(),
+            location: -1,
+        })),
+    }
 }
 
 /// The text of an expression.

@@ -70,6 +70,9 @@ impl Analysis<'_> {
     }
 
     fn table(&mut self, table: &RangeVar, ctes: &Ctes) -> Result<(Node, Scope), Refusal> {
+        if let Some((node, scope)) = ctes.given.get(&table.relname) {
+            return Ok((node.clone(), scope.clone()));
+        }
         if table.schemaname.is_empty()
             && let Some(cte) = ctes.get(&table.relname)
         {
@@ -223,7 +226,7 @@ impl Analysis<'_> {
     }
 
     /// What reads a stage of these rows; they themselves where they are that already, or are nothing without what is around them.
-    fn apart(&mut self, node: Node) -> Node {
+    pub(super) fn apart(&mut self, node: Node) -> Node {
         if matches!(node, Node::Scan { .. } | Node::Unit) || !node.is_closed() {
             return node;
         }

@@ -1,9 +1,16 @@
 //! GROUP BY as the sets of keys that it stands for.
 
+use std::collections::BTreeSet;
+
 use pg_query::NodeEnum;
 use pg_query::protobuf::{GroupingSet, GroupingSetKind, Node as Parsed, SelectStmt};
 
-use crate::core::expression::Expression;
+use super::Analysis;
+use super::aggregates::is_expression;
+use super::children::children;
+use super::expressions::{expression, is_marked, marked, names_of, text};
+use super::scope::Scope;
+use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 
 /// The most sets that are covered: as many as `CUBE` of eight keys has.
@@ -42,6 +49,74 @@ pub fn grouping_sets(
         });
     }
     Ok(all)
+}
+
+/// What expressions say of the groups of all sets: keys, aggregates, and the sets they are of. What else they are made of is computed when
+/// the groups of all sets are together.
+pub struct Leaves<'a> {
+    pub scope: &'a Scope,
+    /// The keys of all sets.
+    pub keys: &'a [Expression],
+    /// What subqueries come to: it is joined with the groups of each set.
+    pub values: BTreeSet<ColumnId>,
+    pub found: Vec<(ColumnId, String, Parsed)>,
+}
+
+impl Analysis<'_> {
+    /// Takes them out of an expression: a column stands for each.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn take_leaves(
+        &mut self,
+        node: &mut Parsed,
+        leaves: &mut Leaves<'_>,
+    ) -> Result<(), Refusal> {
+        if self.is_leaf(node, leaves)? {
+            let said = text(node)?;
+            let known = leaves.found.iter().find(|(_, known, _)| *known == said);
+            let column = match known {
+                Some((column, ..)) => *column,
+                None => {
+                    let column = self.new_column();
+                    leaves.found.push((column, said, node.clone()));
+                    column
+                }
+            };
+            node.node = Some(marked(column));
+            return Ok(());
+        }
+        let Some(inner) = &mut node.node else {
+            return Ok(());
+        };
+        for child in children(inner)? {
+            self.take_leaves(child, leaves)?;
+        }
+        Ok(())
+    }
+
+    fn is_leaf(&self, node: &Parsed, leaves: &Leaves<'_>) -> Result<bool, Refusal> {
+        Ok(match &node.node {
+            None => false,
+            Some(NodeEnum::ColumnRef(column)) if is_marked(column) => {
+                let names = names_of(column).concat();
+                let mark = Expression::read(&format!("\"{names}\""));
+                mark.as_column()
+                    .is_some_and(|id| leaves.values.contains(&id))
+            }
+            Some(NodeEnum::ColumnRef(_) | NodeEnum::GroupingFunc(_)) => true,
+            Some(NodeEnum::FuncCall(call))
+                if call.over.is_none() && self.facts.is_aggregate(call) =>
+            {
+                true
+            }
+            Some(NodeEnum::AConst(_) | NodeEnum::List(_) | NodeEnum::String(_)) => false,
+            Some(other) => {
+                is_expression(other)
+                    && expression(node, leaves.scope).is_ok_and(|one| leaves.keys.contains(&one))
+            }
+        })
+    }
 }
 
 fn product(some: &[Set], others: &[Set]) -> Result<Vec<Set>, Refusal> {

@@ -123,7 +123,7 @@ impl Analysis<'_> {
             let own = entry(columns, sub.alias.as_ref(), "");
             return given_beside((before, scope), (call, given, own), how);
         }
-        let inner = self.dependent(query, &scope, ctes)?;
+        let (before, inner) = self.inner_of((before, &scope), query, how, ctes)?;
         let of_inner = inner.node.columns();
         let (mut own, mut of_both) = (Vec::new(), Vec::new());
         let mut columns = Vec::new();
@@ -136,10 +136,6 @@ impl Analysis<'_> {
                 let list = if is_own { &mut own } else { &mut of_both };
                 list.push((id, value));
             }
-        }
-        if how.or_nulls && !of_both.is_empty() {
-            let what = "a LATERAL subquery of an outer join that computes something of both sides";
-            return Err(Refusal::new(what, -1, "compute it outside of the subquery"));
         }
         let inner_node = projected(inner.node, own);
         let entries = vec![entry(columns, sub.alias.as_ref(), "")];
@@ -166,6 +162,29 @@ impl Analysis<'_> {
             },
             scope,
         ))
+    }
+
+    /// A subquery for each row, and the rows.
+    fn inner_of(
+        &mut self,
+        (before, scope): (Node, &Scope),
+        query: &SelectStmt,
+        how: Beside<'_>,
+        ctes: &Ctes,
+    ) -> Result<(Node, Dependent), Refusal> {
+        let mark = self.mark();
+        let refusal = match self.dependent(query, scope, ctes) {
+            Ok(inner) if !how.or_nulls || !inner.is_of_both() => return Ok((before, inner)),
+            Ok(_) => {
+                let what =
+                    "a LATERAL subquery of an outer join that computes something of both sides";
+                Refusal::new(what, -1, "compute it outside of the subquery")
+            }
+            Err(refusal) => refusal,
+        };
+        self.back_to(&mark);
+        let found = self.by_values(before, query, scope, ctes)?;
+        found.ok_or(refusal)
     }
 
     /// Rows with what functions give that give several values, where rows are grouped by these. In `query` and in what it says columns
@@ -377,6 +396,15 @@ pub struct Dependent {
     pub conditions: Vec<Expression>,
     /// … and its columns.
     pub columns: Vec<(String, Expression)>,
+}
+
+impl Dependent {
+    /// Whether it shows something of the rows before it.
+    fn is_of_both(&self) -> bool {
+        let own = self.node.columns();
+        let mut shown = self.columns.iter().flat_map(|(_, one)| one.columns());
+        shown.any(|id| !own.contains(&id))
+    }
 }
 
 impl From<Rows> for Dependent {

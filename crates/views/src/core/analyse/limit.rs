@@ -12,11 +12,17 @@ use crate::core::refusal::Refusal;
 use crate::core::tree::{Keeps, Stage};
 
 impl Analysis<'_> {
-    /// Those of the rows of a query that its LIMIT and OFFSET leave.
+    /// Those of the rows of a query that its LIMIT and OFFSET leave; of each of those that have the same in the last columns, so many of them
+    /// as are `given`.
     ///
     /// # Errors
     /// [`Refusal`].
-    pub(super) fn limited(&mut self, rows: Rows, query: &SelectStmt) -> Result<Rows, Refusal> {
+    pub(super) fn limited(
+        &mut self,
+        rows: Rows,
+        query: &SelectStmt,
+        given: usize,
+    ) -> Result<Rows, Refusal> {
         let count = number(query.limit_count.as_deref(), "LIMIT")?;
         let offset = number(query.limit_offset.as_deref(), "OFFSET")?.unwrap_or(0);
         if count.is_none() && offset == 0 {
@@ -38,8 +44,10 @@ impl Analysis<'_> {
             rows: last,
             columns: distinct(&columns),
         };
-        // With ties it cannot be said how many there are.
-        let input = match last.filter(|_| !has_ties) {
+        let given = rows.columns.iter().rev().take(given);
+        let partition: Vec<ColumnId> = given.map(|(_, id)| *id).collect();
+        // With ties, or of each, it cannot be said how many there are.
+        let input = match last.filter(|_| !has_ties && partition.is_empty()) {
             Some(last) => self.stage(Stage {
                 input: rows.node,
                 keeps: keeps(last),
@@ -47,7 +55,7 @@ impl Analysis<'_> {
             None => rows.node,
         };
         let place = self.new_column();
-        let mut windows = vec![(place, numbered(&[], &rows.order))];
+        let mut windows = vec![(place, numbered(&partition, &rows.order))];
         let mut filter = Vec::new();
         if offset > 0 {
             filter.push(Expression::column(place).tested(&format!("> {offset}")));
@@ -58,12 +66,12 @@ impl Analysis<'_> {
                 false => place,
             };
             if has_ties {
-                windows.push((last_of, ranked(&rows.order)));
+                windows.push((last_of, ranked(&partition, &rows.order)));
             }
             filter.push(Expression::column(last_of).tested(&format!("<= {last}")));
         }
         let filter = Expression::all(&filter);
-        let node = self.partitioned(input, Vec::new(), windows, Some(filter));
+        let node = self.partitioned(input, partition, windows, Some(filter));
         Ok(Rows { node, ..rows })
     }
 }

@@ -15,10 +15,20 @@ pub struct Said {
     pub all: Vec<(String, Parsed)>,
     /// How many are shown.
     pub shown: usize,
+    /// How many of these, the last, are values that the query is computed for.
+    pub given: usize,
     /// How many are of DISTINCT ON.
     pub on: usize,
     /// The directions of ORDER BY.
     pub directions: Vec<String>,
+}
+
+impl Said {
+    /// The values that the query is computed for.
+    pub fn given(&self) -> impl Iterator<Item = &Parsed> {
+        let all = self.all[self.shown - self.given..self.shown].iter();
+        all.map(|(_, one)| one)
+    }
 }
 
 /// What a query says.
@@ -46,6 +56,7 @@ pub fn said(query: &SelectStmt) -> Result<Said, Refusal> {
     Ok(Said {
         all,
         shown,
+        given: 0,
         on: count,
         directions,
     })
@@ -143,8 +154,8 @@ pub fn numbered(partition: &[ColumnId], order: &[(ColumnId, String)]) -> Express
 }
 
 /// The same number for rows of which neither comes first.
-pub fn ranked(order: &[(ColumnId, String)]) -> Expression {
-    over("rank()", &[], order)
+pub fn ranked(partition: &[ColumnId], order: &[(ColumnId, String)]) -> Expression {
+    over("rank()", partition, order)
 }
 
 fn over(function: &str, partition: &[ColumnId], order: &[(ColumnId, String)]) -> Expression {

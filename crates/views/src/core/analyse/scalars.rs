@@ -8,24 +8,19 @@ use pg_query::NodeEnum;
 use pg_query::protobuf::{AExprKind, Node as Parsed, SelectStmt, SubLink, SubLinkType};
 
 use super::Analysis;
-use super::aggregates::Grouping;
-use super::children::{children, has_collation, has_window};
-use super::expressions::{expression, grouped, parse_expression, text};
+use super::aggregates::{Grouping, check_empty, counts};
+use super::children::{children, has_collation, has_link, has_window};
+use super::expressions::{expression, grouped, marked, parse_expression, text};
+use super::given::Given;
 use super::said::said;
 use super::scope::Scope;
 use super::select::{Ctes, refuse_what_is_not_covered, targets, with};
 use super::subqueries::{filter, split};
+use super::values::{ByValues, Compared, Found, Value, joined, not_covered, query_of};
+use super::windows::projected;
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
 use crate::core::tree::{Aggregate, JoinKind, Keeps, Node, Stage};
-
-/// A subquery that is a value of the rows around it: it is joined with them where a condition is true.
-#[derive(Clone)]
-pub struct Value {
-    node: Node,
-    /// What has to be equal: a column of the subquery, and something of the rows around it.
-    pairs: Vec<(ColumnId, Parsed)>,
-}
 
 /// Rows that come to a value.
 struct Gathered {
@@ -58,14 +53,24 @@ impl Analysis<'_> {
             return Ok(());
         };
         if let NodeEnum::SubLink(link) = inner {
-            if let Some((values, shown)) = self.membership(link, ctes)? {
-                all.extend(values);
-                *node = shown;
-                return Ok(());
+            let mark = self.mark();
+            match self.compared(link, ctes) {
+                Ok((values, shown)) => {
+                    all.extend(values.into_iter().map(Value::Joined));
+                    *node = shown;
+                }
+                Err(refusal) => {
+                    self.back_to(&mark);
+                    let column = self.new_column();
+                    all.push(Value::ByValues(ByValues {
+                        column,
+                        link: (**link).clone(),
+                        ctes: ctes.clone(),
+                        refusal,
+                    }));
+                    *inner = marked(column);
+                }
             }
-            let (value, shown) = self.value(link, ctes)?;
-            all.push(value);
-            *node = parse_expression(&shown.marked())?;
             return Ok(());
         }
         for child in children(inner)? {
@@ -103,27 +108,56 @@ impl Analysis<'_> {
     }
 
     /// Rows with the values of subqueries.
-    pub(super) fn with_values(&mut self, node: Node, values: Vec<(Node, Expression)>) -> Node {
-        values.into_iter().fold(node, |node, (value, condition)| {
-            self.join(JoinKind::Left, node, value, condition)
-        })
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn with_values(&mut self, rows: Node, values: Vec<Found>) -> Result<Node, Refusal> {
+        values
+            .into_iter()
+            .try_fold(rows, |rows, value| match value {
+                Found::Joined(value, condition) => {
+                    Ok(self.join(JoinKind::Left, rows, value, condition))
+                }
+                Found::ByValues(column, kind, query, ctes, outer) => {
+                    let (rows, given) = self.given(rows, outer)?;
+                    let (value, shown) = self.nested(|this| {
+                        this.given = Some(given.clone());
+                        this.value(&query, kind, &ctes)
+                    })?;
+                    let own = value.pairs.iter().map(|(id, _)| *id);
+                    let conditions = Expression::all(&given.conditions(own));
+                    let node = self.join(JoinKind::Left, rows, value.node, conditions);
+                    Ok(projected(node, vec![(column, shown)]))
+                }
+            })
     }
 
-    fn value(&mut self, link: &SubLink, ctes: &Ctes) -> Result<(Value, Expression), Refusal> {
-        let query = link
-            .subselect
-            .as_ref()
-            .and_then(|query| query.node.as_ref());
-        let kind = SubLinkType::try_from(link.sub_link_type);
-        let (Some(NodeEnum::SelectStmt(query)), Ok(kind)) = (query, kind) else {
-            return Err(not_covered(link));
-        };
+    /// What a subquery comes to that depends on the rows around it by nothing but what is equal.
+    fn compared(
+        &mut self,
+        link: &SubLink,
+        ctes: &Ctes,
+    ) -> Result<(Vec<Compared>, Parsed), Refusal> {
+        if let Some(found) = self.membership(link, ctes)? {
+            return Ok(found);
+        }
+        let (query, kind) = query_of(link)?;
         if !matches!(
             kind,
             SubLinkType::ExprSublink | SubLinkType::ArraySublink | SubLinkType::ExistsSublink
         ) {
             return Err(not_covered(link));
         }
+        let (value, shown) = self.value(query, kind, ctes)?;
+        Ok((vec![value], parse_expression(&shown.marked())?))
+    }
+
+    fn value(
+        &mut self,
+        query: &SelectStmt,
+        kind: SubLinkType,
+        ctes: &Ctes,
+    ) -> Result<(Compared, Expression), Refusal> {
         match self.is_value_of_one_group(query)? {
             true => self.aggregated(query, kind, ctes),
             false => {
@@ -139,7 +173,9 @@ impl Analysis<'_> {
         let targets = targets(query)?;
         let mut each = targets.iter().map(|(_, target)| *target);
         let has_aggregate = each.clone().any(|one| self.facts.has_aggregate(one));
-        let is_more = each.any(|one| self.facts.has_set(one) || has_window(one));
+        let having = query.having_clause.as_deref();
+        let is_more = each.any(|one| self.facts.has_set(one) || has_window(one) || has_link(one))
+            || having.is_some_and(has_link);
         Ok(has_aggregate
             && !is_more
             && !is_grouped
@@ -155,12 +191,19 @@ impl Analysis<'_> {
         ctes: &Ctes,
     ) -> Result<(Node, Scope, Vec<Pair>), Refusal> {
         refuse_what_is_not_covered(query)?;
-        let (mut node, scope) = self.from(&query.from_clause, ctes)?;
+        let mut pairs = Vec::new();
+        let (mut node, scope) = match self.given.take() {
+            None => self.from(&query.from_clause, ctes)?,
+            Some(given) => {
+                pairs.extend(given.columns().map(Pair::given));
+                let from = given.before(&query.from_clause)?;
+                self.from(&from, &ctes.with_given(&given))?
+            }
+        };
         let mut conjuncts = Vec::new();
         if let Some(condition) = query.where_clause.as_deref() {
             split(condition, &mut conjuncts);
         }
-        let mut pairs = Vec::new();
         for conjunct in conjuncts {
             match self.pair_of(conjunct, &scope) {
                 Some(pair) => pairs.push(pair),
@@ -176,7 +219,7 @@ impl Analysis<'_> {
         query: &SelectStmt,
         kind: SubLinkType,
         ctes: &Ctes,
-    ) -> Result<(Value, Expression), Refusal> {
+    ) -> Result<(Compared, Expression), Refusal> {
         let ctes = with(query, ctes)?;
         let (node, scope, pairs) = self.below(query, &ctes)?;
         let target = targets(query)?.into_iter().map(|(_, target)| target).next();
@@ -194,9 +237,10 @@ impl Analysis<'_> {
             let what = "a column outside of aggregates in a subquery";
             return Err(Refusal::new(what, -1, "group by it"));
         }
-        check_empty(&aggregates, &keys)?;
-        let counts = aggregates.iter().filter(|one| is_count(one));
-        let counts: Vec<ColumnId> = counts.map(|one| one.column).collect();
+        if !keys.is_empty() {
+            check_empty(&aggregates)?;
+        }
+        let counts = counts(&aggregates);
         let keeps = Keeps::Groups {
             keys: all_keys,
             aggregates,
@@ -223,10 +267,10 @@ impl Analysis<'_> {
                 .then(&there)
                 .within("", &format!(" ELSE {none} END")),
         };
-        self.compared.extend(&keys);
+        self.compared.extend(keys.iter().map(|key| (*key, false)));
         let outer = pairs.into_iter().map(|pair| pair.outer);
         let pairs = keys.into_iter().zip(outer).collect();
-        Ok((Value { node, pairs }, shown))
+        Ok((Compared { node, pairs }, shown))
     }
 
     /// The rows of a query of any kind, their first column in their order, and what they have to do with the rows around them.
@@ -237,7 +281,10 @@ impl Analysis<'_> {
         ctes: &Ctes,
     ) -> Result<(Gathered, Vec<Pair>), Refusal> {
         if !self.is_plain(query)? || !query.distinct_clause.is_empty() {
-            let rows = self.select(query, ctes)?;
+            let given = self.given.as_ref().map_or(0, Given::len);
+            let mut rows = self.select(query, ctes)?;
+            let own = rows.columns.split_off(rows.columns.len() - given);
+            let pairs = own.into_iter().map(|(_, id)| Pair::given(id)).collect();
             let first = rows.columns.first().map(|(_, id)| Expression::column(*id));
             let order = rows.order.into_iter();
             let gathered = Gathered {
@@ -247,7 +294,7 @@ impl Analysis<'_> {
                     .map(|(id, how)| Expression::column(id).within("", &how))
                     .collect(),
             };
-            return Ok((gathered, Vec::new()));
+            return Ok((gathered, pairs));
         }
         let ctes = with(query, ctes)?;
         let (node, scope, pairs) = self.below(query, &ctes)?;
@@ -279,7 +326,7 @@ impl Analysis<'_> {
         rows: Gathered,
         kind: SubLinkType,
         pairs: Vec<Pair>,
-    ) -> (Value, Expression) {
+    ) -> (Compared, Expression) {
         let Gathered {
             node,
             column,
@@ -310,17 +357,17 @@ impl Analysis<'_> {
     }
 
     /// Keeps what is said of rows by what they compare with the rows around them.
-    fn kept_by(&mut self, node: Node, pairs: Vec<Pair>, aggregates: Vec<Aggregate>) -> Value {
+    fn kept_by(&mut self, node: Node, pairs: Vec<Pair>, aggregates: Vec<Aggregate>) -> Compared {
         let mut keys = Vec::new();
         let mut compared = Vec::new();
         for pair in pairs {
             let id = self.new_column();
-            self.compared.push(id);
+            self.compared.push((id, false));
             keys.push((id, pair.inner));
             compared.push((id, pair.outer));
         }
         let keeps = Keeps::Groups { keys, aggregates };
-        Value {
+        Compared {
             node: self.stage(Stage { input: node, keeps }),
             pairs: compared,
         }
@@ -332,7 +379,7 @@ impl Analysis<'_> {
         &mut self,
         link: &SubLink,
         ctes: &Ctes,
-    ) -> Result<Option<(Vec<Value>, Parsed)>, Refusal> {
+    ) -> Result<Option<(Vec<Compared>, Parsed)>, Refusal> {
         let query = link.subselect.as_ref();
         let query = query.and_then(|query| query.node.as_ref());
         let (Some(NodeEnum::SelectStmt(query)), Some(test)) = (query, link.testexpr.as_deref())
@@ -409,28 +456,19 @@ impl Analysis<'_> {
         let mut values = Vec::new();
         self.take_values(&mut condition, ctes, &mut values)?;
         let values = joined(values, |one| expression(one, scope))?;
-        let node = self.with_values(node, values);
+        let node = self.with_values(node, values)?;
         Ok(filter(node, expression(&condition, scope)?))
     }
 }
 
-/// Values with the conditions they are joined by.
-///
-/// # Errors
-/// What `resolved` has.
-pub fn joined(
-    values: Vec<Value>,
-    mut resolved: impl FnMut(&Parsed) -> Result<Expression, Refusal>,
-) -> Result<Vec<(Node, Expression)>, Refusal> {
-    let mut all = Vec::new();
-    for value in values {
-        let mut conditions = Vec::new();
-        for (inner, outer) in &value.pairs {
-            conditions.push(Expression::column(*inner).infix("=", &resolved(outer)?));
+impl Pair {
+    /// A column of values that a subquery is computed by.
+    fn given(column: ColumnId) -> Self {
+        Self {
+            inner: Expression::column(column),
+            outer: Parsed::default(),
         }
-        all.push((value.node, Expression::all(&conditions)));
     }
-    Ok(all)
 }
 
 /// Something that is there for each row.
@@ -451,25 +489,4 @@ fn only(number: &Expression, value: &Expression) -> Expression {
         .within("CASE WHEN ", " THEN NULL ELSE ")
         .then(value)
         .within("", " END")
-}
-
-/// Refuses aggregates that may come to something of no rows, where a group may not be there.
-fn check_empty(aggregates: &[Aggregate], keys: &[ColumnId]) -> Result<(), Refusal> {
-    let is_null_of_none = |one: &Aggregate| is_count(one) || one.function.is_some();
-    match keys.is_empty() || aggregates.iter().all(is_null_of_none) {
-        true => Ok(()),
-        false => {
-            let what = "this aggregate in a subquery that depends on the rows around it";
-            Err(Refusal::new(what, -1, "write it as a join"))
-        }
-    }
-}
-
-fn is_count(one: &Aggregate) -> bool {
-    matches!(one.function.as_deref(), Some("count" | "regr_count"))
-}
-
-fn not_covered(link: &SubLink) -> Refusal {
-    let advice = "write it as a join, or use mode full";
-    Refusal::new("a subquery in an expression", link.location, advice)
 }

@@ -1,26 +1,29 @@
 //! A SELECT, clause by clause.
 
-use std::cell::Cell;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node as Parsed, SelectStmt, SetOperation};
 
-use super::aggregates::Grouping;
-use super::expressions::{expression, grouped, names_of};
-use super::grouping_sets::grouping_sets;
+use super::aggregates::{Grouping, check_empty, counts};
+use super::expressions::{expression, grouped, names_of, text};
+use super::given::Given;
+use super::grouping_sets::{Leaves, grouping_sets};
 use super::lateral::Sets;
 use super::said::{Said, numbered, ordered, place, said};
-use super::scalars::{Value, joined};
 use super::scope::Scope;
+use super::values::{Value, joined};
 use super::windows::{Call, Window, projected};
 use super::{Analysis, DEPTH_MAX};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
+use crate::core::renumber::afresh;
 use crate::core::tree::{Keeps, Node, Stage};
 
 /// What a query comes to.
+#[derive(Clone)]
 pub struct Rows {
     /// Its rows.
     pub node: Node,
@@ -44,6 +47,8 @@ struct Sorted {
 #[derive(Clone, Default)]
 pub struct Ctes {
     by_name: BTreeMap<String, Rc<Cte>>,
+    /// The values that queries are computed for, by the names that stand for them.
+    pub(super) given: BTreeMap<String, (Node, Scope)>,
 }
 
 /// A query of WITH.
@@ -52,8 +57,6 @@ pub struct Cte {
     columns: Vec<String>,
     /// Those before it.
     before: Ctes,
-    /// Whether it has been named: each time it is computed by itself.
-    is_named: Cell<bool>,
 }
 
 impl Ctes {
@@ -73,61 +76,85 @@ impl Analysis<'_> {
             let what = format!("a query nested deeper than {DEPTH_MAX}");
             return Err(Refusal::new(what, -1, "simplify it"));
         }
+        let given = self.given.take();
         let ctes = with(query, ctes)?;
         refuse_what_is_not_covered(query)?;
         let rows = match SetOperation::try_from(query.op) {
-            Ok(SetOperation::SetopNone | SetOperation::Undefined) => self.simple(query, &ctes)?,
-            _ => self.combined(query, &ctes)?,
+            Ok(SetOperation::SetopNone | SetOperation::Undefined) => {
+                self.simple(query, &ctes, given.as_ref())?
+            }
+            _ => self.combined(query, &ctes, given.as_ref())?,
         };
         self.depth -= 1;
-        self.limited(rows, query)
+        self.limited(rows, query, given.as_ref().map_or(0, Given::len))
     }
 
-    /// A query of WITH, where it is named.
-    pub(super) fn cte(&mut self, cte: &Cte) -> Result<Rows, Refusal> {
-        let first = self.stages.len();
-        let mut rows = self.select(&cte.query, &cte.before)?;
-        let is_open =
-            |stage: &Stage| matches!(stage.keeps, Keeps::Top { .. } | Keeps::Partitions { .. });
-        if cte.is_named.replace(true) && self.stages[first..].iter().any(is_open) {
-            let what = "a CTE with LIMIT, DISTINCT ON or window functions that is named twice";
-            let advice = "make it a view of its own, and read that";
-            return Err(Refusal::new(what, -1, advice));
+    /// A query of WITH, where it is named: its stages are made once.
+    pub(super) fn cte(&mut self, cte: &Rc<Cte>) -> Result<Rows, Refusal> {
+        let known = self.ctes.iter().find(|(other, _)| Rc::ptr_eq(other, cte));
+        if let Some((_, rows)) = known.cloned() {
+            let (node, to) = afresh(&rows.node, || self.new_column());
+            let columns = rows.columns.into_iter();
+            let order = rows.order.into_iter();
+            return Ok(Rows {
+                columns: columns.map(|(name, id)| (name, to[&id])).collect(),
+                order: order.map(|(id, how)| (to[&id], how)).collect(),
+                node,
+            });
         }
+        let mut rows = self.select(&cte.query, &cte.before)?;
         for ((name, _), alias) in rows.columns.iter_mut().zip(&cte.columns) {
             name.clone_from(alias);
         }
+        self.ctes.push((cte.clone(), rows.clone()));
         Ok(rows)
     }
 
-    fn simple(&mut self, query: &SelectStmt, ctes: &Ctes) -> Result<Rows, Refusal> {
-        if !query.values_lists.is_empty() {
+    fn simple(
+        &mut self,
+        query: &SelectStmt,
+        ctes: &Ctes,
+        given: Option<&Given>,
+    ) -> Result<Rows, Refusal> {
+        if !query.values_lists.is_empty() && given.is_none() {
             let rows = self.written_out(query)?;
             return ordered(rows, query);
         }
+        let having = query.having_clause.as_deref();
+        let all = said(query)?.all;
+        let mut expressions = all.iter().map(|(_, target)| target).chain(having);
+        let is_grouped = !query.group_clause.is_empty()
+            || having.is_some()
+            || expressions.any(|one| self.facts.has_aggregate(one));
+        let mut query = query.clone();
+        let mut ctes = Cow::Borrowed(ctes);
+        let mut of_each = None;
+        if let Some(given) = given {
+            let is_one_group = is_grouped && query.group_clause.is_empty();
+            of_each = is_one_group.then(|| given.clone());
+            given.put_into(&mut query, is_grouped)?;
+            ctes = Cow::Owned(ctes.with_given(given));
+        }
+        let ctes = &*ctes;
         let (mut node, scope) = self.from(&query.from_clause, ctes)?;
         if let Some(condition) = query.where_clause.as_deref() {
             node = self.filtered(node, condition, &scope, ctes)?;
         }
-        let mut said = said(query)?;
-        let mut query = query.clone();
-        let having = query.having_clause.as_deref();
-        let mut expressions = said.all.iter().map(|(_, target)| target).chain(having);
-        let is_grouped = !query.group_clause.is_empty()
-            || having.is_some()
-            || expressions.any(|one| self.facts.has_aggregate(one));
+        let mut said = said(&query)?;
+        said.given = given.map_or(0, Given::len);
         let mut values = Vec::new();
         if is_grouped {
             self.take(&mut query, &mut said, |this, one| {
                 this.take_values_of_rows(one, ctes, &mut values)
             })?;
             let values = joined(std::mem::take(&mut values), |one| expression(one, &scope))?;
-            node = self.with_values(node, values);
+            node = self.with_values(node, values)?;
             node = self.grouped_sets(node, &scope, (&mut query, &mut said))?;
         }
         self.take(&mut query, &mut said, |this, one| {
             this.take_values(one, ctes, &mut values)
         })?;
+        self.of_each = of_each;
         let rows = self.shown(&query, said, (node, &scope), (is_grouped, values))?;
         match &query.distinct_clause[..] {
             [] => Ok(rows.rows),
@@ -169,6 +196,7 @@ impl Analysis<'_> {
             self.take_windows(&mut call, &query.window_clause, &mut calls)?;
             said.all.push((String::new(), call));
         }
+        calls.iter_mut().for_each(|call| call.of_each(said.given()));
         let (node, mut named, windows) = match is_grouped {
             true => self.groups(query, (&said.all, calls), (node, scope), &values)?,
             false => {
@@ -180,7 +208,7 @@ impl Analysis<'_> {
                 let windows = calls.map(|call| call.resolved(&mut resolved));
                 let windows = windows.collect::<Result<_, _>>()?;
                 let values = joined(values, resolved)?;
-                (self.with_values(node, values), named, windows)
+                (self.with_values(node, values)?, named, windows)
             }
         };
         let node = self.windowed(node, windows);
@@ -195,7 +223,9 @@ impl Analysis<'_> {
     fn sorted(&self, mut rows: Rows, said: &Said) -> Sorted {
         let hidden = rows.columns.split_off(said.shown);
         let mut hidden = hidden.into_iter().map(|(_, id)| id);
-        let on = hidden.by_ref().take(said.on).collect();
+        let mut on: Vec<ColumnId> = hidden.by_ref().take(said.on).collect();
+        let given = rows.columns.iter().rev().take(said.given);
+        on.extend(given.map(|(_, id)| *id));
         rows.order = hidden.zip(said.directions.iter().cloned()).collect();
         Sorted { rows, on }
     }
@@ -244,18 +274,30 @@ impl Analysis<'_> {
             let of = (&set[..], &[][..], values);
             return self.grouped(query, (targets, calls), of, (input, scope));
         }
-        if !calls.is_empty() || targets.iter().any(|(_, one)| self.facts.has_set(one)) {
-            let what = "a window function, or one that gives several values, over grouping sets";
-            return Err(Refusal::new(what, -1, "group in a subquery"));
+        let every: Vec<Expression> = sets.iter().flatten().cloned().collect();
+        let mut leaves = Leaves {
+            scope,
+            keys: &every,
+            values: values.iter().flat_map(Value::columns).collect(),
+            found: Vec::new(),
+        };
+        let (mut targets, mut calls) = (targets.to_vec(), calls);
+        for one in targets.iter_mut().map(|(_, one)| one) {
+            self.take_leaves(one, &mut leaves)?;
         }
+        for call in &mut calls {
+            call.change(&mut |one| self.take_leaves(one, &mut leaves))?;
+        }
+        let found = leaves.found.into_iter();
+        let (columns, found): (Vec<_>, Vec<_>) =
+            found.map(|(id, _, one)| (id, (String::new(), one))).unzip();
         let first = self.stages.len();
         let mut nulls = Vec::new();
-        let every: Vec<Expression> = sets.iter().flatten().cloned().collect();
         let mut inputs = Vec::new();
         for set in &sets {
             let from = (input.clone(), scope);
             let of = (&set[..], &every[..], values);
-            let one = self.grouped(query, (targets, Vec::new()), of, from)?;
+            let one = self.grouped(query, (&found, Vec::new()), of, from)?;
             nulls.append(&mut self.nulls);
             let own = one.1.into_iter();
             let own: Vec<_> = own.map(|(_, value)| (self.new_column(), value)).collect();
@@ -273,12 +315,14 @@ impl Analysis<'_> {
             let like = keys.clone().find(|(_, other)| *other == key);
             self.typed.extend(like.map(|(like, _)| (null, *like)));
         }
-        let columns: Vec<ColumnId> = targets.iter().map(|_| self.new_column()).collect();
-        let named = targets.iter().zip(&columns);
-        let named = named.map(|((name, _), id)| (name.clone(), Expression::column(*id)));
-        let named = named.collect();
-        let node = Node::UnionAll { inputs, columns };
-        Ok((node, named, Vec::new()))
+        let mut read = |one: &Parsed| Ok(Expression::read(&text(one)?));
+        let named = targets.iter();
+        let named = named.map(|(name, one)| Ok((name.clone(), read(one)?)));
+        let named = named.collect::<Result<_, Refusal>>()?;
+        let windows = calls.into_iter();
+        let windows = windows.map(|call| call.resolved(&mut read));
+        let windows = windows.collect::<Result<_, _>>()?;
+        Ok((Node::UnionAll { inputs, columns }, named, windows))
     }
 
     /// The groups by one set of keys. Those of `every` that it has not are null.
@@ -297,15 +341,15 @@ impl Analysis<'_> {
             grouping.leave_out(key.clone());
         }
         let mut resolved = |one: &Parsed| grouped(one, scope, &mut grouping);
-        let named = targets
+        let mut named = targets
             .iter()
             .map(|(name, target)| Ok((name.clone(), resolved(target)?)))
             .collect::<Result<Vec<_>, Refusal>>()?;
         let calls = calls.into_iter();
         let windows = calls.map(|call| call.resolved(&mut resolved));
-        let windows = windows.collect::<Result<_, _>>()?;
+        let mut windows = windows.collect::<Result<Vec<_>, _>>()?;
         let having = query.having_clause.as_deref();
-        let having = having.map(&mut resolved).transpose()?;
+        let mut having = having.map(&mut resolved).transpose()?;
         let values = joined(values.to_vec(), resolved)?;
         let nulls = grouping.nulls();
         let (keys, aggregates) = grouping.finish();
@@ -313,14 +357,29 @@ impl Analysis<'_> {
             let advice = "group by it";
             return Err(Refusal::new("a column outside of aggregates", -1, advice));
         }
+        let of_each = self.of_each.take();
+        let of_each = of_each.map(|given| (given, keys.clone(), aggregates.clone()));
         let mut node = self.stage(Stage {
             input,
             keeps: Keeps::Groups { keys, aggregates },
         });
+        if let Some((given, keys, aggregates)) = of_each {
+            check_empty(&aggregates)?;
+            let of_groups = (&keys[..], &counts(&aggregates)[..]);
+            let (each, instead) = self.for_each_value(node, &given, of_groups);
+            node = each;
+            let named = named.iter_mut().map(|(_, one)| one);
+            let windows = windows.iter_mut().flat_map(Window::expressions);
+            for one in named.chain(windows).chain(&mut having) {
+                for (column, other) in &instead {
+                    *one = one.with(*column, other);
+                }
+            }
+        }
         let null = |(id, _): &(ColumnId, _)| (*id, Expression::constant("NULL"));
         node = projected(node, nulls.iter().map(null).collect());
         self.nulls = nulls;
-        node = self.with_values(node, values);
+        node = self.with_values(node, values)?;
         if let Some(condition) = having {
             node = Node::Filter {
                 input: Box::new(node),
@@ -400,7 +459,6 @@ pub(super) fn with(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
             query: (**query).clone(),
             columns: columns.collect(),
             before: all.clone(),
-            is_named: Cell::new(false),
         };
         all.by_name.insert(cte.ctename.clone(), Rc::new(named));
     }

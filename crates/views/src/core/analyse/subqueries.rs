@@ -85,7 +85,15 @@ impl Analysis<'_> {
             ));
         };
         let kind = SubLinkType::try_from(link.sub_link_type);
-        let mut inner = self.inner(query, scope, ctes)?;
+        let mark = self.mark();
+        let (node, mut inner) = match self.inner(query, scope, ctes) {
+            Ok(inner) => (node, inner),
+            Err(refusal) => {
+                self.back_to(&mark);
+                let found = self.by_values(node, query, scope, ctes)?;
+                found.ok_or(refusal)?
+            }
+        };
         if kind == Ok(SubLinkType::ExistsSublink) {
             // They say nothing. The server refuses there what gives several rows, or none, which would say something.
             let unsaid = inner.columns.iter().map(|(_, one)| one);
@@ -241,17 +249,7 @@ fn compared(link: &SubLink, targets: &[Expression], scope: &Scope) -> Result<Com
         Some(NodeEnum::RowExpr(row)) => row.args.iter().collect(),
         _ => one.into_iter().collect(),
     };
-    let names = link.oper_name.iter().filter_map(|name| match &name.node {
-        Some(NodeEnum::String(name)) => Some(name.sval.as_str()),
-        _ => None,
-    });
-    let names: Vec<&str> = names.collect();
-    let operator = match names[..] {
-        [] => "=".to_owned(),
-        [name] => name.to_owned(),
-        [schema, name] => format!("OPERATOR({}.{name})", quoted(schema)),
-        _ => names.concat(),
-    };
+    let operator = operator(link);
     let sides = sides.into_iter().map(|side| expression(side, scope));
     let sides: Vec<Expression> = sides.collect::<Result<_, _>>()?;
     let is_known = sides.len() == targets.len() && (sides.len() == 1 || operator == "=");
@@ -268,6 +266,21 @@ fn compared(link: &SubLink, targets: &[Expression], scope: &Scope) -> Result<Com
             .flatten()
             .map(|(one, other)| (one.clone(), other.clone())),
     })
+}
+
+/// By which operator something is compared with what a subquery gives.
+pub(super) fn operator(link: &SubLink) -> String {
+    let names = link.oper_name.iter().filter_map(|name| match &name.node {
+        Some(NodeEnum::String(name)) => Some(name.sval.as_str()),
+        _ => None,
+    });
+    let names: Vec<&str> = names.collect();
+    match names[..] {
+        [] => "=".to_owned(),
+        [name] => name.to_owned(),
+        [schema, name] => format!("OPERATOR({}.{name})", quoted(schema)),
+        _ => names.concat(),
+    }
 }
 
 /// The conditions that all have to be true.
@@ -294,10 +307,14 @@ fn link_of(condition: &Parsed) -> Option<(&SubLink, bool)> {
 
 /// Whether rows are kept by it, and not only compared with what it comes to.
 fn is_condition(link: &SubLink) -> bool {
-    !matches!(
-        SubLinkType::try_from(link.sub_link_type),
-        Ok(SubLinkType::ExprSublink | SubLinkType::ArraySublink)
-    )
+    let test = link.testexpr.as_deref().and_then(|one| one.node.as_ref());
+    let is_row = matches!(test, Some(NodeEnum::RowExpr(_)));
+    let is_ordered = is_row && operator(link) != "=";
+    !is_ordered
+        && !matches!(
+            SubLinkType::try_from(link.sub_link_type),
+            Ok(SubLinkType::ExprSublink | SubLinkType::ArraySublink)
+        )
 }
 
 /// The rows for which something is true.

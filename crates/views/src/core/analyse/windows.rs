@@ -23,7 +23,37 @@ pub struct Window {
     partition: Vec<Expression>,
 }
 
+impl Window {
+    /// What it says.
+    pub fn expressions(&mut self) -> impl Iterator<Item = &mut Expression> {
+        std::iter::once(&mut self.call).chain(&mut self.partition)
+    }
+}
+
 impl Call {
+    /// Looks at rows of each of these values apart.
+    pub fn of_each<'a>(&mut self, values: impl Iterator<Item = &'a Parsed>) {
+        if let Some(over) = self.call.over.as_deref_mut() {
+            over.partition_clause.extend(values.cloned());
+        }
+    }
+
+    /// Changes what it is made of.
+    ///
+    /// # Errors
+    /// What `change` has.
+    pub fn change(
+        &mut self,
+        change: &mut impl FnMut(&mut Parsed) -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
+        let mut call = NodeEnum::FuncCall(self.call.clone());
+        children(&mut call)?.into_iter().try_for_each(change)?;
+        if let NodeEnum::FuncCall(call) = call {
+            self.call = call;
+        }
+        Ok(())
+    }
+
     /// It, as the parser has it.
     pub fn parsed(&self) -> Parsed {
         Parsed {

@@ -19,6 +19,8 @@ fn facts() -> Facts {
         let relation = Relation {
             columns: columns.iter().map(|name| (*name).to_owned()).collect(),
             computed: BTreeMap::new(),
+            not_null: BTreeSet::new(),
+            exact: BTreeSet::new(),
             kind: RelationKind::Table(place),
         };
         (("public".to_owned(), (*name).to_owned()), relation)

@@ -308,9 +308,17 @@ impl Draw {
             return (format!("({inner}) AS {name}"), vec![name]);
         }
         if self.chance(12) {
-            // The same subquery, by a name.
-            let (inner, cte) = (self.inner(0), name.replace('n', "c"));
-            self.with.push(format!("{cte} AS ({inner})"));
+            // A subquery by a name, or one that is there already.
+            let known = self.with.last().and_then(|last| last.split(' ').next());
+            let known = known.map(str::to_owned);
+            let cte = match known.filter(|_| self.chance(40)) {
+                Some(cte) => cte,
+                None => {
+                    let (inner, cte) = (self.inner(0), name.replace('n', "c"));
+                    self.with.push(format!("{cte} AS ({inner})"));
+                    cte
+                }
+            };
             let name = name.replace('n', "s");
             return (format!("{cte} AS {name}"), vec![name]);
         }

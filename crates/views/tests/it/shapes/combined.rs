@@ -39,6 +39,10 @@ async fn several_sets_of_keys() {
             "SELECT t.k, u.c, count(*) AS n FROM t LEFT JOIN u ON t.k = u.k GROUP BY CUBE (t.k, u.c)",
             "SELECT abs(b) AS a, -m AS m, to_char(d, 'YYYY-MM') AS d, sum(i) AS s FROM t GROUP BY GROUPING SETS ((), (b, m), (d))",
             "SELECT k FROM t GROUP BY ROLLUP (k)",
+            "SELECT k, c, sum(i) AS s, rank() OVER (PARTITION BY grouping(k, c) ORDER BY sum(i) DESC) AS r FROM t GROUP BY ROLLUP (k, c)",
+            "SELECT upper(c) AS c, sum(sum(i)) OVER (ORDER BY upper(c) NULLS LAST) + count(*) AS s FROM u GROUP BY CUBE (upper(c))",
+            "SELECT k, generate_series(1, count(*)) + coalesce(k, 0) AS g FROM t GROUP BY ROLLUP (k)",
+            "SELECT k, c, count(*) AS n, (SELECT max(u.i) FROM u WHERE u.k = t.k) AS m, lag(k) OVER (ORDER BY grouping(k, c), k, c) AS l FROM t GROUP BY ROLLUP (k, c)",
             "SELECT id, x.one FROM t, (SELECT 1 AS one FROM u GROUP BY ()) AS x",
         ],
     )

@@ -62,6 +62,9 @@ async fn queries_that_are_named_first() {
             "WITH g AS (SELECT k, count(*) AS n FROM t GROUP BY k) SELECT a.k, a.n, b.k AS other FROM g AS a JOIN g AS b ON a.n = b.n",
             "WITH b AS (SELECT k, i FROM t UNION ALL SELECT k, i FROM u) SELECT x.k, x.i, y.i AS j FROM b AS x LEFT JOIN b AS y ON x.k = y.i",
             "WITH one (a, b) AS (SELECT k, c FROM w), two AS (SELECT a AS x, count(b) AS n FROM one GROUP BY a) SELECT one.a, one.b, two.n FROM one LEFT JOIN two ON one.a = two.x",
+            "WITH f AS (SELECT id, k, i FROM t ORDER BY i DESC, id LIMIT 6) SELECT x.id, y.k, (SELECT sum(f.i) FROM f) AS s FROM f AS x JOIN f AS y ON x.k = y.i",
+            "WITH r AS (SELECT k, sum(i) AS s FROM u GROUP BY k) SELECT t.id, r.s FROM t JOIN r ON r.k = t.k WHERE r.s = (SELECT max(r.s) FROM r)",
+            "WITH p AS (SELECT id, rank() OVER (PARTITION BY c ORDER BY i) AS r FROM t) SELECT a.id, b.id AS j FROM p AS a LEFT JOIN p AS b ON b.r = a.r + 1",
             "WITH m AS MATERIALIZED (SELECT DISTINCT k FROM u), n AS NOT MATERIALIZED (SELECT k FROM w) SELECT m.k, n.k AS l FROM m FULL JOIN n ON m.k = n.k",
             // Called like a table, and one inside of another.
             "WITH t AS (SELECT k, i FROM u WHERE i > 2) SELECT t.k, s.n FROM t JOIN (WITH t AS (SELECT i AS n, k FROM w) SELECT * FROM t) AS s ON s.k = t.k",

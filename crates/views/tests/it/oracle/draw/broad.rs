@@ -130,8 +130,23 @@ impl Draw {
         } else {
             ""
         };
+        let depends = self.depends("l", &format!("{name}.{column}"), column);
+        let inner = match self.below(5) {
+            0 => format!(
+                "SELECT max(l.b) AS b, min(l.c) AS c, sum(l.d) + count(*) AS d FROM {table} AS l WHERE {depends}{own}"
+            ),
+            1 => format!(
+                "SELECT l.b, l.c, l.d FROM {table} AS l WHERE {depends}{own} ORDER BY l.b, l.c, l.d LIMIT 2"
+            ),
+            2 => format!(
+                "SELECT DISTINCT l.b, {name}.c || l.c AS c, l.d FROM {table} AS l WHERE {depends}{own}"
+            ),
+            _ => format!(
+                "SELECT l.b, l.c, l.d FROM {table} AS l WHERE l.{column} = {name}.{column}{own}"
+            ),
+        };
         format!(
-            "SELECT {name}.a, y.b, y.c, y.d, {name}.e FROM {from} {left} (SELECT l.b, l.c, l.d FROM {table} AS l WHERE l.{column} = {name}.{column}{own}) AS y{on}{filter}"
+            "SELECT {name}.a, y.b, y.c, y.d, {name}.e FROM {from} {left} ({inner}) AS y{on}{filter}"
         )
     }
 
@@ -145,16 +160,27 @@ impl Draw {
             "coalesce(min(v.b), 0) + count(v.c)",
         ]);
         let depends = match self.chance(70) {
-            true => format!(" WHERE v.{column} = {name}.{column}"),
+            true => {
+                let depends = self.depends("v", &format!("{name}.{column}"), column);
+                format!(" WHERE {depends}")
+            }
             false => String::new(),
         };
-        let exists = match self.chance(50) {
-            true => format!("EXISTS (SELECT FROM {table} AS v{depends})"),
-            false => format!("{name}.e"),
+        let exists = match self.below(6) {
+            0 | 1 => format!("EXISTS (SELECT FROM {table} AS v{depends})"),
+            2 => format!("{name}.a < ANY (SELECT v.a FROM {table} AS v{depends})"),
+            3 => format!("({name}.a, {name}.c) IN (SELECT v.a, v.c FROM {table} AS v{depends})"),
+            _ => format!("{name}.e"),
         };
         format!(
             "SELECT {name}.a, (SELECT {call} FROM {table} AS v{depends}) AS b, {other}.c, {name}.d, {exists} AS e {rest}"
         )
+    }
+
+    /// What a subquery compares with something around it.
+    fn depends(&mut self, inner: &str, outer: &str, column: &str) -> String {
+        let operator = self.pick(&["=", "=", "<", ">=", "<>", "IS NOT DISTINCT FROM"]);
+        format!("{inner}.{column} {operator} {outer}")
     }
 
     /// A condition with a subquery.
@@ -178,7 +204,11 @@ impl Draw {
             false => format!(" WHERE {}", conditions.join(" AND ")),
         };
         let column = self.pick(&["a", "b", "c", "d"]);
-        let select = match self.below(6) {
+        let select = match self.below(9) {
+            6 => format!("(SELECT max({inner}.{column}) FROM {from}{filter} GROUP BY {inner}.c)"),
+            7 => format!(
+                "(SELECT {inner}.{column} FROM {from}{filter} ORDER BY {inner}.{column} LIMIT 2)"
+            ),
             0 => format!("(SELECT max({inner}.{column}) FROM {from}{own})"),
             1 => format!("(SELECT {inner}.{column} FROM {from}{own} GROUP BY {inner}.{column})"),
             _ => format!("(SELECT {inner}.{column} FROM {from}{filter})"),

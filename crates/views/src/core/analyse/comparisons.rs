@@ -1,0 +1,60 @@
+//! Comparisons with what subqueries give, where they are values: `x < ANY (SELECT …)`.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{Node as Parsed, SelectStmt, SubLink};
+
+use super::expressions::printed;
+use super::given::Outer;
+use crate::core::expression::{Expression, quoted};
+use crate::core::refusal::Refusal;
+
+/// The names of a value that is compared with what a subquery gives, among those of the rows around it.
+const TEST: &str = "egret$test";
+
+/// A comparison with what a subquery gives, as a query of one row: what is compared, and the query. It is unknown where nothing decides it
+/// and something is unknown.
+///
+/// # Errors
+/// [`Refusal`] for a comparison that is none.
+pub fn comparison(
+    link: &SubLink,
+    query: &SelectStmt,
+    (operator, is_all): (&str, bool),
+) -> Result<(Vec<Parsed>, SelectStmt), Refusal> {
+    let compared: Vec<Parsed> = match link.testexpr.as_deref().and_then(|one| one.node.as_ref()) {
+        Some(NodeEnum::RowExpr(row)) => row.args.clone(),
+        _ => link.testexpr.as_deref().into_iter().cloned().collect(),
+    };
+    let names: Vec<String> = (1..=compared.len()).map(|at| format!("c{at}")).collect();
+    let side = |table: &str| {
+        let each = names
+            .iter()
+            .map(|name| format!("{}.{name}", quoted(table)))
+            .collect::<Vec<_>>();
+        match &each[..] {
+            [only] => only.clone(),
+            all => format!("({})", all.join(", ")),
+        }
+    };
+    let test = format!("({} {operator} {})", side(TEST), side("egret$found"));
+    let decided = match is_all {
+        true => format!("NOT bool_and({test}) THEN false"),
+        false => format!("bool_or({test}) THEN true"),
+    };
+    let sql = format!(
+        "SELECT CASE WHEN {decided} WHEN count(*) > count({test}) THEN NULL ELSE {is_all} END FROM ({}) AS \"egret$found\"({})",
+        printed(query.clone())?,
+        names.join(", ")
+    );
+    Ok((compared, super::parse(&sql)?))
+}
+
+/// What is compared, as values of the rows around.
+pub fn tested(values: Vec<Expression>) -> impl Iterator<Item = Outer> {
+    let values = values.into_iter().enumerate();
+    values.map(|(at, value)| Outer {
+        table: TEST.to_owned(),
+        column: format!("c{}", at + 1),
+        value,
+    })
+}
