@@ -61,7 +61,7 @@ impl Compiled {
         let mut shown = groups.keys.iter();
         let mut aggregates = groups.aggregates.iter();
         let asks = shown.any(|(id, _)| !types[id].is_exact)
-            || aggregates.any(|(_, carried)| *carried == Carried::Asked);
+            || aggregates.any(|(_, carried)| *carried == Carried::Asked || carried.end().is_some());
         let keys = groups.keys.iter().filter(|_| asks);
         let keys = keys.filter(|(id, _)| types[id].is_not_null);
         of(keys.map(|(_, key)| key).collect())
