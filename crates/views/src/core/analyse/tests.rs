@@ -116,7 +116,9 @@ fn what_is_not_covered_is_named() {
         TABLESAMPLE at position 36 is not maintained incrementally: it gives other rows each time
         FOR UPDATE or FOR SHARE is not maintained incrementally: leave it out: a view only reads
         the relation `public.nothing` at position 15 is not maintained incrementally: only tables and views are covered
-        WITH RECURSIVE at position 1 is not maintained incrementally: use mode full
+        WITH RECURSIVE whose second part looks at several rows of its own at once at position 16 is not maintained incrementally: leave DISTINCT, GROUP BY, UNION and window functions out of it, or use mode full
+        CYCLE at position 63 is not maintained incrementally: keep the keys of the rows on the way in an array of its own column, or use mode full
+        SEARCH at position 63 is not maintained incrementally: keep the keys of the rows on the way in an array of its own column, or use mode full
         a statement that is no query is not maintained incrementally: give a SELECT
         a second statement is not maintained incrementally: give exactly one query
         a name that begins with `egret$` is not maintained incrementally: use other names: these stand for something else here

@@ -44,6 +44,19 @@ async fn views_over_a_recursion_are_told_what_came_and_what_went() {
             assert_eq!(done.outcome, "incremental", "{change}: {done:?}");
             rig.verify(&["reached", "sums", "onward", "ends"]).await;
         }
+        let explained = rig.views.explain(&at("reached")).await.unwrap();
+        let stage = &explained.stages[0];
+        assert_eq!(
+            stage.keeps,
+            [
+                "rows of a recursion, with how often each comes of others: carried on by what changed"
+            ]
+        );
+        assert!(
+            stage.operators.contains("scan of this stage"),
+            "{}",
+            stage.operators
+        );
         rig.run("TRUNCATE e").await;
         assert_eq!(rig.refresh("reached").await.outcome, "full");
         rig.verify(&["reached", "sums", "onward", "ends"]).await;

@@ -326,9 +326,11 @@ impl Draw {
             let recursion = name.replace('n', "r");
             let cte = self.recursion(&recursion);
             self.with.push(format!("{recursion} AS ({cte})"));
-            let name = name.replace('n', "s");
+            let cte = name.replace('n', "c");
             let rows = format!("SELECT a, b, c, a::numeric(10,2) AS d, e FROM {recursion}");
-            return (format!("({rows}) AS {name}"), vec![name]);
+            self.with.push(format!("{cte} AS ({rows})"));
+            let name = name.replace('n', "s");
+            return (format!("{cte} AS {name}"), vec![name]);
         }
         if !self.views.is_empty() && self.chance(15) {
             let view = self.views[0].clone();
