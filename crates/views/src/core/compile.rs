@@ -280,9 +280,12 @@ pub fn compile(
             rows,
             columns,
         } => Kept::Top(Top::new((name, key), (order, rows), (&columns, types))),
-        Keeps::Recursion { columns, is_all } => {
-            Kept::Recursion(Recursion::new(name, &columns, is_all, types))
-        }
+        Keeps::Recursion { columns, is_all } => Kept::Recursion(Recursion::new(
+            name,
+            (&stage.input, &columns),
+            is_all,
+            types,
+        )),
         Keeps::Groups { keys, aggregates } => {
             let aggregates = aggregates
                 .into_iter()

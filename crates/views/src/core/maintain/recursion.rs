@@ -27,8 +27,8 @@ use std::collections::BTreeMap;
 
 use super::rows::Rows;
 use super::{COUNT, Delta, HASH, Statement, Types};
-use crate::core::analyse::stage_column;
-use crate::core::expression::ColumnId;
+use crate::core::analyse::{column_of_stage, equalities, stage_column};
+use crate::core::expression::{ColumnId, Expression};
 use crate::core::sql::{Block, Generator, SourceSql, WEIGHT, union};
 use crate::core::tree::{Node, Source};
 
@@ -37,6 +37,18 @@ const REACHED: &str = "egret_reached";
 
 /// What it has reached last, by a name that may stand in several places.
 const WORKING: &str = "egret_working";
+
+/// Types whose values are never longer than an index takes.
+const SHORT: [&str; 8] = [
+    "smallint",
+    "integer",
+    "bigint",
+    "uuid",
+    "date",
+    "oid",
+    "timestamp without time zone",
+    "timestamp with time zone",
+];
 
 /// A stage of a recursion.
 #[derive(Clone, Debug)]
@@ -62,7 +74,12 @@ type Read<'a> = (&'a Node, &'a BTreeMap<Source, SourceSql>);
 
 impl Recursion {
     /// A stage with its table.
-    pub fn new(name: &str, columns: &[ColumnId], is_all: bool, types: &Types) -> Self {
+    pub fn new(
+        name: &str,
+        (input, columns): (&Node, &[ColumnId]),
+        is_all: bool,
+        types: &Types,
+    ) -> Self {
         let are_exact = columns.iter().all(|id| types[id].is_exact);
         let how = match (is_all, are_exact) {
             (true, _) => How::Each,
@@ -71,6 +88,12 @@ impl Recursion {
         };
         let mut rows = Rows::new(name, columns, None, types);
         rows.is_once = how == How::Once;
+        let is_short = |id: &ColumnId| {
+            let found = types.get(id);
+            found.is_some_and(|found| SHORT.contains(&found.sql.as_str()))
+        };
+        let looked_up = looked_up(input).into_iter().find(is_short);
+        rows.table.also_indexed = looked_up.map(stage_column);
         Self { rows, how }
     }
 
@@ -283,6 +306,32 @@ impl Recursion {
                 self.rows.rebuild(types, &now, sink)
             }
         }
+    }
+}
+
+/// The columns of a recursion that its step compares with others: what changed there looks up by these what it is joined with.
+fn looked_up(input: &Node) -> Vec<ColumnId> {
+    let mut scans = Vec::new();
+    input.scans(&mut scans);
+    let itself = scans.iter().filter(|(source, _)| *source == Source::Itself);
+    let columns: Vec<&(ColumnId, String)> = itself.flat_map(|(_, columns)| *columns).collect();
+    let mut conditions = Vec::new();
+    conditions_of(input, &mut conditions);
+    let sides = conditions.into_iter().flat_map(equalities);
+    let sides = sides.flat_map(|(one, other)| [one, other]);
+    let compared = sides.filter(|side| !side.is_text).filter_map(|side| {
+        let (_, name) = columns.iter().find(|(id, _)| Some(*id) == side.column)?;
+        column_of_stage(name)
+    });
+    compared.collect()
+}
+
+fn conditions_of<'a>(node: &'a Node, all: &mut Vec<&'a Expression>) {
+    if let Node::Filter { condition, .. } | Node::Join { condition, .. } = node {
+        all.push(condition);
+    }
+    for input in node.inputs() {
+        conditions_of(input, all);
     }
 }
 
