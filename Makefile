@@ -37,6 +37,7 @@ bench: toolchain ## run every benchmark scenario at small size, results in targe
 	target/quick-release/egret bench branches --private --branches 5 --bursts 2 --out target/bench/branches.json
 	target/quick-release/egret bench series --private --writers 4 --readers 2 --seconds 5 --preload 1000000 --out target/bench/series.json
 	target/quick-release/egret bench views --private --rows 10000 --rates 0,1 --cycles 5 --seconds 5 --out target/bench/views.json
+	target/quick-release/egret bench views --private --scenario tpch --scale 0.01 --cycles 2 --out target/bench/views-tpch.json
 
 build: toolchain ## build the release binary, target/release/egret
 	cargo build --locked --release -p egret

@@ -14,7 +14,8 @@ use crate::report::ReportArgs;
 
 pub use queue::{Durability, LogArgs, Peer, QueueArgs, QueueScenario};
 pub use series::{Protocol, SeriesArgs, SeriesPeer, SeriesScenario};
-pub use views::{ViewsArgs, ViewsPart, ViewsShape};
+pub(crate) use views::QUERIES_MAX;
+pub use views::{ViewsArgs, ViewsPart, ViewsScenario, ViewsShape};
 
 /// Printed at the end of `egret bench --help`.
 pub const EXIT_CODES: &str = "\

@@ -47,13 +47,16 @@ fn lists_are_typed_with_commas_and_have_defaults() {
         other => panic!("another command: {other:?}"),
     };
     let all = of("views --private");
-    assert_eq!(all.rates, [0.0, 1.0, 10.0, 50.0]);
+    assert_eq!(all.scenario, ViewsScenario::Matrix);
+    assert_eq!((all.rows, all.rates.len(), all.queries.len()), (None, 0, 0));
     assert_eq!(all.shapes.len(), 5);
     assert_eq!(all.parts.len(), 3);
     let some = of("views --private --rates 0.1,100 --shapes join_aggregate,scan --parts lag");
     assert_eq!(some.rates, [0.1, 100.0]);
     assert_eq!(some.shapes, [ViewsShape::JoinAggregate, ViewsShape::Scan]);
     assert_eq!(some.parts, [ViewsPart::Lag]);
+    let tpch = of("views --private --scenario tpch --scale 0.01 --queries 22,1");
+    assert_eq!((tpch.scale, tpch.queries), (0.01, vec![22, 1]));
 }
 
 #[test]
@@ -76,6 +79,11 @@ fn what_is_wrong_is_said() {
     refused(&with("--profile"), "--out <FILE>");
     refused(&with("--server http://x"), "cannot be used with");
     refused("views --rates 101", "`101` is not a percentage");
+    refused(
+        "views --scale 0",
+        "`0` is not a scale between 0.001 and 100",
+    );
+    refused("views --queries 1,23", "23 is not in 1..=22");
     refused("views --shapes scan,cube", "invalid value 'cube'");
     refused("views --private --url postgres://x", "cannot be used with");
     refused("sqll", "a similar subcommand exists: 'sql'");

@@ -4,17 +4,27 @@
 //! shape × rate: cycles of changes and refreshes ── … ── writes of tables with a view and without ── lag of a view
 //! ```
 //!
-//! Views are made, refreshed and dropped over HTTP, tables are written by a session of PostgreSQL, as users do. After each part
-//! every view is compared with its query, row by row.
+//! That is the matrix; other scenarios measure one thing each, in a file of their own. Views are made, refreshed and dropped
+//! over HTTP, tables are written by a session of PostgreSQL, as users do. After each part every view is compared with its
+//! query, row by row.
 
 mod api;
+mod chain;
+mod fan;
 mod findings;
 mod floor;
+mod idle;
 mod lag;
+mod many;
+mod overhead;
+mod plan;
 mod refreshes;
 mod shape;
 mod site;
 mod tables;
+mod throughput;
+mod tpch;
+mod turn;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -22,10 +32,11 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-use crate::cli::{ViewsArgs, ViewsPart, ViewsShape};
+use crate::cli::{ViewsArgs, ViewsPart, ViewsScenario};
 use crate::scenario::{Measurement, Scenario};
 use crate::stage::Stage;
 use findings::Findings;
+use plan::Plan;
 use refreshes::Block;
 use site::Site;
 
@@ -37,7 +48,10 @@ const SPREAD: u32 = 0x9e37_79b9;
 
 /// The scenario.
 pub struct Views {
-    args: ViewsArgs,
+    plan: Plan,
+    is_private: bool,
+    /// The database in which a running Egret keeps views.
+    postgres: Option<String>,
     /// The metric by which runs are ranked.
     headline: String,
     site: Option<Site>,
@@ -49,28 +63,39 @@ impl Views {
     /// # Errors
     /// When nothing is named by them.
     pub fn new(args: &ViewsArgs) -> Result<Self> {
-        let mut args = args.clone();
-        // Twice the same would be one metric.
-        args.shapes = distinct(&args.shapes);
-        args.rates = distinct(&args.rates);
-        args.parts = distinct(&args.parts);
+        let plan = Plan::of(args);
         Ok(Self {
-            headline: headline(&args),
-            args,
+            headline: plan.headline(),
+            plan,
+            is_private: args.run.private,
+            postgres: args.postgres.clone(),
             site: None,
         })
     }
 
-    fn measures(&self, part: ViewsPart) -> bool {
-        self.args.parts.contains(&part)
+    /// The parts of the matrix.
+    async fn matrix(&self, stage: &Stage, site: &Site, findings: &mut Findings) -> Result<()> {
+        for part in &self.plan.parts {
+            match part {
+                ViewsPart::Refresh => self.refreshes(stage, site, findings).await?,
+                ViewsPart::Write => {
+                    stage.progress.say("writing with a view and without");
+                    let (rows, rounds) = (self.plan.rows, self.plan.cycles);
+                    let client = site.client().await?;
+                    writes::measure(site, &client, rows, rounds, findings).await?;
+                }
+                ViewsPart::Lag => self.lag(stage, site, findings).await?,
+            }
+        }
+        Ok(())
     }
 
     /// Every shape at every rate.
     async fn refreshes(&self, stage: &Stage, site: &Site, findings: &mut Findings) -> Result<()> {
         let client = site.client().await?;
         let mut number = 0;
-        for shape in &self.args.shapes {
-            for rate in &self.args.rates {
+        for shape in &self.plan.shapes {
+            for rate in &self.plan.rates {
                 number += 1;
                 stage
                     .progress
@@ -80,11 +105,9 @@ impl Views {
                     client: &client,
                     shape: *shape,
                     rate: *rate,
-                    rows: self.args.rows,
-                    cycles: self.args.cycles,
-                    salt: (stage.seed as u32)
-                        .wrapping_mul(SPREAD)
-                        .wrapping_add(number as u32 * SALTS),
+                    rows: self.plan.rows,
+                    cycles: self.plan.cycles,
+                    salt: salt(stage.seed).wrapping_add(number as u32 * SALTS),
                     number,
                 };
                 block.run(findings).await?;
@@ -92,53 +115,39 @@ impl Views {
         }
         Ok(())
     }
+
+    async fn lag(&self, stage: &Stage, site: &Site, findings: &mut Findings) -> Result<()> {
+        stage.progress.say("committing rows");
+        let load = lag::Load {
+            rate: self.plan.commit_rate,
+            window: self.plan.seconds,
+            seed: stage.seed,
+        };
+        lag::measure(site, &site.client().await?, &load, findings).await
+    }
+
+    async fn tpch(&self, stage: &Stage, site: &Site, findings: &mut Findings) -> Result<()> {
+        let run = tpch::Run {
+            scale: self.plan.scale,
+            queries: &self.plan.queries,
+            cycles: self.plan.cycles,
+            seed: stage.seed,
+            progress: &stage.progress,
+        };
+        tpch::measure(site, &site.client().await?, &run, findings).await
+    }
 }
 
-/// Without what is there already.
-fn distinct<T: Copy + PartialEq>(all: &[T]) -> Vec<T> {
-    let mut distinct = Vec::new();
-    for one in all {
-        if !distinct.contains(one) {
-            distinct.push(*one);
-        }
-    }
-    distinct
-}
-
-/// A refresh after something has changed, where there is one.
-fn headline(args: &ViewsArgs) -> String {
-    let rate = args.rates.iter().find(|rate| **rate > 0.0);
-    let rate = rate.or(args.rates.first());
-    match (args.parts.first(), args.shapes.first(), rate) {
-        (Some(ViewsPart::Refresh), Some(shape), Some(rate)) => {
-            Block::metric(*shape, *rate, "incremental")
-        }
-        (Some(ViewsPart::Lag), ..) => "lag".to_owned(),
-        _ => "write_overhead_bulk".to_owned(),
-    }
+/// What values of tables are drawn from.
+fn salt(seed: u64) -> u32 {
+    (seed as u32).wrapping_mul(SPREAD)
 }
 
 impl Scenario for Views {
     const NAME: &'static str = "views";
 
     fn parameters(&self) -> BTreeMap<String, Value> {
-        let args = &self.args;
-        let lag = self.measures(ViewsPart::Lag);
-        let shapes: Vec<&str> = args.shapes.iter().copied().map(ViewsShape::name).collect();
-        let parts: Vec<&str> = args.parts.iter().copied().map(ViewsPart::name).collect();
-        let all: [(&str, Value); 7] = [
-            ("rows", args.rows.into()),
-            ("rates", args.rates.clone().into()),
-            ("shapes", shapes.into()),
-            ("cycles", args.cycles.into()),
-            ("parts", parts.into()),
-            ("commit_rate", lag.then_some(args.commit_rate).into()),
-            ("seconds", lag.then_some(args.seconds.as_secs_f64()).into()),
-        ];
-        all.into_iter()
-            .filter(|(_, value)| !value.is_null())
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
+        self.plan.parameters()
     }
 
     fn private_settings(&self) -> Vec<(String, String)> {
@@ -152,11 +161,11 @@ impl Scenario for Views {
 
     async fn prepare(&mut self, stage: &mut Stage) -> Result<()> {
         let server = stage.server()?.clone();
-        let site = Site::open(&server, self.args.postgres.as_deref()).await?;
+        let site = Site::open(&server, self.postgres.as_deref()).await?;
         let site = self.site.insert(site);
         let client = site.client().await?;
         stage.subject.ask(&client, site.is_local()).await?;
-        stage.subject.data_set = format!("{} rows, five regions", self.args.rows);
+        stage.subject.data_set = self.plan.data_set();
         Ok(())
     }
 
@@ -164,24 +173,34 @@ impl Scenario for Views {
         let site = self.site.as_ref().context("the scenario is not prepared")?;
         let window = stage.open_window(None)?;
         let mut findings = Findings::new(window.origin());
-        for part in &self.args.parts {
-            let client = site.client().await?;
-            match part {
-                ViewsPart::Refresh => self.refreshes(stage, site, &mut findings).await?,
-                ViewsPart::Write => {
-                    stage.progress.say("writing with a view and without");
-                    let (rows, rounds) = (self.args.rows, self.args.cycles);
-                    writes::measure(site, &client, rows, rounds, &mut findings).await?;
-                }
-                ViewsPart::Lag => {
-                    stage.progress.say("committing rows");
-                    let load = lag::Load {
-                        rate: self.args.commit_rate,
-                        window: self.args.seconds,
-                        seed: stage.seed,
-                    };
-                    lag::measure(site, &client, &load, &mut findings).await?;
-                }
+        let found = &mut findings;
+        let client = site.client().await?;
+        let (plan, salt, progress) = (&self.plan, salt(stage.seed), &stage.progress);
+        match plan.scenario {
+            ViewsScenario::Matrix => self.matrix(stage, site, found).await?,
+            ViewsScenario::Wide => self.refreshes(stage, site, found).await?,
+            ViewsScenario::Tpch => self.tpch(stage, site, found).await?,
+            ViewsScenario::Chain => {
+                progress.say("refreshing a chain of views");
+                chain::measure(site, &client, plan, salt, found).await?;
+            }
+            ViewsScenario::Fan => {
+                progress.say("refreshing views beside each other");
+                fan::measure(site, &client, plan, salt, found).await?;
+            }
+            ViewsScenario::Idle => {
+                progress.say("waiting beside views");
+                let processes = &stage.subject.processes;
+                idle::measure(site, &client, plan, processes, found).await?;
+            }
+            ViewsScenario::Lag => {
+                self.lag(stage, site, found).await?;
+                progress.say("committing as many rows as there can be");
+                throughput::measure(site, &client, plan.seconds, found).await?;
+            }
+            ViewsScenario::Overhead => {
+                progress.say("writing with a view and without");
+                overhead::measure(site, &client, plan, found).await?;
             }
         }
         Ok(findings.measurement(window.close().await?))
@@ -190,7 +209,7 @@ impl Scenario for Views {
     async fn clean(&mut self, _stage: &mut Stage) -> Result<()> {
         match self.site.take() {
             // A private server is gone with its data.
-            Some(site) if !self.args.run.private => site.remove().await,
+            Some(site) if !self.is_private => site.remove().await,
             _ => Ok(()),
         }
     }

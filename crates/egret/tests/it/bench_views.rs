@@ -66,6 +66,96 @@ fn every_part_is_measured() {
 }
 
 #[test]
+fn queries_of_tpch_are_exact() {
+    let place = Place::new("bench-views-tpch");
+    let line = "--private --scenario tpch --scale 0.001 --queries 1,13,16,18";
+    let result = measured(&place, line);
+    check(&result, 3 * 4);
+    assert_eq!(value(&result, "tpch.exact"), 4.0, "{}", result["warnings"]);
+    // The sixteenth reads neither orders nor their lines.
+    assert_eq!(value(&result, "tpch.unchanged"), 1.0);
+    assert_eq!(result["metrics"]["tpch.faster_than_full"]["samples"], 4);
+    for query in ["q01", "q13", "q16", "q18"] {
+        for what in ["incremental", "full", "auto", "recompute"] {
+            let name = format!("tpch.{query}.{what}");
+            assert_eq!(result["metrics"][&name]["samples"], 2, "{name}");
+        }
+        for speedup in ["speedup", "recompute_speedup"] {
+            assert!(value(&result, &format!("tpch.{query}.{speedup}")) > 0.0);
+        }
+    }
+    assert_eq!(place.left_behind(), Vec::<String>::new());
+}
+
+#[test]
+fn a_query_that_is_refused_is_a_finding() {
+    let place = Place::new("bench-views-refused");
+    let line = "--private --scenario tpch --scale 0.001 --queries 6 --set views.views_max=1";
+    let result = measured(&place, line);
+    // That of mode incremental is there, and no other.
+    check(&result, 1);
+    for name in ["tpch.exact", "tpch.faster_than_full"] {
+        assert_eq!(value(&result, name), 0.0, "{name}");
+    }
+    let warnings = result["warnings"].as_array().unwrap();
+    let warnings: Vec<&str> = warnings.iter().filter_map(Value::as_str).collect();
+    for mode in ["full", "auto"] {
+        let begin = format!("tpch.q06.{mode}: make the view ");
+        assert!(
+            warnings.iter().any(|text| text.starts_with(&begin)),
+            "{warnings:?}"
+        );
+    }
+}
+
+#[test]
+fn every_other_scenario_is_measured_and_leaves_nothing() {
+    let place = Place::new("bench-views-scenarios");
+    let server = place.start(&["serve"]);
+    let address = format!("--server http://127.0.0.1:{}", place.ports[0]);
+    let scenarios: [(&str, u64, &[&str]); 6] = [
+        ("chain", 10, &["chain.refresh"]),
+        ("fan --views 6", 6, &["fan.refresh", "fan.one"]),
+        (
+            "idle --views 5 --seconds 1",
+            5,
+            &["idle.cpu", "idle.cpu_without", "idle.cpu_of_views"],
+        ),
+        (
+            "lag --seconds 1 --commit-rate 50",
+            2,
+            &["lag", "lag.throughput", "lag.throughput_share"],
+        ),
+        (
+            "overhead",
+            3 * 4,
+            &[
+                "overhead.bulk_insert.24",
+                "overhead.bulk_update",
+                "overhead.single.4.8",
+            ],
+        ),
+        (
+            "wide",
+            3,
+            &["wide.1.incremental", "wide.1.floor", "wide.1.speedup"],
+        ),
+    ];
+    for (scenario, compared, metrics) in scenarios {
+        let result = measured(&place, &format!("--scenario {scenario} {address}"));
+        check(&result, compared);
+        for name in metrics {
+            assert!(value(&result, name) >= 0.0, "{name}");
+        }
+    }
+    let sql = "SELECT string_agg(datname, ' ' ORDER BY datname) FROM pg_database";
+    let databases = place.psql(&place.source("postgres"), sql).unwrap();
+    assert_eq!(databases, "postgres template0 template1");
+    server.stop(Signal::TERM);
+    assert_eq!(place.left_behind(), Vec::<String>::new());
+}
+
+#[test]
 fn a_running_egret_keeps_nothing_of_it() {
     let place = Place::new("bench-views-server");
     let server = place.start(&["serve"]);

@@ -10,8 +10,9 @@ use super::maintain::{
     Carried, ColumnType, Delta, Groups, Partitions, Recursion, Rows, Statement, Table, Top, Types,
     carried, computed, read,
 };
+use super::scales::{Scales, of_expression};
 use super::sql::{Block, Generator, SourceSql, union};
-use super::tree::{Aggregate, JoinKind, Keeps, Node, Plan, Source, Stage};
+use super::tree::{Aggregate, JoinKind, Keeps, Node, Source, Stage};
 
 /// A stage with its table.
 #[derive(Clone, Debug)]
@@ -261,7 +262,7 @@ pub fn compile(
     name: &str,
     stage: Stage,
     key: Option<Vec<ColumnId>>,
-    arguments: &Types,
+    (arguments, scales_of): (&Types, &Scales),
     types: &Types,
 ) -> Compiled {
     let kept = match stage.keeps {
@@ -292,7 +293,10 @@ pub fn compile(
                 .map(|aggregate| {
                     let argument = arguments.get(&aggregate.column);
                     let argument = argument.map(|found| found.sql.as_str());
-                    let how = carried(&aggregate, argument);
+                    let scales = aggregate.argument.as_ref();
+                    let scales = scales.and_then(|one| of_expression(one, scales_of));
+                    let found = &types[&aggregate.column];
+                    let how = carried(&aggregate, (found, argument), scales.as_ref());
                     (aggregate, how)
                 })
                 .collect();
@@ -303,63 +307,6 @@ pub fn compile(
         input: stage.input,
         kept,
     }
-}
-
-/// The columns that tell the rows of a node apart, by the keys of its sources; none where there are no such.
-pub fn key_of(node: &Node, keys: &impl Fn(Source) -> Option<Vec<String>>) -> Option<Vec<ColumnId>> {
-    match node {
-        Node::Unit => Some(Vec::new()),
-        Node::Scan { source, columns } => {
-            let names = keys(*source)?;
-            let find = |name: &String| {
-                let found = columns.iter().find(|(_, other)| other == name);
-                found.map(|(id, _)| *id)
-            };
-            names.iter().map(find).collect()
-        }
-        Node::Filter { input, .. } | Node::Project { input, .. } => key_of(input, keys),
-        Node::Join {
-            kind: JoinKind::Semi | JoinKind::Anti,
-            left,
-            ..
-        } => key_of(left, keys),
-        Node::Join { left, right, .. } => {
-            let mut key = key_of(left, keys)?;
-            key.extend(key_of(right, keys)?);
-            Some(key)
-        }
-        Node::Expand { .. } | Node::UnionAll { .. } => None,
-    }
-}
-
-/// Keeps the keys of the rows of stages, where they keep rows and these have one. To be called before columns
-/// that nobody uses are left out.
-pub fn with_keys(
-    plan: &mut Plan,
-    of_tables: &impl Fn(usize) -> Option<Vec<String>>,
-) -> Vec<Option<Vec<ColumnId>>> {
-    let mut all: Vec<Option<Vec<ColumnId>>> = Vec::new();
-    for stage in &mut plan.stages {
-        let keys = |source: Source| match source {
-            Source::Table(at) => of_tables(at),
-            Source::Itself => None,
-            Source::Stage(at) => {
-                let names = all[at].as_ref()?.iter();
-                Some(names.map(|id| stage_column(*id)).collect())
-            }
-        };
-        let key = match &stage.keeps {
-            Keeps::Groups { .. } => None,
-            _ => key_of(&stage.input, &keys),
-        };
-        if let (Some(key), Some(columns)) = (&key, stage.keeps.rows_mut()) {
-            let missing = key.iter().filter(|id| !columns.contains(id));
-            let missing: Vec<ColumnId> = missing.copied().collect();
-            columns.extend(missing);
-        }
-        all.push(key);
-    }
-    all
 }
 
 /// Of a group asks for columns that depend on what it is grouped by and that cannot be grouped by themselves: they are the

@@ -19,11 +19,13 @@
 //! there now less what changed. Where nothing changed below an operator, what it was is what it is, so that a refresh
 //! in which one of six tables changed has one term.
 
+mod inner;
 mod outer;
 mod semi;
 
 use std::collections::BTreeMap;
 
+pub use self::inner::APART_MAX;
 use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression, Names, quoted};
 use super::tree::{Given, JoinKind, Node, Source};
@@ -392,29 +394,6 @@ impl<'a> Generator<'a> {
             ),
         });
         block
-    }
-
-    fn changes_of_matches(
-        &mut self,
-        left: &Node,
-        right: &Node,
-        condition: &Expression,
-    ) -> Vec<Block> {
-        let mut all = Vec::new();
-        if self.is_changed(left) {
-            let before = self.rows_before(right);
-            let before = self.once(before);
-            for changes in self.changes(left) {
-                all.push(changes.and(before.clone()).filtered(condition));
-            }
-        }
-        if self.is_changed(right) {
-            let now = self.rows_once(left);
-            for changes in self.changes(right) {
-                all.push(now.clone().and(changes).filtered(condition));
-            }
-        }
-        all
     }
 
     fn rows_once(&mut self, node: &Node) -> Block {

@@ -123,6 +123,12 @@ impl Node {
         }
     }
 
+    /// All columns that it or anything below has.
+    pub fn all_columns(&self) -> Vec<ColumnId> {
+        let below = self.inputs().into_iter().flat_map(Self::all_columns);
+        below.chain(self.columns()).collect()
+    }
+
     /// Whether nothing in it is about columns of what is around it.
     pub fn is_closed(&self) -> bool {
         let are_own = |expression: &Expression, columns: &[ColumnId]| {

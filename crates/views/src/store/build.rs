@@ -13,6 +13,7 @@ use crate::core::compile::{
 };
 use crate::core::expression::{ColumnId, Expression, quoted};
 use crate::core::maintain::{ColumnType, Statement, Types, declared, side};
+use crate::core::scales::{Scales, add_scales};
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
 use crate::core::tree::{Keeps, Node, Presentation, Source, Stage};
 use crate::error::ViewsError;
@@ -72,6 +73,7 @@ pub async fn build(
         sources.insert(Source::Table(at), source);
     }
     let mut types = Types::new();
+    let mut scales = Scales::new();
     let mut stages: Vec<Compiled> = Vec::new();
     for (at, (mut stage, key)) in plan.stages.into_iter().zip(keys).enumerate() {
         typed(&mut stage.input, &plan.typed, &types);
@@ -86,7 +88,8 @@ pub async fn build(
         sources.remove(&Source::Itself);
         check_compared(&stage.keeps, &plan.compared, &types)?;
         let name = stage_table(view, at);
-        let compiled = compile(&name, stage, key, &arguments, &types);
+        add_scales(&stage, &types, &mut scales);
+        let compiled = compile(&name, stage, key, (&arguments, &scales), &types);
         if makes_tables {
             for statement in compiled.table().create() {
                 transaction.batch_execute(&statement).await?;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::server::Server;
 
 /// The views in one database.
+#[derive(Clone)]
 pub(super) struct Api {
     server: Server,
     database: String,

@@ -7,7 +7,7 @@ use anyhow::Result;
 use tokio_postgres::Client;
 
 use super::site::Site;
-use crate::record::{Recorder, Recording, scalar};
+use crate::record::{Recorder, Recording, millis, scalar};
 use crate::result::{Better, Cycle, Metric};
 use crate::scenario::Measurement;
 use crate::window::Observed;
@@ -29,6 +29,7 @@ pub(super) struct Findings {
     outcomes: BTreeMap<String, Outcomes>,
     ratios: Vec<Ratio>,
     worst: Vec<&'static str>,
+    faster: Vec<Faster>,
     wrong_rows: u64,
     compared: u64,
     warnings: Vec<String>,
@@ -42,6 +43,13 @@ struct Ratio {
     better: Better,
 }
 
+/// A metric that says how many of those ratios are over 1 whose names end alike.
+struct Faster {
+    name: &'static str,
+    ending: &'static str,
+    all: u64,
+}
+
 impl Findings {
     pub(super) fn new(origin: Instant) -> Self {
         Self {
@@ -52,6 +60,7 @@ impl Findings {
             outcomes: BTreeMap::new(),
             ratios: Vec::new(),
             worst: Vec::new(),
+            faster: Vec::new(),
             wrong_rows: 0,
             compared: 0,
             warnings: Vec::new(),
@@ -74,9 +83,22 @@ impl Findings {
         self.recorder.failure(cause, at, at, at);
     }
 
-    /// A cycle by itself.
-    pub(super) fn cycle(&mut self, cycle: Cycle) {
-        self.cycles.push(cycle);
+    /// A cycle by itself, by its number; of those that do not count the group is 0.
+    pub(super) fn cycle(
+        &mut self,
+        number: u32,
+        group: u64,
+        begun: Instant,
+        latencies_ms: BTreeMap<String, f64>,
+    ) {
+        let at_ms = millis(self.at(begun));
+        self.cycles.push(Cycle {
+            index: number.into(),
+            group,
+            at_ms,
+            latencies_ms,
+            error: None,
+        });
     }
 
     /// A refresh said what it did.
@@ -106,7 +128,17 @@ impl Findings {
         self.worst.push(name);
     }
 
-    /// Compares a view with its query.
+    /// A metric that is how many of those ratios are over 1 whose names have this ending, of so many.
+    pub(super) fn faster(&mut self, name: &'static str, ending: &'static str, all: u64) {
+        self.faster.push(Faster { name, ending, all });
+    }
+
+    /// What a reader must know.
+    pub(super) fn warn(&mut self, warning: String) {
+        self.warnings.push(warning);
+    }
+
+    /// Compares a view with its query, and says how many rows it has too few or too many.
     ///
     /// # Errors
     /// The server's.
@@ -116,7 +148,7 @@ impl Findings {
         client: &Client,
         view: &str,
         query: &str,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let differing = site.differing(client, view, query).await?;
         self.wrong_rows += differing;
         self.compared += 1;
@@ -124,7 +156,7 @@ impl Findings {
             self.warnings
                 .push(format!("{view} has {differing} rows too few or too many"));
         }
-        Ok(())
+        Ok(differing)
     }
 
     /// As a measurement.
@@ -154,6 +186,9 @@ impl Findings {
                 metrics.insert(name.to_owned(), worst.clone());
             }
         }
+        for faster in &self.faster {
+            metrics.insert(faster.name.to_owned(), faster.count(&metrics));
+        }
         let mut warnings = self.warnings;
         for (operation, Outcomes { full, all }) in self.outcomes {
             if operation.ends_with(".auto") {
@@ -178,6 +213,15 @@ impl Findings {
         measurement.cycles = self.cycles;
         measurement.warnings = warnings;
         measurement
+    }
+}
+
+impl Faster {
+    fn count(&self, metrics: &BTreeMap<String, Metric>) -> Metric {
+        let ratios = metrics
+            .iter()
+            .filter(|(name, metric)| name.ends_with(self.ending) && metric.value > 1.0);
+        scalar("count", Better::Higher, ratios.count() as f64, self.all)
     }
 }
 

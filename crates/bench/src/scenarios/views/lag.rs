@@ -17,13 +17,13 @@ use crate::result::Better;
 use crate::schedule::{Spacing, arrivals};
 
 /// Connections that write.
-const WRITERS: usize = 8;
+pub(super) const WRITERS: usize = 8;
 
 /// How often the view is read: a lag is known as exactly as that.
 const LOOK: Duration = Duration::from_millis(5);
 
 /// The lag that the view may have.
-const TARGET: &str = "1s";
+pub(super) const TARGET: &str = "1s";
 
 /// A row that is not seen so long after the last commit counts as lost.
 const SEEN_MAX: Duration = Duration::from_secs(30);

@@ -24,21 +24,10 @@ use super::floor::Floor;
 use super::shape::Definition;
 use super::site::Site;
 use super::tables::{Changes, Tables};
+use super::turn::{self, FULL, INCREMENTAL, MODES, PAUSE, WARMUP};
 use crate::cli::ViewsShape;
 use crate::record::millis;
-use crate::result::{Better, Cycle};
-
-/// Cycles before those that count.
-pub(super) const WARMUP: u32 = 2;
-
-/// What a refresh leaves to be done behind it is over after so long: it is not to disturb who comes next.
-const PAUSE: Duration = Duration::from_millis(30);
-
-/// How views are brought up to date.
-const MODES: [&str; 3] = [INCREMENTAL, FULL, AUTO];
-const INCREMENTAL: &str = "incremental";
-const FULL: &str = "full";
-const AUTO: &str = "auto";
+use crate::result::Better;
 
 /// One shape at one rate.
 pub(super) struct Block<'a> {
@@ -116,7 +105,8 @@ impl Block<'_> {
     }
 
     async fn make(&self, mode: &'static str) -> Result<Arm> {
-        let tables = Tables::make(self.site, self.client, mode, self.rows, self.salt).await?;
+        let size = (self.rows, Definition::others(self.shape));
+        let tables = Tables::make_wider(self.site, self.client, mode, size, self.salt).await?;
         let definition = Definition::of(self.shape, &tables.source, &tables.dimension);
         let view = self.site.named(&format!("view_{mode}"));
         let new = NewView {
@@ -158,34 +148,40 @@ impl Block<'_> {
             let arm = arms.get((turn + number as usize) % places);
             let operation = self.named(arm.map_or("floor", |arm| arm.mode));
             let begun = Instant::now();
-            let refreshed = match arm {
-                Some(arm) => Some(self.site.api.refresh(&arm.view).await?),
-                None => floor.write().await.map(|()| None)?,
+            let took = match arm {
+                Some(arm) => {
+                    turn::refresh(self.site, &arm.view, &operation, counts, findings)
+                        .await?
+                        .took
+                }
+                None => self.by_hand(floor, &operation, counts, findings).await?,
             };
-            let took = begun.elapsed();
-            tokio::time::sleep(PAUSE).await;
-            latencies_ms.insert(operation.clone(), millis(took));
-            if !counts {
-                continue;
-            }
-            findings.took(&operation, begun, took);
-            if let Some(refreshed) = refreshed {
-                findings.took(&format!("{operation}_server"), begun, refreshed.took);
-                findings.outcome(&operation, &refreshed.outcome);
-            }
-            if changes.are_none() && arm.is_some_and(|arm| arm.mode == INCREMENTAL) {
+            let is_incremental = arm.is_some_and(|arm| arm.mode == INCREMENTAL);
+            if counts && changes.are_none() && is_incremental {
                 findings.took("noop", begun, took);
             }
+            latencies_ms.insert(operation, millis(took));
         }
-        let at = findings.at(first);
-        findings.cycle(Cycle {
-            index: u64::from(number),
-            // Of those that do not count the group is none.
-            group: if counts { self.number } else { 0 },
-            at_ms: millis(at),
-            latencies_ms,
-            error: None,
-        });
+        let group = if counts { self.number } else { 0 };
+        findings.cycle(number, group, first, latencies_ms);
         Ok(())
+    }
+
+    /// The turn of the floor.
+    async fn by_hand(
+        &self,
+        floor: &Floor<'_>,
+        operation: &str,
+        counts: bool,
+        findings: &mut Findings,
+    ) -> Result<Duration> {
+        let begun = Instant::now();
+        floor.write().await?;
+        let took = begun.elapsed();
+        tokio::time::sleep(PAUSE).await;
+        if counts {
+            findings.took(operation, begun, took);
+        }
+        Ok(took)
     }
 }

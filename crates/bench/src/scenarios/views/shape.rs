@@ -1,6 +1,10 @@
 //! What views compute: the queries that pg_trickle publishes its figures of, and others.
 
+use super::tables::other;
 use crate::cli::ViewsShape;
+
+/// Columns of a source besides its own, with the shape `wide`: so that it has sixty.
+const WIDE_OTHERS: u32 = 55;
 
 /// A query, and what a table with its rows is like.
 pub(super) struct Definition {
@@ -9,15 +13,23 @@ pub(super) struct Definition {
     /// The column by which a row is found.
     pub(super) key: &'static str,
     /// The other columns.
-    pub(super) columns: &'static [&'static str],
+    pub(super) columns: Vec<String>,
 }
 
 impl Definition {
+    /// Columns that the source of a shape has besides its own.
+    pub(super) fn others(shape: ViewsShape) -> u32 {
+        match shape {
+            ViewsShape::Wide => WIDE_OTHERS,
+            _ => 0,
+        }
+    }
+
     /// Of a shape over these tables.
     pub(super) fn of(shape: ViewsShape, source: &str, dimension: &str) -> Self {
         let groups = "sum(amount) AS total, count(*) AS rows";
         let joined = format!("{source} AS s JOIN {dimension} AS d ON s.region = d.region");
-        let (query, key, columns): (String, _, &'static [_]) = match shape {
+        let (query, key, columns): (String, _, &[&str]) = match shape {
             ViewsShape::Scan => (
                 format!("SELECT id, region, category, amount, score FROM {source}"),
                 "id",
@@ -43,11 +55,22 @@ impl Definition {
                 "region_name",
                 &["total", "rows"],
             ),
+            ViewsShape::Wide => return Self::wide(source),
             other => return Self::of_breadth(other, source, dimension),
         };
         Self {
             query,
             key,
+            columns: columns.iter().map(|&name| name.to_owned()).collect(),
+        }
+    }
+
+    fn wide(source: &str) -> Self {
+        let own = ["region", "category", "amount", "score"].map(str::to_owned);
+        let columns: Vec<String> = own.into_iter().chain((0..WIDE_OTHERS).map(other)).collect();
+        Self {
+            query: format!("SELECT id, {} FROM {source}", columns.join(", ")),
+            key: "id",
             columns,
         }
     }
@@ -93,7 +116,7 @@ impl Definition {
         Self {
             query,
             key,
-            columns,
+            columns: columns.iter().map(|&name| name.to_owned()).collect(),
         }
     }
 }

@@ -65,6 +65,11 @@ impl Site {
         self.target.is_local()
     }
 
+    /// Whether the server is one that was named, not Egret's own.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.made.is_none()
+    }
+
     /// Something in the schema.
     pub(super) fn named(&self, name: &str) -> String {
         format!("{}.{name}", self.schema)

@@ -12,6 +12,8 @@ use super::site::Site;
 pub(super) struct Tables {
     pub(super) source: String,
     pub(super) dimension: String,
+    /// Columns of the source besides its own.
+    others: u32,
 }
 
 /// How many rows of a source a cycle changes.
@@ -53,15 +55,35 @@ impl Tables {
         rows: u32,
         salt: u32,
     ) -> Result<Self> {
+        Self::make_wider(site, client, ending, (rows, 0), salt).await
+    }
+
+    /// Makes them, the source having so many columns besides its own.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn make_wider(
+        site: &Site,
+        client: &Client,
+        ending: &str,
+        (rows, others): (u32, u32),
+        salt: u32,
+    ) -> Result<Self> {
         let tables = Self {
+            others,
             source: site.named(&format!("source_{ending}")),
             dimension: site.named(&format!("dimension_{ending}")),
         };
-        let Self { source, dimension } = &tables;
-        let rows = rows_of(u64::from(rows), salt);
+        let Self {
+            source, dimension, ..
+        } = &tables;
+        let columns: String = (0..others)
+            .map(|number| format!(", {} {}", other(number), kind(number)))
+            .collect();
+        let insert = tables.insert(u64::from(rows), salt);
         let sql = format!(
-            "CREATE TABLE {source} (id serial PRIMARY KEY, region text, category text, amount int, score int);
-             INSERT INTO {source} (region, category, amount, score) {rows};
+            "CREATE TABLE {source} (id serial PRIMARY KEY, region text, category text, amount int, score int{columns});
+             {insert};
              CREATE TABLE {dimension} (id serial PRIMARY KEY, region text NOT NULL, region_name text NOT NULL);
              INSERT INTO {dimension} (region, region_name)
              VALUES ('north', 'Northern Region'), ('south', 'Southern Region'), ('east', 'Eastern Region'),
@@ -86,7 +108,7 @@ impl Tables {
             inserted,
         } = changes;
         let chosen = updated + deleted;
-        let new = rows_of(inserted, salt);
+        let insert = self.insert(inserted, salt);
         let amount = hashed("s.id", salt, 10_000);
         let sql = format!(
             "BEGIN;
@@ -96,10 +118,31 @@ impl Tables {
              ANALYZE chosen;
              UPDATE {source} AS s SET amount = {amount} FROM chosen AS c WHERE s.id = c.id AND c.place <= {updated};
              DELETE FROM {source} AS s USING chosen AS c WHERE s.id = c.id AND c.place > {updated};
-             INSERT INTO {source} (region, category, amount, score) {new};
+             {insert};
              COMMIT"
         );
         Ok(client.batch_execute(&sql).await?)
+    }
+
+    /// A statement for new rows of the source.
+    fn insert(&self, rows: u64, salt: u32) -> String {
+        let source = &self.source;
+        let (amount, score) = (hashed("n", salt, 10_000), hashed("-n", salt, 100));
+        let (mut names, mut values) = (String::new(), String::new());
+        for number in 0..self.others {
+            names += &format!(", {}", other(number));
+            let value = format!("(n + {number}) % 1000");
+            values += &match kind(number) {
+                "text" => format!(", 'number ' || {value}"),
+                _ => format!(", {value}"),
+            };
+        }
+        format!(
+            "INSERT INTO {source} (region, category, amount, score{names})
+             SELECT (ARRAY['north', 'south', 'east', 'west', 'central'])[1 + n % 5], (ARRAY['A', 'B', 'C', 'D'])[1 + n % 4],
+                    {amount}, {score}{values}
+             FROM generate_series(1, {rows}) AS n"
+        )
     }
 
     /// Drops them.
@@ -107,21 +150,27 @@ impl Tables {
     /// # Errors
     /// The server's.
     pub(super) async fn drop(&self, client: &Client) -> Result<()> {
-        let Self { source, dimension } = self;
+        let Self {
+            source, dimension, ..
+        } = self;
         Ok(client
             .batch_execute(&format!("DROP TABLE {source}, {dimension}"))
             .await?)
     }
 }
 
-/// A query for new rows of a source.
-fn rows_of(rows: u64, salt: u32) -> String {
-    let (amount, score) = (hashed("n", salt, 10_000), hashed("-n", salt, 100));
-    format!(
-        "SELECT (ARRAY['north', 'south', 'east', 'west', 'central'])[1 + n % 5], (ARRAY['A', 'B', 'C', 'D'])[1 + n % 4],
-                {amount}, {score}
-         FROM generate_series(1, {rows}) AS n"
-    )
+/// The name of a column besides a source's own; they are counted from 0.
+pub(super) fn other(number: u32) -> String {
+    format!("other_{number}")
+}
+
+/// Its type.
+fn kind(number: u32) -> &'static str {
+    if number.is_multiple_of(2) {
+        "int"
+    } else {
+        "text"
+    }
 }
 
 /// An expression for a value from 0 to below `end` that follows from a number and a salt.

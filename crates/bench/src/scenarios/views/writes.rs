@@ -12,38 +12,43 @@ use tokio_postgres::{Client, Statement};
 
 use super::api::NewView;
 use super::findings::Findings;
-use super::refreshes::WARMUP;
 use super::site::Site;
+use super::turn::WARMUP;
 use crate::result::Better;
 
 /// Columns of the tables.
-const WIDTHS: [usize; 3] = [4, 12, 24];
+pub(super) const WIDTHS: [usize; 3] = [4, 12, 24];
 
 /// Rows that one statement writes, at most.
-const BULK_ROWS_MAX: u32 = 10_000;
+pub(super) const BULK_ROWS_MAX: u32 = 10_000;
 
 /// Rows that are written one by one in a round.
 const SINGLE_ROWS: u32 = 100;
 
 /// A table that is written.
-struct Table {
+pub(super) struct Table {
     name: String,
     /// `plain`, or `viewed` for one that a view reads.
-    kind: &'static str,
+    pub(super) kind: &'static str,
     width: usize,
     view: Option<String>,
     /// What inserts rows, their number being missing behind it.
     insert_all: String,
     update_all: String,
-    insert_one: Statement,
-    update_one: Statement,
+}
+
+/// What writes one row of a table, in a session.
+#[derive(Clone)]
+pub(super) struct OneRow {
+    insert: Statement,
+    update: Statement,
 }
 
 /// What was timed.
-struct Sample {
-    operation: String,
-    begun: Instant,
-    took: Duration,
+pub(super) struct Sample {
+    pub(super) operation: String,
+    pub(super) begun: Instant,
+    pub(super) took: Duration,
 }
 
 /// Measures all widths.
@@ -59,15 +64,13 @@ pub(super) async fn measure(
 ) -> Result<()> {
     let rows = rows.min(BULK_ROWS_MAX);
     for width in WIDTHS {
-        let tables = [
-            Table::make(site, client, width, "plain").await?,
-            Table::make(site, client, width, "viewed").await?,
-        ];
+        let tables = Table::pair(site, client, width).await?;
         for round in 0..WARMUP + rounds {
-            for sample in self::round(&tables, client, rows, round).await? {
-                if round >= WARMUP {
-                    findings.took(&sample.operation, sample.begun, sample.took);
-                }
+            let samples = self::round(&tables, client, rows, round).await?;
+            if round >= WARMUP {
+                samples
+                    .into_iter()
+                    .for_each(|sample| sample.count(findings));
             }
             for table in &tables {
                 table.empty(site, client, findings).await?;
@@ -90,23 +93,78 @@ pub(super) async fn measure(
 /// Writes all rows of a round. Who goes first is the other one each time.
 async fn round(tables: &[Table; 2], client: &Client, rows: u32, round: u32) -> Result<Vec<Sample>> {
     let mut samples = Vec::new();
-    let turns = |first: u32| [first % 2, (first + 1) % 2].map(|place| &tables[place as usize]);
-    for table in turns(round) {
-        samples.push(table.bulk(client, rows).await?);
+    for place in turns(round) {
+        samples.push(tables[place].bulk(client, rows).await?);
     }
+    let one_row = [
+        tables[0].one_row(client).await?,
+        tables[1].one_row(client).await?,
+    ];
     for number in 0..SINGLE_ROWS {
-        for table in turns(number) {
-            samples.push(table.single(client, number as i32).await?);
+        for place in turns(number) {
+            let operation = operation("single", tables[place].width, tables[place].kind);
+            samples.push(
+                one_row[place]
+                    .write(client, number as i32, operation)
+                    .await?,
+            );
         }
     }
     Ok(samples)
+}
+
+/// Whose turn it is of two, in order: the other one goes first each time.
+pub(super) fn turns(number: u32) -> [usize; 2] {
+    let first = number as usize % 2;
+    [first, 1 - first]
 }
 
 fn operation(size: &str, width: usize, kind: &str) -> String {
     format!("write_{size}.{width}.{kind}")
 }
 
+impl Sample {
+    /// Puts it among the findings.
+    pub(super) fn count(self, findings: &mut Findings) {
+        findings.took(&self.operation, self.begun, self.took);
+    }
+}
+
+impl OneRow {
+    /// Inserts a row, then updates it.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn write(
+        &self,
+        client: &Client,
+        number: i32,
+        operation: String,
+    ) -> Result<Sample> {
+        let begun = Instant::now();
+        let row = client.query_one(&self.insert, &[&number]).await?;
+        let id: i32 = row.get(0);
+        client.execute(&self.update, &[&id]).await?;
+        Ok(Sample {
+            operation,
+            begun,
+            took: begun.elapsed(),
+        })
+    }
+}
+
 impl Table {
+    /// One without a view, and one with.
+    ///
+    /// # Errors
+    /// Egret's or the server's.
+    pub(super) async fn pair(site: &Site, client: &Client, width: usize) -> Result<[Self; 2]> {
+        Ok([
+            Self::make(site, client, width, "plain").await?,
+            Self::make(site, client, width, "viewed").await?,
+        ])
+    }
+
     async fn make(site: &Site, client: &Client, width: usize, kind: &'static str) -> Result<Self> {
         let name = site.named(&format!("{kind}_{width}"));
         // Three columns that the view needs, and the others.
@@ -138,13 +196,9 @@ impl Table {
         let texts = ", 'a text of a few words'".repeat(others.len());
         let insert =
             format!("INSERT INTO {name} (region, amount{columns}) SELECT 'north', n{texts} FROM");
-        let insert_one = format!("{insert} (SELECT $1::int AS n) AS one RETURNING id");
-        let update_one = format!("UPDATE {name} SET amount = amount + 1 WHERE id = $1");
         Ok(Self {
             insert_all: insert,
             update_all: format!("UPDATE {name} SET amount = amount + 1"),
-            insert_one: client.prepare(&insert_one).await?,
-            update_one: client.prepare(&update_one).await?,
             name,
             kind,
             width,
@@ -158,10 +212,9 @@ impl Table {
 
     /// Many rows by a statement each.
     async fn bulk(&self, client: &Client, rows: u32) -> Result<Sample> {
-        let insert = format!("{} generate_series(1, {rows}) AS n", self.insert_all);
         let begun = Instant::now();
-        client.batch_execute(&insert).await?;
-        client.batch_execute(&self.update_all).await?;
+        self.insert_all(client, rows).await?;
+        self.update_all(client).await?;
         Ok(Sample {
             operation: operation("bulk", self.width, self.kind),
             begun,
@@ -169,21 +222,47 @@ impl Table {
         })
     }
 
-    /// One row.
-    async fn single(&self, client: &Client, number: i32) -> Result<Sample> {
-        let begun = Instant::now();
-        let row = client.query_one(&self.insert_one, &[&number]).await?;
-        let id: i32 = row.get(0);
-        client.execute(&self.update_one, &[&id]).await?;
-        Ok(Sample {
-            operation: operation("single", self.width, self.kind),
-            begun,
-            took: begun.elapsed(),
+    /// Inserts so many rows by one statement.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn insert_all(&self, client: &Client, rows: u32) -> Result<()> {
+        let insert = format!("{} generate_series(1, {rows}) AS n", self.insert_all);
+        Ok(client.batch_execute(&insert).await?)
+    }
+
+    /// Updates all rows by one statement.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn update_all(&self, client: &Client) -> Result<()> {
+        Ok(client.batch_execute(&self.update_all).await?)
+    }
+
+    /// Prepares what writes one row.
+    ///
+    /// # Errors
+    /// The server's.
+    pub(super) async fn one_row(&self, client: &Client) -> Result<OneRow> {
+        let (name, insert) = (&self.name, &self.insert_all);
+        let insert = format!("{insert} (SELECT $1::int AS n) AS one RETURNING id");
+        let update = format!("UPDATE {name} SET amount = amount + 1 WHERE id = $1");
+        Ok(OneRow {
+            insert: client.prepare(&insert).await?,
+            update: client.prepare(&update).await?,
         })
     }
 
     /// Compares its view with what it is of, and takes all rows away.
-    async fn empty(&self, site: &Site, client: &Client, findings: &mut Findings) -> Result<()> {
+    ///
+    /// # Errors
+    /// Egret's or the server's.
+    pub(super) async fn empty(
+        &self,
+        site: &Site,
+        client: &Client,
+        findings: &mut Findings,
+    ) -> Result<()> {
         if let Some(view) = &self.view {
             site.api.refresh(view).await?;
             findings
@@ -199,7 +278,11 @@ impl Table {
         site.settle(client, &[&self.name]).await
     }
 
-    async fn drop(&self, site: &Site, client: &Client) -> Result<()> {
+    /// Drops it with its view.
+    ///
+    /// # Errors
+    /// Egret's or the server's.
+    pub(super) async fn drop(&self, site: &Site, client: &Client) -> Result<()> {
         if let Some(view) = &self.view {
             site.api.drop(view).await?;
         }

@@ -45,6 +45,8 @@ impl Rows {
             .iter()
             .map(|id| (stage_column(*id), declared(types, *id)))
             .collect();
+        let is_found = |id: &ColumnId| types[id].equality.is_some();
+        let key = key.filter(|key| key.iter().all(is_found));
         let key = key.map(|key| Key::new(key, types));
         let (indexed, count) = match &key {
             Some(key) => {

@@ -2,8 +2,20 @@
 
 use super::{Block, Generator, Named, WEIGHT, union};
 use crate::core::analyse::stage_column;
-use crate::core::expression::{Expression, Names};
+use crate::core::expression::{ColumnId, Expression, Names};
 use crate::core::tree::{JoinKind, Node};
+
+/// The number of a row.
+const ROW: &str = "egret_row";
+
+/// How often it is there.
+const ROWS: &str = "egret_rows";
+
+/// How much it matches.
+const NOW: &str = "egret_now";
+
+/// How much it matches of what changed.
+const MORE: &str = "egret_more";
 
 impl Generator<'_> {
     /// The rows of an outer join as they are now.
@@ -41,14 +53,20 @@ impl Generator<'_> {
         condition: &Expression,
     ) -> Vec<Block> {
         let mut all = Vec::new();
-        if self.is_changed(left) {
-            let before = self.rows_before(right);
-            for changes in self.changes(left) {
-                let changes = self.named(&[changes]);
-                let matches = self.weight_of_matches(&before, &changes.names, condition);
-                let block = self.with_nulls(&changes, right);
-                all.push(block.only(format!("{matches} = 0")));
-            }
+        for changes in self.changes(left) {
+            let (block, none) = match self.is_changed(right) {
+                true => {
+                    let (block, matches) = self.with_matches_before(changes, right, condition);
+                    (block, format!("{matches} = 0"))
+                }
+                false => {
+                    let others = self.rows(right);
+                    let exists = self.exists(&others, changes.names(), condition);
+                    (changes, format!("NOT {exists}"))
+                }
+            };
+            let rows = self.named(&[block.only(none)]);
+            all.push(self.with_nulls(&rows, right));
         }
         if self.is_changed(right) {
             let block = self.turned(left, right, condition);
@@ -60,33 +78,77 @@ impl Generator<'_> {
     /// The rows of `left` that match something that changed in `right`, with a weight that says whether they came to match nothing (1) or
     /// to match something (-1).
     pub(super) fn turned(&mut self, left: &Node, right: &Node, condition: &Expression) -> Named {
-        let (now, changes) = (self.rows(right), self.changes(right));
+        let changes = self.changes(right);
         let rows = self.rows(left);
         let rows = self.named(&rows);
-        let matches_now = self.weight_of_matches(&now, &rows.names, condition);
-        let matches_more = self.weight_of_matches(&changes, &rows.names, condition);
         let touched = self.exists(&changes, &rows.names, condition);
-        self.with_counts(&rows, &matches_now, &matches_more, &touched)
-    }
-
-    fn with_counts(&mut self, rows: &Named, now: &str, more: &str, touched: &str) -> Named {
-        let (counted, alias) = (self.alias(), self.alias());
-        let columns = rows.names.iter();
-        let list: Vec<String> = columns
-            .map(|(id, name)| format!("{name} AS {}", stage_column(*id)))
-            .collect();
-        let list = list.join(", ");
-        let separator = if list.is_empty() { "" } else { ", " };
+        let counted = self.counted((&rows, &format!(" WHERE {touched}")), right, condition);
+        let alias = self.alias();
+        let columns: Vec<String> = rows.names.keys().map(|id| stage_column(*id)).collect();
         let item = format!(
-            "(SELECT {counted}.*, {counted}.egret_rows * ((egret_now = 0)::integer - (egret_now - egret_more = 0)::integer) AS {WEIGHT} \
-             FROM (SELECT {list}{separator}{} AS egret_rows, {now} AS egret_now, {more} AS egret_more FROM {} WHERE {touched}) AS {counted}) AS {alias}",
-            rows.weight, rows.item
+            "(SELECT {}{ROWS} * (({NOW} = 0)::integer - ({NOW} - {MORE} = 0)::integer) AS {WEIGHT} FROM {}) AS {alias}",
+            listed(&columns),
+            counted.item
         );
         let name = |id: &_| (*id, format!("{alias}.{}", stage_column(*id)));
         Named {
             item,
             names: rows.names.keys().map(name).collect(),
             weight: format!("{alias}.{WEIGHT}"),
+        }
+    }
+
+    /// What changed, and how much of `right` it matched before that changed as well.
+    pub(super) fn with_matches_before(
+        &mut self,
+        changes: Block,
+        right: &Node,
+        condition: &Expression,
+    ) -> (Block, String) {
+        let rows = self.named(&[changes]);
+        let counted = self.counted((&rows, ""), right, condition);
+        let alias = counted.weight;
+        let block = Block::of(counted.item, counted.names, Some(format!("{alias}.{ROWS}")));
+        (block, format!("{alias}.{NOW} - {alias}.{MORE}"))
+    }
+
+    /// Rows for which something is true, each with how often it is there, how much of `right` it matches, and how much of what changed
+    /// there. The latter are counted in one join: each might match any. The weight is the name by which these are known.
+    fn counted(
+        &mut self,
+        (rows, only): (&Named, &str),
+        right: &Node,
+        condition: &Expression,
+    ) -> Named {
+        let changes = self.changes(right);
+        let more = self.named(&changes);
+        let (numbered, grouped, alias) = (self.alias(), self.alias(), self.alias());
+        let of = |alias: &str| {
+            let name = |id: &_| (*id, format!("{alias}.{}", stage_column(*id)));
+            rows.names.keys().map(name).collect::<Names>()
+        };
+        let list = |each: &dyn Fn(&ColumnId, &String) -> String| {
+            let list: Vec<String> = rows.names.iter().map(|(id, name)| each(id, name)).collect();
+            listed(&list)
+        };
+        let inner = list(&|id, name| format!("{name} AS {}", stage_column(*id)));
+        let any = list(&|id, _| {
+            let name = stage_column(*id);
+            format!("any_value({numbered}.{name}) AS {name}")
+        });
+        let matches = condition.operand(&both(&of(&numbered), &more.names));
+        let now = self.rows(right);
+        let now = self.weight_of_matches(&now, &of(&grouped), condition);
+        let item = format!(
+            "(SELECT {grouped}.*, {now} AS {NOW} FROM (SELECT {any}any_value({numbered}.{ROWS}) AS {ROWS}, coalesce(sum({}), 0) AS {MORE} \
+             FROM (SELECT {inner}{} AS {ROWS}, row_number() OVER () AS {ROW} FROM {}{only}) AS {numbered} LEFT JOIN {} ON {matches} \
+             GROUP BY {numbered}.{ROW}) AS {grouped} OFFSET 0) AS {alias}",
+            more.weight, rows.weight, rows.item, more.item,
+        );
+        Named {
+            item,
+            names: of(&alias),
+            weight: alias,
         }
     }
 
@@ -145,6 +207,11 @@ impl Block {
         let condition = format!("{} <> 0", self.weight());
         self.only(condition)
     }
+}
+
+/// A list with more behind it.
+fn listed(list: &[String]) -> String {
+    list.iter().map(|one| format!("{one}, ")).collect()
 }
 
 fn both(one: &Names, other: &Names) -> Names {

@@ -49,15 +49,12 @@ impl Generator<'_> {
             return self.kept(kind, changes, &others, condition);
         }
         let mut all = Vec::new();
-        if self.is_changed(left) {
-            let before = self.rows_before(right);
-            for block in self.changes(left) {
-                let matches = self.weight_of_matches(&before, block.names(), condition);
-                all.push(block.only(match kind {
-                    JoinKind::Anti => format!("{matches} = 0"),
-                    _ => format!("{matches} <> 0"),
-                }));
-            }
+        for changes in self.changes(left) {
+            let (block, matches) = self.with_matches_before(changes, right, condition);
+            all.push(block.only(match kind {
+                JoinKind::Anti => format!("{matches} = 0"),
+                _ => format!("{matches} <> 0"),
+            }));
         }
         let counted = self.turned(left, right, condition);
         let block = Block::of(counted.item, counted.names, Some(counted.weight));

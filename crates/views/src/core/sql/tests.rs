@@ -49,14 +49,14 @@ fn a_join_of_which_one_side_changed_has_one_term() {
         JoinKind::Inner,
         [true, false],
         expect![[
-            r#"SELECT t2."a" AS c1, t1."b" AS c2, t2.egret_weight AS egret_weight FROM dl AS t2, r AS t1 WHERE (t2."a" = t1."b")"#
+            r#"SELECT t1."a" AS c1, t2."b" AS c2, t1.egret_weight AS egret_weight FROM dl AS t1, r AS t2 WHERE (t1."a" = t2."b")"#
         ]],
     );
     check(
         JoinKind::Inner,
         [false, true],
         expect![[
-            r#"SELECT t1."a" AS c1, t2."b" AS c2, t2.egret_weight AS egret_weight FROM l AS t1, dr AS t2 WHERE (t1."a" = t2."b")"#
+            r#"SELECT t2."a" AS c1, t3."b" AS c2, t3.egret_weight AS egret_weight FROM l AS t2, dr AS t3 WHERE (t2."a" = t3."b")"#
         ]],
     );
 }
@@ -67,8 +67,9 @@ fn a_join_of_which_both_sides_changed_takes_one_as_it_was() {
         JoinKind::Inner,
         [true, true],
         expect![[r#"
-            SELECT t2."a" AS c1, t1."b" AS c2, t2.egret_weight * t1.egret_weight AS egret_weight FROM dl AS t2, (SELECT "b", 1::bigint AS egret_weight FROM r AS t1 UNION ALL SELECT "b", -egret_weight AS egret_weight FROM dr AS t1) AS t1 WHERE (t2."a" = t1."b")
-            SELECT t3."a" AS c1, t4."b" AS c2, t4.egret_weight AS egret_weight FROM l AS t3, dr AS t4 WHERE (t3."a" = t4."b")"#]],
+            SELECT t1."a" AS c1, t3."b" AS c2, t1.egret_weight AS egret_weight FROM dl AS t1, r AS t3 WHERE (t1."a" = t3."b")
+            SELECT t1."a" AS c1, t2."b" AS c2, t1.egret_weight * t2.egret_weight * -1 AS egret_weight FROM dl AS t1, dr AS t2 WHERE (t1."a" = t2."b")
+            SELECT t4."a" AS c1, t5."b" AS c2, t5.egret_weight AS egret_weight FROM l AS t4, dr AS t5 WHERE (t4."a" = t5."b")"#]],
     );
 }
 
@@ -78,7 +79,7 @@ fn an_outer_join_has_what_matches_nothing_too() {
         JoinKind::Left,
         [false, true],
         expect![[r#"
-        SELECT t1."a" AS c1, t2."b" AS c2, t2.egret_weight AS egret_weight FROM l AS t1, dr AS t2 WHERE (t1."a" = t2."b")
-        SELECT t11.c1 AS c1, t13.c2 AS c2, t11.egret_weight AS egret_weight FROM (SELECT t10.*, t10.egret_rows * ((egret_now = 0)::integer - (egret_now - egret_more = 0)::integer) AS egret_weight FROM (SELECT t6.c1 AS c1, t6.egret_weight AS egret_rows, (SELECT coalesce(sum(t7.egret_weight), 0) FROM (SELECT t3."b" AS c2, 1::bigint AS egret_weight FROM r AS t3) AS t7 WHERE (t6.c1 = t7.c2)) AS egret_now, (SELECT coalesce(sum(t8.egret_weight), 0) FROM (SELECT t4."b" AS c2, t4.egret_weight AS egret_weight FROM dr AS t4) AS t8 WHERE (t6.c1 = t8.c2)) AS egret_more FROM (SELECT t5."a" AS c1, 1::bigint AS egret_weight FROM l AS t5) AS t6 WHERE EXISTS (SELECT FROM (SELECT t4."b" AS c2, t4.egret_weight AS egret_weight FROM dr AS t4) AS t9 WHERE (t6.c1 = t9.c2))) AS t10) AS t11 LEFT JOIN (SELECT t12."b" AS c2, 1::bigint AS egret_weight FROM r AS t12) AS t13 ON false WHERE t11.egret_weight <> 0"#]],
+            SELECT t2."a" AS c1, t3."b" AS c2, t3.egret_weight AS egret_weight FROM l AS t2, dr AS t3 WHERE (t2."a" = t3."b")
+            SELECT t15.c1 AS c1, t17.c2 AS c2, t15.egret_weight AS egret_weight FROM (SELECT c1, egret_rows * ((egret_now = 0)::integer - (egret_now - egret_more = 0)::integer) AS egret_weight FROM (SELECT t11.*, (SELECT coalesce(sum(t14.egret_weight), 0) FROM (SELECT t13."b" AS c2, 1::bigint AS egret_weight FROM r AS t13) AS t14 WHERE (t11.c1 = t14.c2)) AS egret_now FROM (SELECT any_value(t10.c1) AS c1, any_value(t10.egret_rows) AS egret_rows, coalesce(sum(t9.egret_weight), 0) AS egret_more FROM (SELECT t6.c1 AS c1, t6.egret_weight AS egret_rows, row_number() OVER () AS egret_row FROM (SELECT t5."a" AS c1, 1::bigint AS egret_weight FROM l AS t5) AS t6 WHERE EXISTS (SELECT FROM (SELECT t4."b" AS c2, t4.egret_weight AS egret_weight FROM dr AS t4) AS t7 WHERE (t6.c1 = t7.c2))) AS t10 LEFT JOIN (SELECT t8."b" AS c2, t8.egret_weight AS egret_weight FROM dr AS t8) AS t9 ON (t10.c1 = t9.c2) GROUP BY t10.egret_row) AS t11 OFFSET 0) AS t12) AS t15 LEFT JOIN (SELECT t16."b" AS c2, 1::bigint AS egret_weight FROM r AS t16) AS t17 ON false WHERE t15.egret_weight <> 0"#]],
     );
 }

@@ -21,6 +21,8 @@ SELECT attribute.attrelid AS relation, attribute.attname AS name, attribute.attn
        equal.operator AS equality, equal.has_hash,
        -- Of the types whose values look the same when they are equal.
        CASE WHEN base.typtype IN ('e') THEN true
+            -- As long, or with as many digits, as is said.
+            WHEN attribute.atttypid = ANY (ARRAY['character', 'numeric']::pg_catalog.regtype[]::oid[]) THEN attribute.atttypmod > 4
             ELSE base.oid = ANY (ARRAY[
                 'boolean', 'smallint', 'integer', 'bigint', 'text', 'character varying', '"char"', 'name', 'uuid', 'date',
                 'timestamp', 'timestamp with time zone', 'time', 'bytea', 'oid', 'integer[]', 'bigint[]', 'text[]', 'uuid[]',

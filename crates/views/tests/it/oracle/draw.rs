@@ -463,12 +463,12 @@ impl Draw {
             true => format!(" FILTER (WHERE {})", self.condition(name)),
             false => String::new(),
         };
-        let rich = if name.starts_with('n') { 20 } else { 16 };
+        let rich = if name.starts_with('n') { 21 } else { 17 };
         let call = match self.below(rich) {
-            16 => format!("sum({name}.g)"),
-            17 => format!("sum({name}.p)"),
-            18 => format!("max({name}.t)"),
-            19 => format!("count({name}.j)"),
+            17 => format!("sum({name}.g)"),
+            18 => format!("sum({name}.p)"),
+            19 => format!("max({name}.t)"),
+            20 => format!("count({name}.j)"),
             0 | 1 => "count(*)".to_owned(),
             2 => format!("count({name}.c)"),
             3 => format!("sum({name}.a)"),
@@ -482,7 +482,8 @@ impl Draw {
             11 => format!("string_agg({name}.c, ',' ORDER BY {name}.c)"),
             12 => format!("bool_and({name}.e)"),
             13 => format!("array_agg({name}.a ORDER BY {name}.a)"),
-            14 => format!("sum({name}.d * 3)"),
+            14 => format!("sum({name}.d * (1 - {name}.a))"),
+            15 => format!("avg(CASE WHEN {name}.e THEN {name}.d * 0.5 ELSE {name}.a END)"),
             _ => format!("min({name}.a)"),
         };
         format!("{call}{filter}")

@@ -42,6 +42,12 @@ async fn counts_sums_and_averages() {
             "avg(f){}",
             "sum(i){} + count(*){}",
             "sum(s - '2013-01-01'){}",
+            "sum(m * (1 - m)){}",
+            "avg(m * 0.5){}",
+            "sum(CASE WHEN k = 1 THEN m * 2 ELSE 0 END){}",
+            "avg(CASE WHEN i > 3 THEN m * m ELSE i END){}",
+            "sum(coalesce(m, 0.125)){}",
+            "sum(CASE WHEN k = 1 THEN m WHEN k = 2 THEN 0.125 ELSE 0 END){}",
         ],
     )
     .await;

@@ -1,0 +1,74 @@
+//! What many views cost of which nothing changes: processor time of Egret with all that it has started, its PostgreSQL among it.
+//!
+//! It is taken twice for as long: beside the tables alone, and with a view of each that may be a second behind. Egret does
+//! more than views, and PostgreSQL more than Egret asks of it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tokio_postgres::Client;
+
+use super::findings::Findings;
+use super::many::Many;
+use super::plan::Plan;
+use super::site::Site;
+use crate::process::Snapshot;
+use crate::record::scalar;
+use crate::refusal;
+use crate::result::Better;
+
+/// As a share of a core, with the views.
+pub(super) const CPU: &str = "idle.cpu";
+
+/// The lag that views may have.
+const TARGET: &str = "1s";
+
+/// What making tables and views leaves to be done is over after so long, and not waited for longer than is measured.
+const REST_MAX: Duration = Duration::from_secs(3);
+
+/// Measures it. The processes are Egret's first ones on this machine.
+///
+/// # Errors
+/// Egret's or the server's; and when Egret is on another machine.
+pub(super) async fn measure(
+    site: &Site,
+    client: &Client,
+    plan: &Plan,
+    processes: &[u32],
+    findings: &mut Findings,
+) -> Result<()> {
+    if processes.is_empty() {
+        return Err(refusal::usage(
+            "--scenario idle looks at the processes of Egret: run it on Egret's machine, or give --private",
+        ));
+    }
+    if site.is_foreign() {
+        findings.warn(
+            "the processor time of the server that --url names counts only if Egret has started it"
+                .to_owned(),
+        );
+    }
+    let many = Many::make(site, client, plan.views, plan.rows, 0).await?;
+    let without = share(processes, plan.seconds).await?;
+    many.view(site, TARGET).await?;
+    // What autovacuum would do of its own accord in a while, so that it is not done while measured.
+    client.batch_execute("VACUUM (ANALYZE)").await?;
+    let with = share(processes, plan.seconds).await?;
+    let mut add = |name: &str, share: f64| {
+        let samples = plan.views.into();
+        findings.metric(name, scalar("ratio", Better::Lower, share, samples));
+    };
+    add("idle.cpu_without", without);
+    add(CPU, with);
+    add("idle.cpu_of_views", (with - without).max(0.0));
+    many.finish(site, client, findings).await
+}
+
+/// How much of a core is used in a time.
+async fn share(processes: &[u32], window: Duration) -> Result<f64> {
+    tokio::time::sleep(window.min(REST_MAX)).await;
+    let (begun, before) = (Instant::now(), Snapshot::take()?);
+    tokio::time::sleep(window).await;
+    let used = Snapshot::take()?.since(&before, processes).system;
+    Ok(used.as_secs_f64() / begun.elapsed().as_secs_f64())
+}

@@ -1,0 +1,45 @@
+//! Joins: the rows of both sides that match.
+
+use super::{Block, Generator};
+use crate::core::expression::Expression;
+use crate::core::tree::Node;
+
+/// So many pairs of what changed on both sides of a join are taken away from it one by one.
+pub const APART_MAX: usize = 4;
+
+impl Generator<'_> {
+    /// What changed among the rows of both sides that match.
+    pub(super) fn changes_of_matches(
+        &mut self,
+        left: &Node,
+        right: &Node,
+        condition: &Expression,
+    ) -> Vec<Block> {
+        let mut all = Vec::new();
+        let (of_left, of_right) = (self.changes(left), self.changes(right));
+        if of_left.len() * of_right.len() > APART_MAX {
+            let before = self.rows_before(right);
+            let before = self.once(before);
+            for changes in of_left {
+                all.push(changes.and(before.clone()).filtered(condition));
+            }
+        } else if !of_left.is_empty() {
+            // No index finds rows of what is there and is not: so these are two.
+            let now = self.rows_once(right);
+            for changes in of_left {
+                all.push(changes.clone().and(now.clone()).filtered(condition));
+                for more in &of_right {
+                    let both = changes.clone().and(more.clone());
+                    all.push(both.filtered(condition).negated());
+                }
+            }
+        }
+        if self.is_changed(right) {
+            let now = self.rows_once(left);
+            for changes in self.changes(right) {
+                all.push(now.clone().and(changes).filtered(condition));
+            }
+        }
+        all
+    }
+}
