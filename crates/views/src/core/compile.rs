@@ -1,13 +1,14 @@
 //! From a plan to tables and statements, once the types of its columns are known.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression};
 use super::lookups::Reads;
 use super::maintain::{
-    Carried, ColumnType, Delta, Groups, Partitions, Rows, Statement, Table, Top, Types, carried,
-    computed, read,
+    Carried, ColumnType, Delta, Groups, Partitions, Recursion, Rows, Statement, Table, Top, Types,
+    carried, computed, read,
 };
 use super::scales::{Scales, of_expression};
 use super::sql::{Block, Generator, SourceSql, union};
@@ -33,6 +34,8 @@ pub enum Kept {
     Partitions(Partitions),
     /// The first rows.
     Top(Top),
+    /// All that comes of some rows.
+    Recursion(Recursion),
 }
 
 impl Compiled {
@@ -43,6 +46,15 @@ impl Compiled {
             Kept::Groups(groups) => &groups.table,
             Kept::Partitions(partitions) => &partitions.rows.table,
             Kept::Top(top) => &top.rows.table,
+            Kept::Recursion(recursion) => &recursion.rows.table,
+        }
+    }
+
+    /// The column of its table that says how often a row is there for whoever reads it, if that is not once.
+    pub fn count(&self) -> Option<&'static str> {
+        match &self.kept {
+            Kept::Recursion(recursion) => recursion.count(),
+            _ => self.table().count,
         }
     }
 
@@ -53,7 +65,7 @@ impl Compiled {
             asked,
         };
         let groups = match &self.kept {
-            Kept::Rows(_) | Kept::Top(_) => return of(Vec::new()),
+            Kept::Rows(_) | Kept::Top(_) | Kept::Recursion(_) => return of(Vec::new()),
             Kept::Partitions(partitions) => return of(partitions.keys.iter().collect()),
             Kept::Groups(groups) => groups,
         };
@@ -74,6 +86,7 @@ impl Compiled {
             Kept::Groups(groups) => groups.columns(),
             Kept::Partitions(partitions) => partitions.rows.columns.clone(),
             Kept::Top(top) => top.rows.columns.clone(),
+            Kept::Recursion(recursion) => recursion.rows.columns.clone(),
         }
     }
 
@@ -85,6 +98,7 @@ impl Compiled {
         sources: &BTreeMap<Source, SourceSql>,
         (sink, rows_max): (Option<&str>, Option<u64>),
     ) -> Option<Statement> {
+        let sources = &*self.with_itself(sources);
         let mut generator = Generator::new(sources);
         let changes = generator.changes(&self.input);
         if changes.is_empty() {
@@ -95,7 +109,7 @@ impl Compiled {
             // The server counts with the sign.
             rows_max: rows_max
                 .map(|rows_max| rows_max.min(i64::MAX.unsigned_abs() - 1))
-                .filter(|_| self.input.has_join()),
+                .filter(|_| self.input.has_join() || matches!(self.kept, Kept::Recursion(_))),
             is_consolidated: changes.len() == 1 && self.keeps_apart(sources),
             sink,
         };
@@ -113,7 +127,21 @@ impl Compiled {
                 let now = generator.rows(&self.input);
                 top.apply(types, (&changes, &now), &delta)
             }
+            Kept::Recursion(recursion) => {
+                recursion.apply(types, (&self.input, sources, &changes), &delta)
+            }
         })
+    }
+
+    /// The sources with what is kept, where the stage reads that.
+    fn with_itself<'a>(
+        &self,
+        sources: &'a BTreeMap<Source, SourceSql>,
+    ) -> Cow<'a, BTreeMap<Source, SourceSql>> {
+        let Kept::Recursion(recursion) = &self.kept else {
+            return Cow::Borrowed(sources);
+        };
+        Cow::Owned(recursion.reading(sources, &self.table().name, self.count()))
     }
 
     /// Whether rows that differ in a source that changed differ in what is kept: then what is there once in its changes is there once in
@@ -156,6 +184,7 @@ impl Compiled {
         sources: &BTreeMap<Source, SourceSql>,
         sink: Option<&str>,
     ) -> Statement {
+        let sources = &*self.with_itself(sources);
         let mut generator = Generator::new(sources);
         let now = generator.rows(&self.input);
         match &self.kept {
@@ -163,6 +192,7 @@ impl Compiled {
             Kept::Groups(groups) => groups.rebuild(types, &now, sink),
             Kept::Partitions(partitions) => partitions.rebuild(types, &now, sink),
             Kept::Top(top) => top.rebuild(types, &now, sink),
+            Kept::Recursion(recursion) => recursion.rebuild(types, (&self.input, sources), sink),
         }
     }
 }
@@ -171,7 +201,9 @@ impl Compiled {
 pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, Option<String>) {
     let blocks = Generator::new(sources).rows(&stage.input);
     match &stage.keeps {
-        Keeps::Rows { columns } | Keeps::Top { columns, .. } => (plain(&blocks, columns), None),
+        Keeps::Rows { columns } | Keeps::Top { columns, .. } | Keeps::Recursion { columns, .. } => {
+            (plain(&blocks, columns), None)
+        }
         Keeps::Partitions {
             by,
             windows,
@@ -249,6 +281,12 @@ pub fn compile(
             rows,
             columns,
         } => Kept::Top(Top::new((name, key), (order, rows), (&columns, types))),
+        Keeps::Recursion { columns, is_all } => Kept::Recursion(Recursion::new(
+            name,
+            (&stage.input, &columns),
+            is_all,
+            types,
+        )),
         Keeps::Groups { keys, aggregates } => {
             let aggregates = aggregates
                 .into_iter()

@@ -24,6 +24,7 @@ pub fn with_keys(
     for stage in &mut plan.stages {
         let keys = |source: Source| match source {
             Source::Table(at) => of_tables(at),
+            Source::Itself => None,
             Source::Stage(at) => {
                 let parts = all[at].as_ref()?.iter();
                 Some(
@@ -35,6 +36,8 @@ pub fn with_keys(
         };
         let key = match &stage.keeps {
             Keeps::Groups { keys, .. } => Some(keys.iter().map(|(id, _)| (*id, None)).collect()),
+            // How its rows come of each other says nothing of what tells them apart.
+            Keeps::Recursion { .. } => None,
             _ => key_of(&mut stage.input, &keys, &mut next),
         };
         if let (Some(key), Some(columns)) = (&key, stage.keeps.rows_mut()) {

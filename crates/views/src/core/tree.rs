@@ -13,6 +13,8 @@ pub enum Source {
     Table(usize),
     /// A stage of the same view, by its place.
     Stage(usize),
+    /// The stage that reads it, of a recursion.
+    Itself,
 }
 
 /// How two inputs are joined.
@@ -325,6 +327,14 @@ pub enum Keeps {
         /// What is kept of them; those of `order` among it.
         columns: Vec<ColumnId>,
     },
+    /// All rows that come of some, and of what comes of these. What is read are the rows of two inputs: those that it begins with, and those
+    /// that come of [`Source::Itself`].
+    Recursion {
+        /// What is kept of them: all that they have.
+        columns: Vec<ColumnId>,
+        /// Whether a row is there as often as it comes of others, and not once.
+        is_all: bool,
+    },
 }
 
 impl Keeps {
@@ -333,7 +343,8 @@ impl Keeps {
         match self {
             Self::Rows { columns }
             | Self::Partitions { columns, .. }
-            | Self::Top { columns, .. } => columns.clone(),
+            | Self::Top { columns, .. }
+            | Self::Recursion { columns, .. } => columns.clone(),
             Self::Groups { keys, aggregates } => {
                 let keys = keys.iter().map(|(id, _)| *id);
                 keys.chain(aggregates.iter().map(|one| one.column))
@@ -342,13 +353,13 @@ impl Keeps {
         }
     }
 
-    /// The columns of rows that are kept; none of groups.
+    /// The columns of rows that are kept, where there may be more of them; none of groups.
     pub fn rows_mut(&mut self) -> Option<&mut Vec<ColumnId>> {
         match self {
             Self::Rows { columns }
             | Self::Partitions { columns, .. }
             | Self::Top { columns, .. } => Some(columns),
-            Self::Groups { .. } => None,
+            Self::Groups { .. } | Self::Recursion { .. } => None,
         }
     }
 }

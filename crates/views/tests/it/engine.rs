@@ -6,6 +6,7 @@ mod asked;
 mod follow;
 mod guard;
 mod immediate;
+mod recursion;
 mod report;
 mod two;
 mod watched;
