@@ -163,6 +163,8 @@ struct Component {
     rhythms: Vec<Rhythm>,
     /// Whether some of them are not filled.
     is_new: bool,
+    /// Whether some of them change as time passes.
+    has_clock: bool,
     /// Refreshes that failed since one did not.
     failures: u32,
     /// Refreshes that were begun.
@@ -218,7 +220,8 @@ impl Keeping {
         let changed = changed(session, &due).await?;
         for (component, is_changed) in due.iter_mut().zip(changed) {
             let is_inspected = component.inspected.elapsed() < INSPECT;
-            if !is_changed && !component.is_new && component.failures == 0 && is_inspected {
+            let is_still = !is_changed && !component.is_new && !component.has_clock;
+            if is_still && component.failures == 0 && is_inspected {
                 component.due = component.next(now, Duration::ZERO, &self.keeper);
                 continue;
             }
@@ -278,7 +281,9 @@ impl Keeping {
             let rhythms = pace.crons.iter();
             let rhythms = rhythms.filter_map(|cron| Rhythm::new(cron, "").ok());
             let in_views = |record: &&Record| views.contains(&record.id);
+            let has_clock = records.iter().filter(in_views).any(|one| one.has_clock);
             let mut component = Component {
+                has_clock,
                 is_new: records
                     .iter()
                     .filter(in_views)

@@ -282,7 +282,9 @@ pub fn key_of(node: &Node, keys: &impl Fn(Source) -> Option<Vec<String>>) -> Opt
             };
             names.iter().map(find).collect()
         }
-        Node::Filter { input, .. } | Node::Project { input, .. } => key_of(input, keys),
+        Node::Filter { input, .. } | Node::Recent { input, .. } | Node::Project { input, .. } => {
+            key_of(input, keys)
+        }
         Node::Join {
             kind: JoinKind::Semi | JoinKind::Anti,
             left,

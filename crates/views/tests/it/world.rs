@@ -27,6 +27,17 @@ const BY_LOOKS: &str = "r::text";
 /// Their values: of a group whose members are equal and look different, SQL leaves open which is shown.
 const BY_VALUE: &str = "ROW(r.*)";
 
+/// What is written for the clock, and what makes the same of a moment.
+const CLOCKS: [(&str, &str); 7] = [
+    ("now()", ""),
+    ("CURRENT_TIMESTAMP(0)", "::timestamptz(0)"),
+    ("CURRENT_TIMESTAMP", ""),
+    ("CURRENT_DATE", "::date"),
+    ("LOCALTIMESTAMP", "::timestamp"),
+    ("CURRENT_TIME", "::timetz"),
+    ("LOCALTIME", "::time"),
+];
+
 impl World {
     pub async fn new(version: u32, setup: &str) -> Self {
         let database = TestDatabase::create(version).await;
@@ -113,7 +124,20 @@ impl View {
 
     /// The view is what its query says now.
     pub async fn check(&self, client: &Client) {
-        self.is_like(client, &self.query).await;
+        self.is_like(client, &self.at_its_moment()).await;
+    }
+
+    /// Its query as of the moment at which it was refreshed last.
+    fn at_its_moment(&self) -> String {
+        let clock = format!(
+            "(SELECT clock FROM egret.view WHERE name = '{}')",
+            self.name
+        );
+        CLOCKS
+            .iter()
+            .fold(self.query.clone(), |query, (word, cast)| {
+                query.replace(word, &format!("({clock}{cast})"))
+            })
     }
 
     /// The view is what a query says now, as multisets.
