@@ -1,6 +1,6 @@
 //! Conditions that the clock is in: rows come and go as time passes, also where nobody writes.
 
-use egret_postgres::tokio_postgres::Client;
+use std::time::SystemTime;
 
 use crate::world::{World, moved, until};
 
@@ -54,6 +54,10 @@ async fn follow(queries: &[&str], changes: &[&str]) {
     }
 }
 
+async fn is_over(world: &World) -> bool {
+    world.client.query_one(PASSED, &[]).await.unwrap().get(0)
+}
+
 fn add(all: &mut [i64], more: Vec<i64>) {
     for (all, more) in all.iter_mut().zip(more) {
         *all += more;
@@ -91,7 +95,6 @@ async fn rows_fall_out_and_come_in() {
         "SELECT id FROM e WHERE at <> CURRENT_TIMESTAMP(0) AND at > CURRENT_TIMESTAMP(0) - interval '1 s'",
         "SELECT id FROM e WHERE local > LOCALTIMESTAMP",
         "SELECT id FROM e WHERE at AT TIME ZONE 'Asia/Tokyo' < now() AT TIME ZONE 'Asia/Tokyo'",
-        "SELECT id FROM ahead WHERE v > 3",
     ];
     follow(&queries, &[]).await;
     follow(&queries, &CHANGES).await;
@@ -138,44 +141,45 @@ async fn stages_above_and_below() {
         "SELECT k, v, count(*) AS n FROM e WHERE at > now() GROUP BY ROLLUP (k, v)",
         "WITH x AS (SELECT * FROM e WHERE at > now()) SELECT x.id, y.id AS j FROM x JOIN x AS y ON y.v = x.v + 1",
         "SELECT id, u FROM e CROSS JOIN LATERAL unnest(ARRAY[v, k]) AS l (u) WHERE at > now()",
-        "SELECT k, string_agg(id::text, ',' ORDER BY id) AS s FROM ahead GROUP BY k HAVING count(*) > 2",
+        "SELECT k, string_agg(id::text, ',' ORDER BY id) AS s FROM e WHERE at > now() GROUP BY k HAVING count(*) > 2",
     ];
     follow(&queries, &CHANGES).await;
 }
 
-/// Sets the time zone of a session so that a day ends there in a moment.
-async fn near_midnight(client: &Client) {
-    let sql = "SELECT extract(epoch FROM clock_timestamp())::bigint % 86400";
-    let second: i64 = client.query_one(sql, &[]).await.unwrap().get(0);
-    let mut east = 86_399 - second;
-    if east > 43_200 {
-        east -= 86_400;
+/// A view of PostgreSQL's is read as what it is.
+#[tokio::test]
+async fn views_with_the_clock_in_them() {
+    let expected = "SELECT k, count(*) AS n FROM e WHERE v > 3 AND at > (SELECT clock FROM egret.view) GROUP BY k";
+    for version in [15, 18] {
+        let mut world = World::new(version, TABLES).await;
+        world
+            .view("SELECT k, count(*) AS n FROM ahead WHERE v > 3 GROUP BY k")
+            .await;
+        world.run(ROWS).await;
+        let mut all = 0;
+        while !is_over(&world).await {
+            let World { client, views, .. } = &mut world;
+            let done = views[0].refresh(client).await;
+            views[0].is_like(client, expected).await;
+            assert!(!done.is_full);
+            all += moved(&done);
+        }
+        assert!(all > 4);
     }
-    // In POSIX's notation what is east is negative.
-    let (sign, east) = (if east > 0 { '-' } else { '+' }, east.abs());
-    let zone = format!(
-        "<here>{sign}{}:{}:{}",
-        east / 3600,
-        east / 60 % 60,
-        east % 60
-    );
-    let set = format!("SET TimeZone = '{zone}'");
-    client.batch_execute(&set).await.unwrap();
 }
 
+const DAYS: &str = "CREATE TABLE d (id int PRIMARY KEY, day date, at timestamptz, opens time)";
+
+/// Rows of nine days before this one and after it.
+const EACH_DAY: &str = "INSERT INTO d SELECT i, CURRENT_DATE + i, now() + i * interval '1 d', time '12:00' + i * interval '1 h' FROM generate_series(-9, 9) AS i;
+     INSERT INTO d VALUES (20, NULL, NULL, NULL), (21, 'infinity', '-infinity', '24:00')";
+
 #[tokio::test]
-async fn a_day_ends() {
+async fn days_and_hours() {
     for version in [15, 18] {
-        let mut world = World::new(version, "").await;
-        near_midnight(&world.client).await;
-        world
-            .run(
-                "CREATE TABLE d (id int PRIMARY KEY, day date, at timestamptz, opens time);
-                 INSERT INTO d SELECT i, CURRENT_DATE + i, now() + i * interval '1 d', time '00:00' + i * interval '1 s' FROM generate_series(-9, 9) AS i;
-                 INSERT INTO d VALUES (20, NULL, NULL, NULL), (21, 'infinity', '-infinity', '24:00')",
-            )
-            .await;
-        let today: Option<String> = world.text("CURRENT_DATE").await;
+        // A view has the zone of the session that made it.
+        let mut world = World::new(version, DAYS).await;
+        world.run("SET TimeZone = 'Pacific/Kiritimati'").await;
         for query in [
             "SELECT id, day FROM d WHERE day >= CURRENT_DATE - 7",
             "SELECT id FROM d WHERE day = CURRENT_DATE",
@@ -184,30 +188,67 @@ async fn a_day_ends() {
             "SELECT id FROM d WHERE at >= CURRENT_DATE",
             "SELECT id FROM d WHERE day < now()",
             "SELECT id FROM d WHERE at >= date_trunc('day', now()) - interval '2 days'",
-            "SELECT day, count(*) AS n FROM d WHERE day > (now() + interval '1 day')::date GROUP BY day",
+            "SELECT day, count(*) AS n FROM d WHERE day > CURRENT_DATE + 1 GROUP BY day",
             "SELECT id FROM d WHERE opens <= LOCALTIME",
             "SELECT id FROM d WHERE opens > CURRENT_TIME::time",
         ] {
             world.view(query).await;
         }
-        // The views have the zone of the session that made them.
-        let zone = world.text("current_setting('TimeZone')").await.unwrap();
-        let set = format!("SET TimeZone = '{zone}'");
-        let is_over = format!("SELECT CURRENT_DATE > '{}'", today.unwrap());
-        until(&world.client, &is_over).await;
-        world.run("SET TimeZone = 'Asia/Tokyo'").await;
-        let mut all = Vec::new();
-        for view in &world.views {
-            all.push(view.refresh(&mut world.client).await);
+        // As empty some days ago, and in some, as now.
+        for shift in ["- interval '3 d 5 h'", "+ interval '2 d 7 h'"] {
+            world
+                .run(&format!("DELETE FROM d; UPDATE egret.view SET clock = clock {shift} WHERE NOT EXISTS (SELECT FROM d)"))
+                .await;
+            world.run("SET TimeZone = 'America/Los_Angeles'").await;
+            world.run(EACH_DAY).await;
+            let mut all = Vec::new();
+            for view in &world.views {
+                all.push(view.refresh(&mut world.client).await);
+            }
+            world.run("SET TimeZone = 'Pacific/Kiritimati'").await;
+            for (view, done) in world.views.iter().zip(all) {
+                assert!(
+                    !done.is_full && moved(&done) > 0,
+                    "{}: {done:?}",
+                    view.query
+                );
+                view.check(&world.client).await;
+            }
+            world.after("DELETE FROM d").await;
         }
-        world.run(&set).await;
-        for (view, done) in world.views.iter().zip(all) {
-            assert!(
-                !done.is_full && moved(&done) > 0,
-                "{}: {done:?}",
-                view.query
-            );
-            view.check(&world.client).await;
+    }
+}
+
+#[tokio::test]
+async fn a_day_ends() {
+    for version in [15, 18] {
+        let mut world = World::new(version, &format!("{DAYS}; SET TimeZone = 'UTC'")).await;
+        world.run(EACH_DAY).await;
+        // A day of its own, which ends in a moment.
+        let left = "date_trunc('day', now()) + interval '1 day' - now() - interval '1 s'";
+        let left = world.text(left).await.unwrap();
+        let today = format!("(now() + interval '{left}')::date");
+        for condition in ["day = $", "day >= $ - 7", "at > $", "day < $"] {
+            let condition = condition.replace('$', &today);
+            world
+                .view(&format!("SELECT id FROM d WHERE {condition}"))
+                .await;
+        }
+        let day = |of: &str| format!("({of} + interval '{left}')::date");
+        let clocks = "SELECT clock FROM egret.view ORDER BY id";
+        let before = world.client.query(clocks, &[]).await.unwrap();
+        let is_over = format!(
+            "SELECT {} > {}",
+            day("clock_timestamp()"),
+            day("(SELECT min(clock) FROM egret.view)")
+        );
+        until(&world.client, &is_over).await;
+        let all = world.after("").await;
+        let ended = format!("SELECT {} <> {}", day("$1::timestamptz"), day("now()"));
+        for (rows, before) in all.into_iter().zip(before) {
+            let before: SystemTime = before.get(0);
+            let row = world.client.query_one(&ended, &[&before]).await.unwrap();
+            assert_eq!(rows > 0, row.get::<_, bool>(0));
         }
     }
 }
