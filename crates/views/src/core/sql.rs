@@ -27,7 +27,7 @@ mod semi;
 use std::collections::BTreeMap;
 
 pub use self::inner::APART_MAX;
-use self::recent::{BEFORE, NOW, asked_at, passed};
+use self::recent::{BEFORE, NOW, asked_at};
 use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression, Names, quoted};
 use super::tree::{Given, JoinKind, Node, Source};
@@ -231,10 +231,7 @@ impl<'a> Generator<'a> {
                 right,
                 condition,
             } => vec![self.outer_rows(*kind, left, right, condition)],
-            Node::Recent { input, .. } => {
-                let rows = self.rows(input);
-                asked_at(rows, node, NOW)
-            }
+            Node::Recent { input, .. } => asked_at(self.rows(input), node, NOW),
             _ => self.through(node, &mut |this, input| this.rows(input)),
         }
     }
@@ -279,10 +276,7 @@ impl<'a> Generator<'a> {
                 all.extend(self.changes(node).into_iter().map(Block::negated));
                 all
             }
-            Node::Recent { input, .. } => {
-                let rows = self.rows_before(input);
-                asked_at(rows, node, BEFORE)
-            }
+            Node::Recent { input, .. } => asked_at(self.rows_before(input), node, BEFORE),
             _ => self.through(node, &mut |this, input| this.rows_before(input)),
         }
     }
@@ -324,12 +318,7 @@ impl<'a> Generator<'a> {
                 }
                 all
             }
-            Node::Recent { input, .. } => {
-                let changes = self.changes(input);
-                let mut all = asked_at(changes, node, BEFORE);
-                all.extend(passed(self.rows(input), node));
-                all
-            }
+            Node::Recent { input, .. } => self.changes_of_recent(input, node),
             _ => self.through(node, &mut |this, input| this.changes(input)),
         }
     }

@@ -28,8 +28,9 @@ const BY_LOOKS: &str = "r::text";
 const BY_VALUE: &str = "ROW(r.*)";
 
 /// What is written for the clock, and what makes the same of a moment.
-const CLOCKS: [(&str, &str); 7] = [
+const CLOCKS: [(&str, &str); 8] = [
     ("now()", ""),
+    ("transaction_timestamp()", ""),
     ("CURRENT_TIMESTAMP(0)", "::timestamptz(0)"),
     ("CURRENT_TIMESTAMP", ""),
     ("CURRENT_DATE", "::date"),
@@ -124,20 +125,8 @@ impl View {
 
     /// The view is what its query says now.
     pub async fn check(&self, client: &Client) {
-        self.is_like(client, &self.at_its_moment()).await;
-    }
-
-    /// Its query as of the moment at which it was refreshed last.
-    fn at_its_moment(&self) -> String {
-        let clock = format!(
-            "(SELECT clock FROM egret.view WHERE name = '{}')",
-            self.name
-        );
-        CLOCKS
-            .iter()
-            .fold(self.query.clone(), |query, (word, cast)| {
-                query.replace(word, &format!("({clock}{cast})"))
-            })
+        self.is_like(client, &as_refreshed(&self.query, &self.name))
+            .await;
     }
 
     /// The view is what a query says now, as multisets.
@@ -157,6 +146,14 @@ impl View {
     pub async fn rows(&self, client: &Client) -> Vec<String> {
         rows(client, &format!("TABLE public.{}", self.name)).await
     }
+}
+
+/// The query of a view as of the moment at which that was refreshed last.
+pub fn as_refreshed(query: &str, name: &str) -> String {
+    let clock = format!("(SELECT clock FROM egret.view WHERE name = '{name}')");
+    CLOCKS.iter().fold(query.to_owned(), |query, (word, cast)| {
+        query.replace(word, &format!("({clock}{cast})"))
+    })
 }
 
 /// Makes a view of a query, empty.

@@ -9,7 +9,7 @@
 //! The rows of the sum are those that a comparison in the condition can have changed for: between what it was compared with at `T0` and
 //! what it is at `T1`, where an index finds them. Either may be the later one: clocks are set back.
 
-use super::Block;
+use super::{Block, Generator};
 use crate::core::expression::Expression;
 use crate::core::tree::Node;
 
@@ -18,6 +18,15 @@ pub(super) const NOW: &str = "now()";
 
 /// … and the one at which the refresh before it did.
 pub(super) const BEFORE: &str = "(SELECT clock FROM egret_frontier)";
+
+impl Generator<'_> {
+    /// What changed: what did of the rows that a node reads, and what time did.
+    pub(super) fn changes_of_recent(&mut self, input: &Node, node: &Node) -> Vec<Block> {
+        let mut all = asked_at(self.changes(input), node, BEFORE);
+        all.extend(passed(self.rows(input), node));
+        all
+    }
+}
 
 /// Those of some rows for which the condition of a node is true at a moment.
 pub(super) fn asked_at(rows: Vec<Block>, node: &Node, moment: &str) -> Vec<Block> {
@@ -33,7 +42,7 @@ pub(super) fn asked_at(rows: Vec<Block>, node: &Node, moment: &str) -> Vec<Block
 }
 
 /// The rows that came and went by themselves, of those that a node reads now.
-pub(super) fn passed(rows: Vec<Block>, node: &Node) -> Vec<Block> {
+fn passed(rows: Vec<Block>, node: &Node) -> Vec<Block> {
     let Node::Recent {
         clock,
         condition,
