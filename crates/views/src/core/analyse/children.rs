@@ -9,11 +9,15 @@ use crate::core::refusal::Refusal;
 /// The expressions directly below a node.
 ///
 /// # Errors
-/// The construct that is not known here.
+/// The construct that is not known here; the clock, which is to be taken out before.
 pub fn children(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
-    if let Some(refusal) = clock::refused(node) {
-        return Err(refusal);
+    match clock::refused(node) {
+        Some(refusal) => Err(refusal),
+        None => parts(node),
     }
+}
+
+fn parts(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
     let mut all = Vec::new();
     match node {
         NodeEnum::AConst(_) | NodeEnum::ColumnRef(_) => {}

@@ -301,11 +301,15 @@ fn only_plain_columns_are_looked_up() {
 #[test]
 fn what_is_compared_with_the_clock_is_looked_up_as_time_passes() {
     let recent = "SELECT o.id, c.name FROM public.orders AS o, public.customers AS c WHERE o.customer = c.id AND o.day > CURRENT_DATE - 7";
-    check(recent, &[], expect![[r#"
+    check(
+        recent,
+        &[],
+        expect![[r#"
         customers (id): orders the clock
         orders (customer): customers
         orders (day):  the clock
-    "#]]);
+    "#]],
+    );
     check(
         recent,
         &[("orders", "day"), ("orders", "customer")],

@@ -110,12 +110,18 @@ fn what_time_changes_is_between_what_it_was_and_what_it_is() {
         let all = all.map(|blocks| union(&blocks, &[ColumnId(1)]));
         expected.assert_eq(&all.join("\n"));
     };
-    check(None, expect![[r#"
+    check(
+        None,
+        expect![[r#"
         SELECT t1."at" AS c1, 1::bigint AS egret_weight FROM l AS t1 WHERE (t1."at" > now())
         SELECT t2."at" AS c1, 1::bigint AS egret_weight FROM l AS t2 WHERE (t2."at" > (SELECT clock FROM egret_frontier))
-        SELECT t3."at" AS c1, (((t3."at" > now()) IS TRUE)::integer - ((t3."at" > (SELECT clock FROM egret_frontier)) IS TRUE)::integer)::bigint AS egret_weight FROM l AS t3 WHERE ((t3."at" >= least(now(), (SELECT clock FROM egret_frontier)) AND t3."at" <= greatest(now(), (SELECT clock FROM egret_frontier)))) AND ((t3."at" > now()) IS TRUE) <> ((t3."at" > (SELECT clock FROM egret_frontier)) IS TRUE)"#]]);
-    check(Some("dl"), expect![[r#"
+        SELECT t3."at" AS c1, (((t3."at" > now()) IS TRUE)::integer - ((t3."at" > (SELECT clock FROM egret_frontier)) IS TRUE)::integer)::bigint AS egret_weight FROM l AS t3 WHERE ((t3."at" >= least(now(), (SELECT clock FROM egret_frontier)) AND t3."at" <= greatest(now(), (SELECT clock FROM egret_frontier)))) AND ((t3."at" > now()) IS TRUE) <> ((t3."at" > (SELECT clock FROM egret_frontier)) IS TRUE)"#]],
+    );
+    check(
+        Some("dl"),
+        expect![[r#"
         SELECT t1."at" AS c1, 1::bigint AS egret_weight FROM l AS t1 WHERE (t1."at" > now())
         SELECT t2."at" AS c1, t2.egret_weight AS egret_weight FROM (SELECT "at", 1::bigint AS egret_weight FROM l AS t2 UNION ALL SELECT "at", -egret_weight AS egret_weight FROM dl AS t2) AS t2 WHERE (t2."at" > (SELECT clock FROM egret_frontier))
-        SELECT t3."at" AS c1, t3.egret_weight AS egret_weight FROM dl AS t3 WHERE (t3."at" > (SELECT clock FROM egret_frontier)) UNION ALL SELECT t4."at" AS c1, (((t4."at" > now()) IS TRUE)::integer - ((t4."at" > (SELECT clock FROM egret_frontier)) IS TRUE)::integer)::bigint AS egret_weight FROM l AS t4 WHERE ((t4."at" >= least(now(), (SELECT clock FROM egret_frontier)) AND t4."at" <= greatest(now(), (SELECT clock FROM egret_frontier)))) AND ((t4."at" > now()) IS TRUE) <> ((t4."at" > (SELECT clock FROM egret_frontier)) IS TRUE)"#]]);
+        SELECT t3."at" AS c1, t3.egret_weight AS egret_weight FROM dl AS t3 WHERE (t3."at" > (SELECT clock FROM egret_frontier)) UNION ALL SELECT t4."at" AS c1, (((t4."at" > now()) IS TRUE)::integer - ((t4."at" > (SELECT clock FROM egret_frontier)) IS TRUE)::integer)::bigint AS egret_weight FROM l AS t4 WHERE ((t4."at" >= least(now(), (SELECT clock FROM egret_frontier)) AND t4."at" <= greatest(now(), (SELECT clock FROM egret_frontier)))) AND ((t4."at" > now()) IS TRUE) <> ((t4."at" > (SELECT clock FROM egret_frontier)) IS TRUE)"#]],
+    );
 }
