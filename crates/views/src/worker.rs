@@ -5,20 +5,23 @@ pub(crate) mod feed;
 mod hand_over;
 pub(crate) mod keeper;
 mod known;
+mod quiet;
 mod requests;
 pub(crate) mod session;
 mod tidy;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egret_base::rhythm::Rhythm;
 use egret_postgres::databases::is_gone;
+use egret_postgres::tokio_postgres::error::SqlState;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use self::keeper::{Keeper, member};
+use self::quiet::Quiet;
 use self::requests::serve;
 use self::session::Session;
 use crate::api::Views;
@@ -38,8 +41,12 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// How often what is due is looked at, at least.
 const TICK_MAX: Duration = Duration::from_millis(250);
 
-/// How often a view whose tables have no changes is looked at all the same: whether they got partitions, or were rewritten.
+/// How often a view whose tables have no changes is looked at all the same: whether they got partitions, or were rewritten. Where there
+/// are many of them, …
 const INSPECT: Duration = Duration::from_secs(5);
+
+/// … no more often than one in so long.
+const INSPECT_EACH: Duration = Duration::from_millis(400);
 
 /// How long it is waited after an interruption.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -109,6 +116,7 @@ async fn keep(keeper: Arc<Keeper>, mut stopping: watch::Receiver<bool>) {
         components: Vec::new(),
         tasks: JoinSet::new(),
         read_at: None,
+        quiet: Quiet::default(),
     };
     let requests = tokio::spawn(serve(keeper.clone(), stopping.clone()));
     let handing_over = tokio::spawn(hand_over::serve(keeper.clone(), stopping.clone()));
@@ -180,6 +188,7 @@ struct Keeping {
     tasks: JoinSet<Ended>,
     /// When the list of views was read; none: it is to be read.
     read_at: Option<Instant>,
+    quiet: Quiet,
 }
 
 /// What a refresh came to: the first view of the component, how long it took, and whether it failed.
@@ -200,29 +209,61 @@ impl Keeping {
     }
 
     async fn go_on_with(&mut self, session: &mut Session) -> Result<Next, ViewsError> {
-        let is_due = self.read_at.is_none_or(|at| at.elapsed() > LOOK_AGAIN);
-        if is_due {
-            if self.keeper.known.inspect(&session.client).await?.is_none() {
-                return Ok(Next::Never);
-            }
-            self.read(session).await?;
-            if let Err(error) = self.keeper.forget_changes(session).await {
-                let database = &self.keeper.database;
-                tracing::warn!(%error, database, "change sets whose time is over are not forgotten");
-            }
-            self.read_at = Some(Instant::now());
-        }
         let now = Instant::now();
-        let is_due = |component: &&mut Component| {
+        let is_due = |component: &Component| {
             !component.is_running && component.due.is_some_and(|due| due <= now)
         };
-        let mut due: Vec<&mut Component> = self.components.iter_mut().filter(is_due).collect();
-        let changed = changed(session, &due).await?;
-        for (component, is_changed) in due.iter_mut().zip(changed) {
-            let is_inspected = component.inspected.elapsed() < INSPECT;
-            let is_still = !is_changed && !component.is_new && !component.has_clock;
-            if is_still && component.failures == 0 && is_inspected {
-                component.due = component.next(now, Duration::ZERO, &self.keeper);
+        let is_read = self.read_at.is_some_and(|at| at.elapsed() <= LOOK_AGAIN);
+        if is_read && !self.components.iter().any(is_due) {
+            return Ok(self.next(now));
+        }
+        let seen = quiet::seen(session).await?;
+        let is_quiet = self.read_at.is_some() && self.quiet.is_since(&seen);
+        match (is_read, is_quiet) {
+            (true, _) => {}
+            (false, true) => self.read_at = Some(now),
+            (false, false) => {
+                if self.keeper.known.inspect(&session.client).await?.is_none() {
+                    return Ok(Next::Never);
+                }
+                self.read(session).await?;
+                if let Err(error) = self.keeper.forget_changes(session).await {
+                    let database = &self.keeper.database;
+                    tracing::warn!(%error, database, "change sets whose time is over are not forgotten");
+                }
+                self.read_at = Some(Instant::now());
+            }
+        }
+        let waiting = match is_quiet {
+            true => BTreeSet::new(),
+            false => {
+                let captures = self.components.iter().flat_map(|one| &one.captures);
+                let captures: BTreeSet<i64> = captures.copied().collect();
+                let Session { client, statements } = session;
+                match captures::waiting((client, statements), &captures).await {
+                    // One has just been dropped.
+                    Err(ViewsError::Statement(error))
+                        if error.code() == Some(&SqlState::UNDEFINED_TABLE) =>
+                    {
+                        self.read_at = None;
+                        return Ok(Next::In(TICK_MAX));
+                    }
+                    waiting => waiting?,
+                }
+            }
+        };
+        let is_resting = |one: &Component| one.is_resting() && !one.is_running;
+        if waiting.is_empty() && self.components.iter().all(is_resting) {
+            self.quiet.begin(seen);
+        }
+        let inspect = INSPECT.max(INSPECT_EACH * self.components.len() as u32);
+        for component in self.components.iter_mut().filter(|one| is_due(one)) {
+            let is_changed = component.captures.iter().any(|one| waiting.contains(one));
+            let is_inspected = is_quiet || component.inspected.elapsed() < inspect;
+            if !is_changed && component.is_resting() && is_inspected {
+                // All that nothing is to be done of are looked at together.
+                let due = component.next(now, Duration::ZERO, &self.keeper);
+                component.due = due.map(|due| self.quiet.together(now, due));
                 continue;
             }
             component.is_running = true;
@@ -254,9 +295,14 @@ impl Keeping {
                 }
             });
         }
+        Ok(self.next(now))
+    }
+
+    /// When something is due next.
+    fn next(&self, now: Instant) -> Next {
         let waits = self.components.iter().filter(|one| !one.is_running);
         let waits = waits.filter_map(|one| Some(one.due?.saturating_duration_since(now)));
-        Ok(Next::In(waits.min().unwrap_or(TICK_MAX).min(TICK_MAX)))
+        Next::In(waits.min().unwrap_or(TICK_MAX).min(TICK_MAX))
     }
 
     /// Reads the list of views.
@@ -365,6 +411,11 @@ impl Keeping {
 }
 
 impl Component {
+    /// Whether nothing is to be done as long as nothing changes. As time passes there always is, where that matters.
+    fn is_resting(&self) -> bool {
+        !self.is_new && !self.has_clock && self.failures == 0
+    }
+
     /// When it is refreshed next.
     fn next(&self, now: Instant, took: Duration, keeper: &Keeper) -> Option<Instant> {
         let config = &keeper.shared.config;
@@ -387,15 +438,4 @@ impl Component {
         };
         wait.map(|wait| now + wait)
     }
-}
-
-/// Which of these components have changes that wait.
-async fn changed(session: &Session, due: &[&mut Component]) -> Result<Vec<bool>, ViewsError> {
-    let captures: Vec<i64> = due.iter().flat_map(|one| one.captures.clone()).collect();
-    let waiting = captures::waiting(&session.client, &captures).await?;
-    let has = |component: &&mut Component| {
-        let mut captures = component.captures.iter();
-        captures.any(|capture| waiting.contains(capture))
-    };
-    Ok(due.iter().map(has).collect())
 }

@@ -13,10 +13,10 @@ use crate::failure::{Exit, Failure};
 const SILENCE_MAX: Duration = Duration::from_secs(45);
 
 /// One event; of a comment, which says only that the server is there, nothing.
-pub(super) struct Event<'a> {
-    pub(super) kind: Option<&'a str>,
-    pub(super) id: Option<&'a str>,
-    pub(super) data: &'a str,
+pub(crate) struct Event<'a> {
+    pub(crate) kind: Option<&'a str>,
+    pub(crate) id: Option<&'a str>,
+    pub(crate) data: &'a str,
 }
 
 impl<'a> Event<'a> {
@@ -31,7 +31,7 @@ impl<'a> Event<'a> {
 }
 
 /// Who is told events.
-pub(super) trait Listener {
+pub(crate) trait Listener {
     /// An event longer than this is none of Egret's.
     const EVENT_BYTES_MAX: usize;
 
@@ -58,7 +58,7 @@ pub(super) trait Listener {
 ///
 /// # Errors
 /// What the server says, and the listener.
-pub(super) async fn follow(
+pub(crate) async fn follow(
     path: &[&str],
     api: &Api,
     listener: &mut impl Listener,

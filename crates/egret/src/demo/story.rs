@@ -7,7 +7,7 @@ use egret_branches::model::{Branch, BranchName, DEFAULT_TENANT, NewBranch};
 use egret_branches::{Branches, Created};
 use egret_postgres::pool;
 
-use super::{Outcome, delays, load, metrics, views};
+use super::{Outcome, delays, follow, load, metrics, views};
 use crate::api::Api;
 use crate::configuration::Configuration;
 use crate::output::{Output, loading_bar};
@@ -228,6 +228,18 @@ async fn keep_views(embedded: &Embedded, api: &Api, output: Output) -> anyhow::R
             "  they, or the flights, are not as the demo made them: nothing is shown of them\n",
         ),
     }
+    if let Some(told) = kept.told {
+        text.push_str(&format!(
+            "{};  -- in the source, while two views are followed\n",
+            follow::CHANGE
+        ));
+        for told in told {
+            text.push_str(&format!("  {} tells:\n", told.view));
+            for row in told.rows {
+                text.push_str(&format!("    {row}\n"));
+            }
+        }
+    }
     Ok(output.story(&text)?)
 }
 
@@ -270,6 +282,7 @@ fn invite(branches: &Branches, egret: &Egret, task: &str, output: Output) -> any
          \x20 {program} queue outbox status\n\
          \x20 {program} view list\n\
          \x20 {program} view history late_by_carrier\n\
+         \x20 {program} view tail worst_routes\n\
          \x20 {program} series range 'weather_temperature_fahrenheit' --end {end} --last 7d --step 3h\n\
          \x20 {program} series query 'sum by (origin) (increase(flights_delayed_departures_total[1d]))' --at {end}\n\
          \x20 {program} series cardinality\n\

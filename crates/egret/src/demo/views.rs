@@ -1,17 +1,19 @@
-//! The demo's views: delays by carrier and month, routes with the names of airports, and on the first of them the worst month
-//! of each carrier. One flight is changed, and changed back, to show what a refresh does. They are made through the HTTP
-//! door, as by any program.
+//! The demo's views: delays by carrier and month, routes with the names of airports, on the first of them the worst month
+//! of each carrier, the worst routes, and delays by the weather at the airport. Flights are changed, and changed back, to show what a
+//! refresh does. They are made through the HTTP door, as by any program.
 
 use anyhow::Context;
 use egret_postgres::pool;
+use egret_postgres::tokio_postgres::Client;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::delays::read;
+use super::follow::{self, Told};
 use crate::api::Api;
 
 /// The views in the order in which they can be made: names, queries, and the schedule of those that have one of their own.
-const VIEWS: [(&str, &str, Option<&str>); 3] = [
+const VIEWS: [(&str, &str, Option<&str>); 5] = [
     (
         "late_by_carrier",
         include_str!("sql/late_by_carrier.sql"),
@@ -19,6 +21,12 @@ const VIEWS: [(&str, &str, Option<&str>); 3] = [
     ),
     ("routes", include_str!("sql/routes.sql"), None),
     ("worst", include_str!("sql/worst.sql"), None),
+    ("worst_routes", include_str!("sql/worst_routes.sql"), None),
+    (
+        "weather_delays",
+        include_str!("sql/weather_delays.sql"),
+        None,
+    ),
 ];
 
 /// A flight that left five minutes early is a day late.
@@ -38,6 +46,8 @@ pub(super) struct Kept {
     pub made: Vec<(&'static str, f64)>,
     /// What the change did; `None` where a view is not the demo's or not kept fresh, or the flight is gone.
     pub changed: Option<Changed>,
+    /// What those were told who followed two of them while another flight changed.
+    pub told: Option<Vec<Told>>,
 }
 
 /// What a change to one flight did.
@@ -95,25 +105,26 @@ pub(super) async fn keep(
         let filled = view.last_refresh.context("a view was not filled")?;
         made.push((name, filled.took_ms));
     }
-    let changed = match is_whole {
-        true => change(api, source, database).await?,
-        false => None,
-    };
-    Ok(Kept { made, changed })
+    let (mut changed, mut told) = (None, None);
+    if is_whole {
+        let client = pool::connect(source).await?;
+        changed = change(api, &client, database).await?;
+        told = follow::watch(api, &client, database).await?;
+    }
+    Ok(Kept {
+        made,
+        changed,
+        told,
+    })
 }
 
-async fn change(
-    api: &Api,
-    source: &egret_postgres::tokio_postgres::Config,
-    database: &str,
-) -> anyhow::Result<Option<Changed>> {
-    let client = pool::connect(source).await?;
+async fn change(api: &Api, client: &Client, database: &str) -> anyhow::Result<Option<Changed>> {
     // An earlier start may have ended in between.
     client.batch_execute(CHANGE_BACK).await?;
-    refresh(api, database).await?;
+    refresh(api, "worst", database).await?;
     let before = client.query_opt(SHOWN, &[]).await?;
     client.batch_execute(CHANGE).await?;
-    refresh(api, database).await?;
+    refresh(api, "worst", database).await?;
     let after = client.query_opt(SHOWN, &[]).await?;
     let query = [("database", database)];
     let first: View = read(api.get(&["views", "late_by_carrier"], &query).await)?;
@@ -129,9 +140,9 @@ async fn change(
     }))
 }
 
-/// Brings `worst` up to date, and with it what it reads.
-async fn refresh(api: &Api, database: &str) -> anyhow::Result<()> {
-    let (path, query) = (["views", "worst", "refresh"], [("database", database)]);
+/// Brings a view up to date, and with it what it reads.
+pub(super) async fn refresh(api: &Api, view: &str, database: &str) -> anyhow::Result<()> {
+    let (path, query) = (["views", view, "refresh"], [("database", database)]);
     let refreshed = api.call(reqwest::Method::POST, &path, &query, Some(json!({})));
     read::<serde_json::Value>(refreshed.await).map(drop)
 }

@@ -80,9 +80,32 @@ fn queries_of_tpch_are_exact() {
             let name = format!("tpch.{query}.{what}");
             assert_eq!(result["metrics"][&name]["samples"], 2, "{name}");
         }
-        assert!(value(&result, &format!("tpch.{query}.speedup")) > 0.0);
+        for speedup in ["speedup", "recompute_speedup"] {
+            assert!(value(&result, &format!("tpch.{query}.{speedup}")) > 0.0);
+        }
     }
     assert_eq!(place.left_behind(), Vec::<String>::new());
+}
+
+#[test]
+fn a_query_that_is_refused_is_a_finding() {
+    let place = Place::new("bench-views-refused");
+    let line = "--private --scenario tpch --scale 0.001 --queries 6 --set views.views_max=1";
+    let result = measured(&place, line);
+    // That of mode incremental is there, and no other.
+    check(&result, 1);
+    for name in ["tpch.exact", "tpch.faster_than_full"] {
+        assert_eq!(value(&result, name), 0.0, "{name}");
+    }
+    let warnings = result["warnings"].as_array().unwrap();
+    let warnings: Vec<&str> = warnings.iter().filter_map(Value::as_str).collect();
+    for mode in ["full", "auto"] {
+        let begin = format!("tpch.q06.{mode}: make the view ");
+        assert!(
+            warnings.iter().any(|text| text.starts_with(&begin)),
+            "{warnings:?}"
+        );
+    }
 }
 
 #[test]

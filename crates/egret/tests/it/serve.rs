@@ -140,7 +140,13 @@ fn the_demo_tells_its_story_twice() {
         let views = place.json(&["view", "list"]);
         let names = views["items"].as_array().unwrap().iter();
         let names: Vec<&str> = names.map(|view| view["name"].as_str().unwrap()).collect();
-        let all = ["public.late_by_carrier", "public.routes", "public.worst"];
+        let all = [
+            "public.late_by_carrier",
+            "public.routes",
+            "public.weather_delays",
+            "public.worst",
+            "public.worst_routes",
+        ];
         assert_eq!(names, all);
         server.stop(Signal::INT);
     }

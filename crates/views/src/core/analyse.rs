@@ -15,6 +15,7 @@ mod grouping_sets;
 mod lateral;
 mod limit;
 mod nature;
+mod recursion;
 mod said;
 mod scalars;
 mod scope;
@@ -278,6 +279,8 @@ pub fn prune(plan: &mut Plan, keys: &[Option<Vec<ColumnId>>]) {
     for stage in plan.stages.iter_mut().rev() {
         match &mut stage.keeps {
             Keeps::Rows { columns } => retain(columns, &mut used),
+            // What comes of a row may depend on any column, and so may how often it is there.
+            Keeps::Recursion { columns, .. } => used.extend(columns.iter()),
             Keeps::Top { order, columns, .. } => {
                 used.extend(order.iter().map(|(id, _)| *id));
                 retain(columns, &mut used);
@@ -319,7 +322,7 @@ fn prune_node(node: &mut Node, used: &mut BTreeSet<ColumnId>) {
         Node::Unit => {}
         Node::Scan { source, columns } => {
             columns.retain(|(id, _)| used.contains(id));
-            if matches!(source, Source::Stage(_)) {
+            if !matches!(source, Source::Table(_)) {
                 used.extend(columns.iter().filter_map(|(_, name)| column_of_stage(name)));
             }
         }

@@ -1,17 +1,18 @@
 //! From a plan to tables and statements, once the types of its columns are known.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression};
 use super::lookups::Reads;
 use super::maintain::{
-    Carried, ColumnType, Delta, Groups, Partitions, Rows, Statement, Table, Top, Types, carried,
-    computed, read,
+    Carried, ColumnType, Delta, Groups, Partitions, Recursion, Rows, Statement, Table, Top, Types,
+    carried, computed, read,
 };
 use super::scales::{Scales, of_expression};
 use super::sql::{Block, Generator, SourceSql, union};
-use super::tree::{Aggregate, JoinKind, Keeps, Node, Plan, Source, Stage};
+use super::tree::{Aggregate, JoinKind, Keeps, Node, Source, Stage};
 
 /// A stage with its table.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub enum Kept {
     Partitions(Partitions),
     /// The first rows.
     Top(Top),
+    /// All that comes of some rows.
+    Recursion(Recursion),
 }
 
 impl Compiled {
@@ -43,6 +46,15 @@ impl Compiled {
             Kept::Groups(groups) => &groups.table,
             Kept::Partitions(partitions) => &partitions.rows.table,
             Kept::Top(top) => &top.rows.table,
+            Kept::Recursion(recursion) => &recursion.rows.table,
+        }
+    }
+
+    /// The column of its table that says how often a row is there for whoever reads it, if that is not once.
+    pub fn count(&self) -> Option<&'static str> {
+        match &self.kept {
+            Kept::Recursion(recursion) => recursion.count(),
+            _ => self.table().count,
         }
     }
 
@@ -53,7 +65,7 @@ impl Compiled {
             asked,
         };
         let groups = match &self.kept {
-            Kept::Rows(_) | Kept::Top(_) => return of(Vec::new()),
+            Kept::Rows(_) | Kept::Top(_) | Kept::Recursion(_) => return of(Vec::new()),
             Kept::Partitions(partitions) => return of(partitions.keys.iter().collect()),
             Kept::Groups(groups) => groups,
         };
@@ -61,7 +73,7 @@ impl Compiled {
         let mut shown = groups.keys.iter();
         let mut aggregates = groups.aggregates.iter();
         let asks = shown.any(|(id, _)| !types[id].is_exact)
-            || aggregates.any(|(_, carried)| *carried == Carried::Asked);
+            || aggregates.any(|(_, carried)| *carried == Carried::Asked || carried.end().is_some());
         let keys = groups.keys.iter().filter(|_| asks);
         let keys = keys.filter(|(id, _)| types[id].is_not_null);
         of(keys.map(|(_, key)| key).collect())
@@ -74,6 +86,7 @@ impl Compiled {
             Kept::Groups(groups) => groups.columns(),
             Kept::Partitions(partitions) => partitions.rows.columns.clone(),
             Kept::Top(top) => top.rows.columns.clone(),
+            Kept::Recursion(recursion) => recursion.rows.columns.clone(),
         }
     }
 
@@ -85,6 +98,7 @@ impl Compiled {
         sources: &BTreeMap<Source, SourceSql>,
         (sink, rows_max): (Option<&str>, Option<u64>),
     ) -> Option<Statement> {
+        let sources = &*self.with_itself(sources);
         let mut generator = Generator::new(sources);
         let changes = generator.changes(&self.input);
         if changes.is_empty() {
@@ -95,7 +109,7 @@ impl Compiled {
             // The server counts with the sign.
             rows_max: rows_max
                 .map(|rows_max| rows_max.min(i64::MAX.unsigned_abs() - 1))
-                .filter(|_| self.input.has_join()),
+                .filter(|_| self.input.has_join() || matches!(self.kept, Kept::Recursion(_))),
             is_consolidated: changes.len() == 1 && self.keeps_apart(sources),
             sink,
         };
@@ -113,7 +127,21 @@ impl Compiled {
                 let now = generator.rows(&self.input);
                 top.apply(types, (&changes, &now), &delta)
             }
+            Kept::Recursion(recursion) => {
+                recursion.apply(types, (&self.input, sources, &changes), &delta)
+            }
         })
+    }
+
+    /// The sources with what is kept, where the stage reads that.
+    fn with_itself<'a>(
+        &self,
+        sources: &'a BTreeMap<Source, SourceSql>,
+    ) -> Cow<'a, BTreeMap<Source, SourceSql>> {
+        let Kept::Recursion(recursion) = &self.kept else {
+            return Cow::Borrowed(sources);
+        };
+        Cow::Owned(recursion.reading(sources, &self.table().name, self.count()))
     }
 
     /// Whether rows that differ in a source that changed differ in what is kept: then what is there once in its changes is there once in
@@ -156,6 +184,7 @@ impl Compiled {
         sources: &BTreeMap<Source, SourceSql>,
         sink: Option<&str>,
     ) -> Statement {
+        let sources = &*self.with_itself(sources);
         let mut generator = Generator::new(sources);
         let now = generator.rows(&self.input);
         match &self.kept {
@@ -163,6 +192,7 @@ impl Compiled {
             Kept::Groups(groups) => groups.rebuild(types, &now, sink),
             Kept::Partitions(partitions) => partitions.rebuild(types, &now, sink),
             Kept::Top(top) => top.rebuild(types, &now, sink),
+            Kept::Recursion(recursion) => recursion.rebuild(types, (&self.input, sources), sink),
         }
     }
 }
@@ -171,7 +201,9 @@ impl Compiled {
 pub fn probes(stage: &Stage, sources: &BTreeMap<Source, SourceSql>) -> (String, Option<String>) {
     let blocks = Generator::new(sources).rows(&stage.input);
     match &stage.keeps {
-        Keeps::Rows { columns } | Keeps::Top { columns, .. } => (plain(&blocks, columns), None),
+        Keeps::Rows { columns } | Keeps::Top { columns, .. } | Keeps::Recursion { columns, .. } => {
+            (plain(&blocks, columns), None)
+        }
         Keeps::Partitions {
             by,
             windows,
@@ -249,6 +281,12 @@ pub fn compile(
             rows,
             columns,
         } => Kept::Top(Top::new((name, key), (order, rows), (&columns, types))),
+        Keeps::Recursion { columns, is_all } => Kept::Recursion(Recursion::new(
+            name,
+            (&stage.input, &columns),
+            is_all,
+            types,
+        )),
         Keeps::Groups { keys, aggregates } => {
             let aggregates = aggregates
                 .into_iter()
@@ -257,7 +295,8 @@ pub fn compile(
                     let argument = argument.map(|found| found.sql.as_str());
                     let scales = aggregate.argument.as_ref();
                     let scales = scales.and_then(|one| of_expression(one, scales_of));
-                    let how = carried(&aggregate, argument, scales.as_ref());
+                    let found = &types[&aggregate.column];
+                    let how = carried(&aggregate, (found, argument), scales.as_ref());
                     (aggregate, how)
                 })
                 .collect();
@@ -268,64 +307,6 @@ pub fn compile(
         input: stage.input,
         kept,
     }
-}
-
-/// The columns that tell the rows of a node apart, by the keys of its sources; none where there are no such.
-pub fn key_of(node: &Node, keys: &impl Fn(Source) -> Option<Vec<String>>) -> Option<Vec<ColumnId>> {
-    match node {
-        Node::Unit => Some(Vec::new()),
-        Node::Scan { source, columns } => {
-            let names = keys(*source)?;
-            let find = |name: &String| {
-                let found = columns.iter().find(|(_, other)| other == name);
-                found.map(|(id, _)| *id)
-            };
-            names.iter().map(find).collect()
-        }
-        Node::Filter { input, .. } | Node::Recent { input, .. } | Node::Project { input, .. } => {
-            key_of(input, keys)
-        }
-        Node::Join {
-            kind: JoinKind::Semi | JoinKind::Anti,
-            left,
-            ..
-        } => key_of(left, keys),
-        Node::Join { left, right, .. } => {
-            let mut key = key_of(left, keys)?;
-            key.extend(key_of(right, keys)?);
-            Some(key)
-        }
-        Node::Expand { .. } | Node::UnionAll { .. } => None,
-    }
-}
-
-/// Keeps the keys of the rows of stages, where they keep rows and these have one. To be called before columns
-/// that nobody uses are left out.
-pub fn with_keys(
-    plan: &mut Plan,
-    of_tables: &impl Fn(usize) -> Option<Vec<String>>,
-) -> Vec<Option<Vec<ColumnId>>> {
-    let mut all: Vec<Option<Vec<ColumnId>>> = Vec::new();
-    for stage in &mut plan.stages {
-        let keys = |source: Source| match source {
-            Source::Table(at) => of_tables(at),
-            Source::Stage(at) => {
-                let names = all[at].as_ref()?.iter();
-                Some(names.map(|id| stage_column(*id)).collect())
-            }
-        };
-        let key = match &stage.keeps {
-            Keeps::Groups { .. } => None,
-            _ => key_of(&stage.input, &keys),
-        };
-        if let (Some(key), Some(columns)) = (&key, stage.keeps.rows_mut()) {
-            let missing = key.iter().filter(|id| !columns.contains(id));
-            let missing: Vec<ColumnId> = missing.copied().collect();
-            columns.extend(missing);
-        }
-        all.push(key);
-    }
-    all
 }
 
 /// Of a group asks for columns that depend on what it is grouped by and that cannot be grouped by themselves: they are the

@@ -83,7 +83,8 @@ impl Work {
     fn run(&self, each: impl Fn(&str) -> String) -> String {
         let statements = self.statements.iter().map(|sql| {
             format!(
-                "{};\nIF egret_done.wrong > 0 THEN\nRAISE EXCEPTION 'what is kept of the view does not fit with what changed';\nEND IF;\n",
+                "{};\nIF egret_done.wrong > 0 THEN\nRAISE EXCEPTION 'what is kept of the view does not fit with what changed';\n\
+                 ELSIF egret_done.wrong < 0 THEN\nRAISE EXCEPTION 'what changed comes to more rows than may be';\nEND IF;\n",
                 each(sql)
             )
         });

@@ -60,9 +60,10 @@ pub fn missing(stages: &[Reads<'_>], tables: &BTreeMap<usize, TableFacts>) -> Ve
     for stage in stages {
         let mut shape = Shape::default();
         let all = shape.add(stage.input);
-        let tables_of = |leaf: usize| match shape.leaves[leaf] {
-            Source::Table(table) => BTreeSet::from([table]),
-            Source::Stage(stage) => below[stage].clone(),
+        let tables_of = |leaf: usize| match &shape.leaves[leaf] {
+            // It changes with all others.
+            Source::Itself => tables_below(&shape.leaves, &below),
+            other => tables_below(std::slice::from_ref(other), &below),
         };
         for leaf in all.clone() {
             let why = Why::Changed(tables_of(leaf));
@@ -89,6 +90,16 @@ pub fn missing(stages: &[Reads<'_>], tables: &BTreeMap<usize, TableFacts>) -> Ve
         below.push(all.into_iter().flat_map(tables_of).collect());
     }
     search.found
+}
+
+/// The tables of sources, and those below stages.
+fn tables_below(sources: &[Source], below: &[BTreeSet<usize>]) -> BTreeSet<usize> {
+    let of = |source: &Source| match *source {
+        Source::Table(table) => BTreeSet::from([table]),
+        Source::Stage(stage) => below[stage].clone(),
+        Source::Itself => BTreeSet::new(),
+    };
+    sources.iter().flat_map(of).collect()
 }
 
 /// The places of the scans of a node, in the order in which they stand.
@@ -295,7 +306,7 @@ impl Search<'_> {
     fn facts(&self, source: Source) -> Option<(usize, &TableFacts)> {
         match source {
             Source::Table(table) => Some((table, self.tables.get(&table)?)),
-            Source::Stage(_) => None,
+            Source::Stage(_) | Source::Itself => None,
         }
     }
 

@@ -2,12 +2,13 @@
 //!
 //! A stage of rows with a key has one row for each; without a key each different row is kept once, with a count. A
 //! stage of groups has one row for each group, with the aggregates and what is needed to carry them on. A stage of partitions
-//! has rows as one of rows has them, and finds those of a partition.
+//! has rows as one of rows has them, and finds those of a partition. A recursion has rows without a key, with how often each comes of others.
 
 mod carried;
 mod groups;
 mod key;
 mod partitions;
+mod recursion;
 mod rows;
 mod top;
 
@@ -17,6 +18,7 @@ pub use self::carried::{Carried, Terms, carried};
 pub use self::groups::Groups;
 pub use self::key::{HASH, Key};
 pub use self::partitions::{Partitions, computed, read};
+pub use self::recursion::{Recursion, side};
 pub use self::rows::Rows;
 pub use self::top::Top;
 use super::analyse::stage_column;

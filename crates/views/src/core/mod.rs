@@ -7,6 +7,7 @@ pub mod compile;
 pub mod expression;
 pub mod functions;
 pub mod immediate;
+pub mod keys;
 pub mod locate;
 pub mod lookups;
 pub mod maintain;

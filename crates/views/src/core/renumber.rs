@@ -43,7 +43,9 @@ fn visit(plan: &mut Plan, each: &mut Each<'_>) {
     for stage in &mut plan.stages {
         visit_node(&mut stage.input, each, true);
         match &mut stage.keeps {
-            Keeps::Rows { columns } => columns.iter_mut().for_each(&mut *each),
+            Keeps::Rows { columns } | Keeps::Recursion { columns, .. } => {
+                columns.iter_mut().for_each(&mut *each)
+            }
             Keeps::Top { order, columns, .. } => {
                 let order = order.iter_mut().map(|(id, _)| id);
                 order.chain(columns).for_each(&mut *each);
@@ -99,7 +101,7 @@ fn visit_node(node: &mut Node, each: &mut Each<'_>, of_stages: bool) {
         Node::Scan { source, columns } => {
             for (id, name) in columns {
                 each(id);
-                let is_kept = of_stages && matches!(source, Source::Stage(_));
+                let is_kept = of_stages && !matches!(source, Source::Table(_));
                 if let Some(mut kept) = column_of_stage(name).filter(|_| is_kept) {
                     each(&mut kept);
                     *name = stage_column(kept);

@@ -13,6 +13,8 @@ pub enum Source {
     Table(usize),
     /// A stage of the same view, by its place.
     Stage(usize),
+    /// The stage that reads it, of a recursion.
+    Itself,
 }
 
 /// How two inputs are joined.
@@ -139,6 +141,12 @@ impl Node {
             }
             Self::UnionAll { columns, .. } => columns.clone(),
         }
+    }
+
+    /// All columns that it or anything below has.
+    pub fn all_columns(&self) -> Vec<ColumnId> {
+        let below = self.inputs().into_iter().flat_map(Self::all_columns);
+        below.chain(self.columns()).collect()
     }
 
     /// Whether nothing in it is about columns of what is around it.
@@ -356,6 +364,14 @@ pub enum Keeps {
         /// What is kept of them; those of `order` among it.
         columns: Vec<ColumnId>,
     },
+    /// All rows that come of some, and of what comes of these. What is read are the rows of two inputs: those that it begins with, and those
+    /// that come of [`Source::Itself`].
+    Recursion {
+        /// What is kept of them: all that they have.
+        columns: Vec<ColumnId>,
+        /// Whether a row is there as often as it comes of others, and not once.
+        is_all: bool,
+    },
 }
 
 impl Keeps {
@@ -364,7 +380,8 @@ impl Keeps {
         match self {
             Self::Rows { columns }
             | Self::Partitions { columns, .. }
-            | Self::Top { columns, .. } => columns.clone(),
+            | Self::Top { columns, .. }
+            | Self::Recursion { columns, .. } => columns.clone(),
             Self::Groups { keys, aggregates } => {
                 let keys = keys.iter().map(|(id, _)| *id);
                 keys.chain(aggregates.iter().map(|one| one.column))
@@ -373,13 +390,13 @@ impl Keeps {
         }
     }
 
-    /// The columns of rows that are kept; none of groups.
+    /// The columns of rows that are kept, where there may be more of them; none of groups.
     pub fn rows_mut(&mut self) -> Option<&mut Vec<ColumnId>> {
         match self {
             Self::Rows { columns }
             | Self::Partitions { columns, .. }
             | Self::Top { columns, .. } => Some(columns),
-            Self::Groups { .. } => None,
+            Self::Groups { .. } | Self::Recursion { .. } => None,
         }
     }
 }

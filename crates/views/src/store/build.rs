@@ -8,9 +8,11 @@ use super::describe::{Column, Described, SourceTable, columns};
 use super::load::Planned;
 use super::unions::align;
 use crate::core::analyse::{column_of_stage, stage_column};
-use crate::core::compile::{Compiled, Kept, compile, copied, nullable, probes, without_equality};
+use crate::core::compile::{
+    Compiled, Kept, compile, copied, nullable, probe, probes, without_equality,
+};
 use crate::core::expression::{ColumnId, Expression, quoted};
-use crate::core::maintain::{ColumnType, Statement, Types, declared};
+use crate::core::maintain::{ColumnType, Statement, Types, declared, side};
 use crate::core::scales::{Scales, add_scales};
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
 use crate::core::tree::{Keeps, Node, Presentation, Source, Stage};
@@ -78,10 +80,15 @@ pub async fn build(
     let mut stages: Vec<Compiled> = Vec::new();
     for (at, (mut stage, key)) in plan.stages.into_iter().zip(keys).enumerate() {
         typed(&mut stage.input, &plan.typed, &types);
+        if let Keeps::Recursion { .. } = &stage.keeps {
+            let itself = itself(transaction, &stage.input, &sources).await?;
+            sources.insert(Source::Itself, itself);
+        }
         align(transaction, &mut stage.input, &sources).await?;
         scan_types(&stage.input, described, &mut types);
         without_equality(&mut stage.keeps, &types);
         let arguments = stage_types(transaction, &stage, &sources, &mut types).await?;
+        sources.remove(&Source::Itself);
         check_compared(&stage.keeps, &plan.compared, &types)?;
         let name = stage_table(view, at);
         add_scales(&stage, &types, &mut scales);
@@ -98,7 +105,7 @@ pub async fn build(
             changes: None,
             expected: 0,
             is_consolidated: false,
-            count: compiled.table().count,
+            count: compiled.count(),
         };
         sources.insert(Source::Stage(at), source);
         stages.push(compiled);
@@ -110,6 +117,35 @@ pub async fn build(
         sources,
         is_whole,
         has_clock,
+    })
+}
+
+/// What a recursion reads of itself while the types of its columns are not known: none, of those that it begins with.
+async fn itself(
+    transaction: &mut Transaction<'_>,
+    input: &Node,
+    sources: &BTreeMap<Source, SourceSql>,
+) -> Result<SourceSql, ViewsError> {
+    let mut first = side(input, 0);
+    align(transaction, &mut first, sources).await?;
+    let kept = input.columns();
+    let found = columns(transaction, &probe(&first, &kept, sources)).await?;
+    let nulls = found.iter().zip(&kept).map(|(column, id)| {
+        let collation = column.collation.iter();
+        let collation: String = collation.map(|one| format!(" COLLATE {one}")).collect();
+        format!(
+            "NULL::{}{collation} AS {}",
+            column.sql_type,
+            stage_column(*id)
+        )
+    });
+    let nulls: Vec<String> = nulls.collect();
+    Ok(SourceSql {
+        rows: format!("(SELECT {})", nulls.join(", ")),
+        changes: None,
+        expected: 0,
+        is_consolidated: false,
+        count: None,
     })
 }
 
@@ -200,7 +236,10 @@ async fn stage_types(
     let (of_rows, of_groups) = probes(stage, sources);
     let mut found = probed(transaction, &of_rows).await?;
     match &stage.keeps {
-        Keeps::Rows { .. } | Keeps::Partitions { .. } | Keeps::Top { .. } => {
+        Keeps::Rows { .. }
+        | Keeps::Partitions { .. }
+        | Keeps::Top { .. }
+        | Keeps::Recursion { .. } => {
             for (id, found) in found {
                 types.entry(id).or_insert(found);
             }
@@ -296,8 +335,14 @@ impl Built {
         self.stages.iter().any(|stage| match &stage.kept {
             Kept::Rows(_) => false,
             Kept::Groups(groups) => groups.asks(),
-            Kept::Partitions(_) | Kept::Top(_) => true,
+            Kept::Partitions(_) | Kept::Top(_) | Kept::Recursion(_) => true,
         })
+    }
+
+    /// Whether there is a recursion in it.
+    pub fn recurs(&self) -> bool {
+        let mut stages = self.stages.iter();
+        stages.any(|stage| matches!(stage.kept, Kept::Recursion(_)))
     }
 
     /// Whether nothing is computed of the changes of a source before a stage brings together those that take each other away:
@@ -310,7 +355,7 @@ impl Built {
                 let are_plain = match &stage.kept {
                     Kept::Rows(_) => true,
                     Kept::Groups(groups) => groups.are_plain(),
-                    Kept::Partitions(_) | Kept::Top(_) => false,
+                    Kept::Partitions(_) | Kept::Top(_) | Kept::Recursion(_) => false,
                 };
                 are_plain && stage.input.is_plain()
             }

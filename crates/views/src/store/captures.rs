@@ -100,18 +100,17 @@ pub async fn own(client: &impl GenericClient) -> Result<BTreeSet<i64>, ViewsErro
 /// # Errors
 /// What the server says.
 pub async fn waiting(
-    client: &impl GenericClient,
-    captures: &[i64],
+    (client, statements): (&Client, &mut Statements),
+    captures: &BTreeSet<i64>,
 ) -> Result<BTreeSet<i64>, ViewsError> {
-    let captures: BTreeSet<i64> = captures.iter().copied().collect();
     if captures.is_empty() {
-        return Ok(captures);
+        return Ok(BTreeSet::new());
     }
     let each = captures
         .iter()
         .map(|id| format!("SELECT {id}::bigint WHERE EXISTS (SELECT FROM egret.changes_{id})"));
     let sql = each.collect::<Vec<_>>().join(" UNION ALL ");
-    let rows = client.query(&sql, &[]).await?;
+    let rows = statements.query(client, &sql, &[]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 

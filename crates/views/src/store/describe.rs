@@ -74,6 +74,17 @@ impl SourceTable {
         }
     }
 
+    /// The columns of its key with their types and collations.
+    pub fn typed_key(&self) -> Option<Vec<(String, Option<String>)>> {
+        let typed = |name: &String| {
+            let mut columns = self.columns.iter();
+            let found = columns.find(|column| column.name == *name);
+            let kind = found.map(|column| format!("{} {:?}", column.sql_type, column.collation));
+            (name.clone(), kind)
+        };
+        Some(self.key.as_ref()?.iter().map(typed).collect())
+    }
+
     /// Its name with its schema, as it is shown and remembered: as that of a view is.
     pub fn full_name(&self) -> String {
         let name = ViewName {

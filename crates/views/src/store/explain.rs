@@ -117,6 +117,7 @@ fn stages(built: &Built, described: &Described, id: i64) -> Vec<StageExplanation
                 None => "the whole query".to_owned(),
             },
             Source::Stage(at) => format!("stage {}", at + 1),
+            Source::Itself => "this stage".to_owned(),
         };
         let sql = match built.is_whole {
             true => stage.rebuild(&built.types, &sources, None).sql(&[]),
@@ -207,6 +208,7 @@ fn keeps(kept: &Kept, is_whole: bool) -> Vec<String> {
             top.wanted,
             top.filled() - top.wanted
         )],
+        Kept::Recursion(recursion) => vec![recursion.keeps().to_owned()],
         Kept::Partitions(partitions) => {
             let keys = partitions.keys.len();
             let mut all = vec![match keys {

@@ -19,6 +19,9 @@ use crate::model::Mode;
 /// A table for steps that takes more bytes is emptied when nobody uses it.
 const STEPS_BYTES: i64 = 1 << 20;
 
+/// Where what a statement changed comes to more rows in a view with a recursion, these are not computed within its transaction.
+const RECURSION_ROWS_MAX: u64 = 1_000_000;
+
 /// Refuses what cannot be kept fresh within the transactions that write: a view of another role, whose statements would
 /// run with the rights of this one, and views that others are to be refreshed with.
 ///
@@ -209,7 +212,9 @@ fn apply(
         source.is_consolidated = !is_plain;
     }
     let mut work = Work::default();
-    for step in built.applying(view, sources, false, None) {
+    // Whoever writes must not wait for ever.
+    let rows_max = built.recurs().then_some(RECURSION_ROWS_MAX);
+    for step in built.applying(view, sources, false, rows_max) {
         work.statements.push(step.statement.sql(&with));
         work.sinks.extend(step.sink);
     }

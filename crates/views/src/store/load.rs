@@ -11,9 +11,9 @@ use super::refresh::{Read, Refreshable};
 use super::registry;
 use super::standing::signature;
 use crate::core::analyse::{analyse, prune, whole};
-use crate::core::compile::with_keys;
 use crate::core::expression::ColumnId;
 use crate::core::functions::refused;
+use crate::core::keys::with_keys;
 use crate::core::locate::call_of;
 use crate::core::refusal::Refusal;
 use crate::core::renumber::renumber;
@@ -99,7 +99,7 @@ pub fn planned(described: &Described, mode: Mode) -> Result<Planned, ViewsError>
         }
         (Err(refusal), _) => return Err(ViewsError::Refused(refusal)),
     };
-    let mut keys = with_keys(&mut plan, &|at| described.tables[at].key.clone());
+    let mut keys = with_keys(&mut plan, &|at| described.tables[at].typed_key());
     prune(&mut plan, &keys);
     renumber(&mut plan, &mut keys);
     let has_clock = plan.stages.iter().any(|stage| stage.input.has_clock());

@@ -233,6 +233,7 @@ impl Refreshable {
             && stages.all(|stage| match &stage.kept {
                 Kept::Rows(_) | Kept::Top(_) => true,
                 Kept::Groups(groups) => groups.are_reproducible(&self.built.types),
+                Kept::Recursion(recursion) => !recursion.is_anew(),
                 // Rows of the same order may come in any.
                 Kept::Partitions(_) => false,
             })

@@ -75,6 +75,22 @@ const SHAPES: &[(&str, &str)] = &[
         "SELECT a, (jsonb_each('{}'::jsonb)).key AS k FROM t",
         "a function that gives rows",
     ),
+    (
+        "WITH RECURSIVE r AS (SELECT a FROM t UNION SELECT max(r.a) OVER () FROM r) SELECT a FROM r",
+        "several rows of its own",
+    ),
+    (
+        "WITH RECURSIVE r AS (SELECT a FROM t UNION (SELECT r.a FROM r UNION ALL SELECT n.a FROM named AS n)) SELECT a FROM r",
+        "several rows of its own",
+    ),
+    (
+        "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT r.a + 1 FROM r WHERE r.a < 9) CYCLE a SET is_cycle USING path SELECT a FROM r",
+        "CYCLE at position",
+    ),
+    (
+        "WITH RECURSIVE r AS (SELECT a FROM t UNION ALL SELECT r.a + 1 FROM r WHERE r.a < 9) SEARCH BREADTH FIRST BY a SET place SELECT a FROM r",
+        "SEARCH at position",
+    ),
 ];
 
 #[tokio::test]

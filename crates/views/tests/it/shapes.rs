@@ -8,6 +8,7 @@ mod dependent;
 mod groups;
 mod joins;
 mod lateral;
+mod recursive;
 mod rows;
 mod scalars;
 mod sources;

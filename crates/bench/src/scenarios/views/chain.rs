@@ -17,7 +17,6 @@ use super::site::Site;
 use super::tables::{Changes, Tables};
 use super::turn::{self, CHANGED_PERCENT, WARMUP};
 use crate::record::millis;
-use crate::result::Cycle;
 
 /// A refresh of the last one.
 pub(super) const REFRESH: &str = "chain.refresh";
@@ -75,13 +74,12 @@ pub(super) async fn measure(
             .await?;
         let (counts, begun) = (number >= WARMUP, Instant::now());
         let turn = turn::refresh(site, last, REFRESH, counts, findings).await?;
-        findings.cycle(Cycle {
-            index: u64::from(number),
-            group: u64::from(counts),
-            at_ms: millis(findings.at(begun)),
-            latencies_ms: BTreeMap::from([(REFRESH.to_owned(), millis(turn.took))]),
-            error: None,
-        });
+        findings.cycle(
+            number,
+            u64::from(counts),
+            begun,
+            BTreeMap::from([(REFRESH.to_owned(), millis(turn.took))]),
+        );
     }
     // Each is what its query gives of the one before, so that all are what they are to be.
     for Link { view, query } in &links {

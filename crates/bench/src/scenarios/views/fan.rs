@@ -15,7 +15,6 @@ use super::site::Site;
 use super::tables::Changes;
 use super::turn::{CHANGED_PERCENT, PAUSE, WARMUP};
 use crate::record::millis;
-use crate::result::Cycle;
 
 /// Until all are fresh.
 pub(super) const REFRESH: &str = "fan.refresh";
@@ -60,13 +59,12 @@ pub(super) async fn measure(
         if counts {
             findings.took(REFRESH, begun, took);
         }
-        findings.cycle(Cycle {
-            index: u64::from(number),
-            group: u64::from(counts),
-            at_ms: millis(findings.at(begun)),
-            latencies_ms: BTreeMap::from([(REFRESH.to_owned(), millis(took))]),
-            error: None,
-        });
+        findings.cycle(
+            number,
+            u64::from(counts),
+            begun,
+            BTreeMap::from([(REFRESH.to_owned(), millis(took))]),
+        );
         tokio::time::sleep(PAUSE).await;
     }
     many.finish(site, client, findings).await

@@ -7,7 +7,7 @@ use anyhow::Result;
 use tokio_postgres::Client;
 
 use super::site::Site;
-use crate::record::{Recorder, Recording, scalar};
+use crate::record::{Recorder, Recording, millis, scalar};
 use crate::result::{Better, Cycle, Metric};
 use crate::scenario::Measurement;
 use crate::window::Observed;
@@ -83,9 +83,22 @@ impl Findings {
         self.recorder.failure(cause, at, at, at);
     }
 
-    /// A cycle by itself.
-    pub(super) fn cycle(&mut self, cycle: Cycle) {
-        self.cycles.push(cycle);
+    /// A cycle by itself, by its number; of those that do not count the group is 0.
+    pub(super) fn cycle(
+        &mut self,
+        number: u32,
+        group: u64,
+        begun: Instant,
+        latencies_ms: BTreeMap<String, f64>,
+    ) {
+        let at_ms = millis(self.at(begun));
+        self.cycles.push(Cycle {
+            index: number.into(),
+            group,
+            at_ms,
+            latencies_ms,
+            error: None,
+        });
     }
 
     /// A refresh said what it did.

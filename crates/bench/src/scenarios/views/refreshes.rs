@@ -27,7 +27,7 @@ use super::tables::{Changes, Tables};
 use super::turn::{self, FULL, INCREMENTAL, MODES, PAUSE, WARMUP};
 use crate::cli::ViewsShape;
 use crate::record::millis;
-use crate::result::{Better, Cycle};
+use crate::result::Better;
 
 /// One shape at one rate.
 pub(super) struct Block<'a> {
@@ -162,15 +162,8 @@ impl Block<'_> {
             }
             latencies_ms.insert(operation, millis(took));
         }
-        let at = findings.at(first);
-        findings.cycle(Cycle {
-            index: u64::from(number),
-            // Of those that do not count the group is none.
-            group: if counts { self.number } else { 0 },
-            at_ms: millis(at),
-            latencies_ms,
-            error: None,
-        });
+        let group = if counts { self.number } else { 0 };
+        findings.cycle(number, group, first, latencies_ms);
         Ok(())
     }
 

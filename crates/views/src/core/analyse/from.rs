@@ -243,7 +243,8 @@ impl Analysis<'_> {
 
     /// What reads a stage of these rows; they themselves where they are that already, or are nothing without what is around them.
     pub(super) fn apart(&mut self, node: Node) -> Node {
-        if matches!(node, Node::Scan { .. } | Node::Unit) || !node.is_closed() {
+        let is_of_itself = node.sources().contains(&Source::Itself);
+        if matches!(node, Node::Scan { .. } | Node::Unit) || !node.is_closed() || is_of_itself {
             return node;
         }
         let columns = node.columns();

@@ -74,6 +74,7 @@ impl Analysis<'_> {
                     is_exact: found.exact.contains(name),
                 })
             }
+            Source::Itself => Nature::default(),
             Source::Stage(at) => {
                 let (stage, Some(column)) = (&self.stages[at], column_of_stage(name)) else {
                     return Nature::default();
@@ -84,6 +85,7 @@ impl Analysis<'_> {
                         let of = key.and_then(|(_, key)| key.as_column());
                         of.map_or(Nature::default(), |of| self.nature(&stage.input, of))
                     }
+                    Keeps::Recursion { .. } => Nature::default(),
                     Keeps::Rows { .. } | Keeps::Top { .. } | Keeps::Partitions { .. } => {
                         match stage.input.columns().contains(&column) {
                             true => self.nature(&stage.input, column),

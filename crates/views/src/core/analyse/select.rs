@@ -9,9 +9,11 @@ use pg_query::protobuf::{Node as Parsed, SelectStmt, SetOperation};
 
 use super::aggregates::{Grouping, check_empty, counts};
 use super::expressions::{expression, grouped, names_of, text};
+use super::from::strings;
 use super::given::Given;
 use super::grouping_sets::{Leaves, grouping_sets};
 use super::lateral::Sets;
+use super::recursion::refuse_clauses;
 use super::said::{Said, numbered, ordered, place, said};
 use super::scope::Scope;
 use super::values::{Value, joined};
@@ -53,15 +55,26 @@ pub struct Ctes {
 
 /// A query of WITH.
 pub struct Cte {
-    query: SelectStmt,
-    columns: Vec<String>,
+    pub(super) query: SelectStmt,
+    pub(super) columns: Vec<String>,
     /// Those before it.
-    before: Ctes,
+    pub(super) before: Ctes,
+    /// What it is called, where it may name itself.
+    pub(super) itself: Option<String>,
+    /// Where it stands.
+    pub(super) location: i32,
 }
 
 impl Ctes {
     pub(super) fn get(&self, name: &str) -> Option<Rc<Cte>> {
         self.by_name.get(name).cloned()
+    }
+
+    /// With one more.
+    pub(super) fn and(&self, name: &str, cte: Rc<Cte>) -> Self {
+        let mut all = self.clone();
+        all.by_name.insert(name.to_owned(), cte);
+        all
     }
 }
 
@@ -102,7 +115,10 @@ impl Analysis<'_> {
                 node,
             });
         }
-        let mut rows = self.select(&cte.query, &cte.before)?;
+        let mut rows = match self.recursive(cte)? {
+            Some(rows) => rows,
+            None => self.select(&cte.query, &cte.before)?,
+        };
         for ((name, _), alias) in rows.columns.iter_mut().zip(&cte.columns) {
             name.clone_from(alias);
         }
@@ -434,13 +450,6 @@ pub(super) fn with(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
     let Some(with) = &query.with_clause else {
         return Ok(all);
     };
-    if with.recursive {
-        return Err(Refusal::new(
-            "WITH RECURSIVE",
-            with.location,
-            "use mode full",
-        ));
-    }
     for cte in &with.ctes {
         let Some(NodeEnum::CommonTableExpr(cte)) = &cte.node else {
             continue;
@@ -450,17 +459,16 @@ pub(super) fn with(query: &SelectStmt, ctes: &Ctes) -> Result<Ctes, Refusal> {
             let advice = "a view only reads";
             return Err(Refusal::new("WITH that changes data", cte.location, advice));
         };
-        let columns = cte.aliascolnames.iter();
-        let columns = columns.filter_map(|name| match &name.node {
-            Some(NodeEnum::String(name)) => Some(name.sval.clone()),
-            _ => None,
-        });
+        refuse_clauses(cte)?;
         let named = Cte {
             query: (**query).clone(),
-            columns: columns.collect(),
+            columns: strings(&cte.aliascolnames),
             before: all.clone(),
+            itself: with.recursive.then(|| cte.ctename.clone()),
+            location: cte.location,
         };
-        all.by_name.insert(cte.ctename.clone(), Rc::new(named));
+        // The server has those first that others name.
+        all = all.and(&cte.ctename, Rc::new(named));
     }
     Ok(all)
 }

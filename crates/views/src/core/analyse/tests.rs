@@ -92,7 +92,9 @@ fn what_is_not_covered_is_named() {
         "SELECT a FROM public.t TABLESAMPLE system (1)",
         "SELECT a FROM public.t FOR UPDATE",
         "SELECT a FROM public.nothing",
-        "WITH RECURSIVE r AS (SELECT 1) SELECT * FROM r",
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION SELECT DISTINCT r.n FROM r) SELECT r.n FROM r",
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT r.n FROM r) CYCLE n SET c USING p SELECT r.n FROM r",
+        "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT r.n FROM r) SEARCH DEPTH FIRST BY n SET o SELECT r.n FROM r",
         "DELETE FROM public.t",
         "SELECT 1; SELECT 2",
         "SELECT \"egret$1\" FROM public.t",
@@ -114,7 +116,9 @@ fn what_is_not_covered_is_named() {
         TABLESAMPLE at position 36 is not maintained incrementally: it gives other rows each time
         FOR UPDATE or FOR SHARE is not maintained incrementally: leave it out: a view only reads
         the relation `public.nothing` at position 15 is not maintained incrementally: only tables and views are covered
-        WITH RECURSIVE at position 1 is not maintained incrementally: use mode full
+        WITH RECURSIVE whose second part looks at several rows of its own at once at position 16 is not maintained incrementally: leave DISTINCT, GROUP BY, UNION and window functions out of it, or use mode full
+        CYCLE at position 63 is not maintained incrementally: keep the keys of the rows on the way in an array of its own column, or use mode full
+        SEARCH at position 63 is not maintained incrementally: keep the keys of the rows on the way in an array of its own column, or use mode full
         a statement that is no query is not maintained incrementally: give a SELECT
         a second statement is not maintained incrementally: give exactly one query
         a name that begins with `egret$` is not maintained incrementally: use other names: these stand for something else here

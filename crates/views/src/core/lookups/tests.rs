@@ -324,3 +324,17 @@ fn what_is_compared_with_the_clock_is_looked_up_as_time_passes() {
         expect![[""]],
     );
 }
+
+#[test]
+fn what_a_recursion_comes_to_looks_up_the_tables_of_its_step() {
+    let sql = "WITH RECURSIVE r(id) AS (SELECT o.id FROM public.orders AS o UNION \
+               SELECT l.part FROM r, public.lines AS l WHERE (l.order_id = r.id)) SELECT r.id FROM r";
+    check(
+        sql,
+        &[],
+        expect![[r#"
+        lines (order_id): orders lines
+    "#]],
+    );
+    check(sql, &[("lines", "order_id")], expect![""]);
+}

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::ColumnType;
+use crate::core::analyse::stage_column;
 use crate::core::expression::{ColumnId, Names};
 use crate::core::sql::WEIGHT;
 use crate::core::tree::Aggregate;
@@ -15,8 +17,141 @@ pub enum Carried {
     Sum(Terms),
     /// An average.
     Average(Terms),
+    /// The least or the greatest value.
+    AtEnd(End),
+    /// Whether any value is true, or all are.
+    Truth {
+        /// All.
+        is_all: bool,
+    },
     /// By asking again.
     Asked,
+}
+
+/// An end of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The least.
+    Least,
+    /// The greatest.
+    Greatest,
+}
+
+impl End {
+    /// The aggregate that finds it.
+    pub fn function(self) -> &'static str {
+        match self {
+            Self::Least => "min",
+            Self::Greatest => "max",
+        }
+    }
+
+    /// What is further that way of two values; the other one of null.
+    pub fn further(self, one: &str, other: &str) -> String {
+        match self {
+            Self::Least => format!("least({one}, {other})"),
+            Self::Greatest => format!("greatest({one}, {other})"),
+        }
+    }
+
+    /// Whether a value is as far that way as another, or further.
+    pub fn is_at_end(self, one: &str, other: &str) -> String {
+        match self {
+            Self::Least => format!("{one} <= {other}"),
+            Self::Greatest => format!("{one} >= {other}"),
+        }
+    }
+}
+
+/// The column of the value at the end among those that came.
+pub fn came(id: ColumnId) -> String {
+    format!("egret_came{}", id.0)
+}
+
+/// The same of those that went.
+pub fn went(id: ColumnId) -> String {
+    format!("egret_went{}", id.0)
+}
+
+/// The types whose values at an end can be compared with others, and are the same where they are equal.
+const ORDERED: [&str; 9] = [
+    "smallint",
+    "integer",
+    "bigint",
+    "text",
+    "date",
+    "timestamp without time zone",
+    "timestamp with time zone",
+    "time without time zone",
+    "uuid",
+];
+
+impl Carried {
+    /// The columns that changes are added to, with their types.
+    pub fn columns(&self, id: ColumnId) -> Vec<(String, &'static str)> {
+        match self {
+            Self::Count => vec![(stage_column(id), "bigint")],
+            Self::Sum(terms) | Self::Average(terms) => Carrier::new(id, *terms).columns(),
+            Self::Truth { .. } => truths(id).map(|name| (name, "bigint")).into(),
+            Self::AtEnd(_) | Self::Asked => Vec::new(),
+        }
+    }
+
+    /// What the values of rows, called `value`, come to, column by column.
+    pub fn of_rows(&self, id: ColumnId, value: &str) -> Vec<String> {
+        let counted = |condition: &str| {
+            format!("coalesce(sum({WEIGHT}) FILTER (WHERE {condition}), 0)::bigint")
+        };
+        match self {
+            Self::Count => vec![format!("coalesce(sum({value} * {WEIGHT}), 0)::bigint")],
+            Self::Sum(terms) | Self::Average(terms) => Carrier::new(id, *terms).of_rows(value),
+            Self::Truth { .. } => vec![counted(value), counted(&format!("NOT {value}"))],
+            Self::AtEnd(_) | Self::Asked => Vec::new(),
+        }
+    }
+
+    /// What is shown, of the columns of `row`, where it is made of these.
+    pub fn shown(&self, id: ColumnId, row: &str) -> Option<String> {
+        match self {
+            Self::Sum(terms) => {
+                let carrier = Carrier::new(id, *terms);
+                Some(carrier.shown(row, &carrier.total(row)))
+            }
+            Self::Average(terms) => {
+                let carrier = Carrier::new(id, *terms);
+                let value = format!("{} / {row}.{}", carrier.total(row), carrier.of);
+                Some(carrier.shown(row, &value))
+            }
+            Self::Truth { is_all } => {
+                let [are_true, are_false] = truths(id);
+                let (one, other) = match is_all {
+                    true => ((are_false, false), (are_true, true)),
+                    false => ((are_true, true), (are_false, false)),
+                };
+                Some(format!(
+                    "CASE WHEN {row}.{} <> 0 THEN {} WHEN {row}.{} <> 0 THEN {} END",
+                    one.0, one.1, other.0, other.1
+                ))
+            }
+            Self::Count | Self::AtEnd(_) | Self::Asked => None,
+        }
+    }
+
+    /// The end that it is at, if it is.
+    pub fn end(&self) -> Option<End> {
+        match self {
+            Self::AtEnd(end) => Some(*end),
+            _ => None,
+        }
+    }
+}
+
+/// How many values are true, and how many are not.
+fn truths(id: ColumnId) -> [String; 2] {
+    [
+        format!("egret_true{}", id.0),
+        format!("egret_false{}", id.0),
+    ]
 }
 
 /// What is added up.
@@ -31,14 +166,27 @@ pub enum Terms {
     OfTwoScales(u32, u32),
 }
 
-/// How an aggregate is carried on whose argument is of this type, and has these scales.
+/// How an aggregate is carried on that is of a type, and whose argument is of this type, and has these scales.
 pub fn carried(
     aggregate: &Aggregate,
-    argument: Option<&str>,
+    (found, argument): (&ColumnType, Option<&str>),
     scales: Option<&BTreeSet<u32>>,
 ) -> Carried {
+    let ordered = |end| {
+        let kind = found.sql.as_str();
+        let is_ordered = ORDERED.contains(&kind) && found.is_exact && found.collation.is_none();
+        let has_scale = kind == "numeric" && scales.is_some_and(|all| all.len() == 1);
+        match is_ordered || has_scale {
+            true => Carried::AtEnd(end),
+            false => Carried::Asked,
+        }
+    };
     let sums = match aggregate.function.as_deref() {
         Some("count") => return Carried::Count,
+        Some("min") => return ordered(End::Least),
+        Some("max") => return ordered(End::Greatest),
+        Some("bool_or") => return Carried::Truth { is_all: false },
+        Some("bool_and" | "every") => return Carried::Truth { is_all: true },
         Some("sum") => true,
         Some("avg") => false,
         _ => return Carried::Asked,

@@ -1,15 +1,18 @@
 //! Stages that keep groups.
 //!
 //! Counts, sums and averages are carried on by what changed: beside what the user sees a group has the number of its rows,
-//! and for each sum what it comes to and how many values are in it, so that it is null when there is none. All other
-//! aggregates are asked again, of the groups that something changed in and of no others.
+//! and for each sum what it comes to and how many values are in it, so that it is null when there is none. The least and the greatest value
+//! are carried on as long as none goes that is at that end. All other aggregates are asked again, of the groups that something changed in
+//! and of no others.
 
-use super::carried::{Carried, Carrier, counted, summed};
+mod asked;
+
+use super::carried::{Carried, End, came, counted, summed, went};
 use super::key::{HASH, Key};
-use super::{COUNT, Delta, Statement, Table, Types, Wrong, are_same, declared};
+use super::{COUNT, Delta, Statement, Table, Types, Wrong, declared};
 use crate::core::analyse::stage_column;
-use crate::core::expression::{ColumnId, Expression, Names};
-use crate::core::sql::{Block, WEIGHT, each, expecting};
+use crate::core::expression::{ColumnId, Expression};
+use crate::core::sql::{Block, WEIGHT, expecting};
 use crate::core::tree::Aggregate;
 
 /// Aggregates that take one of their values, or count.
@@ -28,6 +31,17 @@ const ADDING: [&str; 8] = [
     "var_pop",
     "var_samp",
 ];
+
+/// Which groups are asked again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asking {
+    /// None.
+    Never,
+    /// Those in which a value went that may have been at an end.
+    AtEnds,
+    /// All in which something changed.
+    Always,
+}
 
 /// A stage of groups.
 #[derive(Clone, Debug)]
@@ -61,13 +75,9 @@ impl Groups {
         }
         columns.push((COUNT.to_owned(), "bigint NOT NULL".to_owned()));
         for (aggregate, carried) in &aggregates {
-            if let Carried::Sum(terms) | Carried::Average(terms) = carried {
-                let carrier = Carrier::new(aggregate.column, *terms).columns();
-                columns.extend(
-                    carrier
-                        .into_iter()
-                        .map(|(name, kind)| (name, kind.to_owned())),
-                );
+            if *carried != Carried::Count {
+                let added = carried.columns(aggregate.column).into_iter();
+                columns.extend(added.map(|(name, kind)| (name, kind.to_owned())));
             }
         }
         let key = Key::new(keys.iter().map(|(id, _)| *id).collect(), types);
@@ -125,10 +135,22 @@ impl Groups {
         })
     }
 
-    /// Whether something is asked of all rows of groups of which some have changed.
+    /// Whether something may be asked of all rows of groups of which some have changed.
     pub fn asks(&self) -> bool {
         let mut all = self.aggregates.iter();
+        self.asks_always() || all.any(|(_, carried)| carried.end().is_some())
+    }
+
+    /// Whether something is asked of all groups in which something changed.
+    fn asks_always(&self) -> bool {
+        let mut all = self.aggregates.iter();
         self.is_key_shown || all.any(|(_, carried)| *carried == Carried::Asked)
+    }
+
+    /// The aggregates that are asked again where a value may have gone that was at the end.
+    fn ends(&self) -> impl Iterator<Item = (ColumnId, End)> {
+        let all = self.aggregates.iter();
+        all.filter_map(|(aggregate, carried)| Some((aggregate.column, carried.end()?)))
     }
 
     /// What is needed of each row: keys, and for what is carried on arguments that are null where a row does not count.
@@ -143,7 +165,7 @@ impl Groups {
                 let value = match carried {
                     Carried::Asked => continue,
                     Carried::Count => counted(aggregate, names),
-                    Carried::Sum(_) | Carried::Average(_) => summed(aggregate, names),
+                    _ => summed(aggregate, names),
                 };
                 list.push(format!("{value} AS {}", stage_column(aggregate.column)));
             }
@@ -154,36 +176,43 @@ impl Groups {
         selects.collect::<Vec<_>>().join(" UNION ALL ")
     }
 
-    /// What changes of rows come to, group by group. No group is in it in which nothing changed.
-    fn delta(&self, changes: &[Block], delta: &Delta<'_>, with: &mut Vec<String>) -> String {
+    /// What changes of rows come to, group by group. No group is in it in which nothing changed. Where it `has_ends`, what came and went at
+    /// the ends is in it.
+    fn delta(
+        &self,
+        changes: &[Block],
+        (delta, has_ends): (&Delta<'_>, bool),
+        with: &mut Vec<String>,
+    ) -> String {
         let key_names = self.key.names();
-        let mut list: Vec<(String, String)> = key_names
+        // A value, its name, and the column of the table of which it has the type.
+        let mut list: Vec<(String, String, String)> = key_names
             .iter()
-            .map(|name| (name.clone(), name.clone()))
+            .map(|name| (name.clone(), name.clone(), name.clone()))
             .collect();
+        let mut add = |value: String, name: String| list.push((value, name.clone(), name));
         if self.key.is_hashed {
-            list.push((self.key.hash("egret_all"), HASH.to_owned()));
+            add(self.key.hash("egret_all"), HASH.to_owned());
         }
         let rows = format!("coalesce(sum({WEIGHT}), 0)::bigint");
-        list.push((rows, COUNT.to_owned()));
+        add(rows, COUNT.to_owned());
         let mut moved = vec![format!("sum({WEIGHT}) <> 0")];
         for (aggregate, carried) in &self.aggregates {
             let name = stage_column(aggregate.column);
-            match carried {
-                Carried::Asked => {}
-                Carried::Count => {
-                    moved.push(format!("sum({name} * {WEIGHT}) <> 0"));
-                    let count = format!("coalesce(sum({name} * {WEIGHT}), 0)::bigint");
-                    list.push((count, name));
-                }
-                Carried::Sum(terms) | Carried::Average(terms) => {
-                    let carrier = Carrier::new(aggregate.column, *terms);
-                    let columns = carrier.columns().into_iter();
-                    for ((column, _), value) in columns.zip(carrier.of_rows(&name)) {
-                        moved.push(format!("{value} <> 0"));
-                        list.push((value, column));
-                    }
-                }
+            let columns = carried.columns(aggregate.column).into_iter();
+            for ((column, _), value) in columns.zip(carried.of_rows(aggregate.column, &name)) {
+                moved.push(format!("{value} <> 0"));
+                add(value, column);
+            }
+        }
+        for (id, end) in self.ends().filter(|_| has_ends) {
+            let name = stage_column(id);
+            for (moved, sign) in [(came(id), ">"), (went(id), "<")] {
+                let value = format!(
+                    "{}({name}) FILTER (WHERE {WEIGHT} {sign} 0)",
+                    end.function()
+                );
+                list.push((value, moved, name.clone()));
             }
         }
         let rows = delta.raw(&self.of_rows(changes), with);
@@ -191,7 +220,7 @@ impl Groups {
             true => String::new(),
             false => format!(" GROUP BY {}", key_names.join(", ")),
         };
-        let nulls = list.iter().map(|(_, name)| self.table.null_of(name));
+        let nulls = list.iter().map(|(.., like)| self.table.null_of(like));
         let nulls: Vec<String> = nulls.collect();
         let moved = match self.asks() || key_names.is_empty() {
             // Anything may have moved what is asked again, and the only group is there even if there are no rows.
@@ -201,59 +230,11 @@ impl Groups {
         format!(
             "SELECT {} FROM {rows} AS egret_all{group}{moved}{}",
             list.iter()
-                .map(|(value, name)| format!("{value} AS {name}"))
+                .map(|(value, name, _)| format!("{value} AS {name}"))
                 .collect::<Vec<_>>()
                 .join(", "),
             expecting(delta.expected, &nulls)
         )
-    }
-
-    /// The groups that were touched as they are now: every aggregate asked again. `now` are all rows.
-    fn asked(&self, types: &Types, now: &[Block]) -> String {
-        let touched = self.key.same(types, "t", "a");
-        let mut rows = each(now, |block| {
-            let names = block.names();
-            let keys = self.keys.iter();
-            let keys = keys.map(|(id, key)| format!("{} AS {}", key.sql(names), stage_column(*id)));
-            let others = names
-                .iter()
-                .map(|(id, name)| format!("{name} AS i{}", id.0));
-            keys.chain(others).collect()
-        });
-        if self.key.is_hashed {
-            rows = format!(
-                "SELECT k.*, {} AS {HASH} FROM ({rows}) AS k",
-                self.key.hash("k")
-            );
-        }
-        let inner: Names = now
-            .iter()
-            .flat_map(|block| block.names().keys())
-            .map(|id| (*id, format!("a.i{}", id.0)))
-            .collect();
-        let mut list: Vec<String> = self
-            .key
-            .names()
-            .iter()
-            .map(|name| format!("a.{name}"))
-            .collect();
-        let group = match list.is_empty() {
-            true => String::new(),
-            false => format!(
-                " WHERE EXISTS (SELECT FROM egret_delta AS t WHERE {touched}) GROUP BY {}",
-                list.join(", ")
-            ),
-        };
-        for (aggregate, carried) in &self.aggregates {
-            if *carried == Carried::Asked {
-                let call = aggregate.call.sql(&inner);
-                list.push(format!("{call} AS {}", stage_column(aggregate.column)));
-            }
-        }
-        if self.key.is_hashed {
-            list.push(format!("{} AS {HASH}", self.key.hash("a")));
-        }
-        format!("SELECT {} FROM ({rows}) AS a{group}", list.join(", "))
     }
 
     /// Brings the table up to date. `changes` are those of the rows, `now` the rows as they are.
@@ -265,10 +246,16 @@ impl Groups {
         delta: &Delta<'_>,
     ) -> Statement {
         let mut with = Vec::new();
-        let of_groups = self.delta(changes, delta, &mut with);
+        let asking = match (self.asks_always(), self.asks()) {
+            (true, _) => Asking::Always,
+            (false, true) => Asking::AtEnds,
+            (false, false) => Asking::Never,
+        };
+        let has_ends = asking == Asking::AtEnds;
+        let of_groups = self.delta(changes, (delta, has_ends), &mut with);
         with.push(format!("egret_delta AS MATERIALIZED ({of_groups})"));
         Statement {
-            with: self.write(types, with, now, delta.sink),
+            with: self.write(types, with, now, (delta.sink, asking)),
             is_over: delta.is_raw_over(),
             wrong: Wrong::Rows,
         }
@@ -280,17 +267,23 @@ impl Groups {
         types: &Types,
         mut with: Vec<String>,
         now: &[Block],
-        sink: Option<&str>,
+        (sink, asking): (Option<&str>, Asking),
     ) -> Vec<String> {
         let table = &self.table.name;
         let mut sources = format!(
             "egret_delta AS d LEFT JOIN {table} AS s ON {}",
             self.key.same(types, "s", "d")
         );
-        if self.asks() {
+        if asking == Asking::AtEnds {
+            with.push(format!(
+                "egret_at_end AS MATERIALIZED ({})",
+                self.at_end(types)
+            ));
+        }
+        if asking != Asking::Never {
             with.push(format!(
                 "egret_asked AS MATERIALIZED ({})",
-                self.asked(types, now)
+                self.asked(types, now, asking)
             ));
             sources.push_str(&format!(
                 " LEFT JOIN egret_asked AS a ON {}",
@@ -299,7 +292,7 @@ impl Groups {
         }
         with.push(format!(
             "egret_joined AS MATERIALIZED ({})",
-            self.joined(&sources)
+            self.joined(&sources, asking)
         ));
         with.extend(self.writes());
         let seen = self.seen().join(", ");
@@ -320,79 +313,20 @@ impl Groups {
         with
     }
 
+    /// How a table is asked about that is made anew.
+    fn asking_whole(&self) -> Asking {
+        match self.asks() {
+            true => Asking::Always,
+            false => Asking::Never,
+        }
+    }
+
     /// Whether a group is there afterwards: the only one always is.
     fn lives(&self) -> String {
         match self.keys.is_empty() {
             true => "true".to_owned(),
             false => format!("{COUNT} > 0"),
         }
-    }
-
-    /// What was there beside what is to be there.
-    fn joined(&self, sources: &str) -> String {
-        let names = self.key.names().into_iter();
-        let mut list: Vec<String> = names
-            .map(|name| match self.is_key_shown {
-                true => format!("coalesce(a.{name}, d.{name}) AS {name}"),
-                false => format!("d.{name} AS {name}"),
-            })
-            .collect();
-        if self.key.is_hashed {
-            list.push(format!("d.{HASH} AS {HASH}"));
-        }
-        list.push("s.ctid AS egret_place".to_owned());
-        list.push(format!("coalesce(s.{COUNT}, 0) + d.{COUNT} AS {COUNT}"));
-        let mut moves = vec![format!("d.{COUNT} <> 0")];
-        for (aggregate, carried) in &self.aggregates {
-            let name = stage_column(aggregate.column);
-            let mut more = |name: &str| {
-                list.push(format!("coalesce(s.{name}, 0) + d.{name} AS {name}"));
-                moves.push(format!("d.{name} <> 0"));
-            };
-            match carried {
-                Carried::Asked => list.push(format!("a.{name} AS {name}")),
-                Carried::Count => more(&name),
-                Carried::Sum(terms) | Carried::Average(terms) => {
-                    let carrier = Carrier::new(aggregate.column, *terms);
-                    carrier
-                        .columns()
-                        .iter()
-                        .for_each(|(column, _)| more(column));
-                }
-            }
-        }
-        list.push(format!("({}) AS egret_moves", moves.join(" OR ")));
-        list.extend(
-            self.seen()
-                .iter()
-                .map(|name| format!("s.{name} AS egret_old_{name}")),
-        );
-        let carried = format!("SELECT {} FROM {sources}", list.join(", "));
-        let mut shown = vec!["c.*".to_owned()];
-        for (aggregate, carried) in &self.aggregates {
-            let name = stage_column(aggregate.column);
-            let (Carried::Sum(terms) | Carried::Average(terms)) = carried else {
-                continue;
-            };
-            let carrier = Carrier::new(aggregate.column, *terms);
-            let sum = carrier.total("c");
-            let value = match carried {
-                Carried::Average(_) => format!("{sum} / c.{}", carrier.of),
-                _ => sum,
-            };
-            shown.push(format!("{} AS {name}", carrier.shown("c", &value)));
-        }
-        let shown = format!("SELECT {} FROM ({carried}) AS c", shown.join(", "));
-        let seen = self.seen();
-        let pairs = seen.iter().map(|name| {
-            let text = |name: &str| format!("egret_shown.{name}::text");
-            (text(name), text(&format!("egret_old_{name}")))
-        });
-        let same = are_same(&pairs.collect::<Vec<_>>());
-        format!(
-            "SELECT egret_shown.*, NOT (egret_place IS NOT NULL AND {} AND {same}) AS egret_differs FROM ({shown}) AS egret_shown",
-            self.lives(),
-        )
     }
 
     fn writes(&self) -> Vec<String> {
@@ -432,11 +366,11 @@ impl Groups {
     /// Makes the table what `now` says, whatever it was: every group is asked again.
     pub fn rebuild(&self, types: &Types, now: &[Block], sink: Option<&str>) -> Statement {
         let mut with = Vec::new();
-        let wanted = self.delta(now, &Delta::default(), &mut with);
+        let wanted = self.delta(now, (&Delta::default(), false), &mut with);
         let difference = self.difference(&wanted);
         with.push(format!("egret_delta AS MATERIALIZED ({difference})"));
         Statement {
-            with: self.write(types, with, now, sink),
+            with: self.write(types, with, now, (sink, self.asking_whole())),
             is_over: None,
             wrong: Wrong::Rows,
         }
@@ -449,13 +383,7 @@ impl Groups {
         keys.extend(self.key.is_hashed.then(|| HASH.to_owned()));
         let mut carried = vec![(COUNT.to_owned(), "bigint")];
         for (aggregate, how) in &self.aggregates {
-            match how {
-                Carried::Asked => {}
-                Carried::Count => carried.push((stage_column(aggregate.column), "bigint")),
-                Carried::Sum(terms) | Carried::Average(terms) => {
-                    carried.extend(Carrier::new(aggregate.column, *terms).columns());
-                }
-            }
+            carried.extend(how.columns(aggregate.column));
         }
         let list = |of_carried: &dyn Fn(&str, &str) -> String| {
             let carried = carried.iter().map(|(name, kind)| of_carried(name, kind));

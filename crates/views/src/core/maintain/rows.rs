@@ -29,6 +29,8 @@ pub struct Rows {
     pub key: Option<Key>,
     /// Where they are kept.
     pub table: Table,
+    /// Whether those who read it see each row once, whatever its count.
+    pub is_once: bool,
 }
 
 impl Rows {
@@ -43,6 +45,8 @@ impl Rows {
             .iter()
             .map(|id| (stage_column(*id), declared(types, *id)))
             .collect();
+        let is_found = |id: &ColumnId| types[id].equality.is_some();
+        let key = key.filter(|key| key.iter().all(is_found));
         let key = key.map(|key| Key::new(key, types));
         let (indexed, count) = match &key {
             Some(key) => {
@@ -69,10 +73,11 @@ impl Rows {
                 count,
             },
             key,
+            is_once: false,
         }
     }
 
-    fn list(&self, prefix: &str) -> String {
+    pub(super) fn list(&self, prefix: &str) -> String {
         let names = self.columns.iter();
         names
             .map(|id| format!("{prefix}{}", stage_column(*id)))
@@ -237,23 +242,23 @@ impl Rows {
         with.push(self.delta(&consolidated, &[], delta.expected));
         let table = &self.table.name;
         let hash = self.hash(types, "d.");
-        let pairs = self.columns.iter().map(|id| {
-            let name = stage_column(*id);
-            let of = |row: &str| identity(types, *id, &format!("{row}.{name}"));
-            (of("s"), of("d"))
-        });
-        let same = are_same(&pairs.collect::<Vec<_>>());
+        let same = self.same(types);
         with.push(format!(
             "egret_hashed AS MATERIALIZED (SELECT d.*, {hash} AS {HASH} FROM egret_delta AS d), \
              egret_joined AS MATERIALIZED (SELECT d.*, s.ctid AS egret_place, coalesce(s.{COUNT}, 0) + d.{WEIGHT} AS {COUNT} \
              FROM egret_hashed AS d LEFT JOIN {table} AS s ON s.{HASH} = d.{HASH} AND {same}), \
              egret_removed AS (DELETE FROM {table} AS s USING egret_joined AS j WHERE s.ctid = j.egret_place AND j.{COUNT} = 0 RETURNING 1), \
-             egret_changed AS (UPDATE {table} AS s SET {COUNT} = j.{COUNT} FROM egret_joined AS j WHERE s.ctid = j.egret_place AND j.{COUNT} > 0 RETURNING 1), \
+             egret_recounted AS (UPDATE {table} AS s SET {COUNT} = j.{COUNT} FROM egret_joined AS j WHERE s.ctid = j.egret_place AND j.{COUNT} > 0 RETURNING 1), \
              egret_added AS (INSERT INTO {table} ({list}, {COUNT}, {HASH}) SELECT {list}, {COUNT}, {HASH} FROM egret_joined WHERE egret_place IS NULL AND {COUNT} > 0 RETURNING 1), \
+             egret_changed AS (SELECT FROM egret_recounted{seen}), \
              egret_wrong AS (SELECT FROM egret_joined WHERE {COUNT} < 0)",
             list = self.list(""),
+            seen = if self.is_once { " WHERE false" } else { "" },
         ));
-        with.extend(delta.sink.map(|sink| self.told(sink, "")));
+        with.extend(delta.sink.map(|sink| match self.is_once {
+            true => self.told_once(sink),
+            false => self.told(sink, ""),
+        }));
         Statement {
             with,
             is_over: delta.is_raw_over(),
@@ -261,7 +266,27 @@ impl Rows {
         }
     }
 
-    fn hash(&self, types: &Types, prefix: &str) -> String {
+    /// The rows that came and those that went.
+    fn told_once(&self, sink: &str) -> String {
+        let list = self.list("");
+        format!(
+            "egret_told AS (INSERT INTO {sink} ({list}, {WEIGHT}) \
+             SELECT {list}, CASE WHEN egret_place IS NULL THEN 1 ELSE -1 END FROM egret_joined \
+             WHERE CASE WHEN egret_place IS NULL THEN {COUNT} > 0 ELSE {COUNT} = 0 END)"
+        )
+    }
+
+    /// Whether a row `s` of the table looks like a row `d`.
+    pub(super) fn same(&self, types: &Types) -> String {
+        let pairs = self.columns.iter().map(|id| {
+            let name = stage_column(*id);
+            let of = |row: &str| identity(types, *id, &format!("{row}.{name}"));
+            (of("s"), of("d"))
+        });
+        are_same(&pairs.collect::<Vec<_>>())
+    }
+
+    pub(super) fn hash(&self, types: &Types, prefix: &str) -> String {
         let each = self.columns.iter().map(|id| {
             let name = format!("{prefix}{}", stage_column(*id));
             identity(types, *id, &name)

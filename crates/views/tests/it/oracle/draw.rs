@@ -333,6 +333,16 @@ impl Draw {
             let name = name.replace('n', "s");
             return (format!("{cte} AS {name}"), vec![name]);
         }
+        if self.chance(8) {
+            let recursion = name.replace('n', "r");
+            let cte = self.recursion(&recursion);
+            self.with.push(format!("{recursion} AS ({cte})"));
+            let cte = name.replace('n', "c");
+            let rows = format!("SELECT a, b, c, a::numeric(10,2) AS d, e FROM {recursion}");
+            self.with.push(format!("{cte} AS ({rows})"));
+            let name = name.replace('n', "s");
+            return (format!("{cte} AS {name}"), vec![name]);
+        }
         if !self.views.is_empty() && self.chance(15) {
             let view = self.views[0].clone();
             let name = name.replace('n', "s");
@@ -377,6 +387,10 @@ impl Draw {
     fn with_ctes(&mut self, query: String) -> String {
         match std::mem::take(&mut self.with) {
             with if with.is_empty() => query,
+            // Of no others a name begins so.
+            with if with.iter().any(|cte| cte.starts_with('r')) => {
+                format!("WITH RECURSIVE {} {query}", with.join(", "))
+            }
             with => format!("WITH {} {query}", with.join(", ")),
         }
     }

@@ -19,7 +19,7 @@ const ROWS: &str = "INSERT INTO e SELECT i, i % 4, i, at, at + interval '200 ms'
      INSERT INTO f SELECT k, v % 5, at FROM e; INSERT INTO f SELECT k, v % 5, at FROM e WHERE id % 2 = 0";
 
 /// Whether all of it is passed, and nothing that a condition below looks back to any more.
-const PASSED: &str = "SELECT clock_timestamp() > coalesce(max(at), '-infinity') + interval '1 s' FROM (
+const PASSED: &str = "SELECT clock_timestamp() > coalesce(max(at), '-infinity') + interval '2 s' FROM (
      SELECT at FROM e UNION ALL SELECT gone FROM e UNION ALL SELECT at FROM f) AS every WHERE at < 'infinity'";
 
 /// Views follow the clock from one moment to the next, each by what changed alone, until it has passed all rows.
@@ -127,6 +127,8 @@ async fn stages_above_and_below() {
         "SELECT k, v FROM e WHERE at > now() UNION SELECT k, v FROM f",
         "SELECT k, v, count(*) AS n FROM e WHERE at > now() GROUP BY ROLLUP (k, v)",
         "WITH x AS (SELECT * FROM e WHERE at > now()) SELECT x.id, y.id AS j FROM x JOIN x AS y ON y.v = x.v + 1",
+        "WITH RECURSIVE r (id) AS (SELECT id FROM e WHERE id % 5 = 0 AND at > now() UNION SELECT e.id FROM r JOIN e ON e.id = r.id + 1 WHERE e.at > now()) SELECT id FROM r",
+        "WITH RECURSIVE r (k, n) AS (SELECT k, 0 FROM e WHERE at > now() UNION ALL SELECT g.k, r.n + 1 FROM r JOIN g ON g.k = r.k + 1 AND r.n < 2 WHERE g.k IN (SELECT f.k FROM f WHERE f.at <= now())) SELECT k, n FROM r",
         "SELECT id, u FROM e CROSS JOIN LATERAL unnest(ARRAY[v, k]) AS l (u) WHERE at > now()",
         "SELECT k, string_agg(id::text, ',' ORDER BY id) AS s FROM e WHERE at > now() GROUP BY k HAVING count(*) > 2",
     ];

@@ -51,6 +51,59 @@ impl Draw {
         condition.replace("N.", &format!("{name}."))
     }
 
+    /// A query that names itself, and ends: what it comes to has no other values than tables have, or they only get greater, or so often.
+    pub(super) fn recursion(&mut self, name: &str) -> String {
+        let (first, next) = (self.any_table().name, self.any_table().name);
+        let is_all = self.chance(35);
+        let steps = [
+            (
+                "x.a, R.b, x.c, x.e",
+                "R JOIN T AS x ON x.a = R.a + 1 AND x.c = R.c",
+                "true",
+            ),
+            (
+                "x.a, R.b, x.c, R.e",
+                "R JOIN T AS x ON x.c = R.c AND x.e",
+                "true",
+            ),
+            (
+                "x.a, R.b, R.c, x.e",
+                "R LEFT JOIN T AS x ON x.a = R.a + 1 AND x.c = R.c",
+                "true",
+            ),
+            (
+                "R.a + 1, R.b, R.c, R.e",
+                "R",
+                "R.a < 4 AND R.a IN (SELECT x.a FROM T AS x)",
+            ),
+            (
+                "R.a + 1, R.b, R.c, R.e",
+                "R",
+                "R.a < 3 AND NOT EXISTS (SELECT FROM T AS x WHERE x.a = R.a AND x.c = R.c)",
+            ),
+            (
+                "R.a, (SELECT max(x.b) FROM T AS x WHERE x.a = R.a), R.c, NOT R.e",
+                "R",
+                "true",
+            ),
+        ];
+        let (list, from, condition) = steps[self.below(steps.len())];
+        let filter = match self.chance(50) {
+            true => format!(" WHERE {}", self.condition(&first)),
+            false => String::new(),
+        };
+        let (all, zero, one, ends) = match is_all {
+            true => (" ALL", ", 0 AS depth", ", R.depth + 1", " AND R.depth < 2"),
+            false => ("", "", "", ""),
+        };
+        let step = format!("SELECT {list}{one} FROM {from} WHERE {condition}{ends}");
+        let step = step.replace("R.", &format!("{name}."));
+        let step = step
+            .replace("FROM R", &format!("FROM {name}"))
+            .replace("T AS", &format!("{next} AS"));
+        format!("SELECT a, b, c, e{zero} FROM {first}{filter} UNION{all} {step}")
+    }
+
     fn first(&mut self, name: &str, other: &str, rest: &str) -> String {
         let five = format!("{name}.a, {name}.b, {other}.c, {name}.d, {name}.e");
         match self.below(2) {

@@ -1,0 +1,149 @@
+//! Two of the demo's views are followed while a flight changes, as by `egret view tail`: the change sets arrive as they are made.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use egret_postgres::tokio_postgres::Client;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+
+use super::views::refresh;
+use crate::api::Api;
+use crate::commands::events::{Event, Listener, follow};
+use crate::failure::Failure;
+
+/// The views that are followed.
+pub(super) const FOLLOWED: [&str; 2] = ["worst_routes", "weather_delays"];
+
+/// A flight from Newark to Oklahoma City that left five minutes early is a day late.
+pub(super) const CHANGE: &str =
+    "UPDATE flights SET dep_delay = 1440 WHERE (carrier, flight, month, day) = ('EV', 4204, 12, 2)";
+
+/// The same flight as it was.
+const CHANGE_BACK: &str =
+    "UPDATE flights SET dep_delay = -5 WHERE (carrier, flight, month, day) = ('EV', 4204, 12, 2)";
+
+/// What is not told by then does not come.
+const TOLD_MAX: Duration = Duration::from_secs(20);
+
+/// What a refresh changed in a view.
+pub(super) struct Told {
+    /// The view.
+    pub view: &'static str,
+    /// The rows that went and came, as JSON behind a sign.
+    pub rows: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Changes {
+    rows: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    weight: i64,
+    row: Box<RawValue>,
+}
+
+/// Changes a flight while the views are followed, and changes it back. Returns what was told, or nothing where it does not come.
+///
+/// # Errors
+/// What the server says.
+pub(super) async fn watch(
+    api: &Api,
+    client: &Client,
+    database: &str,
+) -> anyhow::Result<Option<Vec<Told>>> {
+    // An earlier start may have ended in between.
+    client.batch_execute(CHANGE_BACK).await?;
+    for view in FOLLOWED {
+        refresh(api, view, database).await?;
+    }
+    let mut heard = Vec::new();
+    let listening = FOLLOWED.map(|view| {
+        let (begun, is_heard) = oneshot::channel();
+        heard.push(is_heard);
+        listen(api, view, database, begun)
+    });
+    let changed = async {
+        for is_heard in heard {
+            is_heard.await.context("a view is not followed")?;
+        }
+        client.batch_execute(CHANGE).await?;
+        for view in FOLLOWED {
+            refresh(api, view, database).await?;
+        }
+        anyhow::Ok(())
+    };
+    let [one, other] = listening;
+    let told = async { tokio::try_join!(one, other, changed) };
+    let told = tokio::time::timeout(TOLD_MAX, told).await;
+    client.batch_execute(CHANGE_BACK).await?;
+    let Ok(told) = told else { return Ok(None) };
+    let (one, other, ()) = told?;
+    let told = FOLLOWED.into_iter().zip([one, other]);
+    Ok(Some(told.map(|(view, rows)| Told { view, rows }).collect()))
+}
+
+/// Follows a view until something changed in it. Tells where it is connected.
+async fn listen(
+    api: &Api,
+    view: &'static str,
+    database: &str,
+    begun: oneshot::Sender<()>,
+) -> anyhow::Result<Vec<String>> {
+    let mut ear = Ear {
+        database,
+        begun: Some(begun),
+        rows: Vec::new(),
+    };
+    let path = ["views", view, "changes"];
+    let followed = follow(&path, api, &mut ear).await;
+    followed
+        .map_err(|failure| anyhow::anyhow!("a view cannot be followed: {}", failure.message))?;
+    Ok(ear.rows)
+}
+
+struct Ear<'a> {
+    database: &'a str,
+    begun: Option<oneshot::Sender<()>>,
+    rows: Vec<String>,
+}
+
+impl Listener for Ear<'_> {
+    const EVENT_BYTES_MAX: usize = 1 << 20;
+
+    fn query(&self) -> Vec<(&str, String)> {
+        vec![("database", self.database.to_owned())]
+    }
+
+    fn tell(&mut self, event: &Event<'_>) -> Result<(), Failure> {
+        match event.kind {
+            Some("following") => {
+                if let Some(begun) = self.begun.take() {
+                    // Nobody waits where it was given up.
+                    _ = begun.send(());
+                }
+            }
+            Some("changes") => {
+                let changes: Changes = serde_json::from_str(event.data)
+                    .map_err(|error| Failure::failed("unexpected_answer", error.to_string()))?;
+                self.rows.extend(changes.rows.iter().map(|row| {
+                    let sign = if row.weight > 0 { "+" } else { "-" };
+                    format!("{sign} {}", row.row.get())
+                }));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        !self.rows.is_empty()
+    }
+
+    fn lose(&self, failure: &Failure) {
+        tracing::debug!(message = failure.message, "a followed view was lost");
+    }
+}

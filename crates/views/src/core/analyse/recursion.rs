@@ -1,0 +1,155 @@
+//! WITH RECURSIVE: a query that names itself is a stage of its own.
+//!
+//! It has two parts, of which the second names it, once, and takes its rows one by one: the server sees to it that it is in no aggregate,
+//! subquery or side of an outer join that may be missing. What else looks at several of its rows at once has no meaning of its own that
+//! could be kept: it depends on which rows come in the same step.
+
+use std::rc::Rc;
+
+use pg_query::protobuf::{CommonTableExpr, SelectStmt, SetOperation};
+
+use super::Analysis;
+use super::select::{Cte, Ctes, Rows, with};
+use crate::core::analyse::stage_column;
+use crate::core::expression::{ColumnId, Expression};
+use crate::core::refusal::Refusal;
+use crate::core::tree::{JoinKind, Keeps, Node, Source, Stage};
+
+impl Analysis<'_> {
+    /// What a query of WITH RECURSIVE comes to that names itself; none where it does not.
+    ///
+    /// # Errors
+    /// [`Refusal`].
+    pub(super) fn recursive(&mut self, cte: &Cte) -> Result<Option<Rows>, Refusal> {
+        let query = &cte.query;
+        let is_union = SetOperation::try_from(query.op) == Ok(SetOperation::SetopUnion);
+        let (Some(name), Some(first), Some(step)) = (&cte.itself, &query.larg, &query.rarg) else {
+            return Ok(None);
+        };
+        if !is_union {
+            return Ok(None);
+        }
+        let made = (self.stages.len(), self.ctes.len());
+        let base = self.select(first, &with(query, &cte.before)?)?;
+        let mut names: Vec<String> = base.columns.iter().map(|(name, _)| name.clone()).collect();
+        for (name, alias) in names.iter_mut().zip(&cte.columns) {
+            name.clone_from(alias);
+        }
+        let columns: Vec<ColumnId> = names.iter().map(|_| self.new_column()).collect();
+        let itself = Rows {
+            node: Node::Scan {
+                source: Source::Itself,
+                columns: kept(&columns),
+            },
+            columns: names.into_iter().zip(columns.clone()).collect(),
+            order: Vec::new(),
+        };
+        let before = self.naming(&cte.before, (name, cte.location), &itself);
+        let of_step = self.stages.len();
+        let step = self.select(step, &with(query, &before)?)?;
+        let reads_itself = |node: &Node| node.sources().contains(&Source::Itself);
+        let mut stages = self.stages[of_step..].iter();
+        let looks_at_several = stages.any(|stage| reads_itself(&stage.input));
+        if looks_at_several || reads_itself(&step.node) && !takes_one_by_one(&step.node) {
+            let what = "WITH RECURSIVE whose second part looks at several rows of its own at once";
+            let advice =
+                "leave DISTINCT, GROUP BY, UNION and window functions out of it, or use mode full";
+            return Err(Refusal::new(what, cte.location, advice));
+        }
+        if !reads_itself(&step.node) {
+            self.stages.truncate(made.0);
+            self.ctes.truncate(made.1);
+            return Ok(None);
+        }
+        let inputs = [base, step].map(|rows| self.with_own_columns(rows));
+        let keeps = Keeps::Recursion {
+            columns: columns.clone(),
+            is_all: query.all,
+        };
+        let node = self.stage(Stage {
+            input: Node::UnionAll {
+                inputs: inputs.into(),
+                columns,
+            },
+            keeps,
+        });
+        Ok(Some(Rows { node, ..itself }))
+    }
+
+    /// The queries of WITH that can be named, with the rows of the one that is being looked at.
+    fn naming(&mut self, before: &Ctes, (name, location): (&str, i32), rows: &Rows) -> Ctes {
+        let itself = Rc::new(Cte {
+            query: SelectStmt::default(),
+            columns: Vec::new(),
+            before: Ctes::default(),
+            itself: None,
+            location,
+        });
+        self.ctes.push((itself.clone(), rows.clone()));
+        before.and(name, itself)
+    }
+
+    /// Columns of its own, which are cast where the types of two parts differ.
+    fn with_own_columns(&mut self, rows: Rows) -> (Node, Vec<ColumnId>) {
+        let own = rows.columns.iter();
+        let own: Vec<(ColumnId, Expression)> = own
+            .map(|(_, id)| (self.new_column(), Expression::column(*id)))
+            .collect();
+        let mapped = own.iter().map(|(id, _)| *id).collect();
+        let node = Node::Project {
+            input: Box::new(rows.node),
+            columns: own,
+        };
+        (node, mapped)
+    }
+}
+
+/// Refuses what a query of WITH RECURSIVE may say besides.
+///
+/// # Errors
+/// [`Refusal`].
+pub fn refuse_clauses(cte: &CommonTableExpr) -> Result<(), Refusal> {
+    let refused = |what: &str, location| {
+        let advice =
+            "keep the keys of the rows on the way in an array of its own column, or use mode full";
+        Err(Refusal::new(what, location, advice))
+    };
+    match (&cte.search_clause, &cte.cycle_clause) {
+        (Some(search), _) => refused("SEARCH", search.location),
+        (_, Some(cycle)) => refused("CYCLE", cycle.location),
+        (None, None) => Ok(()),
+    }
+}
+
+fn kept(columns: &[ColumnId]) -> Vec<(ColumnId, String)> {
+    columns.iter().map(|id| (*id, stage_column(*id))).collect()
+}
+
+/// Whether each row of the stage itself comes to rows by itself, whatever others there are, and nothing else comes to any.
+fn takes_one_by_one(node: &Node) -> bool {
+    match node {
+        Node::Unit => false,
+        Node::Scan { source, .. } => *source == Source::Itself,
+        Node::Filter { input, .. }
+        | Node::Recent { input, .. }
+        | Node::Project { input, .. }
+        | Node::Expand { input, .. } => takes_one_by_one(input),
+        Node::Join {
+            kind: JoinKind::Inner,
+            left,
+            right,
+            ..
+        } => takes_one_by_one(left) != takes_one_by_one(right),
+        Node::Join {
+            kind: JoinKind::Left | JoinKind::Semi | JoinKind::Anti,
+            left,
+            right,
+            ..
+        } => takes_one_by_one(left) && !right.sources().contains(&Source::Itself),
+        Node::Join {
+            kind: JoinKind::Full,
+            ..
+        }
+        | Node::UnionAll { .. } => false,
+    }
+}

@@ -1,0 +1,129 @@
+//! What tells the rows of stages apart.
+//!
+//! A row with a key is found by it, and changes in its place. Keys of tables are declared, groups have what they are grouped by, and rows of
+//! a join have the keys of both sides. Rows of UNION ALL have the number of the query they are of, and the key they have there, where all of
+//! these are alike.
+
+use super::analyse::stage_column;
+use super::expression::{ColumnId, Expression};
+use super::tree::{JoinKind, Keeps, Node, Plan, Source};
+
+/// A column of a key, by its name, with its type where that is known.
+pub type Named = (String, Option<String>);
+
+/// A column of a key.
+type Part = (ColumnId, Option<String>);
+
+/// Keeps the keys of the rows of stages, where these have one, and returns them. To be called before columns that nobody uses are left out.
+pub fn with_keys(
+    plan: &mut Plan,
+    of_tables: &impl Fn(usize) -> Option<Vec<Named>>,
+) -> Vec<Option<Vec<ColumnId>>> {
+    let mut next = next_column(plan);
+    let mut all: Vec<Option<Vec<Part>>> = Vec::new();
+    for stage in &mut plan.stages {
+        let keys = |source: Source| match source {
+            Source::Table(at) => of_tables(at),
+            Source::Itself => None,
+            Source::Stage(at) => {
+                let parts = all[at].as_ref()?.iter();
+                Some(
+                    parts
+                        .map(|(id, kind)| (stage_column(*id), kind.clone()))
+                        .collect(),
+                )
+            }
+        };
+        let key = match &stage.keeps {
+            Keeps::Groups { keys, .. } => Some(keys.iter().map(|(id, _)| (*id, None)).collect()),
+            // How its rows come of each other says nothing of what tells them apart.
+            Keeps::Recursion { .. } => None,
+            _ => key_of(&mut stage.input, &keys, &mut next),
+        };
+        if let (Some(key), Some(columns)) = (&key, stage.keeps.rows_mut()) {
+            let missing = key.iter().map(|(id, _)| *id);
+            let missing: Vec<ColumnId> = missing.filter(|id| !columns.contains(id)).collect();
+            columns.extend(missing);
+        }
+        all.push(key);
+    }
+    let all = all.into_iter();
+    all.map(|key| key.map(|key| key.into_iter().map(|(id, _)| id).collect()))
+        .collect()
+}
+
+/// A number that no column of a plan has.
+fn next_column(plan: &Plan) -> u32 {
+    let kept = plan.stages.iter().flat_map(|stage| {
+        let read = stage.input.all_columns();
+        read.into_iter().chain(stage.keeps.columns())
+    });
+    let shown = plan.presentation.node.all_columns();
+    kept.chain(shown).map(|id| id.0).max().unwrap_or_default() + 1
+}
+
+/// The columns that tell the rows of a node apart; none where there are no such.
+fn key_of(
+    node: &mut Node,
+    keys: &impl Fn(Source) -> Option<Vec<Named>>,
+    next: &mut u32,
+) -> Option<Vec<Part>> {
+    match node {
+        Node::Unit => Some(Vec::new()),
+        Node::Scan { source, columns } => {
+            let find = |(name, kind): Named| {
+                let found = columns.iter().find(|(_, other)| *other == name);
+                found.map(|(id, _)| (*id, kind))
+            };
+            keys(*source)?.into_iter().map(find).collect()
+        }
+        Node::Filter { input, .. } | Node::Recent { input, .. } | Node::Project { input, .. } => {
+            key_of(input, keys, next)
+        }
+        Node::Join {
+            kind: JoinKind::Semi | JoinKind::Anti,
+            left,
+            ..
+        } => key_of(left, keys, next),
+        Node::Join { left, right, .. } => {
+            let mut key = key_of(left, keys, next)?;
+            key.extend(key_of(right, keys, next)?);
+            Some(key)
+        }
+        Node::UnionAll { inputs, columns } => {
+            let each: Option<Vec<Vec<Part>>> = inputs
+                .iter_mut()
+                .map(|(input, _)| key_of(input, keys, next))
+                .collect();
+            let each = each?;
+            let types = |key: &[Part]| key.iter().map(|(_, kind)| kind.clone()).collect();
+            let of_first: Vec<Option<String>> = types(each.first()?);
+            let are_alike = of_first.iter().all(Option::is_some)
+                && each.iter().all(|key| types(key) == of_first);
+            if !are_alike {
+                return None;
+            }
+            let mut new_column = || {
+                *next += 1;
+                ColumnId(*next)
+            };
+            for (at, ((input, mapped), key)) in inputs.iter_mut().zip(each).enumerate() {
+                let number = new_column();
+                let of_query = Expression::constant(&at.to_string());
+                let inner = std::mem::replace(input, Node::Unit);
+                *input = Node::Project {
+                    input: Box::new(inner),
+                    columns: vec![(number, of_query)],
+                };
+                mapped.push(number);
+                mapped.extend(key.iter().map(|(id, _)| *id));
+            }
+            let number = (new_column(), Some("integer".to_owned()));
+            let parts = of_first.into_iter().map(|kind| (new_column(), kind));
+            let key: Vec<Part> = std::iter::once(number).chain(parts).collect();
+            columns.extend(key.iter().map(|(id, _)| *id));
+            Some(key)
+        }
+        Node::Expand { .. } => None,
+    }
+}

@@ -1,0 +1,347 @@
+//! Stages that keep all rows that come of some, and of what comes of these.
+//!
+//! With `B` for the rows that a recursion begins with and `S(r)` for those that come of rows `r` in one step, what is kept is the least `R`
+//! with `R = B + S(R)`. A step takes its rows one by one (`S(r + q) = S(r) + S(q)`), so that all that changed is
+//!
+//! ```text
+//! ΔR = T + S_new(ΔR)    where T = ΔB + ΔS(R_old)
+//! ```
+//!
+//! the changes of the step being those of the tables in it. With UNION ALL rows are a multiset with weights, and this is a recursion itself.
+//! It may have to end where it does not by itself: what went in one place may have to go round in a circle that came in another. Then there
+//! are more rows than may be, and the stage is computed anew.
+//!
+//! With UNION a row is there once, and goes when nothing is left that it comes of. Rows of a circle come of each other, and how often a row
+//! comes of others does not say whether it is there. It is kept nevertheless, as the count of each row: with it everything is found by
+//! looking forward from what changed. In one statement
+//!
+//! 1. *gone* is every row that may not be there any more: which came of something that went, or in the old state of rows that are gone;
+//! 2. *less* is how often rows come of what is left, more than before: `T - S_new(gone)`;
+//! 3. *back* are those that are not left and come of what is left, by their counts, or of others that are back, in the new state;
+//! 4. counts change by *less* and `S_new(back)`: a row whose count is 0 is not there any more.
+//!
+//! Where values that are equal look different, which of them a UNION takes is open, and what comes of it: such a stage is computed anew,
+//! and what differs is written.
+
+use std::collections::BTreeMap;
+
+use super::rows::Rows;
+use super::{COUNT, Delta, HASH, Statement, Types};
+use crate::core::analyse::{column_of_stage, equalities, stage_column};
+use crate::core::expression::{ColumnId, Expression};
+use crate::core::sql::{Block, Generator, SourceSql, WEIGHT, union};
+use crate::core::tree::{Node, Source};
+
+/// What a recursion has reached so far.
+const REACHED: &str = "egret_reached";
+
+/// What it has reached last, by a name that may stand in several places.
+const WORKING: &str = "egret_working";
+
+/// Types whose values are never longer than an index takes.
+const SHORT: [&str; 8] = [
+    "smallint",
+    "integer",
+    "bigint",
+    "uuid",
+    "date",
+    "oid",
+    "timestamp without time zone",
+    "timestamp with time zone",
+];
+
+/// A stage of a recursion.
+#[derive(Clone, Debug)]
+pub struct Recursion {
+    /// Where its rows are kept.
+    pub rows: Rows,
+    how: How,
+}
+
+/// How it is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// A row is there as often as it comes of others.
+    Each,
+    /// A row is there once.
+    Once,
+    /// The same, where values that are equal may look different.
+    Anew,
+}
+
+/// What a recursion reads: its operators, and all sources with the stage itself.
+type Read<'a> = (&'a Node, &'a BTreeMap<Source, SourceSql>);
+
+impl Recursion {
+    /// A stage with its table.
+    pub fn new(
+        name: &str,
+        (input, columns): (&Node, &[ColumnId]),
+        is_all: bool,
+        types: &Types,
+    ) -> Self {
+        let are_exact = columns.iter().all(|id| types[id].is_exact);
+        let how = match (is_all, are_exact) {
+            (true, _) => How::Each,
+            (false, true) => How::Once,
+            (false, false) => How::Anew,
+        };
+        let mut rows = Rows::new(name, columns, None, types);
+        rows.is_once = how == How::Once;
+        let is_short = |id: &ColumnId| {
+            let found = types.get(id);
+            found.is_some_and(|found| SHORT.contains(&found.sql.as_str()))
+        };
+        let looked_up = looked_up(input).into_iter().find(is_short);
+        rows.table.also_indexed = looked_up.map(stage_column);
+        Self { rows, how }
+    }
+
+    /// The column that says how often a row is there for others, if that is not once.
+    pub fn count(&self) -> Option<&'static str> {
+        (self.how == How::Each).then_some(COUNT)
+    }
+
+    /// Whether all of it is computed when something changes.
+    pub fn is_anew(&self) -> bool {
+        self.how == How::Anew
+    }
+
+    /// What is kept, in words.
+    pub fn keeps(&self) -> &'static str {
+        match self.how {
+            How::Each => {
+                "rows of a recursion, each different one once with a count: carried on by what changed"
+            }
+            How::Once => {
+                "rows of a recursion, with how often each comes of others: carried on by what changed"
+            }
+            How::Anew => {
+                "rows of a recursion, computed anew when something changes: equal values may look different"
+            }
+        }
+    }
+
+    /// Sources, where the stage itself is read from an item of FROM, each row as often as a column says.
+    pub fn reading(
+        &self,
+        sources: &BTreeMap<Source, SourceSql>,
+        rows: &str,
+        count: Option<&'static str>,
+    ) -> BTreeMap<Source, SourceSql> {
+        let mut sources = sources.clone();
+        let itself = SourceSql {
+            rows: rows.to_owned(),
+            changes: None,
+            expected: 0,
+            is_consolidated: false,
+            count,
+        };
+        sources.insert(Source::Itself, itself);
+        sources
+    }
+
+    /// Brings the table up to date. `changes` are those of what is read.
+    pub fn apply(
+        &self,
+        types: &Types,
+        (input, sources, changes): (&Node, &BTreeMap<Source, SourceSql>, &[Block]),
+        delta: &Delta<'_>,
+    ) -> Statement {
+        let differing = Delta {
+            is_consolidated: false,
+            // What comes of the changes is not known.
+            expected: 0,
+            ..*delta
+        };
+        let turned = union(changes, &self.rows.columns);
+        match self.how {
+            How::Each => {
+                let from = self.multiplied(types, (input, sources), &turned);
+                self.rows.apply(types, &from, &differing)
+            }
+            How::Once => self.counted(types, (input, sources), &turned, &differing),
+            How::Anew => self.rebuild(types, (input, sources), delta.sink),
+        }
+    }
+
+    /// All that comes of rows with weights, and these.
+    fn multiplied(&self, types: &Types, (input, sources): Read<'_>, first: &str) -> String {
+        let sources = self.reading(sources, WORKING, Some(WEIGHT));
+        let step = self.union(&Generator::new(&sources).rows(&side(input, 1)));
+        let list = format!("{}, d.{WEIGHT}::bigint AS {WEIGHT}", self.typed(types));
+        format!(
+            "SELECT {}, {WEIGHT} FROM (WITH RECURSIVE {REACHED} AS (SELECT {list} FROM ({first}) AS d UNION ALL \
+             SELECT {list} FROM (WITH {WORKING} AS (SELECT * FROM {REACHED}) {step}) AS d) SELECT * FROM {REACHED}) AS egret_multiplied",
+            self.rows.list(""),
+        )
+    }
+
+    /// All that comes of rows, each once, and these. A condition, behind a row called `d`, keeps others out.
+    fn closed(
+        &self,
+        types: &Types,
+        (input, sources): Read<'_>,
+        (first, condition): (&str, &str),
+    ) -> String {
+        let sources = self.reading(sources, WORKING, None);
+        let step = self.union(&Generator::new(&sources).rows(&side(input, 1)));
+        let typed = self.typed(types);
+        format!(
+            "WITH RECURSIVE {REACHED} AS (SELECT {typed} FROM ({first}) AS d{condition} UNION \
+             SELECT {typed} FROM (WITH {WORKING} AS (SELECT * FROM {REACHED}) {step}) AS d{condition}) SELECT * FROM {REACHED}"
+        )
+    }
+
+    /// See the module: the counts of a recursion of UNION.
+    fn counted(&self, types: &Types, read: Read<'_>, turned: &str, delta: &Delta<'_>) -> Statement {
+        let (input, sources) = read;
+        let (list, table) = (self.rows.list(""), &self.rows.table.name);
+        let of_gone = self.step_of(read, "egret_gone");
+        let of_back = self.step_of(read, "egret_back");
+        let kept = format!(
+            "s.{HASH} = {} AND {}",
+            self.rows.hash(types, "d."),
+            self.rows.same(types)
+        );
+        let before = self.reading(sources, WORKING, None);
+        let before = self.union(&Generator::new(&before).rows_before(&side(input, 1)));
+        let found = format!(
+            "SELECT {}, s.{COUNT}, s.ctid AS egret_place",
+            self.rows.list("s.")
+        );
+        let seeds = format!(
+            "SELECT {list} FROM (SELECT {list}, {WEIGHT} FROM egret_less UNION ALL SELECT {list}, {COUNT} FROM egret_gone) AS egret_all \
+             GROUP BY {list} HAVING sum({WEIGHT}) > 0"
+        );
+        let is_not_left = format!(
+            " WHERE NOT EXISTS (SELECT FROM {table} AS s WHERE {kept} AND s.ctid NOT IN (SELECT egret_place FROM egret_gone))"
+        );
+        let back = format!("({})", self.closed(types, read, (&seeds, &is_not_left)));
+        let over = |name: &str| {
+            let most = delta.rows_max?;
+            Some(format!("(SELECT count(*) FROM {name}) > {most}"))
+        };
+        let is_over = over("egret_turned").zip(over("egret_back"));
+        let is_over = is_over.map(|(turned, back)| format!("({turned} OR {back})"));
+        let within = is_over
+            .iter()
+            .map(|is_over| format!(" WHERE NOT {is_over}"));
+        let within: String = within.collect();
+        let with = [
+            format!("egret_turned AS MATERIALIZED {}", delta.limited(turned)),
+            format!(
+                "egret_gone AS MATERIALIZED (WITH RECURSIVE {REACHED} AS ( \
+                 {found} FROM (SELECT DISTINCT {list} FROM egret_turned WHERE {WEIGHT} < 0) AS d JOIN {table} AS s ON {kept} UNION \
+                 {found} FROM (WITH {WORKING} AS (SELECT * FROM {REACHED}) {before}) AS d JOIN {table} AS s ON {kept}) \
+                 SELECT * FROM {REACHED})"
+            ),
+            format!(
+                "egret_less AS MATERIALIZED (SELECT {list}, {WEIGHT} FROM egret_turned \
+                 UNION ALL SELECT {list}, -{WEIGHT} FROM ({of_gone}) AS d)"
+            ),
+            format!("egret_back AS MATERIALIZED {}", delta.limited(&back)),
+        ];
+        let from = format!(
+            "SELECT * FROM (SELECT {list}, {WEIGHT} FROM egret_less UNION ALL SELECT {list}, {WEIGHT} FROM ({of_back}) AS d) AS egret_more{within}"
+        );
+        let mut statement = self.rows.apply(types, &from, delta);
+        statement.with.splice(0..0, with);
+        let both = statement.is_over.take().zip(is_over);
+        statement.is_over = both.map(|(one, other)| format!("{other} OR {one}"));
+        statement
+    }
+
+    /// What comes in one step of rows that an item of FROM has, each once.
+    fn step_of(&self, (input, sources): Read<'_>, rows: &str) -> String {
+        let sources = self.reading(sources, rows, None);
+        self.union(&Generator::new(&sources).rows(&side(input, 1)))
+    }
+
+    fn union(&self, blocks: &[Block]) -> String {
+        union(blocks, &self.rows.columns)
+    }
+
+    /// The columns of a row called `d`, of the types that they have: both parts of a recursion have to have the same.
+    fn typed(&self, types: &Types) -> String {
+        let columns = self.rows.columns.iter().map(|id| {
+            let (name, found) = (stage_column(*id), &types[id]);
+            let collation = found.collation.iter();
+            let collation: String = collation.map(|one| format!(" COLLATE {one}")).collect();
+            format!("CAST(d.{name} AS {}){collation} AS {name}", found.sql)
+        });
+        columns.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Makes the table what is read now, whatever it was.
+    pub fn rebuild(
+        &self,
+        types: &Types,
+        (input, sources): Read<'_>,
+        sink: Option<&str>,
+    ) -> Statement {
+        let first = self.union(&Generator::new(sources).rows(&side(input, 0)));
+        let read = (input, sources);
+        let list = self.rows.list("");
+        match self.how {
+            How::Each => {
+                let now = self.multiplied(types, read, &first);
+                self.rows.rebuild(types, &now, sink)
+            }
+            How::Once => {
+                let every = self.closed(types, read, (&first, ""));
+                let of_every = self.step_of(read, "egret_closed");
+                let now = format!(
+                    "SELECT {list}, {WEIGHT} FROM ({first}) AS d UNION ALL SELECT {list}, {WEIGHT} FROM ({of_every}) AS d"
+                );
+                let mut statement = self.rows.rebuild(types, &now, sink);
+                let every = format!("egret_closed AS MATERIALIZED ({every})");
+                statement.with.insert(0, every);
+                statement
+            }
+            How::Anew => {
+                let every = self.closed(types, read, (&first, ""));
+                let now =
+                    format!("SELECT {list}, 1::bigint AS {WEIGHT} FROM ({every}) AS egret_closed");
+                self.rows.rebuild(types, &now, sink)
+            }
+        }
+    }
+}
+
+/// The columns of a recursion that its step compares with others: what changed there looks up by these what it is joined with.
+fn looked_up(input: &Node) -> Vec<ColumnId> {
+    let mut scans = Vec::new();
+    input.scans(&mut scans);
+    let itself = scans.iter().filter(|(source, _)| *source == Source::Itself);
+    let columns: Vec<&(ColumnId, String)> = itself.flat_map(|(_, columns)| *columns).collect();
+    let mut conditions = Vec::new();
+    conditions_of(input, &mut conditions);
+    let sides = conditions.into_iter().flat_map(equalities);
+    let sides = sides.flat_map(|(one, other)| [one, other]);
+    let compared = sides.filter(|side| !side.is_text).filter_map(|side| {
+        let (_, name) = columns.iter().find(|(id, _)| Some(*id) == side.column)?;
+        column_of_stage(name)
+    });
+    compared.collect()
+}
+
+fn conditions_of<'a>(node: &'a Node, all: &mut Vec<&'a Expression>) {
+    if let Node::Filter { condition, .. } | Node::Join { condition, .. } = node {
+        all.push(condition);
+    }
+    for input in node.inputs() {
+        conditions_of(input, all);
+    }
+}
+
+/// One input of a recursion: what it begins with (0), or what comes of the stage itself (1).
+pub fn side(input: &Node, at: usize) -> Node {
+    match input {
+        Node::UnionAll { inputs, columns } => Node::UnionAll {
+            inputs: inputs.get(at).cloned().into_iter().collect(),
+            columns: columns.clone(),
+        },
+        other => other.clone(),
+    }
+}
