@@ -268,7 +268,9 @@ pub struct ViewReport {
     pub snapshot: Option<String>,
     /// When it was known to be up to date last, in milliseconds of Unix time.
     pub fresh_at_ms: Option<i64>,
-    /// Whether nothing that it reads has changed since.
+    /// Whether what it shows changes as time passes.
+    pub has_clock: bool,
+    /// Whether nothing that it reads has changed since, nor has time passed that it depends on.
     pub is_current: bool,
     /// Rows of changes that it has not seen yet.
     pub waiting_changes: i64,

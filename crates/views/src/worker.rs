@@ -171,6 +171,8 @@ struct Component {
     rhythms: Vec<Rhythm>,
     /// Whether some of them are not filled.
     is_new: bool,
+    /// Whether some of them change as time passes.
+    has_clock: bool,
     /// Refreshes that failed since one did not.
     failures: u32,
     /// Refreshes that were begun.
@@ -325,7 +327,9 @@ impl Keeping {
             let rhythms = pace.crons.iter();
             let rhythms = rhythms.filter_map(|cron| Rhythm::new(cron, "").ok());
             let in_views = |record: &&Record| views.contains(&record.id);
+            let has_clock = records.iter().filter(in_views).any(|one| one.has_clock);
             let mut component = Component {
+                has_clock,
                 is_new: records
                     .iter()
                     .filter(in_views)
@@ -407,9 +411,9 @@ impl Keeping {
 }
 
 impl Component {
-    /// Whether nothing is to be done as long as nothing changes.
+    /// Whether nothing is to be done as long as nothing changes. As time passes there always is, where that matters.
     fn is_resting(&self) -> bool {
-        !self.is_new && self.failures == 0
+        !self.is_new && !self.has_clock && self.failures == 0
     }
 
     /// When it is refreshed next.

@@ -2,6 +2,7 @@
 
 mod aggregates;
 mod children;
+mod clock;
 mod combine;
 mod comparisons;
 mod constants;
@@ -259,7 +260,12 @@ fn shows(node: &Node, source: Source) -> bool {
     match node {
         Node::Scan { source: read, .. } => *read == source,
         Node::Filter { input, .. } | Node::Project { input, .. } => shows(input, source),
-        Node::Unit | Node::Expand { .. } | Node::Join { .. } | Node::UnionAll { .. } => false,
+        // What is read has been computed: it does not change by itself.
+        Node::Unit
+        | Node::Recent { .. }
+        | Node::Expand { .. }
+        | Node::Join { .. }
+        | Node::UnionAll { .. } => false,
     }
 }
 
@@ -320,7 +326,10 @@ fn prune_node(node: &mut Node, used: &mut BTreeSet<ColumnId>) {
                 used.extend(columns.iter().filter_map(|(_, name)| column_of_stage(name)));
             }
         }
-        Node::Filter { input, condition } => {
+        Node::Filter { input, condition }
+        | Node::Recent {
+            input, condition, ..
+        } => {
             used.extend(condition.columns());
             prune_node(input, used);
         }

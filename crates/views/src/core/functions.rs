@@ -54,6 +54,14 @@ const SETTINGS_ONLY: &[&str] = &[
     "websearch_to_tsquery",
 ];
 
+/// The functions that say when the transaction began. Where a query may call them is looked at where it is analysed.
+const CLOCK: [&str; 2] = ["now", "transaction_timestamp"];
+
+/// Whether a function of PostgreSQL's own says when the transaction began.
+pub fn is_clock(name: &str) -> bool {
+    CLOCK.contains(&name)
+}
+
 /// How the names of functions begin that operators with times of day are: they depend on the time zone alone.
 const SETTINGS_ONLY_OPERATORS: &[&str] = &["timestamptz_", "timestamp_", "date_", "timetz_"];
 
@@ -62,7 +70,8 @@ pub fn refused(schema: &str, name: &str, volatility: &str) -> Option<&'static st
     match volatility {
         "i" => None,
         "s" if schema == "pg_catalog" => {
-            let depends_on_settings = SETTINGS_ONLY.contains(&name)
+            let depends_on_settings = is_clock(name)
+                || SETTINGS_ONLY.contains(&name)
                 || SETTINGS_ONLY_OPERATORS
                     .iter()
                     .any(|beginning| name.starts_with(beginning));
@@ -84,9 +93,12 @@ mod tests {
     fn what_depends_on_more_than_rows_is_refused() {
         assert_eq!(refused("public", "mine", "i"), None);
         assert_eq!(refused("pg_catalog", "to_char", "s"), None);
+        assert_eq!(refused("pg_catalog", "now", "s"), None);
         assert_eq!(refused("pg_catalog", "timestamptz_pl_interval", "s"), None);
         for (schema, name, volatility) in [
-            ("pg_catalog", "now", "s"),
+            ("pg_catalog", "statement_timestamp", "s"),
+            ("public", "now", "s"),
+            ("pg_catalog", "clock_timestamp", "v"),
             ("pg_catalog", "random", "v"),
             ("pg_catalog", "age", "s"),
             ("pg_catalog", "current_setting", "s"),

@@ -77,7 +77,9 @@ fn key_of(
             };
             keys(*source)?.into_iter().map(find).collect()
         }
-        Node::Filter { input, .. } | Node::Project { input, .. } => key_of(input, keys, next),
+        Node::Filter { input, .. } | Node::Recent { input, .. } | Node::Project { input, .. } => {
+            key_of(input, keys, next)
+        }
         Node::Join {
             kind: JoinKind::Semi | JoinKind::Anti,
             left,

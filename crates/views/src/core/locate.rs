@@ -3,6 +3,17 @@
 //! The two have the same words in the same order, but for names of columns that were added, schemas, brackets and casts. So a word that
 //! both have as often is the same word where it is the same of its kind.
 
+use super::functions::is_clock;
+
+/// The words of SQL that are the clock; nothing else is called so without quotes.
+const CLOCK_WORDS: [&str; 5] = [
+    "current_date",
+    "current_time",
+    "current_timestamp",
+    "localtime",
+    "localtimestamp",
+];
+
 /// The place in `written` of the word at `position` of `resolved`, both in bytes from 1; none where that is not certain.
 pub fn locate(resolved: &str, position: usize, written: &str) -> Option<usize> {
     let (resolved, written) = (words(resolved)?, words(written)?);
@@ -35,21 +46,36 @@ pub fn call_of(query: &str, function: &str) -> Option<usize> {
     Some(call[0].0 + 1)
 }
 
+/// Whether a query calls the clock.
+pub fn names_clock(query: &str) -> bool {
+    // What cannot be read may do anything.
+    let Some(words) = all_words(query) else {
+        return true;
+    };
+    let mut pairs = words.windows(2);
+    words
+        .iter()
+        .any(|(_, word)| CLOCK_WORDS.contains(&word.as_str()))
+        || pairs.any(|pair| is_clock(&pair[0].1) && pair[1].1 == "(")
+}
+
 /// The words of a query in lower case, each with where it begins, in bytes. The name behind an AS is left out: most of them are the
 /// server's.
 fn words(query: &str) -> Option<Vec<(usize, String)>> {
-    let scanned = pg_query::scan(query).ok()?;
-    let mut words = Vec::new();
     let mut is_named = false;
-    for token in scanned.tokens {
-        let (start, end) = (token.start as usize, token.end as usize);
-        let word = query.get(start..end)?.to_lowercase();
-        let is_name = std::mem::replace(&mut is_named, word == "as");
-        if !is_name {
-            words.push((start, word));
-        }
-    }
+    let mut words = all_words(query)?;
+    words.retain(|(_, word)| !std::mem::replace(&mut is_named, word == "as"));
     Some(words)
+}
+
+/// The same with the names behind an AS.
+fn all_words(query: &str) -> Option<Vec<(usize, String)>> {
+    let scanned = pg_query::scan(query).ok()?;
+    let tokens = scanned.tokens.into_iter().map(|token| {
+        let (start, end) = (token.start as usize, token.end as usize);
+        Some((start, query.get(start..end)?.to_lowercase()))
+    });
+    tokens.collect()
 }
 
 #[cfg(test)]

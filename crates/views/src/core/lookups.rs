@@ -6,7 +6,7 @@
 //!
 //! Rows are looked up once more where it matters how many there are: on the side of an outer, semi or anti join that is matched,
 //! for each row of the other side that something on this side matches; and in all that a stage reads where its groups are asked
-//! again.
+//! again. And where a column is compared with the clock, rows are looked up by it as time passes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,8 +43,10 @@ pub struct Missing {
     pub columns: Vec<String>,
     /// It is looked up when these change, …
     pub changed: BTreeSet<usize>,
-    /// … and when groups are asked again.
+    /// … when groups are asked again, …
     pub is_asked: bool,
+    /// … and whenever time passes.
+    pub has_clock: bool,
 }
 
 /// The indexes that are missing for stages over tables, by their places. Nothing is said of a table of which nothing is known.
@@ -71,6 +73,11 @@ pub fn missing(stages: &[Reads<'_>], tables: &BTreeMap<usize, TableFacts>) -> Ve
             for (rows, counted) in matched.filter(|(_, counted)| counted.contains(&leaf)) {
                 search.reach(&shape, (rows.clone(), counted.clone()), &[], &why);
             }
+        }
+        for (leaf, column) in shape.moments() {
+            search.pass(shape.leaves[leaf], column);
+            let wanted = shape.joined_with(leaf, &all);
+            search.reach(&shape, (BTreeSet::from([leaf]), wanted), &[], &Why::Passed);
         }
         if !stage.asked.is_empty() {
             let keys: Vec<ColumnId> = stage
@@ -101,6 +108,7 @@ type Leaves = BTreeSet<usize>;
 enum Why {
     Changed(BTreeSet<usize>),
     Asked,
+    Passed,
 }
 
 /// A tree of operators, as far as it matters here.
@@ -110,6 +118,8 @@ struct Shape {
     /// The columns of leaves that a column is.
     columns: BTreeMap<ColumnId, Vec<(usize, String)>>,
     equal: Vec<(Side, Side)>,
+    /// The columns that are compared with the clock.
+    passing: Vec<ColumnId>,
     /// The sides of joins for whose rows it is counted what they match, with the side that is counted.
     matched: Vec<(Leaves, Leaves)>,
     /// The inputs of unions: what is in one of them is joined with none of the others.
@@ -131,6 +141,11 @@ impl Shape {
             }
             Node::Filter { input, condition } => {
                 self.equal.extend(equalities(condition));
+                self.add(input)
+            }
+            Node::Recent { input, moments, .. } => {
+                let columns = moments.iter().map(|moment| moment.value.as_column());
+                self.passing.extend(columns.flatten());
                 self.add(input)
             }
             Node::Project { input, columns } => {
@@ -176,6 +191,13 @@ impl Shape {
         let places = from.and_then(|from| self.columns.get(&from)).cloned();
         let known = self.columns.entry(id).or_default();
         known.extend(places.unwrap_or_default());
+    }
+
+    /// What is compared with the clock, as columns of leaves.
+    fn moments(&self) -> impl Iterator<Item = (usize, &str)> {
+        let places = self.passing.iter().filter_map(|id| self.columns.get(id));
+        let places = places.flatten();
+        places.map(|(leaf, name)| (*leaf, name.as_str()))
     }
 
     /// The leaves among these that rows of one are joined with.
@@ -242,6 +264,14 @@ impl Search<'_> {
         }
     }
 
+    /// Looks rows of a source up as time passes.
+    fn pass(&mut self, source: Source, column: &str) {
+        let columns = [column.to_owned()];
+        if !self.is_found(source, &columns, &Why::Passed) {
+            self.miss(source, &columns, &Why::Passed);
+        }
+    }
+
     /// The columns of a leaf by which it can be looked up from those that are reached.
     fn compared(
         &self,
@@ -305,6 +335,7 @@ impl Search<'_> {
                 columns: columns.to_vec(),
                 changed: BTreeSet::new(),
                 is_asked: false,
+                has_clock: false,
             };
             one.add(why);
             self.found.push(one);
@@ -317,6 +348,7 @@ impl Missing {
         match why {
             Why::Changed(tables) => self.changed.extend(tables),
             Why::Asked => self.is_asked = true,
+            Why::Passed => self.has_clock = true,
         }
     }
 }

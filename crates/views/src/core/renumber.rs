@@ -112,6 +112,20 @@ fn visit_node(node: &mut Node, each: &mut Each<'_>, of_stages: bool) {
             visit_node(input, each, of_stages);
             visit_expression(condition, each);
         }
+        Node::Recent {
+            input,
+            clock,
+            condition,
+            moments,
+        } => {
+            visit_node(input, each, of_stages);
+            each(clock);
+            visit_expression(condition, each);
+            for moment in moments {
+                visit_expression(&mut moment.value, each);
+                visit_expression(&mut moment.clock, each);
+            }
+        }
         Node::Project { input, columns } => {
             visit_node(input, each, of_stages);
             for (id, expression) in columns {

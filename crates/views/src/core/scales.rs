@@ -75,7 +75,11 @@ fn add_of_node(node: &Node, types: &Types, scales: &mut Scales) {
                 }
             }
         }
-        Node::Unit | Node::Filter { .. } | Node::Expand { .. } | Node::Join { .. } => {}
+        Node::Unit
+        | Node::Filter { .. }
+        | Node::Recent { .. }
+        | Node::Expand { .. }
+        | Node::Join { .. } => {}
     }
 }
 

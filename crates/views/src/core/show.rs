@@ -1,5 +1,6 @@
 //! Operators as people read them.
 
+use super::expression::Expression;
 use super::tree::{JoinKind, Node, Source};
 
 /// A node with its inputs as a tree: a line each, indented by two spaces a level. `name` says what a source is called.
@@ -22,6 +23,17 @@ fn put(node: &Node, level: usize, name: &impl Fn(Source) -> String, lines: &mut 
         }
         Node::Filter { input, condition } => {
             line(format!("filter by {}", condition.shown()));
+            put(input, level + 1, name, lines);
+        }
+        Node::Recent {
+            input,
+            clock,
+            condition,
+            ..
+        } => {
+            let now = Expression::constant("now()");
+            let condition = condition.with(*clock, &now).shown();
+            line(format!("filter by {condition}, as time passes"));
             put(input, level + 1, name, lines);
         }
         Node::Project { input, columns } => {

@@ -43,6 +43,14 @@ pub fn size(node: &Node) -> Size {
         Node::Filter { input, .. } | Node::Project { input, .. } | Node::Expand { input, .. } => {
             size(input)
         }
+        Node::Recent { input, .. } => {
+            let input = size(input);
+            Size {
+                changes: sum(&[input.changes, input.rows]),
+                blocks: sum(&[input.blocks, input.row_blocks]),
+                ..input
+            }
+        }
         Node::UnionAll { inputs, .. } => {
             let sizes = inputs.iter().map(|(input, _)| size(input));
             sizes.fold(Size::default(), |all, one| Size {

@@ -16,16 +16,18 @@
 //!
 //! of which the part in brackets concerns only those rows of `l` that match a row of `Δr`. The rows of `l` that match something
 //! (`⋉`) are the others: the same with the sign of the brackets turned. What was there before is what is
-//! there now less what changed. Where nothing changed below an operator, what it was is what it is, so that a refresh
+//! there now less what changed. Rows that the clock is asked of are those of `sql/recent.rs`. Where nothing changed below an operator, what it was is what it is, so that a refresh
 //! in which one of six tables changed has one term.
 
 mod inner;
 mod outer;
+mod recent;
 mod semi;
 
 use std::collections::BTreeMap;
 
 pub use self::inner::APART_MAX;
+use self::recent::{BEFORE, NOW, asked_at};
 use super::analyse::stage_column;
 use super::expression::{ColumnId, Expression, Names, quoted};
 use super::tree::{Given, JoinKind, Node, Source};
@@ -35,6 +37,10 @@ pub const WEIGHT: &str = "egret_weight";
 
 /// How far a view has come, in its statements.
 pub const FRONTIER: &str = "(SELECT snapshot FROM egret_frontier)";
+
+/// The common table expression that says this, of the two values that every statement of a refresh has.
+pub const FRONTIERS: &str =
+    "egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot, $2::text::timestamptz AS clock)";
 
 /// So few rows need not be expected: whatever the planner takes them for, they are looked for by their keys.
 const EXPECTED_MIN: u64 = 4_097;
@@ -186,7 +192,7 @@ impl<'a> Generator<'a> {
     /// Whether something below changed.
     pub fn is_changed(&self, node: &Node) -> bool {
         let mut sources = node.sources().into_iter();
-        sources.any(|source| self.source(source).changes.is_some())
+        node.has_clock() || sources.any(|source| self.source(source).changes.is_some())
     }
 
     /// The rows as they are now.
@@ -225,6 +231,7 @@ impl<'a> Generator<'a> {
                 right,
                 condition,
             } => vec![self.outer_rows(*kind, left, right, condition)],
+            Node::Recent { input, .. } => asked_at(self.rows(input), node, NOW),
             _ => self.through(node, &mut |this, input| this.rows(input)),
         }
     }
@@ -269,6 +276,7 @@ impl<'a> Generator<'a> {
                 all.extend(self.changes(node).into_iter().map(Block::negated));
                 all
             }
+            Node::Recent { input, .. } => asked_at(self.rows_before(input), node, BEFORE),
             _ => self.through(node, &mut |this, input| this.rows_before(input)),
         }
     }
@@ -310,6 +318,7 @@ impl<'a> Generator<'a> {
                 }
                 all
             }
+            Node::Recent { input, .. } => self.changes_of_recent(input, node),
             _ => self.through(node, &mut |this, input| this.changes(input)),
         }
     }
@@ -360,7 +369,9 @@ impl<'a> Generator<'a> {
                 }
                 all
             }
-            Node::Unit | Node::Scan { .. } | Node::Join { .. } => below(self, node),
+            Node::Unit | Node::Scan { .. } | Node::Recent { .. } | Node::Join { .. } => {
+                below(self, node)
+            }
         }
     }
 

@@ -35,6 +35,15 @@ pub enum JoinKind {
 /// A column that a function gives, with its name and type where the call has to say them.
 pub type Given = (ColumnId, Option<(String, String)>);
 
+/// A comparison with the clock.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// What is compared.
+    pub value: Expression,
+    /// With what, of the moment.
+    pub clock: Expression,
+}
+
 /// An operator with its inputs.
 #[derive(Clone, Debug)]
 pub enum Node {
@@ -53,6 +62,17 @@ pub enum Node {
         input: Box<Node>,
         /// What.
         condition: Expression,
+    },
+    /// Rows for which something is true that the clock is in.
+    Recent {
+        /// Of these rows.
+        input: Box<Node>,
+        /// The column of the condition that is no column of the rows: the moment at which it is asked.
+        clock: ColumnId,
+        /// What.
+        condition: Expression,
+        /// What in it compares with the clock.
+        moments: Vec<Moment>,
     },
     /// Rows with other columns. Those of the input are there still, under their own ids.
     Project {
@@ -98,7 +118,7 @@ impl Node {
         match self {
             Self::Unit => Vec::new(),
             Self::Scan { columns, .. } => columns.iter().map(|(id, _)| *id).collect(),
-            Self::Filter { input, .. } => input.columns(),
+            Self::Filter { input, .. } | Self::Recent { input, .. } => input.columns(),
             Self::Project { input, columns } => {
                 let mut all = input.columns();
                 all.extend(columns.iter().map(|(id, _)| *id));
@@ -140,6 +160,15 @@ impl Node {
             Self::Filter { input, condition } => {
                 input.is_closed() && are_own(condition, &input.columns())
             }
+            Self::Recent {
+                input,
+                clock,
+                condition,
+                ..
+            } => {
+                let below = [input.columns(), vec![*clock]].concat();
+                input.is_closed() && are_own(condition, &below)
+            }
             Self::Project { input, columns } => {
                 let below = input.columns();
                 let mut columns = columns.iter();
@@ -179,6 +208,7 @@ impl Node {
             }
             Self::Unit
             | Self::Filter { .. }
+            | Self::Recent { .. }
             | Self::Expand { .. }
             | Self::Join { .. }
             | Self::UnionAll { .. } => false,
@@ -190,6 +220,7 @@ impl Node {
         match self {
             Self::Unit | Self::Scan { .. } => Vec::new(),
             Self::Filter { input, .. }
+            | Self::Recent { input, .. }
             | Self::Project { input, .. }
             | Self::Expand { input, .. } => vec![input],
             Self::Join { left, right, .. } => vec![left, right],
@@ -202,11 +233,17 @@ impl Node {
         match self {
             Self::Unit | Self::Scan { .. } => Vec::new(),
             Self::Filter { input, .. }
+            | Self::Recent { input, .. }
             | Self::Project { input, .. }
             | Self::Expand { input, .. } => vec![input],
             Self::Join { left, right, .. } => vec![left, right],
             Self::UnionAll { inputs, .. } => inputs.iter_mut().map(|(input, _)| input).collect(),
         }
+    }
+
+    /// Whether it changes as time passes.
+    pub fn has_clock(&self) -> bool {
+        matches!(self, Self::Recent { .. }) || self.inputs().into_iter().any(Self::has_clock)
     }
 
     /// Whether a row of it may come to several.

@@ -84,7 +84,8 @@ fn reason(missing: &Missing, tables: &[ReadTable]) -> String {
     let asked = missing
         .is_asked
         .then(|| "when a group of them is computed again".to_owned());
-    let when: Vec<String> = changes.into_iter().chain(asked).collect();
+    let passes = missing.has_clock.then(|| "as time passes".to_owned());
+    let when: Vec<String> = changes.into_iter().chain(asked).chain(passes).collect();
     format!(
         "rows of {} are looked up by {} {}",
         tables[missing.table].name,

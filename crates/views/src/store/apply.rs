@@ -10,12 +10,13 @@ use super::build::{Built, sink_table};
 use super::explain::{DEALLOCATE, explained_now};
 use super::refresh::{Compares, Counts, Limits, Read, Refreshable, Refreshed};
 use super::rights;
+use super::standing::Frontier;
 use super::statements::{Flight, Query, Statements};
 use super::tell::tell;
 use crate::core::choose::{Costs, Situation, Way, choose};
 use crate::core::expression::quoted;
 use crate::core::memory::{STEP_KB, work_mem_kb};
-use crate::core::sql::{Generator, SourceSql, WEIGHT};
+use crate::core::sql::{FRONTIERS, Generator, SourceSql, WEIGHT};
 use crate::core::tree::Source;
 use crate::error::ViewsError;
 
@@ -31,7 +32,10 @@ pub struct Told {
 }
 
 /// A snapshot that sees nothing, for statements that look at no changes.
-const NO_FRONTIER: &str = "3:3:";
+const NO_FRONTIER: Frontier<'_> = Frontier {
+    snapshot: "3:3:",
+    clock: None,
+};
 
 /// Brings a view up to date from how far it has come; from nothing if that is none. Where it `compares`, it is compared
 /// with its query after that, at the same snapshot.
@@ -42,7 +46,7 @@ pub async fn bring(
     client: &Client,
     statements: &mut Statements,
     view: &Refreshable,
-    (reached, counts, costs): (Option<&str>, &Counts, Option<&Costs>),
+    (reached, counts, costs): (Option<Frontier<'_>>, &Counts, Option<&Costs>),
     (told, is_told): (&mut Told, bool),
     (limits, compares, is_explained): (Limits, Option<Compares>, bool),
 ) -> Result<Refreshed, ViewsError> {
@@ -58,6 +62,7 @@ pub async fn bring(
         limits,
         is_explained,
         work_mem_kb: told.work_mem_kb.unwrap_or(STEP_KB),
+        has_moved: false,
         done: Refreshed::default(),
     };
     let (way, sources, with) = match reached {
@@ -65,7 +70,7 @@ pub async fn bring(
             one.done.why = "it is computed for the first time, or anew".to_owned();
             (Some(Way::Full), view.built.sources.clone(), Vec::new())
         }
-        Some(_) => one.choose((counts, costs), told)?,
+        Some(reached) => one.choose(reached, (counts, costs), told)?,
     };
     let sinks = match way {
         None => {
@@ -74,7 +79,10 @@ pub async fn bring(
         }
         Some(Way::Incremental) => {
             let frontier = reached.unwrap_or(NO_FRONTIER);
-            one.apply(frontier, sources, &with, is_told).await?
+            let sinks = one.apply(frontier, sources, &with, is_told).await?;
+            // Time alone has passed, and nothing by it.
+            one.done.is_nothing = one.done.changes == 0 && !one.has_moved;
+            sinks
         }
         Some(Way::Full) => one.rebuild(is_told).await?,
     };
@@ -130,6 +138,8 @@ struct Bringing<'a> {
     is_explained: bool,
     /// `work_mem` as it is set, in kB.
     work_mem_kb: u64,
+    /// Whether a statement has changed something.
+    has_moved: bool,
     done: Refreshed,
 }
 
@@ -139,18 +149,18 @@ type Chosen = (Option<Way>, BTreeMap<Source, SourceSql>, Vec<String>);
 impl Bringing<'_> {
     fn choose(
         &mut self,
+        reached: Frontier<'_>,
         (counts, costs): (&Counts, Option<&Costs>),
         told: &Told,
     ) -> Result<Chosen, ViewsError> {
         let id = self.view.record.id;
         let mut sources = self.view.built.sources.clone();
-        let mut with =
-            vec!["egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot)".to_owned()];
+        let mut with = vec![FRONTIERS.to_owned()];
         if self.view.record.own_capture().is_some() {
             // It has seen everything. What is recorded is of transactions that did not end as they began.
             return Ok((None, sources, with));
         }
-        let mut is_changed = false;
+        let mut is_changed = self.view.built.has_clock;
         let mut has_break = false;
         for (at, read) in self.view.reads.iter().enumerate() {
             let source = Source::Table(at);
@@ -189,6 +199,10 @@ impl Bringing<'_> {
             return Ok((None, sources, with));
         }
         self.limits.check(self.done.changes)?;
+        if self.view.built.has_clock && reached.clock.is_none() {
+            self.done.why = "when it was computed last is not known".to_owned();
+            return Ok((Some(Way::Full), sources, with));
+        }
         let (way, why) = self.way(has_break, costs);
         self.done.why = why;
         Ok((Some(way), sources, with))
@@ -224,7 +238,7 @@ impl Bringing<'_> {
     /// Applies what changed, stage by stage; returns the tables with what changed in those where that is asked.
     async fn apply(
         &mut self,
-        frontier: &str,
+        frontier: Frontier<'_>,
         sources: BTreeMap<Source, SourceSql>,
         with: &[String],
         is_told: bool,
@@ -246,7 +260,7 @@ impl Bringing<'_> {
         self.done.is_full = true;
         let built = &self.view.built;
         let last = built.stages.len().saturating_sub(1);
-        let with = ["egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot)".to_owned()];
+        let with = [FRONTIERS.to_owned()];
         let mut sinks = BTreeMap::new();
         for (at, stage) in built.stages.iter().enumerate() {
             // Stages after it are computed anew as well, and need not be told.
@@ -284,7 +298,7 @@ impl Bringing<'_> {
         };
         let (one, other) = (row("v"), row("q"));
         let sql = format!(
-            "WITH egret_frontier AS (SELECT $1::text::pg_snapshot AS snapshot), both_sides AS ( \
+            "WITH {FRONTIERS}, both_sides AS ( \
              SELECT r, count(*) FILTER (WHERE is_shown) AS shown, count(*) FILTER (WHERE NOT is_shown) AS asked FROM ( \
              SELECT {one} AS r, true AS is_shown FROM {shown} AS v UNION ALL SELECT {other}, false FROM ({definition}) AS q \
              ) AS every GROUP BY r) \
@@ -297,7 +311,7 @@ impl Bringing<'_> {
         Ok(())
     }
 
-    async fn run(&mut self, sql: &str, frontier: &str) -> Result<(), ViewsError> {
+    async fn run(&mut self, sql: &str, frontier: Frontier<'_>) -> Result<(), ViewsError> {
         let row = self
             .row(sql, frontier, self.done.is_full || self.view.built.asks())
             .await;
@@ -321,6 +335,7 @@ impl Bringing<'_> {
         let done = &mut self.done;
         (done.added, done.changed, done.removed) =
             (row.get("added"), row.get("changed"), row.get("removed"));
+        self.has_moved |= done.added + done.changed + done.removed > 0;
         Ok(())
     }
 
@@ -338,7 +353,7 @@ impl Bringing<'_> {
     }
 
     /// Keeps the plan of a statement, with what it came to when it was done, which is undone.
-    async fn explain(&mut self, sql: &str, frontier: &str) -> Result<(), ViewsError> {
+    async fn explain(&mut self, sql: &str, frontier: Frontier<'_>) -> Result<(), ViewsError> {
         self.client.batch_execute("SAVEPOINT egret_explain").await?;
         let owner = Some(&self.view.record.owner).filter(|_| self.view.record.is_of_another);
         let lines = explained_now(self.client, owner.map(String::as_str), (sql, frontier)).await;
@@ -363,15 +378,21 @@ impl Bringing<'_> {
     }
 
     /// The row that a statement has, of four numbers, run with the rights of the view's owner. One that `is_whole` reads everything.
-    async fn row(&mut self, sql: &str, frontier: &str, is_whole: bool) -> Result<Row, ViewsError> {
+    async fn row(
+        &mut self,
+        sql: &str,
+        frontier: Frontier<'_>,
+        is_whole: bool,
+    ) -> Result<Row, ViewsError> {
         let mut settings = self.settings_for(sql, is_whole);
         if self.is_explained {
             let settings = std::mem::take(&mut settings);
             self.client.batch_execute(&settings).await?;
             self.explain(sql, frontier).await?;
         }
-        let of_view: [&(dyn ToSql + Sync); 1] = [&frontier];
-        let of_runner: [&(dyn ToSql + Sync); 2] = [&sql, &frontier];
+        let Frontier { snapshot, clock } = frontier;
+        let of_view: [&(dyn ToSql + Sync); 2] = [&snapshot, &clock];
+        let of_runner: [&(dyn ToSql + Sync); 3] = [&sql, &snapshot, &clock];
         let query: Query<'_> = match self.view.record.is_of_another {
             false => (sql, &of_view),
             true => (rights::RUN, &of_runner),

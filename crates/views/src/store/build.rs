@@ -31,6 +31,8 @@ pub struct Built {
     pub sources: BTreeMap<Source, SourceSql>,
     /// Whether the query is only computed as a whole.
     pub is_whole: bool,
+    /// Whether what it comes to changes as time passes.
+    pub has_clock: bool,
 }
 
 /// The name of the table of a stage.
@@ -58,6 +60,7 @@ pub async fn build(
         plan,
         keys,
         is_whole,
+        has_clock,
     } = planned;
     let named = described.tables.iter().map(SourceTable::rows_sql);
     let query = is_whole.then(|| format!("({})", described.canonical));
@@ -113,6 +116,7 @@ pub async fn build(
         presentation: plan.presentation,
         sources,
         is_whole,
+        has_clock,
     })
 }
 

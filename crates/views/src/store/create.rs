@@ -68,7 +68,7 @@ pub async fn create(
     }
     let reads = capture(&transaction, &record, &built, (&described, recording)).await?;
     show(&mut transaction, &record, &built).await?;
-    registry::set_shape(&transaction, id, &built.shape()).await?;
+    registry::set_shape(&transaction, id, (&built.shape(), built.has_clock)).await?;
     if record.is_of_another {
         rights::hand_over(&transaction, &record, &built, &reads).await?;
     }

@@ -7,6 +7,7 @@ use egret_postgres::tokio_postgres::{self, Row, Transaction};
 
 use crate::core::analyse::{Facts, MALFORMED, Relation, RelationKind, parse, unordered};
 use crate::core::expression::quoted;
+use crate::core::locate::names_clock;
 use crate::error::ViewsError;
 use crate::model::ViewName;
 
@@ -25,6 +26,20 @@ pub struct Described {
     pub columns: Vec<Column>,
     /// The oids of the plain views that it reads, directly or through others.
     pub inlined: Vec<u32>,
+}
+
+impl Described {
+    /// Whether it, or a view in it, calls the clock.
+    pub fn names_clock(&self) -> bool {
+        let of_views = self.facts.relations.values();
+        let of_views = of_views.filter_map(|relation| match &relation.kind {
+            RelationKind::View(definition) => Some(definition),
+            RelationKind::Table(_) => None,
+        });
+        of_views
+            .chain([&self.canonical])
+            .any(|sql| names_clock(sql))
+    }
 }
 
 /// A table that a query reads.

@@ -11,6 +11,7 @@ use super::load::{check_functions, planned};
 use super::refresh::Refreshable;
 use super::registry::Record;
 use super::rights;
+use super::standing::Frontier;
 use crate::core::compile::Kept;
 use crate::core::maintain::Carried;
 use crate::core::show::operators;
@@ -140,15 +141,16 @@ fn stages(built: &Built, described: &Described, id: i64) -> Vec<StageExplanation
 pub async fn explained_now(
     client: &Client,
     owner: Option<&str>,
-    (sql, frontier): (&str, &str),
+    (sql, frontier): (&str, Frontier<'_>),
 ) -> Result<Vec<String>, ViewsError> {
     let rows = match owner {
         // As it is done: with a plan that is made for any frontier.
         None => {
-            let prepare = format!("PREPARE egret_explained (text) AS {sql}");
+            let prepare = format!("PREPARE egret_explained (text, text) AS {sql}");
             client.batch_execute(&prepare).await?;
-            let frontier = escape_literal(frontier);
-            let explain = format!("{EXPLAIN} EXECUTE egret_explained ({frontier})");
+            let snapshot = escape_literal(frontier.snapshot);
+            let clock = frontier.clock.map_or("NULL".to_owned(), escape_literal);
+            let explain = format!("{EXPLAIN} EXECUTE egret_explained ({snapshot}, {clock})");
             let rows = client.query(&explain, &[]).await?;
             client.batch_execute(DEALLOCATE).await?;
             rows
@@ -157,7 +159,10 @@ pub async fn explained_now(
             client.batch_execute(&rights::make_explainer(owner)).await?;
             let explain = format!("{EXPLAIN} {sql}");
             client
-                .query(rights::EXPLAIN, &[&explain, &frontier])
+                .query(
+                    rights::EXPLAIN,
+                    &[&explain, &frontier.snapshot, &frontier.clock],
+                )
                 .await?
         }
     };

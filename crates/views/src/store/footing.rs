@@ -51,6 +51,7 @@ impl Footing {
                 is_suspended: row.get::<_, String>("state") == State::Suspended.as_str(),
                 seen: row.get("seen"),
                 reached: snapshot.filter(|_| row.get::<_, &str>("stamp") == found.stamp),
+                clock: row.get("clock"),
                 stamp: found.stamp.clone(),
                 signature: found.signature.clone(),
             };

@@ -54,9 +54,10 @@ impl<'a> Group<'a> {
         statements: &mut Statements,
     ) -> Result<Outcomes, ViewsError> {
         let mut anew = Vec::new();
-        if !self.order.is_expected
-            && let Some(standing) = self.look(client, statements).await?
-        {
+        // As time passes there is always something to do.
+        let is_expected =
+            self.order.is_expected || self.views.iter().any(|view| view.built.has_clock);
+        if !is_expected && let Some(standing) = self.look(client, statements).await? {
             anew = anew_of(self.views, &standing);
             if anew.is_empty() && self.order.besides.compared.is_none() {
                 return Ok(self.nothing(&standing));
@@ -354,10 +355,17 @@ impl<'a> Group<'a> {
             .iter()
             .map(|(_, one)| one.reached.stamp.as_str())
             .collect();
+        let has_clock: Vec<bool> = ids
+            .iter()
+            .map(|id| {
+                let mut views = self.views.iter();
+                views.any(|view| view.record.id == *id && view.built.has_clock)
+            })
+            .collect();
         let snapshot = reached
             .first()
             .map(|(_, one)| one.reached.snapshot.as_str());
-        let values: [&(dyn ToSql + Sync); 3] = [&ids, &stamps, &snapshot];
+        let values: [&(dyn ToSql + Sync); 4] = [&ids, &stamps, &snapshot, &has_clock];
         let mut queries: Vec<Query<'_>> = vec![(include_str!("sql/reached.sql"), &values)];
         let end: [Query<'_>; 2] = [("COMMIT", &[]), (UNLOCK, &[&self.keys])];
         let has_partitions = self.views.iter().any(|view| view.has_partitions);

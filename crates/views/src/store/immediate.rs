@@ -50,6 +50,20 @@ pub fn check(described: &Described, mode: Mode, is_of_another: bool) -> Result<(
     Ok(())
 }
 
+/// Refuses a query that changes as time passes, which no writer notices.
+///
+/// # Errors
+/// [`ViewsError::Unsupported`].
+pub fn check_clock(has_clock: bool, mode: Mode) -> Result<(), ViewsError> {
+    match has_clock && mode == Mode::Immediate {
+        true => Err(ViewsError::Unsupported {
+            what: "a query that compares with the clock, in mode immediate".to_owned(),
+            advice: "time passes without writers: use another mode".to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
 /// Refuses to read a view that is kept fresh within the transactions that write: it tells nobody what changed.
 ///
 /// # Errors

@@ -27,6 +27,10 @@ const MIGRATIONS: &[Migration] = &[
         name: "change sets",
         sql: include_str!("install/migration_5.sql"),
     },
+    Migration {
+        name: "clock",
+        sql: include_str!("install/migration_6.sql"),
+    },
 ];
 
 /// Makes the engine's part of schema `egret`, or brings it up to date.

@@ -6,6 +6,7 @@ use egret_postgres::tokio_postgres::{Client, GenericClient};
 use super::build::build;
 use super::create::{SEARCH_PATH, captured, columns_read};
 use super::describe::{Described, Names, describe};
+use super::immediate;
 use super::refresh::{Read, Refreshable};
 use super::registry;
 use super::standing::signature;
@@ -28,6 +29,8 @@ pub struct Planned {
     pub keys: Vec<Option<Vec<ColumnId>>>,
     /// Whether nothing is known of the query but its columns.
     pub is_whole: bool,
+    /// Whether what it comes to changes as time passes.
+    pub has_clock: bool,
 }
 
 /// Refuses functions whose results change by themselves. In a view that is of another role than refreshes it, also those
@@ -81,7 +84,7 @@ pub fn check_whole(
 /// Plans a query. One that is only computed as a whole may have what is not covered incrementally.
 ///
 /// # Errors
-/// [`ViewsError::Refused`].
+/// [`ViewsError::Refused`]; [`ViewsError::Unsupported`] in mode immediate, if it changes as time passes.
 pub fn planned(described: &Described, mode: Mode) -> Result<Planned, ViewsError> {
     let mut plan = match (analyse(&described.canonical, &described.facts), mode) {
         (Ok(plan), _) => plan,
@@ -91,6 +94,7 @@ pub fn planned(described: &Described, mode: Mode) -> Result<Planned, ViewsError>
                 plan: whole(described.tables.len(), columns),
                 keys: vec![None],
                 is_whole: true,
+                has_clock: described.names_clock(),
             });
         }
         (Err(refusal), _) => return Err(ViewsError::Refused(refusal)),
@@ -98,10 +102,13 @@ pub fn planned(described: &Described, mode: Mode) -> Result<Planned, ViewsError>
     let mut keys = with_keys(&mut plan, &|at| described.tables[at].typed_key());
     prune(&mut plan, &keys);
     renumber(&mut plan, &mut keys);
+    let has_clock = plan.stages.iter().any(|stage| stage.input.has_clock());
+    immediate::check_clock(has_clock, mode)?;
     Ok(Planned {
         plan,
         keys,
         is_whole: false,
+        has_clock,
     })
 }
 

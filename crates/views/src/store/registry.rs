@@ -42,6 +42,8 @@ pub struct Record {
     pub failures: u32,
     /// How far it has come; nowhere, where that was in another place.
     pub snapshot: Option<String>,
+    /// Whether what it shows changes as time passes.
+    pub has_clock: bool,
     /// When it was known to be up to date last, in milliseconds of Unix time.
     pub fresh_at_ms: Option<i64>,
     /// For how long change sets of it are kept, in milliseconds; none: it is not followed.
@@ -99,6 +101,7 @@ fn record(row: &Row) -> Record {
         reason: row.get("reason"),
         failures: u32::try_from(row.get::<_, i32>("failures")).unwrap_or(0),
         snapshot: row.get("snapshot"),
+        has_clock: row.get("has_clock"),
         fresh_at_ms: row.get("fresh_at_ms"),
         changes_kept_ms: row.get("changes_kept_ms"),
         sequence: row.get("sequence"),
@@ -233,17 +236,19 @@ pub async fn add(
     }
 }
 
-/// Remembers which tables a view's stages have.
+/// Remembers which tables a view's stages have, and whether it changes as time passes.
 ///
 /// # Errors
 /// What the server says.
 pub async fn set_shape(
     transaction: &Transaction<'_>,
     view: i64,
-    shape: &str,
+    (shape, has_clock): (&str, bool),
 ) -> Result<(), ViewsError> {
-    let sql = "UPDATE egret.view SET shape = $2 WHERE id = $1";
-    transaction.execute(sql, &[&view, &shape]).await?;
+    let sql = "UPDATE egret.view SET shape = $2, clock = CASE WHEN $3 THEN pg_catalog.now() END WHERE id = $1";
+    transaction
+        .execute(sql, &[&view, &shape, &has_clock])
+        .await?;
     Ok(())
 }
 

@@ -58,6 +58,7 @@ pub async fn reports(
         let is_current = record.snapshot.is_some()
             && known.waiting_changes == 0
             && !known.has_lost
+            && !record.has_clock
             && reads.clone().all(|view| current.get(&view) == Some(&true));
         current.insert(record.id, is_current);
         let read_by = records.iter().filter(|other| {
@@ -118,6 +119,7 @@ fn report(
         read_by,
         snapshot: record.snapshot.clone(),
         fresh_at_ms: record.fresh_at_ms,
+        has_clock: record.has_clock,
         is_current,
         waiting_changes: known.waiting_changes,
         size_bytes: known.size_bytes,

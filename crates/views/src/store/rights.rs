@@ -56,15 +56,15 @@ pub async fn check_owner(
     Ok(me != owner)
 }
 
-/// Makes what runs statements as an owner, for this transaction: a function of texts, the statement and how far the view
-/// has come, which returns what every statement of views does.
+/// Makes what runs statements as an owner, for this transaction: a function of texts, the statement, how far the view
+/// has come and when, which returns what every statement of views does.
 pub fn make_runner(owner: &str) -> String {
     format!(
         "SET LOCAL ROLE {}; \
-         CREATE FUNCTION pg_temp.egret_run(text, text) \
+         CREATE FUNCTION pg_temp.egret_run(text, text, text) \
          RETURNS TABLE (added bigint, changed bigint, removed bigint, wrong bigint) \
          LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
-         AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2; END'; \
+         AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2, $3; END'; \
          RESET ROLE",
         quoted(owner)
     )
@@ -74,16 +74,16 @@ pub fn make_runner(owner: &str) -> String {
 pub fn make_explainer(owner: &str) -> String {
     format!(
         "SET LOCAL ROLE {}; \
-         CREATE FUNCTION pg_temp.egret_explain(text, text) RETURNS SETOF text \
+         CREATE FUNCTION pg_temp.egret_explain(text, text, text) RETURNS SETOF text \
          LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, egret, pg_temp \
-         AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2; END'; \
+         AS 'BEGIN RETURN QUERY EXECUTE $1 USING $2, $3; END'; \
          RESET ROLE",
         quoted(owner)
     )
 }
 
 /// Calls it.
-pub const EXPLAIN: &str = "SELECT line FROM pg_temp.egret_explain($1, $2) AS line";
+pub const EXPLAIN: &str = "SELECT line FROM pg_temp.egret_explain($1, $2, $3) AS line";
 
 /// Makes the same for what changed in a view, as its users see it: rows of a query, and how many of each.
 pub fn make_teller(owner: &str) -> String {
@@ -104,10 +104,10 @@ pub const TELL: &str = "SELECT content, weight FROM pg_temp.egret_tell($2)";
 pub const DROP_TELLER: &str = "DROP FUNCTION pg_temp.egret_tell(text)";
 
 /// Calls it.
-pub const RUN: &str = "SELECT added, changed, removed, wrong FROM pg_temp.egret_run($1, $2)";
+pub const RUN: &str = "SELECT added, changed, removed, wrong FROM pg_temp.egret_run($1, $2, $3)";
 
 /// Drops it.
-pub const DROP_RUNNER: &str = "DROP FUNCTION pg_temp.egret_run(text, text)";
+pub const DROP_RUNNER: &str = "DROP FUNCTION pg_temp.egret_run(text, text, text)";
 
 /// Refuses a table whose changes this session may not have recorded.
 ///

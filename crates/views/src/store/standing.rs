@@ -13,10 +13,21 @@ use crate::model::State;
 /// How views stand, as rows that [`standing_of`] reads.
 pub const STANDING: &str = include_str!("sql/standing.sql");
 
+/// How far a view has come, as its statements are told.
+#[derive(Clone, Copy, Debug)]
+pub struct Frontier<'a> {
+    /// To which snapshot, as `pg_snapshot` is written, …
+    pub snapshot: &'a str,
+    /// … and at which moment, to the microsecond, where that matters.
+    pub clock: Option<&'a str>,
+}
+
 /// How a view stands before a refresh.
 pub struct Standing {
     /// How far it has come; none when it is to be computed anew.
     pub reached: Option<String>,
+    /// When it was there, where what it shows changes as time passes.
+    pub clock: Option<String>,
     /// The server, the tables, their partitions and the files of all.
     pub stamp: String,
     /// The names and columns of the tables.
@@ -27,6 +38,16 @@ pub struct Standing {
     pub is_suspended: bool,
     /// The snapshot in which all this was seen.
     pub seen: String,
+}
+
+impl Standing {
+    /// How far it has come; none when it is to be computed anew.
+    pub fn frontier(&self) -> Option<Frontier<'_>> {
+        Some(Frontier {
+            snapshot: self.reached.as_deref()?,
+            clock: self.clock.as_deref(),
+        })
+    }
 }
 
 /// How views stand. One of a database that was restored, or whose tables are not what they were when it was loaded is to be loaded again.
@@ -67,6 +88,7 @@ pub fn standing_of(rows: &[Row]) -> Result<BTreeMap<i64, Standing>, ViewsError> 
             is_suspended: row.get::<_, String>("state") == State::Suspended.as_str(),
             seen: row.get("seen"),
             reached: snapshot.filter(|_| stamp == now),
+            clock: row.get("clock"),
             stamp: now,
             signature: row.get("signature"),
         };

@@ -3,6 +3,7 @@
 mod advice;
 mod around;
 mod asked;
+mod clock;
 mod follow;
 mod guard;
 mod immediate;

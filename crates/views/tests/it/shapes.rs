@@ -1,6 +1,7 @@
 //! Every shape of query that is covered, by name: each view follows the same changes to the same tables.
 
 mod aggregates;
+mod clock;
 mod collations;
 mod combined;
 mod dependent;

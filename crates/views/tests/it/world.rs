@@ -27,6 +27,18 @@ const BY_LOOKS: &str = "r::text";
 /// Their values: of a group whose members are equal and look different, SQL leaves open which is shown.
 const BY_VALUE: &str = "ROW(r.*)";
 
+/// What is written for the clock, and what makes the same of a moment.
+const CLOCKS: [(&str, &str); 8] = [
+    ("now()", ""),
+    ("transaction_timestamp()", ""),
+    ("CURRENT_TIMESTAMP(0)", "::timestamptz(0)"),
+    ("CURRENT_TIMESTAMP", ""),
+    ("CURRENT_DATE", "::date"),
+    ("LOCALTIMESTAMP", "::timestamp"),
+    ("CURRENT_TIME", "::timetz"),
+    ("LOCALTIME", "::time"),
+];
+
 impl World {
     pub async fn new(version: u32, setup: &str) -> Self {
         let database = TestDatabase::create(version).await;
@@ -113,7 +125,8 @@ impl View {
 
     /// The view is what its query says now.
     pub async fn check(&self, client: &Client) {
-        self.is_like(client, &self.query).await;
+        self.is_like(client, &as_refreshed(&self.query, &self.name))
+            .await;
     }
 
     /// The view is what a query says now, as multisets.
@@ -133,6 +146,14 @@ impl View {
     pub async fn rows(&self, client: &Client) -> Vec<String> {
         rows(client, &format!("TABLE public.{}", self.name)).await
     }
+}
+
+/// The query of a view as of the moment at which that was refreshed last.
+pub fn as_refreshed(query: &str, name: &str) -> String {
+    let clock = format!("(SELECT clock FROM egret.view WHERE name = '{name}')");
+    CLOCKS.iter().fold(query.to_owned(), |query, (word, cast)| {
+        query.replace(word, &format!("({clock}{cast})"))
+    })
 }
 
 /// Makes a view of a query, empty.

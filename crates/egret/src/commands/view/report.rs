@@ -21,6 +21,8 @@ pub(super) struct View {
     read_by: Vec<String>,
     snapshot: Option<String>,
     fresh_at: Option<Timestamp>,
+    #[serde(default)]
+    has_clock: bool,
     pub(super) lag_ms: Option<u64>,
     pub(super) waiting_changes: i64,
     size_bytes: u64,
@@ -259,6 +261,13 @@ pub(super) fn described(view: &View) -> String {
         (
             "up to date at",
             view.fresh_at.map_or_else(String::new, |at| at.to_string()),
+        ),
+        (
+            "depends on",
+            match view.has_clock {
+                true => "the clock".to_owned(),
+                false => String::new(),
+            },
         ),
         ("changes waiting", waiting),
         ("size", bytes(view.size_bytes)),

@@ -57,8 +57,11 @@ pub(super) struct View {
     /// When it was known to be up to date last, RFC 3339; null until it is filled.
     #[schema(value_type = Option<String>, format = DateTime)]
     fresh_at: Option<Timestamp>,
-    /// How far it is behind, in milliseconds: 0 while nothing that it reads has changed, else since `fresh_at`; null until it
-    /// is filled.
+    /// Whether what it shows changes as time passes.
+    #[schema(example = false)]
+    has_clock: bool,
+    /// How far it is behind, in milliseconds: 0 while nothing that it reads has changed, nor time that matters to it, else since
+    /// `fresh_at`; null until it is filled.
     #[schema(example = 0)]
     lag_ms: Option<u64>,
     /// Rows of changes that it has not seen yet.
@@ -206,6 +209,7 @@ impl View {
             read_by: report.read_by,
             snapshot: report.snapshot,
             fresh_at,
+            has_clock: report.has_clock,
             lag_ms,
             waiting_changes: report.waiting_changes,
             size_bytes: report.size_bytes,

@@ -3,13 +3,21 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Node, SubLink};
 
+use super::clock;
 use crate::core::refusal::Refusal;
 
 /// The expressions directly below a node.
 ///
 /// # Errors
-/// The construct that is not known here.
+/// The construct that is not known here; the clock, which is to be taken out before.
 pub fn children(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
+    match clock::refused(node) {
+        Some(refusal) => Err(refusal),
+        None => parts(node),
+    }
+}
+
+fn parts(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
     let mut all = Vec::new();
     match node {
         NodeEnum::AConst(_) | NodeEnum::ColumnRef(_) => {}
@@ -62,8 +70,8 @@ pub fn children(node: &mut NodeEnum) -> Result<Vec<&mut Node>, Refusal> {
         // The name of a field of a composite value.
         NodeEnum::String(_) => {}
         NodeEnum::SqlvalueFunction(function) => {
-            let advice = "it gives something else while no row changes: leave it out";
-            let what = "CURRENT_DATE, CURRENT_USER or the like";
+            let advice = "it gives something else for somebody else: leave it out";
+            let what = "CURRENT_USER or the like";
             return Err(Refusal::new(what, function.location, advice));
         }
         NodeEnum::SubLink(link) => return Err(sublink(link)),

@@ -3,10 +3,12 @@
 use pg_query::NodeEnum;
 use pg_query::protobuf::{Alias, JoinExpr, JoinType, Node as Parsed, RangeVar};
 
+use super::clock::has_clock;
 use super::expressions::{expression, parse_expression};
 use super::lateral::{Beside, by_name, may_depend};
 use super::scope::{Entry, Scope, column_of};
 use super::select::{Ctes, Rows};
+use super::subqueries::split;
 use super::{Analysis, Relation, RelationKind, distinct, parse};
 use crate::core::expression::{ColumnId, Expression};
 use crate::core::refusal::Refusal;
@@ -169,8 +171,19 @@ impl Analysis<'_> {
             common.push((name.clone(), of(&left_scope)?, of(&right_scope)?));
         }
         let scope = left_scope.join(right_scope);
-        let condition = match (expr.quals.as_deref(), &common[..]) {
-            (Some(condition), _) => expression(condition, &scope)?,
+        let mut conjuncts = Vec::new();
+        let on = expr.quals.as_deref();
+        if let Some(on) = on.filter(|on| kind == JoinKind::Inner && has_clock(on)) {
+            split(on, &mut conjuncts);
+        }
+        let (of_clock, others): (Vec<_>, Vec<_>) =
+            conjuncts.into_iter().partition(|one| has_clock(one));
+        let condition = match (on, &common[..]) {
+            (Some(_), _) if !of_clock.is_empty() => {
+                let others = others.iter().map(|one| expression(one, &scope));
+                Expression::all(&others.collect::<Result<Vec<_>, _>>()?)
+            }
+            (Some(on), _) => expression(on, &scope)?,
             (None, []) => Expression::constant("true"),
             (None, common) => equal(common),
         };
@@ -178,6 +191,9 @@ impl Analysis<'_> {
             true => self.join(kind, right, left, condition),
             false => self.join(kind, left, right, condition),
         };
+        if !of_clock.is_empty() {
+            node = self.recent(node, &of_clock, &scope)?;
+        }
         let mut merged = Vec::new();
         for (name, left, right) in common {
             let id = match kind {

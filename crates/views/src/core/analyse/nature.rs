@@ -20,7 +20,7 @@ impl Analysis<'_> {
                 let found = columns.iter().find(|(id, _)| *id == column);
                 found.map_or(Nature::default(), |(_, name)| self.stored_as(*source, name))
             }
-            Node::Filter { input, .. } => self.nature(input, column),
+            Node::Filter { input, .. } | Node::Recent { input, .. } => self.nature(input, column),
             Node::Project { input, columns } => {
                 match columns.iter().find(|(id, _)| *id == column) {
                     None => self.nature(input, column),

@@ -130,9 +130,10 @@ fn takes_one_by_one(node: &Node) -> bool {
     match node {
         Node::Unit => false,
         Node::Scan { source, .. } => *source == Source::Itself,
-        Node::Filter { input, .. } | Node::Project { input, .. } | Node::Expand { input, .. } => {
-            takes_one_by_one(input)
-        }
+        Node::Filter { input, .. }
+        | Node::Recent { input, .. }
+        | Node::Project { input, .. }
+        | Node::Expand { input, .. } => takes_one_by_one(input),
         Node::Join {
             kind: JoinKind::Inner,
             left,

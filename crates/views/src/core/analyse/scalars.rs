@@ -10,6 +10,7 @@ use pg_query::protobuf::{AExprKind, Node as Parsed, SelectStmt, SubLink, SubLink
 use super::Analysis;
 use super::aggregates::{Grouping, check_empty, counts};
 use super::children::{children, has_collation, has_link, has_window};
+use super::clock::has_clock;
 use super::expressions::{expression, grouped, marked, parse_expression, text};
 use super::given::Given;
 use super::said::said;
@@ -428,7 +429,7 @@ impl Analysis<'_> {
         let is_plain = expr.kind == AExprKind::AexprOp as i32
             && !self.facts.has_collations
             && !has_collation(condition);
-        if !is_equal || !is_plain {
+        if !is_equal || !is_plain || has_clock(condition) {
             return None;
         }
         let (left, right) = (expr.lexpr.as_deref()?, expr.rexpr.as_deref()?);

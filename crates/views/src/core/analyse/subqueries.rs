@@ -16,6 +16,7 @@ use pg_query::protobuf::{
 };
 
 use super::children::{has_link, has_window};
+use super::clock::has_clock;
 use super::expressions::expression;
 use super::lateral::Dependent;
 use super::scope::Scope;
@@ -39,9 +40,12 @@ impl Analysis<'_> {
     ) -> Result<Node, Refusal> {
         let mut conjuncts = Vec::new();
         split(condition, &mut conjuncts);
-        if !conjuncts.iter().any(|one| has_link(one)) {
+        if !conjuncts.iter().any(|one| has_link(one) || has_clock(one)) {
             return Ok(filter(node, expression(condition, scope)?));
         }
+        let (of_clock, conjuncts): (Vec<_>, Vec<_>) = conjuncts
+            .into_iter()
+            .partition(|one| has_clock(one) && !has_link(one));
         let (links, others): (Vec<_>, Vec<_>) = conjuncts
             .into_iter()
             .partition(|one| link_of(one).is_some_and(|(link, _)| is_condition(link)));
@@ -50,6 +54,9 @@ impl Analysis<'_> {
         let mut node = node;
         for condition in plain {
             node = filter(node, expression(condition, scope)?);
+        }
+        if !of_clock.is_empty() {
+            node = self.recent(node, &of_clock, scope)?;
         }
         for condition in with_values {
             node = self.filtered_by_values(node, condition, (scope, ctes))?;
@@ -129,7 +136,7 @@ impl Analysis<'_> {
         }
         let mut conditions = Vec::new();
         for conjunct in conjuncts {
-            if has_link(conjunct) {
+            if has_link(conjunct) || has_clock(conjunct) {
                 node = self.filtered(node, conjunct, &scope, &ctes)?;
                 continue;
             }

@@ -249,3 +249,61 @@ proptest! {
         _ = analyse(&sql, &facts());
     }
 }
+
+/// Wherever the clock stands it is seen, or what shows it would be stale.
+#[test]
+fn the_clock_is_covered_in_where_alone() {
+    let at = "\"t\".a > (now() - 'PT1H'::interval)";
+    for sql in [
+        "SELECT a FROM public.t WHERE $",
+        "SELECT a FROM public.t WHERE (b = 1) OR (NOT ($))",
+        "SELECT t.a FROM public.t JOIN public.u ON (t.a = u.a) AND ($)",
+        "SELECT a FROM (SELECT a FROM public.t WHERE $) AS x",
+        "SELECT u.a FROM public.u WHERE EXISTS (SELECT FROM public.t WHERE (t.b = u.a) AND ($))",
+        "SELECT u.a, (SELECT max(t.b) FROM public.t WHERE (t.a = u.a) AND ($)) AS m FROM public.u",
+        "SELECT a FROM public.t WHERE t.a = CURRENT_DATE",
+        "SELECT a FROM public.t WHERE CURRENT_TIMESTAMP(3) <> t.a",
+    ] {
+        let plan = analyse(&sql.replace('$', at), &facts())
+            .unwrap_or_else(|error| panic!("{sql}: {error}"));
+        assert!(
+            plan.stages.iter().any(|stage| stage.input.has_clock()),
+            "{sql}"
+        );
+        assert!(!format!("{plan:?}").contains("now"), "{sql}");
+    }
+    for sql in [
+        "SELECT $ AS a FROM public.t",
+        "SELECT count(*) FILTER (WHERE $) AS n FROM public.t",
+        "SELECT max(now()) AS n FROM public.t",
+        "SELECT a FROM public.t GROUP BY a, now()",
+        "SELECT a FROM public.t GROUP BY a HAVING max(t.b) > now()",
+        "SELECT a FROM public.t ORDER BY (now() - t.a)",
+        "SELECT a FROM public.t ORDER BY a LIMIT extract(day FROM now())",
+        "SELECT DISTINCT ON (now() - t.a) a FROM public.t",
+        "SELECT count(*) OVER (PARTITION BY CURRENT_DATE) AS n FROM public.t",
+        "SELECT t.a FROM public.t LEFT JOIN public.u ON $",
+        "SELECT t.a FROM public.t, LATERAL unnest(ARRAY[now()]) AS f (x)",
+        "SELECT unnest(ARRAY[now()]) AS x FROM public.t",
+        "SELECT x.a FROM (VALUES (now())) AS x (a)",
+        "VALUES (LOCALTIME)",
+        "SELECT a FROM public.t WHERE now() IN (SELECT u.a FROM public.u)",
+        "SELECT a FROM public.t WHERE EXISTS (SELECT now() FROM public.u GROUP BY u.a)",
+        "SELECT (SELECT max(now() - u.a) FROM public.u) AS m FROM public.t",
+        "SELECT a FROM public.t WHERE (now() - t.a) < 'PT1H'::interval",
+        "SELECT a FROM public.t WHERE t.a > NULLIF(now(), t.b)",
+        "SELECT a FROM public.t WHERE t.a = ANY (ARRAY[CURRENT_DATE])",
+        "SELECT a FROM public.t WHERE t.a OPERATOR(public.>) now()",
+        "SELECT a FROM public.t WHERE t.a > (now())::public.odd",
+        "SELECT a FROM public.t WHERE t.a > (now())::text",
+        "SELECT a FROM public.t WHERE CASE WHEN t.b = 1 THEN now() ELSE t.a END = t.a",
+    ] {
+        let refusal = analyse(&sql.replace('$', at), &facts()).err();
+        let refusal = refusal.unwrap_or_else(|| panic!("{sql} is refused"));
+        let limit = sql.contains("LIMIT");
+        assert!(
+            limit || refusal.advice.contains("mode full"),
+            "{sql}: {refusal}"
+        );
+    }
+}

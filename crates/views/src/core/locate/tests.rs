@@ -72,3 +72,22 @@ fn a_call_is_a_name_with_arguments() {
     assert_eq!(call_of(query, "now"), Some(31));
     assert_eq!(call_of(query, "random"), None);
 }
+
+#[test]
+fn the_clock_is_found_where_it_is_called() {
+    for query in [
+        "SELECT now()",
+        "SELECT a FROM t WHERE b < CURRENT_DATE - 1",
+        "SELECT pg_catalog.transaction_timestamp () AS a",
+        "SELECT LOCALTIME(3)",
+    ] {
+        assert!(names_clock(query), "{query}");
+    }
+    for query in [
+        "SELECT now FROM t",
+        "SELECT 'now()', 'current_date'",
+        "SELECT \"current_date\" FROM t AS now -- now()",
+    ] {
+        assert!(!names_clock(query), "{query}");
+    }
+}

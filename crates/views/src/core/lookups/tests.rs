@@ -67,8 +67,9 @@ fn check(sql: &str, indexed: &[(&str, &str)], expected: Expect) {
     let found = missing(&stages, &tables(indexed)).into_iter().map(|one| {
         let changed: Vec<&str> = one.changed.iter().map(name).collect();
         let asked = if one.is_asked { " groups" } else { "" };
+        let clock = if one.has_clock { " the clock" } else { "" };
         format!(
-            "{} ({}): {}{asked}\n",
+            "{} ({}): {}{asked}{clock}\n",
             name(&one.table),
             one.columns.join(", "),
             changed.join(" ")
@@ -294,6 +295,33 @@ fn only_plain_columns_are_looked_up() {
         expect![[r#"
         orders (customer): orders
     "#]],
+    );
+}
+
+#[test]
+fn what_is_compared_with_the_clock_is_looked_up_as_time_passes() {
+    let recent = "SELECT o.id, c.name FROM public.orders AS o, public.customers AS c WHERE o.customer = c.id AND o.day > CURRENT_DATE - 7";
+    check(
+        recent,
+        &[],
+        expect![[r#"
+        customers (id): orders the clock
+        orders (customer): customers
+        orders (day):  the clock
+    "#]],
+    );
+    check(
+        recent,
+        &[("orders", "day"), ("orders", "customer")],
+        expect![[r#"
+            customers (id): orders the clock
+        "#]],
+    );
+    // Nothing but a column has an index here.
+    check(
+        "SELECT id FROM public.orders WHERE day + 1 > CURRENT_DATE",
+        &[],
+        expect![[""]],
     );
 }
 

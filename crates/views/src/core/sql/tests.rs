@@ -3,6 +3,7 @@
 use expect_test::{Expect, expect};
 
 use super::*;
+use crate::core::tree::Moment;
 
 fn source(rows: &str, changes: Option<&str>) -> SourceSql {
     SourceSql {
@@ -81,5 +82,46 @@ fn an_outer_join_has_what_matches_nothing_too() {
         expect![[r#"
             SELECT t2."a" AS c1, t3."b" AS c2, t3.egret_weight AS egret_weight FROM l AS t2, dr AS t3 WHERE (t2."a" = t3."b")
             SELECT t15.c1 AS c1, t17.c2 AS c2, t15.egret_weight AS egret_weight FROM (SELECT c1, egret_rows * ((egret_now = 0)::integer - (egret_now - egret_more = 0)::integer) AS egret_weight FROM (SELECT t11.*, (SELECT coalesce(sum(t14.egret_weight), 0) FROM (SELECT t13."b" AS c2, 1::bigint AS egret_weight FROM r AS t13) AS t14 WHERE (t11.c1 = t14.c2)) AS egret_now FROM (SELECT any_value(t10.c1) AS c1, any_value(t10.egret_rows) AS egret_rows, coalesce(sum(t9.egret_weight), 0) AS egret_more FROM (SELECT t6.c1 AS c1, t6.egret_weight AS egret_rows, row_number() OVER () AS egret_row FROM (SELECT t5."a" AS c1, 1::bigint AS egret_weight FROM l AS t5) AS t6 WHERE EXISTS (SELECT FROM (SELECT t4."b" AS c2, t4.egret_weight AS egret_weight FROM dr AS t4) AS t7 WHERE (t6.c1 = t7.c2))) AS t10 LEFT JOIN (SELECT t8."b" AS c2, t8.egret_weight AS egret_weight FROM dr AS t8) AS t9 ON (t10.c1 = t9.c2) GROUP BY t10.egret_row) AS t11 OFFSET 0) AS t12) AS t15 LEFT JOIN (SELECT t16."b" AS c2, 1::bigint AS egret_weight FROM r AS t16) AS t17 ON false WHERE t15.egret_weight <> 0"#]],
+    );
+}
+
+#[test]
+fn what_time_changes_is_between_what_it_was_and_what_it_is() {
+    let recent = Node::Recent {
+        input: Box::new(Node::Scan {
+            source: Source::Table(0),
+            columns: vec![(ColumnId(1), "at".to_owned())],
+        }),
+        clock: ColumnId(9),
+        condition: Expression::read("\"egret$1\" > \"egret$9\""),
+        moments: vec![Moment {
+            value: Expression::column(ColumnId(1)),
+            clock: Expression::column(ColumnId(9)),
+        }],
+    };
+    let check = |changes: Option<&str>, expected: Expect| {
+        let sources = BTreeMap::from([(Source::Table(0), source("l", changes))]);
+        let mut generator = Generator::new(&sources);
+        let all = [
+            generator.rows(&recent),
+            generator.rows_before(&recent),
+            generator.changes(&recent),
+        ];
+        let all = all.map(|blocks| union(&blocks, &[ColumnId(1)]));
+        expected.assert_eq(&all.join("\n"));
+    };
+    check(
+        None,
+        expect![[r#"
+        SELECT t1."at" AS c1, 1::bigint AS egret_weight FROM l AS t1 WHERE (t1."at" > now())
+        SELECT t2."at" AS c1, 1::bigint AS egret_weight FROM l AS t2 WHERE (t2."at" > (SELECT clock FROM egret_frontier))
+        SELECT t3."at" AS c1, (((t3."at" > now()) IS TRUE)::integer - ((t3."at" > (SELECT clock FROM egret_frontier)) IS TRUE)::integer)::bigint AS egret_weight FROM l AS t3 WHERE ((t3."at" >= least(now(), (SELECT clock FROM egret_frontier)) AND t3."at" <= greatest(now(), (SELECT clock FROM egret_frontier)))) AND ((t3."at" > now()) IS TRUE) <> ((t3."at" > (SELECT clock FROM egret_frontier)) IS TRUE)"#]],
+    );
+    check(
+        Some("dl"),
+        expect![[r#"
+        SELECT t1."at" AS c1, 1::bigint AS egret_weight FROM l AS t1 WHERE (t1."at" > now())
+        SELECT t2."at" AS c1, t2.egret_weight AS egret_weight FROM (SELECT "at", 1::bigint AS egret_weight FROM l AS t2 UNION ALL SELECT "at", -egret_weight AS egret_weight FROM dl AS t2) AS t2 WHERE (t2."at" > (SELECT clock FROM egret_frontier))
+        SELECT t3."at" AS c1, t3.egret_weight AS egret_weight FROM dl AS t3 WHERE (t3."at" > (SELECT clock FROM egret_frontier)) UNION ALL SELECT t4."at" AS c1, (((t4."at" > now()) IS TRUE)::integer - ((t4."at" > (SELECT clock FROM egret_frontier)) IS TRUE)::integer)::bigint AS egret_weight FROM l AS t4 WHERE ((t4."at" >= least(now(), (SELECT clock FROM egret_frontier)) AND t4."at" <= greatest(now(), (SELECT clock FROM egret_frontier)))) AND ((t4."at" > now()) IS TRUE) <> ((t4."at" > (SELECT clock FROM egret_frontier)) IS TRUE)"#]],
     );
 }

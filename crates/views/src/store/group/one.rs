@@ -43,7 +43,7 @@ impl One<'_> {
         told: &mut Told,
     ) -> Result<Refreshed, ViewsError> {
         let begun = Instant::now();
-        let reached = self.standing.reached.as_deref();
+        let reached = self.standing.frontier();
         let done = bring(
             client,
             statements,

@@ -2,6 +2,7 @@
 -- keep of tables and partitions $2 and plain views $3: where these are what they were, so are `stamp` and `signature`.
 SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
+       pg_catalog.to_char(kept.clock AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS clock,
        pg_catalog.md5(pg_catalog.concat_ws(' ', kept.tableoid, kept.inlined,
            kept.definition, kept.shape, kept.settings, kept.mode, kept.owner,
            kept.changes_kept_ms IS NOT NULL)) AS identity,

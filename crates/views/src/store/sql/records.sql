@@ -4,7 +4,7 @@ SELECT kept.id, kept.schema::text, kept.name::text, kept.query, kept.definition,
        kept.owner <> current_user AS is_of_another, kept.mode, kept.schedule, kept.indexes, kept.shape, kept.state, kept.reason, kept.failures,
        -- Of one that is being computed anew, or is of another place, it says nothing.
        CASE WHEN kept.stamp LIKE here.place || ';%' THEN kept.snapshot::text END AS snapshot, (extract(epoch FROM kept.fresh_at) * 1000)::bigint AS fresh_at_ms,
-       kept.changes_kept_ms, kept.sequence, kept.queue,
+       kept.clock IS NOT NULL AS has_clock, kept.changes_kept_ms, kept.sequence, kept.queue,
        ARRAY(SELECT read.name FROM egret.view_table AS read WHERE read.view = kept.id ORDER BY read.place) AS read_names,
        ARRAY(SELECT read.reads FROM egret.view_table AS read WHERE read.view = kept.id ORDER BY read.place) AS read_views
 FROM here

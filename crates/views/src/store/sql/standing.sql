@@ -6,6 +6,7 @@
 -- are the tables and views that it reads.
 SELECT kept.id, kept.state, pg_catalog.pg_current_snapshot()::text AS seen,
        kept.snapshot::text AS snapshot, coalesce(kept.stamp, '') AS stamp,
+       pg_catalog.to_char(kept.clock AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') AS clock,
        pg_catalog.split_part(kept.stamp, ';', 1) IS NOT DISTINCT FROM here.place AS is_here,
        pg_catalog.concat(tables.stamp, ';', inlined.text) AS stamp_now,
        pg_catalog.concat_ws(';', tables.signature, inlined.text, below.text,

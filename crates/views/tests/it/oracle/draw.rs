@@ -12,6 +12,8 @@ pub struct Draw {
     /// WITH of the query that is drawn.
     with: Vec<String>,
     next_name: usize,
+    /// Whether queries may compare with the clock.
+    pub has_clock: bool,
 }
 
 #[derive(Clone)]
@@ -52,7 +54,15 @@ const VALUES: [(&str, &[&str]); 8] = [
     ("positive", &["1", "2", "3"]),
     (
         "timestamptz",
-        &["'2013-01-01'", "'2013-01-01 00:00+02'", "'infinity'"],
+        &[
+            "'2013-01-01'",
+            "'2013-01-01 00:00+02'",
+            "'infinity'",
+            "clock_timestamp()",
+            "clock_timestamp() + interval '20 ms'",
+            "clock_timestamp() + interval '60 ms'",
+            "clock_timestamp() - interval '1 hour' + interval '30 ms'",
+        ],
     ),
 ];
 
@@ -64,6 +74,7 @@ impl Draw {
             views: Vec::new(),
             with: Vec::new(),
             next_name: 0,
+            has_clock: false,
         }
     }
 
@@ -362,7 +373,7 @@ impl Draw {
             ),
             _ => format!(
                 "SELECT {name}.a, {name}.b, {other}.c, {name}.d, {name}.e FROM {from} WHERE {}",
-                self.condition(&name)
+                self.kept(&name)
             ),
         }
     }
@@ -393,7 +404,7 @@ impl Draw {
         let mut conditions = Vec::new();
         if self.chance(40) {
             let name = any(self);
-            conditions.push(self.condition(&name));
+            conditions.push(self.kept(&name));
         }
         if self.chance(30) {
             let name = any(self);

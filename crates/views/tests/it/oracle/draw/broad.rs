@@ -8,7 +8,7 @@ impl Draw {
         let name = names[self.below(names.len())].clone();
         let other = names[self.below(names.len())].clone();
         let filter = match self.chance(30) {
-            true => format!(" WHERE {}", self.condition(&other)),
+            true => format!(" WHERE {}", self.kept(&other)),
             false => String::new(),
         };
         let rest = format!("FROM {from}{filter}");
@@ -30,6 +30,25 @@ impl Draw {
             9 => self.lateral(&name, from, &filter),
             _ => self.values(&name, &other, &rest),
         }
+    }
+
+    /// A condition for WHERE: that of rows, or one that the clock is in.
+    pub(super) fn kept(&mut self, name: &str) -> String {
+        // Subqueries, which are called otherwise, have no times.
+        if !(self.has_clock && name.starts_with('n') && self.chance(25)) {
+            return self.condition(name);
+        }
+        let condition = self.pick(&[
+            "N.t > now()",
+            "N.t <= now()",
+            "N.t > now() - interval '1 hour'",
+            "N.t BETWEEN now() - interval '20 ms' AND now() + interval '20 ms'",
+            "(N.e OR N.t < CURRENT_TIMESTAMP)",
+            "(N.t > now()) IS NOT TRUE",
+            "N.t::date >= CURRENT_DATE",
+            "date_trunc('second', N.t) <> date_trunc('second', now() - interval '1 hour')",
+        ]);
+        condition.replace("N.", &format!("{name}."))
     }
 
     /// A query that names itself, and ends: what it comes to has no other values than tables have, or they only get greater, or so often.
@@ -248,7 +267,7 @@ impl Draw {
         }
         let mut own = String::new();
         if self.chance(30) {
-            let condition = self.condition(&inner);
+            let condition = self.kept(&inner);
             own = format!(" WHERE {condition}");
             conditions.push(condition);
         }

@@ -1,0 +1,251 @@
+//! The clock in WHERE: conditions that become true, or false, as time passes.
+//!
+//! Such a condition may be anything, as long as the clock stands in it on one side of a comparison: then it is known which rows a span
+//! of time can have changed it for, those whose other side is between what the clock's side was and what it is.
+
+use pg_query::NodeEnum;
+use pg_query::protobuf::{
+    AExprKind, FuncCall, Node as Parsed, SqlValueFunction, SqlValueFunctionOp as Op, TypeCast,
+};
+
+use super::Analysis;
+use super::children::{children, has};
+use super::expressions::{expression, parse_expression};
+use super::from::strings;
+use super::scope::Scope;
+use crate::core::expression::{ColumnId, Expression};
+use crate::core::functions::is_clock;
+use crate::core::refusal::Refusal;
+use crate::core::tree::{Moment, Node};
+
+/// Comparisons of which it is known, by the order of what they compare, for which values they can have changed.
+const COMPARISONS: [&str; 6] = ["<", "<=", ">", ">=", "=", "<>"];
+
+/// What may be computed of the clock: nothing of it is null at one moment and not at another.
+const OPERATORS: [&str; 4] = ["+", "-", "*", "/"];
+
+/// The same.
+const FUNCTIONS: [&str; 11] = [
+    "ceil",
+    "date",
+    "date_bin",
+    "date_part",
+    "date_trunc",
+    "extract",
+    "floor",
+    "make_interval",
+    "round",
+    "timezone",
+    "trunc",
+];
+
+/// Types that it may be cast to: they have one order.
+const TYPES: [&str; 12] = [
+    "date",
+    "float4",
+    "float8",
+    "int2",
+    "int4",
+    "int8",
+    "interval",
+    "numeric",
+    "time",
+    "timestamp",
+    "timestamptz",
+    "timetz",
+];
+
+impl Analysis<'_> {
+    /// The rows for which conditions are true that the clock is in.
+    ///
+    /// # Errors
+    /// [`Refusal`] where it is in them otherwise than described above.
+    pub(super) fn recent(
+        &mut self,
+        node: Node,
+        conditions: &[&Parsed],
+        scope: &Scope,
+    ) -> Result<Node, Refusal> {
+        let (input, clock, mut all, mut moments) = match node {
+            Node::Recent {
+                input,
+                clock,
+                condition,
+                moments,
+            } => (input, clock, vec![condition], moments),
+            node => (Box::new(node), self.new_column(), Vec::new(), Vec::new()),
+        };
+        for condition in conditions {
+            let mut condition = (*condition).clone();
+            let mut found = Vec::new();
+            take_moments(&mut condition, clock, &mut found)?;
+            for (value, side) in found {
+                moments.push(Moment {
+                    value: expression(&value, scope)?,
+                    clock: expression(&side, scope)?,
+                });
+            }
+            all.push(expression(&condition, scope)?);
+        }
+        Ok(Node::Recent {
+            input,
+            clock,
+            condition: Expression::all(&all),
+            moments,
+        })
+    }
+}
+
+/// Whether the clock is in an expression.
+pub fn has_clock(node: &Parsed) -> bool {
+    has(node, &|one| type_of(one).is_some())
+}
+
+/// That the clock stands where it is not covered; none of what is not the clock.
+pub fn refused(node: &NodeEnum) -> Option<Refusal> {
+    type_of(node)?;
+    let (construct, location) = match node {
+        NodeEnum::FuncCall(call) => (format!("`{}()`", function(call)?), call.location),
+        NodeEnum::SqlvalueFunction(function) => (word(function)?.0.to_owned(), function.location),
+        _ => return None,
+    };
+    let advice = "WHERE may compare columns with it, which stand on the other side, as in `at > now() - interval '1 hour'`; for anything else use mode full";
+    Some(Refusal::new(construct, location, advice))
+}
+
+/// The type of what a call of the clock gives; none of anything else.
+fn type_of(node: &NodeEnum) -> Option<String> {
+    match node {
+        NodeEnum::FuncCall(call) => {
+            let name = function(call)?;
+            (call.args.is_empty() && is_clock(&name)).then(|| "timestamptz".to_owned())
+        }
+        NodeEnum::SqlvalueFunction(function) => {
+            let (_, name) = word(function)?;
+            Some(match function.typmod {
+                ..0 => name.to_owned(),
+                digits => format!("{name}({digits})"),
+            })
+        }
+        _ => None,
+    }
+}
+
+/// What such a word of SQL is written like, and its type, if it is the clock.
+fn word(function: &SqlValueFunction) -> Option<(&'static str, &'static str)> {
+    match Op::try_from(function.op).ok()? {
+        Op::SvfopCurrentDate => Some(("CURRENT_DATE", "date")),
+        Op::SvfopCurrentTime | Op::SvfopCurrentTimeN => Some(("CURRENT_TIME", "timetz")),
+        Op::SvfopCurrentTimestamp | Op::SvfopCurrentTimestampN => {
+            Some(("CURRENT_TIMESTAMP", "timestamptz"))
+        }
+        Op::SvfopLocaltime | Op::SvfopLocaltimeN => Some(("LOCALTIME", "time")),
+        Op::SvfopLocaltimestamp | Op::SvfopLocaltimestampN => Some(("LOCALTIMESTAMP", "timestamp")),
+        _ => None,
+    }
+}
+
+/// The name of a function of PostgreSQL's own.
+fn function(call: &FuncCall) -> Option<String> {
+    own(strings(&call.funcname))
+}
+
+fn own(mut names: Vec<String>) -> Option<String> {
+    let name = names.pop()?;
+    names
+        .iter()
+        .all(|schema| schema == "pg_catalog")
+        .then_some(name)
+}
+
+/// Takes the comparisons with the clock out of a condition: both sides of each, with a column for the moment that it is. That stands in the
+/// condition, too.
+fn take_moments(
+    node: &mut Parsed,
+    clock: ColumnId,
+    all: &mut Vec<(Parsed, Parsed)>,
+) -> Result<(), Refusal> {
+    if !has_clock(node) {
+        return Ok(());
+    }
+    let Some(inner) = &mut node.node else {
+        return Ok(());
+    };
+    if let Some(refusal) = refused(inner) {
+        return Err(refusal);
+    }
+    if let NodeEnum::AExpr(expr) = &mut *inner
+        && expr.kind == AExprKind::AexprOp as i32
+        && matches!(&strings(&expr.name)[..], [name] if COMPARISONS.contains(&name.as_str()))
+        && let (Some(left), Some(right)) = (expr.lexpr.as_deref_mut(), expr.rexpr.as_deref_mut())
+    {
+        let sides = match (has_clock(left), has_clock(right)) {
+            (true, false) => Some((right, left)),
+            (false, true) => Some((left, right)),
+            _ => None,
+        };
+        if let Some((value, side)) = sides
+            && let Some(moment) = moment(side, clock)?
+        {
+            *side = moment;
+            all.push((value.clone(), side.clone()));
+            return Ok(());
+        }
+    }
+    for child in children(inner)? {
+        take_moments(child, clock, all)?;
+    }
+    Ok(())
+}
+
+/// Something of the clock, with the column for the moment that it is; none where there is anything in it that may not be.
+fn moment(node: &Parsed, clock: ColumnId) -> Result<Option<Parsed>, Refusal> {
+    let mut node = node.clone();
+    Ok(put_moment(&mut node, clock)?.then_some(node))
+}
+
+fn put_moment(node: &mut Parsed, clock: ColumnId) -> Result<bool, Refusal> {
+    let is_of_clock = has_clock(node);
+    let Some(inner) = &mut node.node else {
+        return Ok(true);
+    };
+    if let Some(type_name) = type_of(inner) {
+        let column = Expression::column(clock);
+        let moment = match type_name.as_str() {
+            "timestamptz" => column,
+            other => column.cast(other),
+        };
+        *node = parse_expression(&moment.marked())?;
+        return Ok(true);
+    }
+    let may_be = match &*inner {
+        NodeEnum::AConst(_) => true,
+        NodeEnum::AExpr(expr) => {
+            expr.kind == AExprKind::AexprOp as i32
+                && matches!(&strings(&expr.name)[..], [name] if OPERATORS.contains(&name.as_str()))
+        }
+        NodeEnum::FuncCall(call) => {
+            function(call).is_some_and(|name| FUNCTIONS.contains(&name.as_str()))
+        }
+        NodeEnum::TypeCast(cast) => !is_of_clock || is_ordered(cast),
+        _ => false,
+    };
+    if !may_be {
+        return Ok(false);
+    }
+    for child in children(inner)? {
+        if !put_moment(child, clock)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Whether something is cast to one of [`TYPES`].
+fn is_ordered(cast: &TypeCast) -> bool {
+    let Some(to) = &cast.type_name else {
+        return false;
+    };
+    let name = own(strings(&to.names));
+    to.array_bounds.is_empty() && name.is_some_and(|name| TYPES.contains(&name.as_str()))
+}
