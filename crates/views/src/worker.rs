@@ -227,30 +227,14 @@ impl Keeping {
                     return Ok(Next::Never);
                 }
                 self.read(session).await?;
-                if let Err(error) = self.keeper.forget_changes(session).await {
-                    let database = &self.keeper.database;
-                    tracing::warn!(%error, database, "change sets whose time is over are not forgotten");
-                }
-                self.read_at = Some(Instant::now());
             }
         }
         let waiting = match is_quiet {
             true => BTreeSet::new(),
-            false => {
-                let captures = self.components.iter().flat_map(|one| &one.captures);
-                let captures: BTreeSet<i64> = captures.copied().collect();
-                let Session { client, statements } = session;
-                match captures::waiting((client, statements), &captures).await {
-                    // One has just been dropped.
-                    Err(ViewsError::Statement(error))
-                        if error.code() == Some(&SqlState::UNDEFINED_TABLE) =>
-                    {
-                        self.read_at = None;
-                        return Ok(Next::In(TICK_MAX));
-                    }
-                    waiting => waiting?,
-                }
-            }
+            false => match self.waiting(session).await? {
+                Some(waiting) => waiting,
+                None => return Ok(Next::In(TICK_MAX)),
+            },
         };
         let is_resting = |one: &Component| one.is_resting() && !one.is_running;
         if waiting.is_empty() && self.components.iter().all(is_resting) {
@@ -271,31 +255,29 @@ impl Keeping {
             component.refreshes += 1;
             let (keeper, views) = (self.keeper.clone(), component.views.clone());
             let number = component.refreshes;
-            self.tasks.spawn(async move {
-                let begun = Instant::now();
-                let done = keeper.refresh_due(&views, number).await;
-                let is_failed = match &done {
-                    Ok(reports) => {
-                        let did = |(report, _): &(RefreshReport, _)| report.outcome != "nothing";
-                        if is_changed && !reports.values().any(did) {
-                            // What waits has been seen, and was not removed.
-                            keeper.tidy_after(&views);
-                        }
-                        reports.values().any(|(report, _)| report.error.is_some())
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, database = keeper.database, "views could not be refreshed");
-                        true
-                    }
-                };
-                Ended {
-                    first: views.first().copied(),
-                    took: begun.elapsed(),
-                    is_failed,
-                }
-            });
+            self.tasks
+                .spawn(refreshed(keeper, views, (number, is_changed)));
         }
         Ok(self.next(now))
+    }
+
+    /// The tables for changes in which something waits; none where one of them has just been dropped, and the list is to be read again.
+    async fn waiting(
+        &mut self,
+        session: &mut Session,
+    ) -> Result<Option<BTreeSet<i64>>, ViewsError> {
+        let captures = self.components.iter().flat_map(|one| &one.captures);
+        let captures: BTreeSet<i64> = captures.copied().collect();
+        let Session { client, statements } = session;
+        match captures::waiting((client, statements), &captures).await {
+            Err(ViewsError::Statement(error))
+                if error.code() == Some(&SqlState::UNDEFINED_TABLE) =>
+            {
+                self.read_at = None;
+                Ok(None)
+            }
+            waiting => Ok(Some(waiting?)),
+        }
     }
 
     /// When something is due next.
@@ -362,6 +344,11 @@ impl Keeping {
         }
         // One whose views are others now ends by itself.
         before.retain(|component| component.is_running);
+        if let Err(error) = self.keeper.forget_changes(session).await {
+            let database = &self.keeper.database;
+            tracing::warn!(%error, database, "change sets whose time is over are not forgotten");
+        }
+        self.read_at = Some(Instant::now());
         Ok(())
     }
 
@@ -407,6 +394,34 @@ impl Keeping {
             false => 0,
         };
         component.due = component.next(Instant::now(), ended.took, &self.keeper);
+    }
+}
+
+/// Refreshes the views of a component that is due.
+async fn refreshed(
+    keeper: Arc<Keeper>,
+    views: Vec<i64>,
+    (number, is_changed): (u64, bool),
+) -> Ended {
+    let begun = Instant::now();
+    let is_failed = match keeper.refresh_due(&views, number).await {
+        Ok(reports) => {
+            let did = |(report, _): &(RefreshReport, _)| report.outcome != "nothing";
+            if is_changed && !reports.values().any(did) {
+                // What waits has been seen, and was not removed.
+                keeper.tidy_after(&views);
+            }
+            reports.values().any(|(report, _)| report.error.is_some())
+        }
+        Err(error) => {
+            tracing::warn!(%error, database = keeper.database, "views could not be refreshed");
+            true
+        }
+    };
+    Ended {
+        first: views.first().copied(),
+        took: begun.elapsed(),
+        is_failed,
     }
 }
 

@@ -255,6 +255,38 @@ impl Draw {
         format!("{inner}.{column} {operator} {outer}")
     }
 
+    /// An aggregate of a table or subquery.
+    pub(super) fn aggregate(&mut self, name: &str) -> String {
+        let filter = match self.chance(20) {
+            true => format!(" FILTER (WHERE {})", self.condition(name)),
+            false => String::new(),
+        };
+        let rich = if name.starts_with('n') { 21 } else { 17 };
+        let call = match self.below(rich) {
+            17 => format!("sum({name}.g)"),
+            18 => format!("sum({name}.p)"),
+            19 => format!("max({name}.t)"),
+            20 => format!("count({name}.j)"),
+            0 | 1 => "count(*)".to_owned(),
+            2 => format!("count({name}.c)"),
+            3 => format!("sum({name}.a)"),
+            4 => format!("sum({name}.b)"),
+            5 => format!("sum({name}.d)"),
+            6 => format!("avg({name}.a)"),
+            7 => format!("avg({name}.d)"),
+            8 => format!("min({name}.c)"),
+            9 => format!("max({name}.b)"),
+            10 => format!("count(DISTINCT {name}.c)"),
+            11 => format!("string_agg({name}.c, ',' ORDER BY {name}.c)"),
+            12 => format!("bool_and({name}.e)"),
+            13 => format!("array_agg({name}.a ORDER BY {name}.a)"),
+            14 => format!("sum({name}.d * (1 - {name}.a))"),
+            15 => format!("avg(CASE WHEN {name}.e THEN {name}.d * 0.5 ELSE {name}.a END)"),
+            _ => format!("min({name}.a)"),
+        };
+        format!("{call}{filter}")
+    }
+
     /// A condition with a subquery.
     pub(super) fn subquery(&mut self, name: &str) -> String {
         let (from, names) = self.from(1);
