@@ -1,0 +1,201 @@
+-- Documents, what they are called, what they refer to, and what has become of them.
+--
+-- One Egret at a time writes here: see egret.document_owner. Whoever else does makes references dangle.
+
+CREATE TABLE egret.document_owner (
+    only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),
+    -- Each Egret that takes over writing adds one. A session that writes has seen that it is its own after taking its lock.
+    epoch bigint NOT NULL,
+    -- The largest number that a document was given.
+    number bigint NOT NULL,
+    -- The last place in the feed of changes. Updated last in each transaction that writes, and locked until that has committed: places are
+    -- in the order of commits, without gaps.
+    position bigint NOT NULL
+) WITH (fillfactor = 10, autovacuum_vacuum_threshold = 200, autovacuum_vacuum_scale_factor = 0);
+INSERT INTO egret.document_owner (epoch, number, position) VALUES (0, 0, 0);
+
+CREATE TABLE egret.document_tenant (
+    tenant_id integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    name text NOT NULL UNIQUE
+);
+
+CREATE TABLE egret.collection (
+    collection_id integer PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
+    name text NOT NULL UNIQUE,
+    definition jsonb NOT NULL,
+    -- How often it was changed.
+    version integer NOT NULL DEFAULT 1,
+    created_at timestamptz NOT NULL DEFAULT pg_catalog.now(),
+    changed_at timestamptz NOT NULL DEFAULT pg_catalog.now()
+);
+COMMENT ON TABLE egret.collection IS 'Collections of documents as they were declared.';
+
+CREATE TABLE egret.document (
+    tenant_id integer NOT NULL,
+    collection_id integer NOT NULL,
+    -- The first half of its id: half of what an id takes in every index. One Egret gives them, so none is given twice.
+    number bigint NOT NULL,
+    -- Of version 7 (RFC 9562): its time is when the document was made.
+    id uuid NOT NULL,
+    version integer NOT NULL,
+    modified_at timestamptz NOT NULL,
+    created_by text,
+    modified_by text,
+    trace_id text,
+    -- The numbers of the documents that it refers to, each once.
+    targets bigint[] NOT NULL,
+    body jsonb NOT NULL,
+    PRIMARY KEY (tenant_id, number)
+) PARTITION BY HASH (number);
+COMMENT ON TABLE egret.document IS 'Documents. Written by Egret alone; read by whoever may.';
+
+CREATE TABLE egret.document_alias (
+    tenant_id integer NOT NULL,
+    collection_id integer NOT NULL,
+    -- UUID of version 5 of the identity, in the namespace of the collection: its own, or an abstract one that it extends.
+    alias uuid NOT NULL,
+    number bigint NOT NULL,
+    PRIMARY KEY (tenant_id, alias)
+) PARTITION BY HASH (alias);
+COMMENT ON TABLE egret.document_alias IS 'By which identities documents are found.';
+
+CREATE TABLE egret.document_edge (
+    tenant_id integer NOT NULL,
+    -- That of the document that refers.
+    collection_id integer NOT NULL,
+    target bigint NOT NULL,
+    source bigint NOT NULL
+) PARTITION BY HASH (target);
+CREATE UNIQUE INDEX document_edge_by_target ON egret.document_edge (tenant_id, target, source);
+COMMENT ON TABLE egret.document_edge IS 'Which documents refer to which.';
+
+-- A row for each transaction that wrote, so that following costs writers little; egret.document_change has a row for each change.
+CREATE TABLE egret.document_feed (
+    -- That of its last change.
+    position bigint PRIMARY KEY,
+    -- Whose doing: an Egret that has lost the answer finds out by it whether its transaction committed.
+    epoch bigint NOT NULL,
+    group_id bigint NOT NULL,
+    at timestamptz NOT NULL,
+    kinds "char"[] NOT NULL,
+    tenants integer[] NOT NULL,
+    collections integer[] NOT NULL,
+    ids uuid[] NOT NULL,
+    versions integer[] NOT NULL
+);
+
+CREATE VIEW egret.document_change AS
+SELECT f.position - pg_catalog.cardinality(f.ids) + c.place AS position, f.at, t.name AS tenant, l.name AS collection,
+       CASE c.kind WHEN 'c' THEN 'create' WHEN 'u' THEN 'update' WHEN 'd' THEN 'delete' WHEN 'i' THEN 'identity_change' END AS kind,
+       c.id, c.version
+FROM egret.document_feed AS f,
+     ROWS FROM (unnest(f.kinds), unnest(f.tenants), unnest(f.collections), unnest(f.ids), unnest(f.versions))
+         WITH ORDINALITY AS c (kind, tenant_id, collection_id, id, version, place)
+JOIN egret.document_tenant AS t USING (tenant_id)
+LEFT JOIN egret.collection AS l USING (collection_id);
+COMMENT ON VIEW egret.document_change IS 'What became of documents, in the order in which it was committed.';
+
+CREATE FUNCTION egret.document_partitions(partitions integer) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    parent text;
+    compression text;
+BEGIN
+    SELECT CASE WHEN 'lz4' = ANY (enumvals) THEN 'lz4' ELSE 'pglz' END INTO compression
+    FROM pg_catalog.pg_settings WHERE name = 'default_toast_compression';
+    EXECUTE pg_catalog.format('ALTER TABLE egret.document ALTER body SET COMPRESSION %I', compression);
+    FOREACH parent IN ARRAY '{document,document_alias,document_edge}'::text[] LOOP
+        FOR place IN 0 .. partitions - 1 LOOP
+            EXECUTE pg_catalog.format(
+                'CREATE TABLE egret.%I PARTITION OF egret.%I FOR VALUES WITH (MODULUS %s, REMAINDER %s) '
+                'WITH (fillfactor = %s, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05, '
+                'autovacuum_vacuum_insert_scale_factor = 0.1)',
+                parent || '_' || place, parent, partitions, place,
+                -- Room for new versions beside the old ones; names and edges are not changed.
+                CASE parent WHEN 'document' THEN 90 ELSE 100 END);
+        END LOOP;
+    END LOOP;
+END
+$$;
+
+-- The number of a document: the first half of its id.
+CREATE FUNCTION egret.document_number(id uuid) RETURNS bigint
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+RETURN ('x' || pg_catalog.left(pg_catalog.replace(id::text, '-', ''), 16))::bit(64)::bigint;
+
+-- What a group of writes comes to, in one transaction: set by set, so that many cost little more than one. What it is given has been
+-- decided by the owner: nothing here looks whether a reference resolves. Returns the place in the feed of its last change.
+CREATE FUNCTION egret.document_write(
+    epoch bigint, group_id bigint, number_max bigint,
+    -- New documents; the targets of each are those up to its place in `new_ends`, from that of the one before.
+    new_tenants integer[], new_collections integer[], new_ids uuid[], new_numbers bigint[], new_bodies jsonb[],
+    new_authors text[], new_traces text[], new_ends integer[], new_targets bigint[],
+    -- Documents with another body.
+    changed_tenants integer[], changed_numbers bigint[], changed_bodies jsonb[],
+    changed_authors text[], changed_traces text[], changed_ends integer[], changed_targets bigint[],
+    gone_tenants integer[], gone_numbers bigint[],
+    alias_tenants integer[], alias_collections integer[], aliases uuid[], alias_numbers bigint[],
+    gone_alias_tenants integer[], gone_aliases uuid[],
+    edge_tenants integer[], edge_collections integer[], edge_targets bigint[], edge_sources bigint[],
+    gone_edge_tenants integer[], gone_edge_targets bigint[], gone_edge_sources bigint[],
+    kinds "char"[], tenants integer[], collections integer[], ids uuid[], versions integer[]
+) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+AS $$
+#variable_conflict use_variable
+DECLARE
+    reached bigint;
+BEGIN
+    IF cardinality(gone_edge_targets) > 0 THEN
+        DELETE FROM egret.document_edge AS e
+        USING unnest(gone_edge_tenants, gone_edge_targets, gone_edge_sources) AS g (tenant_id, target, source)
+        WHERE e.tenant_id = g.tenant_id AND e.target = g.target AND e.source = g.source;
+    END IF;
+    IF cardinality(gone_aliases) > 0 THEN
+        DELETE FROM egret.document_alias AS a
+        USING unnest(gone_alias_tenants, gone_aliases) AS g (tenant_id, alias)
+        WHERE a.tenant_id = g.tenant_id AND a.alias = g.alias;
+    END IF;
+    IF cardinality(gone_numbers) > 0 THEN
+        DELETE FROM egret.document AS d
+        USING unnest(gone_tenants, gone_numbers) AS g (tenant_id, number)
+        WHERE d.tenant_id = g.tenant_id AND d.number = g.number;
+    END IF;
+    IF cardinality(changed_numbers) > 0 THEN
+        UPDATE egret.document AS d
+        SET body = c.body, version = d.version + 1, modified_at = now(), modified_by = c.author, trace_id = c.trace,
+            targets = changed_targets[c.ended - c.targets + 1 : c.ended]
+        FROM (SELECT x.*, x.ended - lag(x.ended, 1, 0) OVER (ORDER BY x.place) AS targets
+              FROM unnest(changed_tenants, changed_numbers, changed_bodies, changed_authors, changed_traces, changed_ends)
+                  WITH ORDINALITY AS x (tenant_id, number, body, author, trace, ended, place)) AS c
+        WHERE d.tenant_id = c.tenant_id AND d.number = c.number;
+    END IF;
+    IF cardinality(new_numbers) > 0 THEN
+        INSERT INTO egret.document
+            (tenant_id, collection_id, number, id, version, modified_at, created_by, modified_by, trace_id, targets, body)
+        SELECT x.tenant_id, x.collection_id, x.number, x.id, 1, now(), x.author, x.author, x.trace,
+               new_targets[lag(x.ended, 1, 0) OVER (ORDER BY x.place) + 1 : x.ended], x.body
+        FROM unnest(new_tenants, new_collections, new_numbers, new_ids, new_bodies, new_authors, new_traces, new_ends)
+            WITH ORDINALITY AS x (tenant_id, collection_id, number, id, body, author, trace, ended, place);
+    END IF;
+    IF cardinality(aliases) > 0 THEN
+        INSERT INTO egret.document_alias (tenant_id, collection_id, alias, number)
+        SELECT * FROM unnest(alias_tenants, alias_collections, aliases, alias_numbers);
+    END IF;
+    IF cardinality(edge_targets) > 0 THEN
+        INSERT INTO egret.document_edge (tenant_id, collection_id, target, source)
+        SELECT * FROM unnest(edge_tenants, edge_collections, edge_targets, edge_sources);
+    END IF;
+    -- Last: whoever writes next waits for this row until this transaction has committed.
+    UPDATE egret.document_owner AS o
+    SET position = o.position + cardinality(ids), number = greatest(o.number, number_max)
+    WHERE o.epoch = document_write.epoch RETURNING o.position INTO reached;
+    IF reached IS NULL THEN
+        RAISE EXCEPTION 'another Egret writes documents here' USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    INSERT INTO egret.document_feed (position, epoch, group_id, at, kinds, tenants, collections, ids, versions)
+    VALUES (reached, epoch, group_id, now(), kinds, tenants, collections, ids, versions);
+    RETURN reached;
+END
+$$;
