@@ -1,0 +1,292 @@
+//! Which writes run beside each other.
+//!
+//! A write *claims* keys: what it changes it has for itself, what it only relies on it shares. Writes whose claims do not conflict form a
+//! group, and groups that do not conflict run side by side. A write that has to wait makes those wait that came later and conflict with it:
+//! nobody starves.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use uuid::Uuid;
+
+use crate::model::TenantId;
+
+/// What a write may claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Key {
+    /// An identity, or an idempotency key: by the UUID of version 5 of either.
+    Name(TenantId, Uuid),
+    /// A document, by its number.
+    Document(TenantId, i64),
+}
+
+/// The claims of a write.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// Everything: it runs when nothing else does.
+    pub everything: bool,
+    /// What it has for itself.
+    pub alone: Vec<Key>,
+    /// What others may rely on as well.
+    pub shared: Vec<Key>,
+}
+
+impl Claims {
+    /// Everything.
+    pub fn everything() -> Self {
+        Self {
+            everything: true,
+            ..Self::default()
+        }
+    }
+
+    fn extend(&mut self, more: Self) {
+        self.everything |= more.everything;
+        self.alone.extend(more.alone);
+        self.shared.extend(more.shared);
+    }
+}
+
+/// The place of a write in the order in which writes came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(u64);
+
+/// A write that may run.
+#[derive(Debug)]
+pub struct Taken<T> {
+    /// Its place.
+    pub ticket: Ticket,
+    /// It.
+    pub write: T,
+}
+
+/// Who holds a key.
+#[derive(Debug)]
+enum Holder {
+    Alone,
+    Shared(usize),
+}
+
+/// Keys, and who holds them.
+#[derive(Debug, Default)]
+struct Held {
+    keys: HashMap<Key, Holder>,
+    everything: bool,
+}
+
+impl Held {
+    fn is_free_for(&self, claims: &Claims) -> bool {
+        if self.everything {
+            return false;
+        }
+        if claims.everything {
+            return self.keys.is_empty();
+        }
+        let is_shared =
+            |key: &Key| matches!(self.keys.get(key), None | Some(Holder::Shared(_)));
+        claims.alone.iter().all(|key| !self.keys.contains_key(key))
+            && claims.shared.iter().all(is_shared)
+    }
+
+    fn hold(&mut self, claims: &Claims) {
+        self.everything |= claims.everything;
+        for key in &claims.alone {
+            self.keys.insert(*key, Holder::Alone);
+        }
+        for key in &claims.shared {
+            match self.keys.entry(*key).or_insert(Holder::Shared(0)) {
+                Holder::Shared(count) => *count += 1,
+                // What a write has for itself it may rely on.
+                Holder::Alone => {}
+            }
+        }
+    }
+
+    fn release(&mut self, claims: &Claims) {
+        if claims.everything {
+            self.everything = false;
+        }
+        for key in &claims.shared {
+            if let Some(Holder::Shared(count)) = self.keys.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.keys.remove(key);
+                }
+            }
+        }
+        for key in &claims.alone {
+            self.keys.remove(key);
+        }
+    }
+}
+
+/// A write that waits.
+#[derive(Debug)]
+struct Waiting<T> {
+    claims: Claims,
+    write: T,
+    /// Whether it had to wait for another one.
+    is_deferred: bool,
+}
+
+/// Writes that wait and claims of those that run.
+#[derive(Debug)]
+pub struct Schedule<T> {
+    waiting: BTreeMap<Ticket, Waiting<T>>,
+    running: HashMap<Ticket, Claims>,
+    held: Held,
+    next: u64,
+    deferred: u64,
+}
+
+impl<T> Default for Schedule<T> {
+    fn default() -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            running: HashMap::new(),
+            held: Held::default(),
+            next: 0,
+            deferred: 0,
+        }
+    }
+}
+
+impl<T> Schedule<T> {
+    /// How many wait.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// How many run.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// How many writes had to wait for others since the start.
+    pub fn deferred(&self) -> u64 {
+        self.deferred
+    }
+
+    /// A write that came.
+    pub fn push(&mut self, claims: Claims, write: T) {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        self.waiting.insert(
+            ticket,
+            Waiting {
+                claims,
+                write,
+                is_deferred: false,
+            },
+        );
+    }
+
+    /// The next group: of those that wait the first that conflict with nothing that runs, with none in the group, and with none that came
+    /// earlier and wait on. At most `most` for which `fits` says so.
+    pub fn take(&mut self, most: usize, mut fits: impl FnMut(&T) -> bool) -> Vec<Taken<T>> {
+        let mut tickets = Vec::new();
+        let mut blocked = Blocked::default();
+        for (ticket, one) in &mut self.waiting {
+            if tickets.len() == most || blocked.everything || self.held.everything {
+                break;
+            }
+            let is_free = self.held.is_free_for(&one.claims) && blocked.is_free_for(&one.claims);
+            if is_free && fits(&one.write) {
+                self.held.hold(&one.claims);
+                tickets.push(*ticket);
+                continue;
+            }
+            if !is_free && !one.is_deferred {
+                one.is_deferred = true;
+                self.deferred += 1;
+            }
+            blocked.add(&one.claims);
+        }
+        let taken = tickets.into_iter().map(|ticket| {
+            let one = self
+                .waiting
+                .remove(&ticket)
+                .expect("it has just been found there");
+            self.running.insert(ticket, one.claims);
+            Taken {
+                ticket,
+                write: one.write,
+            }
+        });
+        taken.collect()
+    }
+
+    /// More claims of a write that runs, which it has found out. Whether it has them: if not, it is to be put back.
+    #[must_use]
+    pub fn claim(&mut self, ticket: Ticket, mut more: Claims) -> bool {
+        let Some(has) = self.running.get_mut(&ticket) else {
+            return false;
+        };
+        more.alone.retain(|key| !has.alone.contains(key));
+        more.shared.retain(|key| !has.shared.contains(key) && !has.alone.contains(key));
+        if !self.held.is_free_for(&more) {
+            return false;
+        }
+        self.held.hold(&more);
+        has.extend(more);
+        true
+    }
+
+    /// A write that runs waits again, at its place, with more claims.
+    pub fn put_back(&mut self, taken: Taken<T>, more: Claims) {
+        let mut claims = self.end(taken.ticket);
+        claims.extend(more);
+        self.deferred += 1;
+        let one = Waiting {
+            claims,
+            write: taken.write,
+            is_deferred: true,
+        };
+        self.waiting.insert(taken.ticket, one);
+    }
+
+    /// A write has ended.
+    pub fn release(&mut self, ticket: Ticket) {
+        self.end(ticket);
+    }
+
+    /// All that wait, which then do so no more.
+    pub fn drain(&mut self) -> Vec<T> {
+        let waiting = std::mem::take(&mut self.waiting);
+        waiting.into_values().map(|one| one.write).collect()
+    }
+
+    fn end(&mut self, ticket: Ticket) -> Claims {
+        let claims = self.running.remove(&ticket).unwrap_or_default();
+        self.held.release(&claims);
+        claims
+    }
+}
+
+/// Claims of writes that wait.
+#[derive(Default)]
+struct Blocked {
+    everything: bool,
+    alone: HashSet<Key>,
+    shared: HashSet<Key>,
+}
+
+impl Blocked {
+    fn is_free_for(&self, claims: &Claims) -> bool {
+        if claims.everything {
+            return self.alone.is_empty() && self.shared.is_empty();
+        }
+        let mut alone = claims.alone.iter();
+        let mut shared = claims.shared.iter();
+        alone.all(|key| !self.alone.contains(key) && !self.shared.contains(key))
+            && shared.all(|key| !self.alone.contains(key))
+    }
+
+    fn add(&mut self, claims: &Claims) {
+        self.everything |= claims.everything;
+        self.alone.extend(&claims.alone);
+        self.shared.extend(&claims.shared);
+    }
+}
+
+#[cfg(test)]
+mod tests;

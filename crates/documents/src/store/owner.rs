@@ -1,0 +1,98 @@
+//! Which Egret writes documents in a database: one at a time.
+//!
+//! The owner holds a lock for as long as its session lives, and has a number, the *epoch*, in the database. Every transaction that writes
+//! documents updates the row in which the epoch is, on condition that it is its own: what an earlier owner has not committed when another
+//! one raises the epoch fails, and what it has committed the other one sees.
+
+use std::time::Duration;
+
+use egret_postgres::tokio_postgres::{Client, Error as PgError};
+
+/// The first eight bytes of SHA-256("egret/documents").
+const OWNER_KEY: i64 = 0x1f3b_6ad0_52c7_940e;
+
+/// How long the session of an owner that was ended may take to go away, in milliseconds.
+const END_MS_MAX: i64 = 5_000;
+
+/// Who writes in a database.
+#[derive(Debug)]
+pub struct Ownership {
+    /// Its session holds the lock.
+    pub session: Client,
+    /// What every transaction that writes insists on.
+    pub epoch: i64,
+    /// The largest number that a document has.
+    pub number: i64,
+}
+
+/// Who has the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its process on the server.
+    pub pid: i32,
+    /// Where it is, and since when.
+    pub what: String,
+}
+
+/// What to do about another owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Leave it alone.
+    Asking,
+    /// End its session.
+    TakingOver,
+}
+
+/// Becomes the owner, or says who is.
+///
+/// # Errors
+/// What the server says.
+pub async fn own(session: Client, manner: Manner) -> Result<Result<Ownership, Holder>, PgError> {
+    let sql = "SELECT pg_catalog.pg_try_advisory_lock($1)";
+    let is_held = async || Ok(session.query_one(sql, &[&OWNER_KEY]).await?.get(0));
+    while !is_held().await? {
+        let Some(holder) = holder(&session).await? else {
+            // It has just gone.
+            continue;
+        };
+        if manner == Manner::Asking {
+            return Ok(Err(holder));
+        }
+        let end = "SELECT pg_catalog.pg_terminate_backend($1, $2)";
+        if !session.query_one(end, &[&holder.pid, &END_MS_MAX]).await?.get::<_, bool>(0) {
+            return Ok(Err(holder));
+        }
+    }
+    // Waits for what an earlier owner is about to commit.
+    let raise = "UPDATE egret.document_owner SET epoch = epoch + 1 RETURNING epoch, number";
+    let row = session.query_one(raise, &[]).await?;
+    let (epoch, number) = (row.get(0), row.get(1));
+    Ok(Ok(Ownership {
+        session,
+        epoch,
+        number,
+    }))
+}
+
+/// Who has the lock, if anybody has.
+async fn holder(session: &Client) -> Result<Option<Holder>, PgError> {
+    let sql = "SELECT a.pid, pg_catalog.format('%s at %s, since %s', a.application_name, coalesce(host(a.client_addr), 'a local socket'), \
+         date_trunc('second', a.backend_start)) \
+         FROM pg_catalog.pg_locks AS l JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid \
+         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 1 \
+           AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+           AND (l.classid::bigint << 32) | l.objid::bigint = $1";
+    let row = session.query_opt(sql, &[&OWNER_KEY]).await?;
+    Ok(row.map(|row| Holder {
+        pid: row.get(0),
+        what: row.get(1),
+    }))
+}
+
+impl Ownership {
+    /// Whether the session that holds the lock still answers.
+    pub async fn is_held(&self, patience: Duration) -> bool {
+        let answered = tokio::time::timeout(patience, self.session.batch_execute(""));
+        matches!(answered.await, Ok(Ok(())))
+    }
+}

@@ -1,0 +1,191 @@
+//! What is there already of what a group of writes is about, and what single requests ask for.
+
+use std::error::Error;
+
+use egret_postgres::tokio_postgres::types::{FromSql, Type};
+use egret_postgres::tokio_postgres::{Client, Error as PgError, Row, Statement};
+use uuid::Uuid;
+
+use crate::model::{CollectionId, DocumentId};
+
+/// The columns of a document in every statement that gives documents, from the second on.
+const COLUMNS: &str = "d.collection_id, d.id, d.version, d.targets, d.body, d.modified_at, d.created_by, d.modified_by, d.trace_id";
+
+/// Documents by identities.
+pub fn by_alias_sql() -> String {
+    format!(
+        "SELECT w.place::integer, {COLUMNS} \
+         FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
+         JOIN egret.document_alias AS a ON a.tenant_id = w.tenant_id AND a.alias = w.alias \
+         JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.number = a.number"
+    )
+}
+
+/// Documents by numbers.
+pub fn by_number_sql() -> String {
+    format!(
+        "SELECT w.place::integer, {COLUMNS} \
+         FROM unnest($1::integer[], $2::bigint[]) WITH ORDINALITY AS w (tenant_id, number, place) \
+         JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.number = w.number"
+    )
+}
+
+/// The numbers of documents by identities.
+pub const RESOLVE: &str = "SELECT w.place::integer, a.number \
+     FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
+     JOIN egret.document_alias AS a ON a.tenant_id = w.tenant_id AND a.alias = w.alias";
+
+/// Who refers to documents: for each the first, and how many there are, of which no more are counted than one over a limit. A document that
+/// refers to itself does not count.
+pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.collection_id, d.id \
+     FROM unnest($1::integer[], $2::bigint[]) WITH ORDINALITY AS w (tenant_id, number, place) \
+     CROSS JOIN LATERAL (SELECT count(*) AS referrers FROM ( \
+         SELECT FROM egret.document_edge AS e \
+         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number LIMIT $4 + 1) AS some) AS counted \
+     CROSS JOIN LATERAL (SELECT e.source FROM egret.document_edge AS e \
+         WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number ORDER BY e.source LIMIT $3) AS first \
+     JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.number = first.source";
+
+/// A document as it is stored.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// What it is one of.
+    pub collection: CollectionId,
+    /// Its id.
+    pub id: DocumentId,
+    /// How often it was written, from 1.
+    pub version: i32,
+    /// The numbers of the documents that it refers to.
+    pub targets: Vec<i64>,
+    /// JSON.
+    pub body: String,
+    /// When it was written last.
+    pub modified_at: std::time::SystemTime,
+    /// Who made it.
+    pub created_by: Option<String>,
+    /// Who wrote it last.
+    pub modified_by: Option<String>,
+    /// The request that did, as its trace calls it.
+    pub trace: Option<String>,
+}
+
+impl Stored {
+    /// The document of a row, from its second column on.
+    fn of(row: &Row) -> Self {
+        Self {
+            collection: CollectionId(row.get(1)),
+            id: DocumentId(row.get(2)),
+            version: row.get(3),
+            targets: row.get(4),
+            body: row.get::<_, Text>(5).0,
+            modified_at: row.get(6),
+            created_by: row.get(7),
+            modified_by: row.get(8),
+            trace: row.get(9),
+        }
+    }
+}
+
+/// Who refers to a document.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Referrers {
+    /// How many, up to one over the limit that was asked for.
+    pub count: i64,
+    /// The first of them.
+    pub first: Vec<(CollectionId, DocumentId)>,
+}
+
+/// The place in the list that was asked for: the statement counts from one.
+fn place(row: &Row) -> usize {
+    usize::try_from(row.get::<_, i32>(0) - 1).expect("places begin at one")
+}
+
+/// Documents by what names them, in the order in which they were asked for; none where there is none.
+///
+/// # Errors
+/// What the server says.
+pub async fn by_alias(
+    client: &Client,
+    statement: &Statement,
+    (tenants, aliases): (&[i32], &[Uuid]),
+) -> Result<Vec<Option<Stored>>, PgError> {
+    let rows = client.query(statement, &[&tenants, &aliases]).await?;
+    Ok(stored(tenants.len(), &rows))
+}
+
+/// The same by numbers.
+///
+/// # Errors
+/// What the server says.
+pub async fn by_number(
+    client: &Client,
+    statement: &Statement,
+    (tenants, numbers): (&[i32], &[i64]),
+) -> Result<Vec<Option<Stored>>, PgError> {
+    let rows = client.query(statement, &[&tenants, &numbers]).await?;
+    Ok(stored(tenants.len(), &rows))
+}
+
+fn stored(count: usize, rows: &[Row]) -> Vec<Option<Stored>> {
+    let mut all = Vec::new();
+    all.resize_with(count, || None);
+    for row in rows {
+        all[place(row)] = Some(Stored::of(row));
+    }
+    all
+}
+
+/// The numbers of documents by identities, in the order in which they were asked for; none where there is none.
+///
+/// # Errors
+/// What the server says.
+pub async fn resolve(
+    client: &Client,
+    statement: &Statement,
+    (tenants, aliases): (&[i32], &[Uuid]),
+) -> Result<Vec<Option<i64>>, PgError> {
+    let mut all = vec![None; aliases.len()];
+    for row in client.query(statement, &[&tenants, &aliases]).await? {
+        all[place(&row)] = Some(row.get(1));
+    }
+    Ok(all)
+}
+
+/// Who refers to documents: of each at most `first_max` are named and `count_max` counted.
+///
+/// # Errors
+/// What the server says.
+pub async fn referrers(
+    client: &Client,
+    statement: &Statement,
+    (tenants, numbers): (&[i32], &[i64]),
+    (first_max, count_max): (i64, i64),
+) -> Result<Vec<Referrers>, PgError> {
+    let mut all = vec![Referrers::default(); numbers.len()];
+    let rows = client.query(statement, &[&tenants, &numbers, &first_max, &count_max]);
+    for row in rows.await? {
+        let one = &mut all[place(&row)];
+        one.count = row.get(1);
+        one.first.push((CollectionId(row.get(2)), DocumentId(row.get(3))));
+    }
+    for one in &mut all {
+        one.first.sort_by_key(|(_, id)| id.0);
+    }
+    Ok(all)
+}
+
+/// JSON as the server has it.
+struct Text(String);
+
+impl<'a> FromSql<'a> for Text {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        match raw {
+            [1, text @ ..] => Ok(Self(std::str::from_utf8(text)?.to_owned())),
+            _ => Err("the server sends JSON in a format that is not known".into()),
+        }
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::JSONB
+    }
+}

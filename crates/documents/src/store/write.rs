@@ -1,0 +1,273 @@
+//! What a group of writes comes to, as one statement.
+
+use std::error::Error;
+
+use bytes::{BufMut, BytesMut};
+use egret_postgres::tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use egret_postgres::tokio_postgres::{Client, Error as PgError, Statement};
+use uuid::Uuid;
+
+use crate::model::{ChangeKind, CollectionId, DocumentId, TenantId};
+
+/// What is changed by a group, column by column, as `egret.document_write` takes it.
+#[derive(Debug, Default)]
+pub struct Writes {
+    number_max: i64,
+    new: Rows,
+    new_collections: Vec<i32>,
+    new_ids: Vec<Uuid>,
+    changed: Rows,
+    gone: Places,
+    aliases: Aliases,
+    gone_aliases: GoneAliases,
+    edges: Edges,
+    edge_collections: Vec<i32>,
+    gone_edges: Edges,
+    told: Told,
+}
+
+/// Documents with what is in them.
+#[derive(Debug, Default)]
+struct Rows {
+    tenants: Vec<i32>,
+    numbers: Vec<i64>,
+    bodies: Vec<JsonText>,
+    authors: Vec<Option<String>>,
+    traces: Vec<Option<String>>,
+    /// Where the targets of each end.
+    ends: Vec<i32>,
+    targets: Vec<i64>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    tenants: Vec<i32>,
+    numbers: Vec<i64>,
+}
+
+#[derive(Debug, Default)]
+struct Aliases {
+    tenants: Vec<i32>,
+    collections: Vec<i32>,
+    aliases: Vec<Uuid>,
+    numbers: Vec<i64>,
+}
+
+#[derive(Debug, Default)]
+struct GoneAliases {
+    tenants: Vec<i32>,
+    aliases: Vec<Uuid>,
+}
+
+#[derive(Debug, Default)]
+struct Edges {
+    tenants: Vec<i32>,
+    targets: Vec<i64>,
+    sources: Vec<i64>,
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    kinds: Vec<i8>,
+    tenants: Vec<i32>,
+    collections: Vec<i32>,
+    ids: Vec<Uuid>,
+    versions: Vec<i32>,
+}
+
+/// What a document is to have in it.
+#[derive(Clone, Debug)]
+pub struct Content {
+    /// JSON.
+    pub body: String,
+    /// Who writes it.
+    pub author: Option<String>,
+    /// The request that did, as its trace calls it.
+    pub trace: Option<String>,
+    /// The numbers of the documents that it refers to, each once.
+    pub targets: Vec<i64>,
+}
+
+impl Rows {
+    fn push(&mut self, tenant: TenantId, number: i64, content: Content) {
+        self.tenants.push(tenant.0);
+        self.numbers.push(number);
+        self.bodies.push(JsonText(content.body));
+        self.authors.push(content.author);
+        self.traces.push(content.trace);
+        self.targets.extend(content.targets);
+        let end = i32::try_from(self.targets.len()).expect("a group has a limited number of documents");
+        self.ends.push(end);
+    }
+}
+
+impl Edges {
+    fn push(&mut self, tenant: TenantId, target: i64, source: i64) {
+        self.tenants.push(tenant.0);
+        self.targets.push(target);
+        self.sources.push(source);
+    }
+}
+
+impl Writes {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.told.ids.is_empty()
+    }
+
+    /// How many documents are written.
+    pub fn len(&self) -> usize {
+        self.told.ids.len()
+    }
+
+    /// A new document.
+    pub fn create(&mut self, (tenant, collection): (TenantId, CollectionId), id: DocumentId, content: Content) {
+        let number = id.number();
+        self.number_max = self.number_max.max(number);
+        for target in &content.targets {
+            self.edges.push(tenant, *target, number);
+            self.edge_collections.push(collection.0);
+        }
+        self.new.push(tenant, number, content);
+        self.new_collections.push(collection.0);
+        self.new_ids.push(id.0);
+    }
+
+    /// Another body of a document, which refers to others than those `before`.
+    pub fn change(
+        &mut self,
+        (tenant, collection): (TenantId, CollectionId),
+        number: i64,
+        before: &[i64],
+        content: Content,
+    ) {
+        for target in content.targets.iter().filter(|target| !before.contains(target)) {
+            self.edges.push(tenant, *target, number);
+            self.edge_collections.push(collection.0);
+        }
+        for target in before.iter().filter(|target| !content.targets.contains(target)) {
+            self.gone_edges.push(tenant, *target, number);
+        }
+        self.changed.push(tenant, number, content);
+    }
+
+    /// A document that is there no more, and what it referred to.
+    pub fn remove(&mut self, tenant: TenantId, number: i64, targets: &[i64]) {
+        self.gone.tenants.push(tenant.0);
+        self.gone.numbers.push(number);
+        for target in targets {
+            self.gone_edges.push(tenant, *target, number);
+        }
+    }
+
+    /// A document is found by an identity, in its collection or in an abstract one.
+    pub fn name(&mut self, (tenant, collection): (TenantId, CollectionId), alias: Uuid, number: i64) {
+        self.aliases.tenants.push(tenant.0);
+        self.aliases.collections.push(collection.0);
+        self.aliases.aliases.push(alias);
+        self.aliases.numbers.push(number);
+    }
+
+    /// Nothing is found by an identity any more.
+    pub fn forget(&mut self, tenant: TenantId, alias: Uuid) {
+        self.gone_aliases.tenants.push(tenant.0);
+        self.gone_aliases.aliases.push(alias);
+    }
+
+    /// What became of a document, for those who follow.
+    pub fn tell(
+        &mut self,
+        kind: ChangeKind,
+        (tenant, collection): (TenantId, CollectionId),
+        id: DocumentId,
+        version: i32,
+    ) {
+        self.told.kinds.push(kind.letter());
+        self.told.tenants.push(tenant.0);
+        self.told.collections.push(collection.0);
+        self.told.ids.push(id.0);
+        self.told.versions.push(version);
+    }
+
+    /// Writes all of it in one transaction. Returns the place in the feed of the last change.
+    ///
+    /// # Errors
+    /// What the server says; nothing is written then, unless the connection went away.
+    pub async fn run(
+        &self,
+        client: &Client,
+        statement: &Statement,
+        (epoch, group): (i64, i64),
+    ) -> Result<i64, PgError> {
+        let (new, changed, told) = (&self.new, &self.changed, &self.told);
+        let (named, gone_names) = (&self.aliases, &self.gone_aliases);
+        let (edges, gone_edges) = (&self.edges, &self.gone_edges);
+        let values: [&(dyn ToSql + Sync); 39] = [
+            &epoch,
+            &group,
+            &self.number_max,
+            &new.tenants,
+            &self.new_collections,
+            &self.new_ids,
+            &new.numbers,
+            &new.bodies,
+            &new.authors,
+            &new.traces,
+            &new.ends,
+            &new.targets,
+            &changed.tenants,
+            &changed.numbers,
+            &changed.bodies,
+            &changed.authors,
+            &changed.traces,
+            &changed.ends,
+            &changed.targets,
+            &self.gone.tenants,
+            &self.gone.numbers,
+            &named.tenants,
+            &named.collections,
+            &named.aliases,
+            &named.numbers,
+            &gone_names.tenants,
+            &gone_names.aliases,
+            &edges.tenants,
+            &self.edge_collections,
+            &edges.targets,
+            &edges.sources,
+            &gone_edges.tenants,
+            &gone_edges.targets,
+            &gone_edges.sources,
+            &told.kinds,
+            &told.tenants,
+            &told.collections,
+            &told.ids,
+            &told.versions,
+        ];
+        Ok(client.query_one(statement, &values).await?.get(0))
+    }
+}
+
+/// The statement of [`Writes::run`].
+pub fn write_sql() -> String {
+    let places: Vec<String> = (1..=39).map(|place| format!("${place}")).collect();
+    format!("SELECT egret.document_write({})", places.join(", "))
+}
+
+/// JSON that is sent as it is.
+#[derive(Debug)]
+pub struct JsonText(pub String);
+
+impl ToSql for JsonText {
+    fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        // The version of the format.
+        out.put_u8(1);
+        out.put_slice(self.0.as_bytes());
+        Ok(IsNull::No)
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::JSONB
+    }
+
+    to_sql_checked!();
+}
