@@ -81,8 +81,7 @@ impl Held {
         if claims.everything {
             return self.keys.is_empty();
         }
-        let is_shared =
-            |key: &Key| matches!(self.keys.get(key), None | Some(Holder::Shared(_)));
+        let is_shared = |key: &Key| matches!(self.keys.get(key), None | Some(Holder::Shared(_)));
         claims.alone.iter().all(|key| !self.keys.contains_key(key))
             && claims.shared.iter().all(is_shared)
     }
@@ -222,7 +221,8 @@ impl<T> Schedule<T> {
             return false;
         };
         more.alone.retain(|key| !has.alone.contains(key));
-        more.shared.retain(|key| !has.shared.contains(key) && !has.alone.contains(key));
+        more.shared
+            .retain(|key| !has.shared.contains(key) && !has.alone.contains(key));
         if !self.held.is_free_for(&more) {
             return false;
         }

@@ -59,7 +59,11 @@ pub async fn own(session: Client, manner: Manner) -> Result<Result<Ownership, Ho
             return Ok(Err(holder));
         }
         let end = "SELECT pg_catalog.pg_terminate_backend($1, $2)";
-        if !session.query_one(end, &[&holder.pid, &END_MS_MAX]).await?.get::<_, bool>(0) {
+        if !session
+            .query_one(end, &[&holder.pid, &END_MS_MAX])
+            .await?
+            .get::<_, bool>(0)
+        {
             return Ok(Err(holder));
         }
     }

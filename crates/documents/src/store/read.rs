@@ -166,7 +166,8 @@ pub async fn referrers(
     for row in rows.await? {
         let one = &mut all[place(&row)];
         one.count = row.get(1);
-        one.first.push((CollectionId(row.get(2)), DocumentId(row.get(3))));
+        one.first
+            .push((CollectionId(row.get(2)), DocumentId(row.get(3))));
     }
     for one in &mut all {
         one.first.sort_by_key(|(_, id)| id.0);

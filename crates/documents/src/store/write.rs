@@ -96,7 +96,8 @@ impl Rows {
         self.authors.push(content.author);
         self.traces.push(content.trace);
         self.targets.extend(content.targets);
-        let end = i32::try_from(self.targets.len()).expect("a group has a limited number of documents");
+        let end =
+            i32::try_from(self.targets.len()).expect("a group has a limited number of documents");
         self.ends.push(end);
     }
 }
@@ -121,7 +122,12 @@ impl Writes {
     }
 
     /// A new document.
-    pub fn create(&mut self, (tenant, collection): (TenantId, CollectionId), id: DocumentId, content: Content) {
+    pub fn create(
+        &mut self,
+        (tenant, collection): (TenantId, CollectionId),
+        id: DocumentId,
+        content: Content,
+    ) {
         let number = id.number();
         self.number_max = self.number_max.max(number);
         for target in &content.targets {
@@ -141,11 +147,18 @@ impl Writes {
         before: &[i64],
         content: Content,
     ) {
-        for target in content.targets.iter().filter(|target| !before.contains(target)) {
+        for target in content
+            .targets
+            .iter()
+            .filter(|target| !before.contains(target))
+        {
             self.edges.push(tenant, *target, number);
             self.edge_collections.push(collection.0);
         }
-        for target in before.iter().filter(|target| !content.targets.contains(target)) {
+        for target in before
+            .iter()
+            .filter(|target| !content.targets.contains(target))
+        {
             self.gone_edges.push(tenant, *target, number);
         }
         self.changed.push(tenant, number, content);
@@ -161,7 +174,12 @@ impl Writes {
     }
 
     /// A document is found by an identity, in its collection or in an abstract one.
-    pub fn name(&mut self, (tenant, collection): (TenantId, CollectionId), alias: Uuid, number: i64) {
+    pub fn name(
+        &mut self,
+        (tenant, collection): (TenantId, CollectionId),
+        alias: Uuid,
+        number: i64,
+    ) {
         self.aliases.tenants.push(tenant.0);
         self.aliases.collections.push(collection.0);
         self.aliases.aliases.push(alias);
