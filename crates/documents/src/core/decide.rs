@@ -1,8 +1,7 @@
 //! What becomes of a write, given what is there.
 
-use uuid::Uuid;
 
-use crate::model::{CollectionId, DocumentId};
+use crate::model::{AliasId, CollectionId, DocumentId};
 
 /// What stands at a version of a document: it changes with every write, and with nothing else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +14,7 @@ pub struct Etag {
 impl Etag {
     /// That of a version of a document.
     pub fn new(id: DocumentId, version: i32) -> Self {
-        let bytes = id.0.as_bytes();
+        let bytes = id.uuid().as_bytes();
         let of = [bytes[12], bytes[13], bytes[14], bytes[15]];
         Self {
             version,
@@ -84,15 +83,15 @@ pub struct Present {
     /// The numbers of those that it refers to.
     pub targets: Vec<i64>,
     /// What it is called: its own alias, then those in abstract collections.
-    pub names: Vec<Uuid>,
+    pub names: Vec<AliasId>,
 }
 
 /// What is to be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted<'a> {
     /// What it is to be called: its own alias, then those in abstract collections.
-    pub names: &'a [Uuid],
-    /// For each name in an abstract collection the number of the document that is called so.
+    pub names: &'a [AliasId],
+    /// For each name the number of the document that is called so.
     pub taken: &'a [Option<i64>],
     /// For each reference the number of the document that it is to.
     pub targets: &'a [Option<i64>],
@@ -116,13 +115,11 @@ pub enum Verdict {
     Unresolved(Vec<usize>),
     /// The identity may not change.
     Immutable,
-    /// Another document is called so, in an abstract collection.
+    /// Another document is called so, in its collection or in an abstract one.
     Taken {
         /// Which of the names.
         name: usize,
     },
-    /// Another document has the identity that it is to get.
-    Conflict,
     /// It is there as it is to be.
     Unchanged,
     /// A new document, with these targets, each once.
@@ -149,22 +146,21 @@ pub fn put(
     if !condition.holds(at) {
         return Verdict::Mismatch { at };
     }
-    if let Some(present) = present
-        && present.names != wanted.names
-    {
-        return match wanted.is_mutable {
-            true => Verdict::Rename,
-            false => Verdict::Immutable,
-        };
+    let is_renamed = present.is_some_and(|present| present.names != wanted.names);
+    if is_renamed && !wanted.is_mutable {
+        return Verdict::Immutable;
     }
-    if present.is_some() && wanted.is_same {
+    if present.is_some() && !is_renamed && wanted.is_same {
         // Its references were to something when it was written, and nothing of that has gone since.
         return Verdict::Unchanged;
     }
     let number = present.map(|present| present.id.number());
     let is_of_another = |taken: &Option<i64>| taken.is_some() && *taken != number;
     if let Some(name) = wanted.taken.iter().position(is_of_another) {
-        return Verdict::Taken { name: name + 1 };
+        return Verdict::Taken { name };
+    }
+    if is_renamed {
+        return Verdict::Rename;
     }
     match targets(wanted.targets) {
         Err(missing) => Verdict::Unresolved(missing),

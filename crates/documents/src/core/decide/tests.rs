@@ -1,10 +1,12 @@
+use uuid::Uuid;
+
 use super::*;
 
-const OWN: Uuid = Uuid::from_u128(1);
-const OTHER: Uuid = Uuid::from_u128(2);
+const OWN: AliasId = AliasId(Uuid::from_u128(1));
+const OTHER: AliasId = AliasId(Uuid::from_u128(2));
 
 fn id(number: u64) -> DocumentId {
-    DocumentId(Uuid::from_u64_pair(number, 0xabcd_ef01_2345_6789))
+    DocumentId::stored(Uuid::from_u64_pair(number, 0xabcd_ef01_2345_6789))
 }
 
 fn present() -> Present {
@@ -17,7 +19,7 @@ fn present() -> Present {
     }
 }
 
-fn wanted<'a>(names: &'a [Uuid], targets: &'a [Option<i64>]) -> Wanted<'a> {
+fn wanted<'a>(names: &'a [AliasId], targets: &'a [Option<i64>]) -> Wanted<'a> {
     Wanted {
         names,
         taken: &[],
@@ -42,7 +44,7 @@ fn an_etag_is_read_as_it_is_written_and_is_of_one_document_only() {
     ] {
         assert_eq!(Etag::parse(wrong), None, "{wrong}");
     }
-    let again = DocumentId(Uuid::from_u64_pair(8, 0x8bcd_ef01_2345_6780));
+    let again = DocumentId::stored(Uuid::from_u64_pair(8, 0x8bcd_ef01_2345_6780));
     assert_ne!(Etag::new(again, 3), etag);
 }
 
@@ -113,7 +115,7 @@ fn a_name_in_an_abstract_collection_is_of_one_document() {
         names: names.to_vec(),
         ..present()
     };
-    let own = [Some(there.id.number())];
+    let own = [Some(there.id.number()); 2];
     let wanted = Wanted {
         taken: &own,
         ..wanted

@@ -1,0 +1,135 @@
+//! What single writes of a group claim, and what becomes of them.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::collection::{Collection, Draft};
+use super::decide::{Condition, Present, Verdict, Wanted, put, remove};
+use super::schedule::{Claims, Key};
+use crate::model::{AliasId, CollectionId, DocumentId, TenantId};
+
+/// A collection that is declared in a database.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// Its number.
+    pub id: CollectionId,
+    /// It.
+    pub collection: Collection,
+    /// The numbers of its [families](Collection::families): its own first.
+    pub families: Vec<CollectionId>,
+}
+
+impl Declared {
+    /// What a stored document is called, its own alias first.
+    ///
+    /// # Errors
+    /// Its identity is not what the definition says.
+    pub fn names(&self, body: &Value) -> Result<Vec<AliasId>, crate::model::Violation> {
+        let families = self.collection.families().iter();
+        let alias = families.map(|family| Ok(family.alias(&family.identity(body)?)));
+        alias.collect()
+    }
+}
+
+/// A write, as it was asked for.
+#[derive(Debug)]
+pub struct Asked {
+    /// Whose.
+    pub tenant: TenantId,
+    /// In which collection.
+    pub declared: Arc<Declared>,
+    /// What is to be done.
+    pub what: What,
+    /// Under which condition.
+    pub condition: Condition,
+    /// Who asks.
+    pub author: Option<String>,
+    /// The request, as its trace calls it.
+    pub trace: Option<String>,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub enum What {
+    /// This is to be there; by its identity, or in place of a document.
+    Put(Option<DocumentId>, Box<Draft>),
+    /// A document is to go.
+    Remove(DocumentId),
+}
+
+impl Asked {
+    /// The body that is to be there.
+    pub fn draft(&self) -> Option<&Draft> {
+        match &self.what {
+            What::Put(_, draft) => Some(draft),
+            What::Remove(_) => None,
+        }
+    }
+
+    /// The document that it is about, where it says that.
+    pub fn document(&self) -> Option<DocumentId> {
+        match &self.what {
+            What::Put(id, _) => *id,
+            What::Remove(id) => Some(*id),
+        }
+    }
+
+    /// What it claims, as far as that is known from the start.
+    pub fn claims(&self) -> Claims {
+        let mut claims = Claims::default();
+        if let Some(draft) = self.draft() {
+            let names = draft.aliases.iter().map(|alias| self.name(*alias));
+            claims.alone.extend(names);
+            let targets = draft.references.iter().map(|one| self.name(one.alias));
+            claims.shared.extend(targets);
+        }
+        let number = self.document().map(|id| self.key(id));
+        claims.alone.extend(number);
+        claims
+    }
+
+    /// What it claims besides, now that it is known which document it is about.
+    pub fn claims_of(&self, present: &Present) -> Claims {
+        let mut alone = vec![self.key(present.id)];
+        if let What::Remove(_) = self.what {
+            alone.extend(present.names.iter().map(|alias| self.name(*alias)));
+        }
+        Claims {
+            alone,
+            ..Claims::default()
+        }
+    }
+
+    fn name(&self, alias: AliasId) -> Key {
+        Key::Name(self.tenant, alias.0)
+    }
+
+    fn key(&self, id: DocumentId) -> Key {
+        Key::Document(self.tenant, id.number())
+    }
+
+    /// What becomes of it. `taken` has for each name, `targets` for each reference the number of the document that
+    /// there is.
+    pub fn decide(
+        &self,
+        present: Option<&Present>,
+        (taken, targets): (&[Option<i64>], &[Option<i64>]),
+        is_same: bool,
+    ) -> Verdict {
+        let present = present.filter(|present| present.collection == self.declared.id);
+        match &self.what {
+            What::Put(id, draft) => {
+                let wanted = Wanted {
+                    names: &draft.aliases,
+                    taken,
+                    targets,
+                    is_same,
+                    is_mutable: self.declared.collection.definition().identity_mutable,
+                };
+                put(present, &wanted, &self.condition, id.is_some())
+            }
+            What::Remove(_) => remove(present, &self.condition),
+        }
+    }
+}

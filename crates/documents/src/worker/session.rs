@@ -1,0 +1,106 @@
+//! A session that reads and writes documents, with its statements prepared.
+
+use egret_postgres::tokio_postgres::{Client, Statement};
+use futures_util::future::try_join5;
+use uuid::Uuid;
+
+use crate::error::DocumentsError;
+use crate::store::read::{self, Referrers, Stored};
+use crate::store::write::{self, Writes};
+
+/// Plans are made once, for any number of documents: rows are found by their keys, however few there are at the moment.
+const SETTINGS: &str = "SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET enable_hashjoin = off; \
+    SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; SET max_parallel_workers_per_gather = 0";
+
+/// See the module.
+pub struct Session {
+    client: Client,
+    by_alias: Statement,
+    by_number: Statement,
+    resolve: Statement,
+    referrers: Statement,
+    write: Statement,
+}
+
+impl Session {
+    /// In a database where the engine's part of schema `egret` is.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn new(client: Client) -> Result<Self, DocumentsError> {
+        client.batch_execute(SETTINGS).await?;
+        let (by_alias, by_number, write) = (read::by_alias_sql(), read::by_number_sql(), write::write_sql());
+        let (by_alias, by_number, resolve, referrers, write) = try_join5(
+            client.prepare(&by_alias),
+            client.prepare(&by_number),
+            client.prepare(read::RESOLVE),
+            client.prepare(read::REFERRERS),
+            client.prepare(&write),
+        )
+        .await?;
+        Ok(Self {
+            client,
+            by_alias,
+            by_number,
+            resolve,
+            referrers,
+            write,
+        })
+    }
+
+    /// Documents by identities; what is not asked for costs nothing.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn by_alias(&self, asked: (&[i32], &[Uuid])) -> Result<Vec<Option<Stored>>, DocumentsError> {
+        match asked.1.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(read::by_alias(&self.client, &self.by_alias, asked).await?),
+        }
+    }
+
+    /// The same by numbers.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn by_number(&self, asked: (&[i32], &[i64])) -> Result<Vec<Option<Stored>>, DocumentsError> {
+        match asked.1.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(read::by_number(&self.client, &self.by_number, asked).await?),
+        }
+    }
+
+    /// The numbers of documents by identities.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn resolve(&self, asked: (&[i32], &[Uuid])) -> Result<Vec<Option<i64>>, DocumentsError> {
+        match asked.1.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(read::resolve(&self.client, &self.resolve, asked).await?),
+        }
+    }
+
+    /// Who refers to documents: of each the first so many, and how many there are, counted so far.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn referrers(
+        &self,
+        asked: (&[i32], &[i64]),
+        bounds: (i64, i64),
+    ) -> Result<Vec<Referrers>, DocumentsError> {
+        match asked.1.is_empty() {
+            true => Ok(Vec::new()),
+            false => Ok(read::referrers(&self.client, &self.referrers, asked, bounds).await?),
+        }
+    }
+
+    /// Writes, in one transaction.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn write(&self, writes: &Writes, of: (i64, i64)) -> Result<i64, DocumentsError> {
+        Ok(writes.run(&self.client, &self.write, of).await?)
+    }
+}
