@@ -180,8 +180,8 @@ impl<T> Schedule<T> {
     }
 
     /// The next group: of those that wait the first that conflict with nothing that runs, with none in the group, and with none that came
-    /// earlier and wait on. At most `most` for which `fits` says so.
-    pub fn take(&mut self, most: usize, mut fits: impl FnMut(&T) -> bool) -> Vec<Taken<T>> {
+    /// earlier and wait on; `most` of them at most.
+    pub fn take(&mut self, most: usize) -> Vec<Taken<T>> {
         let mut tickets = Vec::new();
         let mut blocked = Blocked::default();
         for (ticket, one) in &mut self.waiting {
@@ -189,12 +189,12 @@ impl<T> Schedule<T> {
                 break;
             }
             let is_free = self.held.is_free_for(&one.claims) && blocked.is_free_for(&one.claims);
-            if is_free && fits(&one.write) {
+            if is_free {
                 self.held.hold(&one.claims);
                 tickets.push(*ticket);
                 continue;
             }
-            if !is_free && !one.is_deferred {
+            if !one.is_deferred {
                 one.is_deferred = true;
                 self.deferred += 1;
             }

@@ -94,6 +94,16 @@ async fn holder(session: &Client) -> Result<Option<Holder>, PgError> {
 }
 
 impl Ownership {
+    /// Whether a group of an owner was written. It must be under way no more: its epoch is over.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub async fn has_written(&self, epoch: i64, group: i64) -> Result<bool, PgError> {
+        let sql = "SELECT EXISTS (SELECT FROM (SELECT epoch, group_id FROM egret.document_feed ORDER BY position DESC LIMIT 10000) AS last \
+             WHERE epoch = $1 AND group_id = $2)";
+        Ok(self.session.query_one(sql, &[&epoch, &group]).await?.get(0))
+    }
+
     /// Whether the session that holds the lock still answers.
     pub async fn is_held(&self, patience: Duration) -> bool {
         let answered = tokio::time::timeout(patience, self.session.batch_execute(""));

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use super::ids::Ids;
 use super::lookup::{Lookup, Met};
@@ -103,15 +103,23 @@ impl Writer {
         }
     }
 
-    /// Carries out group after group, as the owner with this epoch.
+    /// Carries out group after group, as the owner with this epoch, until it is `ending`.
     ///
     /// # Errors
     /// [`Ended`]; what waits waits on.
-    pub async fn work(&self, session: &Session, epoch: i64) -> Result<(), Ended> {
-        loop {
-            let group = self.schedule().take(self.config.group_max as usize, |_| true);
+    pub async fn work(
+        &self,
+        session: &Session,
+        epoch: i64,
+        mut ending: watch::Receiver<bool>,
+    ) -> Result<(), Ended> {
+        while !*ending.borrow() {
+            let group = self.schedule().take(self.config.group_max as usize);
             if group.is_empty() {
-                self.work.notified().await;
+                tokio::select! {
+                    () = self.work.notified() => {}
+                    _ = ending.changed() => {}
+                }
                 continue;
             }
             self.metrics.group_writes.observe(group.len() as f64);
@@ -120,6 +128,7 @@ impl Writer {
             self.carry_out(session, epoch, group).await?;
             self.work.notify_one();
         }
+        Ok(())
     }
 
     async fn carry_out(&self, session: &Session, epoch: i64, group: Group) -> Result<(), Ended> {

@@ -23,7 +23,7 @@ fn shared(numbers: &[u128]) -> Claims {
 }
 
 fn taken(schedule: &mut Schedule<&'static str>) -> Vec<Taken<&'static str>> {
-    schedule.take(256, |_| true)
+    schedule.take(256)
 }
 
 fn names(taken: &[Taken<&'static str>]) -> Vec<&'static str> {
@@ -142,7 +142,7 @@ proptest! {
         };
         for (number, (claims, ends)) in writes.into_iter().enumerate() {
             schedule.push(claims, number);
-            for one in schedule.take(most, |_| true) {
+            for one in schedule.take(most) {
                 for other in running.keys() {
                     prop_assert!(!conflict(&all[one.write], &all[*other]));
                 }
@@ -158,7 +158,7 @@ proptest! {
         }
         while schedule.waiting() > 0 {
             running.drain().for_each(|(_, ticket)| schedule.release(ticket));
-            let taken = schedule.take(most, |_| true);
+            let taken = schedule.take(most);
             prop_assert!(!taken.is_empty());
             running.extend(taken.into_iter().map(|one| (one.write, one.ticket)));
         }

@@ -1,0 +1,27 @@
+//! The settings of the documents engine.
+
+use egret_base::settings::{Size, Span};
+
+egret_base::settings! {
+    /// Settings of the documents engine.
+    pub struct DocumentsConfig in "documents" {
+        /// Partitions of the tables for documents, names and edges. It holds for databases in which there are no documents yet.
+        partitions: u32 = 16,
+        /// Groups of writes that are on their way at a time, in each database. Each takes a connection.
+        writers: u32 = 2,
+        /// Writes of a group.
+        group_max: u32 = 256,
+        /// Writes that wait in a database; more are refused.
+        waiting_max: u32 = 10_000,
+        /// Connections by which documents are read, in each database.
+        readers: u32 = 2,
+        /// Bytes of a document.
+        document_bytes_max: Size = Size::mib(1),
+        /// Names of documents that are remembered, so that references to them need no look-up; one takes about 60 bytes.
+        names_max: u32 = 500_000,
+        /// Collections in a database.
+        collections_max: u32 = 500,
+        /// How long another Egret's answer is waited for before its session is taken for lost.
+        owner_timeout: Span = Span::secs(5),
+    }
+}

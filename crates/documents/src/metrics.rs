@@ -1,0 +1,58 @@
+//! What the engine tells of itself.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use egret_base::Coded;
+
+use crate::error::DocumentsError;
+use crate::model::Written;
+
+/// What became of a write.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct Outcome {
+    /// `created`, `changed`, `unchanged`, `removed`, or the code of an error.
+    pub outcome: &'static str,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// Writes that were answered.
+    pub writes: Family<Outcome, Counter>,
+    /// How many writes were on their way together.
+    pub group_writes: Histogram,
+}
+
+impl Metrics {
+    /// Registers them.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            writes: Family::default(),
+            group_writes: Histogram::new((0..10).map(|power| f64::from(1 << power))),
+        };
+        registry.register(
+            "egret_documents_writes",
+            "Writes that were answered, by what became of them",
+            metrics.writes.clone(),
+        );
+        registry.register(
+            "egret_documents_group_writes",
+            "Writes that were looked up and written together",
+            metrics.group_writes.clone(),
+        );
+        metrics
+    }
+
+    /// A write was answered.
+    pub fn count(&self, told: &Result<Written, DocumentsError>) {
+        let outcome = match told {
+            Ok(written) => written.done.as_str(),
+            Err(error) => error.code(),
+        };
+        self.writes.get_or_create(&Outcome { outcome }).inc();
+    }
+}

@@ -1,0 +1,161 @@
+//! The documents of one database: whether this Egret is the one that writes them, and the sessions by which it does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_postgres::Databases;
+use egret_postgres::tokio_postgres::Client;
+use futures_util::future::{join, join_all};
+use tokio::sync::watch;
+
+use super::session::Session;
+use super::step::Step;
+use super::writer::{Ended, Writer};
+use crate::config::DocumentsConfig;
+use crate::error::DocumentsError;
+use crate::store::owner::{Holder, Manner, Ownership, own};
+
+/// How soon is tried again what failed.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// How often it is looked whether the lock is still held.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Whether this Egret writes documents in a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// That is not known yet, or not any more.
+    Unknown,
+    /// It does.
+    Owner,
+    /// Another one does.
+    Elsewhere(Holder),
+}
+
+/// See the module.
+pub struct Keeper {
+    /// The database.
+    pub database: String,
+    /// What waits to be written, and is.
+    pub writer: Writer,
+    databases: Databases,
+    config: DocumentsConfig,
+    standing: watch::Sender<Standing>,
+}
+
+/// Parts of groups of which it is not known whether they were written: with epoch and number.
+type Unknown = Vec<(i64, i64, Vec<Step>)>;
+
+impl Keeper {
+    /// For a database.
+    pub fn new(database: &str, databases: Databases, config: DocumentsConfig, writer: Writer) -> Self {
+        Self {
+            database: database.to_owned(),
+            writer,
+            databases,
+            config,
+            standing: watch::Sender::new(Standing::Unknown),
+        }
+    }
+
+    /// Whether this Egret writes here.
+    pub fn standing(&self) -> Standing {
+        self.standing.borrow().clone()
+    }
+
+    /// Writes what is to be written, as long as this Egret may, until everything stops. What is under way then is finished.
+    pub async fn keep(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
+        let mut unknown = Unknown::new();
+        while !*stopping.borrow() {
+            if let Err(error) = self.once(&mut unknown, stopping.clone()).await {
+                let database = &self.database;
+                tracing::warn!(%error, database, "documents cannot be written");
+                self.standing.send_replace(Standing::Unknown);
+            }
+            tokio::select! {
+                _ = stopping.changed() => {}
+                () = tokio::time::sleep(AGAIN) => {}
+            }
+        }
+        self.writer.give_up(&DocumentsError::Stopping);
+    }
+
+    /// Becomes the owner, if nobody else is, and writes until it is that no more.
+    async fn once(
+        &self,
+        unknown: &mut Unknown,
+        stopping: watch::Receiver<bool>,
+    ) -> Result<(), DocumentsError> {
+        let session = self.client().await?;
+        let ownership = match own(session, Manner::Asking).await? {
+            Ok(ownership) => ownership,
+            Err(holder) => {
+                self.writer.give_up(&DocumentsError::OwnedElsewhere {
+                    holder: holder.what.clone(),
+                });
+                self.standing.send_replace(Standing::Elsewhere(holder));
+                return Ok(());
+            }
+        };
+        self.writer.begin(ownership.number);
+        // What was under way has committed by now, or never will: its epoch is over.
+        while let Some((epoch, group, _)) = unknown.last() {
+            let was_written = ownership.has_written(*epoch, *group).await?;
+            let (.., steps) = unknown.pop().expect("it has just been looked at");
+            self.writer.found_out(steps, was_written);
+        }
+        self.standing.send_replace(Standing::Owner);
+        self.serve(&ownership, unknown, stopping).await
+    }
+
+    async fn client(&self) -> Result<Client, DocumentsError> {
+        Ok(self.databases.client(&self.database).await?)
+    }
+
+    /// Writes by as many sessions as are configured, until one of them fails, the lock is lost, or everything stops.
+    async fn serve(
+        &self,
+        ownership: &Ownership,
+        unknown: &mut Unknown,
+        mut stopping: watch::Receiver<bool>,
+    ) -> Result<(), DocumentsError> {
+        let mut sessions = Vec::new();
+        for _ in 0..self.config.writers.max(1) {
+            sessions.push(Session::new(self.client().await?).await?);
+        }
+        let (epoch, ending) = (ownership.epoch, watch::Sender::new(false));
+        let works = sessions.iter().map(|session| {
+            let ending = &ending;
+            async move {
+                let ended = self.writer.work(session, epoch, ending.subscribe()).await;
+                ending.send_replace(true);
+                ended
+            }
+        });
+        let watching = async {
+            let patience = self.config.owner_timeout.duration();
+            let mut ended = ending.subscribe();
+            while !*ended.borrow() {
+                tokio::select! {
+                    _ = ended.changed() => {}
+                    _ = stopping.changed() => _ = ending.send_replace(true),
+                    () = tokio::time::sleep(LOOK) => {
+                        if !ownership.is_held(patience).await {
+                            ending.send_replace(true);
+                        }
+                    }
+                }
+            }
+        };
+        let (ended, ()) = join(join_all(works), watching).await;
+        let mut failed = Ok(());
+        for ended in ended {
+            match ended {
+                Ok(()) => {}
+                Err(Ended::Session(error)) => failed = Err(error),
+                Err(Ended::Unknown(group, steps)) => unknown.push((epoch, group, steps)),
+            }
+        }
+        failed
+    }
+}
