@@ -1,0 +1,84 @@
+//! Collections and tenants as they are remembered in a database.
+
+use std::collections::BTreeMap;
+
+use egret_postgres::tokio_postgres::{Client, GenericClient, Transaction};
+use serde_json::Value;
+
+use crate::error::DocumentsError;
+use crate::model::{CollectionId, CollectionName, TenantId};
+
+/// A collection that is remembered.
+#[derive(Clone, Debug)]
+pub struct Remembered {
+    /// Its number.
+    pub id: CollectionId,
+    /// Its name.
+    pub name: String,
+    /// As it was declared.
+    pub definition: Value,
+    /// How often it was changed, from 1.
+    pub version: i32,
+}
+
+/// All collections, by number.
+///
+/// # Errors
+/// What the server says.
+pub async fn collections(client: &impl GenericClient) -> Result<Vec<Remembered>, DocumentsError> {
+    let sql = "SELECT collection_id, name, definition, version FROM egret.collection ORDER BY collection_id";
+    let rows = client.query(sql, &[]).await?;
+    let each = rows.iter().map(|row| Remembered {
+        id: CollectionId(row.get(0)),
+        name: row.get(1),
+        definition: row.get(2),
+        version: row.get(3),
+    });
+    Ok(each.collect())
+}
+
+/// Keeps others from changing collections until the transaction ends; documents go on being written.
+///
+/// # Errors
+/// What the server says.
+pub async fn lock(transaction: &Transaction<'_>) -> Result<(), DocumentsError> {
+    let sql = "LOCK TABLE egret.collection IN SHARE ROW EXCLUSIVE MODE";
+    Ok(transaction.batch_execute(sql).await?)
+}
+
+/// Remembers a collection: a new one, or another definition of one that is there.
+///
+/// # Errors
+/// What the server says.
+pub async fn remember(
+    transaction: &Transaction<'_>,
+    name: &CollectionName,
+    definition: &Value,
+) -> Result<(CollectionId, i32), DocumentsError> {
+    let sql = "INSERT INTO egret.collection AS c (name, definition) VALUES ($1, $2) \
+         ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, version = c.version + 1, changed_at = now() \
+         RETURNING collection_id, version";
+    let row = transaction.query_one(sql, &[&name.as_str(), definition]).await?;
+    Ok((CollectionId(row.get(0)), row.get(1)))
+}
+
+/// The tenants that have documents, or had some.
+///
+/// # Errors
+/// What the server says.
+pub async fn tenants(client: &Client) -> Result<BTreeMap<String, TenantId>, DocumentsError> {
+    let sql = "SELECT name, tenant_id FROM egret.document_tenant";
+    let rows = client.query(sql, &[]).await?;
+    let each = rows.iter().map(|row| (row.get(0), TenantId(row.get(1))));
+    Ok(each.collect())
+}
+
+/// The number of a tenant, who gets one if there is none yet.
+///
+/// # Errors
+/// What the server says.
+pub async fn tenant(client: &Client, name: &str) -> Result<TenantId, DocumentsError> {
+    let sql = "WITH made AS (INSERT INTO egret.document_tenant (name) VALUES ($1) ON CONFLICT DO NOTHING RETURNING tenant_id) \
+         SELECT tenant_id FROM made UNION ALL SELECT tenant_id FROM egret.document_tenant WHERE name = $1 LIMIT 1";
+    Ok(TenantId(client.query_one(sql, &[&name]).await?.get(0)))
+}

@@ -1,0 +1,57 @@
+//! What the engine keeps in a database.
+
+use egret_postgres::migrate::{self, Migration, migrate};
+use egret_postgres::tokio_postgres::Client;
+
+use crate::error::DocumentsError;
+
+/// The engine's part of schema `egret`.
+const MIGRATIONS: &[Migration] = &[Migration {
+    name: "documents",
+    sql: include_str!("install/migration_1.sql"),
+}];
+
+/// Makes the engine's part of schema `egret`, or brings it up to date. Tables that are new have so many partitions.
+///
+/// # Errors
+/// What the server says.
+pub async fn install(client: &mut Client, partitions: u32) -> Result<(), DocumentsError> {
+    migrate(client, "documents", MIGRATIONS).await?;
+    let partitions = i32::try_from(partitions.clamp(1, PARTITIONS_MAX)).expect("they are few");
+    // Whoever comes second finds them.
+    let transaction = client.transaction().await?;
+    transaction
+        .batch_execute("LOCK TABLE egret.collection IN EXCLUSIVE MODE")
+        .await?;
+    let sql = "SELECT egret.document_partitions($1) WHERE NOT EXISTS \
+         (SELECT FROM pg_catalog.pg_inherits WHERE inhparent = 'egret.document'::regclass)";
+    transaction.query(sql, &[&partitions]).await?;
+    Ok(transaction.commit().await?)
+}
+
+/// Partitions of a table, at most.
+const PARTITIONS_MAX: u32 = 256;
+
+/// Whether a database has the engine's part of schema `egret`.
+///
+/// # Errors
+/// What the server says, and that somebody else has made it.
+pub async fn is_installed(client: &Client) -> Result<bool, DocumentsError> {
+    let sql = "SELECT pg_catalog.to_regclass('egret.document') IS NOT NULL";
+    let found = client.query_one(sql, &[]).await?.get(0);
+    if found {
+        // What somebody else has made there is not read.
+        migrate::check_owner(client).await?;
+    }
+    Ok(found)
+}
+
+/// Removes the engine's part of schema `egret`, documents and all.
+///
+/// # Errors
+/// What the server says.
+pub async fn uninstall(client: &mut Client) -> Result<(), DocumentsError> {
+    let transaction = client.transaction().await?;
+    migrate::remove(&transaction, "documents", include_str!("install/remove.sql")).await?;
+    Ok(transaction.commit().await?)
+}

@@ -1,0 +1,117 @@
+//! Reads documents: those that are asked for while the last answer was on its way are one question.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use egret_postgres::Databases;
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+
+use super::session::Session;
+use crate::error::DocumentsError;
+use crate::model::{DocumentId, TenantId};
+use crate::store::read::Stored;
+
+/// Documents that one question asks for, at most.
+const TOGETHER_MAX: usize = 256;
+
+/// How soon a connection that failed is tried again.
+const AGAIN: Duration = Duration::from_millis(200);
+
+type Answer = Result<Option<Stored>, DocumentsError>;
+
+/// A document that is asked for.
+struct Asked {
+    tenant: TenantId,
+    number: i64,
+    reply: oneshot::Sender<Answer>,
+}
+
+/// See the module.
+pub struct Reader {
+    database: String,
+    databases: Databases,
+    asked: mpsc::Sender<Asked>,
+    waiting: Mutex<mpsc::Receiver<Asked>>,
+    waiting_max: u32,
+}
+
+impl Reader {
+    /// For a database.
+    pub fn new(database: &str, databases: Databases, waiting_max: u32) -> Self {
+        let (asked, waiting) = mpsc::channel(waiting_max as usize);
+        Self {
+            database: database.to_owned(),
+            databases,
+            asked,
+            waiting: Mutex::new(waiting),
+            waiting_max,
+        }
+    }
+
+    /// A document, if it is there.
+    ///
+    /// # Errors
+    /// What the server says, and that too many wait.
+    pub async fn read(&self, tenant: TenantId, id: DocumentId) -> Answer {
+        let (reply, answer) = oneshot::channel();
+        let number = id.number();
+        let asked = Asked {
+            tenant,
+            number,
+            reply,
+        };
+        if self.asked.try_send(asked).is_err() {
+            return Err(DocumentsError::Overloaded {
+                waiting_max: self.waiting_max,
+            });
+        }
+        let found = answer.await.unwrap_or(Err(DocumentsError::Stopping))?;
+        // The other half of an id is a secret that the number does not tell.
+        Ok(found.filter(|found| found.id == id))
+    }
+
+    /// Answers by a session of its own until everything stops.
+    pub async fn answer(self: Arc<Self>, mut stopping: watch::Receiver<bool>) {
+        let mut session = None;
+        while !*stopping.borrow() {
+            let mut together = Vec::new();
+            tokio::select! {
+                _ = stopping.changed() => break,
+                _ = self.next(&mut together) => {}
+            }
+            if session.is_none() {
+                session = self.connect().await.ok();
+            }
+            let Some(connected) = &session else {
+                for asked in together {
+                    _ = asked.reply.send(Err(DocumentsError::Unreachable));
+                }
+                tokio::time::sleep(AGAIN).await;
+                continue;
+            };
+            let tenants: Vec<i32> = together.iter().map(|one| one.tenant.0).collect();
+            let numbers: Vec<i64> = together.iter().map(|one| one.number).collect();
+            match connected.by_number((&tenants, &numbers)).await {
+                Ok(found) => {
+                    for (asked, found) in together.into_iter().zip(found) {
+                        _ = asked.reply.send(Ok(found));
+                    }
+                }
+                Err(error) => {
+                    for asked in together {
+                        _ = asked.reply.send(Err(error.clone()));
+                    }
+                    session = None;
+                }
+            }
+        }
+    }
+
+    async fn next(&self, together: &mut Vec<Asked>) {
+        self.waiting.lock().await.recv_many(together, TOGETHER_MAX).await;
+    }
+
+    async fn connect(&self) -> Result<Session, DocumentsError> {
+        Session::new(self.databases.client(&self.database).await?).await
+    }
+}
