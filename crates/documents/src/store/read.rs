@@ -89,8 +89,10 @@ impl Stored {
 /// Who refers to a document.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Referrers {
-    /// How many, up to one over the limit that was asked for.
+    /// How many, up to the limit that was asked for.
     pub count: i64,
+    /// Whether there are more.
+    pub is_more: bool,
     /// The first of them.
     pub first: Vec<(CollectionId, DocumentId)>,
 }
@@ -165,7 +167,8 @@ pub async fn referrers(
     let rows = client.query(statement, &[&tenants, &numbers, &first_max, &count_max]);
     for row in rows.await? {
         let one = &mut all[place(&row)];
-        one.count = row.get(1);
+        let count: i64 = row.get(1);
+        (one.count, one.is_more) = (count.min(count_max), count > count_max);
         one.first
             .push((CollectionId(row.get(2)), DocumentId(row.get(3))));
     }

@@ -1,0 +1,75 @@
+//! The collections of a database, with everything prepared.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use egret_postgres::tokio_postgres::GenericClient;
+
+use crate::core::collection::Collection;
+use crate::core::definition::{Definitions, Given, reread};
+use crate::core::group::Declared;
+use crate::error::DocumentsError;
+use crate::model::{CollectionId, CollectionName};
+use crate::store::collections::{self, Remembered};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Catalogue {
+    /// As they were declared.
+    pub definitions: Definitions,
+    declared: BTreeMap<CollectionName, Arc<Declared>>,
+}
+
+impl Catalogue {
+    /// Those that a database has.
+    ///
+    /// # Errors
+    /// What the server says, and that what it has is not what was put there.
+    pub async fn read(client: &impl GenericClient) -> Result<Self, DocumentsError> {
+        Self::of(collections::collections(client).await?)
+    }
+
+    /// These.
+    ///
+    /// # Errors
+    /// They are not what they should be.
+    pub fn of(remembered: Vec<Remembered>) -> Result<Self, DocumentsError> {
+        let mut given = Vec::new();
+        let mut numbers: BTreeMap<CollectionName, CollectionId> = BTreeMap::new();
+        for one in remembered {
+            let definition = reread(one.definition)?;
+            numbers.insert(definition.collection.clone(), one.id);
+            given.push(Given {
+                pointer: String::new(),
+                definition,
+            });
+        }
+        let definitions = Definitions::default().with(given)?;
+        let mut declared = BTreeMap::new();
+        for definition in definitions.iter() {
+            let collection = Collection::of(&definitions, definition)?;
+            let families = collection.families().iter().map(|family| numbers[&family.collection]);
+            let families: Vec<CollectionId> = families.collect();
+            let one = Declared {
+                id: numbers[&definition.collection],
+                families,
+                collection,
+            };
+            declared.insert(definition.collection.clone(), Arc::new(one));
+        }
+        Ok(Self {
+            definitions,
+            declared,
+        })
+    }
+
+    /// A collection.
+    pub fn declared(&self, name: &CollectionName) -> Option<Arc<Declared>> {
+        self.declared.get(name).cloned()
+    }
+
+    /// All of them, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Declared>> {
+        self.declared.values()
+    }
+}
