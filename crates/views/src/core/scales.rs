@@ -21,6 +21,24 @@ pub type Scales = BTreeMap<ColumnId, BTreeSet<u32>>;
 /// More digits than this are not counted: PostgreSQL rounds some day.
 const SCALE_MAX: u32 = 500;
 
+/// Of dates and times `EXTRACT` gives these as whole numbers (`timestamp_part_common` in PostgreSQL's `timestamp.c`).
+const WHOLE_FIELDS: [&str; 14] = [
+    "century",
+    "day",
+    "decade",
+    "dow",
+    "doy",
+    "hour",
+    "isodow",
+    "isoyear",
+    "millennium",
+    "minute",
+    "month",
+    "quarter",
+    "week",
+    "year",
+];
+
 /// Adds what is known of the columns of a stage, and of those that it reads.
 pub fn add_scales(stage: &Stage, types: &Types, scales: &mut Scales) {
     add_of_node(&stage.input, types, scales);
@@ -35,6 +53,15 @@ pub fn add_scales(stage: &Stage, types: &Types, scales: &mut Scales) {
     for (id, value) in keys.chain(chosen) {
         if let Some(found) = value.and_then(|value| of_expression(value, scales)) {
             scales.insert(id, found);
+        }
+    }
+}
+
+/// Says of decimal numbers of one scale that those that are equal look the same.
+pub fn add_looks(types: &mut Types, scales: &Scales) {
+    for (id, _) in scales.iter().filter(|(_, found)| found.len() == 1) {
+        if let Some(one) = types.get_mut(id).filter(|one| one.sql == "numeric") {
+            one.is_exact = true;
         }
     }
 }
@@ -151,6 +178,21 @@ fn of_node(node: &Parsed, scales: &Scales) -> Option<BTreeSet<u32>> {
             }
             Some(all)
         }
+        NodeEnum::FuncCall(call) => {
+            let names = call.funcname.iter().map(|name| match &name.node {
+                Some(NodeEnum::String(name)) => name.sval.as_str(),
+                _ => "",
+            });
+            let is_extract = names.eq(["pg_catalog", "extract"]);
+            let field = call.args.first().and_then(|field| match &field.node {
+                Some(NodeEnum::AConst(field)) => match &field.val {
+                    Some(a_const::Val::Sval(field)) => Some(field.sval.to_ascii_lowercase()),
+                    _ => None,
+                },
+                _ => None,
+            })?;
+            (is_extract && WHOLE_FIELDS.contains(&field.as_str())).then(|| BTreeSet::from([0]))
+        }
         NodeEnum::CoalesceExpr(expr) => {
             let mut all = BTreeSet::new();
             for arg in &expr.args {
@@ -244,6 +286,8 @@ mod tests {
         check("COALESCE(\"egret$1\", NULL::numeric, 0.5)", Some(&[1, 2]));
         check("\"egret$1\" / 2::numeric", None);
         check("\"egret$3\" + 1::numeric", None);
+        check("EXTRACT ('year' FROM \"egret$3\")", Some(&[0]));
+        check("extract(second FROM \"egret$3\")", None);
         check("round(\"egret$1\")", None);
         check("'1e3'::numeric", None);
         check("'NaN'::numeric", None);

@@ -203,7 +203,9 @@ impl Groups {
         for (aggregate, carried) in &self.aggregates {
             let name = stage_column(aggregate.column);
             let columns = carried.columns(aggregate.column).into_iter();
-            for ((column, _), value) in columns.zip(carried.of_rows(aggregate.column, &name, counting)) {
+            for ((column, _), value) in
+                columns.zip(carried.of_rows(aggregate.column, &name, counting))
+            {
                 moved.push(format!("{value} <> 0"));
                 add(value, column);
             }
