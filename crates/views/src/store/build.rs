@@ -13,7 +13,7 @@ use crate::core::compile::{
 };
 use crate::core::expression::{ColumnId, Expression, quoted};
 use crate::core::maintain::{ColumnType, Statement, Types, declared, side};
-use crate::core::scales::{Scales, add_looks, add_scales};
+use crate::core::scales::{Scales, add_scales};
 use crate::core::sql::{Generator, SourceSql, WEIGHT};
 use crate::core::tree::{Keeps, Node, Presentation, Source, Stage};
 use crate::error::ViewsError;
@@ -91,8 +91,7 @@ pub async fn build(
         sources.remove(&Source::Itself);
         check_compared(&stage.keeps, &plan.compared, &types)?;
         let name = stage_table(view, at);
-        add_scales(&stage, &types, &mut scales);
-        add_looks(&mut types, &scales);
+        add_scales(&stage, &mut types, &mut scales);
         let compiled = compile(&name, stage, key, (&arguments, &scales), &types);
         if makes_tables {
             for statement in compiled.table().create() {
