@@ -1,10 +1,15 @@
 # Waits for the end of the test process (end of input), then cleans the directory $1 up.
 cat >/dev/null
 directory=$(readlink -f "$1")
+# Memory that servers share has a name outside of the directory, and a server that is killed leaves it behind.
+shared=
 kill_inside() {
     for process in /proc/[0-9]*; do
         case "$(readlink "$process/cwd" 2>/dev/null)" in
-            "$directory" | "$directory"/*) kill -9 "${process#/proc/}" 2>/dev/null ;;
+            "$directory" | "$directory"/*)
+                shared="$shared $(sed -n 's|^.* \(/dev/shm/PostgreSQL\.[0-9]*\)$|\1|p' "$process/maps" 2>/dev/null | sort -u | tr '\n' ' ')"
+                kill -9 "${process#/proc/}" 2>/dev/null
+                ;;
         esac
     done
 }
@@ -16,6 +21,7 @@ for attempt in $(seq 100); do
     done
     for loop in $loops; do losetup -d "$loop" 2>/dev/null; done
     if ! grep -q " $directory/" /proc/mounts && rm -rf --one-file-system "$directory" 2>/dev/null; then
+        rm -f $shared
         exit 0
     fi
     sleep 0.1

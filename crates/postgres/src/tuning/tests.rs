@@ -15,7 +15,7 @@ fn machine(memory_gib: u64, cores: u32) -> Machine {
 
 const BUILD: Build = Build {
     major: 18,
-    wal_compression: "pglz",
+    wal_compression: "off",
 };
 
 fn value(settings: &[Setting], name: &str) -> String {
@@ -42,7 +42,7 @@ fn a_small_machine() {
         autovacuum_work_mem = 192MB
         huge_pages = try
         wal_level = replica
-        wal_compression = pglz
+        wal_compression = off
         wal_buffers = 16MB
         max_wal_size = 2048MB
         min_wal_size = 256MB

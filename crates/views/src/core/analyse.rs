@@ -30,7 +30,7 @@ use std::rc::Rc;
 use pg_query::NodeEnum;
 use pg_query::protobuf::SelectStmt;
 
-pub use self::equalities::{Side, equalities};
+pub use self::equalities::{Side, equal_part, equalities};
 pub use self::expressions::{parse_expression, text};
 use self::given::Given;
 pub use self::said::unordered;

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pg_query::NodeEnum;
-use pg_query::protobuf::{AConst, AExprKind, Node as Parsed, TypeName, a_const};
+use pg_query::protobuf::{AConst, AExpr, AExprKind, FuncCall, Node as Parsed, TypeName, a_const};
 
 use super::analyse::{column_of_stage, parse_expression, text};
 use super::expression::{ColumnId, Expression};
@@ -21,8 +21,35 @@ pub type Scales = BTreeMap<ColumnId, BTreeSet<u32>>;
 /// More digits than this are not counted: PostgreSQL rounds some day.
 const SCALE_MAX: u32 = 500;
 
-/// Adds what is known of the columns of a stage, and of those that it reads.
-pub fn add_scales(stage: &Stage, types: &Types, scales: &mut Scales) {
+/// Of dates and times `EXTRACT` gives these as whole numbers (`timestamp_part_common` in PostgreSQL's `timestamp.c`).
+const WHOLE_FIELDS: [&str; 14] = [
+    "century",
+    "day",
+    "decade",
+    "dow",
+    "doy",
+    "hour",
+    "isodow",
+    "isoyear",
+    "millennium",
+    "minute",
+    "month",
+    "quarter",
+    "week",
+    "year",
+];
+
+/// Adds what is known of the columns of a stage, and of those that it reads. Decimal numbers of one scale that are equal look the same.
+pub fn add_scales(stage: &Stage, types: &mut Types, scales: &mut Scales) {
+    add_of_stage(stage, types, scales);
+    for (id, _) in scales.iter().filter(|(_, found)| found.len() == 1) {
+        if let Some(one) = types.get_mut(id).filter(|one| one.sql == "numeric") {
+            one.is_exact = true;
+        }
+    }
+}
+
+fn add_of_stage(stage: &Stage, types: &Types, scales: &mut Scales) {
     add_of_node(&stage.input, types, scales);
     let Keeps::Groups { keys, aggregates } = &stage.keeps else {
         return;
@@ -120,22 +147,7 @@ fn of_node(node: &Parsed, scales: &Scales) -> Option<BTreeSet<u32>> {
             _ => None,
         },
         NodeEnum::AExpr(expr) if expr.kind == AExprKind::AexprOp as i32 => {
-            let [name] = &expr.name[..] else {
-                return None;
-            };
-            let Some(NodeEnum::String(name)) = &name.node else {
-                return None;
-            };
-            let right = of(&expr.rexpr)?;
-            if expr.lexpr.is_none() {
-                return matches!(&name.sval[..], "-" | "+").then_some(right);
-            }
-            let left = of(&expr.lexpr)?;
-            match &name.sval[..] {
-                "+" | "-" => pairs(&left, &right, |one, other| one.max(other)),
-                "*" => pairs(&left, &right, |one, other| one + other),
-                _ => None,
-            }
+            of_operation(expr, scales)
         }
         NodeEnum::CaseExpr(case) => {
             let results = case.args.iter().map(|when| match &when.node {
@@ -151,6 +163,7 @@ fn of_node(node: &Parsed, scales: &Scales) -> Option<BTreeSet<u32>> {
             }
             Some(all)
         }
+        NodeEnum::FuncCall(call) => of_call(call),
         NodeEnum::CoalesceExpr(expr) => {
             let mut all = BTreeSet::new();
             for arg in &expr.args {
@@ -160,6 +173,47 @@ fn of_node(node: &Parsed, scales: &Scales) -> Option<BTreeSet<u32>> {
         }
         _ => None,
     }
+}
+
+fn of_operation(expr: &AExpr, scales: &Scales) -> Option<BTreeSet<u32>> {
+    let of = |one: &Option<Box<Parsed>>| of_node(one.as_deref()?, scales);
+    let [name] = &expr.name[..] else {
+        return None;
+    };
+    let Some(NodeEnum::String(name)) = &name.node else {
+        return None;
+    };
+    let right = of(&expr.rexpr)?;
+    if expr.lexpr.is_none() {
+        return matches!(&name.sval[..], "-" | "+").then_some(right);
+    }
+    let left = of(&expr.lexpr)?;
+    match &name.sval[..] {
+        "+" | "-" => pairs(&left, &right, |one, other| one.max(other)),
+        "*" => pairs(&left, &right, |one, other| one + other),
+        _ => None,
+    }
+}
+
+/// Of calls only EXTRACT says it, which nobody can give another meaning.
+fn of_call(call: &FuncCall) -> Option<BTreeSet<u32>> {
+    let names = call.funcname.iter().map(|name| match &name.node {
+        Some(NodeEnum::String(name)) => name.sval.as_str(),
+        _ => "",
+    });
+    if !names.eq(["pg_catalog", "extract"]) {
+        return None;
+    }
+    let Some(NodeEnum::AConst(field)) = &call.args.first()?.node else {
+        return None;
+    };
+    let Some(a_const::Val::Sval(field)) = &field.val else {
+        return None;
+    };
+    let field = field.sval.to_ascii_lowercase();
+    WHOLE_FIELDS
+        .contains(&field.as_str())
+        .then(|| BTreeSet::from([0]))
 }
 
 fn of_constant(constant: &AConst) -> Option<BTreeSet<u32>> {
@@ -244,6 +298,8 @@ mod tests {
         check("COALESCE(\"egret$1\", NULL::numeric, 0.5)", Some(&[1, 2]));
         check("\"egret$1\" / 2::numeric", None);
         check("\"egret$3\" + 1::numeric", None);
+        check("EXTRACT ('year' FROM \"egret$3\")", Some(&[0]));
+        check("extract(second FROM \"egret$3\")", None);
         check("round(\"egret$1\")", None);
         check("'1e3'::numeric", None);
         check("'NaN'::numeric", None);

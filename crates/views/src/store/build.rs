@@ -91,7 +91,7 @@ pub async fn build(
         sources.remove(&Source::Itself);
         check_compared(&stage.keeps, &plan.compared, &types)?;
         let name = stage_table(view, at);
-        add_scales(&stage, &types, &mut scales);
+        add_scales(&stage, &mut types, &mut scales);
         let compiled = compile(&name, stage, key, (&arguments, &scales), &types);
         if makes_tables {
             for statement in compiled.table().create() {

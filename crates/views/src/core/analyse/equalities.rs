@@ -31,6 +31,27 @@ pub fn equalities(condition: &Expression) -> Vec<(Side, Side)> {
     conjuncts.into_iter().filter_map(equality).collect()
 }
 
+/// Of a condition that says more the part that says that values of `some` columns are equal to values of others.
+pub fn equal_part(condition: &Expression, some: &BTreeSet<ColumnId>) -> Option<Expression> {
+    let parsed = parse_expression(&condition.marked()).ok()?;
+    let mut conjuncts = Vec::new();
+    split(&parsed, &mut conjuncts);
+    let are_of_some = |side: &Side| !side.columns.is_empty() && side.columns.is_subset(some);
+    let are_of_others = |side: &Side| !side.columns.is_empty() && side.columns.is_disjoint(some);
+    let is_between = |conjunct: &&Parsed| {
+        equality(conjunct).is_some_and(|(one, other)| {
+            are_of_some(&one) && are_of_others(&other) || are_of_others(&one) && are_of_some(&other)
+        })
+    };
+    let all = conjuncts.len();
+    let between = conjuncts.into_iter().filter(is_between);
+    let between: Option<Vec<Expression>> = between
+        .map(|one| Some(Expression::read(&text(one).ok()?)))
+        .collect();
+    let between = between.filter(|between| (1..all).contains(&between.len()))?;
+    Some(Expression::all(&between))
+}
+
 fn equality(condition: &Parsed) -> Option<(Side, Side)> {
     let Some(NodeEnum::AExpr(expr)) = &condition.node else {
         return None;

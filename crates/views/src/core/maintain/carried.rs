@@ -98,14 +98,16 @@ impl Carried {
     }
 
     /// What the values of rows, called `value`, come to, column by column.
-    pub fn of_rows(&self, id: ColumnId, value: &str) -> Vec<String> {
-        let counted = |condition: &str| {
-            format!("coalesce(sum({WEIGHT}) FILTER (WHERE {condition}), 0)::bigint")
-        };
+    pub fn of_rows(&self, id: ColumnId, value: &str, counting: Counting) -> Vec<String> {
         match self {
-            Self::Count => vec![format!("coalesce(sum({value} * {WEIGHT}), 0)::bigint")],
-            Self::Sum(terms) | Self::Average(terms) => Carrier::new(id, *terms).of_rows(value),
-            Self::Truth { .. } => vec![counted(value), counted(&format!("NOT {value}"))],
+            Self::Count => vec![counting.of(value)],
+            Self::Sum(terms) | Self::Average(terms) => {
+                Carrier::new(id, *terms).of_rows(value, counting)
+            }
+            Self::Truth { .. } => vec![
+                counting.where_(value),
+                counting.where_(&format!("NOT {value}")),
+            ],
             Self::AtEnd(_) | Self::Asked => Vec::new(),
         }
     }
@@ -142,6 +144,51 @@ impl Carried {
         match self {
             Self::AtEnd(end) => Some(*end),
             _ => None,
+        }
+    }
+}
+
+/// How rows are counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Counting {
+    /// Each is there once.
+    Once,
+    /// Each has a weight.
+    Weighted,
+}
+
+impl Counting {
+    /// All of them.
+    pub fn rows(self) -> String {
+        match self {
+            Self::Once => "count(*)".to_owned(),
+            Self::Weighted => format!("coalesce(sum({WEIGHT}), 0)::bigint"),
+        }
+    }
+
+    /// Those of which something is so.
+    fn where_(self, condition: &str) -> String {
+        match self {
+            Self::Once => format!("count(*) FILTER (WHERE {condition})"),
+            Self::Weighted => {
+                format!("coalesce(sum({WEIGHT}) FILTER (WHERE {condition}), 0)::bigint")
+            }
+        }
+    }
+
+    /// Those of which a value, which is 1 or null, is not null.
+    fn of(self, value: &str) -> String {
+        match self {
+            Self::Once => format!("count({value})"),
+            Self::Weighted => format!("coalesce(sum({value} * {WEIGHT}), 0)::bigint"),
+        }
+    }
+
+    /// What a value comes to, in this type.
+    fn sum(self, value: &str, kind: &str) -> String {
+        match self {
+            Self::Once => format!("coalesce(sum({value}), 0)::{kind}"),
+            Self::Weighted => format!("coalesce(sum({value} * {WEIGHT}), 0)::{kind}"),
         }
     }
 }
@@ -254,24 +301,19 @@ impl Carrier {
     }
 
     /// What the values of rows, called `value`, come to, column by column.
-    pub fn of_rows(&self, value: &str) -> Vec<String> {
-        let kind = self.sum.1;
-        let counted = |condition: &str| {
-            format!("coalesce(sum({WEIGHT}) FILTER (WHERE {value} {condition}), 0)::bigint")
-        };
+    fn of_rows(&self, value: &str, counting: Counting) -> Vec<String> {
         let added = match self.nan {
             None => value.to_owned(),
             Some(_) => format!("nullif({value}, 'NaN')"),
         };
         let mut all = vec![
-            format!("coalesce(sum({added} * {WEIGHT}), 0)::{kind}"),
-            counted("IS NOT NULL"),
+            counting.sum(&added, self.sum.1),
+            counting.where_(&format!("{value} IS NOT NULL")),
         ];
-        all.extend(self.nan.iter().map(|_| counted("= 'NaN'")));
+        let of_nan = || counting.where_(&format!("{value} = 'NaN'"));
+        all.extend(self.nan.iter().map(|_| of_nan()));
         if let Some((_, _, more)) = &self.longer {
-            all.push(format!(
-                "coalesce(sum({WEIGHT}) FILTER (WHERE scale({value}) = {more}), 0)::bigint"
-            ));
+            all.push(counting.where_(&format!("scale({value}) = {more}")));
         }
         all
     }

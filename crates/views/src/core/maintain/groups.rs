@@ -7,7 +7,7 @@
 
 mod asked;
 
-use super::carried::{Carried, End, came, counted, summed, went};
+use super::carried::{Carried, Counting, End, came, counted, summed, went};
 use super::key::{HASH, Key};
 use super::{COUNT, Delta, Statement, Table, Types, Wrong, declared};
 use crate::core::analyse::stage_column;
@@ -194,13 +194,18 @@ impl Groups {
         if self.key.is_hashed {
             add(self.key.hash("egret_all"), HASH.to_owned());
         }
-        let rows = format!("coalesce(sum({WEIGHT}), 0)::bigint");
-        add(rows, COUNT.to_owned());
-        let mut moved = vec![format!("sum({WEIGHT}) <> 0")];
+        let counting = match changes.iter().any(Block::is_weighted) {
+            true => Counting::Weighted,
+            false => Counting::Once,
+        };
+        add(counting.rows(), COUNT.to_owned());
+        let mut moved = vec![format!("{} <> 0", counting.rows())];
         for (aggregate, carried) in &self.aggregates {
             let name = stage_column(aggregate.column);
             let columns = carried.columns(aggregate.column).into_iter();
-            for ((column, _), value) in columns.zip(carried.of_rows(aggregate.column, &name)) {
+            for ((column, _), value) in
+                columns.zip(carried.of_rows(aggregate.column, &name, counting))
+            {
                 moved.push(format!("{value} <> 0"));
                 add(value, column);
             }
@@ -215,7 +220,12 @@ impl Groups {
                 list.push((value, moved, name.clone()));
             }
         }
-        let rows = delta.raw(&self.of_rows(changes), with);
+        let mut rows = self.of_rows(changes);
+        if !self.are_plain() {
+            // What is computed of a row is so once, however often it is used.
+            rows.push_str(" OFFSET 0");
+        }
+        let rows = delta.raw(&rows, with);
         let group = match key_names.is_empty() {
             true => String::new(),
             false => format!(" GROUP BY {}", key_names.join(", ")),

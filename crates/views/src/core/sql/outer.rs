@@ -1,7 +1,7 @@
 //! Outer joins: the rows that match nothing.
 
 use super::{Block, Generator, Named, WEIGHT, union};
-use crate::core::analyse::stage_column;
+use crate::core::analyse::{equal_part, stage_column};
 use crate::core::expression::{ColumnId, Expression, Names};
 use crate::core::tree::{JoinKind, Node};
 
@@ -81,7 +81,12 @@ impl Generator<'_> {
         let changes = self.changes(right);
         let rows = self.rows(left);
         let rows = self.named(&rows);
-        let touched = self.exists(&changes, &rows.names, condition);
+        let mut touched = self.exists(&changes, &rows.names, condition);
+        // The server can find rows by what changed where nothing but `=` is asked of them.
+        if let Some(equal) = equal_part(condition, &rows.names.keys().copied().collect()) {
+            let equal = self.exists(&changes, &rows.names, &equal);
+            touched = format!("{equal} AND {touched}");
+        }
         let counted = self.counted((&rows, &format!(" WHERE {touched}")), right, condition);
         let alias = self.alias();
         let columns: Vec<String> = rows.names.keys().map(|id| stage_column(*id)).collect();
