@@ -14,6 +14,8 @@ pub enum Kind {
     NotFound,
     /// The request contradicts the present state. HTTP 409, gRPC `FAILED_PRECONDITION`.
     Conflict,
+    /// A condition that the request names does not hold. HTTP 412, gRPC `FAILED_PRECONDITION`.
+    Mismatch,
     /// What was asked for was there, and is not kept any more. HTTP 410, gRPC `OUT_OF_RANGE`.
     Gone,
     /// The request body is larger than its limit. HTTP 413, gRPC `RESOURCE_EXHAUSTED`.

@@ -48,11 +48,8 @@ impl Catalogue {
         let mut declared = BTreeMap::new();
         for definition in definitions.iter() {
             let collection = Collection::of(&definitions, definition)?;
-            let families = collection.families().iter().map(|family| numbers[&family.collection]);
-            let families: Vec<CollectionId> = families.collect();
             let one = Declared {
                 id: numbers[&definition.collection],
-                families,
                 collection,
             };
             declared.insert(definition.collection.clone(), Arc::new(one));

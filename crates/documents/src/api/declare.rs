@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use egret_postgres::tokio_postgres::Transaction;
+
 use super::catalogue::Catalogue;
 use super::{Caller, Documents, lock};
 use crate::core::collection::Collection;
 use crate::core::compatibility::Changes;
 use crate::core::definition;
+use crate::core::group::Declared;
 use crate::error::DocumentsError;
 use crate::model::CollectionName;
 use crate::store::{collections, install};
@@ -60,7 +63,7 @@ impl Documents {
                 Some(old) => {
                     let new = Collection::of(&all, definition)?;
                     let changes = Changes::between(&old.collection, &new);
-                    super::declare::check(&transaction, &old, &changes).await?;
+                    check(&transaction, &old, &changes).await?;
                     Outcome::Changed
                 }
             };
@@ -77,5 +80,19 @@ impl Documents {
         let kept = self.keep(&database).await?;
         *lock(&kept.catalogue) = catalogue;
         Ok(applied)
+    }
+}
+
+/// Fails where documents that are there may not be what a changed definition says.
+async fn check(
+    transaction: &Transaction<'_>,
+    old: &Declared,
+    changes: &Changes,
+) -> Result<(), DocumentsError> {
+    let has_documents = collections::has_documents(transaction, old.id).await?;
+    let violations = changes.refused(has_documents);
+    match violations.is_empty() {
+        true => Ok(()),
+        false => Err(DocumentsError::DefinitionInvalid { violations }),
     }
 }

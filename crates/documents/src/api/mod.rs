@@ -183,8 +183,7 @@ impl Documents {
         let kept = self.kept(caller).await?;
         let declared = kept.declared(collection)?;
         let tenant = self.tenant(&kept, &caller.tenant).await?;
-        let found = kept.reader.read(tenant, id).await?;
-        let found = found.filter(|found| found.collection == declared.id);
+        let found = kept.reader.read((tenant, declared.id), id).await?;
         found.ok_or_else(|| DocumentsError::NotFound {
             collection: collection.clone(),
             id: Some(id),

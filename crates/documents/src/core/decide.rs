@@ -14,11 +14,10 @@ pub struct Etag {
 impl Etag {
     /// That of a version of a document.
     pub fn new(id: DocumentId, version: i32) -> Self {
-        let bytes = id.uuid().as_bytes();
-        let of = [bytes[12], bytes[13], bytes[14], bytes[15]];
+        let (_, second) = id.uuid().as_u64_pair();
         Self {
             version,
-            of: u32::from_be_bytes(of),
+            of: second as u32,
         }
     }
 

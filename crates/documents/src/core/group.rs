@@ -16,8 +16,6 @@ pub struct Declared {
     pub id: CollectionId,
     /// It.
     pub collection: Collection,
-    /// The numbers of its [families](Collection::families): its own first.
-    pub families: Vec<CollectionId>,
 }
 
 impl Declared {

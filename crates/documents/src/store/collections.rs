@@ -62,6 +62,19 @@ pub async fn remember(
     Ok((CollectionId(row.get(0)), row.get(1)))
 }
 
+/// Whether a collection has documents, of any tenant.
+///
+/// # Errors
+/// What the server says.
+pub async fn has_documents(
+    transaction: &Transaction<'_>,
+    collection: CollectionId,
+) -> Result<bool, DocumentsError> {
+    let sql = "SELECT EXISTS (SELECT FROM egret.document_tenant AS t \
+         JOIN egret.document AS d ON d.tenant_id = t.tenant_id AND d.collection_id = $1)";
+    Ok(transaction.query_one(sql, &[&collection.0]).await?.get(0))
+}
+
 /// The tenants that have documents, or had some.
 ///
 /// # Errors

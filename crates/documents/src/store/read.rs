@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use egret_postgres::tokio_postgres::types::{FromSql, Type};
+use egret_postgres::tokio_postgres::types::{FromSql, ToSql, Type};
 use egret_postgres::tokio_postgres::{Client, Error as PgError, Row, Statement};
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ pub fn by_alias_sql() -> String {
         "SELECT w.place::integer, {COLUMNS} \
          FROM unnest($1::integer[], $2::uuid[]) WITH ORDINALITY AS w (tenant_id, alias, place) \
          JOIN egret.document_alias AS a ON a.tenant_id = w.tenant_id AND a.alias = w.alias \
-         JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.number = a.number"
+         JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.collection_id = a.collection_id AND d.number = a.number"
     )
 }
 
@@ -25,8 +25,8 @@ pub fn by_alias_sql() -> String {
 pub fn by_number_sql() -> String {
     format!(
         "SELECT w.place::integer, {COLUMNS} \
-         FROM unnest($1::integer[], $2::bigint[]) WITH ORDINALITY AS w (tenant_id, number, place) \
-         JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.number = w.number"
+         FROM unnest($1::integer[], $2::integer[], $3::bigint[]) WITH ORDINALITY AS w (tenant_id, collection_id, number, place) \
+         JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.collection_id = w.collection_id AND d.number = w.number"
     )
 }
 
@@ -42,9 +42,9 @@ pub const REFERRERS: &str = "SELECT w.place::integer, counted.referrers, d.colle
      CROSS JOIN LATERAL (SELECT count(*) AS referrers FROM ( \
          SELECT FROM egret.document_edge AS e \
          WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number LIMIT $4 + 1) AS some) AS counted \
-     CROSS JOIN LATERAL (SELECT e.source FROM egret.document_edge AS e \
+     CROSS JOIN LATERAL (SELECT e.collection_id, e.source FROM egret.document_edge AS e \
          WHERE e.tenant_id = w.tenant_id AND e.target = w.number AND e.source <> w.number ORDER BY e.source LIMIT $3) AS first \
-     JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.number = first.source";
+     JOIN egret.document AS d ON d.tenant_id = w.tenant_id AND d.collection_id = first.collection_id AND d.number = first.source";
 
 /// A document as it is stored.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Stored {
     fn of(row: &Row) -> Self {
         Self {
             collection: CollectionId(row.get(1)),
-            id: DocumentId(row.get(2)),
+            id: DocumentId::stored(row.get(2)),
             version: row.get(3),
             targets: row.get(4),
             body: row.get::<_, Text>(5).0,
@@ -122,9 +122,11 @@ pub async fn by_alias(
 pub async fn by_number(
     client: &Client,
     statement: &Statement,
-    (tenants, numbers): (&[i32], &[i64]),
+    (tenants, collections, numbers): (&[i32], &[i32], &[i64]),
 ) -> Result<Vec<Option<Stored>>, PgError> {
-    let rows = client.query(statement, &[&tenants, &numbers]).await?;
+    let rows = client
+        .query(statement, &[&tenants, &collections, &numbers])
+        .await?;
     Ok(stored(tenants.len(), &rows))
 }
 
@@ -164,16 +166,16 @@ pub async fn referrers(
     (first_max, count_max): (i64, i64),
 ) -> Result<Vec<Referrers>, PgError> {
     let mut all = vec![Referrers::default(); numbers.len()];
-    let rows = client.query(statement, &[&tenants, &numbers, &first_max, &count_max]);
-    for row in rows.await? {
+    let values: [&(dyn ToSql + Sync); 4] = [&tenants, &numbers, &first_max, &count_max];
+    for row in client.query(statement, &values).await? {
         let one = &mut all[place(&row)];
         let count: i64 = row.get(1);
         (one.count, one.is_more) = (count.min(count_max), count > count_max);
         one.first
-            .push((CollectionId(row.get(2)), DocumentId(row.get(3))));
+            .push((CollectionId(row.get(2)), DocumentId::stored(row.get(3))));
     }
     for one in &mut all {
-        one.first.sort_by_key(|(_, id)| id.0);
+        one.first.sort_by_key(|(_, id)| id.uuid());
     }
     Ok(all)
 }

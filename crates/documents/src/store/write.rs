@@ -7,14 +7,16 @@ use egret_postgres::tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked}
 use egret_postgres::tokio_postgres::{Client, Error as PgError, Statement};
 use uuid::Uuid;
 
-use crate::model::{ChangeKind, CollectionId, DocumentId, TenantId};
+use crate::model::{AliasId, ChangeKind, CollectionId, DocumentId, TenantId};
+
+/// Where documents are: whose, and in which collection.
+pub type Place = (TenantId, CollectionId);
 
 /// What is changed by a group, column by column, as `egret.document_write` takes it.
 #[derive(Debug, Default)]
 pub struct Writes {
     number_max: i64,
     new: Rows,
-    new_collections: Vec<i32>,
     new_ids: Vec<Uuid>,
     changed: Rows,
     gone: Places,
@@ -30,6 +32,7 @@ pub struct Writes {
 #[derive(Debug, Default)]
 struct Rows {
     tenants: Vec<i32>,
+    collections: Vec<i32>,
     numbers: Vec<i64>,
     bodies: Vec<JsonText>,
     authors: Vec<Option<String>>,
@@ -42,6 +45,7 @@ struct Rows {
 #[derive(Debug, Default)]
 struct Places {
     tenants: Vec<i32>,
+    collections: Vec<i32>,
     numbers: Vec<i64>,
 }
 
@@ -89,8 +93,9 @@ pub struct Content {
 }
 
 impl Rows {
-    fn push(&mut self, tenant: TenantId, number: i64, content: Content) {
+    fn push(&mut self, (tenant, collection): Place, number: i64, content: Content) {
         self.tenants.push(tenant.0);
+        self.collections.push(collection.0);
         self.numbers.push(number);
         self.bodies.push(JsonText(content.body));
         self.authors.push(content.author);
@@ -124,7 +129,7 @@ impl Writes {
     /// A new document.
     pub fn create(
         &mut self,
-        (tenant, collection): (TenantId, CollectionId),
+        (tenant, collection): Place,
         id: DocumentId,
         content: Content,
     ) {
@@ -134,15 +139,14 @@ impl Writes {
             self.edges.push(tenant, *target, number);
             self.edge_collections.push(collection.0);
         }
-        self.new.push(tenant, number, content);
-        self.new_collections.push(collection.0);
-        self.new_ids.push(id.0);
+        self.new.push((tenant, collection), number, content);
+        self.new_ids.push(id.uuid());
     }
 
     /// Another body of a document, which refers to others than those `before`.
     pub fn change(
         &mut self,
-        (tenant, collection): (TenantId, CollectionId),
+        (tenant, collection): Place,
         number: i64,
         before: &[i64],
         content: Content,
@@ -161,12 +165,13 @@ impl Writes {
         {
             self.gone_edges.push(tenant, *target, number);
         }
-        self.changed.push(tenant, number, content);
+        self.changed.push((tenant, collection), number, content);
     }
 
     /// A document that is there no more, and what it referred to.
-    pub fn remove(&mut self, tenant: TenantId, number: i64, targets: &[i64]) {
+    pub fn remove(&mut self, (tenant, collection): Place, number: i64, targets: &[i64]) {
         self.gone.tenants.push(tenant.0);
+        self.gone.collections.push(collection.0);
         self.gone.numbers.push(number);
         for target in targets {
             self.gone_edges.push(tenant, *target, number);
@@ -176,34 +181,34 @@ impl Writes {
     /// A document is found by an identity, in its collection or in an abstract one.
     pub fn name(
         &mut self,
-        (tenant, collection): (TenantId, CollectionId),
-        alias: Uuid,
+        (tenant, collection): Place,
+        alias: AliasId,
         number: i64,
     ) {
         self.aliases.tenants.push(tenant.0);
         self.aliases.collections.push(collection.0);
-        self.aliases.aliases.push(alias);
+        self.aliases.aliases.push(alias.0);
         self.aliases.numbers.push(number);
     }
 
     /// Nothing is found by an identity any more.
-    pub fn forget(&mut self, tenant: TenantId, alias: Uuid) {
+    pub fn forget(&mut self, tenant: TenantId, alias: AliasId) {
         self.gone_aliases.tenants.push(tenant.0);
-        self.gone_aliases.aliases.push(alias);
+        self.gone_aliases.aliases.push(alias.0);
     }
 
     /// What became of a document, for those who follow.
     pub fn tell(
         &mut self,
         kind: ChangeKind,
-        (tenant, collection): (TenantId, CollectionId),
+        (tenant, collection): Place,
         id: DocumentId,
         version: i32,
     ) {
         self.told.kinds.push(kind.letter());
         self.told.tenants.push(tenant.0);
         self.told.collections.push(collection.0);
-        self.told.ids.push(id.0);
+        self.told.ids.push(id.uuid());
         self.told.versions.push(version);
     }
 
@@ -220,12 +225,12 @@ impl Writes {
         let (new, changed, told) = (&self.new, &self.changed, &self.told);
         let (named, gone_names) = (&self.aliases, &self.gone_aliases);
         let (edges, gone_edges) = (&self.edges, &self.gone_edges);
-        let values: [&(dyn ToSql + Sync); 39] = [
+        let values: [&(dyn ToSql + Sync); 41] = [
             &epoch,
             &group,
             &self.number_max,
             &new.tenants,
-            &self.new_collections,
+            &new.collections,
             &self.new_ids,
             &new.numbers,
             &new.bodies,
@@ -234,6 +239,7 @@ impl Writes {
             &new.ends,
             &new.targets,
             &changed.tenants,
+            &changed.collections,
             &changed.numbers,
             &changed.bodies,
             &changed.authors,
@@ -241,6 +247,7 @@ impl Writes {
             &changed.ends,
             &changed.targets,
             &self.gone.tenants,
+            &self.gone.collections,
             &self.gone.numbers,
             &named.tenants,
             &named.collections,
@@ -267,7 +274,7 @@ impl Writes {
 
 /// The statement of [`Writes::run`].
 pub fn write_sql() -> String {
-    let places: Vec<String> = (1..=39).map(|place| format!("${place}")).collect();
+    let places: Vec<String> = (1..=41).map(|place| format!("${place}")).collect();
     format!("SELECT egret.document_write({})", places.join(", "))
 }
 

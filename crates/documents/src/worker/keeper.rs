@@ -138,7 +138,7 @@ impl Keeper {
             while !*ended.borrow() {
                 tokio::select! {
                     _ = ended.changed() => {}
-                    _ = stopping.changed() => _ = ending.send_replace(true),
+                    _ = stopping.changed() => { ending.send_replace(true); }
                     () = tokio::time::sleep(LOOK) => {
                         if !ownership.is_held(patience).await {
                             ending.send_replace(true);

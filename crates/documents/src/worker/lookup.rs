@@ -10,6 +10,7 @@ use crate::core::decide::Present;
 use crate::core::group::{Asked, What};
 use crate::core::identity::is_same;
 use crate::error::DocumentsError;
+use crate::model::DocumentId;
 use crate::store::read::Stored;
 
 /// What there is of all that a write is about.
@@ -38,6 +39,7 @@ pub struct Lookup {
     met: Vec<Met>,
     by_alias: Asking<Uuid, usize>,
     by_number: Asking<i64, usize>,
+    collections: Vec<i32>,
     numbers: Asking<Uuid, (usize, Slot)>,
 }
 
@@ -78,7 +80,7 @@ impl Lookup {
         let tenant = asked.tenant;
         let mut met = Met::default();
         match &asked.what {
-            What::Remove(id) => self.by_number.push(tenant.0, id.number(), at),
+            What::Remove(id) => self.document(asked, *id, at),
             What::Put(id, draft) => {
                 for (place, alias) in draft.aliases.iter().enumerate() {
                     met.taken.push(None);
@@ -88,7 +90,7 @@ impl Lookup {
                     }
                 }
                 if let Some(id) = id {
-                    self.by_number.push(tenant.0, id.number(), at);
+                    self.document(asked, *id, at);
                 }
                 for (place, target) in draft.references.iter().enumerate() {
                     let known = names.get(tenant, target.alias);
@@ -101,6 +103,11 @@ impl Lookup {
         }
         self.met.push(met);
     }
+
+    fn document(&mut self, asked: &Asked, id: DocumentId, at: usize) {
+        self.by_number.push(asked.tenant.0, id.number(), at);
+        self.collections.push(asked.declared.id.0);
+    }
 }
 
 impl Lookup {
@@ -111,7 +118,11 @@ impl Lookup {
     pub async fn run(mut self, session: &Session, group: &[&Asked]) -> Result<Vec<Met>, DocumentsError> {
         let (by_alias, by_number, numbers) = try_join3(
             session.by_alias(self.by_alias.what()),
-            session.by_number(self.by_number.what()),
+            session.by_number((
+                &self.by_number.tenants,
+                &self.collections,
+                &self.by_number.keys,
+            )),
             session.resolve(self.numbers.what()),
         )
         .await?;

@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, mpsc, oneshot, watch};
 
 use super::session::Session;
 use crate::error::DocumentsError;
-use crate::model::{DocumentId, TenantId};
+use crate::model::{CollectionId, DocumentId, TenantId};
 use crate::store::read::Stored;
 
 /// Documents that one question asks for, at most.
@@ -22,6 +22,7 @@ type Answer = Result<Option<Stored>, DocumentsError>;
 /// A document that is asked for.
 struct Asked {
     tenant: TenantId,
+    collection: CollectionId,
     number: i64,
     reply: oneshot::Sender<Answer>,
 }
@@ -52,11 +53,16 @@ impl Reader {
     ///
     /// # Errors
     /// What the server says, and that too many wait.
-    pub async fn read(&self, tenant: TenantId, id: DocumentId) -> Answer {
+    pub async fn read(
+        &self,
+        (tenant, collection): (TenantId, CollectionId),
+        id: DocumentId,
+    ) -> Answer {
         let (reply, answer) = oneshot::channel();
         let number = id.number();
         let asked = Asked {
             tenant,
+            collection,
             number,
             reply,
         };
@@ -90,8 +96,11 @@ impl Reader {
                 continue;
             };
             let tenants: Vec<i32> = together.iter().map(|one| one.tenant.0).collect();
+            let collections: Vec<i32> = together.iter().map(|one| one.collection.0).collect();
             let numbers: Vec<i64> = together.iter().map(|one| one.number).collect();
-            match connected.by_number((&tenants, &numbers)).await {
+            match connected
+                .by_number((&tenants, &collections, &numbers))
+.await {
                 Ok(found) => {
                     for (asked, found) in together.into_iter().zip(found) {
                         _ = asked.reply.send(Ok(found));

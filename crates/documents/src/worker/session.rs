@@ -63,8 +63,8 @@ impl Session {
     ///
     /// # Errors
     /// What the server says.
-    pub async fn by_number(&self, asked: (&[i32], &[i64])) -> Result<Vec<Option<Stored>>, DocumentsError> {
-        match asked.1.is_empty() {
+    pub async fn by_number(&self, asked: (&[i32], &[i32], &[i64])) -> Result<Vec<Option<Stored>>, DocumentsError> {
+        match asked.2.is_empty() {
             true => Ok(Vec::new()),
             false => Ok(read::by_number(&self.client, &self.by_number, asked).await?),
         }

@@ -77,8 +77,8 @@ impl Step {
         match (&self.fate, asked.draft()) {
             (Fate::Create(id, targets), Some(draft)) => {
                 let number = id.number();
-                for (alias, family) in draft.aliases.iter().zip(&declared.families) {
-                    writes.name((asked.tenant, *family), *alias, number);
+                for alias in &draft.aliases {
+                    writes.name(place, *alias, number);
                 }
                 writes.create(place, *id, content(asked, &draft.text, targets));
                 writes.tell(ChangeKind::Create, place, *id, 1);
@@ -93,7 +93,7 @@ impl Step {
                 for alias in &present.names {
                     writes.forget(asked.tenant, *alias);
                 }
-                writes.remove(asked.tenant, present.id.number(), &present.targets);
+                writes.remove(place, present.id.number(), &present.targets);
                 writes.tell(ChangeKind::Delete, place, present.id, present.version);
             }
             _ => {}

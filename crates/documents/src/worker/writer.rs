@@ -18,7 +18,7 @@ use crate::core::group::Asked;
 use crate::core::schedule::{Claims, Schedule, Taken};
 use crate::error::DocumentsError;
 use crate::metrics::Metrics;
-use crate::model::{DocumentId, Written};
+use crate::model::Written;
 use crate::store::write::Writes;
 
 /// A write that waits for its answer.

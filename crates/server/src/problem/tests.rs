@@ -4,12 +4,13 @@ use expect_test::expect;
 
 use super::*;
 
-const KINDS: [Kind; 11] = [
+const KINDS: [Kind; 12] = [
     Kind::Invalid,
     Kind::Unauthenticated,
     Kind::Denied,
     Kind::NotFound,
     Kind::Conflict,
+    Kind::Mismatch,
     Kind::Gone,
     Kind::TooLarge,
     Kind::LimitReached,
@@ -52,6 +53,7 @@ fn every_kind_has_its_http_and_grpc_status() {
         Denied 403 PermissionDenied retryable=false wait=None
         NotFound 404 NotFound retryable=false wait=None
         Conflict 409 FailedPrecondition retryable=false wait=None
+        Mismatch 412 FailedPrecondition retryable=false wait=None
         Gone 410 OutOfRange retryable=false wait=None
         TooLarge 413 ResourceExhausted retryable=false wait=None
         LimitReached 429 ResourceExhausted retryable=true wait=Some(1)

@@ -123,7 +123,7 @@ fn refusal(route: &Route, error: BranchesError) -> Refusal {
 fn sqlstate(kind: Kind) -> &'static str {
     match kind {
         Kind::NotFound => "3D000",
-        Kind::Conflict | Kind::Gone => "55000",
+        Kind::Conflict | Kind::Mismatch | Kind::Gone => "55000",
         Kind::LimitReached | Kind::TooLarge => "53400",
         // The client may try again, as with a server that is starting up.
         Kind::Unavailable | Kind::TimedOut => "57P03",

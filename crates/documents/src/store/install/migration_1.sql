@@ -45,14 +45,15 @@ CREATE TABLE egret.document (
     -- The numbers of the documents that it refers to, each once.
     targets bigint[] NOT NULL,
     body jsonb NOT NULL,
-    PRIMARY KEY (tenant_id, number)
+    PRIMARY KEY (tenant_id, collection_id, number)
 ) PARTITION BY HASH (number);
 COMMENT ON TABLE egret.document IS 'Documents. Written by Egret alone; read by whoever may.';
 
 CREATE TABLE egret.document_alias (
     tenant_id integer NOT NULL,
+    -- That of the document.
     collection_id integer NOT NULL,
-    -- UUID of version 5 of the identity, in the namespace of the collection: its own, or an abstract one that it extends.
+    -- UUID of version 5 of the identity, in the namespace of its collection, or of an abstract one that this extends.
     alias uuid NOT NULL,
     number bigint NOT NULL,
     PRIMARY KEY (tenant_id, alias)
@@ -132,9 +133,9 @@ CREATE FUNCTION egret.document_write(
     new_tenants integer[], new_collections integer[], new_ids uuid[], new_numbers bigint[], new_bodies jsonb[],
     new_authors text[], new_traces text[], new_ends integer[], new_targets bigint[],
     -- Documents with another body.
-    changed_tenants integer[], changed_numbers bigint[], changed_bodies jsonb[],
+    changed_tenants integer[], changed_collections integer[], changed_numbers bigint[], changed_bodies jsonb[],
     changed_authors text[], changed_traces text[], changed_ends integer[], changed_targets bigint[],
-    gone_tenants integer[], gone_numbers bigint[],
+    gone_tenants integer[], gone_collections integer[], gone_numbers bigint[],
     alias_tenants integer[], alias_collections integer[], aliases uuid[], alias_numbers bigint[],
     gone_alias_tenants integer[], gone_aliases uuid[],
     edge_tenants integer[], edge_collections integer[], edge_targets bigint[], edge_sources bigint[],
@@ -159,17 +160,17 @@ BEGIN
     END IF;
     IF cardinality(gone_numbers) > 0 THEN
         DELETE FROM egret.document AS d
-        USING unnest(gone_tenants, gone_numbers) AS g (tenant_id, number)
-        WHERE d.tenant_id = g.tenant_id AND d.number = g.number;
+        USING unnest(gone_tenants, gone_collections, gone_numbers) AS g (tenant_id, collection_id, number)
+        WHERE d.tenant_id = g.tenant_id AND d.collection_id = g.collection_id AND d.number = g.number;
     END IF;
     IF cardinality(changed_numbers) > 0 THEN
         UPDATE egret.document AS d
         SET body = c.body, version = d.version + 1, modified_at = now(), modified_by = c.author, trace_id = c.trace,
             targets = changed_targets[c.ended - c.targets + 1 : c.ended]
         FROM (SELECT x.*, x.ended - lag(x.ended, 1, 0) OVER (ORDER BY x.place) AS targets
-              FROM unnest(changed_tenants, changed_numbers, changed_bodies, changed_authors, changed_traces, changed_ends)
-                  WITH ORDINALITY AS x (tenant_id, number, body, author, trace, ended, place)) AS c
-        WHERE d.tenant_id = c.tenant_id AND d.number = c.number;
+              FROM unnest(changed_tenants, changed_collections, changed_numbers, changed_bodies, changed_authors, changed_traces, changed_ends)
+                  WITH ORDINALITY AS x (tenant_id, collection_id, number, body, author, trace, ended, place)) AS c
+        WHERE d.tenant_id = c.tenant_id AND d.collection_id = c.collection_id AND d.number = c.number;
     END IF;
     IF cardinality(new_numbers) > 0 THEN
         INSERT INTO egret.document

@@ -1,0 +1,7 @@
+//! What is kept in a database; all SQL of the engine is here.
+
+pub mod collections;
+pub mod install;
+pub mod owner;
+pub mod read;
+pub mod write;
